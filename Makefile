@@ -1,0 +1,54 @@
+# make demo   a story from change request to audit, in ./demo
+# make test   the tests; make test-slow for those that take longer
+# make lint   format, lint, types, import contracts, workflows
+# make bench  measure, print a table, write bench.json
+# make docs   write the generated pages again
+# make lock   resolve the dependencies again
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test test-slow lint bench docs lock clean
+.DEFAULT_GOAL := test
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or later is needed'; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --require-hashes --requirement requirements.lock
+	$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(READY)
+	$(PY) examples/demo.py
+
+test: $(READY)
+	$(PY) -m pytest -n auto -m "not slow"
+
+test-slow: $(READY)
+	$(PY) -m pytest -n auto -m slow
+
+lint: $(READY)
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+	$(VENV)/bin/zizmor --offline --no-progress --quiet .github
+	$(VENV)/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+
+bench: $(READY)
+	$(PY) -m tests.bench
+
+docs: $(READY)
+	$(PY) -m tests.support.codes_page
+	$(PY) -m tests.support.cli_page
+
+lock:
+	uv pip compile pyproject.toml --group build --group test --group lint --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements.lock
+
+clean:
+	rm -rf $(VENV) build dist demo bench.json .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
