@@ -1,0 +1,1 @@
+"""Codes, diagnostics, canonical bytes, clock and ids: what every floor above stands on."""

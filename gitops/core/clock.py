@@ -1,0 +1,97 @@
+"""Time and chance, handed in: interfaces, fixed forms for tests, and the text form of both.
+
+Documents carry RFC 3339 UTC with `Z`; ids are ULIDs (48 bits of milliseconds, 80 random bits, 26 Crockford
+characters, https://github.com/ulid/spec).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+ULID_LENGTH = 26
+
+
+class Clock(Protocol):
+    """Tells the time; read once per operation."""
+
+    def now(self) -> datetime:
+        """The current time, aware, in UTC."""
+        ...
+
+
+class IdSource(Protocol):
+    """Makes ids that were never made before."""
+
+    def ulid(self) -> str:
+        """A new ULID, sorting after those this source made before."""
+        ...
+
+
+def encode_ulid(milliseconds: int, entropy: int) -> str:
+    """The ULID of a Unix time in milliseconds (48 bits) and 80 bits of entropy."""
+    value = (milliseconds << 80) | entropy
+    return "".join(_CROCKFORD[(value >> shift) & 31] for shift in range(125, -1, -5))
+
+
+def is_ulid(text: str) -> bool:
+    """Whether `text` is 26 upper-case Crockford characters that fit 128 bits."""
+    return len(text) == ULID_LENGTH and text[0] in "01234567" and all(c in _CROCKFORD for c in text)
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 UTC text with `Z`, whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_timestamp(text: str) -> datetime | None:
+    """Read any RFC 3339 time, 0 to 9 fraction digits, any offset; None when `text` is not one."""
+    if len(text) < len("2000-01-01T00:00:00Z") or text[10] not in "Tt":
+        return None
+    head, rest = text[:19], text[19:]
+    fraction = ""
+    if rest.startswith("."):
+        digits = len(rest) - len(rest[1:].lstrip("0123456789")) - 1
+        fraction, rest = rest[1 : 1 + digits], rest[1 + digits :]
+        if not 1 <= digits <= 9:  # noqa: PLR2004 - the format's own bounds
+            return None
+    zone = "+00:00" if rest in ("Z", "z") else rest
+    try:
+        moment = datetime.fromisoformat(f"{head}.{fraction[:6].ljust(6, '0')}{zone}")
+    except ValueError:
+        return None
+    return None if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+class FixedClock:
+    """A clock for tests: stands still unless told to step."""
+
+    def __init__(self, start: datetime, step: timedelta = timedelta(0)) -> None:
+        """Begin at `start`; each reading moves on by `step`."""
+        self._now = start
+        self._step = step
+
+    def now(self) -> datetime:
+        """The current reading, then one step on."""
+        moment = self._now
+        self._now += self._step
+        return moment
+
+    def advance(self, by: timedelta) -> None:
+        """Move the hands."""
+        self._now += by
+
+
+class SequentialIds:
+    """An id source for tests: the same ids in the same order every time."""
+
+    def __init__(self, start: int = 1) -> None:
+        """Begin counting at `start`."""
+        self._next = start
+
+    def ulid(self) -> str:
+        """The next ULID in sequence."""
+        value = encode_ulid(1_700_000_000_000, self._next)
+        self._next += 1
+        return value

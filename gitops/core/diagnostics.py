@@ -1,0 +1,115 @@
+"""Problems as values: what is wrong, where, and the way out.
+
+Codes are contract, messages are not. Diagnostics are kept in emission order; severity and summary come from the
+registry unless a command emits a code with another severity on purpose (a held lock is an error for `apply` and a fact
+for `status`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gitops.core.codes import REGISTRY, Severity
+from gitops.core.errors import GitopsError
+
+__all__ = ["Diagnostic", "Diagnostics", "Severity", "SourceRef"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SourceRef:
+    """A place in a file of the cluster folder; line and column count from 1, 0 means the whole file."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        """`file:line:column`, as editors and terminals link it."""
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One problem. `path` is a dotted config path, a resource address, or a store path relative to the root."""
+
+    code: str
+    severity: Severity
+    path: str
+    message: str
+    source: SourceRef | None = None
+    fix: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form: the four contract fields, then place and remedy where known."""
+        form: dict[str, Any] = {
+            "code": self.code,
+            "severity": self.severity.value,
+            "path": self.path,
+            "message": self.message,
+        }
+        if self.source is not None:
+            form["source"] = {
+                "file": self.source.file,
+                "line": self.source.line,
+                "column": self.source.column,
+            }
+        if self.fix is not None:
+            form["fix"] = self.fix
+        return form
+
+
+class Diagnostics:
+    """An append-only list of problems in emission order."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Iterable[Diagnostic] = ()) -> None:
+        """Start with `items`."""
+        self._items: list[Diagnostic] = list(items)
+
+    def add(
+        self,
+        code: str,
+        path: str,
+        message: str,
+        *,
+        source: SourceRef | None = None,
+        severity: Severity | None = None,
+    ) -> None:
+        """Append one problem; its remedy and default severity come from the registry.
+
+        Raises KeyError for a code that is not registered: that is a defect of the caller.
+        """
+        entry = REGISTRY[code]
+        self._items.append(Diagnostic(code, severity or entry.severity, path, message, source, entry.fix))
+
+    def add_error(self, error: GitopsError) -> None:
+        """Append what an exception says."""
+        self.add(error.code, error.path, error.detail)
+
+    def extend(self, others: Iterable[Diagnostic]) -> None:
+        """Append all of `others` in their order."""
+        self._items.extend(others)
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether any problem is of error severity."""
+        return any(d.severity is Severity.ERROR for d in self._items)
+
+    def codes(self) -> tuple[str, ...]:
+        """The codes in emission order."""
+        return tuple(d.code for d in self._items)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The JSON list, in emission order."""
+        return [d.to_json() for d in self._items]
+
+    def __iter__(self) -> Iterator[Diagnostic]:
+        """In emission order."""
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        """How many problems there are."""
+        return len(self._items)

@@ -1,0 +1,47 @@
+"""The five ways in which an operation can fail other than by a diagnosable problem.
+
+Diagnostics say what a person can fix in the input; these exceptions say that the world did not answer as needed. An
+adapter turns every foreign exception into one of these, and a verb turns them into its outcome.
+"""
+
+from __future__ import annotations
+
+
+class GitopsError(Exception):
+    """Base of every error that this package raises on purpose; `code` is a registered diagnostic code."""
+
+    def __init__(self, code: str, detail: str, *, path: str = "") -> None:
+        """`detail` says what is wrong and the way out; `path` names the place (config path, address or file)."""
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.path = path
+
+
+class UsageError(GitopsError):
+    """The command line or the set-up cannot be used as given."""
+
+
+class ConflictError(GitopsError):
+    """Somebody else was faster: a compare-and-swap lost, or a lock is held."""
+
+
+class RemoteError(GitopsError):
+    """A remote (git, forge, object store) failed; `retryable` says whether the same call may succeed later."""
+
+    def __init__(self, code: str, detail: str, *, path: str = "", retryable: bool = False) -> None:
+        """As `GitopsError`, with the verdict on retrying."""
+        super().__init__(code, detail, path=path)
+        self.retryable = retryable
+
+
+class IntegrityError(GitopsError):
+    """Stored bytes do not say what they must: a document, digest, signature or chain is broken."""
+
+
+class BugError(GitopsError):
+    """An invariant of this program does not hold; nothing that a user does should lead here."""
+
+    def __init__(self, detail: str) -> None:
+        """All bugs share one code."""
+        super().__init__("internal_error", f"this is a bug: {detail}")
