@@ -1,0 +1,1 @@
+"""The nouns: immutable values that every verb, adapter and renderer speaks."""

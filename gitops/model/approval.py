@@ -1,0 +1,110 @@
+"""Approvals: the document of the ledger, the statement that a signature covers, and the evidence found in git."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gitops.model.change import Action
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """`approvals/<approval_id>.json`: permission for exactly one change.
+
+    Valid only while `bound_config_digest`, `bound_before_digest` and `bound_after_digest` all equal those of the change,
+    and while it is not consumed.
+    """
+
+    approval_id: str
+    resource: str
+    operation: Action
+    reason: str
+    bound_config_digest: str
+    bound_before_digest: str | None
+    bound_after_digest: str | None
+    approved_by: str
+    created_at: str
+    consumed_at: str | None = None
+    consumed_by_operation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableApproval:
+    """An approval document that cannot be used; `code` says why."""
+
+    name: str
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What an approval, a plan or an entry is for: one cluster of one repository on one branch in one environment.
+
+    `repository` is a stable id of the repository, `ref` the full name of the target branch, `path` the cluster folder
+    relative to the repository root (`.` for the root itself).
+    """
+
+    repository: str
+    cluster: str
+    environment: str
+    ref: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalStatement:
+    """What the signature of an approval commit covers, repeated as canonical JSON in its message.
+
+    `cluster_tree` is the git tree id of the cluster folder that was approved; `plan_digest`, `config_digest`,
+    `change_digest` and `policy_digest` are 64 hex digits; `expires_at` is RFC 3339 UTC; `nonce` makes the commit unique;
+    `ledger_head` is the ledger entry that the approver saw, which is also the commit's parent.
+    """
+
+    approval_id: str
+    target: Target
+    cluster_tree: str
+    plan_digest: str
+    config_digest: str
+    change_digest: str
+    policy_digest: str
+    ledger_head: str
+    expires_at: str
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSignature:
+    """The cryptographic half of a verdict on a signed object: is it good, and for which key.
+
+    `key` is the base64 text of the SSH public key blob (the second field of a public key line), empty when unsigned.
+    `good` says that the signature is mathematically valid for the payload in `namespace`; whether the key is trusted is
+    decided by the trust root. `problem` explains a bad one.
+    """
+
+    signed: bool
+    good: bool
+    key: str = ""
+    key_type: str = ""
+    namespace: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalEvidence:
+    """One approval commit as found: commit id, its parents, what it adds, its documents and its signature.
+
+    `on_chain` says that the parent is an entry of this ledger. `moved` are the files that differ between the approved
+    cluster folder and the one at hand, where both are known.
+    """
+
+    commit: str
+    ref: str
+    parents: tuple[str, ...]
+    changed_paths: tuple[str, ...]
+    approval: Approval | None
+    statement: ApprovalStatement | None
+    signature: CommitSignature
+    on_chain: bool = False
+    moved: tuple[str, ...] = ()
+    problem: str = ""

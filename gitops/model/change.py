@@ -1,0 +1,68 @@
+"""Changes: the difference between what is recorded and what is desired, with what will become of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from gitops.model.address import Address
+
+
+class Action(StrEnum):
+    """What happens to the resource."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+class Disposition(StrEnum):
+    """What apply does with a change."""
+
+    APPLIED = "applied"
+    DERIVED = "derived"
+    DEFERRED = "deferred"
+    BLOCKED = "blocked"
+
+
+class Reason(StrEnum):
+    """Why a change is deferred or blocked."""
+
+    APPROVAL_REQUIRED = "approval_required"
+    RECOVERY_PENDING = "cluster_recovery_pending"
+    DEPENDENCY_NOT_APPLIED = "dependency_not_applied"
+    UNSUPPORTED_KIND = "apply_unsupported_kind"
+    GRAPH_CREATE_FAILED = "graph_create_failed"
+    SCHEMA_APPLY_FAILED = "schema_apply_failed"
+    GRAPH_DELETE_FAILED = "graph_delete_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationPreview:
+    """What a schema update will do to the live graph: plain JSON steps, `supported` false if one cannot be done."""
+
+    supported: bool
+    steps: tuple[Mapping[str, Any], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form of plans."""
+        return {"supported": self.supported, "steps": [dict(s) for s in self.steps]}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference. Digests are 64 hex digits; `before` is None for a create and `after` is None for a delete.
+
+    `disposition` and `reason` say what apply will do; they never decide what the change is.
+    """
+
+    address: Address
+    action: Action
+    before: str | None
+    after: str | None
+    disposition: Disposition = Disposition.APPLIED
+    reason: Reason | None = None
+    binding_change: bool = False
+    migration: MigrationPreview | None = None

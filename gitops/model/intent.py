@@ -1,0 +1,45 @@
+"""Intents: what is about to happen to a graph root, written before it happens (recovery sidecars)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class IntentKind(StrEnum):
+    """The three operations that move a graph root."""
+
+    GRAPH_CREATE = "graph_create"
+    SCHEMA_APPLY = "schema_apply"
+    GRAPH_DELETE = "graph_delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """One recovery sidecar (`recoveries/<operation_id>.json`).
+
+    `operation_id` is a ULID and the file name. Manifest versions and `state_cas_base` are forensic only: an interrupted
+    operation is classified by root presence, openability and schema digests. `desired_schema_digest` is empty for a
+    delete. `graph_uri` is informational; the root is derived from `graph_id`.
+    """
+
+    operation_id: str
+    started_at: str
+    actor: str | None
+    kind: IntentKind
+    graph_id: str
+    graph_uri: str
+    observed_manifest_version: int | None
+    expected_manifest_version: int | None
+    desired_schema_digest: str
+    state_cas_base: str | None
+    approval_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableIntent:
+    """A sidecar that cannot be used: `code` says why (`invalid_recovery_sidecar`, `unsupported_recovery_sidecar_version`)."""
+
+    name: str
+    code: str
+    detail: str

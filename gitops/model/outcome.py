@@ -1,0 +1,131 @@
+"""What each verb returns: values that the text, JSON and comment renderers read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from gitops.core.diagnostics import Diagnostic, Severity
+from gitops.model.approval import Approval
+from gitops.model.change import Change
+from gitops.model.execution import NodeResult
+from gitops.model.lock import LockObservation
+from gitops.model.plan import Plan
+from gitops.model.resource import Dependency, Resource
+from gitops.model.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class StateObservations:
+    """What a command saw of ledger and lock; every envelope but that of `validate` carries it.
+
+    `held` is a lock that was there before this command. `acquired_lock_id` is set if this command held the lock itself.
+    `lock_age_seconds` is whole seconds since the holder took it, floored at 0.
+    """
+
+    state_path: str
+    lock_path: str
+    state_found: bool = False
+    applied_config_digest: str | None = None
+    state_revision: int = 0
+    state_cas: str | None = None
+    resource_count: int = 0
+    held: LockObservation = field(default_factory=lambda: LockObservation(held=False))
+    lock_age_seconds: int | None = None
+    acquired_lock_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerbOutcome:
+    """Common part: the folder as given, and the diagnostics in emission order."""
+
+    config_dir: str
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether no diagnostic is an error."""
+        return all(d.severity is not Severity.ERROR for d in self.diagnostics)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidateOutcome(VerbOutcome):
+    """`validate`: what loaded, also when there were errors."""
+
+    config_file: str
+    resources: tuple[Resource, ...] = ()
+    dependencies: tuple[Dependency, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOutcome(VerbOutcome):
+    """`plan`: the plan, None when the command failed before there was one."""
+
+    observations: StateObservations
+    config_digest: str | None = None
+    resource_digests: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    dependencies: tuple[Dependency, ...] = ()
+    plan: Plan | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyOutcome(VerbOutcome):
+    """`apply`: the changes with their final dispositions, and the ledger as it is on disk afterwards."""
+
+    observations: StateObservations
+    actor: str | None = None
+    config_digest: str | None = None
+    changes: tuple[Change, ...] = ()
+    converged: bool = False
+    state_written: bool = False
+    state: State | None = None
+    results: tuple[NodeResult, ...] = ()
+    plan_digest: str | None = None
+    entry_id: str | None = None
+    approvals_used: Mapping[str, tuple[Approval, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    counted: bool = True
+
+    @property
+    def applied_count(self) -> int:
+        """How many changes were applied; 0 for a run that ended early."""
+        return sum(c.disposition == "applied" for c in self.changes) if self.counted else 0
+
+    @property
+    def deferred_count(self) -> int:
+        """How many changes were deferred or blocked; 0 for a run that ended early."""
+        return sum(c.disposition in ("deferred", "blocked") for c in self.changes) if self.counted else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApproveOutcome(VerbOutcome):
+    """`approve`: the approval that was written. `commit` is its commit id in a branch ledger."""
+
+    approval: Approval | None = None
+    commit: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusOutcome(VerbOutcome):
+    """`status`: the ledger as recorded."""
+
+    observations: StateObservations
+    state: State | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshOutcome(VerbOutcome):
+    """`refresh` and `import`: the ledger after observation. `digests` are desired ones if it ended before reading."""
+
+    operation: str
+    observations: StateObservations
+    digests: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    state: State | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnlockOutcome(VerbOutcome):
+    """`force-unlock`: whether the lock is gone."""
+
+    observations: StateObservations
+    lock_removed: bool = False

@@ -1,0 +1,88 @@
+"""The plan: what would change, why, what breaks, which approvals are needed, and the execution graph of it all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from gitops.core.diagnostics import Diagnostic
+from gitops.model.approval import Approval
+from gitops.model.change import Change, MigrationPreview
+from gitops.model.execution import ExecutionGraph
+from gitops.model.resource import DesiredState
+from gitops.model.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class TrustChange:
+    """The keys and rules of the branch ledger are about to change; digests of the two bundles."""
+
+    cluster: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInputs:
+    """Everything that a plan is a function of; no clock, no store, no network.
+
+    `approvals` are the unconsumed approvals that already passed every check of their store (in a branch ledger: signature,
+    signer, target, author, expiry). `pending` are graph ids whose interrupted operation is not settled. `previews` holds a
+    migration preview per schema address where the accepted schema could be read. `approvals_needed` is how many distinct
+    people must approve an irreversible change.
+    """
+
+    desired: DesiredState
+    state: State
+    approvals: tuple[Approval, ...] = ()
+    pending: frozenset[str] = frozenset()
+    previews: Mapping[str, MigrationPreview] = field(default_factory=lambda: MappingProxyType({}))
+    trust_change: TrustChange | None = None
+    approvals_needed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """`affected` are the address texts that directly need `resource`, in edge order."""
+
+    resource: str
+    affected: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequirement:
+    """A change that needs permission from `needed` distinct people; `approvals` are the valid ones found."""
+
+    resource: str
+    reason: str
+    change_digest: str
+    approvals: tuple[Approval, ...] = ()
+    needed: int = 1
+
+    @property
+    def satisfied(self) -> bool:
+        """Whether enough valid approvals exist."""
+        return len(self.approvals) >= self.needed
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The one planner's answer; comment, text, JSON and the run all read this.
+
+    `digest` covers the config digest and each change's address, action, before, after, bindings flag and migration steps:
+    not serial, time, disposition or evidence, so that it survives approval and merge unless reality moved.
+    `changes` is sorted by address text.
+    """
+
+    config_digest: str
+    digest: str
+    changes: tuple[Change, ...]
+    impact: tuple[Impact, ...]
+    approvals_required: tuple[ApprovalRequirement, ...]
+    graph: ExecutionGraph
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def change(self, address: str) -> Change | None:
+        """The change of one resource, if it has one."""
+        return next((c for c in self.changes if c.address.text == address), None)

@@ -1,0 +1,60 @@
+"""Whom a branch ledger trusts: keys, roles and rules, read from the last applied entry, never from a change request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """One line of an allowed-signers file: a key and the people it may speak for.
+
+    `namespaces` empty means any; `valid_after` (inclusive) and `valid_before` (exclusive) bound the time in which the key
+    counts, judged at the ledger position, not at the commit's own date.
+    Source: ssh-keygen(1), ALLOWED SIGNERS.
+    """
+
+    principals: tuple[str, ...]
+    key: str
+    key_type: str
+    namespaces: tuple[str, ...] = ()
+    valid_after: datetime | None = None
+    valid_before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrustRoot:
+    """Keys and rules in force at one ledger position.
+
+    `approvers` and `ledger_signers` are principals; an empty `approvers` means every principal that is not a ledger signer.
+    `required` distinct people must approve an irreversible change. `expires_after` is the longest life of an approval.
+    `revoked` holds key blobs that count no more. `digest` identifies the whole bundle (the policy digest of statements).
+    """
+
+    digest: str
+    signers: tuple[Signer, ...]
+    approvers: frozenset[str]
+    ledger_signers: frozenset[str]
+    required: int = 1
+    expires_after: timedelta = timedelta(days=7)
+    revoked: frozenset[str] = frozenset()
+
+    def principal(self, key: str, *, at: datetime, namespace: str = "git") -> str | None:
+        """The one principal that `key` speaks for at time `at` in `namespace`, or None if it is not trusted then."""
+        if key in self.revoked:
+            return None
+        for signer in self.signers:
+            if signer.key != key or (signer.namespaces and namespace not in signer.namespaces):
+                continue
+            early = signer.valid_after is not None and at < signer.valid_after
+            late = signer.valid_before is not None and at >= signer.valid_before
+            if not early and not late:
+                return signer.principals[0]
+        return None
+
+    def may_approve(self, principal: str) -> bool:
+        """Whether a principal may approve irreversible changes."""
+        if principal in self.ledger_signers:
+            return False
+        return not self.approvers or principal in self.approvers
