@@ -1,0 +1,1 @@
+"""The schema and query languages: text to checked trees; pure."""

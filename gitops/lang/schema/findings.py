@@ -1,0 +1,58 @@
+"""The problems of one compile run, collected in any order and reported in source order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from gitops.lang.suggest import did_you_mean
+from gitops.lang.text import Problem, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from gitops.lang.text import Span
+
+MAX_PROBLEMS = 100
+"""Most problems that one run reports."""
+
+_MAX_KEPT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A name that is not known, and the names that are: the fix of its problem is the nearest one."""
+
+    name: str
+    known: Collection[str]
+
+
+class Findings:
+    """Collects problems; the same rule at the same place is kept once, as a template is checked per user."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._found: dict[tuple[str, int, int], tuple[Problem, Unknown | None]] = {}
+
+    def parse(self, rule: str, message: str, span: Span, fix: str | Unknown | None = None) -> None:
+        """Add a problem of one declaration."""
+        self._add(Stage.PARSE, rule, message, span, fix)
+
+    def catalog(self, rule: str, message: str, span: Span, fix: str | Unknown | None = None) -> None:
+        """Add a problem of the schema as a whole."""
+        self._add(Stage.CATALOG, rule, message, span, fix)
+
+    def problems(self) -> tuple[Problem, ...]:
+        """The first `MAX_PROBLEMS` in source order; nearest names are looked up only for these."""
+        ordered = sorted(self._found.values(), key=lambda each: (each[0].span.start, each[0].rule))
+        return tuple(
+            problem if unknown is None else replace(problem, fix=did_you_mean(unknown.name, unknown.known))
+            for problem, unknown in ordered[:MAX_PROBLEMS]
+        )
+
+    def _add(self, stage: Stage, rule: str, message: str, span: Span, fix: str | Unknown | None) -> None:
+        if len(self._found) < _MAX_KEPT:
+            unknown = fix if isinstance(fix, Unknown) else None
+            text = fix if isinstance(fix, str) else None
+            problem = Problem(stage, rule, message, span, text)
+            self._found.setdefault((rule, span.start, span.end), (problem, unknown))
