@@ -1,0 +1,1 @@
+"""The cluster folder: its files, `cluster.yaml`, and what they declare."""

@@ -1,0 +1,69 @@
+"""`cluster.yaml` alone: steps 1 to 5 of a load, for the verbs that look at nothing else of the folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gitops.config.raw import CONFIG_FILE, RawCluster, parse_cluster
+from gitops.config.source import EntryKind, SourceError, SourceTree
+from gitops.config.storage import StorageRootError, parse_storage
+from gitops.config.yaml import shown
+from gitops.core.diagnostics import Diagnostics, SourceRef
+
+__all__ = ["Header", "header_of", "load_header", "read_cluster"]
+
+_BACKEND = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What `status` and `force-unlock` need of `cluster.yaml`. `storage` is as in DesiredState: for `parse_storage`."""
+
+    name: str | None = None
+    storage: str | None = None
+    lock: bool = True
+
+
+def load_header(tree: SourceTree) -> tuple[Header | None, Diagnostics]:
+    """Steps 1 to 5: `cluster.yaml` alone. The header is None when there is any error."""
+    cluster, found = read_cluster(tree)
+    return (None if cluster is None else header_of(cluster, found)), found
+
+
+def read_cluster(tree: SourceTree) -> tuple[RawCluster | None, Diagnostics]:
+    """Steps 1 to 4: the parsed file, None when one of them failed; and what was found."""
+    found = Diagnostics()
+    place = SourceRef(CONFIG_FILE)
+    try:
+        if tree.kind(".") is not EntryKind.DIR:
+            found.add("config_dir_not_found", tree.root, f"{tree.root} is not a folder")
+            return None, found
+        data = tree.read(CONFIG_FILE)
+    except SourceError as error:
+        code = error.code if error.is_refusal else "cluster_config_read_error"
+        found.add(code, CONFIG_FILE, error.detail, source=place)
+        return None, found
+    return parse_cluster(data)
+
+
+def header_of(cluster: RawCluster, found: Diagnostics) -> Header | None:
+    """Step 5; None when it found a problem, which is added to `found`."""
+    before = len(found)
+    if cluster.version != 1:
+        message = f"version {cluster.version} is not supported; this release reads version 1"
+        found.add("unsupported_cluster_config_version", "version", message, source=cluster.version_source)
+    if cluster.name is not None and not cluster.name.value.strip():
+        found.add("empty_metadata_name", "metadata.name", "the name is blank", source=cluster.name.source)
+    if cluster.backend is not None and cluster.backend.value != _BACKEND:
+        message = f"the backend '{shown(cluster.backend.value)}' is not supported"
+        found.add("unsupported_state_backend", "state.backend", message, source=cluster.backend.source)
+    storage = None
+    if cluster.storage is not None:
+        try:
+            storage = parse_storage(cluster.storage.value).text
+        except StorageRootError as error:
+            found.add("invalid_storage_root", "storage", str(error), source=cluster.storage.source)
+    if len(found) > before:
+        return None
+    name = None if cluster.name is None else cluster.name.value
+    return Header(name, storage, lock=cluster.lock is not False)

@@ -1,0 +1,159 @@
+"""The queries of one graph: three ways to list them, one way to check them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gitops.config.raw import QueryRegistry, QuerySources, RawGraph, Text
+from gitops.config.reading import Reading, SourceFile
+from gitops.config.source import EntryKind, SourceError
+from gitops.config.yaml import shown
+from gitops.core.diagnostics import SourceRef
+from gitops.lang.query import CheckedQuery, check_query
+from gitops.lang.query.ast import Query
+from gitops.lang.schema import Schema
+from gitops.lang.suggest import did_you_mean
+from gitops.lang.text import LanguageError
+from gitops.model.address import is_name
+
+__all__ = ["LoadedQuery", "load_queries"]
+
+_EXTENSION = ".gq"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedQuery:
+    """A query of the graph. `path` is as written; `checked` is None when a problem was reported."""
+
+    name: str
+    path: str
+    file: SourceFile
+    checked: CheckedQuery | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A listed name with its file; `query` is None when the file does not declare it."""
+
+    name: str
+    path: str
+    file: SourceFile
+    query: Query | None
+    source: SourceRef
+
+
+def load_queries(reading: Reading, graph: RawGraph, schema: Schema | None) -> tuple[LoadedQuery, ...]:
+    """All queries of `graph` in name order, each checked against `schema`.
+
+    Without a schema each is warned about as `query_typecheck_skipped`. Queries whose file cannot be read or whose name is
+    against the rule are reported and left out; the rest of their checks is still done.
+    """
+    loader = _GraphQueries(reading, f"graphs.{shown(graph.id.value)}.queries")
+    queries = graph.queries
+    candidates = loader.registered(queries) if isinstance(queries, QueryRegistry) else loader.discovered(queries)
+    loaded = []
+    for candidate in candidates:
+        checked = loader.check(candidate, schema)
+        if is_name(candidate.name):
+            loaded.append(LoadedQuery(candidate.name, candidate.path, candidate.file, checked))
+    return tuple(loaded)
+
+
+class _GraphQueries:
+    def __init__(self, reading: Reading, at: str) -> None:
+        self._reading = reading
+        self._found = reading.found
+        self._at = at
+        self._reported: set[str] = set()
+
+    def registered(self, registry: QueryRegistry) -> Iterator[_Candidate]:
+        """The map form, one by one, so that all findings of a query come together."""
+        for entry in registry.entries:
+            name, at = entry.name.value, f"{self._at}.{shown(entry.name.value)}"
+            self._require_name(name, entry.name.source)
+            file = self._reading.file(entry.file.value, f"{at}.file", entry.file.source, missing="query_file_missing")
+            if file is None:
+                continue
+            declared = self._parse(file, at)
+            if declared is None:
+                yield _Candidate(name, entry.file.value, file, None, entry.name.source)
+                continue
+            same = [query for query in declared if query.name.text == name]
+            if not same:
+                hint = did_you_mean(name, [query.name.text for query in declared])
+                message = f"{file.path} declares no query '{shown(name)}'" + (f"; {hint}" if hint else "")
+                self._found.add("query_key_mismatch", at, message, source=entry.name.source)
+            for again in same[1:]:
+                self._report_duplicate(again, file, file)
+            yield _Candidate(name, entry.file.value, file, same[0] if same else None, entry.name.source)
+
+    def discovered(self, sources: QuerySources) -> Iterator[_Candidate]:
+        """The other forms: every declaration of every file, the first of each name, in name order."""
+        first: dict[str, _Candidate] = {}
+        for item in sources.items:
+            for path in self._expand(item):
+                file = self._reading.file(path, self._at, item.source, missing="query_file_missing")
+                declared = None if file is None else self._parse(file, self._at)
+                if file is None or declared is None:
+                    continue
+                for query in declared:
+                    name, place = query.name.text, file.at(query.name.span)
+                    if name in first:
+                        self._report_duplicate(query, file, first[name].file)
+                        continue
+                    self._require_name(name, place)
+                    first[name] = _Candidate(name, path, file, query, place)
+        yield from (first[name] for name in sorted(first))
+
+    def check(self, candidate: _Candidate, schema: Schema | None) -> CheckedQuery | None:
+        """The checked query, or None with the reason reported."""
+        if candidate.query is None:
+            return None
+        at = f"{self._at}.{shown(candidate.name)}"
+        if schema is None:
+            message = f"{shown(candidate.name)} was not checked: the schema of its graph does not compile"
+            self._found.add("query_typecheck_skipped", at, message, source=candidate.source)
+            return None
+        try:
+            return check_query(candidate.query, schema.catalog)
+        except LanguageError as error:
+            self._reading.language_problems(error, candidate.file, at)
+            return None
+
+    def _expand(self, item: Text) -> Iterator[str]:
+        """The files that one entry stands for, spelled from the entry as written."""
+        tree = self._reading.tree
+        try:
+            if tree.kind(item.value) is not EntryKind.DIR:
+                yield item.value
+                return
+            names = [n for n in tree.names(item.value) if n.endswith(_EXTENSION) and n != _EXTENSION]
+        except SourceError as error:
+            self._reading.refused(error, self._at, item.source, otherwise="query_dir_unreadable")
+            return
+        if not names:
+            message = f"there is no {_EXTENSION} file in '{shown(item.value)}'"
+            self._found.add("query_dir_empty", self._at, message, source=item.source)
+        folder = item.value if not item.value or item.value.endswith("/") else f"{item.value}/"
+        yield from (folder + name for name in names)
+
+    def _parse(self, file: SourceFile, at: str) -> tuple[Query, ...] | None:
+        """The declarations of a file; what is wrong with a file is said once in each graph."""
+        result = self._reading.queries(file)
+        if not isinstance(result, LanguageError):
+            return result
+        if file.path not in self._reported:
+            self._reported.add(file.path)
+            self._reading.language_problems(result, file, at)
+        return None
+
+    def _require_name(self, name: str, source: SourceRef) -> None:
+        if not is_name(name):
+            message = f"'{shown(name)}' is no name: letters, digits, _ and -, starting with a letter or _"
+            self._found.add("invalid_resource_id", f"{self._at}.{shown(name)}", message, source=source)
+
+    def _report_duplicate(self, query: Query, file: SourceFile, first: SourceFile) -> None:
+        name = shown(query.name.text)
+        message = f"the query {name} is declared again; its declaration in {first.path} counts"
+        self._found.add("duplicate_query_name", f"{self._at}.{name}", message, source=file.at(query.name.span))

@@ -1,0 +1,329 @@
+"""`cluster.yaml` as written: typed, every value with its place, nothing resolved and no file read.
+
+The rules of shape are here; what a value must be (version 1, an existing file, a declared graph) is checked by `load`.
+
+1. Key sets are exact at every level. A plain scalar in a place for text counts as its text, except inside `queries`.
+2. Nothing after `metadata:`, `state:`, `graphs:`, `policies:` or `applies_to:` is an empty collection; a written null is not.
+3. Null for `name`, `backend`, `lock` and `storage` means absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gitops.config.yaml import (
+    ScalarType,
+    YamlError,
+    YamlFault,
+    YamlList,
+    YamlMap,
+    YamlNode,
+    YamlScalar,
+    integer,
+    parse_yaml,
+    shown,
+)
+from gitops.core.diagnostics import Diagnostics, SourceRef
+from gitops.lang.suggest import did_you_mean
+
+__all__ = [
+    "CONFIG_FILE",
+    "QueryRegistry",
+    "QuerySources",
+    "RawCluster",
+    "RawGraph",
+    "RawPolicy",
+    "RawQuery",
+    "Text",
+    "parse_cluster",
+]
+
+CONFIG_FILE = "cluster.yaml"
+
+_RESERVED = ("apply", "env_file", "providers", "pipelines", "embeddings", "ui", "aliases", "bindings")
+_MAX_VERSION_DIGITS = 9
+_FAULT_CODES = {
+    YamlFault.SYNTAX: "invalid_cluster_yaml",
+    YamlFault.DUPLICATE_KEY: "duplicate_yaml_key",
+    YamlFault.ALIAS: "yaml_alias_refused",
+    YamlFault.LIMIT: "yaml_limit_exceeded",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text value and its place in `cluster.yaml`, counted from 1."""
+
+    value: str
+    line: int
+    column: int
+
+    @property
+    def source(self) -> SourceRef:
+        """The place, for a diagnostic."""
+        return SourceRef(CONFIG_FILE, self.line, self.column)
+
+
+@dataclass(frozen=True, slots=True)
+class RawQuery:
+    """`<name>: {file: <path>}`."""
+
+    name: Text
+    file: Text
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRegistry:
+    """The map form of `queries`: each name with its file, in name order."""
+
+    entries: tuple[RawQuery, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySources:
+    """The other forms: folders and files whose declarations all register. `single` means a text and not a list."""
+
+    items: tuple[Text, ...]
+    single: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RawGraph:
+    """One entry of `graphs`."""
+
+    id: Text
+    schema: Text
+    queries: QueryRegistry | QuerySources
+
+
+@dataclass(frozen=True, slots=True)
+class RawPolicy:
+    """One entry of `policies`; `applies_to` as written."""
+
+    name: Text
+    file: Text
+    applies_to: tuple[Text, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RawCluster:
+    """The whole document. `graphs` and `policies` are in order of their names, by code point."""
+
+    version: int
+    version_source: SourceRef
+    name: Text | None = None
+    storage: Text | None = None
+    backend: Text | None = None
+    lock: bool | None = None
+    graphs: tuple[RawGraph, ...] = ()
+    policies: tuple[RawPolicy, ...] = ()
+
+
+def parse_cluster(data: bytes) -> tuple[RawCluster | None, Diagnostics]:
+    """Read the bytes of `cluster.yaml`.
+
+    Returns None with every finding: repeated and reserved keys first, and only if there are none the shape
+    (`invalid_cluster_yaml`, one for each place).
+    """
+    found = Diagnostics()
+    try:
+        root: YamlNode | None = parse_yaml(data)
+    except YamlError as error:
+        root = error.root
+        for problem in error.problems:
+            place = SourceRef(CONFIG_FILE, problem.line, problem.column)
+            found.add(_FAULT_CODES[problem.fault], problem.path or CONFIG_FILE, problem.message, source=place)
+    if isinstance(root, YamlMap):
+        for key, _ in root.entries:
+            if key.text in _RESERVED:
+                place = SourceRef(CONFIG_FILE, key.line, key.column)
+                found.add(
+                    "future_phase_field", key.text, f"the key {key.text} is reserved and has no meaning", source=place
+                )
+    if root is None or found.has_errors:
+        return None, found
+    shape = _Shape(found)
+    cluster = shape.cluster(root)
+    return (cluster if shape.fits else None), found
+
+
+def _is_empty(node: YamlNode) -> bool:
+    return isinstance(node, YamlScalar) and node.type is ScalarType.NULL and node.text == ""
+
+
+def _is_null(node: YamlNode) -> bool:
+    return isinstance(node, YamlScalar) and node.type is ScalarType.NULL
+
+
+def _what(node: YamlNode) -> str:
+    if isinstance(node, YamlScalar):
+        if node.type is ScalarType.NULL:
+            return "null" if node.text else "nothing"
+        return f"the {node.type.value} '{shown(node.text)}'"
+    return "a mapping" if isinstance(node, YamlMap) else "a list"
+
+
+class _Shape:
+    """Reads nodes into the raw types; what does not fit is reported and read as if it were empty."""
+
+    def __init__(self, found: Diagnostics) -> None:
+        self._found = found
+        self.fits = True
+
+    def _wrong(self, node: YamlNode, path: str, message: str) -> None:
+        self.fits = False
+        place = SourceRef(CONFIG_FILE, node.line, node.column)
+        self._found.add("invalid_cluster_yaml", CONFIG_FILE, f"{path}: {message}" if path else message, source=place)
+
+    def cluster(self, root: YamlNode) -> RawCluster | None:
+        """The document."""
+        if _is_empty(root):
+            root = YamlMap((), root.line, root.column)
+        if not isinstance(root, YamlMap):
+            self._wrong(root, "", f"expected a mapping at the top, got {_what(root)}")
+            return None
+        allowed = ("version", "metadata", "storage", "state", "graphs", "policies")
+        top = self._fields(root, "", allowed, required=("version",))
+        metadata = self._section(top, "metadata", ("name",))
+        state = self._section(top, "state", ("backend", "lock"))
+        version = top.get("version", root)
+        return RawCluster(
+            version=self._version(top["version"]) if "version" in top else 0,
+            version_source=SourceRef(CONFIG_FILE, version.line, version.column),
+            name=self._optional_text(metadata, "name", "metadata.name"),
+            storage=self._optional_text(top, "storage", "storage"),
+            backend=self._optional_text(state, "backend", "state.backend"),
+            lock=self._lock(state.get("lock")),
+            graphs=tuple(self._graph(key, node) for key, node in self._named(top, "graphs")),
+            policies=tuple(self._policy(key, node) for key, node in self._named(top, "policies")),
+        )
+
+    def _graph(self, key: YamlScalar, node: YamlNode) -> RawGraph:
+        path = f"graphs.{shown(key.text)}"
+        fields = self._mapping(key, node, path, ("schema", "queries"), required=("schema",))
+        queries = fields.get("queries")
+        return RawGraph(
+            _text(key),
+            self._required_text(fields, "schema", path),
+            QueryRegistry() if queries is None else self._queries(queries, f"{path}.queries"),
+        )
+
+    def _queries(self, node: YamlNode, path: str) -> QueryRegistry | QuerySources:
+        if _is_null(node):
+            self._wrong(node, path, f"expected a mapping, a path or a list of paths, got {_what(node)}")
+            return QueryRegistry()
+        if isinstance(node, YamlScalar):
+            return QuerySources((self._strict_text(node, path),), single=True)
+        if isinstance(node, YamlList):
+            return QuerySources(
+                tuple(self._strict_text(item, f"{path}[{index}]") for index, item in enumerate(node.items)),
+                single=False,
+            )
+        entries = []
+        for key, value in sorted(node.entries, key=lambda entry: entry[0].text):
+            name = self._strict_text(key, f"{path}.{shown(key.text)}")
+            below = f"{path}.{shown(key.text)}"
+            fields = self._mapping(key, value, below, ("file",), required=("file",))
+            if "file" in fields:
+                entries.append(RawQuery(name, self._strict_text(fields["file"], f"{below}.file")))
+        return QueryRegistry(tuple(entries))
+
+    def _policy(self, key: YamlScalar, node: YamlNode) -> RawPolicy:
+        path = f"policies.{shown(key.text)}"
+        required = ("file", "applies_to")
+        fields = self._mapping(key, node, path, required, required=required)
+        file = self._required_text(fields, "file", path)
+        targets: tuple[Text, ...] = ()
+        listed = fields.get("applies_to")
+        if isinstance(listed, YamlList):
+            targets = tuple(self._text(item, f"{path}.applies_to[{index}]") for index, item in enumerate(listed.items))
+        elif listed is not None and not _is_empty(listed):
+            self._wrong(listed, f"{path}.applies_to", f"expected a list of graph references, got {_what(listed)}")
+        return RawPolicy(_text(key), file, targets)
+
+    def _fields(
+        self, node: YamlMap, path: str, allowed: tuple[str, ...], *, required: tuple[str, ...]
+    ) -> dict[str, YamlNode]:
+        prefix = f"{path}." if path else ""
+        fields: dict[str, YamlNode] = {}
+        for key, value in node.entries:
+            if key.text in allowed:
+                fields[key.text] = value
+                continue
+            hint = did_you_mean(key.text, allowed)
+            known = hint or f"known here: {', '.join(allowed)}"
+            self._wrong(key, f"{prefix}{shown(key.text)}", f"unknown key; {known}")
+        for name in required:
+            if name not in fields:
+                self._wrong(node, f"{prefix}{name}", "this key is required")
+        return fields
+
+    def _mapping(
+        self, key: YamlScalar, node: YamlNode, path: str, allowed: tuple[str, ...], *, required: tuple[str, ...]
+    ) -> dict[str, YamlNode]:
+        """The fields of an entry under a name of the user's; nothing at all is reported at the name."""
+        if _is_empty(node):
+            node = YamlMap((), key.line, key.column)
+        if isinstance(node, YamlMap):
+            return self._fields(node, path, allowed, required=required)
+        self._wrong(node, path, f"expected a mapping, got {_what(node)}")
+        return {}
+
+    def _section(self, top: Mapping[str, YamlNode], name: str, allowed: tuple[str, ...]) -> Mapping[str, YamlNode]:
+        node = top.get(name)
+        if isinstance(node, YamlMap):
+            return self._fields(node, name, allowed, required=())
+        if node is not None and not _is_empty(node):
+            self._wrong(node, name, f"expected a mapping, got {_what(node)}")
+        return {}
+
+    def _named(self, top: Mapping[str, YamlNode], name: str) -> list[tuple[YamlScalar, YamlNode]]:
+        node = top.get(name)
+        if isinstance(node, YamlMap):
+            return sorted(node.entries, key=lambda entry: entry[0].text)
+        if node is not None and not _is_empty(node):
+            self._wrong(node, name, f"expected a mapping, got {_what(node)}")
+        return []
+
+    def _version(self, node: YamlNode) -> int:
+        if isinstance(node, YamlScalar) and node.type is ScalarType.INT and len(node.text) <= _MAX_VERSION_DIGITS:
+            number = integer(node.text)
+            if number >= 0:
+                return number
+        self._wrong(node, "version", f"expected a small whole number, got {_what(node)}")
+        return 0
+
+    def _lock(self, node: YamlNode | None) -> bool | None:
+        if node is None or _is_null(node):
+            return None
+        if isinstance(node, YamlScalar) and node.type is ScalarType.BOOL:
+            return node.text.lower() == "true"
+        self._wrong(node, "state.lock", f"expected true or false, got {_what(node)}")
+        return None
+
+    def _optional_text(self, fields: Mapping[str, YamlNode], name: str, path: str) -> Text | None:
+        node = fields.get(name)
+        return None if node is None or _is_null(node) else self._text(node, path)
+
+    def _required_text(self, fields: Mapping[str, YamlNode], name: str, path: str) -> Text:
+        """The text of a required key, whose absence is reported already."""
+        return self._text(fields[name], f"{path}.{name}") if name in fields else Text("", 0, 0)
+
+    def _text(self, node: YamlNode, path: str) -> Text:
+        """Text, or any other plain scalar as its text; a null is no text."""
+        if not isinstance(node, YamlScalar) or _is_null(node):
+            self._wrong(node, path, f"expected text, got {_what(node)}")
+            return Text("", node.line, node.column)
+        return _text(node)
+
+    def _strict_text(self, node: YamlNode, path: str) -> Text:
+        """Text that no other scalar stands in for, as inside `queries`."""
+        if isinstance(node, YamlScalar) and node.type not in (ScalarType.TEXT, ScalarType.NULL):
+            self._wrong(node, path, f"expected text, got {_what(node)}; put it in quotes")
+            return Text("", node.line, node.column)
+        return self._text(node, path)
+
+
+def _text(node: YamlScalar) -> Text:
+    return Text(node.text, node.line, node.column)

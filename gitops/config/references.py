@@ -1,0 +1,60 @@
+"""References between declared things: policy bindings, and who needs whom."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from gitops.config.raw import RawPolicy
+from gitops.config.yaml import shown
+from gitops.core.diagnostics import Diagnostics
+from gitops.lang.suggest import did_you_mean
+from gitops.model.address import CLUSTER_SCOPE, Kind, graph_address, schema_address
+from gitops.model.resource import Dependency, Resource
+
+__all__ = ["dependencies", "resolve_bindings"]
+
+_GRAPH_PREFIX = "graph."
+
+
+def resolve_bindings(policy: RawPolicy, graphs: Collection[str], found: Diagnostics) -> tuple[str, ...]:
+    """The bindings of a policy as typed references (`cluster`, `graph.<id>`), sorted, each once.
+
+    `graphs` are the declared ids. Reports `policy_missing_applies_to`, `wrong_kind_reference` and
+    `dangling_graph_reference` and leaves such bindings out.
+    """
+    path = f"policies.{shown(policy.name.value)}.applies_to"
+    if not policy.applies_to:
+        message = f"the policy {shown(policy.name.value)} is bound to nothing"
+        found.add("policy_missing_applies_to", path, message, source=policy.name.source)
+    bindings = set()
+    for index, item in enumerate(policy.applies_to):
+        text = item.value
+        if text == CLUSTER_SCOPE:
+            bindings.add(text)
+            continue
+        graph = text.removeprefix(_GRAPH_PREFIX)
+        if "." in text and graph == text:
+            message = f"'{shown(text)}' is no graph; bind to cluster or graph.<id>"
+            found.add("wrong_kind_reference", f"{path}[{index}]", message, source=item.source)
+        elif graph not in graphs:
+            hint = did_you_mean(graph, graphs)
+            message = f"there is no graph '{shown(graph)}'" + (f"; {hint}" if hint else "")
+            found.add("dangling_graph_reference", f"{path}[{index}]", message, source=item.source)
+        else:
+            bindings.add(f"{_GRAPH_PREFIX}{graph}")
+    return tuple(sorted(bindings))
+
+
+def dependencies(resources: Iterable[Resource]) -> tuple[Dependency, ...]:
+    """Who needs whom, each pair once, sorted: schema and query their graph, query its schema, policy its graphs."""
+    edges = set()
+    for resource in resources:
+        source = resource.address
+        if source.graph is not None and source.kind is not Kind.GRAPH:
+            edges.add(Dependency(source.text, graph_address(source.graph).text))
+            if source.kind is Kind.QUERY:
+                edges.add(Dependency(source.text, schema_address(source.graph).text))
+        for binding in resource.applies_to or ():
+            if binding != CLUSTER_SCOPE:
+                edges.add(Dependency(source.text, binding))
+    return tuple(sorted(edges))

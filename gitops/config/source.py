@@ -1,0 +1,260 @@
+"""Where a cluster folder comes from: a commit, a folder on disk, or memory, read through one small interface.
+
+Rules of every tree, proven by one contract suite:
+
+1. Paths are POSIX paths relative to the cluster folder. `.` and `..` are resolved by spelling, never by the disk.
+2. A confined tree refuses absolute paths and paths that lead out of it.
+3. No symbolic link and no submodule is read or passed through.
+4. A name is refused that a checkout on some system would take for another one: see `unsafe_name`.
+5. A file, the number of files and all bytes together are bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Protocol
+
+from gitops.core.errors import GitopsError
+
+__all__ = [
+    "EntryKind",
+    "MemoryTree",
+    "Meter",
+    "SourceError",
+    "SourceLimits",
+    "SourceTree",
+    "checked_listing",
+    "normalize",
+    "unsafe_name",
+]
+
+_MAX_NAME_BYTES = 255
+_MAX_PATH_CHARACTERS = 4096
+
+
+class SourceError(GitopsError):
+    """A path of a source tree cannot be read; which way is said by `code`, `path` is the path concerned.
+
+    `source_missing`: nothing is there. `source_unreadable`: not a regular file (or folder), or the system refused.
+    `source_symlink`, `source_submodule`, `source_path_escapes`, `source_name_unsafe`, `source_too_large`: refused on
+    purpose.
+    """
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the tree could have answered but must not."""
+        return self.code not in ("source_missing", "source_unreadable")
+
+
+class EntryKind(StrEnum):
+    """What is at a path. `FILE` covers everything that is not a folder; reading it may still fail."""
+
+    FILE = "file"
+    DIR = "dir"
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLimits:
+    """Upper bounds of one tree: bytes of a file, files read (and entries of a folder), bytes read altogether."""
+
+    file_bytes: int = 4 * 1024 * 1024
+    files: int = 20_000
+    total_bytes: int = 256 * 1024 * 1024
+
+
+class SourceTree(Protocol):
+    """A cluster folder at one moment. Each method raises SourceError, and nothing else, for what it cannot give."""
+
+    @property
+    def root(self) -> str:
+        """Where the folder is, for people. Never used to find a file."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """The content of the regular file at `path`."""
+        ...
+
+    def kind(self, path: str) -> EntryKind:
+        """What is at `path`; a path through a file is absent."""
+        ...
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """The names in the folder at `path`, in code point order; refuses the whole folder for one unsafe name."""
+        ...
+
+
+class Meter:
+    """Counts what was read from one tree and refuses more than its limits."""
+
+    __slots__ = ("_bytes", "_files", "limits")
+
+    def __init__(self, limits: SourceLimits | None = None) -> None:
+        """Start at zero."""
+        self.limits = limits or SourceLimits()
+        self._files = 0
+        self._bytes = 0
+
+    def check(self, path: str, size: int) -> None:
+        """Raise SourceError `source_too_large` if a file of `size` bytes would be too much."""
+        limits = self.limits
+        if size > limits.file_bytes:
+            detail = f"{path} has more than the {limits.file_bytes} bytes allowed for one file"
+        elif self._files >= limits.files:
+            detail = f"{path} is one file more than the {limits.files} allowed for one cluster folder"
+        elif self._bytes + size > limits.total_bytes:
+            detail = f"with {path} the cluster folder exceeds the {limits.total_bytes} bytes allowed"
+        else:
+            return
+        raise SourceError("source_too_large", detail, path=path)
+
+    def admit(self, path: str, size: int) -> None:
+        """Count a file of `size` bytes about to be returned, after the same check."""
+        self.check(path, size)
+        self._files += 1
+        self._bytes += size
+
+
+def unsafe_name(name: str) -> str | None:
+    """Why `name` may not name a file, or None when it may.
+
+    Refused are invisible and control characters, backslash and colon (separators elsewhere), every spelling that some
+    file system takes for `.git`, and names over 255 bytes. Shell metacharacters are fine: no name ever reaches a shell.
+    """
+    if not name.isprintable():
+        return "it contains control or invisible characters"
+    if name in ("", ".", "..") or "/" in name:
+        return "it is a path, not a name"
+    if "\\" in name or ":" in name:
+        return "it contains a backslash or a colon"
+    if name.rstrip(" .").casefold() in (".git", "git~1"):
+        return "it stands for the folder of a git repository"
+    if len(name.encode("utf-8", "surrogatepass")) > _MAX_NAME_BYTES:
+        return f"it is longer than {_MAX_NAME_BYTES} bytes"
+    return None
+
+
+def normalize(path: str, *, confined: bool) -> str:
+    """`path` without `.`, `..`, empty parts and trailing slash; `.` for the folder itself.
+
+    Of an unconfined tree the result may be absolute or start with `..`. Raises SourceError `source_name_unsafe` or
+    `source_path_escapes`.
+    """
+    absolute = path.startswith("/")
+    if len(path) > _MAX_PATH_CHARACTERS:
+        raise SourceError("source_name_unsafe", "a path is longer than 4096 characters", path=path[:80])
+    if absolute and confined:
+        raise SourceError("source_path_escapes", f"{path!r} is absolute; only paths in the folder are read", path=path)
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part in ("", "."):
+            continue
+        if part != "..":
+            _require_safe(part, path)
+            parts.append(part)
+        elif parts and parts[-1] != "..":
+            parts.pop()
+        elif confined:
+            raise SourceError("source_path_escapes", f"{path!r} leads out of the cluster folder", path=path)
+        elif not absolute:
+            parts.append("..")
+    return "/" * absolute + "/".join(parts) or "."
+
+
+def checked_listing(path: str, names: Iterable[str], limits: SourceLimits) -> tuple[str, ...]:
+    """The names of one folder in code point order.
+
+    Raises SourceError `source_name_unsafe` for an unsafe name or two names that differ only by case, and
+    `source_too_large` for too many.
+    """
+    listing = sorted(names)
+    if len(listing) > limits.files:
+        raise SourceError("source_too_large", f"{path} has more than {limits.files} entries", path=path)
+    folded: dict[str, str] = {}
+    for name in listing:
+        _require_safe(name, path)
+        other = folded.setdefault(name.casefold(), name)
+        if other != name:
+            detail = f"{name!r} and {other!r} in {path} are one name where case does not count"
+            raise SourceError("source_name_unsafe", detail, path=path)
+    return tuple(listing)
+
+
+def _require_safe(name: str, path: str) -> None:
+    reason = unsafe_name(name)
+    if reason is not None:
+        raise SourceError("source_name_unsafe", f"the name {name[:80]!r} is refused: {reason}", path=path)
+
+
+class MemoryTree:
+    """A confined tree over a mapping of paths to contents: the twin of the other trees for tests and tools."""
+
+    def __init__(
+        self,
+        files: Mapping[str, bytes],
+        *,
+        root: str = "memory",
+        refused: Mapping[str, str] = MappingProxyType({}),
+        limits: SourceLimits | None = None,
+    ) -> None:
+        """`files` by normalized path; `refused` gives paths that answer with a code, such as `source_symlink`."""
+        self._files = dict(files)
+        self._refused = dict(refused)
+        self._root = root
+        self._meter = Meter(limits)
+        self._folders: dict[str, set[str]] = {".": set()}
+        for path in (*self._files, *self._refused):
+            self._enter(path)
+
+    def _enter(self, path: str) -> None:
+        child = path
+        while child != ".":
+            parent, _, name = child.rpartition("/")
+            self._folders.setdefault(parent or ".", set()).add(name)
+            child = parent or "."
+
+    @property
+    def root(self) -> str:
+        """The given name."""
+        return self._root
+
+    def _resolve(self, path: str) -> str:
+        place = normalize(path, confined=True)
+        parts = place.split("/")
+        for depth in range(1, len(parts) + 1):
+            passed = "/".join(parts[:depth])
+            if passed in self._refused:
+                raise SourceError(self._refused[passed], f"{passed} is refused", path=passed)
+        return place
+
+    def kind(self, path: str) -> EntryKind:
+        """As the protocol says."""
+        place = self._resolve(path)
+        if place in self._files:
+            return EntryKind.FILE
+        return EntryKind.DIR if place in self._folders else EntryKind.ABSENT
+
+    def read(self, path: str) -> bytes:
+        """As the protocol says."""
+        place = self._resolve(path)
+        data = self._files.get(place)
+        if data is None:
+            code = "source_unreadable" if place in self._folders else "source_missing"
+            raise SourceError(
+                code, f"{place} is not a file" if place in self._folders else f"{place} is not there", path=place
+            )
+        self._meter.admit(place, len(data))
+        return data
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """As the protocol says."""
+        place = self._resolve(path)
+        names = self._folders.get(place)
+        if names is None:
+            if place in self._files:
+                raise SourceError("source_unreadable", f"{place} is not a folder", path=place)
+            raise SourceError("source_missing", f"{place} does not exist", path=place)
+        return checked_listing(place, names, self._meter.limits)

@@ -1,0 +1,315 @@
+"""Strict YAML 1.2: a tree of nodes that know their place, built from parser events without recursion.
+
+What is different from a usual loader, and why:
+
+1. Scalars are resolved by the YAML 1.2 core schema: `yes`, `on`, `010` with a leading zero and dates mean what they show.
+2. Anchors, aliases and tags are refused: an alias can make a small file enormous, and a tag can name code.
+3. A mapping key given twice is a problem at its own line, in block and in flow style; no value silently wins.
+4. One document. Bytes, depth and nodes are bounded, and the bounds hold while reading, not afterwards.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from yaml import YAMLError
+
+__all__ = [
+    "ScalarType",
+    "YamlError",
+    "YamlFault",
+    "YamlLimits",
+    "YamlList",
+    "YamlMap",
+    "YamlNode",
+    "YamlProblem",
+    "YamlScalar",
+    "integer",
+    "parse_yaml",
+    "shown",
+    "to_plain",
+]
+
+_SHOWN_CHARACTERS = 128
+_MAX_INTEGER_CHARACTERS = 18
+
+
+class ScalarType(StrEnum):
+    """What a scalar is under the YAML 1.2 core schema; a quoted or block scalar is always TEXT."""
+
+    NULL = "null"
+    BOOL = "boolean"
+    INT = "integer"
+    FLOAT = "number"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class YamlScalar:
+    """A scalar with its text as written, after unquoting. `line` and `column` count from 1, as in every node."""
+
+    text: str
+    type: ScalarType
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class YamlList:
+    """A sequence."""
+
+    items: tuple[YamlNode, ...]
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class YamlMap:
+    """A mapping in source order; every key is a scalar."""
+
+    entries: tuple[tuple[YamlScalar, YamlNode], ...]
+    line: int
+    column: int
+
+
+YamlNode = YamlScalar | YamlList | YamlMap
+
+
+class YamlFault(StrEnum):
+    """The sorts of problems of a document."""
+
+    SYNTAX = "syntax"
+    DUPLICATE_KEY = "duplicate key"
+    ALIAS = "alias"
+    LIMIT = "limit"
+
+
+@dataclass(frozen=True, slots=True)
+class YamlProblem:
+    """One finding at its place. `path` is the dotted path of a repeated key, else empty."""
+
+    fault: YamlFault
+    message: str
+    line: int
+    column: int
+    path: str = ""
+
+    def __str__(self) -> str:
+        """Place and message."""
+        return f"line {self.line}, column {self.column}: {self.message}"
+
+
+class YamlError(Exception):
+    """A document was refused.
+
+    `problems` are in source order, at least one. `root` is the document when its only problems are repeated keys, so that
+    more can be said about it; it must not be used as if it were good.
+    """
+
+    def __init__(self, problems: tuple[YamlProblem, ...], root: YamlNode | None) -> None:
+        """The exception's text is the first problem's."""
+        super().__init__(str(problems[0]))
+        self.problems = problems
+        self.root = root
+
+
+@dataclass(frozen=True, slots=True)
+class YamlLimits:
+    """Upper bounds of one document."""
+
+    data_bytes: int = 1024 * 1024
+    depth: int = 32
+    nodes: int = 100_000
+
+
+def shown(text: str) -> str:
+    """`text` for a path or a message: one line, nothing invisible, not too long."""
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:_SHOWN_CHARACTERS])
+    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
+
+
+def parse_yaml(data: bytes, limits: YamlLimits | None = None) -> YamlNode:
+    """Read one document; an empty one is a null scalar. Raises YamlError, and nothing else, for any other input."""
+    builder = _Builder(limits or YamlLimits())
+    try:
+        builder.read(data)
+    except _Stop as stop:
+        raise YamlError((*builder.repeated, stop.problem), None) from None
+    if builder.repeated:
+        raise YamlError(tuple(builder.repeated), builder.root)
+    return builder.root
+
+
+def to_plain(node: YamlNode) -> Any:
+    """The document as JSON values. Keys are their text; an integer of more than 18 digits stays text."""
+    if isinstance(node, YamlMap):
+        return {key.text: to_plain(value) for key, value in node.entries}
+    if isinstance(node, YamlList):
+        return [to_plain(item) for item in node.items]
+    text = node.text
+    if node.type is ScalarType.NULL:
+        return None
+    if node.type is ScalarType.BOOL:
+        return text.lower() == "true"
+    if node.type is ScalarType.FLOAT:
+        return float(text.replace(".", "", 1) if text.lower().endswith(("inf", "nan")) else text)
+    if node.type is ScalarType.INT and len(text) <= _MAX_INTEGER_CHARACTERS:
+        return integer(text)
+    return text
+
+
+def integer(text: str) -> int:
+    """The value of an INT scalar of moderate length; a leading zero does not make it octal."""
+    return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
+
+
+_RESOLVE = re.compile(
+    r"""(?P<null>|~|null|Null|NULL)
+      | (?P<boolean>true|True|TRUE|false|False|FALSE)
+      | (?P<integer>[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)
+      | (?P<number>[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?
+                 |[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))""",
+    re.VERBOSE,
+)
+
+
+def _resolve(text: str) -> ScalarType:
+    match = _RESOLVE.fullmatch(text)
+    return ScalarType.TEXT if match is None else ScalarType(str(match.lastgroup))
+
+
+class _Stop(Exception):  # noqa: N818 - control flow inside this module
+    def __init__(self, problem: YamlProblem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A collection under construction: `key` waits for its value, `keys` is None for a sequence."""
+
+    line: int
+    column: int
+    keys: set[str] | None
+    entries: list[tuple[YamlScalar, YamlNode]] = field(default_factory=list)
+    items: list[YamlNode] = field(default_factory=list)
+    key: YamlScalar | None = None
+
+    def node(self) -> YamlNode:
+        if self.keys is None:
+            return YamlList(tuple(self.items), self.line, self.column)
+        return YamlMap(tuple(self.entries), self.line, self.column)
+
+
+class _Builder:
+    """Turns parser events into nodes with a stack of open collections."""
+
+    def __init__(self, limits: YamlLimits) -> None:
+        self.root: YamlNode = YamlScalar("", ScalarType.NULL, 1, 1)
+        self.repeated: list[YamlProblem] = []
+        self._limits = limits
+        self._stack: list[_Frame] = []
+        self._nodes = 0
+
+    def read(self, data: bytes) -> None:
+        """Consume the document. Raises _Stop."""
+        if len(data) > self._limits.data_bytes:
+            self._stop(YamlFault.LIMIT, f"the document has more than {self._limits.data_bytes} bytes", 1, 1)
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            line, column = _position(data, error.start)
+            self._stop(YamlFault.SYNTAX, "the document is not UTF-8", line, column)
+        documents = 0
+        for event, name in self._events(data):
+            line, column = event.start_mark.line + 1, event.start_mark.column + 1
+            if name == "DocumentStartEvent":
+                documents += 1
+                if documents > 1:
+                    self._stop(YamlFault.SYNTAX, "there is more than one document", line, column)
+            elif name in ("SequenceEndEvent", "MappingEndEvent"):
+                self._put(self._stack.pop().node())
+            elif name in ("ScalarEvent", "SequenceStartEvent", "MappingStartEvent", "AliasEvent"):
+                self._node(event, name, line, column)
+
+    def _events(self, data: bytes) -> Iterator[tuple[Any, str]]:
+        import yaml
+
+        try:
+            for event in yaml.parse(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+                yield event, type(event).__name__
+        except yaml.YAMLError as error:
+            line, column = _error_position(error, data)
+            message = getattr(error, "problem", None) or getattr(error, "reason", None) or "the document is not YAML"
+            self._stop(YamlFault.SYNTAX, f"not valid YAML: {shown(str(message))}", line, column)
+
+    def _node(self, event: Any, name: str, line: int, column: int) -> None:
+        self._nodes += 1
+        if self._nodes > self._limits.nodes:
+            self._stop(YamlFault.LIMIT, f"the document has more than {self._limits.nodes} nodes", line, column)
+        if event.anchor is not None:
+            mark = "*" if name == "AliasEvent" else "&"
+            detail = f"`{mark}{shown(event.anchor)}`: anchors and aliases are refused; write the value out"
+            self._stop(YamlFault.ALIAS, detail, line, column)
+        if event.tag is not None:
+            self._stop(YamlFault.SYNTAX, f"the tag '{shown(event.tag)}' is refused: values are plain", line, column)
+        if name == "ScalarEvent":
+            kind = _resolve(event.value) if event.implicit[0] else ScalarType.TEXT
+            self._put(YamlScalar(event.value, kind, line, column))
+            return
+        parent = self._stack[-1] if self._stack else None
+        if parent is not None and parent.keys is not None and parent.key is None:
+            self._stop(YamlFault.SYNTAX, "a mapping key must be a plain or quoted scalar", line, column)
+        if len(self._stack) >= self._limits.depth:
+            self._stop(YamlFault.LIMIT, f"the document is nested deeper than {self._limits.depth}", line, column)
+        self._stack.append(_Frame(line, column, set() if name == "MappingStartEvent" else None))
+
+    def _put(self, node: YamlNode) -> None:
+        if not self._stack:
+            self.root = node
+            return
+        frame = self._stack[-1]
+        if frame.keys is None:
+            frame.items.append(node)
+        elif frame.key is not None:
+            frame.entries.append((frame.key, node))
+            frame.key = None
+        elif isinstance(node, YamlScalar):
+            frame.key = node
+            if node.text in frame.keys:
+                path = self._path()
+                message = f"the key {path} is given again in line {node.line}"
+                self.repeated.append(YamlProblem(YamlFault.DUPLICATE_KEY, message, node.line, node.column, path))
+            frame.keys.add(node.text)
+
+    def _path(self) -> str:
+        """The dotted path of the key that was read last."""
+        path = ""
+        for frame in self._stack:
+            if frame.keys is None:
+                path += f"[{len(frame.items)}]"
+            elif frame.key is not None:
+                path += f".{shown(frame.key.text)}" if path else shown(frame.key.text)
+        return path
+
+    def _stop(self, fault: YamlFault, message: str, line: int, column: int) -> NoReturn:
+        raise _Stop(YamlProblem(fault, message, line, column))
+
+
+def _error_position(error: YAMLError, data: bytes) -> tuple[int, int]:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    if mark is not None:
+        return mark.line + 1, mark.column + 1
+    return _position(data, int(getattr(error, "position", 0) or 0))
+
+
+def _position(data: bytes, offset: int) -> tuple[int, int]:
+    before = data[:offset]
+    start = before.rfind(b"\n") + 1
+    return before.count(b"\n") + 1, len(before[start:].decode("utf-8", "replace")) + 1
