@@ -1,0 +1,190 @@
+"""The ledger: what is applied, under one lock, changed only by compare-and-swap.
+
+Two stores pass one contract suite: a `__cluster/` folder, and the same tree as a signed, linear chain of commits on a
+branch. The read half and the write half are two interfaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from gitops.core.diagnostics import Diagnostic
+from gitops.model.address import Address
+from gitops.model.approval import Approval, ApprovalEvidence, UnreadableApproval
+from gitops.model.entry import LedgerEntry
+from gitops.model.intent import Intent, UnreadableIntent
+from gitops.model.lock import LockInfo, LockObservation
+from gitops.model.state import State
+from gitops.model.trust import TrustRoot
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerView:
+    """One coherent reading of a ledger.
+
+    `state` is None when there is none, or when it is invalid (`problems` then says why and `found` is True). `cas` is
+    `sha256:` and the digest of the stored bytes. `head`, `entry` and `trust` exist in a branch ledger only: the commit id, its
+    entry document, and the keys and rules in force.
+    """
+
+    found: bool = False
+    state: State | None = None
+    cas: str | None = None
+    problems: tuple[Diagnostic, ...] = ()
+    head: str | None = None
+    entry: LedgerEntry | None = None
+    trust: TrustRoot | None = None
+
+
+class BlobCondition(StrEnum):
+    """What is found where a catalog blob should be."""
+
+    OK = "ok"
+    MISSING = "missing"
+    MISMATCH = "mismatch"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class BlobReading:
+    """A catalog blob; `content` only when it is OK."""
+
+    condition: BlobCondition
+    content: bytes | None = field(default=None, repr=False)
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IntentListing:
+    """All recovery sidecars in ULID order, and those that cannot be used. `problem` is set if they cannot be listed."""
+
+    intents: tuple[Intent, ...] = ()
+    unreadable: tuple[UnreadableIntent, ...] = ()
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalListing:
+    """All approvals: `documents` of the store itself, `evidence` of approval commits that wait to be consumed."""
+
+    documents: tuple[Approval, ...] = ()
+    evidence: tuple[ApprovalEvidence, ...] = ()
+    unreadable: tuple[UnreadableApproval, ...] = ()
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerWrite:
+    """One update of the ledger, all of it or nothing.
+
+    `retire` are operation ids of sidecars to remove with it, `consumed` the approvals to mark as used (with the
+    approval commits that become extra parents of the entry, in a branch ledger). `entry` is required by a branch ledger and
+    ignored by a folder; its `number` and `previous` are set by the store. `trust_files` replaces the snapshot of keys and
+    rules (path to bytes) when given.
+    """
+
+    state: State
+    entry: LedgerEntry | None = None
+    retire: tuple[str, ...] = ()
+    consumed: tuple[Approval, ...] = ()
+    trust_files: Mapping[str, bytes] | None = None
+
+
+class LedgerReader(Protocol):
+    """The read half; takes no lock and writes nothing."""
+
+    @property
+    def snapshot_reads(self) -> bool:
+        """Whether `view` is one immutable snapshot by nature (a commit), so that planning needs no lock."""
+        ...
+
+    @property
+    def state_path(self) -> str:
+        """Where the state document is, for people."""
+        ...
+
+    @property
+    def lock_path(self) -> str:
+        """Where the lock is, for people."""
+        ...
+
+    def observe_lock(self) -> LockObservation:
+        """Whether the lock is held, and by whom. A lock that cannot be read is held with a problem."""
+        ...
+
+    def view(self) -> LedgerView:
+        """The current state, read once. Problems are values; only a remote that does not answer raises RemoteError."""
+        ...
+
+    def intents(self) -> IntentListing:
+        """The recovery sidecars."""
+        ...
+
+    def approvals(self) -> ApprovalListing:
+        """The approvals."""
+        ...
+
+    def blob(self, address: Address, digest: str) -> BlobReading:
+        """The catalog blob of a query or policy at `digest`, its content verified."""
+        ...
+
+
+class LedgerStore(LedgerReader, Protocol):
+    """The write half. All writes but the lock's and an approval's happen while the caller holds the lock."""
+
+    def acquire(self, info: LockInfo) -> None:
+        """Take the lock. Raises ConflictError `state_lock_held`, or RemoteError `state_lock_error`."""
+        ...
+
+    def release(self, lock_id: str) -> None:
+        """Give the lock back if it still carries `lock_id`; quiet when it does not."""
+        ...
+
+    def break_lock(self, lock_id: str) -> None:
+        """Remove the lock with exactly this id. Raises GitopsError with the code of the force-unlock decision table."""
+        ...
+
+    def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:
+        """Announce the intents of a run before its first side effect; returns the view to commit against.
+
+        A branch ledger makes them durable here, in one signed entry; a folder makes each durable in `arm`.
+        Raises GitopsError `recovery_sidecar_write_error`, ConflictError `state_cas_mismatch`.
+        """
+        ...
+
+    def arm(self, intent: Intent) -> None:
+        """When this returns, the intent is durable and its operation may start. Raises `recovery_sidecar_write_error`."""
+        ...
+
+    def amend(self, intent: Intent) -> None:
+        """Rewrite an armed intent with what is known by now. Raises like `arm`; the caller goes on."""
+        ...
+
+    def disarm(self, operation_id: str) -> None:
+        """Withdraw an armed intent of which provably nothing happened. Quiet on failure: the sweep settles it."""
+        ...
+
+    def retire(self, view: LedgerView, operation_ids: Sequence[str], entry: LedgerEntry | None) -> LedgerView:
+        """Remove settled sidecars when the state itself needs no write. Raises like `commit`."""
+        ...
+
+    def put_blob(self, address: Address, content: bytes) -> str:
+        """Publish a catalog blob by its digest and return the digest; a correct blob is reused, a corrupt one replaced.
+
+        Raises GitopsError `resource_payload_write_error`. Thread-safe.
+        """
+        ...
+
+    def record_approval(self, approval: Approval) -> None:
+        """Write an approval document. Raises GitopsError `approval_write_error`."""
+        ...
+
+    def commit(self, view: LedgerView, write: LedgerWrite) -> LedgerView:
+        """Compare-and-swap: publish `write` if the ledger still is what `view` saw.
+
+        Raises ConflictError `state_cas_mismatch` (nothing written), RemoteError `state_write_error`.
+        """
+        ...
