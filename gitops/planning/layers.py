@@ -1,0 +1,140 @@
+"""Shape of an execution graph: neighbours, layers, cycles, and whether it may be run at all.
+
+Every collection is sorted, so the same graph always gives the same answer. Nothing here recurses: a chain may be as long
+as a plan is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from heapq import heapify, heappop, heappush
+
+from gitops.core.diagnostics import Diagnostic, Diagnostics
+from gitops.model.execution import ExecutionGraph
+
+Neighbours = Mapping[str, tuple[str, ...]]
+
+
+def neighbours(graph: ExecutionGraph) -> tuple[Neighbours, Neighbours]:
+    """Per node id its successors and its predecessors, sorted, once each however many reasons an edge has.
+
+    Edges that name an unknown node are left out; `validate` reports them.
+    """
+    known = {node.id for node in graph.nodes}
+    after: dict[str, set[str]] = {name: set() for name in known}
+    before: dict[str, set[str]] = {name: set() for name in known}
+    for edge in graph.edges:
+        if edge.before in known and edge.after in known:
+            after[edge.before].add(edge.after)
+            before[edge.after].add(edge.before)
+    return _sorted(after), _sorted(before)
+
+
+def layers(graph: ExecutionGraph) -> tuple[tuple[str, ...], ...]:
+    """Topological layers, ids sorted: layer k holds what is free once all earlier layers are done.
+
+    Nodes on a cycle, and those behind one, are in no layer.
+    """
+    after, before = neighbours(graph)
+    open_edges = {name: len(sources) for name, sources in before.items()}
+    found: list[tuple[str, ...]] = []
+    layer = sorted(name for name, count in open_edges.items() if not count)
+    while layer:
+        found.append(tuple(layer))
+        freed = []
+        for name in layer:
+            for target in after[name]:
+                open_edges[target] -= 1
+                if not open_edges[target]:
+                    freed.append(target)
+        layer = sorted(freed)
+    return tuple(found)
+
+
+def serial_order(graph: ExecutionGraph) -> tuple[str, ...]:
+    """Ids as one worker starts them when nothing fails: always the lowest position whose predecessors are done.
+
+    Like in `layers`, nodes on a cycle or behind one are left out.
+    """
+    after, before = neighbours(graph)
+    open_edges = {name: len(sources) for name, sources in before.items()}
+    position = {node.id: node.position for node in graph.nodes}
+    ready = [(position[name], name) for name, count in open_edges.items() if not count]
+    heapify(ready)
+    order: list[str] = []
+    while ready:
+        order.append(heappop(ready)[1])
+        for target in after[order[-1]]:
+            open_edges[target] -= 1
+            if not open_edges[target]:
+                heappush(ready, (position[target], target))
+    return tuple(order)
+
+
+def cycles(graph: ExecutionGraph) -> tuple[tuple[str, ...], ...]:
+    """Strongly connected components of two nodes or more, and nodes with an edge to themselves; ids sorted.
+
+    Nodes that are merely downstream of a cycle are not listed. Two passes of depth-first search (Kosaraju, Sharir 1981).
+    """
+    after, before = neighbours(graph)
+    component: dict[str, list[str]] = {}
+    for root in reversed(_finishing_order(after)):
+        if root in component:
+            continue
+        members = component[root] = [root]
+        pending = [root]
+        while pending:
+            for source in before[pending.pop()]:
+                if source not in component:
+                    component[source] = members
+                    members.append(source)
+                    pending.append(source)
+    distinct = {id(members): members for members in component.values()}.values()
+    looped = (m for m in distinct if len(m) > 1 or m[0] in after[m[0]])
+    return tuple(sorted(tuple(sorted(members)) for members in looped))
+
+
+def validate(graph: ExecutionGraph) -> tuple[Diagnostic, ...]:
+    """Why the graph may not be run: `duplicate_resource_id`, `missing_dependency`, `dependency_cycle`; empty if it may."""
+    problems = Diagnostics()
+    counts = Counter(node.id for node in graph.nodes)
+    for name, count in sorted(counts.items()):
+        if count > 1:
+            problems.add("duplicate_resource_id", name, f"{name} is named by {count} changes")
+    for edge in sorted(graph.edges):
+        missing = [name for name in sorted({edge.before, edge.after}) if name not in counts]
+        if missing:
+            problems.add(
+                "missing_dependency",
+                edge.after,
+                f"{edge.after} waits for {edge.before} [{edge.reason}], but there is no {' and no '.join(missing)}",
+            )
+    for cycle in cycles(graph):
+        problems.add("dependency_cycle", cycle[0], f"each of these waits for the others: {', '.join(cycle)}")
+    return tuple(problems)
+
+
+def _sorted(links: Mapping[str, set[str]]) -> Neighbours:
+    return {name: tuple(sorted(links[name])) for name in sorted(links)}
+
+
+def _finishing_order(after: Neighbours) -> list[str]:
+    """Node ids in the order in which a depth-first search leaves them."""
+    order: list[str] = []
+    seen: set[str] = set()
+    for root in after:
+        if root in seen:
+            continue
+        seen.add(root)
+        stack = [(root, iter(after[root]))]
+        while stack:
+            name, targets = stack[-1]
+            target = next((t for t in targets if t not in seen), None)
+            if target is None:
+                order.append(name)
+                stack.pop()
+            else:
+                seen.add(target)
+                stack.append((target, iter(after[target])))
+    return order

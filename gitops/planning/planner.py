@@ -1,0 +1,103 @@
+"""The one planner: desired x recorded x evidence -> plan. A pure function, so the same inputs give the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gitops.core.canonical import canonical_digest
+from gitops.core.diagnostics import Diagnostics
+from gitops.model.address import Kind
+from gitops.model.change import Action, Change
+from gitops.model.kind import Kinds, Situation, rules_for
+from gitops.model.plan import ApprovalRequirement, Plan, PlanInputs
+from gitops.model.resource import Dependency
+from gitops.model.state import State
+from gitops.planning.approvals import change_digest, change_form, covers
+from gitops.planning.classify import classify, survey
+from gitops.planning.diff import diff
+from gitops.planning.graph import build_graph
+from gitops.planning.impact import impact
+
+
+def make_plan(inputs: PlanInputs, *, kinds: Kinds) -> Plan:
+    """Plan.
+
+    Diagnostics of the plan: `approval_stale` per gated change that has approvals of which none matches, and those of
+    the execution graph.
+    """
+    changes = tuple(_with_preview(c, inputs) for c in diff(inputs.desired, inputs.state, inputs.trust_change))
+    situation = survey(changes, inputs.desired, inputs.pending)
+    problems = Diagnostics()
+    required = _requirements(changes, situation, inputs, kinds)
+    _report_stale(required, inputs, problems)
+    approved = frozenset(r.resource for r in required if r.satisfied)
+    changes = classify(changes, replace(situation, approved=approved), kinds)
+    graph, graph_problems = build_graph(changes, inputs.desired.dependencies, recorded_dependencies(inputs.state))
+    problems.extend(graph_problems)
+    return Plan(
+        config_digest=inputs.desired.config_digest,
+        digest=plan_digest(inputs.desired.config_digest, changes),
+        changes=changes,
+        impact=impact(changes, inputs.desired.dependencies),
+        approvals_required=required,
+        graph=graph,
+        diagnostics=tuple(problems),
+    )
+
+
+def plan_digest(config_digest: str, changes: Sequence[Change]) -> str:
+    """Identity of a plan: the config digest and what each change does; not when, by whom or with which evidence."""
+    return canonical_digest({"config_digest": config_digest, "changes": [change_form(c) for c in changes]})
+
+
+def recorded_dependencies(state: State) -> tuple[Dependency, ...]:
+    """The edges that the ledger's own resources had, as far as it records them: order for tearing down."""
+    edges: set[Dependency] = set()
+    for text, entry in state.resources.items():
+        kind, _, rest = text.partition(".")
+        if kind == Kind.SCHEMA:
+            edges.add(Dependency(text, f"graph.{rest}"))
+        elif kind == Kind.QUERY:
+            graph = rest.partition(".")[0]
+            edges |= {Dependency(text, f"graph.{graph}"), Dependency(text, f"schema.{graph}")}
+        elif kind == Kind.POLICY:
+            edges |= {Dependency(text, ref) for ref in entry.applies_to or () if ref.startswith("graph.")}
+    return tuple(sorted(edges))
+
+
+def _with_preview(change: Change, inputs: PlanInputs) -> Change:
+    if change.address.kind is not Kind.SCHEMA or change.action is not Action.UPDATE:
+        return change
+    return replace(change, migration=inputs.previews.get(change.address.text))
+
+
+def _requirements(
+    changes: Sequence[Change], situation: Situation, inputs: PlanInputs, kinds: Kinds
+) -> tuple[ApprovalRequirement, ...]:
+    found = []
+    for change in changes:
+        reason = rules_for(kinds, change.address).gate(change, situation)
+        if reason is None:
+            continue
+        valid = sorted(
+            (a for a in inputs.approvals if covers(a, change, inputs.desired.config_digest)),
+            key=lambda a: a.approval_id,
+        )
+        needed = inputs.approvals_needed
+        # One approval per person, and no more than needed: the rest stays unspent.
+        people = {a.approved_by: a for a in reversed(valid)}
+        chosen = sorted(people.values(), key=lambda a: a.approval_id)[:needed]
+        found.append(ApprovalRequirement(change.address.text, reason, change_digest(change), tuple(chosen), needed))
+    return tuple(found)
+
+
+def _report_stale(required: Sequence[ApprovalRequirement], inputs: PlanInputs, problems: Diagnostics) -> None:
+    named = {a.resource for a in inputs.approvals if a.consumed_at is None}
+    for need in required:
+        if not need.approvals and need.resource in named:
+            problems.add(
+                "approval_stale",
+                need.resource,
+                "an approval exists, but configuration or recorded state moved since it was given",
+            )

@@ -1,0 +1,460 @@
+"""Laws of the execution graph and its schedule, over random graphs, locks, failures and durations.
+
+The schedule is driven with a virtual clock, so that a thread pool's accidents do not decide what is tested. The real
+runner is held against the same laws at the end.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gitops.core.clock import FixedClock
+from gitops.model.address import Address
+from gitops.model.change import Action, Change
+from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeResult, Outcome
+from gitops.model.resource import Dependency
+from gitops.planning.graph import BARRIER, build_graph
+from gitops.planning.graph_json import from_json, to_json
+from gitops.planning.layers import cycles, layers, neighbours, serial_order
+from gitops.planning.schedule import Schedule, SkipReason
+from gitops.workflows.run_events import NodeFailed, NodeFinished, NodeSkipped, NodeStarted
+from gitops.workflows.runner import RunSettings, run_graph
+
+EXCLUSIVE, SHARED = LockMode.EXCLUSIVE, LockMode.SHARED
+WORKERS = st.integers(1, 8)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A graph, and what each node will do: how long it takes and how it ends."""
+
+    graph: ExecutionGraph
+    durations: dict[str, int]
+    endings: dict[str, Outcome]
+
+
+@dataclass
+class Trace:
+    """What happened, in order: (event, node, time), what was running and held at each step, and the results."""
+
+    events: list[tuple[str, str, int]] = field(default_factory=list)
+    results: tuple[NodeResult, ...] = ()
+    reasons: dict[str, SkipReason] = field(default_factory=dict)
+    idle_violations: list[str] = field(default_factory=list)
+    held_at_end: tuple[str, ...] = ()
+
+    def times(self, event: str) -> dict[str, int]:
+        return {name: index for index, (kind, name, _) in enumerate(self.events) if kind == event}
+
+    def started(self) -> list[str]:
+        return [name for kind, name, _ in self.events if kind == "start"]
+
+    def outcomes(self) -> dict[str, Outcome]:
+        return {r.node_id: r.outcome for r in self.results}
+
+
+@st.composite
+def graphs(draw: st.DrawFn, *, largest: int = 40) -> ExecutionGraph:
+    size = draw(st.integers(0, largest))
+    ids = [f"n{i:02}" for i in range(size)]
+    positions = draw(st.permutations(range(size)))
+    claims = st.builds(LockClaim, st.sampled_from("abcd"), st.sampled_from([EXCLUSIVE, SHARED, SHARED]))
+    locks = st.lists(claims, max_size=3, unique_by=lambda c: c.key).map(lambda c: tuple(sorted(c)))
+    groups = st.sampled_from(["", "", "moving"])
+    nodes = [
+        ExecNode(n, "query", Action.UPDATE, p, draw(locks), draw(groups)) for n, p in zip(ids, positions, strict=True)
+    ]
+    ends = st.integers(0, max(size - 1, 0))
+    pairs = draw(st.sets(st.tuples(ends, ends), max_size=2 * size)) if size else set()
+    edges = {ExecEdge(ids[min(p)], ids[max(p)], "explicit_dependency") for p in pairs if p[0] != p[1]}
+    return ExecutionGraph(tuple(sorted(nodes, key=lambda n: n.position)), tuple(sorted(edges)))
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, failures: bool = True) -> Case:
+    graph = draw(graphs())
+    ids = [n.id for n in graph.nodes]
+    bad = st.sampled_from([Outcome.DONE] * 6 + [Outcome.FAILED, Outcome.UNKNOWN])
+    endings = bad if failures else st.just(Outcome.DONE)
+    return Case(graph, {n: draw(st.integers(0, 5)) for n in ids}, {n: draw(endings) for n in ids})
+
+
+def simulate(case: Case, workers: int, *, fail_fast: bool = False, stop_at: int | None = None) -> Trace:
+    """Run on a virtual clock: nodes end by time, then by start. `stop_at` cancels once that many events have happened."""
+    schedule = Schedule(case.graph, workers=workers, fail_fast=fail_fast)
+    trace, clock, running = Trace(), 0, []
+
+    def note(progress) -> None:
+        for skip in progress.skipped:
+            trace.events.append(("skip", skip.result.node_id, clock))
+            trace.reasons[skip.result.node_id] = skip.reason
+
+    while not schedule.finished:
+        while True:
+            if stop_at is not None and len(trace.events) >= stop_at:
+                note(schedule.stop())
+            node = schedule.next_ready()
+            if node is None:
+                break
+            schedule.start(node.id)
+            trace.events.append(("start", node.id, clock))
+            heapq.heappush(running, (clock + case.durations[node.id], len(trace.events), node.id))
+        _check_no_idle_worker(case, schedule, workers, trace)
+        if not running:
+            break
+        clock, _, name = heapq.heappop(running)
+        trace.events.append(("end", name, clock))
+        note(schedule.finish(name, NodeResult(name, case.endings[name])))
+    trace.results = schedule.results()
+    trace.held_at_end = schedule.held
+    return trace
+
+
+def _check_no_idle_worker(case: Case, schedule: Schedule, workers: int, trace: Trace) -> None:
+    """P8, judged from the locks themselves: a ready node waits only for what runs, or for an earlier waiting node."""
+    if len(schedule.running) >= workers:
+        return
+    nodes = {n.id: n for n in case.graph.nodes}
+    claims = [c for name in schedule.running for c in nodes[name].locks]
+    for name in schedule.ready:
+        if not any(_conflict(mine, other) for mine in nodes[name].locks for other in claims):
+            trace.idle_violations.append(name)
+        claims += nodes[name].locks
+
+
+def _conflict(one: LockClaim, other: LockClaim) -> bool:
+    return one.key == other.key and EXCLUSIVE in (one.mode, other.mode)
+
+
+def descendants(graph: ExecutionGraph, roots) -> set[str]:
+    after, _ = neighbours(graph)
+    found, pending = set(), list(roots)
+    while pending:
+        for name in after[pending.pop()]:
+            if name not in found:
+                found.add(name)
+                pending.append(name)
+    return found
+
+
+def serial_oracle(case: Case) -> list[tuple[str, str]]:
+    """The plain serial loop: lowest position first; a failure blocks what follows and stops its group."""
+    _, before = neighbours(case.graph)
+    waiting = sorted(case.graph.nodes, key=lambda n: n.position)
+    good: set[str] = set()
+    failed_groups: set[str] = set()
+    happened = []
+    while chosen := next((n for n in waiting if good.issuperset(before[n.id]) and n.group not in failed_groups), None):
+        waiting.remove(chosen)
+        happened += [("start", chosen.id), ("end", chosen.id)]
+        if case.endings[chosen.id] is Outcome.DONE:
+            good.add(chosen.id)
+        elif chosen.group:
+            failed_groups.add(chosen.group)
+    return happened
+
+
+@given(cases(), WORKERS, st.booleans())
+def test_p1_no_node_starts_before_all_its_dependencies_are_done(case, workers, fail_fast):
+    trace = simulate(case, workers, fail_fast=fail_fast)
+    _, before = neighbours(case.graph)
+    starts, ends = trace.times("start"), trace.times("end")
+    for name, at in starts.items():
+        for source in before[name]:
+            assert ends[source] < at
+            assert case.endings[source] is Outcome.DONE
+
+
+@given(cases(), WORKERS)
+def test_p2_p3_locks_exclude_and_workers_bound(case, workers):
+    nodes = {n.id: n for n in case.graph.nodes}
+    running: list[str] = []
+    for kind, name, _ in simulate(case, workers).events:
+        if kind == "start":
+            for other in running:
+                assert not any(_conflict(a, b) for a in nodes[name].locks for b in nodes[other].locks)
+            running.append(name)
+            assert len(running) <= workers
+        elif kind == "end":
+            running.remove(name)
+
+
+@given(cases(), WORKERS, st.booleans())
+def test_p4_p9_every_run_ends_and_every_node_ends_once(case, workers, fail_fast):
+    trace = simulate(case, workers, fail_fast=fail_fast)
+    ended = [name for kind, name, _ in trace.events if kind in ("end", "skip")]
+    assert sorted(ended) == sorted(n.id for n in case.graph.nodes)
+    assert [r.node_id for r in trace.results] == [n.id for n in case.graph.nodes]
+    assert trace.held_at_end == ()
+
+
+@given(cases(), WORKERS, st.booleans())
+def test_p5_descendants_of_a_failure_never_start_and_blame_a_failed_node(case, workers, fail_fast):
+    trace = simulate(case, workers, fail_fast=fail_fast)
+    outcomes = trace.outcomes()
+    failed = {n for n in trace.started() if case.endings[n] is not Outcome.DONE}
+    behind = descendants(case.graph, failed)
+    assert behind.isdisjoint(trace.started())
+    for result in trace.results:
+        if result.outcome in (Outcome.SKIPPED, Outcome.BLOCKED):
+            assert result.blocked_by in failed
+        else:
+            assert result.blocked_by is None
+        if result.outcome is Outcome.BLOCKED:
+            _, before = neighbours(case.graph)
+            assert any(outcomes[n] is not Outcome.DONE for n in before[result.node_id])
+
+
+@given(cases(), WORKERS)
+def test_p6_what_no_failure_reaches_finishes(case, workers):
+    trace = simulate(case, workers)
+    failed = {n for n in trace.started() if case.endings[n] is not Outcome.DONE}
+    groups = {n.group for n in case.graph.nodes if n.id in failed and n.group}
+    grouped = {n.id for n in case.graph.nodes if n.group in groups} if groups else set()
+    reached = failed | grouped | descendants(case.graph, failed | grouped)
+    done = {n for n, outcome in trace.outcomes().items() if outcome is Outcome.DONE}
+    assert done >= {n.id for n in case.graph.nodes} - reached
+
+
+@given(cases(), WORKERS)
+def test_p7_fail_fast_starts_nothing_after_the_first_failure(case, workers):
+    events = simulate(case, workers, fail_fast=True).events
+    failures = [
+        i for i, (kind, name, _) in enumerate(events) if kind == "end" and case.endings[name] is not Outcome.DONE
+    ]
+    if failures:
+        assert all(kind != "start" for kind, _, _ in events[failures[0] :])
+
+
+@given(cases(), WORKERS)
+def test_group_starts_nothing_after_its_first_failure(case, workers):
+    group = {n.id: n.group for n in case.graph.nodes}
+    broken = set()
+    for kind, name, _ in simulate(case, workers).events:
+        assert kind != "start" or group[name] not in broken
+        if kind == "end" and group[name] and case.endings[name] is not Outcome.DONE:
+            broken.add(group[name])
+
+
+@given(cases(), WORKERS)
+def test_p8_no_worker_idles_while_work_could_start(case, workers):
+    assert simulate(case, workers).idle_violations == []
+
+
+@given(cases())
+def test_p10_one_worker_is_the_serial_run(case):
+    events = [(kind, name) for kind, name, _ in simulate(case, 1).events if kind != "skip"]
+    assert events == serial_oracle(case)
+
+
+@given(cases(failures=False), WORKERS, st.integers(0, 2**32))
+def test_p11_without_failures_the_end_does_not_depend_on_workers_or_durations(case, workers, seed):
+    slower = Case(case.graph, {n: (seed >> i % 32) % 7 for i, n in enumerate(case.durations)}, case.endings)
+    assert simulate(case, 1).results == simulate(slower, workers).results
+    assert set(simulate(slower, workers).outcomes().values()) <= {Outcome.DONE}
+
+
+@given(cases(), WORKERS, st.booleans())
+def test_same_results_in_the_same_order_give_the_same_starts(case, workers, fail_fast):
+    first, second = (simulate(case, workers, fail_fast=fail_fast) for _ in range(2))
+    assert first == second
+
+
+@given(graphs(), st.randoms(use_true_random=False))
+def test_p12_order_of_nodes_leaves_edges_and_layers_alone(graph, random):
+    nodes, edges = list(graph.nodes), list(graph.edges)
+    random.shuffle(nodes)
+    random.shuffle(edges)
+    mixed = ExecutionGraph(tuple(nodes), tuple(edges))
+    assert layers(mixed) == layers(graph)
+    assert neighbours(mixed) == neighbours(graph)
+
+
+@given(graphs())
+def test_layers_are_topological_and_complete(graph):
+    number = {name: i for i, layer in enumerate(layers(graph)) for name in layer}
+    assert number.keys() == {n.id for n in graph.nodes}
+    assert all(number[e.before] < number[e.after] for e in graph.edges)
+    _, before = neighbours(graph)
+    assert all(any(number[s] == i - 1 for s in before[n]) for n, i in number.items() if i)
+    assert cycles(graph) == ()
+
+
+@given(st.integers(1, 8), st.sets(st.tuples(st.integers(0, 7), st.integers(0, 7))))
+def test_cycles_are_what_reaches_itself(size, pairs):
+    ids = [f"n{i}" for i in range(size)]
+    nodes = tuple(ExecNode(n, "query", Action.UPDATE, i) for i, n in enumerate(ids))
+    edges = tuple(ExecEdge(f"n{a}", f"n{b}", "x") for a, b in sorted(pairs) if a < size and b < size)
+    graph = ExecutionGraph(nodes, edges)
+    reach = {n: descendants(graph, [n]) for n in ids}
+    found = cycles(graph)
+    assert sorted(n for c in found for n in c) == [n for n in ids if n in reach[n]]
+    for cycle in found:
+        assert all(set(cycle) <= reach[n] for n in cycle)
+    laid = {n for layer in layers(graph) for n in layer}
+    looped = {n for c in found for n in c}
+    assert laid == set(ids) - looped - descendants(graph, looped)
+
+
+@given(graphs())
+def test_p17_json_round_trips(graph):
+    text = json.dumps(to_json(graph))
+    assert from_json(json.loads(text)) == graph
+    assert json.dumps(to_json(from_json(json.loads(text)))) == text
+
+
+@given(cases(), WORKERS, st.data())
+def test_p18_cancelled_anywhere_every_node_ends_and_no_lock_is_held(case, workers, data):
+    stop_at = data.draw(st.integers(0, 2 * len(case.graph.nodes)))
+    trace = simulate(case, workers, stop_at=stop_at)
+    assert len(trace.results) == len(case.graph.nodes)
+    assert trace.held_at_end == ()
+    kinds = [kind for kind, _, _ in trace.events]
+    assert all(kind != "start" for kind in kinds[stop_at:])
+    for result in trace.results:
+        cancelled = trace.reasons.get(result.node_id) is SkipReason.CANCELLED
+        assert not cancelled or (result.outcome, result.blocked_by) == (Outcome.SKIPPED, None)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> tuple[list[Change], list[Dependency], list[Dependency]]:
+    """Consistent changes of up to four graphs, each new, kept or gone, with queries, policies, and both references."""
+    changes: list[Change] = []
+    desired: list[Dependency] = []
+    recorded: list[Dependency] = []
+    fates = {}
+    for graph in "abcd"[: draw(st.integers(0, 4))]:
+        fate = fates[graph] = draw(st.sampled_from(["create", "update", "delete"]))
+        members = [f"schema.{graph}", *(f"query.{graph}.q{i}" for i in range(draw(st.integers(0, 3))))]
+        if fate != "update":
+            changes.append(_change(f"graph.{graph}", fate))
+        for text in members:
+            action = fate if fate != "update" else draw(st.sampled_from(["create", "update", "delete", "none"]))
+            if text.startswith("schema") and fate == "update":
+                action = draw(st.sampled_from(["update", "none"]))
+            links = [Dependency(text, f"graph.{graph}")]
+            links += [Dependency(text, f"schema.{graph}")] if text.startswith("query") else []
+            desired += links if action != "delete" else []
+            recorded += links if action != "create" else []
+            changes += [_change(text, action)] if action != "none" else []
+    for name in "pq"[: draw(st.integers(0, 2))]:
+        action = draw(st.sampled_from(["create", "update", "delete"]))
+        changes.append(_change(f"policy.{name}", action))
+        for graph, fate in fates.items():
+            link = Dependency(f"policy.{name}", f"graph.{graph}")
+            if action != "delete" and fate != "delete" and draw(st.booleans()):
+                desired.append(link)
+            if action != "create" and fate != "create" and draw(st.booleans()):
+                recorded.append(link)
+    return draw(st.permutations(changes)), desired, recorded
+
+
+def _change(text: str, action: str) -> Change:
+    before, after = None if action == "create" else "0" * 64, None if action == "delete" else "1" * 64
+    return Change(Address.parse(text), Action(action), before, after)
+
+
+@given(plans())
+def test_cluster_plans_always_have_a_graph_and_its_positions_are_topological(plan):
+    graph, problems = build_graph(*plan)
+    assert problems == ()
+    assert {n.id for n in graph.nodes} - {BARRIER} == {c.address.text for c in plan[0]}
+    position = {n.id: n.position for n in graph.nodes}
+    assert [n.position for n in graph.nodes] == list(range(len(graph.nodes)))
+    assert all(position[e.before] < position[e.after] for e in graph.edges)
+
+
+@given(plans(), WORKERS, st.data())
+def test_graphs_are_deleted_last_and_not_after_any_failure(plan, workers, data):
+    graph, _ = build_graph(*plan)
+    ids = [n.id for n in graph.nodes]
+    endings = {n: data.draw(st.sampled_from([Outcome.DONE] * 9 + [Outcome.FAILED])) for n in ids}
+    durations = {n: data.draw(st.integers(0, 3)) for n in ids}
+    trace = simulate(Case(graph, durations, endings), workers)
+    gone = {n.id for n in graph.nodes if n.kind == "graph" and n.action is Action.DELETE}
+    late = gone | {e.before for e in graph.edges if e.after in gone} - {BARRIER}
+    early = set(ids) - late - {BARRIER}
+    failed = False
+    for index, (kind, name, _) in enumerate(trace.events):
+        if kind == "start" and name in gone:
+            assert not failed
+            assert all(other not in early for _, other, _ in trace.events[index:])
+        failed = failed or (kind == "end" and endings[name] is Outcome.FAILED and name in early | {BARRIER})
+
+
+@given(plans())
+def test_serial_run_is_the_plan_order_and_moves_graphs_by_id_first_and_last(plan):
+    graph, _ = build_graph(*plan)
+    case = Case(graph, {n.id: 1 for n in graph.nodes}, {n.id: Outcome.DONE for n in graph.nodes})
+    started = simulate(case, 1).started()
+    assert started == [n.id for n in graph.nodes] == list(serial_order(graph))
+    moving = [n for n in graph.nodes if n.group]
+    created = [n.id for n in moving if n.action is Action.CREATE]
+    updated = [n.id for n in moving if n.action is Action.UPDATE]
+    deleted = [n.id for n in moving if n.action is Action.DELETE]
+    assert [n.id for n in moving] == [*sorted(created), *sorted(updated), *sorted(deleted)]
+
+
+@given(st.sets(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=20), st.booleans())
+def test_positions_are_topological_whatever_depends_on_what(pairs, doomed):
+    """P21 for the barrier: it never closes a cycle, and references among any kinds are kept."""
+    text = [*(f"query.g.q{i}" for i in range(8)), "policy.p", "schema.g"]
+    links = [Dependency(text[max(a, b)], text[min(a, b)]) for a, b in pairs if a != b]
+    changes = [_change(t, "delete" if doomed else "update") for t in text]
+    gone = [_change("graph.g", "delete")] if doomed else []
+    graph, problems = build_graph([*changes, *gone], () if doomed else links, links if doomed else ())
+    assert problems == ()
+    position = {n.id: n.position for n in graph.nodes}
+    assert all(position[e.before] < position[e.after] for e in graph.edges)
+    assert list(serial_order(graph)) == [n.id for n in graph.nodes]
+    ordered = {(e.before, e.after) for e in graph.edges}
+    assert ordered >= {(d.source, d.target) if doomed else (d.target, d.source) for d in links}
+
+
+@settings(max_examples=40)
+@given(cases(), WORKERS, st.booleans())
+def test_threads_obey_the_same_laws(case, workers, fail_fast):
+    events = []
+    runs = RunSettings(FixedClock(datetime(2026, 1, 2, tzinfo=UTC)), workers, fail_fast, events.append)
+    results = run_graph(case.graph, lambda n: NodeResult(n.id, case.endings[n.id]), runs)
+    nodes = {n.id: n for n in case.graph.nodes}
+    _, before = neighbours(case.graph)
+    done, running, terminal = set(), {}, []
+    assert [e.seq for e in events] == list(range(1, len(events) + 1))
+    for event in events:
+        if isinstance(event, NodeStarted):
+            assert done.issuperset(before[event.node])
+            assert event.worker not in running.values()
+            assert 1 <= event.worker <= workers
+            for other in running:
+                assert not any(_conflict(a, b) for a in nodes[event.node].locks for b in nodes[other].locks)
+            running[event.node] = event.worker
+        elif isinstance(event, NodeFinished | NodeFailed):
+            assert running.pop(event.node) == event.worker
+            terminal.append(event.node)
+            if isinstance(event, NodeFinished):
+                done.add(event.node)
+        elif isinstance(event, NodeSkipped):
+            terminal.append(event.node)
+    assert sorted(terminal) == sorted(nodes)
+    assert [r.node_id for r in results] == [n.id for n in case.graph.nodes]
+    if workers == 1:
+        assert [r.outcome for r in results] == [r.outcome for r in simulate(case, 1, fail_fast=fail_fast).results]
+
+
+@settings(max_examples=40)
+@given(cases(failures=False), WORKERS)
+def test_threads_end_like_the_serial_run_when_nothing_fails(case, workers):
+    def execute(node: ExecNode) -> NodeResult:
+        return NodeResult(node.id, Outcome.DONE, facts={"position": node.position})
+
+    clock = FixedClock(datetime(2026, 1, 2, tzinfo=UTC))
+    one = run_graph(case.graph, execute, RunSettings(clock))
+    many = run_graph(case.graph, execute, RunSettings(clock, workers))
+    assert one == many
