@@ -1,0 +1,172 @@
+"""A cluster folder on disk as a SourceTree. No symbolic link is ever followed below the folder that the operator named."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+
+from gitops.config.source import (
+    EntryKind,
+    Meter,
+    SourceError,
+    SourceLimits,
+    checked_listing,
+    normalize,
+)
+
+__all__ = ["FolderTree"]
+
+_OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: opening a named pipe must not wait for a writer.
+_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_REPOSITORY = ".git"
+
+
+class FolderTree:
+    """Files of one folder, walked by directory descriptors one name at a time, so that a race cannot smuggle in a link.
+
+    A confined tree reads only inside the folder; an unconfined one also absolute paths and `..`, as the operator of a
+    local command may write them.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, confined: bool, limits: SourceLimits | None = None) -> None:
+        """Open nothing yet; `folder` may be reached through links, since the operator named it."""
+        self._folder = os.fspath(folder)
+        self._confined = confined
+        self._meter = Meter(limits)
+
+    @property
+    def root(self) -> str:
+        """The folder as it was given."""
+        return self._folder
+
+    def kind(self, path: str) -> EntryKind:
+        """What is at `path`."""
+        place = normalize(path, confined=self._confined)
+        try:
+            with self._parent(place) as (parent, name):
+                if name is None:
+                    return EntryKind.DIR
+                mode = _mode(parent, name, place)
+                if stat.S_ISDIR(mode):
+                    _refuse_submodule(parent, f"{name}/{_REPOSITORY}", place)
+                    return EntryKind.DIR
+                return EntryKind.FILE
+        except SourceError as error:
+            if error.code == "source_missing":
+                return EntryKind.ABSENT
+            raise
+
+    def read(self, path: str) -> bytes:
+        """The content of the regular file at `path`, all of it or an error."""
+        place = normalize(path, confined=self._confined)
+        with self._parent(place) as (parent, name):
+            if name is None:
+                raise SourceError("source_unreadable", f"{place} is a folder", path=place)
+            descriptor = _open(name, _OPEN_FILE, parent, place)
+            try:
+                status = os.fstat(descriptor)
+                if stat.S_ISDIR(status.st_mode):
+                    _refuse_submodule(descriptor, _REPOSITORY, place)
+                if not stat.S_ISREG(status.st_mode):
+                    raise SourceError("source_unreadable", f"{place} is not a regular file", path=place)
+                # The size is asked first and a file that grows meanwhile is cut off, so that memory is bounded.
+                self._meter.check(place, status.st_size)
+                with os.fdopen(descriptor, "rb", closefd=False) as file:
+                    data = file.read(self._meter.limits.file_bytes + 1)
+            except OSError as error:
+                raise _unreadable(place, error) from None
+            finally:
+                os.close(descriptor)
+        self._meter.admit(place, len(data))
+        return data
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """The names in the folder at `path`; the `.git` of a work tree is no part of the cluster folder."""
+        place = normalize(path, confined=self._confined)
+        with self._parent(place) as (parent, name):
+            if name is not None and not stat.S_ISDIR(_mode(parent, name, place)):
+                raise SourceError("source_unreadable", f"{place} is not a folder", path=place)
+            descriptor = os.dup(parent) if name is None else self._open_folder(parent, name, place)
+            try:
+                with os.scandir(descriptor) as entries:
+                    # One more than allowed is enough to refuse an endless folder.
+                    found = [entry.name for entry in islice(entries, self._meter.limits.files + 2)]
+            except OSError as error:
+                raise _unreadable(place, error) from None
+            finally:
+                os.close(descriptor)
+        return checked_listing(place, (n for n in found if n != _REPOSITORY), self._meter.limits)
+
+    @contextmanager
+    def _parent(self, place: str) -> Iterator[tuple[int, str | None]]:
+        """A descriptor of the folder that holds the last name of `place`, and that name; None for the start itself."""
+        parts = [p for p in place.split("/") if p not in ("", ".")]
+        start = "/" if place.startswith("/") else self._folder
+        try:
+            current = os.open(start, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            raise SourceError("source_missing", f"there is no folder {start}", path=place) from None
+        except OSError as error:
+            raise _unreadable(start, error) from None
+        try:
+            while parts and (len(parts) > 1 or parts[0] == ".."):
+                below = self._open_folder(current, parts.pop(0), place)
+                os.close(current)
+                current = below
+            yield current, parts[0] if parts else None
+        finally:
+            os.close(current)
+
+    def _open_folder(self, parent: int, name: str, place: str) -> int:
+        descriptor = _open(name, _OPEN_DIR, parent, place)
+        try:
+            _refuse_submodule(descriptor, _REPOSITORY, place)
+        except SourceError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+
+def _refuse_submodule(folder: int, marker: str, place: str) -> None:
+    """Refuse a folder that is a repository of its own: a commit of this one holds only a reference to it.
+
+    Outside the cluster folder other repositories are to be expected.
+    """
+    if place.startswith(("/", "../")):
+        return
+    try:
+        os.stat(marker, dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return
+    raise SourceError("source_submodule", f"{place} lies in a repository of its own", path=place)
+
+
+def _mode(parent: int, name: str, place: str) -> int:
+    try:
+        mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        raise SourceError("source_missing", f"{place} does not exist", path=place) from None
+    except OSError as error:
+        raise _unreadable(place, error) from None
+    if stat.S_ISLNK(mode):
+        raise SourceError("source_symlink", f"{name} in {place} is a symbolic link", path=place)
+    return mode
+
+
+def _open(name: str, flags: int, parent: int, place: str) -> int:
+    try:
+        return os.open(name, flags, dir_fd=parent)
+    except OSError as error:
+        # Which error a link gives differs between systems and flags, so the entry itself is asked.
+        mode = _mode(parent, name, place)
+        if flags & os.O_DIRECTORY and not stat.S_ISDIR(mode):
+            raise SourceError("source_missing", f"{place} leads through a file", path=place) from None
+        raise _unreadable(place, error) from None
+
+
+def _unreadable(place: str, error: OSError) -> SourceError:
+    return SourceError("source_unreadable", f"{place} cannot be read: {error.strerror}", path=place)

@@ -1,0 +1,87 @@
+"""The in-memory twin of the local store: same answers, nothing on disk."""
+
+from __future__ import annotations
+
+import threading
+
+from gitops.core.errors import RemoteError
+from gitops.storage.keys import split_key, split_prefix
+
+__all__ = ["MemoryStore"]
+
+
+class MemoryStore:
+    """An ObjectStore in a dictionary; safe for threads. `location` is only for people."""
+
+    def __init__(self, location: str = "memory://") -> None:
+        """Start empty."""
+        self._location = location
+        self._objects: dict[tuple[str, ...], bytes] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def location(self) -> str:
+        """The name given at the start."""
+        return self._location
+
+    def display(self, key: str) -> str:
+        """The name of the store and the key."""
+        return f"{self._location.rstrip('/')}/{key}"
+
+    def read(self, key: str) -> bytes | None:
+        """The content, or None when there is no such object."""
+        parts = split_key(key)
+        with self._lock:
+            self._require_place(parts)
+            return self._objects.get(parts)
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Write only if absent."""
+        parts = split_key(key)
+        with self._lock:
+            self._require_place(parts)
+            if parts in self._objects:
+                return False
+            self._objects[parts] = bytes(data)
+            return True
+
+    def replace(self, key: str, data: bytes, *, expected: bytes) -> bool:
+        """Write only if the current content equals `expected`."""
+        parts = split_key(key)
+        with self._lock:
+            self._require_place(parts)
+            if self._objects.get(parts) != expected:
+                return False
+            self._objects[parts] = bytes(data)
+            return True
+
+    def write(self, key: str, data: bytes) -> None:
+        """Write unconditionally."""
+        parts = split_key(key)
+        with self._lock:
+            self._require_place(parts)
+            self._objects[parts] = bytes(data)
+
+    def delete(self, key: str) -> bool:
+        """Remove; False when there was nothing."""
+        parts = split_key(key)
+        with self._lock:
+            self._require_place(parts)
+            return self._objects.pop(parts, None) is not None
+
+    def names(self, prefix: str) -> tuple[str, ...]:
+        """Names of the objects directly inside `prefix`, in code point order."""
+        parts = split_prefix(prefix)
+        with self._lock:
+            self._require_folders(parts, len(parts))
+            return tuple(sorted(key[-1] for key in self._objects if key[:-1] == parts))
+
+    def _require_place(self, parts: tuple[str, ...]) -> None:
+        """A disk has folders: an object cannot lie below another one, nor where a folder is."""
+        self._require_folders(parts, len(parts) - 1)
+        if any(len(key) > len(parts) and key[: len(parts)] == parts for key in self._objects):
+            raise RemoteError("storage_failed", f"{'/'.join(parts)} is a folder, not an object")
+
+    def _require_folders(self, parts: tuple[str, ...], depth: int) -> None:
+        if any(parts[: level + 1] in self._objects for level in range(depth)):
+            raise RemoteError("storage_failed", f"a part of {'/'.join(parts)} is an object, not a folder")

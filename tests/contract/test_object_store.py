@@ -1,0 +1,277 @@
+"""One suite for every ObjectStore."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gitops.core.errors import RemoteError
+from gitops.ports.storage import ObjectStore
+from gitops.storage import local
+from gitops.storage.local import LocalStore, delete_tree
+from gitops.storage.memory import MemoryStore
+
+
+@pytest.fixture(params=["local", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    return LocalStore(tmp_path / "deep" / "root") if request.param == "local" else MemoryStore()
+
+
+def test_absent_object_reads_as_none(store: ObjectStore) -> None:
+    assert store.read("a/b/c.json") is None
+    assert store.names("a") == ()
+    assert store.names("") == ()
+    assert store.delete("a") is False
+    assert store.replace("a", b"x", expected=b"") is False
+    assert store.read("a") is None
+
+
+def test_create_is_only_if_absent(store: ObjectStore) -> None:
+    assert store.create("a/b", b"one") is True
+    assert store.create("a/b", b"two") is False
+    assert store.read("a/b") == b"one"
+
+
+def test_write_creates_and_overwrites(store: ObjectStore) -> None:
+    store.write("x", b"one")
+    store.write("x", b"")
+    assert store.read("x") == b""
+
+
+def test_replace_needs_the_expected_content(store: ObjectStore) -> None:
+    store.write("s.json", b"old")
+    assert store.replace("s.json", b"bad", expected=b"other") is False
+    assert store.replace("s.json", b"new", expected=b"old") is True
+    assert store.read("s.json") == b"new"
+
+
+def test_delete_says_whether_something_was_there(store: ObjectStore) -> None:
+    store.write("d/x", b"1")
+    assert store.delete("d/x") is True
+    assert store.delete("d/x") is False
+    assert store.create("d/x", b"2") is True
+
+
+def test_names_are_direct_children_in_code_point_order(store: ObjectStore) -> None:
+    for key in ("p/b", "p/a", "p/B", "p/é", "p/deep/x", "other", "p/.visible"):
+        store.write(key, b"")
+    assert store.names("p") == (".visible", "B", "a", "b", "é")
+    assert store.names("p/") == store.names("p")
+    assert store.names("") == ("other",)
+
+
+BAD_KEYS = (
+    "",
+    "/a",
+    "a/",
+    "a//b",
+    "..",
+    "a/../b",
+    "./a",
+    "a\\b",
+    "a\0b",
+    "a\nb",
+    ".tmp-1",
+    "x/.tmp-y",
+    "n" * 256,
+    "a/" * 600 + "b",
+)
+
+
+@pytest.mark.parametrize("key", BAD_KEYS)
+def test_a_key_that_is_no_plain_relative_path_is_refused(store: ObjectStore, key: str) -> None:
+    for call in (store.read, store.delete, lambda k: store.write(k, b""), lambda k: store.create(k, b"")):
+        with pytest.raises(RemoteError) as failure:
+            call(key)
+        assert failure.value.code == "storage_failed"
+
+
+def test_folders_and_objects_do_not_mix(store: ObjectStore) -> None:
+    store.write("a/b", b"")
+    for call in (
+        lambda: store.read("a"),
+        lambda: store.write("a", b""),
+        lambda: store.read("a/b/c"),
+        lambda: store.write("a/b/c", b""),
+        lambda: store.create("a/b/c", b""),
+        lambda: store.names("a/b"),
+    ):
+        with pytest.raises(RemoteError):
+            call()
+    assert store.read("a/b") == b""
+
+
+def test_display_names_the_object(store: ObjectStore) -> None:
+    assert store.display("a/b") == f"{store.location.rstrip('/')}/a/b"
+
+
+def test_of_eight_racing_threads_one_creates_and_one_replaces(store: ObjectStore) -> None:
+    for turn in range(10):
+        key = f"race/{turn}"
+        assert sum(_race(lambda i, key=key: store.create(key, b"%d" % i))) == 1
+        before = store.read(key)
+        assert before is not None
+        assert sum(_race(lambda i, key=key, before=before: store.replace(key, b"new%d" % i, expected=before))) == 1
+
+
+def _race(call) -> list[bool]:
+    gate = threading.Barrier(8)
+    results: list[bool] = []
+
+    def run(number: int) -> None:
+        gate.wait()
+        results.append(call(number))
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def _contend(root: str, number: int, gate, wins) -> None:
+    store = LocalStore(root)
+    gate.wait()
+    for turn in range(20):
+        if store.create(f"k{turn}", b"%d" % number):
+            wins.put(("create", turn))
+        if store.replace("shared", b"%d" % (turn + 1), expected=b"%d" % turn):
+            wins.put(("replace", turn))
+
+
+def test_of_eight_racing_processes_one_wins(tmp_path: Path) -> None:
+    LocalStore(tmp_path).write("shared", b"0")
+    spawn = multiprocessing.get_context("spawn")
+    gate, wins = spawn.Barrier(8), spawn.Queue()
+    children = [spawn.Process(target=_contend, args=(str(tmp_path), i, gate, wins)) for i in range(8)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    assert [child.exitcode for child in children] == [0] * 8
+    won = []
+    while not wins.empty():
+        won.append(wins.get())
+    creates = sorted(turn for kind, turn in won if kind == "create")
+    replaces = sorted(turn for kind, turn in won if kind == "replace")
+    assert creates == list(range(20))
+    assert replaces == list(range(len(replaces)))
+    assert LocalStore(tmp_path).read("shared") == b"%d" % len(replaces)
+
+
+_WRITER = """
+import sys
+from gitops.storage import local
+from gitops.storage.local import LocalStore
+store = LocalStore(sys.argv[1])
+print("ready", flush=True)
+content, turn = b"0" * 200_000, 0
+while True:
+    turn += 1
+    new = b"%d" % (turn % 10) * 200_000
+    assert store.replace("doc", new, expected=content)
+    content = new
+    store.create(f"made/{turn}", new)
+"""
+
+
+def test_a_killed_writer_leaves_the_old_or_the_new_content(tmp_path: Path) -> None:
+    store, chance = LocalStore(tmp_path), random.Random(7)  # noqa: S311 - where to kill, not a secret
+    for _ in range(6):
+        store.write("doc", b"0" * 200_000)
+        delete_tree(tmp_path / "made")
+        child = subprocess.Popen(
+            [sys.executable, "-c", _WRITER, str(tmp_path)], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
+        )
+        assert child.stdout is not None
+        child.stdout.readline()
+        time.sleep(chance.uniform(0.0, 0.03))
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+        objects = [store.read("doc"), *(store.read(f"made/{name}") for name in store.names("made"))]
+        assert all(o is not None and len(o) == 200_000 and len(set(o)) == 1 for o in objects)
+        assert store.write("doc", b"next") is None
+        assert store.names("") == ("doc",)
+
+
+def test_no_key_leads_through_a_symbolic_link(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"secret")
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "folder").symlink_to(outside)
+    (root / "file").symlink_to(outside / "secret")
+    store = LocalStore(root)
+    for call in (
+        lambda: store.read("folder/secret"),
+        lambda: store.read("file"),
+        lambda: store.write("folder/new", b"x"),
+        lambda: store.create("folder/new", b"x"),
+        lambda: store.delete("folder/secret"),
+        lambda: store.names("folder"),
+    ):
+        with pytest.raises(RemoteError):
+            call()
+    assert store.names("") == ()
+    store.write("file", b"mine")
+    assert (outside / "secret").read_bytes() == b"secret"
+    assert [p.name for p in outside.iterdir()] == ["secret"]
+
+
+def test_only_not_found_is_absent(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    os.mkfifo(tmp_path / "pipe")
+    store = LocalStore(tmp_path)
+    for key in ("file/x", "pipe"):
+        with pytest.raises(RemoteError):
+            store.read(key)
+
+
+def test_stale_temporary_files_are_neither_listed_nor_read(tmp_path: Path) -> None:
+    (tmp_path / ".tmp-1-dead").write_bytes(b"half")
+    store = LocalStore(tmp_path)
+    assert store.names("") == ()
+    assert store.create("a", b"whole") is True
+    assert store.names("") == ("a",)
+
+
+def test_delete_tree_is_idempotent_and_follows_no_link(tmp_path: Path) -> None:
+    root, kept = tmp_path / "g", tmp_path / "kept"
+    kept.mkdir()
+    (kept / "x").write_bytes(b"")
+    delete_tree(root)
+    LocalStore(root).write("a/b", b"")
+    (root / "link").symlink_to(kept)
+    (tmp_path / ".g.0123456789abcdef.deleted").mkdir()
+    (tmp_path / ".g.b.0123456789abcdef.deleted").mkdir()
+    delete_tree(root)
+    delete_tree(root)
+    assert sorted([p.name for p in tmp_path.iterdir()]) == [".g.b.0123456789abcdef.deleted", "kept"]
+    root.symlink_to(kept)
+    delete_tree(root)
+    assert not os.path.lexists(root)
+    assert [p.name for p in kept.iterdir()] == ["x"]
+
+
+def test_a_folder_that_is_held_for_too_long_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_LOCK_WAIT_S", 0.0)
+    store = LocalStore(tmp_path)
+    with local.folder_lease(tmp_path):
+        assert store.create("a", b"links need no lease") is True
+        with pytest.raises(RemoteError) as failure:
+            store.write("a", b"x")
+    assert failure.value.code == "storage_failed"
+    store.write("a", b"x")
+    assert store.read("a") == b"x"
