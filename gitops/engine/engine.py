@@ -1,0 +1,184 @@
+"""The graph engine of the control plane, on Lance datasets below local folders."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from gitops.core.canonical import digest
+from gitops.core.clock import Clock, IdSource, timestamp
+from gitops.core.errors import GitopsError, IntegrityError, RemoteError
+from gitops.core.faults import Faults, NoFaults
+from gitops.engine import layout
+from gitops.engine.manifest import Identity, Manifest, publish
+from gitops.engine.snapshot import Snapshot, accept_schema, open_snapshot
+from gitops.engine.staged import StagedGraph, StagedVersion, StagingFolder, remove_rubbish, writer_lease
+from gitops.model.change import MigrationPreview
+from gitops.ports.engine import Existence, GraphReading, Prepared
+from gitops.storage.local import LocalStore, delete_tree
+
+if TYPE_CHECKING:
+    from gitops.lang.schema import Migration, Schema, Step
+
+__all__ = ["LanceEngine"]
+
+
+class LanceEngine:
+    """A GraphEngine: reading is light, and the Lance driver is loaded when a table is made or changed.
+
+    Safe for several processes on one host: of racing writers one publishes and the others get `graph_conflict`.
+    """
+
+    def __init__(self, clock: Clock, ids: IdSource, faults: Faults | None = None) -> None:
+        """Time and ids of new versions come from the arguments; the clock is read once per operation."""
+        self._clock = clock
+        self._ids = ids
+        self._faults = faults or NoFaults()
+
+    def exists(self, uri: str) -> Existence:
+        """Whether anything lies at the root; only a definite not-found is ABSENT."""
+        try:
+            return layout.existence(layout.locate(uri))
+        except GitopsError:
+            return Existence.UNKNOWN
+
+    def read(self, uri: str) -> GraphReading:
+        """The accepted schema text and the newest version. Raises GitopsError `graph_missing` or `graph_unreadable`."""
+        snapshot = open_snapshot(uri)
+        with _unreadable(uri):
+            snapshot.schema_ir()
+            return GraphReading(snapshot.schema_source(), snapshot.manifest.n)
+
+    def preview(self, uri: str, schema_source: bytes) -> MigrationPreview:
+        """What `prepare_migration` would do. Raises like `read`, and for a schema text that does not compile."""
+        snapshot = open_snapshot(uri)
+        with _unreadable(uri):
+            accepted = snapshot.schema()
+        migration = _plan_migration(accepted, accept_schema(schema_source))
+        return MigrationPreview(migration.supported, tuple(step.to_json() for step in migration.steps))
+
+    def prepare_create(self, uri: str, schema_source: bytes, *, actor: str | None) -> Prepared:
+        """Stage a new, empty graph beside its root. Raises GitopsError `graph_exists` when the root is not free."""
+        schema = accept_schema(schema_source)
+        root = layout.locate(uri)
+        with _storage(uri):
+            folder = StagingFolder(root)
+        try:
+            with _storage(uri), _driver():
+                from gitops.engine.migrate import create_tables
+
+                store = LocalStore(folder.path)
+                now = timestamp(self._clock.now())
+                store.write(layout.IDENTITY, Identity(self._ids.ulid(), now).to_bytes())
+                _write_schema(store, schema)
+                manifest = Manifest(
+                    n=1,
+                    txn_id=self._ids.ulid(),
+                    operation="create",
+                    actor=actor,
+                    ts=now,
+                    schema_source=digest(schema.source),
+                    schema_ir=schema.ir_digest,
+                    tables=create_tables(folder.path, schema.catalog, self._ids),
+                )
+                publish(store, manifest)
+        except BaseException:
+            folder.discard()
+            raise
+        self._faults.reach("engine.create.staged")
+        return StagedGraph(folder, self._faults)
+
+    def prepare_migration(self, uri: str, schema_source: bytes, *, actor: str | None) -> Prepared:
+        """Stage the change to a new schema text, drops being soft; the version advances also when there is no step.
+
+        Raises GitopsError `graph_migration_unsupported` with the first unsupported step, and as the port says.
+        """
+        desired = accept_schema(schema_source)
+        with writer_lease(layout.locate(uri)):
+            snapshot = open_snapshot(uri)
+            with _unreadable(uri):
+                accepted = snapshot.schema()
+            migration = _plan_migration(accepted, desired)
+            if not migration.supported:
+                first = migration.unsupported[0]
+                raise GitopsError("graph_migration_unsupported", f"{first.entity}: {first.text}", path=uri)
+            manifest = self._migrate(snapshot, desired, migration.steps, actor)
+            _write_schema(snapshot.store, desired)
+        self._faults.reach("engine.migrate.staged")
+        return StagedVersion(snapshot, manifest, self._faults)
+
+    def delete_tree(self, uri: str) -> None:
+        """Remove everything at the root, and what dead writers left beside it; succeeds on absent and partial roots."""
+        root = layout.locate(uri)
+        with _storage(uri):
+            delete_tree(root)
+            remove_rubbish(root)
+
+    def _migrate(self, snapshot: Snapshot, desired: Schema, steps: Sequence[Step], actor: str | None) -> Manifest:
+        """Change the tables, if the steps need it, and describe the next version."""
+        base = snapshot.manifest
+        tables, dropped = base.tables, base.dropped
+        if steps:
+            with _driver():
+                from gitops.engine.migrate import migrate_tables
+
+                changed = migrate_tables(snapshot.root, base, steps, desired.catalog, self._ids)
+            tables, dropped = changed.tables, changed.dropped
+        return Manifest(
+            n=base.n + 1,
+            txn_id=self._ids.ulid(),
+            operation="migrate",
+            actor=actor,
+            ts=timestamp(self._clock.now()),
+            schema_source=digest(desired.source),
+            schema_ir=desired.ir_digest,
+            tables=tables,
+            dropped=dropped,
+        )
+
+
+def _plan_migration(accepted: Schema, desired: Schema) -> Migration:
+    from gitops.lang.schema import plan_migration
+
+    return plan_migration(accepted, desired)
+
+
+def _write_schema(store: LocalStore, schema: Schema) -> None:
+    """Store the text and the canonical form under their digests. Raises IntegrityError when other bytes are there."""
+    objects = {
+        layout.source_key(digest(schema.source)): schema.source,
+        layout.ir_key(schema.ir_digest): schema.ir.to_bytes(),
+    }
+    for key, data in objects.items():
+        if not store.create(key, data) and store.read(key) != data:
+            raise IntegrityError(
+                "graph_unreadable", f"{store.display(key)} does not have the digest of its name", path=key
+            )
+
+
+@contextlib.contextmanager
+def _driver() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise GitopsError(
+            "engine_unavailable", f"the graph engine needs the packages pylance and pyarrow: {error}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _storage(uri: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RemoteError("storage_failed", f"{uri}: {error.strerror or error}", path=uri) from error
+
+
+@contextlib.contextmanager
+def _unreadable(uri: str) -> Iterator[None]:
+    """While opening, an object store that does not answer is a graph that does not open."""
+    try:
+        yield
+    except RemoteError as error:
+        raise GitopsError("graph_unreadable", error.detail, path=uri) from error

@@ -1,0 +1,131 @@
+"""Carry out the steps of a migration on the tables of one graph; nothing becomes visible here.
+
+Every step is metadata only: columns are added as nulls, renamed and dropped without rewriting data, a dropped type keeps
+its files, a renamed type keeps its folder. Older versions of the graph keep reading what they read before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gitops.core.clock import IdSource
+from gitops.core.errors import BugError
+from gitops.engine import layout
+from gitops.engine.manifest import Dropped, Manifest, TableEntry
+from gitops.engine.tables import TableWriter, arrow_field, arrow_schema, create_table
+from gitops.lang.schema import (
+    AddProperty,
+    AddType,
+    Catalog,
+    DropProperty,
+    DropType,
+    PropType,
+    RenameProperty,
+    RenameType,
+    Step,
+    TypeKind,
+)
+
+__all__ = ["MigratedTables", "create_tables", "migrate_tables"]
+
+
+@dataclass(frozen=True, slots=True)
+class MigratedTables:
+    """The tables and tombstones of the next manifest."""
+
+    tables: dict[str, TableEntry]
+    dropped: tuple[Dropped, ...]
+
+
+@dataclass(slots=True)
+class _TablePlan:
+    """What the steps do to one table that exists; `source` is its key before."""
+
+    source: str
+    drops: list[str] = field(default_factory=list)
+    renames: list[tuple[str, str]] = field(default_factory=list)
+    adds: list[tuple[str, PropType]] = field(default_factory=list)
+
+    @property
+    def touched(self) -> bool:
+        """Whether the table itself changes."""
+        return bool(self.drops or self.renames or self.adds)
+
+
+def create_tables(root: Path, catalog: Catalog, ids: IdSource) -> dict[str, TableEntry]:
+    """Make an empty table for every type of the catalog, each in a folder of its own."""
+    keys = [f"node:{name}" for name in catalog.nodes] + [f"edge:{name}" for name in catalog.edges]
+    return {key: _create(root, catalog, key, ids) for key in keys}
+
+
+def migrate_tables(
+    root: Path, manifest: Manifest, steps: Iterable[Step], catalog: Catalog, ids: IdSource
+) -> MigratedTables:
+    """Stage the steps from the tables of `manifest` to those of the desired `catalog`.
+
+    Raises ConflictError `graph_conflict`; RemoteError `storage_failed`; GitopsError `graph_unreadable`.
+    """
+    plans = {key: _TablePlan(key) for key in manifest.tables}
+    added: list[str] = []
+    dropped = list(manifest.dropped)
+    for step in steps:
+        if isinstance(step, DropType) and step.type_kind is not TypeKind.INTERFACE:
+            entry = manifest.tables[plans.pop(_key(step.type_kind, step.name)).source]
+            dropped.append(Dropped(_key(step.type_kind, step.name), entry.path, entry.version))
+        elif isinstance(step, AddType) and step.type_kind is not TypeKind.INTERFACE:
+            added.append(_key(step.type_kind, step.name))
+        elif isinstance(step, RenameType):
+            plans[_key(step.type_kind, step.to)] = plans.pop(_key(step.type_kind, step.from_))
+        elif isinstance(step, AddProperty | RenameProperty | DropProperty) and step.type_kind is not TypeKind.INTERFACE:
+            _plan_column(plans[_key(step.type_kind, step.type_name)], step)
+    tables = {key: _alter(root, manifest.tables[plan.source], plan) for key, plan in plans.items()}
+    tables |= {key: _create(root, catalog, key, ids) for key in added}
+    _require_shape(tables, catalog)
+    return MigratedTables(tables, tuple(dropped))
+
+
+def _plan_column(plan: _TablePlan, step: AddProperty | RenameProperty | DropProperty) -> None:
+    if isinstance(step, AddProperty):
+        plan.adds.append((step.property_name, step.property_type))
+    elif isinstance(step, RenameProperty):
+        plan.renames.append((step.from_, step.to))
+    else:
+        plan.drops.append(step.property_name)
+
+
+def _alter(root: Path, entry: TableEntry, plan: _TablePlan) -> TableEntry:
+    """One version per kind of change: drops first, so that a name is free before it is used again."""
+    if not plan.touched:
+        return entry
+    writer = TableWriter(root, entry)
+    if plan.drops:
+        writer.change(lambda dataset: dataset.drop_columns(plan.drops))
+    if plan.renames:
+        renames: list[Any] = [{"path": old, "name": new} for old, new in plan.renames]
+        writer.change(lambda dataset: dataset.alter_columns(*renames))
+    if plan.adds:
+        writer.change(lambda dataset: dataset.add_columns([arrow_field(name, kind) for name, kind in plan.adds]))
+    return writer.finish(recount=False)
+
+
+def _create(root: Path, catalog: Catalog, key: str, ids: IdSource) -> TableEntry:
+    kind, _, name = key.partition(":")
+    declared = catalog.nodes[name] if kind == "node" else catalog.edges[name]
+    return create_table(root, layout.table_path(kind, ids.ulid()), arrow_schema(declared))
+
+
+def _key(kind: TypeKind, name: str) -> str:
+    return f"{kind.value}:{name}"
+
+
+def _require_shape(tables: dict[str, TableEntry], catalog: Catalog) -> None:
+    """The tables must have exactly the columns of the catalog; anything else would publish a graph that does not open."""
+    wanted = {f"node:{name}": {"id", *declared.properties} for name, declared in catalog.nodes.items()}
+    wanted |= {f"edge:{name}": {"id", "src", "dst", *declared.properties} for name, declared in catalog.edges.items()}
+    found = {key: set(entry.fields) for key, entry in tables.items()}
+    if found != wanted:
+        odd = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
+        raise BugError(f"after the migration the columns of {odd[0]} are not those of the schema")

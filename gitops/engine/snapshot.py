@@ -1,0 +1,111 @@
+"""One coherent view of a graph: its identity, one manifest, and the schema text that the manifest names.
+
+Nothing here needs the Lance driver, so that looking at a graph while planning costs a few small files; and the schema
+language is imported by what compiles a schema, so that a verb that opens no graph starts without it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gitops.core.canonical import digest
+from gitops.core.errors import GitopsError, IntegrityError, RemoteError
+from gitops.engine import layout
+from gitops.engine.manifest import Identity, Manifest, head_number, read_identity, read_manifest
+from gitops.ports.engine import Existence
+from gitops.storage.local import LocalStore
+
+if TYPE_CHECKING:
+    from gitops.lang.schema import Schema
+
+__all__ = ["Snapshot", "accept_schema", "open_snapshot", "version_numbers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A graph at one version."""
+
+    root: Path
+    store: LocalStore
+    identity: Identity
+    manifest: Manifest
+
+    def schema_source(self) -> bytes:
+        """The accepted schema text, byte for byte. Raises IntegrityError `graph_unreadable`."""
+        return self._content(layout.source_key(self.manifest.schema_source), self.manifest.schema_source)
+
+    def schema_ir(self) -> bytes:
+        """The canonical schema. Raises IntegrityError `graph_unreadable`."""
+        return self._content(layout.ir_key(self.manifest.schema_ir), self.manifest.schema_ir)
+
+    def schema(self) -> Schema:
+        """The accepted schema, from its canonical form; its types are those of the manifest.
+
+        Raises IntegrityError `graph_unreadable`.
+        """
+        from gitops.lang.schema import schema_from_ir
+        from gitops.lang.text import LanguageError
+
+        try:
+            schema = schema_from_ir(self.schema_ir())
+        except LanguageError as error:
+            raise IntegrityError("graph_unreadable", f"{self.root}: the stored schema is refused: {error}") from error
+        catalog = schema.catalog
+        if {*(f"node:{t}" for t in catalog.nodes), *(f"edge:{t}" for t in catalog.edges)} != set(self.manifest.tables):
+            raise IntegrityError("graph_unreadable", f"{self.root}: the manifest's tables are not those of its schema")
+        return schema
+
+    def _content(self, key: str, expected: str) -> bytes:
+        data = self.store.read(key)
+        if data is None or digest(data) != expected:
+            fault = "is missing" if data is None else "does not have the digest of its name"
+            raise IntegrityError("graph_unreadable", f"{self.store.display(key)} {fault}", path=key)
+        return data
+
+
+def open_snapshot(uri: str, version: int | None = None) -> Snapshot:
+    """The graph at `version`, or at its newest.
+
+    Raises GitopsError `graph_missing` only when nothing lies at the root or the version was never made, and
+    `graph_unreadable` for everything else.
+    """
+    root = layout.locate(uri)
+    seen = layout.existence(root)
+    if seen is Existence.ABSENT:
+        raise GitopsError("graph_missing", f"nothing lies at {root}", path=uri)
+    store = LocalStore(root)
+    try:
+        if seen is Existence.UNKNOWN or not layout.is_folder(root):
+            raise IntegrityError("graph_unreadable", f"{root} is not an accessible folder", path=uri)
+        identity = read_identity(store)
+        head = head_number(store)
+        if head is None:
+            raise IntegrityError("graph_unreadable", f"{root} holds no manifest: the creation is incomplete", path=uri)
+        if version is not None and not 1 <= version <= head:
+            raise GitopsError("graph_missing", f"{root} has no version {version}; the newest is {head}", path=uri)
+        return Snapshot(root, store, identity, read_manifest(store, version or head))
+    except (RemoteError, OSError) as error:
+        raise GitopsError("graph_unreadable", f"{root} does not open: {error}", path=uri) from error
+
+
+def version_numbers(uri: str) -> tuple[int, ...]:
+    """The numbers of the versions that are kept, oldest first. Raises as `open_snapshot`."""
+    snapshot = open_snapshot(uri)
+    numbers = (layout.manifest_number(name) for name in snapshot.store.names(layout.MANIFESTS))
+    return tuple(sorted(n for n in numbers if n is not None))
+
+
+def accept_schema(source: bytes) -> Schema:
+    """Compile a schema text. Raises GitopsError `schema_parse_error` or `schema_catalog_error` with its first problem."""
+    from gitops.lang.schema import compile_schema
+    from gitops.lang.text import LanguageError, SourceText, Stage
+
+    try:
+        return compile_schema(source)
+    except LanguageError as error:
+        first = error.problems[0]
+        line, column = SourceText(source).position(first.span.start)
+        code = "schema_parse_error" if first.stage is Stage.PARSE else "schema_catalog_error"
+        raise GitopsError(code, f"{first.rendered()} (line {line}, column {column})") from error

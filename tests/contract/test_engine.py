@@ -1,0 +1,235 @@
+"""One suite for every GraphEngine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from gitops.core.clock import FixedClock, SequentialIds
+from gitops.core.errors import BugError, ConflictError, GitopsError
+from gitops.engine.engine import LanceEngine
+from gitops.ports.engine import Existence, GraphEngine
+from tests.support.memory_engine import MemoryEngine
+
+BASE = b"node Person { name: String @key  age: I32? }\nedge Knows: Person -> Person { since: Date? }\n"
+GROWN = b"node Person { name: String @key  age: I32?  mail: String? }\nedge Knows: Person -> Person { since: Date? }\n"
+OTHER = b"node Person { name: String @key }\n"
+UNSUPPORTED = b"node Person { name: String @key  age: I64? }\nedge Knows: Person -> Person { since: Date? }\n"
+
+
+class Case:
+    """An engine with the two set-ups that need a way around the port."""
+
+    def __init__(self, engine: GraphEngine, uri: str, leave_partial_root: Callable[[], object]) -> None:
+        self.engine = engine
+        self.uri = uri
+        self.leave_partial_root = leave_partial_root
+
+    def make(self, source: bytes = BASE) -> int:
+        return self.engine.prepare_create(self.uri, source, actor="ann").publish()
+
+    def migrate(self, source: bytes) -> int:
+        return self.engine.prepare_migration(self.uri, source, actor="bob").publish()
+
+
+@pytest.fixture(params=["lance", "memory"])
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
+    root = tmp_path / "graphs" / "k.omni"
+    if request.param == "memory":
+        twin = MemoryEngine()
+        return Case(twin, str(root), lambda: twin.leave_partial_root(str(root)))
+    engine = LanceEngine(FixedClock(datetime(2026, 1, 1, tzinfo=UTC)), SequentialIds())
+    return Case(engine, str(root), lambda: (root / "nodes").mkdir(parents=True))
+
+
+def _code(failure: pytest.ExceptionInfo[GitopsError]) -> str:
+    return failure.value.code
+
+
+def test_absent_root_is_absent_and_reads_as_missing(case: Case) -> None:
+    assert case.engine.exists(case.uri) is Existence.ABSENT
+    for call in (
+        case.engine.read,
+        lambda u: case.engine.preview(u, BASE),
+        lambda u: case.engine.prepare_migration(u, BASE, actor=None),
+    ):
+        with pytest.raises(GitopsError) as failure:
+            call(case.uri)
+        assert _code(failure) == "graph_missing"
+
+
+def test_a_created_graph_reads_back_byte_for_byte(case: Case) -> None:
+    source = b"// caf\xc3\xa9\r\n" + BASE + b"\n\n"
+    staged = case.engine.prepare_create(case.uri, source, actor=None)
+    assert case.engine.exists(case.uri) is Existence.ABSENT
+    assert staged.publish() == 1
+    assert case.engine.exists(case.uri) is Existence.PRESENT
+    reading = case.engine.read(case.uri)
+    assert (reading.schema_source, reading.manifest_version) == (source, 1)
+
+
+def test_create_refuses_a_taken_root(case: Case) -> None:
+    case.make()
+    with pytest.raises(GitopsError) as failure:
+        case.make()
+    assert _code(failure) == "graph_exists"
+    assert case.engine.read(case.uri).manifest_version == 1
+
+
+def test_a_schema_that_does_not_compile_is_refused(case: Case) -> None:
+    for source, code in ((b"node {", "schema_parse_error"), (b"edge E: A -> B", "schema_catalog_error")):
+        with pytest.raises(GitopsError) as failure:
+            case.make(source)
+        assert _code(failure) == code
+    assert case.engine.exists(case.uri) is Existence.ABSENT
+
+
+def test_abort_of_a_create_leaves_nothing_visible(case: Case) -> None:
+    case.engine.prepare_create(case.uri, BASE, actor=None).abort()
+    assert case.engine.exists(case.uri) is Existence.ABSENT
+    assert case.make() == 1
+
+
+def test_of_two_staged_creates_one_wins(case: Case) -> None:
+    first = case.engine.prepare_create(case.uri, BASE, actor=None)
+    second = case.engine.prepare_create(case.uri, OTHER, actor=None)
+    assert second.publish() == 1
+    with pytest.raises(ConflictError) as failure:
+        first.publish()
+    assert _code(failure) == "graph_conflict"
+    assert case.engine.read(case.uri).schema_source == OTHER
+
+
+def test_migration_advances_the_version_and_the_text(case: Case) -> None:
+    case.make()
+    assert case.migrate(GROWN) == 2
+    assert case.migrate(BASE) == 3
+    reading = case.engine.read(case.uri)
+    assert (reading.schema_source, reading.manifest_version) == (BASE, 3)
+
+
+def test_a_comment_only_edit_is_stored_and_advances(case: Case) -> None:
+    case.make()
+    edited = b"// why\n" + BASE
+    assert case.engine.preview(case.uri, edited).steps == ()
+    assert case.migrate(edited) == 2
+    assert case.engine.read(case.uri).schema_source == edited
+    assert case.migrate(edited) == 3
+
+
+def test_preview_says_what_a_migration_would_do(case: Case) -> None:
+    case.make()
+    preview = case.engine.preview(case.uri, GROWN)
+    assert preview.supported
+    assert [(s["kind"], s["property_name"]) for s in preview.steps] == [("add_property", "mail")]
+    assert case.engine.read(case.uri).manifest_version == 1
+
+
+def test_an_unsupported_migration_changes_nothing(case: Case) -> None:
+    case.make()
+    assert case.engine.preview(case.uri, UNSUPPORTED).supported is False
+    with pytest.raises(GitopsError) as failure:
+        case.migrate(UNSUPPORTED)
+    assert _code(failure) == "graph_migration_unsupported"
+    assert "OG-MF-106" in failure.value.detail
+    assert "Person.age" in failure.value.detail
+    assert case.engine.read(case.uri).schema_source == BASE
+
+
+def test_of_two_staged_migrations_one_wins(case: Case) -> None:
+    case.make()
+    first = case.engine.prepare_migration(case.uri, GROWN, actor=None)
+    second = case.engine.prepare_migration(case.uri, OTHER, actor=None)
+    assert first.publish() == 2
+    with pytest.raises(ConflictError) as failure:
+        second.publish()
+    assert _code(failure) == "graph_conflict"
+    assert case.engine.read(case.uri).schema_source == GROWN
+    assert case.migrate(OTHER) == 3
+
+
+def test_staged_work_does_not_land_on_another_graph(case: Case) -> None:
+    case.make()
+    staged = case.engine.prepare_migration(case.uri, GROWN, actor=None)
+    case.engine.delete_tree(case.uri)
+    with pytest.raises(ConflictError):
+        staged.publish()
+    assert case.engine.exists(case.uri) is Existence.ABSENT
+    case.make()
+    staged = case.engine.prepare_migration(case.uri, GROWN, actor=None)
+    case.engine.delete_tree(case.uri)
+    case.make()
+    with pytest.raises(ConflictError):
+        staged.publish()
+    assert case.engine.read(case.uri).schema_source == BASE
+
+
+def test_abort_of_a_migration_leaves_nothing_visible(case: Case) -> None:
+    case.make()
+    case.engine.prepare_migration(case.uri, GROWN, actor=None).abort()
+    reading = case.engine.read(case.uri)
+    assert (reading.schema_source, reading.manifest_version) == (BASE, 1)
+    assert case.migrate(OTHER) == 2
+
+
+def test_staged_work_is_used_once(case: Case) -> None:
+    staged = case.engine.prepare_create(case.uri, BASE, actor=None)
+    staged.publish()
+    with pytest.raises(BugError):
+        staged.publish()
+    staged.abort()
+    assert case.engine.read(case.uri).manifest_version == 1
+
+
+def test_delete_is_idempotent(case: Case) -> None:
+    case.engine.delete_tree(case.uri)
+    case.make()
+    case.engine.delete_tree(case.uri)
+    case.engine.delete_tree(case.uri)
+    assert case.engine.exists(case.uri) is Existence.ABSENT
+    assert case.make(OTHER) == 1
+
+
+def test_a_partial_root_is_present_unreadable_and_removable(case: Case) -> None:
+    case.leave_partial_root()
+    assert case.engine.exists(case.uri) is Existence.PRESENT
+    for call in (
+        case.engine.read,
+        lambda u: case.engine.preview(u, BASE),
+        lambda u: case.engine.prepare_migration(u, BASE, actor=None),
+    ):
+        with pytest.raises(GitopsError) as failure:
+            call(case.uri)
+        assert _code(failure) == "graph_unreadable"
+    with pytest.raises(GitopsError) as failure:
+        case.make()
+    assert _code(failure) == "graph_exists"
+    case.engine.delete_tree(case.uri)
+    assert case.make() == 1
+
+
+def test_every_supported_kind_of_step(case: Case) -> None:
+    case.make(b"node A { k: String @key  v: enum(x, y)?  w: I32? }\nnode B { n: I64? }\nedge E: A -> B { s: F64? }\n")
+    target = (
+        b'node A2 @rename_from("A") @description("d") {\n'
+        b'  k: String @key  v: enum(x, y, z)?  w2: I32? @rename_from("w") @index  t: [String]?\n}\n'
+        b"node B { n: I64?  d: Date?  at: DateTime?  u: U64?  b: Bool?  f: F32?  vec: Vector(3)?  blob: Blob? }\n"
+        b"node C {}\nedge E: A2 -> B { s: F64? }\nedge F: C -> C @card(0..2)\n"
+    )
+    kinds = {step["kind"] for step in case.engine.preview(case.uri, target).steps}
+    assert kinds == {
+        "rename_type",
+        "rename_property",
+        "add_property",
+        "add_type",
+        "extend_enum",
+        "add_constraint",
+        "update_type_metadata",
+    }
+    assert case.migrate(target) == 2
+    assert {s["kind"] for s in case.engine.preview(case.uri, OTHER).steps} >= {"drop_type", "add_type"}
+    assert case.migrate(OTHER) == 3
+    assert case.engine.read(case.uri).schema_source == OTHER
