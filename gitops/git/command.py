@@ -1,0 +1,221 @@
+"""The one way in which this package starts the git program and ssh-keygen.
+
+Rules that hold for every run:
+
+1. An argument vector, never a shell; the repository is named explicitly, never found from the working directory.
+2. Every inherited `GIT_*` variable is dropped: inside a server hook they point at the repository of the pusher. Only a
+   `Quarantine` that is handed in brings back the three that let a hook see the objects of a push not yet accepted.
+3. Replacement refs, grafts, hooks, the system configuration and prompts are off; messages are in English, unlocalized.
+4. Output and time are bounded. On time-out the program gets SIGTERM first, so that git removes its lock files.
+
+The user's own configuration is read only for runs `as_user`: talking to a remote needs the credential helper, the ssh
+command, proxies and certificates that the user set up. All other runs do not read it, so nothing in it (aliases of
+objects, signing, hooks) can change what they do. Hooks of a *remote* repository still run: git does not hand our
+settings on to the receiving side.
+
+Sources: git(1) environment variables, githooks(5), git-config(1).
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from gitops.core.errors import GitopsError, UsageError
+
+MAX_OUTPUT = 64 << 20
+_MAX_STDERR = 64 << 10
+_CHUNK = 64 << 10
+_GRACE_S = 5.0
+
+# How the user authenticates, and where the user's configuration is: kept for runs as the user.
+_USER_VARIABLES = frozenset(
+    {
+        "GIT_ASKPASS",
+        "GIT_CONFIG_GLOBAL",
+        "GIT_SSH",
+        "GIT_SSH_COMMAND",
+        "GIT_SSH_VARIANT",
+        "GIT_SSL_CAINFO",
+        "GIT_SSL_CAPATH",
+        "GIT_SSL_CERT",
+        "GIT_SSL_KEY",
+    }
+)
+_ALWAYS = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_GRAFT_FILE": os.devnull,
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
+    # git:// has no authentication and ext:: runs programs.
+    "GIT_ALLOW_PROTOCOL": "file:http:https:ssh",
+    "LC_ALL": "C",
+}
+_CONFIG = (
+    f"core.hooksPath={os.devnull}",
+    "core.fsmonitor=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "submodule.recurse=false",
+    "advice.graftFileDeprecated=false",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a program left: exit status (negative: a signal), its output, its messages, and whether its time ran out."""
+
+    status: int
+    stdout: bytes
+    stderr: str
+    timed_out: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Exit status 0 within the time."""
+        return self.status == 0 and not self.timed_out
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Where receive-pack keeps the objects of a push while its pre-receive hook decides (git-receive-pack(1))."""
+
+    path: str
+    object_directory: str
+    alternates: str
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Quarantine | None:
+        """The quarantine that the environment of a hook describes, or None outside of one."""
+        path = environ.get("GIT_QUARANTINE_PATH", "")
+        objects = environ.get("GIT_OBJECT_DIRECTORY", path)
+        if not path:
+            return None
+        alternates = environ.get("GIT_ALTERNATE_OBJECT_DIRECTORIES", "")
+        return cls(os.path.abspath(path), os.path.abspath(objects), alternates)  # noqa: PTH100 - links stay as they are
+
+    def variables(self) -> dict[str, str]:
+        """The environment variables that make git look there; with them git refuses to move refs."""
+        return {
+            "GIT_QUARANTINE_PATH": self.path,
+            "GIT_OBJECT_DIRECTORY": self.object_directory,
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": self.alternates,
+        }
+
+
+class GitProgram:
+    """The git program on one repository."""
+
+    def __init__(
+        self,
+        git_dir: str,
+        *,
+        environ: Mapping[str, str] | None = None,
+        quarantine: Quarantine | None = None,
+        as_user: bool = False,
+    ) -> None:
+        """`git_dir` is the `.git` folder or the bare repository; `environ` defaults to that of the process."""
+        inherited = os.environ if environ is None else environ
+        kept = _USER_VARIABLES if as_user else frozenset[str]()
+        env = {k: v for k, v in inherited.items() if not k.startswith("GIT_") or k in kept}
+        env.update(_ALWAYS)
+        if quarantine is not None:
+            env.update(quarantine.variables())
+        if not as_user:
+            env["GIT_CONFIG_GLOBAL"] = os.devnull
+        self._env = env
+        self._prefix = ("git", f"--git-dir={git_dir}", *(part for line in _CONFIG for part in ("-c", line)))
+
+    def run(
+        self,
+        *arguments: str,
+        stdin: bytes = b"",
+        timeout_s: float = 60.0,
+        extra: Mapping[str, str] | None = None,
+    ) -> Output:
+        """Run `git ARGUMENTS`; `extra` adds environment variables. Raises GitopsError `git_failed` if it cannot start."""
+        env = self._env if extra is None else {**self._env, **extra}
+        return run_program((*self._prefix, *arguments), env=env, stdin=stdin, timeout_s=timeout_s)
+
+    def config(self, key: str, *, path: bool = False) -> str | None:
+        """The last value of a configuration key, `~` expanded if it is a path; None when it is not set."""
+        kind = ("--type=path",) if path else ()
+        output = self.run("config", *kind, "--get", "--", key)
+        return output.stdout.decode("utf-8", "replace").rstrip("\n") if output.ok else None
+
+
+def run_program(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    stdin: bytes = b"",
+    timeout_s: float = 60.0,
+) -> Output:
+    """Run one program to its end, with `stdin` as its input.
+
+    At most `MAX_OUTPUT` bytes of output; messages beyond 64 KiB are dropped. The program stays in our process group, so
+    that ssh and ssh-keygen can ask at the terminal. Raises UsageError `git_failed` when there is no such program,
+    GitopsError `git_failed` when it writes too much.
+    """
+    with tempfile.TemporaryFile() as source:
+        source.write(stdin)
+        source.seek(0)
+        try:
+            process = subprocess.Popen(
+                list(argv), stdin=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(env), close_fds=True
+            )
+        except (OSError, ValueError) as error:
+            raise UsageError("git_failed", f"cannot start {argv[0]}: {error}") from error
+    with process:
+        try:
+            stdout, stderr, in_time = _collect(process, time.monotonic() + timeout_s)
+            if in_time:
+                process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            in_time = False
+        finally:
+            _end(process)
+    return Output(process.returncode, stdout, stderr.decode("utf-8", "replace"), timed_out=not in_time)
+
+
+def _collect(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes, bool]:
+    """Read both pipes until they end or the time is up."""
+    assert process.stdout is not None  # noqa: S101 - both were asked for
+    assert process.stderr is not None  # noqa: S101
+    stdout, stderr = bytearray(), bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ, stdout)
+        selector.register(process.stderr, selectors.EVENT_READ, stderr)
+        while selector.get_map():
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                return bytes(stdout), bytes(stderr), False
+            for key, _ in ready:
+                pipe: IO[bytes] = key.fileobj  # type: ignore[assignment]
+                chunk = os.read(pipe.fileno(), _CHUNK)
+                if not chunk:
+                    selector.unregister(pipe)
+                key.data.extend(chunk)
+            del stderr[_MAX_STDERR:]
+            if len(stdout) > MAX_OUTPUT:
+                raise GitopsError("git_failed", f"{process.args!r} wrote more than {MAX_OUTPUT} bytes")
+    return bytes(stdout), bytes(stderr), True
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a program that still runs: politely, then not."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(_GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

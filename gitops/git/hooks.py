@@ -1,0 +1,141 @@
+"""The hooks that call this program: installed into a repository, and removed from it.
+
+Rules:
+
+1. A hook of somebody else is never overwritten or removed; ours are known by a line of their own.
+2. A hook names the program by an absolute path, quoted for the shell. It searches no PATH and expands nothing.
+3. All is checked before anything is written; each hook appears whole and executable, or not at all.
+4. Where git would not run the hooks of the repository (`core.hooksPath`), nothing is installed.
+
+Source: githooks(5), git-config(1) `core.hooksPath`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib.abc import Traversable
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+import gitops
+from gitops.core.errors import GitopsError, UsageError
+from gitops.git.command import GitProgram
+
+__all__ = ["HookKind", "install_hooks", "remove_hooks"]
+
+HookKind = Literal["client", "server"]
+
+_NAMES: Mapping[HookKind, tuple[str, ...]] = {
+    "client": ("pre-commit", "commit-msg", "pre-push"),
+    "server": ("pre-receive", "post-receive"),
+}
+_MARK = b"# managed by gitops"
+_PLACEHOLDER = b"@GITOPS@"
+_MODE = 0o755
+_MAX_HOOK = 64 * 1024
+
+
+def install_hooks(git_dir: str, kind: HookKind, command: Sequence[str]) -> tuple[str, ...]:
+    """Write the hooks of one kind into the repository `git_dir`; returns their names. Repeating it changes nothing.
+
+    `command` is the argument vector that starts this program, its first part an absolute path. Raises UsageError
+    `usage_error` for another command, `not_a_repository`, GitopsError `hook_exists` and `storage_failed`.
+    """
+    if not command or not Path(command[0]).is_absolute() or any("\0" in part for part in command):
+        raise UsageError("usage_error", "hooks start the program by an absolute path")
+    folder = _folder(git_dir)
+    foreign = [name for name in _NAMES[kind] if os.path.lexists(folder / name) and not _is_ours(folder / name)]
+    if foreign:
+        names = ", ".join(str(folder / name) for name in foreign)
+        raise GitopsError("hook_exists", f"not written by gitops: {names}", path=str(folder))
+    quoted = os.fsencode(shlex.join(command))
+    try:
+        folder.mkdir(exist_ok=True)
+        for name in _NAMES[kind]:
+            _write(folder / name, (_templates() / name).read_bytes().replace(_PLACEHOLDER, quoted))
+    except OSError as error:
+        raise GitopsError("storage_failed", f"cannot write the hooks: {error}", path=str(folder)) from error
+    return _NAMES[kind]
+
+
+def remove_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
+    """Remove our hooks of one kind and return their names; those of others stay.
+
+    Raises UsageError `not_a_repository`, GitopsError `storage_failed`.
+    """
+    folder = _common_dir(git_dir) / "hooks"
+    ours = tuple(name for name in _NAMES[kind] if _is_ours(folder / name))
+    try:
+        for name in ours:
+            (folder / name).unlink()
+    except OSError as error:
+        raise GitopsError("storage_failed", f"cannot remove the hooks: {error}", path=str(folder)) from error
+    return ours
+
+
+def _folder(git_dir: str) -> Path:
+    """The hooks folder of the repository, if git runs what is in it and it belongs to this repository."""
+    folder = _common_dir(git_dir) / "hooks"
+    elsewhere = _hooks_path(git_dir)
+    if elsewhere is not None:
+        detail = f"core.hooksPath is set to {elsewhere!r}, so git does not run the hooks in {folder}"
+        raise GitopsError("hook_exists", detail, path=elsewhere)
+    if folder.is_symlink():
+        raise GitopsError("hook_exists", f"{folder} is a link to {folder.readlink()}", path=str(folder))
+    return folder
+
+
+def _common_dir(git_dir: str) -> Path:
+    """The folder that all work trees of the repository share; hooks are in it."""
+    output = GitProgram(git_dir).run("rev-parse", "--path-format=absolute", "--git-common-dir")
+    if not output.ok:
+        raise UsageError("not_a_repository", f"{git_dir}: {output.stderr.strip()}")
+    return Path(os.fsdecode(output.stdout.removesuffix(b"\n")))
+
+
+def _hooks_path(git_dir: str) -> str | None:
+    """What the configuration that git reads when the user runs it says of `core.hooksPath`, or None."""
+    git = GitProgram(git_dir, as_user=True)
+    # The system's configuration counts here too; what the program itself sets is of scope `command`.
+    output = git.run("config", "--show-scope", "-z", "--get-all", "core.hooksPath", extra={"GIT_CONFIG_NOSYSTEM": "0"})
+    parts = output.stdout.decode("utf-8", "replace").split("\0")
+    values = [value for scope, value in zip(parts[::2], parts[1::2], strict=False) if scope != "command"]
+    return values[-1] if values else None
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a regular file carries our line."""
+    if path.is_symlink() or not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return _MARK in file.read(_MAX_HOOK).splitlines()
+    except OSError:
+        return False
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace a hook at once; an unchanged one is left alone."""
+    if path.is_file() and path.read_bytes() == content and os.access(path, os.X_OK):
+        return
+    handle, name = tempfile.mkstemp(prefix=".gitops-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(file.fileno(), _MODE)
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _templates() -> Traversable:
+    """The folder inside an installed wheel, else the one of the source checkout."""
+    packaged = files(gitops) / "_data" / "hooks"
+    return packaged if packaged.is_dir() else Path(gitops.__file__).resolve().parent.parent / "hooks"

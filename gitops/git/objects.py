@@ -1,0 +1,180 @@
+"""Bytes of git objects: commits and trees read strictly and written canonically, and names of refs. Pure.
+
+libgit2 is forgiving where a signature check must not be: it takes the first of two `tree` headers and lets grafts
+change parents. What this module reads is what the bytes say.
+
+Sources: git-check-ref-format(1); git's commit.c and fsck.c for the order of headers.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gitops.core.errors import GitopsError, IntegrityError
+from gitops.ports.git import Commit, EntryType, NewCommit, Person
+
+_HEX40 = re.compile(r"[0-9a-f]{40}")
+_HEADER = re.compile(rb"([A-Za-z0-9-]+) (.*)", re.DOTALL)
+_PERSON = re.compile(rb"([^<>\n\0]*) <([^<>\n\0]*)> ([0-9]{1,18}) ([+-][0-9]{4})")
+_MODE = re.compile(rb"[0-7]{5,6}")
+_REF_FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|$)|[./]$")
+_NOT_IN_NAMES = re.compile(r"[<>\n\0]")
+# Headers that a commit may carry once; a second one makes two readers see two different commits.
+_ONCE = (b"tree", b"author", b"committer", b"encoding", b"gpgsig", b"gpgsig-sha256")
+_TYPES = {0o040000: EntryType.TREE, 0o120000: EntryType.SYMLINK, 0o160000: EntryType.SUBMODULE}
+_MAX_REF = 512
+_ID_BYTES = 20
+
+
+def is_id(text: str) -> bool:
+    """Whether `text` is a full object id: 40 lower-case hex digits."""
+    return _HEX40.fullmatch(text) is not None
+
+
+def is_ref(name: str) -> bool:
+    """Whether `name` is a full, well-formed ref name below `refs/`."""
+    return (
+        name.startswith("refs/")
+        and name.isprintable()
+        and len(name.encode("utf-8", "replace")) <= _MAX_REF
+        and _REF_FORBIDDEN.search(name) is None
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RawCommit:
+    """A commit as its bytes say: headers in order with continuation lines joined, the message, and the whole."""
+
+    headers: tuple[tuple[bytes, bytes], ...]
+    message: bytes
+    raw: bytes
+
+    def first(self, name: bytes) -> bytes:
+        """Value of the first header of that name; empty when there is none."""
+        return next((value for key, value in self.headers if key == name), b"")
+
+    def payload(self) -> bytes:
+        """The bytes that a `gpgsig` header signs: the commit without that header."""
+        head, _, rest = self.raw.partition(b"\n\n")
+        kept: list[bytes] = []
+        signature = False
+        for line in head.split(b"\n"):
+            signature = line.startswith(b"gpgsig ") or (signature and line.startswith(b" "))
+            if not signature:
+                kept.append(line)
+        return b"\n".join(kept) + b"\n\n" + rest
+
+    def defect(self) -> str:
+        """Why two readers could disagree about this commit, or an empty text."""
+        names = [key for key, _ in self.headers]
+        if b"\0" in self.raw:
+            return "the commit holds a NUL byte"
+        for name in _ONCE:
+            if names.count(name) > 1:
+                return f"the commit has more than one {name.decode()} header"
+        if b"gpgsig-sha256" in names:
+            return "the commit has a second signature of another kind"
+        count = names.count(b"parent")
+        if names[: count + 3] != [b"tree", *[b"parent"] * count, b"author", b"committer"]:
+            return "the headers of the commit are not in order"
+        ids = [value for key, value in self.headers if key in (b"tree", b"parent")]
+        if not all(is_id(value.decode("latin-1")) for value in ids):
+            return "the commit names an object by something that is not an id"
+        if not all(_PERSON.fullmatch(self.first(name)) for name in (b"author", b"committer")):
+            return "the author or committer line is malformed"
+        return ""
+
+
+def read_commit(raw: bytes) -> RawCommit:
+    """Split a commit object into headers and message. Raises IntegrityError `git_failed` when it has no such form."""
+    head, separator, message = raw.partition(b"\n\n")
+    headers: list[tuple[bytes, bytes]] = []
+    for line in head.split(b"\n"):
+        if line.startswith(b" ") and headers:
+            name, value = headers[-1]
+            headers[-1] = (name, value + b"\n" + line[1:])
+            continue
+        match = _HEADER.fullmatch(line)
+        if match is None:
+            raise IntegrityError("git_failed", "a commit object has a malformed header")
+        headers.append((match[1], match[2]))
+    if not separator:
+        raise IntegrityError("git_failed", "a commit object has no end of its headers")
+    return RawCommit(tuple(headers), message, raw)
+
+
+def parse_commit(commit_id: str, raw: bytes) -> Commit:
+    """Read a commit of any origin: text that is not UTF-8 is replaced. Raises IntegrityError `git_failed`."""
+    commit = read_commit(raw)
+    tree = commit.first(b"tree").decode("latin-1")
+    parents = tuple(value.decode("latin-1") for key, value in commit.headers if key == b"parent")
+    if not all(is_id(name) for name in (tree, *parents)):
+        raise IntegrityError("git_failed", f"commit {commit_id} names an object by something that is not an id")
+    author, committer = (_person(commit.first(name)) for name in (b"author", b"committer"))
+    return Commit(commit_id, tree, parents, author, committer, commit.message.decode("utf-8", "replace"))
+
+
+def _person(value: bytes) -> Person:
+    """A person line; a malformed one is kept as a name, since old histories hold such lines."""
+    match = _PERSON.fullmatch(value)
+    if match is None:
+        return Person(value.decode("utf-8", "replace"), "")
+    return Person(match[1].decode("utf-8", "replace"), match[2].decode("utf-8", "replace"), int(match[3]))
+
+
+def format_commit(commit: NewCommit) -> bytes:
+    """The bytes of an unsigned commit; the author is the committer and the offset is UTC.
+
+    Raises GitopsError `git_failed` for a name, address or message that has no form in a commit.
+    """
+    author = commit.author
+    unfit = _NOT_IN_NAMES.search(author.name + author.email) or "\0" in commit.message
+    if unfit or not author.name.strip() or author.time < 0:
+        raise GitopsError("git_failed", "the author or message of the new commit has no form in git")
+    person = f"{author.name.strip()} <{author.email.strip()}> {author.time} +0000"
+    lines = [f"tree {commit.tree}", *(f"parent {parent}" for parent in commit.parents)]
+    lines += [f"author {person}", f"committer {person}", "", commit.message]
+    return "\n".join(lines).encode()
+
+
+def with_signature(payload: bytes, armored: str) -> bytes:
+    """A commit with `armored` as its `gpgsig` header, placed where git places it: last of the headers."""
+    head, _, message = payload.partition(b"\n\n")
+    value = armored.strip().replace("\n", "\n ").encode()
+    return head + b"\ngpgsig " + value + b"\n\n" + message
+
+
+@dataclass(frozen=True, slots=True)
+class RawEntry:
+    """One entry of a tree object. Bytes of `name` that are not UTF-8 are kept as lone surrogates."""
+
+    name: str
+    mode: int
+    id: str
+
+    @property
+    def type(self) -> EntryType:
+        """What the mode says; all modes of regular files are one type."""
+        return _TYPES.get(self.mode, EntryType.FILE)
+
+
+def parse_tree(tree_id: str, raw: bytes) -> tuple[RawEntry, ...]:
+    """Entries of a tree object in stored order. Raises IntegrityError `git_failed` for a tree that git's fsck refuses.
+
+    Refused: truncated entries, unknown modes, empty names, names with a slash, and a name given twice.
+    """
+    entries: list[RawEntry] = []
+    names: set[bytes] = set()
+    at = 0
+    while at < len(raw):
+        space, nul = raw.find(b" ", at), raw.find(b"\0", at)
+        mode, name, end = raw[at:space], raw[space + 1 : nul], nul + 1 + _ID_BYTES
+        if not at < space < nul or end > len(raw) or _MODE.fullmatch(mode) is None:
+            raise IntegrityError("git_failed", f"tree {tree_id} is malformed")
+        if not name or b"/" in name or name in names:
+            raise IntegrityError("git_failed", f"tree {tree_id} has an impossible or repeated name")
+        names.add(name)
+        entries.append(RawEntry(name.decode("utf-8", "surrogateescape"), int(mode, 8), raw[nul + 1 : end].hex()))
+        at = end
+    return tuple(entries)

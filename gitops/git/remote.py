@@ -1,0 +1,340 @@
+"""Other repositories, reached through the git program, and a repository as its own remote.
+
+Why the git program: a push by libgit2 to a path is no compare-and-swap (two racing creators can both win), runs no hook,
+and returns normally when a hook refuses.
+
+Rules of a push:
+
+1. Every ref moves from exactly its `old`: `--force-with-lease=REF:OLD`, with an empty OLD for a ref that must not exist.
+   Never `+` or `--force`, which defeat the lease. Several refs go with `--atomic`.
+2. Only the porcelain flag of each ref says that it moved; an exit status of 0 does not: a ref that is already at the
+   new id is reported as up to date although somebody else put it there.
+3. A refusal is final, a lost race is a conflict, and after anything else the refs are read back, because a lost answer
+   may hide a success.
+
+Sources: git-push(1) OUTPUT; git-fetch(1); git's send-pack.c and receive-pack.c for the texts.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageError
+from gitops.git.command import GitProgram, Output
+from gitops.git.objects import is_id, is_ref
+from gitops.git.repository import Repository, check_updates, is_below
+from gitops.ports.git import ZERO, RefUpdate
+
+_MAX_TEXT = 4000
+_MOVED = frozenset(" +*-")
+_UP_TO_DATE = "="
+_PORCELAIN = re.compile(r"([ +*=!-])\t[^\t:]*:([^\t]+)\t(.*)")
+# Reaches to the last `@`, because a password may hold an unescaped slash.
+_CREDENTIALS = re.compile(r"(?<=://)\S*@")
+_FETCH_SPEC = re.compile(r"\+?([^:+]+)(?::([^:]*))?")
+_SCP_LIKE = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!//|:)[^\s-].*", re.ASCII)
+_LOST = (
+    "stale info",
+    "fetch first",
+    "cannot lock ref",
+    "failed to lock",
+    "failed to update ref",
+    "already exists",
+    "incorrect old value",
+    "but expected",
+    "remote ref does not exist",
+)
+_FOLLOWS = ("atomic", "transaction failed")
+_BROKEN = (
+    "unpack",
+    "missing necessary objects",
+    "unable to migrate",
+    "failed to report status",
+    "internal server error",
+)
+_FINAL = (
+    "authentication failed",
+    "could not read username",
+    "could not read password",
+    "permission denied",
+    "returned error: 401",
+    "returned error: 403",
+    "returned error: 404",
+    "not found",
+    "does not appear to be a git repository",
+    "not a git repository",
+    "dubious ownership",
+    "host key verification failed",
+    "does not support --atomic",
+    "couldn't find remote ref",
+)
+
+
+class _Verdict(Enum):
+    """What became of one ref in a push, or of a push."""
+
+    MOVED = auto()
+    LOST = auto()
+    REFUSED = auto()
+    FOLLOWS = auto()
+    UNKNOWN = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class _Location:
+    """A remote's address: as git gets it, as people see it, and the credentials that were in it."""
+
+    argument: str
+    shown: str
+    header: Mapping[str, str]
+
+
+def _locate(url: str) -> _Location:
+    """Split an address. Raises UsageError `git_failed` for what is neither a path, an scp-like form nor a known scheme.
+
+    A password in an http address goes to git as a header in the environment, so that no process list shows it.
+    """
+    if url.isprintable() and (url.startswith("/") or _SCP_LIKE.fullmatch(url)):
+        return _Location(url, url, {})
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    # An `@` after the host most likely belongs to a password with an unescaped slash; it can be written as %40.
+    odd = host.startswith("-") or "@" in parts.path + parts.query + parts.fragment or not url.isprintable()
+    if odd or parts.scheme not in ("http", "https", "ssh", "file"):
+        raise UsageError("git_failed", f"{_CREDENTIALS.sub('', url)!r} is not the address of a git remote")
+    bare = urlunsplit(parts._replace(netloc=host))
+    if parts.scheme == "ssh":
+        user = f"{parts.username}@" if parts.username else ""
+        return _Location(url, urlunsplit(parts._replace(netloc=user + host)), {})
+    if parts.password is None:
+        return _Location(url, bare, {})
+    pair = f"{unquote(parts.username or '')}:{unquote(parts.password)}"
+    header = f"Authorization: Basic {base64.b64encode(pair.encode()).decode()}"
+    variables = {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"http.{parts.scheme}://{host}/.extraHeader",
+        "GIT_CONFIG_VALUE_0": header,
+    }
+    return _Location(bare, bare, variables)
+
+
+class ProgramRemote:
+    """Implements GitRemote over the git program, with the user's configuration for credentials and ssh."""
+
+    def __init__(
+        self,
+        git_dir: str,
+        url: str,
+        *,
+        environ: Mapping[str, str] | None = None,
+        timeout_s: float = 120.0,
+    ) -> None:
+        """`git_dir` is the local repository, `url` an absolute path, an http, https, ssh or file URL, or `host:path`.
+
+        Raises UsageError `git_failed` for any other address.
+        """
+        self._location = _locate(url)
+        self._git = GitProgram(git_dir, environ=environ, as_user=True)
+        self._timeout_s = timeout_s
+
+    @property
+    def url(self) -> str:
+        """Where it is, without credentials."""
+        return self._location.shown
+
+    def _run(self, *arguments: str) -> Output:
+        """One conversation with the remote."""
+        return self._git.run(*arguments, timeout_s=self._timeout_s, extra=self._location.header)
+
+    def refs(self, prefix: str) -> Mapping[str, str]:
+        """The ref `prefix` and all refs in the folder `prefix` on the remote, now."""
+        folder = prefix.rstrip("/")
+        if folder != "refs" and not is_ref(folder):
+            raise UsageError("git_failed", f"{prefix!r} is not a ref or a folder of refs")
+        output = self._run("ls-remote", "--refs", "--", self._location.argument, folder, f"{folder}/*")
+        if not output.ok:
+            raise self._unavailable(output)
+        rows = (line.partition("\t") for line in output.stdout.decode("utf-8", "replace").splitlines())
+        found = {name: object_id for object_id, _, name in rows if is_id(object_id) and is_below(name, folder)}
+        return dict(sorted(found.items()))
+
+    def fetch(self, refspecs: Sequence[str]) -> None:
+        """Fetch exactly these refspecs: no tags on the side, no pruning, nothing run afterwards.
+
+        Raises UsageError `git_failed` for a malformed refspec, ConflictError `git_ref_conflict` when a local ref would not
+        move forward, RemoteError `git_remote_unavailable`.
+        """
+        if not refspecs:
+            return
+        for refspec in refspecs:
+            match = _FETCH_SPEC.fullmatch(refspec)
+            if (
+                match is None
+                or not (is_id(match[1]) or _is_pattern(match[1]))
+                or not (not match[2] or _is_pattern(match[2]))
+            ):
+                raise UsageError("git_failed", f"{refspec!r} is not a refspec of full names")
+        options = (
+            "--no-tags",
+            "--no-prune",
+            "--no-auto-gc",
+            "--no-write-fetch-head",
+            "--no-recurse-submodules",
+            "--refmap=",
+        )
+        output = self._run("fetch", *options, "--", self._location.argument, *refspecs)
+        if "[rejected]" in output.stderr:
+            raise ConflictError("git_ref_conflict", self._text(output.stderr))
+        if not output.ok:
+            raise self._unavailable(output)
+
+    def push(self, updates: Sequence[RefUpdate]) -> None:
+        """Move all refs or none, each only from its `old`.
+
+        A ref that is at `new` before the push counts as lost, so two pushes of one id cannot both win; every commit that
+        decides something must therefore be unique. Such a ref does not stop the others of the same push: git leaves it
+        out of the transaction.
+        """
+        if not updates:
+            return
+        check_updates(updates)
+        self._require_objects([update.new for update in updates if update.new != ZERO])
+        leases = [f"--force-with-lease={u.ref}:{'' if u.old == ZERO else u.old}" for u in updates]
+        specs = [f"{'' if u.new == ZERO else u.new}:{u.ref}" for u in updates]
+        # A single ref is atomic by itself, also on servers that know nothing of the option.
+        atomic = ("--atomic",) if len(updates) > 1 else ()
+        calm = ("--no-verify", "--no-follow-tags", "--no-signed", "--recurse-submodules=no", "--no-force-if-includes")
+        output = self._run("push", "--porcelain", *atomic, *calm, *leases, "--", self._location.argument, *specs)
+        verdict = _judge(updates, output)
+        if verdict is _Verdict.MOVED:
+            return
+        if verdict is _Verdict.LOST:
+            raise _conflict(updates)
+        if verdict is _Verdict.REFUSED:
+            raise GitopsError("push_refused", self._refusal(output))
+        self._read_back(updates, output)
+
+    def _require_objects(self, ids: Sequence[str]) -> None:
+        """What is pushed must be here; git would find out in the middle of the push and blame the remote."""
+        output = self._git.run("cat-file", "--batch-check", stdin="".join(f"{name}\n" for name in ids).encode())
+        missing = [line.split()[0] for line in output.stdout.decode().splitlines() if line.endswith(" missing")]
+        if missing or not output.ok:
+            raise GitopsError("git_object_missing", ", ".join(missing) or self._text(output.stderr))
+
+    def _read_back(self, updates: Sequence[RefUpdate], output: Output) -> None:
+        """Return if the refs are where the push meant to bring them; else raise what went wrong."""
+        try:
+            now = {u.ref: self.refs(u.ref).get(u.ref, ZERO) for u in updates}
+        except RemoteError as error:
+            raise self._unavailable(output) from error
+        if all(now[u.ref] == u.new for u in updates):
+            return
+        if any(now[u.ref] != u.old for u in updates):
+            raise _conflict(updates)
+        raise self._unavailable(output)
+
+    def _unavailable(self, output: Output) -> RemoteError:
+        """Why the remote did not do what was asked; retrying helps unless it knows us and says no."""
+        text = "no answer in time" if output.timed_out else self._text(output.stderr)
+        retryable = not any(phrase in text.lower() for phrase in _FINAL)
+        return RemoteError("git_remote_unavailable", f"{self.url}: {text}", retryable=retryable)
+
+    def _text(self, stderr: str) -> str:
+        """Messages of git that may be shown."""
+        return _clean(stderr.replace(self._location.argument, self.url))
+
+    def _refusal(self, output: Output) -> str:
+        """What the remote's hook wrote, or the reasons in the report when it wrote nothing."""
+        lines = output.stderr.splitlines()
+        said = [line.removeprefix("remote:").strip() for line in lines if line.startswith("remote:")]
+        reasons = [reason for _, _, reason in _report(output)]
+        return self._text("\n".join(line for line in said if line) or "\n".join(reasons))
+
+
+class SelfRemote:
+    """Implements GitRemote for a program that runs where the repository is: in a server hook, or on one machine."""
+
+    def __init__(self, repository: Repository) -> None:
+        """`repository` is both sides."""
+        self._repository = repository
+
+    @property
+    def url(self) -> str:
+        """The path of the repository."""
+        return self._repository.git_dir
+
+    def refs(self, prefix: str) -> Mapping[str, str]:
+        """The repository's own refs."""
+        return self._repository.refs(prefix)
+
+    def fetch(self, refspecs: Sequence[str]) -> None:
+        """Nothing to fetch: all objects are here. A refspec that names two different refs is refused."""
+        for refspec in refspecs:
+            source, _, target = refspec.removeprefix("+").partition(":")
+            if target not in ("", source):
+                raise UsageError("git_failed", f"{refspec!r} would copy a ref within one repository")
+
+    def push(self, updates: Sequence[RefUpdate]) -> None:
+        """Move all refs in one local transaction; the repository's hooks do not run."""
+        self._repository.update_refs(updates)
+
+
+def _conflict(updates: Sequence[RefUpdate]) -> ConflictError:
+    """The push came too late."""
+    names = ", ".join(update.ref for update in updates)
+    return ConflictError("git_ref_conflict", f"the remote moved meanwhile: {names}")
+
+
+def _is_pattern(name: str) -> bool:
+    """A full ref name, or a folder of refs with `*` as its last part."""
+    return is_ref(name.removesuffix("/*"))
+
+
+def _clean(text: str) -> str:
+    """Text from outside without credentials and without characters that steer a terminal or turn text around."""
+    visible = "".join(c for c in text if c == "\n" or unicodedata.category(c) not in ("Cc", "Cf", "Co", "Cs"))
+    return _CREDENTIALS.sub("", visible).strip()[:_MAX_TEXT]
+
+
+def _report(output: Output) -> list[tuple[str, str, str]]:
+    """Flag, ref and summary of each ref in the output of `git push --porcelain`."""
+    lines = output.stdout.decode("utf-8", "replace").splitlines()
+    matches = (_PORCELAIN.fullmatch(line) for line in lines)
+    return [(match[1], match[2], match[3]) for match in matches if match is not None]
+
+
+def _judge(updates: Sequence[RefUpdate], output: Output) -> _Verdict:
+    """The verdict on a whole push: a refusal outweighs a lost race, which outweighs the refs that only went along."""
+    rows = {ref: (flag, summary) for flag, ref, summary in _report(output)}
+    found = [_judge_ref(u, *rows[u.ref]) if u.ref in rows else _Verdict.UNKNOWN for u in updates]
+    if _Verdict.REFUSED in found:
+        return _Verdict.REFUSED
+    if _Verdict.LOST in found or (not rows and "remote ref does not exist" in output.stderr):
+        return _Verdict.LOST
+    if output.ok and all(verdict is _Verdict.MOVED for verdict in found):
+        return _Verdict.MOVED
+    if _Verdict.FOLLOWS in found and any(phrase in output.stderr for phrase in _LOST):
+        return _Verdict.LOST
+    return _Verdict.UNKNOWN
+
+
+def _judge_ref(update: RefUpdate, flag: str, summary: str) -> _Verdict:
+    """The verdict on one ref. A rejection by the remote that is neither a race nor a breakdown is its rule saying no."""
+    if flag in _MOVED:
+        return _Verdict.MOVED
+    if flag == _UP_TO_DATE:
+        return _Verdict.MOVED if update.old == update.new else _Verdict.LOST
+    text = summary.lower()
+    if any(phrase in text for phrase in _LOST):
+        return _Verdict.LOST
+    if any(phrase in text for phrase in _FOLLOWS):
+        return _Verdict.FOLLOWS
+    if not text.startswith("[remote rejected]"):
+        return _Verdict.LOST if text.startswith("[rejected]") else _Verdict.UNKNOWN
+    return _Verdict.UNKNOWN if any(phrase in text for phrase in _BROKEN) else _Verdict.REFUSED

@@ -1,0 +1,345 @@
+"""A git repository on disk: read and written without a checkout, refs moved only by compare-and-swap.
+
+Rules:
+
+1. Objects are read as raw bytes and parsed here; ids are checked against content by libgit2.
+2. Grafts are refused when the repository is opened, because libgit2 follows them; replacement refs it ignores.
+3. Questions about history are answered from full history only.
+4. Each thread has its own libgit2 repository: the library's objects may not be shared.
+5. Refs move through `git update-ref` transactions: libgit2's own reference creation lets two racing creators both win.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pygit2
+from pygit2.enums import ObjectType, RepositoryOpenFlag, SortMode
+
+from gitops.core.errors import ConflictError, GitopsError, IntegrityError, UsageError
+from gitops.git.command import GitProgram, Output, Quarantine
+from gitops.git.objects import format_commit, is_id, is_ref, parse_commit, parse_tree, with_signature
+from gitops.git.signatures import sign, verify_commit
+from gitops.git.trees import TreeWriter, changed_paths, find
+from gitops.model.approval import CommitSignature
+from gitops.ports.git import ZERO, Commit, EntryType, MergeResult, NewCommit, RefUpdate, TreeEntry
+
+_KINDS = {"commit": ObjectType.COMMIT, "tree": ObjectType.TREE, "blob": ObjectType.BLOB, "tag": ObjectType.TAG}
+_MAX_TAGS = 8
+_MAX_MERGED = 100_000
+
+
+class Repository:
+    """Implements GitStore on one repository; may be used from several threads."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        environ: Mapping[str, str] | None = None,
+        quarantine: Quarantine | None = None,
+    ) -> None:
+        """Open the work tree or bare repository at `path` itself, whoever owns it.
+
+        `quarantine` adds the objects of a push that is not accepted yet. Raises UsageError `not_a_repository`,
+        GitopsError `git_failed` for a repository with grafts.
+        """
+        self._path = os.path.realpath(path)
+        self._environ = environ
+        self._quarantine = quarantine
+        self._local = threading.local()
+        self._git_dir = self._repo.path
+        self._git = GitProgram(self._git_dir, environ=environ, quarantine=quarantine)
+        grafts = self._common_dir() / "info" / "grafts"
+        if grafts.is_file() and grafts.stat().st_size:
+            raise GitopsError("git_failed", f"the repository has grafts, which rewrite history; remove {grafts}")
+
+    @classmethod
+    def discover(cls, start: str | Path, *, environ: Mapping[str, str] | None = None) -> Repository:
+        """Open the repository that the folder `start` is in. Raises UsageError `not_a_repository`."""
+        with _failures(os.fspath(start)):
+            found = pygit2.discover_repository(os.fspath(start))
+        if found is None:
+            raise UsageError("not_a_repository", f"{start} is not inside a git repository")
+        return cls(found, environ=environ)
+
+    @property
+    def git_dir(self) -> str:
+        """The `.git` folder, or the bare repository."""
+        return self._git_dir
+
+    @property
+    def work_tree(self) -> str | None:
+        """The checked-out folder, or None for a bare repository."""
+        return self._repo.workdir
+
+    @property
+    def is_shallow(self) -> bool:
+        """Whether history is cut off somewhere."""
+        return bool(self._repo.is_shallow)
+
+    @property
+    def _repo(self) -> pygit2.Repository:
+        """The libgit2 repository of the current thread."""
+        repo: pygit2.Repository | None = getattr(self._local, "repo", None)
+        if repo is None:
+            # Reading data that somebody else owns is harmless: no hook and no program named in its configuration is run.
+            pygit2.settings.owner_validation = False
+            try:
+                repo = pygit2.Repository(self._path, RepositoryOpenFlag.NO_SEARCH)
+            except (pygit2.GitError, KeyError) as error:
+                raise UsageError("not_a_repository", f"{self._path}: {error}") from error
+            if self._quarantine is not None:
+                repo.odb.add_disk_alternate(self._quarantine.object_directory)
+            self._local.repo = repo
+        return repo
+
+    def _common_dir(self) -> Path:
+        """Where a linked work tree keeps what it shares (gitrepository-layout(5), `commondir`)."""
+        git_dir = Path(self._git_dir)
+        link = git_dir / "commondir"
+        return git_dir / link.read_text(encoding="utf-8").strip() if link.is_file() else git_dir
+
+    def _read(self, object_id: str, kind: str) -> bytes:
+        """Bytes of an object of the expected kind."""
+        with _failures(object_id):
+            found, data = self._repo.odb.read(object_id)
+        if found != _KINDS[kind]:
+            raise GitopsError("git_object_missing", f"object {object_id} is not a {kind}")
+        return data
+
+    def _header(self, object_id: str) -> tuple[int, int]:
+        """Kind and size of an object, without reading it."""
+        with _failures(object_id):
+            return self._repo.odb.read_header(object_id)
+
+    def _write(self, kind: str, data: bytes) -> str:
+        """Store an object."""
+        with _failures("new object"):
+            return str(self._repo.odb.write(_KINDS[kind], data))
+
+    def _history_of(self, *commits: str) -> pygit2.Repository:
+        """The repository, if it has these commits and all of its history."""
+        if self.is_shallow:
+            raise GitopsError("shallow_repository", "the repository is shallow, so its history cannot be judged")
+        for commit_id in commits:
+            self._read(commit_id, "commit")
+        return self._repo
+
+    # Reading refs and objects
+
+    def resolve(self, revision: str) -> str | None:
+        """The commit that a full ref name, `HEAD` or a full id names; tags are followed. None for anything else."""
+        object_id = revision if is_id(revision) else self._ref_target(revision)
+        for _ in range(_MAX_TAGS):
+            if object_id is None or object_id not in self._repo.odb:
+                return None
+            kind, _size = self._header(object_id)
+            if kind == ObjectType.COMMIT:
+                return object_id
+            if kind != ObjectType.TAG:
+                return None
+            target = self._read(object_id, "tag").partition(b"\n")[0].removeprefix(b"object ").decode("latin-1")
+            object_id = target if is_id(target) else None
+        return None
+
+    def _ref_target(self, name: str) -> str | None:
+        """The id that a ref points to, symbolic refs followed."""
+        if not is_ref(name) and name != "HEAD":
+            return None
+        with _failures(name):
+            try:
+                return str(self._repo.lookup_reference(name).resolve().target)
+            except KeyError:
+                return None
+
+    def refs(self, prefix: str) -> Mapping[str, str]:
+        """Full ref name to object id for the ref `prefix` and all refs in the folder `prefix`, sorted."""
+        with _failures(prefix):
+            names = [str(name) for name in self._repo.references if is_below(str(name), prefix)]
+        targets = {name: self._ref_target(name) for name in sorted(names)}
+        return {name: target for name, target in targets.items() if target is not None}
+
+    def commit(self, commit_id: str) -> Commit:
+        """Read a commit as its bytes say."""
+        return parse_commit(commit_id, self._read(commit_id, "commit"))
+
+    def subtree(self, tree_id: str, path: str) -> str | None:
+        """Tree id of a folder; None also when a link or submodule is on the way."""
+        entry = find(self._read, tree_id, path)
+        return entry.id if entry is not None and entry.type is EntryType.TREE else None
+
+    def entries(self, tree_id: str) -> tuple[TreeEntry, ...]:
+        """Entries of one tree level; contents are not read for their sizes."""
+        entries = parse_tree(tree_id, self._read(tree_id, "tree"))
+        return tuple(
+            TreeEntry(e.name, e.type, e.id, self._header(e.id)[1] if e.type is EntryType.FILE else 0) for e in entries
+        )
+
+    def read(self, tree_id: str, path: str) -> bytes | None:
+        """Content of a regular file; None for anything else at `path` or on the way."""
+        entry = find(self._read, tree_id, path)
+        return self._read(entry.id, "blob") if entry is not None and entry.type is EntryType.FILE else None
+
+    def changed_paths(self, old_tree: str | None, new_tree: str) -> tuple[str, ...]:
+        """Paths of files, links and submodules that differ, sorted."""
+        return tuple(sorted(changed_paths(self._read, old_tree, new_tree)))
+
+    def signature(self, commit_id: str) -> CommitSignature:
+        """Check the signature of a commit over its raw bytes."""
+        return verify_commit(self._read(commit_id, "commit"))
+
+    # History
+
+    def is_ancestor(self, ancestor: str, descendant: str) -> bool:
+        """Whether `ancestor` is reachable from `descendant`, or is it."""
+        repo = self._history_of(ancestor, descendant)
+        with _failures(f"{ancestor}..{descendant}"):
+            return ancestor == descendant or repo.descendant_of(descendant, ancestor)
+
+    def merge_base(self, one: str, other: str) -> str | None:
+        """A best common ancestor."""
+        repo = self._history_of(one, other)
+        with _failures(f"{one}...{other}"):
+            base: Any = repo.merge_base(one, other)
+        return None if base is None else str(base)
+
+    def commits_between(self, base: str | None, head: str, *, first_parent: bool = False) -> tuple[Commit, ...]:
+        """Commits reachable from `head` and not from `base`, each before its parents.
+
+        With `first_parent` only those on the line of first parents from `head`.
+        """
+        repo = self._history_of(head, *([] if base is None else [base]))
+        with _failures(f"{base}..{head}"):
+            walker = repo.walk(head, SortMode.TOPOLOGICAL | SortMode.TIME)
+            if base is not None:
+                walker.hide(base)
+            ids = [str(commit.id) for commit in walker]
+        if not first_parent:
+            return tuple(self.commit(commit_id) for commit_id in ids)
+        reachable, line, at = frozenset(ids), list[Commit](), [head]
+        while at and at[0] in reachable:
+            line.append(self.commit(at[0]))
+            at = list(line[-1].parents[:1])
+        return tuple(line)
+
+    def merge(self, ours: str, theirs: str) -> MergeResult:
+        """The tree of merging `theirs` into `ours`, in memory; merge drivers and filters are never run."""
+        repo = self._history_of(ours, theirs)
+        self._check_size(self.commit(ours).tree, self.commit(theirs).tree)
+        with _failures(f"{ours} and {theirs}"):
+            return _merged(repo, repo.merge_commits(ours, theirs))
+
+    def replay(self, commit_id: str, onto: str) -> MergeResult:
+        """The tree of applying what `commit_id` changed against its first parent to `onto`, in memory."""
+        commit, target = self.commit(commit_id), self.commit(onto)
+        base = self.commit(commit.parents[0]).tree if commit.parents else self._write("tree", b"")
+        repo = self._repo
+        self._check_size(base, commit.tree)
+        with _failures(commit_id):
+            ancestor, ours, theirs = (repo[tree].peel(pygit2.Tree) for tree in (base, target.tree, commit.tree))
+            return _merged(repo, repo.merge_trees(ancestor, ours, theirs))
+
+    def _check_size(self, one: str, other: str) -> None:
+        """Refuse a merge of what anybody pushed that would never end: ten small trees can hold ten billion files."""
+        if next(islice(changed_paths(self._read, one, other), _MAX_MERGED, None), None) is not None:
+            raise GitopsError("source_too_large", f"more than {_MAX_MERGED} files differ, which is too much to merge")
+
+    # Writing
+
+    def write_files(self, base_tree: str | None, files: Mapping[str, bytes | None]) -> str:
+        """A new tree: `base_tree` with the given paths written (None removes one). Raises `source_name_unsafe`."""
+        return TreeWriter(self._read, self._write).write(base_tree, files)
+
+    def write_commit(self, commit: NewCommit, *, signing_key: str | None) -> str:
+        """Write a commit, signed with the SSH key at path `signing_key` if given; returns its id.
+
+        With a `.pub` path the ssh agent signs. Tree and parents must exist. Raises GitopsError `signing_failed`,
+        `git_object_missing`.
+        """
+        self._read(commit.tree, "tree")
+        for parent in commit.parents:
+            self._read(parent, "commit")
+        raw = format_commit(commit)
+        if signing_key is not None:
+            raw = with_signature(raw, sign(raw, signing_key, environ=self._environ))
+        return self._write("commit", raw)
+
+    def update_refs(self, updates: Sequence[RefUpdate]) -> None:
+        """Move all refs or none, in one transaction. Symbolic refs are replaced, not followed; no hook runs.
+
+        Raises ConflictError `git_ref_conflict`, GitopsError `git_object_missing` and `git_failed`.
+        """
+        if not updates:
+            return
+        check_updates(updates)
+        for update in updates:
+            if update.new != ZERO:
+                self._header(update.new)
+        output = self._git.run("update-ref", "--stdin", "-z", stdin=_transaction(updates))
+        if not output.ok:
+            raise self._update_failure(updates, output)
+
+    def _update_failure(self, updates: Sequence[RefUpdate], output: Output) -> GitopsError:
+        """A conflict if a ref is not where it was expected, or was locked by somebody else just then."""
+        moved = [u.ref for u in updates if (self._ref_target(u.ref) or ZERO) != u.old]
+        if moved or "cannot lock ref" in output.stderr:
+            names = ", ".join(moved) or output.stderr.strip()
+            return ConflictError("git_ref_conflict", f"a ref is not where it was expected: {names}")
+        return GitopsError("git_failed", output.stderr.strip() or "git update-ref gave no answer in time")
+
+
+def is_below(name: str, prefix: str) -> bool:
+    """Whether ref `name` is `prefix` itself or lies in the folder `prefix`."""
+    folder = prefix.rstrip("/")
+    return name == folder or name.startswith(f"{folder}/")
+
+
+def check_updates(updates: Sequence[RefUpdate]) -> None:
+    """Refuse updates that have no clear meaning. Raises UsageError `git_failed`."""
+    names = [update.ref for update in updates]
+    ids = [object_id for update in updates for object_id in (update.old, update.new)]
+    empty = any(update.old == update.new == ZERO for update in updates)
+    if empty or len(set(names)) != len(names) or not all(map(is_ref, names)) or not all(map(is_id, ids)):
+        raise UsageError("git_failed", f"refs are updated once each, by full names and ids: {', '.join(names)}")
+
+
+def _transaction(updates: Sequence[RefUpdate]) -> bytes:
+    """Input of `git update-ref --stdin -z`: with an all-zero id git creates, deletes or checks for absence."""
+    lines = ["start"]
+    for update in updates:
+        lines.append("option no-deref")
+        if update.old == update.new:
+            lines += [f"verify {update.ref}", update.old]
+        elif update.new == ZERO:
+            lines += [f"delete {update.ref}", update.old]
+        else:
+            lines += [f"update {update.ref}", update.new, update.old]
+    return "".join(f"{line}\0" for line in (*lines, "prepare", "commit")).encode()
+
+
+def _merged(repo: pygit2.Repository, index: pygit2.Index) -> MergeResult:
+    """The tree of a merge, or its conflicts."""
+    if index.conflicts is not None:
+        sides = (side for conflict in index.conflicts for side in conflict)
+        return MergeResult(None, tuple(sorted({side.path for side in sides if side is not None})))
+    return MergeResult(str(index.write_tree(repo)))
+
+
+@contextmanager
+def _failures(subject: str) -> Iterator[None]:
+    """Turn the exceptions of libgit2 into ours."""
+    try:
+        yield
+    except KeyError as error:
+        raise GitopsError("git_object_missing", f"{subject}: {error}") from error
+    except ValueError as error:
+        raise GitopsError("git_object_missing", f"{subject} is not an object id or ref name: {error}") from error
+    except pygit2.GitError as error:
+        raise IntegrityError("git_failed", f"{subject}: {error}") from error

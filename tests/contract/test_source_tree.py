@@ -1,0 +1,344 @@
+"""One contract for every SourceTree: a folder, a commit (simulated and real), and memory."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gitops.config.source import EntryKind, MemoryTree, SourceError, SourceLimits, SourceTree, normalize
+from gitops.git.tree import CommitTree
+from gitops.ports.git import EntryType, TreeEntry
+from gitops.storage.folder import FolderTree
+
+FILES = {
+    "cluster.yaml": b"version: 1\n",
+    "queries/b.gq": b"b\r\n",
+    "queries/a.gq": b"\xff\x00a",
+    "queries/deep/er/c.gq": b"",
+    "queries/$(touch pwned); `id` | & 'x'.gq": b"shell",
+}
+Build = Callable[..., SourceTree]
+
+
+class SimulatedReader:
+    """Trees and blobs in dictionaries, behind the two methods of GitReader that a CommitTree uses."""
+
+    def __init__(self) -> None:
+        self.trees: dict[str, tuple[TreeEntry, ...]] = {}
+        self.blobs: dict[str, bytes] = {}
+
+    def add(self, files: dict[str, bytes], special: dict[str, EntryType]) -> str:
+        here: dict[str, TreeEntry] = {}
+        below: dict[str, tuple[dict[str, bytes], dict[str, EntryType]]] = {}
+        for path, data in files.items():
+            name, slash, rest = path.partition("/")
+            if slash:
+                below.setdefault(name, ({}, {}))[0][rest] = data
+            else:
+                blob = hashlib.sha1(data).hexdigest()  # noqa: S324 - an id, as git makes it
+                self.blobs[blob] = data
+                here[name] = TreeEntry(name, EntryType.FILE, blob, len(data))
+        for path, entry_type in special.items():
+            name, slash, rest = path.partition("/")
+            if slash:
+                below.setdefault(name, ({}, {}))[1][rest] = entry_type
+            else:
+                here[name] = TreeEntry(name, entry_type, "0" * 40)
+        for name, (inner, inner_special) in below.items():
+            here[name] = TreeEntry(name, EntryType.TREE, self.add(inner, inner_special))
+        entries = tuple(here.values())
+        tree_id = hashlib.sha1(repr(entries).encode()).hexdigest()  # noqa: S324
+        self.trees[tree_id] = entries
+        return tree_id
+
+    def entries(self, tree_id: str) -> tuple[TreeEntry, ...]:
+        return self.trees[tree_id]
+
+    def read(self, tree_id: str, path: str) -> bytes | None:
+        entry = TreeEntry("", EntryType.TREE, tree_id)
+        for name in path.split("/"):
+            entry = next(e for e in self.trees[entry.id] if e.name == name)
+        return self.blobs.get(entry.id)
+
+
+def git(repository: Path, *arguments: str, data: bytes = b"") -> str:
+    environment = {"PATH": os.environ["PATH"], "GIT_CONFIG_NOSYSTEM": "1", "HOME": str(repository)}
+    run = subprocess.run(
+        ["git", *arguments], cwd=repository, env=environment, input=data, check=True, capture_output=True
+    )
+    return run.stdout.decode().strip()
+
+
+def real_tree(repository: Path, files: dict[str, bytes], special: dict[str, EntryType]) -> str:
+    git(repository, "init", "-q", "--bare", ".")
+    lines = []
+    for path, data in files.items():
+        blob = git(repository, "hash-object", "-w", "--stdin", data=data)
+        lines.append(f"100644 blob {blob}\t{path}")
+    for path, entry_type in special.items():
+        if entry_type is EntryType.SYMLINK:
+            blob = git(repository, "hash-object", "-w", "--stdin", data=b"/etc/passwd")
+            lines.append(f"120000 blob {blob}\t{path}")
+        else:
+            lines.append(f"160000 commit {'1' * 40}\t{path}")
+    listing = "\0".join(lines).encode() + b"\0"
+    git(repository, "update-index", "-z", "--index-info", data=listing)
+    return git(repository, "write-tree")
+
+
+@pytest.fixture(params=["memory", "folder", "commit", "repository"])
+def build(request: pytest.FixtureRequest, tmp_path: Path) -> Build:
+    """A function from files (and links or submodules) to the tree under test."""
+
+    def memory(files: dict[str, bytes], special: dict[str, EntryType], limits: SourceLimits | None) -> SourceTree:
+        return MemoryTree(files, refused={p: f"source_{t.value}" for p, t in special.items()}, limits=limits)
+
+    def folder(files: dict[str, bytes], special: dict[str, EntryType], limits: SourceLimits | None) -> SourceTree:
+        root = tmp_path / "cluster"
+        root.mkdir()
+        for path, data in files.items():
+            place = root / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(data)
+        for path, entry_type in special.items():
+            place = root / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if entry_type is EntryType.SYMLINK:
+                place.symlink_to(tmp_path)
+            else:
+                place.mkdir()
+                (place / ".git").write_bytes(b"gitdir: elsewhere\n")
+        return FolderTree(root, confined=True, limits=limits)
+
+    def commit(files: dict[str, bytes], special: dict[str, EntryType], limits: SourceLimits | None) -> SourceTree:
+        reader = SimulatedReader()
+        return CommitTree(reader, reader.add(files, special), limits=limits)
+
+    def repository(files: dict[str, bytes], special: dict[str, EntryType], limits: SourceLimits | None) -> SourceTree:
+        if importlib.util.find_spec("gitops.git.repository") is None:
+            pytest.skip("the git driver is not part of this build")
+        from gitops.git.repository import Repository
+
+        tree_id = real_tree(tmp_path, files, special)
+        return CommitTree(Repository(tmp_path), tree_id, limits=limits)
+
+    def make(
+        files: dict[str, bytes] | None = None,
+        special: dict[str, EntryType] | None = None,
+        limits: SourceLimits | None = None,
+    ) -> SourceTree:
+        forms = {"memory": memory, "folder": folder, "commit": commit, "repository": repository}
+        return forms[request.param](FILES if files is None else files, special or {}, limits)
+
+    return make
+
+
+def code_of(call: Callable[[], object]) -> str:
+    with pytest.raises(SourceError) as caught:
+        call()
+    return caught.value.code
+
+
+def test_bytes_come_back_exactly(build: Build) -> None:
+    tree = build()
+    assert {path: tree.read(path) for path in FILES} == FILES
+
+
+@pytest.mark.parametrize(
+    "spelling", ["queries/a.gq", "./queries//a.gq", "queries/deep/../a.gq", "x/../queries/a.gq", "queries/a.gq/"]
+)
+def test_spellings_of_one_path(build: Build, spelling: str) -> None:
+    assert build().read(spelling) == FILES["queries/a.gq"]
+
+
+def test_kinds(build: Build) -> None:
+    tree = build()
+    paths = [
+        ".",
+        "",
+        "queries",
+        "queries/",
+        "queries/deep/er",
+        "cluster.yaml",
+        "nothing",
+        "cluster.yaml/below",
+        "no/way",
+    ]
+    kinds = [tree.kind(path) for path in paths]
+    assert kinds == [EntryKind.DIR] * 5 + [EntryKind.FILE] + [EntryKind.ABSENT] * 3
+
+
+def test_names_are_sorted_and_of_one_level(build: Build) -> None:
+    tree = build()
+    assert tree.names(".") == ("cluster.yaml", "queries")
+    assert tree.names("queries/") == ("$(touch pwned); `id` | & 'x'.gq", "a.gq", "b.gq", "deep")
+
+
+def test_an_unconfined_spelling_keeps_where_it_starts() -> None:
+    assert normalize("/a/../../b/", confined=False) == "/b"
+    assert normalize("/..", confined=False) == "/"
+    assert normalize("a/../../..//b", confined=False) == "../../b"
+
+
+def test_what_is_not_there(build: Build) -> None:
+    tree = build()
+    assert code_of(lambda: tree.read("nothing.pg")) == "source_missing"
+    assert code_of(lambda: tree.read("cluster.yaml/x")) == "source_missing"
+    assert code_of(lambda: tree.names("nothing")) == "source_missing"
+
+
+def test_a_folder_is_no_file_and_a_file_is_no_folder(build: Build) -> None:
+    tree = build()
+    assert code_of(lambda: tree.read("queries")) == "source_unreadable"
+    assert code_of(lambda: tree.read(".")) == "source_unreadable"
+    assert code_of(lambda: tree.names("cluster.yaml")) == "source_unreadable"
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "queries/../../x", "a/../..", "/", ".."])
+def test_no_path_leads_out(build: Build, path: str) -> None:
+    tree = build()
+    assert code_of(lambda: tree.read(path)) == "source_path_escapes"
+    assert code_of(lambda: tree.names(path)) == "source_path_escapes"
+    assert code_of(lambda: tree.kind(path)) == "source_path_escapes"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a\x00b",
+        "a\nb",
+        "a\\b",
+        "c:",
+        "C:/x",
+        ".git/config",
+        "x/.GIT",
+        ".git./x",
+        "GIT~1",
+        ".g\u200cit",
+        "\u202egq.a",
+        "x" * 256,
+        "x/" * 2049,
+    ],
+)
+def test_unsafe_names_are_refused(build: Build, path: str) -> None:
+    tree = build()
+    assert code_of(lambda: tree.read(path)) == "source_name_unsafe"
+    assert code_of(lambda: tree.kind(path)) == "source_name_unsafe"
+
+
+@pytest.mark.parametrize("special", [EntryType.SYMLINK, EntryType.SUBMODULE])
+@pytest.mark.parametrize("path", ["link", "link/below", "link/be/low"])
+def test_links_and_submodules_are_never_entered(build: Build, special: EntryType, path: str) -> None:
+    tree = build(FILES, {"link": special})
+    expected = f"source_{special.value}"
+    assert code_of(lambda: tree.read(path)) == expected
+    assert code_of(lambda: tree.kind(path)) == expected
+    assert code_of(lambda: tree.names(path)) == expected
+
+
+def test_other_files_stay_readable_beside_a_link(build: Build) -> None:
+    tree = build(FILES, {"queries/evil.gq": EntryType.SYMLINK})
+    assert "evil.gq" in tree.names("queries")
+    assert tree.read("queries/a.gq") == FILES["queries/a.gq"]
+    assert code_of(lambda: tree.read("queries/evil.gq")) == "source_symlink"
+
+
+@pytest.mark.parametrize("names", [("a.gq", "A.gq"), ("stra\u00dfe", "STRASSE"), ("a:b", "c"), ("a\nb", "c")])
+def test_a_folder_with_an_unsafe_name_is_not_listed(build: Build, names: tuple[str, str]) -> None:
+    tree = build({f"queries/{name}": b"" for name in names})
+    assert code_of(lambda: tree.names("queries")) == "source_name_unsafe"
+
+
+def test_a_file_is_bounded(build: Build) -> None:
+    tree = build({"fits": b"x" * 10, "over": b"x" * 11}, limits=SourceLimits(file_bytes=10))
+    assert len(tree.read("fits")) == 10
+    assert code_of(lambda: tree.read("over")) == "source_too_large"
+
+
+def test_all_files_together_are_bounded(build: Build) -> None:
+    tree = build({"a": b"x" * 6, "b": b"x" * 6}, limits=SourceLimits(total_bytes=10))
+    tree.read("a")
+    assert code_of(lambda: tree.read("b")) == "source_too_large"
+
+
+def test_the_number_of_files_is_bounded(build: Build) -> None:
+    tree = build({"a": b"", "b": b"", "c": b""}, limits=SourceLimits(files=2))
+    tree.read("a")
+    tree.read("b")
+    assert code_of(lambda: tree.read("c")) == "source_too_large"
+    assert code_of(lambda: tree.names(".")) == "source_too_large"
+
+
+class TestFolder:
+    """What only a folder on disk can be asked."""
+
+    def test_unconfined_reads_absolute_and_parent_paths(self, tmp_path: Path) -> None:
+        (tmp_path / "shared").mkdir()
+        (tmp_path / "shared" / "x.pg").write_bytes(b"x")
+        (tmp_path / "cluster").mkdir()
+        tree = FolderTree(tmp_path / "cluster", confined=False)
+        assert tree.read("../shared/x.pg") == b"x"
+        assert tree.read(str(tmp_path / "shared" / "x.pg")) == b"x"
+        assert tree.names("../shared") == ("x.pg",)
+        assert tree.kind("..") is EntryKind.DIR
+
+    def test_unconfined_follows_no_link_either(self, tmp_path: Path) -> None:
+        (tmp_path / "cluster").mkdir()
+        (tmp_path / "secret").write_bytes(b"secret")
+        (tmp_path / "link").symlink_to(tmp_path)
+        tree = FolderTree(tmp_path / "cluster", confined=False)
+        assert code_of(lambda: tree.read("../link/secret")) == "source_symlink"
+        assert code_of(lambda: tree.read(f"{tmp_path}/link/secret")) == "source_symlink"
+
+    def test_the_folder_itself_may_be_reached_through_a_link(self, tmp_path: Path) -> None:
+        (tmp_path / "real").mkdir()
+        (tmp_path / "real" / "a").write_bytes(b"a")
+        (tmp_path / "current").symlink_to("real")
+        assert FolderTree(tmp_path / "current", confined=True).read("a") == b"a"
+
+    def test_an_absent_root_and_a_file_as_root(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_bytes(b"")
+        assert FolderTree(tmp_path / "none", confined=True).kind(".") is EntryKind.ABSENT
+        assert FolderTree(tmp_path / "file", confined=True).kind(".") is EntryKind.ABSENT
+
+    def test_a_pipe_is_refused_without_waiting(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        tree = FolderTree(tmp_path, confined=True)
+        assert code_of(lambda: tree.read("pipe")) == "source_unreadable"
+
+    def test_the_repository_of_a_work_tree_is_not_listed(self, tmp_path: Path) -> None:
+        (tmp_path / ".git").mkdir()
+        (tmp_path / "cluster.yaml").write_bytes(b"")
+        assert FolderTree(tmp_path, confined=True).names(".") == ("cluster.yaml",)
+
+    def test_no_descriptor_is_left_open(self, tmp_path: Path) -> None:
+        (tmp_path / "deep" / "er").mkdir(parents=True)
+        (tmp_path / "deep" / "link").symlink_to("er")
+        tree = FolderTree(tmp_path, confined=True)
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for path in ("deep/er", "deep/link", "deep/none", "deep/er/none/x", "."):
+            with pytest.raises(SourceError):
+                tree.read(path)
+        tree.names("deep/er")
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+class TestCommit:
+    """What only a hostile tree object can hold."""
+
+    @pytest.mark.parametrize("name", ["..", "a/b", ""])
+    def test_an_entry_that_is_a_path_is_refused(self, name: str) -> None:
+        reader = SimulatedReader()
+        reader.trees["t"] = (TreeEntry(name, EntryType.FILE, "b", 0),)
+        assert code_of(lambda: CommitTree(reader, "t").names(".")) == "source_name_unsafe"
+
+    def test_a_name_twice_in_one_tree_is_refused(self) -> None:
+        reader = SimulatedReader()
+        reader.trees["t"] = (TreeEntry("a", EntryType.FILE, "b", 0), TreeEntry("a", EntryType.FILE, "c", 0))
+        assert code_of(lambda: CommitTree(reader, "t").read("a")) == "source_name_unsafe"

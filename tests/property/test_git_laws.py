@@ -1,0 +1,113 @@
+"""Laws of the git driver: history against plain reachability, trees against plain dictionaries, commits there and back."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gitops.git.objects import format_commit, is_ref, parse_commit, read_commit, with_signature
+from gitops.git.repository import Repository
+from gitops.ports.git import NewCommit, Person
+from tests.support.git_fixture import bare, opened, run
+
+NAMES = st.sampled_from(["a", "b", "a.b", "a0", "ü", "z"])
+FILES = st.dictionaries(st.lists(NAMES, min_size=1, max_size=3).map("/".join), st.binary(max_size=3), max_size=6)
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Repository]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield opened(bare(Path(folder) / "laws.git"))
+
+
+def consistent(files: dict[str, bytes]) -> dict[str, bytes]:
+    """Without the files below another file."""
+    return {p: c for p, c in files.items() if not any(p.startswith(f"{q}/") for q in files)}
+
+
+@given(FILES.map(consistent), FILES.map(consistent))
+@settings(max_examples=60)
+def test_a_difference_is_exactly_what_differs(store: Repository, old: dict[str, bytes], new: dict[str, bytes]) -> None:
+    trees = store.write_files(None, old), store.write_files(None, new)
+    differing = sorted(p for p in old.keys() | new.keys() if old.get(p) != new.get(p))
+    assert list(store.changed_paths(*trees)) == differing
+    assert all(store.read(trees[1], path) == new.get(path) for path in old.keys() | new.keys())
+
+
+@given(FILES.map(consistent), FILES.map(consistent))
+@settings(max_examples=60)
+def test_edits_lead_to_the_tree_of_their_result(
+    store: Repository, old: dict[str, bytes], new: dict[str, bytes]
+) -> None:
+    edits = {path: None for path in old if path not in new} | new
+    edited = store.write_files(store.write_files(None, old), consistent_edits(edits))
+    assert edited == store.write_files(None, new)
+
+
+def consistent_edits(edits: dict[str, bytes | None]) -> dict[str, bytes | None]:
+    """Writing replaces what is in the way, so a removal above or below a written path is not needed."""
+    written = [path for path, content in edits.items() if content is not None]
+    clash = {p for p, c in edits.items() if c is None and any(overlap(p, q) for q in written)}
+    return {path: content for path, content in edits.items() if path not in clash}
+
+
+def overlap(one: str, other: str) -> bool:
+    return one.startswith(f"{other}/") or other.startswith(f"{one}/")
+
+
+GRAPHS = st.lists(st.tuples(st.lists(st.integers(0, 11), max_size=3), st.integers(0, 9)), min_size=2, max_size=12)
+
+
+@given(GRAPHS)
+@settings(max_examples=40)
+def test_ancestry_is_reachability_whatever_the_dates(store: Repository, graph: list[tuple[list[int], int]]) -> None:
+    tree = store.write_files(None, {})
+    ids: list[str] = []
+    above: list[set[str]] = []
+    for number, (parents, time) in enumerate(graph):
+        chosen = tuple(dict.fromkeys(ids[p] for p in parents if p < number))
+        new = NewCommit(tree, chosen, Person("p", "p@x", time), f"{number} {graph}")
+        ids.append(store.write_commit(new, signing_key=None))
+        above.append({ids[number]}.union(*(above[ids.index(p)] for p in chosen)))
+    for one, reached in zip(ids, above, strict=True):
+        assert {other for other in ids if store.is_ancestor(other, one)} == reached
+    between = {c.id for c in store.commits_between(ids[0], ids[-1])}
+    assert between == above[-1] - above[0]
+    base = store.merge_base(ids[0], ids[-1])
+    common = above[-1] & above[0]
+    assert (base is None) is (not common)
+    assert base is None or base in common
+
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30)
+NAME = (
+    st.text(st.characters(codec="utf-8", exclude_characters="<>\n\0"), min_size=1, max_size=9)
+    .map(str.strip)
+    .filter(bool)
+)
+
+
+@given(NAME, TEXT, st.integers(0, 2**40), st.integers(0, 3))
+def test_commits_there_and_back(name: str, message: str, time: int, parents: int) -> None:
+    new = NewCommit("a" * 40, tuple(str(n) * 40 for n in range(parents)), Person(name, "x@y", time), message)
+    raw = format_commit(new)
+    read = parse_commit("b" * 40, raw)
+    assert (read.tree, read.parents, read.author, read.message) == (new.tree, new.parents, new.author, message)
+    signed = read_commit(with_signature(raw, "-----BEGIN\nx\n\n-----END\n"))
+    assert signed.payload() == raw
+    assert signed.first(b"gpgsig") == b"-----BEGIN\nx\n\n-----END"
+    assert signed.defect() == ""
+
+
+@given(st.text(alphabet="ab/.@{}~^:?*[\\ -ü", max_size=8))
+@settings(max_examples=150)
+def test_refs_are_those_of_git(store: Repository, rest: str) -> None:
+    name = f"refs/{rest}"
+    assert is_ref(name) is (
+        run("git", "check-ref-format", "--normalize", name, home=Path(store.git_dir), check=False) == name
+    )
