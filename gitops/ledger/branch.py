@@ -1,0 +1,381 @@
+"""The ledger as a branch: the same tree as a ledger folder, as a signed, linear chain of commits that anyone can verify.
+
+What lies where, and which entries are believed, is said in `gitops.chain.entries`.
+
+Rules of this module:
+
+1. The branch moves only by compare-and-swap on the remote, so that a lost race writes nothing.
+2. A head is believed if its chain verifies back to the last head seen here, and only that head is read from. What was seen
+   is noted before the remote is asked, so that another process's newer note is never taken for a rewound branch.
+3. Our own entry is verified like anybody's before it is pushed: an entry that nobody believes would end the ledger.
+4. In a clone the branch of the same name follows what was verified, by fast-forward and through git itself, which does not
+   move a branch under a checkout.
+5. Blobs and changed sidecars wait in memory for the next entry: objects that no ref names are not durable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from gitops.chain.entries import (
+    ENTRY,
+    TRUST,
+    ChainEntry,
+    approvals_prefix,
+    continues,
+    ledger_ref,
+    read_chain_entry,
+    trust_files,
+    verify_chain,
+)
+from gitops.chain.evidence import read_evidence
+from gitops.core.canonical import digest
+from gitops.core.clock import Clock, timestamp
+from gitops.core.diagnostics import Diagnostics
+from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityError, RemoteError
+from gitops.ledger import layout
+from gitops.ledger.git_lock import GitLock, push_own
+from gitops.ledger.readings import (
+    Document,
+    approval_listing,
+    blob_reading,
+    check_write,
+    intent_listing,
+    moved,
+    view_of,
+)
+from gitops.ledger.writings import (
+    approval_key,
+    following,
+    intent_key,
+    intent_keys,
+    replaced,
+    required,
+    sidecar_error,
+    used,
+)
+from gitops.model.address import Address
+from gitops.model.approval import Approval
+from gitops.model.entry import LedgerEntry
+from gitops.model.intent import Intent
+from gitops.model.lock import LockInfo, LockObservation
+from gitops.ports.git import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpdate
+from gitops.ports.ledger import (
+    ApprovalListing,
+    BlobCondition,
+    BlobReading,
+    IntentListing,
+    LedgerView,
+    LedgerWrite,
+)
+from gitops.wire.approval import write_approval
+from gitops.wire.entry import write_entry
+from gitops.wire.intent import write_intent
+from gitops.wire.state import write_state
+from gitops.wire.trailers import commit_message
+
+__all__ = ["BranchLedger", "BranchPlace"]
+
+Files = Mapping[str, bytes | None]
+"""Path in the ledger to content; None removes the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class BranchPlace:
+    """Which cluster, and who writes: `signing_key` is a path for ssh-keygen, None where nothing is going to be written.
+
+    `lock_ref` is tried first, `fallback_lock_ref` where the host refuses refs of that kind; `remember_lock_ref` is told. Both
+    are looked at by everybody, so every writer must name the same two, in any order.
+    """
+
+    cluster: str
+    author: Person
+    signing_key: str | None
+    lock_ref: str
+    fallback_lock_ref: str
+    remember_lock_ref: Callable[[str], None] = field(default=lambda _: None)
+
+
+class BranchLedger:
+    """A LedgerStore over a branch of a git remote; safe for the threads of one run."""
+
+    def __init__(self, store: GitStore, remote: GitRemote, place: BranchPlace, clock: Clock) -> None:
+        """`store` holds the objects, `remote` has the refs that count."""
+        self._store = store
+        self._remote = remote
+        self._place = place
+        self._clock = clock
+        self._ref = ledger_ref(place.cluster)
+        self._seen_ref = f"refs/gitops/seen/{place.cluster}"
+        self._lock = GitLock(store, remote, place.lock_ref, place.fallback_lock_ref, place.remember_lock_ref)
+        self._guard = threading.Lock()
+        self._staged: dict[str, bytes | None] = {}
+        self._last: LedgerView | None = None
+
+    @property
+    def snapshot_reads(self) -> bool:
+        """A commit is one picture by nature."""
+        return True
+
+    @property
+    def state_path(self) -> str:
+        """Where the state document is, for people: what `git show` takes."""
+        return f"{self._ref.removeprefix('refs/heads/')}:{layout.STATE}"
+
+    @property
+    def lock_path(self) -> str:
+        """The lock ref."""
+        return self._lock.ref
+
+    def observe_lock(self) -> LockObservation:
+        """Whether the lock ref exists, and what its commit says."""
+        return self._lock.observe()
+
+    def view(self) -> LedgerView:
+        """The newest entry, verified. A branch that does not verify is a problem, never silently another ledger."""
+        seen, local = self._store.resolve(self._seen_ref), self._store.resolve(self._ref)
+        head = self._remote.refs(self._ref).get(self._ref)
+        try:
+            view = LedgerView()
+            if head is not None:
+                view = self._accept(head, seen, local)
+            elif seen is not None or local is not None:
+                raise IntegrityError(
+                    "ledger_diverged", "the ledger branch was seen here before and is gone", path=self._ref
+                )
+        except (RemoteError, BugError):
+            raise
+        except GitopsError as error:
+            problems = Diagnostics()
+            problems.add_error(error)
+            view = LedgerView(found=True, head=head, problems=tuple(problems))
+        self._last = view
+        return view
+
+    def intents(self) -> IntentListing:
+        """The recovery sidecars of the head."""
+        try:
+            return intent_listing(self._documents(layout.RECOVERIES))
+        except GitopsError as error:
+            return IntentListing(problem=error.detail)
+
+    def approvals(self) -> ApprovalListing:
+        """Consumed approvals from the head, and all approval commits from their branches, spent ones too."""
+        listing = ApprovalListing()
+        try:
+            listing = approval_listing(self._documents(layout.APPROVALS))
+            waiting = self._remote.refs(approvals_prefix(self._place.cluster))
+            missing = [ref for ref, oid in waiting.items() if self._store.resolve(oid) is None]
+            self._remote.fetch(missing)
+            chain = self._chain() if waiting else frozenset()
+        except GitopsError as error:
+            return replace(listing, problem=error.detail)
+        evidence = [read_evidence(self._store, ref, oid, chain) for ref, oid in waiting.items()]
+        return replace(listing, evidence=tuple(evidence))
+
+    def blob(self, address: Address, digest: str) -> BlobReading:
+        """The catalog blob at the head, or one that waits for the next entry."""
+        key = layout.blob_key(address, digest)
+        if key is None:
+            return blob_reading(None, digest)
+        content = self._staged.get(key)
+        try:
+            return blob_reading(self._read(key) if content is None else content, digest)
+        except GitopsError as error:
+            return BlobReading(BlobCondition.UNREADABLE, detail=error.detail)
+
+    def acquire(self, info: LockInfo) -> None:
+        """Take the lock by creating its ref. Raises ConflictError `state_lock_held`, RemoteError `state_lock_error`."""
+        self._lock.acquire(info, self._place.author)
+
+    def release(self, lock_id: str) -> None:
+        """Delete the lock ref if it still is ours."""
+        self._lock.release(lock_id)
+
+    def break_lock(self, lock_id: str) -> None:
+        """Delete the lock ref with exactly this id."""
+        self._lock.break_lock(lock_id)
+
+    def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:
+        """Push one entry with all intents of the run, before its first side effect."""
+        due = required(entry)
+        try:
+            return self._append(view, due, {intent_key(i): write_intent(i) for i in intents})
+        except (ConflictError, BugError):
+            raise
+        except GitopsError as error:
+            raise GitopsError("recovery_sidecar_write_error", error.detail, path=self._ref) from error
+
+    def arm(self, intent: Intent) -> None:
+        """Check that the intent was announced: `begin` made it durable."""
+        key = intent_key(intent)
+        try:
+            announced = self._read(key) is not None
+        except GitopsError as error:
+            raise sidecar_error(intent, error.detail) from error
+        if not announced:
+            raise sidecar_error(intent, "the operation was not announced")
+
+    def amend(self, intent: Intent) -> None:
+        """Keep what is known by now for the next entry."""
+        self._stage(intent_key(intent), write_intent(intent))
+
+    def disarm(self, operation_id: str) -> None:
+        """Drop the sidecar with the next entry."""
+        for key in intent_keys([operation_id]):
+            self._stage(key, None)
+
+    def retire(self, view: LedgerView, operation_ids: Sequence[str], entry: LedgerEntry | None) -> LedgerView:
+        """Push an entry that only removes settled sidecars."""
+        return self._append(view, required(entry), dict.fromkeys(intent_keys(operation_ids)))
+
+    def put_blob(self, address: Address, content: bytes) -> str:
+        """Stage a catalog blob for the next entry; one that the head holds intact is reused."""
+        found = digest(content)
+        key = layout.blob_key(address, found)
+        if key is None:
+            raise GitopsError("resource_payload_write_error", "the address has no catalog blob", path=address.text)
+        try:
+            content.decode()
+            if self._read(key) != content:
+                self._stage(key, content)
+        except UnicodeDecodeError as error:
+            raise GitopsError("resource_payload_write_error", f"not UTF-8: {error}", path=address.text) from error
+        except GitopsError as error:
+            raise GitopsError("resource_payload_write_error", error.detail, path=address.text) from error
+        return found
+
+    def record_approval(self, approval: Approval) -> None:
+        """A branch ledger takes approvals as signed commits on branches of their own, not as documents."""
+        raise GitopsError(
+            "approval_write_error",
+            "approve with a signed commit: gitops approve ADDRESS --request N",
+            path=approval.resource,
+        )
+
+    def commit(self, view: LedgerView, write: LedgerWrite) -> LedgerView:
+        """Push one entry with state, blobs, retired sidecars, consumed approvals and, if given, new keys and rules."""
+        check_write(view, write)
+        files: dict[str, bytes | None] = {layout.STATE: write_state(write.state)}
+        files |= dict.fromkeys(intent_keys(write.retire))
+        now = timestamp(self._clock.now())
+        files |= {approval_key(a): write_approval(used(a, write.state, now)) for a in write.consumed}
+        if write.trust_files is not None:
+            held = () if view.head is None else trust_files(self._store, view.head)
+            files |= {f"{TRUST}/{path}": content for path, content in replaced(held, write.trust_files).items()}
+        return self._append(view, required(write.entry), files)
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def _accept(self, head: str, seen: str | None, local: str | None) -> LedgerView:
+        """The view of a head that verifies and continues `seen` and the branch of this clone. Raises GitopsError."""
+        if self._store.resolve(head) is None:
+            self._remote.fetch([self._ref])
+        found = verify_chain(self._store, head, seen)
+        if found.entry.target.cluster != self._place.cluster:
+            detail = f"{head[:12]} is an entry of cluster {found.entry.target.cluster}"
+            raise IntegrityError("ledger_entry_invalid", detail, path=self._ref)
+        if local is not None and not continues(self._store, head, local):
+            detail = f"head {head[:12]} does not continue {local[:12]}, which the branch of this repository is at"
+            raise IntegrityError("ledger_diverged", detail, path=self._ref)
+        self._remember(seen, head)
+        if local != head:
+            self._follow(local)
+        return self._view_at(found)
+
+    def _view_at(self, found: ChainEntry) -> LedgerView:
+        state = self._store.read(found.commit.tree, layout.STATE)
+        return replace(view_of(state), head=found.commit.id, entry=found.entry, trust=found.after)
+
+    def _remember(self, seen: str | None, head: str) -> None:
+        """Note a verified head. Another process that was faster held its head to the same rules."""
+        if seen != head:
+            with contextlib.suppress(ConflictError):
+                self._store.update_refs([RefUpdate(self._seen_ref, seen or ZERO, head)])
+
+    def _follow(self, local: str | None) -> None:
+        """Move the branch of this clone forward. Raises GitopsError `ledger_checked_out`, RemoteError."""
+        try:
+            self._remote.fetch([f"{self._ref}:{self._ref}"])
+        except (RemoteError, ConflictError) as error:
+            if self._store.resolve(self._ref) != local:
+                return
+            # A remote that still answers is not what went wrong.
+            self._remote.refs(self._ref)
+            raise GitopsError("ledger_checked_out", error.detail, path=self._ref) from error
+
+    def _head(self) -> str | None:
+        """The verified head that reads come from: that of the last view, or of one taken now. Raises GitopsError."""
+        view = self._last or self.view()
+        if view.found and view.entry is None:
+            problem = view.problems[0]
+            raise IntegrityError(problem.code, problem.message, path=problem.path)
+        return view.head
+
+    def _read(self, path: str) -> bytes | None:
+        head = self._head()
+        return None if head is None else self._store.read(self._store.commit(head).tree, path)
+
+    def _documents(self, folder: str) -> list[Document]:
+        head = self._head()
+        root = None if head is None else self._store.subtree(self._store.commit(head).tree, folder)
+        if root is None:
+            return []
+        return [Document(e.name, self._store.read(root, e.name), "not a file") for e in self._store.entries(root)]
+
+    def _chain(self) -> frozenset[str]:
+        """Ids of all entries. They are verified, so they need no more than their links."""
+        ids: list[str] = []
+        at = self._head()
+        while at is not None:
+            ids.append(at)
+            at = next(iter(self._store.commit(at).parents), None)
+        return frozenset(ids)
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def _stage(self, key: str, content: bytes | None) -> None:
+        with self._guard:
+            self._staged[key] = content
+
+    def _append(self, view: LedgerView, entry: LedgerEntry, files: Files) -> LedgerView:
+        """Sign and push the entry that follows `view`. Raises ConflictError `state_cas_mismatch`, RemoteError."""
+        if view.head is not None and view.entry is None:
+            raise BugError("an entry on top of one that was not believed")
+        with self._guard:
+            staged = dict(self._staged)
+        # What the caller decides outranks what waited: a retired sidecar is not amended again.
+        found = self._sign(view, following(entry, view), {**staged, **files})
+        seen = self._store.resolve(self._seen_ref)
+        try:
+            push_own(self._remote, RefUpdate(self._ref, view.head or ZERO, found.commit.id))
+        except ConflictError as error:
+            raise moved() from error
+        except RemoteError as error:
+            raise RemoteError("state_write_error", error.detail, path=self._ref, retryable=error.retryable) from error
+        except GitopsError as error:
+            raise GitopsError("ledger_not_writable", error.detail, path=self._ref) from error
+        with self._guard:
+            self._staged = {k: v for k, v in self._staged.items() if k not in staged or staged[k] is not v}
+        self._remember(seen, found.commit.id)
+        self._last = self._view_at(found)
+        return self._last
+
+    def _sign(self, view: LedgerView, entry: LedgerEntry, files: Files) -> ChainEntry:
+        """Write the commit of an entry, and verify it while nobody can see it."""
+        if self._place.signing_key is None:
+            raise GitopsError("signing_key_missing", "entries of a branch ledger are signed", path=self._ref)
+        base = None if view.head is None else self._store.commit(view.head).tree
+        tree = self._store.write_files(base, {**files, ENTRY: write_entry(entry)})
+        before = () if view.head is None else (view.head,)
+        approvals = tuple(dict.fromkeys(use.commit for use in entry.approvals))
+        author = replace(self._place.author, time=int(self._clock.now().timestamp()))
+        commit = NewCommit(tree, (*before, *approvals), author, commit_message(entry))
+        oid = self._store.write_commit(commit, signing_key=self._place.signing_key)
+        try:
+            return read_chain_entry(self._store, oid)
+        except IntegrityError as error:
+            raise GitopsError("ledger_not_writable", error.detail, path=self._ref) from error

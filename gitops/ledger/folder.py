@@ -1,0 +1,301 @@
+"""The ledger as a `__cluster/` folder of an object store: a local folder, or an object storage prefix.
+
+Rules of this module:
+
+1. `state.json` is the publish point. Blobs and sidecars come before it, removals and consumed approvals after it.
+2. The state is replaced only if its bytes still are those that the caller's view saw.
+3. The lock is one object that is created exclusively; it is removed only by who knows its id, and never by time.
+4. What comes after the publish point may fail quietly: the next sweep finds the sidecar and settles it without harm,
+   and an approval whose id the state records is spent whatever its own document says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gitops.core import canonical
+from gitops.core.clock import Clock, timestamp
+from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
+from gitops.core.faults import Faults
+from gitops.ledger import layout
+from gitops.ledger.readings import (
+    Document,
+    approval_listing,
+    blob_reading,
+    check_write,
+    intent_listing,
+    lock_observation,
+    moved,
+    same_state,
+    state_cas,
+    unreadable_view,
+    view_of,
+)
+from gitops.model.address import Address
+from gitops.model.approval import Approval
+from gitops.model.entry import LedgerEntry
+from gitops.model.intent import Intent
+from gitops.model.lock import LockInfo, LockObservation
+from gitops.ports.ledger import ApprovalListing, BlobCondition, BlobReading, IntentListing, LedgerView, LedgerWrite
+from gitops.ports.storage import ObjectStore
+from gitops.wire.approval import write_approval
+from gitops.wire.intent import write_intent
+from gitops.wire.lock import write_lock
+from gitops.wire.state import write_state
+
+__all__ = ["FolderLedger"]
+
+
+class FolderLedger:
+    """A LedgerStore over an object store; safe for threads. Entries are ignored: a folder keeps no history."""
+
+    def __init__(self, store: ObjectStore, *, clock: Clock, faults: Faults) -> None:
+        """`store` is the storage root; `clock` dates the consumption of approvals."""
+        self._store = store
+        self._clock = clock
+        self._faults = faults
+
+    @property
+    def snapshot_reads(self) -> bool:
+        """Files change under a reader: only the lock makes several readings one picture."""
+        return False
+
+    @property
+    def state_path(self) -> str:
+        """Where the state document is, for people."""
+        return self._store.display(layout.STATE)
+
+    @property
+    def lock_path(self) -> str:
+        """Where the lock is, for people."""
+        return self._store.display(layout.LOCK)
+
+    def observe_lock(self) -> LockObservation:
+        """Whether the lock is held; one that cannot be read counts as held."""
+        try:
+            return lock_observation(self._store.read(layout.LOCK))
+        except RemoteError as error:
+            return LockObservation(held=True, problem="state_lock_read_error", detail=error.detail)
+
+    def view(self) -> LedgerView:
+        """The current state, read once; every failure is one of its problems."""
+        try:
+            return view_of(self._store.read(layout.STATE))
+        except RemoteError as error:
+            return unreadable_view(error)
+
+    def intents(self) -> IntentListing:
+        """The recovery sidecars."""
+        try:
+            return intent_listing(self._documents(layout.RECOVERIES))
+        except RemoteError as error:
+            return IntentListing(problem=error.detail)
+
+    def approvals(self) -> ApprovalListing:
+        """The approval documents."""
+        try:
+            return approval_listing(self._documents(layout.APPROVALS))
+        except RemoteError as error:
+            return ApprovalListing(problem=error.detail)
+
+    def blob(self, address: Address, digest: str) -> BlobReading:
+        """The catalog blob of a query or policy, its content verified."""
+        key = layout.blob_key(address, digest)
+        try:
+            return blob_reading(None if key is None else self._store.read(key), digest)
+        except RemoteError as error:
+            return BlobReading(BlobCondition.UNREADABLE, detail=error.detail)
+
+    def acquire(self, info: LockInfo) -> None:
+        """Take the lock by exclusive creation.
+
+        Raises ConflictError `state_lock_held`, which names the id to force-unlock where it is known, or RemoteError
+        `state_lock_error`.
+        """
+        document = write_lock(info)
+        try:
+            taken = self._store.create(layout.LOCK, document)
+        except RemoteError as error:
+            self._take_back(document)
+            raise RemoteError("state_lock_error", error.detail, path=layout.LOCK, retryable=error.retryable) from error
+        if not taken:
+            raise ConflictError("state_lock_held", _held_message(self.observe_lock()), path=layout.LOCK)
+
+    def release(self, lock_id: str) -> None:
+        """Give the lock back if it still is ours. Raises RemoteError `state_unlock_error` if it cannot be removed."""
+        try:
+            info = lock_observation(self._store.read(layout.LOCK)).info
+            if info is not None and info.lock_id == lock_id:
+                self._store.delete(layout.LOCK)
+        except RemoteError as error:
+            raise RemoteError(
+                "state_unlock_error", error.detail, path=layout.LOCK, retryable=error.retryable
+            ) from error
+
+    def break_lock(self, lock_id: str) -> None:
+        """Remove the lock with exactly this id; the first obstacle of the decision table is raised, nothing changed."""
+        seen = self.observe_lock()
+        if not seen.held:
+            raise ConflictError("state_lock_missing", "the ledger is not locked", path=layout.LOCK)
+        if seen.problem == "state_lock_read_error":
+            raise RemoteError(seen.problem, seen.detail, path=layout.LOCK)
+        if seen.info is None:
+            raise IntegrityError(seen.problem or "invalid_state_lock", seen.detail, path=layout.LOCK)
+        if seen.info.lock_id != lock_id:
+            raise ConflictError("state_lock_id_mismatch", _held_message(seen), path=layout.LOCK)
+        try:
+            self._store.delete(layout.LOCK)
+        except RemoteError as error:
+            raise RemoteError(
+                "state_unlock_error", error.detail, path=layout.LOCK, retryable=error.retryable
+            ) from error
+
+    def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:  # noqa: ARG002
+        """Nothing to announce: each intent becomes durable in `arm`."""
+        return view
+
+    def arm(self, intent: Intent) -> None:
+        """Write the sidecar of an operation that is about to start. Raises GitopsError `recovery_sidecar_write_error`."""
+        try:
+            key = layout.intent_key(intent.operation_id)
+            armed = self._store.create(key, write_intent(intent))
+        except (GitopsError, ValueError) as error:
+            raise _sidecar_error(intent, error) from error
+        if not armed:
+            raise _sidecar_error(intent, ValueError("there is a record with this id already"))
+
+    def amend(self, intent: Intent) -> None:
+        """Rewrite a sidecar with what is known by now. Raises GitopsError `recovery_sidecar_write_error`."""
+        try:
+            self._store.write(layout.intent_key(intent.operation_id), write_intent(intent))
+        except (GitopsError, ValueError) as error:
+            raise _sidecar_error(intent, error) from error
+
+    def disarm(self, operation_id: str) -> None:
+        """Remove a sidecar; quiet on failure."""
+        with contextlib.suppress(RemoteError, ValueError):
+            self._store.delete(layout.intent_key(operation_id))
+
+    def retire(self, view: LedgerView, operation_ids: Sequence[str], entry: LedgerEntry | None) -> LedgerView:  # noqa: ARG002
+        """Remove sidecars that the state already explains, if the state still is what `view` saw.
+
+        One that cannot be removed is left to the next sweep. Raises ConflictError `state_cas_mismatch`, RemoteError
+        `state_read_error`.
+        """
+        try:
+            current = self._store.read(layout.STATE)
+        except RemoteError as error:
+            raise RemoteError("state_read_error", error.detail, path=layout.STATE, retryable=error.retryable) from error
+        if not same_state(view, current):
+            raise moved()
+        for operation_id in operation_ids:
+            self.disarm(operation_id)
+        return view
+
+    def put_blob(self, address: Address, content: bytes) -> str:
+        """Publish a catalog blob and return its digest; a correct one is reused, a corrupt one replaced.
+
+        Racing callers write the same bytes, so the last one wins without harm. Raises GitopsError
+        `resource_payload_write_error`, also for content that is not UTF-8.
+        """
+        name = canonical.digest(content)
+        key = layout.blob_key(address, name)
+        if key is None:
+            raise GitopsError("resource_payload_write_error", "this resource has no blob", path=address.text)
+        try:
+            content.decode("utf-8")
+            found = self._store.read(key)
+            if found != content and not (found is None and self._store.create(key, content)):
+                self._store.write(key, content)
+        except UnicodeDecodeError as error:
+            detail = f"the content is not UTF-8: invalid byte at offset {error.start}"
+            raise GitopsError("resource_payload_write_error", detail, path=address.text) from error
+        except RemoteError as error:
+            raise GitopsError("resource_payload_write_error", error.detail, path=address.text) from error
+        return name
+
+    def record_approval(self, approval: Approval) -> None:
+        """Write a new approval document. Raises GitopsError `approval_write_error`."""
+        try:
+            recorded = self._store.create(layout.approval_key(approval.approval_id), write_approval(approval))
+        except (GitopsError, ValueError) as error:
+            raise GitopsError("approval_write_error", str(error), path=approval.resource) from error
+        if not recorded:
+            raise GitopsError("approval_write_error", "there is an approval with this id", path=approval.resource)
+
+    def commit(self, view: LedgerView, write: LedgerWrite) -> LedgerView:
+        """Publish the state if the ledger still is what `view` saw, then retire sidecars and mark approvals as used.
+
+        Raises ConflictError `state_cas_mismatch` (nothing written), RemoteError `state_write_error`, UsageError for text
+        that cannot be stored, BugError for a write that does not belong to its view.
+        """
+        check_write(view, write)
+        data = write_state(write.state)
+        self._faults.reach("ledger.commit.before_state")
+        try:
+            landed = self._swap(view, data)
+        except RemoteError as error:
+            raise RemoteError(
+                "state_write_error", error.detail, path=layout.STATE, retryable=error.retryable
+            ) from error
+        if not landed:
+            raise moved()
+        self._faults.reach("ledger.commit.after_state")
+        for operation_id in write.retire:
+            self.disarm(operation_id)
+        self._faults.reach("ledger.commit.after_retire")
+        self._consume(write.consumed)
+        return LedgerView(found=True, state=write.state, cas=state_cas(data))
+
+    def _swap(self, view: LedgerView, data: bytes) -> bool:
+        if view.cas is None:
+            return self._store.create(layout.STATE, data)
+        current = self._store.read(layout.STATE)
+        if current is None or not same_state(view, current):
+            return False
+        return self._store.replace(layout.STATE, data, expected=current)
+
+    def _consume(self, approvals: Sequence[Approval]) -> None:
+        if not approvals:
+            return
+        now = timestamp(self._clock.now())
+        for approval in approvals:
+            with contextlib.suppress(GitopsError, ValueError):
+                used = replace(approval, consumed_at=approval.consumed_at or now)
+                self._store.write(layout.approval_key(approval.approval_id), write_approval(used))
+
+    def _take_back(self, document: bytes) -> None:
+        """Remove our own lock after a creation that failed half-way; anybody else's stays."""
+        with contextlib.suppress(RemoteError):
+            if self._store.read(layout.LOCK) == document:
+                self._store.delete(layout.LOCK)
+
+    def _documents(self, folder: str) -> list[Document]:
+        found: list[Document] = []
+        for name in filter(layout.document_id, self._store.names(folder)):
+            try:
+                content = self._store.read(f"{folder}/{name}")
+            except RemoteError as error:
+                found.append(Document(name, None, error.detail))
+            else:
+                # One that vanished since it was listed has been settled by its owner.
+                found += [] if content is None else [Document(name, content)]
+        return found
+
+
+def _held_message(seen: LockObservation) -> str:
+    if seen.info is None:
+        return (
+            f"the ledger is locked; its lock cannot be read: {seen.detail}" if seen.held else "the lock was just freed"
+        )
+    info = seen.info
+    return (
+        f"the ledger is locked by {info.operation} since {info.created_at} (process {info.pid}); "
+        f"if that process is gone: force-unlock {info.lock_id}"
+    )
+
+
+def _sidecar_error(intent: Intent, error: Exception) -> GitopsError:
+    return GitopsError("recovery_sidecar_write_error", str(error), path=f"graph.{intent.graph_id}")

@@ -1,0 +1,183 @@
+"""A lock as a git ref: taken by creating it, with a commit that has no parent and that nobody else can have made.
+
+The commit has no parent, because a descendant could be pushed over its holder; it carries a fresh id, because pushing the
+very same object again would look like success. Hosts that refuse refs outside of `refs/heads/` get a branch.
+
+So the lock can be in two places, and a host may refuse one of them to some writers or for some time only. Whoever created
+one ref therefore looks for the other before believing in it: of two holders in two places at least one sees the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from gitops.core.clock import parse_timestamp
+from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
+from gitops.ledger.readings import lock_observation
+from gitops.model.lock import LockInfo, LockObservation
+from gitops.ports.git import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpdate
+from gitops.wire.lock import write_lock
+
+_DOCUMENT = "lock.json"
+_LOOKS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A lock ref on the remote: its name, the commit it names, and what that says."""
+
+    ref: str
+    oid: str
+    seen: LockObservation
+
+
+def push_own(remote: GitRemote, update: RefUpdate) -> None:
+    """Push one ref to a commit that nobody else can have made, or delete it. Raises as `push` does.
+
+    A transport may send a push again whose answer it lost; the second one then finds the ref moved, by the first. As the
+    commit is ours alone, the ref tells who won.
+    """
+    try:
+        remote.push([update])
+    except ConflictError:
+        if remote.refs(update.ref).get(update.ref, ZERO) != update.new:
+            raise
+
+
+class GitLock:
+    """The lock of one cluster. `ref` is where it was taken last, or is going to be tried first."""
+
+    def __init__(
+        self, store: GitStore, remote: GitRemote, ref: str, fallback: str, remember: Callable[[str], None]
+    ) -> None:
+        """`fallback` is used, and told to `remember`, where the host refuses `ref`."""
+        self._store = store
+        self._remote = remote
+        self.ref = ref
+        self._places = tuple(dict.fromkeys((ref, fallback)))
+        self._remember = remember
+
+    def observe(self) -> LockObservation:
+        """What the lock says on the remote now. Raises RemoteError."""
+        return next((found.seen for found in self._find(*self._order())), LockObservation(held=False))
+
+    def acquire(self, info: LockInfo, author: Person) -> None:
+        """Create the ref. Raises ConflictError `state_lock_held`, RemoteError or GitopsError `state_lock_error`."""
+        created = parse_timestamp(info.created_at)
+        author = author if created is None else replace(author, time=int(created.timestamp()))
+        tree = self._store.write_files(None, {_DOCUMENT: write_lock(info)})
+        message = f"lock: {info.operation} {info.lock_id}\n"
+        oid = self._store.write_commit(NewCommit(tree, (), author, message), signing_key=None)
+        try:
+            self._create(oid)
+            rival = next(self._find(*self._order()[1:]), None)
+        except ConflictError as error:
+            raise ConflictError("state_lock_held", self._held_message(), path=self.ref) from error
+        except RemoteError as error:
+            self._take_back(oid)
+            raise RemoteError("state_lock_error", error.detail, path=self.ref, retryable=error.retryable) from error
+        except GitopsError as error:
+            raise GitopsError("state_lock_error", error.detail, path=self.ref) from error
+        if rival is not None:
+            self._take_back(oid)
+            raise ConflictError("state_lock_held", _held_message(rival.seen), path=rival.ref)
+
+    def release(self, lock_id: str) -> None:
+        """Delete the ref if it is still ours; what cannot be deleted stays for `force-unlock`."""
+        with contextlib.suppress(GitopsError):
+            ours = (found for found in self._find(*self._order()) if _is(found, lock_id))
+            for found in ours:
+                self._remote.push([RefUpdate(found.ref, found.oid, ZERO)])
+                return
+
+    def break_lock(self, lock_id: str) -> None:
+        """Delete the ref with exactly this id. Raises the codes of the force-unlock decision table."""
+        try:
+            locks = tuple(self._find(*self._order()))
+        except RemoteError as error:
+            raise RemoteError("state_lock_read_error", error.detail, path=self.ref) from error
+        if not locks:
+            raise ConflictError("state_lock_missing", "the ledger is not locked", path=self.ref)
+        wanted = next((found for found in locks if _is(found, lock_id)), None)
+        if wanted is None:
+            other = locks[0]
+            if other.seen.info is None:
+                raise IntegrityError(other.seen.problem or "invalid_state_lock", other.seen.detail, path=other.ref)
+            raise ConflictError("state_lock_id_mismatch", _held_message(other.seen), path=other.ref)
+        try:
+            push_own(self._remote, RefUpdate(wanted.ref, wanted.oid, ZERO))
+        except GitopsError as error:
+            raise GitopsError("state_unlock_error", error.detail, path=wanted.ref) from error
+
+    def _create(self, oid: str) -> None:
+        """Push the new ref to the first place that the host does not refuse; it becomes `ref`."""
+        *others, last = self._order()
+        for place in (*others, last):
+            try:
+                push_own(self._remote, RefUpdate(place, ZERO, oid))
+            except GitopsError as error:
+                if error.code != "push_refused" or place == last:
+                    raise
+            else:
+                if place != self.ref:
+                    self.ref = place
+                    self._remember(place)
+                return
+
+    def _take_back(self, oid: str) -> None:
+        """Remove our own ref after an attempt that did not end well; anybody else's stays."""
+        for place in self._places:
+            with contextlib.suppress(GitopsError):
+                if self._remote.refs(place).get(place) == oid:
+                    self._remote.push([RefUpdate(place, oid, ZERO)])
+
+    def _order(self) -> tuple[str, ...]:
+        """All places, the likely one first."""
+        return (self.ref, *(place for place in self._places if place != self.ref))
+
+    def _find(self, *places: str) -> Iterator[_Found]:
+        """The lock in each of `places` where it is. Raises RemoteError."""
+        found = (self._look(place) for place in places)
+        return (lock for lock in found if lock is not None)
+
+    def _look(self, ref: str) -> _Found | None:
+        """What is at one ref. A lock that is released while it is read is looked for again, not called broken."""
+        oid, problem = "", LockObservation(held=True)
+        for _ in range(_LOOKS):
+            oid = self._remote.refs(ref).get(ref, "")
+            if not oid:
+                return None
+            try:
+                if self._store.resolve(oid) is None:
+                    self._remote.fetch([ref])
+                content = self._store.read(self._store.commit(oid).tree, _DOCUMENT)
+            except RemoteError as error:
+                problem = LockObservation(held=True, problem="state_lock_read_error", detail=error.detail)
+            except GitopsError as error:
+                problem = LockObservation(held=True, problem="invalid_state_lock", detail=error.detail)
+            else:
+                missing = LockObservation(held=True, problem="invalid_state_lock", detail=f"there is no {_DOCUMENT}")
+                return _Found(ref, oid, missing if content is None else lock_observation(content))
+        return _Found(ref, oid, problem)
+
+    def _held_message(self) -> str:
+        with contextlib.suppress(GitopsError):
+            return _held_message(self.observe())
+        return _held_message(LockObservation(held=True))
+
+
+def _is(found: _Found, lock_id: str) -> bool:
+    """Whether this is the lock with that id."""
+    return found.seen.info is not None and found.seen.info.lock_id == lock_id
+
+
+def _held_message(seen: LockObservation) -> str:
+    if seen.info is None:
+        return "another operation holds the lock" if seen.held else "the lock was just freed; run the command again"
+    info = seen.info
+    return (
+        f"the ledger is locked by {info.operation} since {info.created_at} (process {info.pid}); "
+        f"if that process is gone: force-unlock {info.lock_id}"
+    )

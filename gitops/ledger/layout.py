@@ -1,0 +1,73 @@
+"""Where things are: the keys of a ledger and of graph roots, relative to the storage root.
+
+Every store uses the same keys, so that a folder can be compared with a branch file by file. A name or digest that comes
+out of a document is checked here before it becomes part of a key.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gitops.model.address import Address, Kind, is_name
+from gitops.wire.strict import is_digest
+
+__all__ = [
+    "APPROVALS",
+    "LOCK",
+    "RECOVERIES",
+    "STATE",
+    "approval_key",
+    "blob_key",
+    "document_id",
+    "graph_root",
+    "intent_key",
+]
+
+STATE = "__cluster/state.json"
+LOCK = "__cluster/lock.json"
+RECOVERIES = "__cluster/recoveries"
+APPROVALS = "__cluster/approvals"
+
+_RESOURCES = "__cluster/resources"
+_SUFFIX = ".json"
+# Wider than a ULID: a document of another writer must be found, not ignored, whatever it calls itself.
+_ID = re.compile(r"[0-9A-Za-z_-]{1,64}\Z", re.ASCII)
+
+
+def intent_key(operation_id: str) -> str:
+    """The key of a recovery sidecar. Raises ValueError for an id that cannot be part of a key."""
+    return f"{RECOVERIES}/{_checked(operation_id)}{_SUFFIX}"
+
+
+def approval_key(approval_id: str) -> str:
+    """The key of an approval document. Raises ValueError for an id that cannot be part of a key."""
+    return f"{APPROVALS}/{_checked(approval_id)}{_SUFFIX}"
+
+
+def document_id(name: str) -> str | None:
+    """The id that a file name of the sidecar and approval folders stands for; None for names that are not considered."""
+    return name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else None
+
+
+def blob_key(address: Address, digest: str) -> str | None:
+    """The key of a catalog blob; None where there can be none: another kind, or an unsafe name or digest."""
+    if not is_digest(digest) or not is_name(address.name):
+        return None
+    if address.kind is Kind.POLICY:
+        return f"{_RESOURCES}/policy/{address.name}/{digest}.yaml"
+    if address.kind is Kind.QUERY and address.graph is not None and is_name(address.graph):
+        return f"{_RESOURCES}/query/{address.graph}/{address.name}/{digest}.gq"
+    return None
+
+
+def graph_root(graph: str) -> str:
+    """The folder of a graph. Raises ValueError for an id that breaks the naming rule."""
+    if not is_name(graph):
+        raise ValueError(f"{graph[:64]!r} is not a graph id")
+    return f"graphs/{graph}.omni"
+
+
+def _checked(identifier: str) -> str:
+    if _ID.match(identifier) is None:
+        raise ValueError(f"{identifier[:64]!r} is not a document id")
+    return identifier

@@ -1,0 +1,272 @@
+"""The in-memory twin of a ledger, for rehearsals and tests: same answers, nothing on disk.
+
+It keeps the bytes that a folder would keep, in one dictionary behind one mutex, and no protocol of its own: what the other
+stores reach by atomic primitives is here simply a critical section. Every handle made by `share` sees the same ledger.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from gitops.core import canonical
+from gitops.core.clock import Clock, timestamp
+from gitops.core.errors import ConflictError, GitopsError, IntegrityError
+from gitops.ledger import layout
+from gitops.ledger.readings import (
+    Document,
+    approval_listing,
+    blob_reading,
+    check_write,
+    intent_listing,
+    lock_observation,
+    moved,
+    same_state,
+    state_cas,
+    view_of,
+)
+from gitops.model.address import Address
+from gitops.model.approval import Approval
+from gitops.model.entry import LedgerEntry
+from gitops.model.intent import Intent
+from gitops.model.lock import LockInfo, LockObservation
+from gitops.ports.ledger import ApprovalListing, BlobReading, IntentListing, LedgerView, LedgerWrite
+from gitops.wire.approval import write_approval
+from gitops.wire.intent import write_intent
+from gitops.wire.lock import write_lock
+from gitops.wire.state import write_state
+
+__all__ = ["MemoryLedger"]
+
+
+@dataclass(slots=True)
+class _Shared:
+    """One ledger: its files by key, the entries committed, and the calls that are to fail."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    entries: list[LedgerEntry] = field(default_factory=list)
+    failures: dict[str, list[GitopsError]] = field(default_factory=dict)
+    mutex: threading.RLock = field(default_factory=threading.RLock)
+
+
+class MemoryLedger:
+    """A LedgerStore in a dictionary; safe for threads.
+
+    `calls` counts this handle's calls by method name.
+    """
+
+    def __init__(self, *, clock: Clock, shared: _Shared | None = None) -> None:
+        """Start with an empty ledger, or as another handle of one (see `share`)."""
+        self._clock = clock
+        self._shared = shared or _Shared()
+        self.calls: Counter[str] = Counter()
+
+    def share(self) -> MemoryLedger:
+        """Another handle of the same ledger, as another process would have."""
+        return MemoryLedger(clock=self._clock, shared=self._shared)
+
+    @property
+    def entries(self) -> tuple[LedgerEntry, ...]:
+        """The entries handed in with commits and retirements, oldest first."""
+        with self._shared.mutex:
+            return tuple(self._shared.entries)
+
+    def stored(self, key: str) -> bytes | None:
+        """The bytes of one file."""
+        with self._shared.mutex:
+            return self._shared.files.get(key)
+
+    def plant(self, key: str, data: bytes | None) -> None:
+        """Put a file as a hand or another release would leave it; None removes it."""
+        with self._shared.mutex:
+            self._shared.files.pop(key, None)
+            if data is not None:
+                self._shared.files[key] = data
+
+    def fail_next(self, method: str, error: GitopsError) -> None:
+        """Let the next call of `method` on any handle raise `error` and change nothing."""
+        with self._shared.mutex:
+            self._shared.failures.setdefault(method, []).append(error)
+
+    def dump(self) -> Mapping[str, str]:
+        """Every file as text by key, in key order, for a person to look at."""
+        with self._shared.mutex:
+            return {key: data.decode("utf-8", "replace") for key, data in sorted(self._shared.files.items())}
+
+    @property
+    def snapshot_reads(self) -> bool:
+        """As a folder: only the lock makes several readings one picture."""
+        return False
+
+    @property
+    def state_path(self) -> str:
+        """The key of the state document."""
+        return f"memory://{layout.STATE}"
+
+    @property
+    def lock_path(self) -> str:
+        """The key of the lock."""
+        return f"memory://{layout.LOCK}"
+
+    def observe_lock(self) -> LockObservation:
+        """Whether the lock is held, and by whom."""
+        with self._call("observe_lock") as files:
+            return lock_observation(files.get(layout.LOCK))
+
+    def view(self) -> LedgerView:
+        """The current state."""
+        with self._call("view") as files:
+            return view_of(files.get(layout.STATE))
+
+    def intents(self) -> IntentListing:
+        """The recovery sidecars."""
+        with self._call("intents") as files:
+            return intent_listing(_inside(files, layout.RECOVERIES))
+
+    def approvals(self) -> ApprovalListing:
+        """The approval documents."""
+        with self._call("approvals") as files:
+            return approval_listing(_inside(files, layout.APPROVALS))
+
+    def blob(self, address: Address, digest: str) -> BlobReading:
+        """The catalog blob of a query or policy."""
+        key = layout.blob_key(address, digest)
+        with self._call("blob") as files:
+            return blob_reading(None if key is None else files.get(key), digest)
+
+    def acquire(self, info: LockInfo) -> None:
+        """Take the lock. Raises ConflictError `state_lock_held`."""
+        with self._call("acquire") as files:
+            if layout.LOCK in files:
+                raise _held("state_lock_held", lock_observation(files[layout.LOCK]))
+            files[layout.LOCK] = write_lock(info)
+
+    def release(self, lock_id: str) -> None:
+        """Give the lock back if it still is ours."""
+        with self._call("release") as files:
+            info = lock_observation(files.get(layout.LOCK)).info
+            if info is not None and info.lock_id == lock_id:
+                del files[layout.LOCK]
+
+    def break_lock(self, lock_id: str) -> None:
+        """Remove the lock with exactly this id. Raises with the code of the force-unlock decision table."""
+        with self._call("break_lock") as files:
+            seen = lock_observation(files.get(layout.LOCK))
+            if not seen.held:
+                raise ConflictError("state_lock_missing", "the ledger is not locked", path=layout.LOCK)
+            if seen.info is None:
+                raise IntegrityError(seen.problem or "invalid_state_lock", seen.detail, path=layout.LOCK)
+            if seen.info.lock_id != lock_id:
+                raise _held("state_lock_id_mismatch", seen)
+            del files[layout.LOCK]
+
+    def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:  # noqa: ARG002
+        """Nothing to announce."""
+        with self._call("begin"):
+            return view
+
+    def arm(self, intent: Intent) -> None:
+        """Write a sidecar. Raises GitopsError `recovery_sidecar_write_error` if there is one of this id."""
+        with self._call("arm") as files:
+            key = _key(layout.intent_key, intent.operation_id, "recovery_sidecar_write_error")
+            if key in files:
+                raise GitopsError("recovery_sidecar_write_error", "there is a record with this id already")
+            files[key] = write_intent(intent)
+
+    def amend(self, intent: Intent) -> None:
+        """Rewrite a sidecar."""
+        with self._call("amend") as files:
+            files[_key(layout.intent_key, intent.operation_id, "recovery_sidecar_write_error")] = write_intent(intent)
+
+    def disarm(self, operation_id: str) -> None:
+        """Remove a sidecar; quiet when there is none."""
+        with self._call("disarm") as files:
+            _drop(files, layout.RECOVERIES, operation_id)
+
+    def retire(self, view: LedgerView, operation_ids: Sequence[str], entry: LedgerEntry | None) -> LedgerView:
+        """Remove settled sidecars. Raises ConflictError `state_cas_mismatch`."""
+        with self._call("retire") as files:
+            self._require_unmoved(view)
+            self._record(entry)
+            for operation_id in operation_ids:
+                _drop(files, layout.RECOVERIES, operation_id)
+            return view
+
+    def put_blob(self, address: Address, content: bytes) -> str:
+        """Publish a blob. Raises GitopsError `resource_payload_write_error`."""
+        name = canonical.digest(content)
+        key = layout.blob_key(address, name)
+        with self._call("put_blob") as files:
+            try:
+                content.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise GitopsError("resource_payload_write_error", "not UTF-8", path=address.text) from error
+            if key is None:
+                raise GitopsError("resource_payload_write_error", "this resource has no blob", path=address.text)
+            files[key] = content
+            return name
+
+    def record_approval(self, approval: Approval) -> None:
+        """Write a new approval document. Raises GitopsError `approval_write_error`."""
+        with self._call("record_approval") as files:
+            key = _key(layout.approval_key, approval.approval_id, "approval_write_error")
+            if key in files:
+                raise GitopsError("approval_write_error", "there is an approval with this id", path=approval.resource)
+            files[key] = write_approval(approval)
+
+    def commit(self, view: LedgerView, write: LedgerWrite) -> LedgerView:
+        """Publish the state, retire sidecars, mark approvals. Raises ConflictError `state_cas_mismatch`."""
+        check_write(view, write)
+        data = write_state(write.state)
+        with self._call("commit") as files:
+            self._require_unmoved(view)
+            files[layout.STATE] = data
+            self._record(write.entry)
+            for operation_id in write.retire:
+                _drop(files, layout.RECOVERIES, operation_id)
+            for approval in write.consumed:
+                used = replace(approval, consumed_at=approval.consumed_at or timestamp(self._clock.now()))
+                files[layout.approval_key(approval.approval_id)] = write_approval(used)
+            return LedgerView(found=True, state=write.state, cas=state_cas(data))
+
+    def _require_unmoved(self, view: LedgerView) -> None:
+        if not same_state(view, self._shared.files.get(layout.STATE)):
+            raise moved()
+
+    def _record(self, entry: LedgerEntry | None) -> None:
+        if entry is not None:
+            self._shared.entries.append(entry)
+
+    @contextmanager
+    def _call(self, method: str) -> Iterator[dict[str, bytes]]:
+        """One counted call: its files, exclusively, or the failure that was ordered for it."""
+        with self._shared.mutex:
+            self.calls[method] += 1
+            ordered = self._shared.failures.get(method)
+            if ordered:
+                raise ordered.pop(0)
+            yield self._shared.files
+
+
+def _inside(files: Mapping[str, bytes], folder: str) -> list[Document]:
+    prefix = f"{folder}/"
+    return [Document(key.removeprefix(prefix), data) for key, data in files.items() if key.startswith(prefix)]
+
+
+def _drop(files: dict[str, bytes], folder: str, identifier: str) -> None:
+    files.pop(f"{folder}/{identifier}.json", None)
+
+
+def _key(make: Callable[[str], str], identifier: str, code: str) -> str:
+    try:
+        return make(identifier)
+    except ValueError as error:
+        raise GitopsError(code, str(error)) from error
+
+
+def _held(code: str, seen: LockObservation) -> ConflictError:
+    known = "" if seen.info is None else f"; if its holder is gone: force-unlock {seen.info.lock_id}"
+    return ConflictError(code, f"the ledger is locked{known}", path=layout.LOCK)

@@ -1,0 +1,153 @@
+"""What stored bytes mean: from the files of a ledger to the values of the port. Pure; every store reads through these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from gitops.core.canonical import digest
+from gitops.core.diagnostics import Diagnostic, Diagnostics
+from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityError
+from gitops.ledger import layout
+from gitops.model.approval import Approval, UnreadableApproval
+from gitops.model.intent import Intent, UnreadableIntent
+from gitops.model.lock import LockObservation
+from gitops.ports.ledger import ApprovalListing, BlobCondition, BlobReading, IntentListing, LedgerView, LedgerWrite
+from gitops.wire.approval import read_approval
+from gitops.wire.intent import read_intent
+from gitops.wire.lock import read_lock
+from gitops.wire.state import read_state
+
+__all__ = [
+    "Document",
+    "approval_listing",
+    "blob_reading",
+    "check_write",
+    "intent_listing",
+    "lock_observation",
+    "moved",
+    "same_state",
+    "state_cas",
+    "unreadable_view",
+    "view_of",
+]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One file of the sidecar or approval folder as found: its content, or why it could not be read."""
+
+    name: str
+    content: bytes | None
+    problem: str = ""
+
+
+def state_cas(data: bytes) -> str:
+    """The compare-and-swap token of the bytes of a state document."""
+    return f"sha256:{digest(data)}"
+
+
+def view_of(data: bytes | None) -> LedgerView:
+    """The view that the bytes of the state document give; None when there is no such document."""
+    if data is None:
+        return LedgerView()
+    try:
+        return LedgerView(found=True, state=read_state(data), cas=state_cas(data))
+    except IntegrityError as problem:
+        path = "state.version" if problem.code == "unsupported_state_version" else layout.STATE
+        return LedgerView(found=True, cas=state_cas(data), problems=_problem(problem.code, path, problem.detail))
+
+
+def unreadable_view(problem: GitopsError) -> LedgerView:
+    """The view of a state document that is perhaps there: not absent, or somebody would import over it."""
+    return LedgerView(found=True, problems=_problem("state_read_error", layout.STATE, problem.detail))
+
+
+def lock_observation(data: bytes | None) -> LockObservation:
+    """What the bytes of the lock document say; None when there is none."""
+    if data is None:
+        return LockObservation(held=False)
+    try:
+        return LockObservation(held=True, info=read_lock(data))
+    except IntegrityError as problem:
+        return LockObservation(held=True, problem=problem.code, detail=problem.detail)
+
+
+def intent_listing(documents: Iterable[Document]) -> IntentListing:
+    """Sort the files of the sidecar folder into intents and unreadable ones, in ascending order of their names."""
+    intents: list[Intent] = []
+    unreadable: list[UnreadableIntent] = []
+    for document in _considered(documents):
+        try:
+            intents.append(_read(document, read_intent, "invalid_recovery_sidecar", lambda i: i.operation_id))
+        except IntegrityError as problem:
+            unreadable.append(UnreadableIntent(document.name, problem.code, problem.detail))
+    return IntentListing(tuple(intents), tuple(unreadable))
+
+
+def approval_listing(documents: Iterable[Document]) -> ApprovalListing:
+    """Sort the files of the approval folder into approvals and unreadable ones, in ascending order of their names."""
+    approvals: list[Approval] = []
+    unreadable: list[UnreadableApproval] = []
+    for document in _considered(documents):
+        try:
+            approvals.append(_read(document, read_approval, "invalid_approval_artifact", lambda a: a.approval_id))
+        except IntegrityError as problem:
+            unreadable.append(UnreadableApproval(document.name, problem.code, problem.detail))
+    return ApprovalListing(documents=tuple(approvals), unreadable=tuple(unreadable))
+
+
+def blob_reading(data: bytes | None, expected: str) -> BlobReading:
+    """Whether the bytes found are those that `expected` is the digest of."""
+    if data is None:
+        return BlobReading(BlobCondition.MISSING, detail="there is no such blob")
+    found = digest(data)
+    if found != expected:
+        return BlobReading(BlobCondition.MISMATCH, detail=f"the content has digest {found}")
+    return BlobReading(BlobCondition.OK, data)
+
+
+def same_state(view: LedgerView, data: bytes | None) -> bool:
+    """Whether the state document's bytes (None: absent) still are those that `view` was made of."""
+    return view.cas == (None if data is None else state_cas(data))
+
+
+def moved() -> ConflictError:
+    """The error of a compare-and-swap that lost."""
+    detail = "another writer changed the ledger during this run; nothing was written"
+    return ConflictError("state_cas_mismatch", detail, path=layout.STATE)
+
+
+def check_write(view: LedgerView, write: LedgerWrite) -> None:
+    """Hold the caller of `commit` to its half: a readable base, and a revision that moves by exactly one.
+
+    Raises BugError.
+    """
+    if view.found and view.state is None:
+        raise BugError("a commit against a ledger that could not be read")
+    base = 0 if view.state is None else view.state.revision
+    if write.state.revision != base + 1:
+        raise BugError(f"a commit of revision {write.state.revision} on top of revision {base}")
+
+
+def _considered(documents: Iterable[Document]) -> list[Document]:
+    return sorted((d for d in documents if layout.document_id(d.name) is not None), key=lambda d: d.name)
+
+
+def _read(document: Document, read: Callable[[bytes], T], code: str, identify: Callable[[T], str]) -> T:
+    """Read one document, whose id must be its name: it is removed and rewritten under that id."""
+    if document.content is None:
+        raise IntegrityError(code, document.problem, path=document.name)
+    value = read(document.content)
+    if identify(value) != layout.document_id(document.name):
+        raise IntegrityError(code, f"the document calls itself {identify(value)[:64]!r}", path=document.name)
+    return value
+
+
+def _problem(code: str, path: str, detail: str) -> tuple[Diagnostic, ...]:
+    problems = Diagnostics()
+    problems.add(code, path, detail)
+    return tuple(problems)

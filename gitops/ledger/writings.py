@@ -1,0 +1,84 @@
+"""What an entry of a branch ledger consists of: its place in the chain, its documents and their keys. Pure."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from gitops.core.clock import parse_timestamp
+from gitops.core.errors import BugError, GitopsError
+from gitops.ledger import layout
+from gitops.model.approval import Approval
+from gitops.model.entry import LedgerEntry
+from gitops.model.intent import Intent
+from gitops.model.state import State
+from gitops.ports.ledger import LedgerView
+
+__all__ = ["approval_key", "following", "intent_key", "intent_keys", "replaced", "required", "sidecar_error", "used"]
+
+
+def required(entry: LedgerEntry | None) -> LedgerEntry:
+    """The entry of a write, which a branch ledger insists on. Raises BugError."""
+    if entry is None:
+        raise BugError("a branch ledger is written with an entry")
+    return entry
+
+
+def following(entry: LedgerEntry, view: LedgerView) -> LedgerEntry:
+    """The entry with its place in the chain. A clock that is behind that of the last writer must not turn time back."""
+    if view.entry is None:
+        return replace(entry, number=1, previous=None)
+    at, before = parse_timestamp(entry.at), parse_timestamp(view.entry.at)
+    late = at is not None and before is not None and at < before
+    return replace(entry, number=view.entry.number + 1, previous=view.head, at=view.entry.at if late else entry.at)
+
+
+def used(approval: Approval, state: State, now: str) -> Approval:
+    """The document of a consumed approval, which says what the state's own record of it says."""
+    record = state.approval_records.get(approval.approval_id, {})
+    at, by = record.get("consumed_at"), record.get("consumed_by_operation")
+    return replace(
+        approval,
+        consumed_at=at if isinstance(at, str) else approval.consumed_at or now,
+        consumed_by_operation=by if isinstance(by, str) else approval.consumed_by_operation,
+    )
+
+
+def replaced(held: Iterable[str], files: Mapping[str, bytes]) -> dict[str, bytes | None]:
+    """What to write so that of the paths `held` and `files` only `files` are left.
+
+    A file where a folder was, or the other way round, takes its place and needs no removal.
+    """
+    gone = (path for path in held if not any(path.startswith(f"{new}/") or new.startswith(f"{path}/") for new in files))
+    return {**dict.fromkeys(gone), **files}
+
+
+def approval_key(approval: Approval) -> str:
+    """Where the document of an approval is. Raises GitopsError `approval_write_error` for an id that is no file name."""
+    try:
+        return layout.approval_key(approval.approval_id)
+    except ValueError as error:
+        raise GitopsError("approval_write_error", str(error), path=approval.resource) from error
+
+
+def intent_key(intent: Intent) -> str:
+    """Where the sidecar of an intent is. Raises GitopsError `recovery_sidecar_write_error` for an id that is no file name."""
+    try:
+        return layout.intent_key(intent.operation_id)
+    except ValueError as error:
+        raise sidecar_error(intent, str(error)) from error
+
+
+def intent_keys(operation_ids: Iterable[str]) -> list[str]:
+    """Keys of sidecars to remove; an id that is no file name has none."""
+    keys = []
+    for operation_id in operation_ids:
+        with contextlib.suppress(ValueError):
+            keys.append(layout.intent_key(operation_id))
+    return keys
+
+
+def sidecar_error(intent: Intent, detail: str) -> GitopsError:
+    """A sidecar that could not be written."""
+    return GitopsError("recovery_sidecar_write_error", detail, path=f"graph.{intent.graph_id}")

@@ -1,0 +1,406 @@
+"""The ledger contract on a folder (local disk, memory) and on the in-memory twin, and what only a folder can show."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from ledger_suite import (
+    CONTENT,
+    QUERY,
+    DocumentContract,
+    Files,
+    LedgerContract,
+    MakeStore,
+    approval,
+    begun,
+    code_of,
+    intent,
+    lock,
+    state,
+    ulid,
+    write,
+)
+
+from gitops.core.canonical import digest
+from gitops.core.clock import FixedClock
+from gitops.core.errors import ConflictError, RemoteError
+from gitops.core.faults import NoFaults
+from gitops.ledger import layout
+from gitops.ledger.folder import FolderLedger
+from gitops.ledger.memory import MemoryLedger
+from gitops.model.address import graph_address
+from gitops.ports.ledger import BlobCondition, LedgerView
+from gitops.ports.storage import ObjectStore
+from gitops.storage.local import LocalStore
+from gitops.storage.memory import MemoryStore
+from gitops.wire.lock import write_lock
+from gitops.wire.state import write_state
+
+CLOCK = FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC))
+
+
+@dataclass
+class StoreFiles:
+    """The raw files behind a folder ledger."""
+
+    store: ObjectStore
+
+    def plant(self, key: str, data: bytes | None) -> None:
+        if data is None:
+            self.store.delete(key)
+        else:
+            self.store.write(key, data)
+
+    def stored(self, key: str) -> bytes | None:
+        return self.store.read(key)
+
+
+def folder(store: ObjectStore) -> FolderLedger:
+    return FolderLedger(store, clock=CLOCK, faults=NoFaults())
+
+
+class TestLocalFolder(LedgerContract, DocumentContract):
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> Path:
+        return tmp_path / "root"
+
+    @pytest.fixture
+    def make_store(self, root: Path) -> MakeStore:
+        return lambda: folder(LocalStore(root))
+
+    @pytest.fixture
+    def files(self, root: Path) -> Files:
+        return StoreFiles(LocalStore(root))
+
+
+class TestMemoryFolder(LedgerContract, DocumentContract):
+    @pytest.fixture
+    def store(self) -> MemoryStore:
+        return MemoryStore()
+
+    @pytest.fixture
+    def make_store(self, store: MemoryStore) -> MakeStore:
+        return lambda: folder(store)
+
+    @pytest.fixture
+    def files(self, store: MemoryStore) -> Files:
+        return StoreFiles(store)
+
+
+class TestMemoryTwin(LedgerContract, DocumentContract):
+    @pytest.fixture
+    def ledger(self) -> MemoryLedger:
+        return MemoryLedger(clock=CLOCK)
+
+    @pytest.fixture
+    def make_store(self, ledger: MemoryLedger) -> MakeStore:
+        return ledger.share
+
+    @pytest.fixture
+    def files(self, ledger: MemoryLedger) -> Files:
+        return ledger
+
+    def test_calls_are_counted_and_ordered_failures_happen_once(self, ledger: MemoryLedger) -> None:
+        ledger.fail_next("commit", RemoteError("state_write_error", "the disk is full"))
+        assert code_of(lambda: ledger.commit(ledger.view(), write(state(1)))) == "state_write_error"
+        assert ledger.dump() == {}
+        ledger.commit(ledger.view(), write(state(1)))
+        assert ledger.calls == Counter(commit=2, view=2)
+        assert ledger.dump() == {layout.STATE: write_state(state(1)).decode()}
+        assert [entry.state_revision for entry in ledger.entries] == [1]
+
+
+@dataclass
+class BrokenStore(MemoryStore):
+    """A store whose chosen operations on chosen keys fail, before or after they took effect."""
+
+    broken: set[tuple[str, str]] = field(default_factory=set)
+    too_late: bool = False
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def _run(self, operation: str, key: str, act: Callable[[], object]) -> object:
+        if any(operation == o and key.startswith(prefix) for o, prefix in self.broken):
+            if self.too_late:
+                act()
+            raise RemoteError("storage_failed", "the disk is on fire", retryable=True)
+        return act()
+
+    def read(self, key: str) -> bytes | None:
+        return self._run("read", key, lambda: super(BrokenStore, self).read(key))  # type: ignore[return-value]
+
+    def create(self, key: str, data: bytes) -> bool:
+        return self._run("create", key, lambda: super(BrokenStore, self).create(key, data))  # type: ignore[return-value]
+
+    def replace(self, key: str, data: bytes, *, expected: bytes) -> bool:
+        return self._run(  # type: ignore[return-value]
+            "replace", key, lambda: super(BrokenStore, self).replace(key, data, expected=expected)
+        )
+
+    def write(self, key: str, data: bytes) -> None:
+        self._run("write", key, lambda: super(BrokenStore, self).write(key, data))
+
+    def delete(self, key: str) -> bool:
+        return self._run("delete", key, lambda: super(BrokenStore, self).delete(key))  # type: ignore[return-value]
+
+    def names(self, prefix: str) -> tuple[str, ...]:
+        return self._run("names", prefix, lambda: super(BrokenStore, self).names(prefix))  # type: ignore[return-value]
+
+
+def test_a_state_that_cannot_be_read_is_not_absent() -> None:
+    store = BrokenStore(broken={("read", layout.STATE)})
+    view = folder(store).view()
+    assert view.found
+    assert view.state is None
+    assert [p.code for p in view.problems] == ["state_read_error"]
+
+
+@pytest.mark.parametrize("operation", ["read", "create", "replace"])
+def test_a_state_that_cannot_be_written_is_a_write_error(operation: str) -> None:
+    store = BrokenStore()
+    ledger = folder(store)
+    view = LedgerView() if operation == "create" else ledger.commit(ledger.view(), write(state(1)))
+    before = MemoryStore.read(store, layout.STATE)
+    ledger.arm(intent(1))
+    store.broken = {(operation, layout.STATE)}
+    following = state(1) if view.state is None else state(2)
+    with pytest.raises(RemoteError) as caught:
+        ledger.commit(view, write(following, retire=[ulid(1)]))
+    assert caught.value.code == "state_write_error"
+    assert caught.value.retryable
+    assert MemoryStore.read(store, layout.STATE) == before
+    assert ledger.intents().intents == (intent(1),)
+
+
+def test_a_lock_whose_creation_failed_half_way_is_taken_back() -> None:
+    store = BrokenStore(broken={("create", layout.LOCK)}, too_late=True)
+    assert code_of(lambda: folder(store).acquire(lock(1))) == "state_lock_error"
+    assert store.read(layout.LOCK) is None
+
+
+def test_a_failed_creation_never_removes_the_lock_of_another() -> None:
+    store = BrokenStore(broken={("create", layout.LOCK)}, too_late=True)
+    store.write(layout.LOCK, write_lock(lock(2)))
+    assert code_of(lambda: folder(store).acquire(lock(1))) == "state_lock_error"
+    assert folder(store).observe_lock().info == lock(2)
+
+
+def test_a_lock_that_cannot_be_read_is_held_and_not_broken() -> None:
+    store = BrokenStore()
+    ledger = folder(store)
+    ledger.acquire(lock(1))
+    store.broken = {("read", layout.LOCK)}
+    seen = ledger.observe_lock()
+    assert (seen.held, seen.info, seen.problem) == (True, None, "state_lock_read_error")
+    assert code_of(lambda: ledger.break_lock(ulid(1))) == "state_lock_read_error"
+    assert code_of(lambda: ledger.release(ulid(1))) == "state_unlock_error"
+    assert code_of(lambda: ledger.acquire(lock(2))) == "state_lock_held"
+
+
+def test_a_lock_that_cannot_be_removed_stays() -> None:
+    store = BrokenStore()
+    ledger = folder(store)
+    ledger.acquire(lock(1))
+    store.broken = {("delete", layout.LOCK)}
+    assert code_of(lambda: ledger.break_lock(ulid(1))) == "state_unlock_error"
+    assert code_of(lambda: ledger.release(ulid(1))) == "state_unlock_error"
+    assert ledger.observe_lock().info == lock(1)
+
+
+def test_failing_side_documents_have_their_own_codes() -> None:
+    store = BrokenStore(broken={(o, "__cluster/") for o in ("names", "create", "write", "delete")})
+    ledger = folder(store)
+    assert ledger.intents().problem == "the disk is on fire"
+    assert ledger.approvals().problem == "the disk is on fire"
+    assert code_of(lambda: ledger.arm(intent(1))) == "recovery_sidecar_write_error"
+    assert code_of(lambda: ledger.amend(intent(1))) == "recovery_sidecar_write_error"
+    assert code_of(lambda: ledger.record_approval(approval(1))) == "approval_write_error"
+    assert code_of(lambda: ledger.put_blob(QUERY, CONTENT)) == "resource_payload_write_error"
+    ledger.disarm(ulid(1))
+
+
+def test_a_sidecar_that_cannot_be_read_is_unusable_and_the_others_are_not() -> None:
+    store = BrokenStore()
+    ledger = folder(store)
+    ledger.arm(intent(1))
+    ledger.arm(intent(2))
+    store.broken = {("read", layout.intent_key(ulid(1)))}
+    listing = ledger.intents()
+    assert listing.intents == (intent(2),)
+    assert [(u.name, u.code) for u in listing.unreadable] == [(f"{ulid(1)}.json", "invalid_recovery_sidecar")]
+
+
+def test_what_follows_a_landed_state_may_fail_quietly() -> None:
+    store = BrokenStore()
+    ledger = folder(store)
+    view = begun(ledger, intent(1))
+    ledger.record_approval(approval(1))
+    store.broken = {("delete", layout.RECOVERIES), ("write", layout.APPROVALS)}
+    after = ledger.commit(view, write(state(2), retire=[ulid(1)], consumed=[approval(1)]))
+    assert ledger.view() == after
+    assert ledger.intents().intents == (intent(1),)
+    assert ledger.approvals().documents == (approval(1),)
+
+
+def test_retiring_needs_to_know_the_state() -> None:
+    store = BrokenStore()
+    ledger = folder(store)
+    view = begun(ledger, intent(1))
+    store.broken = {("read", layout.STATE)}
+    assert code_of(lambda: ledger.retire(view, [ulid(1)], None)) == "state_read_error"
+    assert ledger.intents().intents == (intent(1),)
+
+
+def test_a_folder_where_a_file_should_be(tmp_path: Path) -> None:
+    name = digest(CONTENT)
+    key = layout.blob_key(QUERY, name)
+    assert key is not None
+    (tmp_path / key).mkdir(parents=True)
+    (tmp_path / layout.STATE).mkdir()
+    (tmp_path / layout.LOCK).mkdir()
+    ledger = folder(LocalStore(tmp_path))
+    assert ledger.blob(QUERY, name).condition is BlobCondition.UNREADABLE
+    assert code_of(lambda: ledger.put_blob(QUERY, CONTENT)) == "resource_payload_write_error"
+    assert [p.code for p in ledger.view().problems] == ["state_read_error"]
+    assert ledger.observe_lock().problem == "state_lock_read_error"
+
+
+def test_reading_an_absent_folder_creates_nothing(tmp_path: Path) -> None:
+    ledger = folder(LocalStore(tmp_path / "root"))
+    ledger.view()
+    ledger.intents()
+    ledger.approvals()
+    ledger.observe_lock()
+    ledger.release(ulid(1))
+    ledger.disarm(ulid(1))
+    ledger.blob(QUERY, digest(CONTENT))
+    with pytest.raises(ConflictError):
+        ledger.break_lock(ulid(1))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_paths_for_people(tmp_path: Path) -> None:
+    ledger = folder(LocalStore(tmp_path))
+    assert ledger.state_path == str(tmp_path / "__cluster" / "state.json")
+    assert ledger.lock_path == str(tmp_path / "__cluster" / "lock.json")
+    assert ledger.snapshot_reads is False
+
+
+def test_graph_roots_have_safe_names() -> None:
+    assert layout.graph_root("catalogue") == "graphs/catalogue.omni"
+    for name in ("../x", "a/b", "", "a.b"):
+        with pytest.raises(ValueError, match="not a graph id"):
+            layout.graph_root(name)
+    assert layout.blob_key(graph_address("catalogue"), "0" * 64) is None
+
+
+class CrashError(Exception):
+    """The process ends here."""
+
+
+@dataclass
+class CrashAt:
+    """Faults that end the run at one point."""
+
+    point: str
+
+    def reach(self, point: str) -> None:
+        if point == self.point:
+            raise CrashError(point)
+
+
+@pytest.mark.parametrize(
+    ("point", "landed", "retired"),
+    [
+        ("ledger.commit.before_state", False, False),
+        ("ledger.commit.after_state", True, False),
+        ("ledger.commit.after_retire", True, True),
+    ],
+)
+def test_a_crash_leaves_a_state_that_the_next_run_can_settle(
+    tmp_path: Path, point: str, landed: bool, retired: bool
+) -> None:
+    store = LocalStore(tmp_path)
+    view = begun(folder(store), intent(1))
+    folder(store).record_approval(approval(1))
+    crashing = FolderLedger(store, clock=CLOCK, faults=CrashAt(point))
+    with pytest.raises(CrashError):
+        crashing.commit(view, write(state(2), retire=[ulid(1)], consumed=[approval(1)]))
+    after = folder(store)
+    assert after.view().state == (state(2) if landed else state(1))
+    assert after.intents().intents == (() if retired else (intent(1),))
+    assert after.approvals().documents == (approval(1),)
+    final = after.commit(after.view(), write(state(3 if landed else 2), retire=[ulid(1)], consumed=[approval(1)]))
+    assert after.intents().intents == ()
+    assert after.approvals().documents == (replace(approval(1), consumed_at="2026-07-02T10:00:00Z"),)
+    assert final == after.view()
+
+
+_CONTENDER = """
+import sys
+from datetime import UTC, datetime
+from gitops.core.clock import FixedClock
+from gitops.core.errors import ConflictError
+from gitops.core.faults import NoFaults
+from gitops.ledger.folder import FolderLedger
+from gitops.model.lock import LockInfo
+from gitops.storage.local import LocalStore
+
+ledger = FolderLedger(LocalStore(sys.argv[1]), clock=FixedClock(datetime(2026, 7, 2, tzinfo=UTC)), faults=NoFaults())
+print("ready", flush=True)
+for line in sys.stdin:
+    name = line.strip() + sys.argv[2]
+    try:
+        ledger.acquire(LockInfo(name, "apply", "2026-07-02T09:00:00Z", 1))
+    except ConflictError as error:
+        print(error.code, flush=True)
+    else:
+        print(name, flush=True)
+"""
+
+
+def test_one_of_racing_processes_gets_the_lock(tmp_path: Path) -> None:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", _CONTENDER, str(tmp_path), str(index)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        for index in range(4)
+    ]
+
+    def ask(process: subprocess.Popen[str], line: str) -> None:
+        assert process.stdin is not None
+        process.stdin.write(line)
+        process.stdin.flush()
+
+    def answer(process: subprocess.Popen[str]) -> str:
+        assert process.stdout is not None
+        return process.stdout.readline().strip()
+
+    try:
+        assert [answer(process) for process in processes] == ["ready"] * 4
+        ledger = folder(LocalStore(tmp_path))
+        for round_ in range(10):
+            for process in processes:
+                ask(process, f"{round_}-\n")
+            answers = [answer(process) for process in processes]
+            winners = [text for text in answers if text != "state_lock_held"]
+            assert len(winners) == 1
+            info = ledger.observe_lock().info
+            assert info is not None
+            assert info.lock_id == winners[0]
+            ledger.release(winners[0])
+    finally:
+        for process in processes:
+            process.communicate(timeout=20)

@@ -1,0 +1,300 @@
+"""A ledger branch under attack: rewound, replaced, forged, and read while somebody else writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from gitops.core.canonical import digest
+from gitops.core.errors import GitopsError
+from gitops.ledger import layout
+from gitops.ledger.branch import BranchLedger, BranchPlace
+from gitops.model.address import query_address
+from gitops.model.intent import Intent, IntentKind
+from gitops.model.state import State
+from gitops.ports.git import GitRemote, RefUpdate
+from gitops.ports.ledger import BlobCondition, LedgerView
+from tests.support.branch_ledger import (
+    LOCK,
+    LOCK_BRANCH,
+    REF,
+    SEEN,
+    Keys,
+    World,
+    entry_at,
+    forge,
+    make_keys,
+    trusting,
+    under_trust,
+    written,
+)
+from tests.support.git_fixture import ALICE, branch, commit, opened, run
+
+QUERY = query_address("catalogue", "by_handle")
+CONTENT = b"query by_handle() { match { $a: Author } return { $a } }\n"
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
+    return make_keys(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture(params=["self", "path"])
+def world(request: pytest.FixtureRequest, tmp_path: Path, keys: Keys) -> World:
+    return World(tmp_path, keys, None if request.param == "self" else str(tmp_path / "far.git"))
+
+
+@pytest.fixture
+def clones(tmp_path: Path, keys: Keys) -> World:
+    return World(tmp_path, keys, str(tmp_path / "far.git"))
+
+
+def ledger_of(world: World, entries: int) -> list[str]:
+    """Commit ids of a ledger with so many entries, written and seen from clone one."""
+    store, view, chain = world.ledger(), LedgerView(), []
+    for revision in range(1, entries + 1):
+        view = store.commit(view, written(revision))
+        chain.append(view.head or "")
+    assert world.ledger().view().problems == ()
+    return chain
+
+
+def set_head(world: World, commit_id: str | None) -> None:
+    """What a writer with the right to force can do to the branch on the server."""
+    target = ("-d", REF) if commit_id is None else (REF, commit_id)
+    run("git", f"--git-dir={world.far}", "update-ref", *target, home=world.home)
+
+
+def refused(ledger: BranchLedger) -> str:
+    """Code of the one problem of the view; nothing may be read from or written to such a ledger."""
+    view = ledger.view()
+    assert (view.found, view.state, view.entry, view.trust) == (True, None, None, None)
+    (problem,) = view.problems
+    assert ledger.intents().problem
+    assert ledger.approvals().problem
+    assert ledger.blob(QUERY, digest(CONTENT)).condition is BlobCondition.UNREADABLE
+    with pytest.raises(GitopsError):
+        ledger.commit(view, written(1))
+    return problem.code
+
+
+# Rewound and replaced
+
+
+def test_a_rewound_branch(world: World) -> None:
+    one, two, three = ledger_of(world, 3)
+    set_head(world, two)
+    assert refused(world.ledger()) == "ledger_diverged"
+    assert refused(world.ledger()) == "ledger_diverged"
+    set_head(world, three)
+    assert world.ledger().view().head == three
+    assert world.repository().resolve(one) == one
+
+
+def test_what_was_written_here_was_seen_here(world: World) -> None:
+    store = world.ledger()
+    one = store.commit(LedgerView(), written(1))
+    store.commit(one, written(2))
+    set_head(world, one.head)
+    assert refused(world.ledger()) == "ledger_diverged"
+
+
+def test_a_replaced_branch(world: World) -> None:
+    one, _ = ledger_of(world, 2)
+    far = opened(world.far)
+    entry = replace(entry_at(far, one), actor="eve")
+    other = forge(far, entry, under_trust(world.trust), world.keys.bot)
+    set_head(world, other)
+    assert refused(world.ledger()) == "ledger_diverged"
+
+
+def test_a_branch_that_is_gone(world: World) -> None:
+    (one,) = ledger_of(world, 1)
+    set_head(world, None)
+    assert refused(world.ledger()) == "ledger_diverged"
+    with pytest.raises(GitopsError) as caught:
+        world.ledger().put_blob(QUERY, CONTENT)
+    assert caught.value.code == "resource_payload_write_error"
+    set_head(world, one)
+    assert world.ledger().view().problems == ()
+
+
+def test_the_note_of_what_was_seen_outlives_the_branch_of_the_clone(clones: World) -> None:
+    one, two = ledger_of(clones, 2)
+    home = clones.home
+    run("git", f"--git-dir={home / 'one.git'}", "update-ref", "-d", REF, home=home)
+    set_head(clones, one)
+    assert refused(clones.ledger()) == "ledger_diverged"
+    assert clones.repository().refs("refs") == {SEEN: two}
+
+
+def test_a_branch_of_the_clone_that_the_server_never_had(clones: World) -> None:
+    (one,) = ledger_of(clones, 1)
+    two = clones.repository("two.git")
+    clones.ledger("two.git").view()
+    mine = commit(two, {"mine": b"1"}, one)
+    branch(two, REF, mine, one)
+    assert refused(clones.ledger("two.git")) == "ledger_diverged"
+    assert two.resolve(REF) == mine
+    assert clones.ledger().view().problems == ()
+
+
+def test_a_clone_that_has_only_a_branch_does_not_take_its_word(clones: World) -> None:
+    (one,) = ledger_of(clones, 1)
+    two = clones.repository("two.git")
+    clones.remote("two.git").fetch([REF])
+    unsigned = replace(entry_at(two, one), number=2, previous=one)
+    forged = forge(two, unsigned, {}, None, one)
+    branch(two, REF, forged)
+    clones.remote("two.git").push([RefUpdate(REF, one, forged)])
+    assert refused(clones.ledger("two.git")) == "ledger_signature_invalid"
+
+
+@dataclass
+class SlowAnswer:
+    """A remote whose next answer, about refs or a push, is on its way while somebody works."""
+
+    remote: GitRemote
+    meanwhile: Callable[[], object]
+
+    @property
+    def url(self) -> str:
+        return self.remote.url
+
+    def refs(self, prefix: str) -> Mapping[str, str]:
+        answer = self.remote.refs(prefix)
+        self._work()
+        return answer
+
+    def fetch(self, refspecs: Sequence[str]) -> None:
+        self.remote.fetch(refspecs)
+
+    def push(self, updates: Sequence[RefUpdate]) -> None:
+        self.remote.push(updates)
+        self._work()
+
+    def _work(self) -> None:
+        work, self.meanwhile = self.meanwhile, lambda: None
+        work()
+
+
+def test_what_is_learned_during_a_push_goes_into_the_next_entry(world: World) -> None:
+    def intent(version: int) -> Intent:
+        return Intent(
+            operation_id="operation-9",
+            started_at="2026-07-02T09:00:00Z",
+            actor=None,
+            kind=IntentKind.SCHEMA_APPLY,
+            graph_id="catalogue",
+            graph_uri="/srv/graphs/catalogue.omni",
+            observed_manifest_version=7,
+            expected_manifest_version=version,
+            desired_schema_digest="8" * 64,
+            state_cas_base=None,
+            approval_id=None,
+        )
+
+    slow = SlowAnswer(world.remote(), lambda: None)
+    place = BranchPlace("library", ALICE, str(world.keys.bot), LOCK, LOCK_BRANCH)
+    ledger = BranchLedger(world.repository(), slow, place, world.clock)
+    view = ledger.commit(LedgerView(), replace(written(1), trust_files=world.trust))
+    ledger.amend(intent(8))
+    slow.meanwhile = lambda: ledger.amend(intent(9))
+    view = ledger.commit(view, written(2))
+    assert world.ledger("two.git").intents().intents == (intent(8),)
+    view = ledger.commit(view, written(3))
+    assert world.ledger("two.git").intents().intents == (intent(9),)
+    ledger.amend(intent(10))
+    view = ledger.commit(view, replace(written(4), retire=("operation-9",)))
+    ledger.commit(view, written(5))
+    assert world.ledger("two.git").intents().intents == ()
+
+
+@pytest.mark.parametrize("clone", ["one.git", "two.git"])
+def test_an_old_answer_is_no_rewind(world: World, clone: str) -> None:
+    """Another process of the same clone may have noted a newer head by the time that our answer arrives."""
+    _, two = ledger_of(world, 2)
+
+    def meanwhile() -> None:
+        other = world.ledger(clone)
+        other.commit(other.view(), written(3))
+        assert world.ledger(clone).view().problems == ()
+
+    place = BranchPlace("library", ALICE, None, LOCK, LOCK_BRANCH)
+    slow = SlowAnswer(world.remote(clone), meanwhile)
+    ledger = BranchLedger(world.repository(clone), slow, place, world.clock)
+    view = ledger.view()
+    assert (view.head, view.problems) == (two, ())
+    assert ledger.view().state == State(revision=3)
+    assert world.repository(clone).resolve(SEEN) == ledger.view().head
+
+
+# Forged
+
+
+@pytest.mark.parametrize("who", ["nobody", "ada", "stranger"])
+@pytest.mark.parametrize("clone", ["one.git", "two.git"])
+def test_an_entry_that_no_ledger_key_signed(world: World, who: str, clone: str) -> None:
+    """Clone two sees the ledger for the first time, so it has only the chain to go by."""
+    (one,) = ledger_of(world, 1)
+    far = opened(world.far)
+    key = None if who == "nobody" else getattr(world.keys, who)
+    takeover = under_trust(trusting(replace(world.keys, bot=world.keys.stranger)))
+    second = forge(far, replace(entry_at(far, one), number=2, previous=one), takeover, key, one)
+    set_head(world, second)
+    assert refused(world.ledger(clone)) == "ledger_signature_invalid"
+    third = forge(far, replace(entry_at(far, one), number=3, previous=second), {}, world.keys.stranger, second)
+    set_head(world, third)
+    assert refused(world.ledger(clone)) == "ledger_signature_invalid"
+    set_head(world, one)
+    assert world.ledger(clone).view().problems == ()
+
+
+def test_a_tampered_entry(world: World) -> None:
+    one, two = ledger_of(world, 2)
+    far = opened(world.far)
+    raw = run("git", f"--git-dir={world.far}", "cat-file", "commit", two, home=world.home) + "\n"
+    tree = far.write_files(far.commit(two).tree, {layout.STATE: b'{"version": 1}'})
+    git = ("git", f"--git-dir={world.far}", "hash-object", "-t", "commit", "-w", "--stdin")
+    tampered = run(*git, home=world.home, stdin=raw.replace(far.commit(two).tree, tree).encode())
+    assert tampered != two
+    set_head(world, tampered)
+    assert refused(world.ledger("two.git")) in ("ledger_signature_invalid", "ledger_diverged")
+    set_head(world, one)
+    assert refused(world.ledger()) == "ledger_diverged"
+
+
+def test_a_tampered_blob_is_not_served(world: World) -> None:
+    """Even under a good signature: what a blob is called must be what it is."""
+    (one,) = ledger_of(world, 1)
+    far = opened(world.far)
+    path = layout.blob_key(QUERY, digest(CONTENT)) or ""
+    entry = replace(entry_at(far, one), number=2, previous=one)
+    set_head(world, forge(far, entry, {path: b"match { everything }"}, world.keys.bot, one))
+    store = world.ledger()
+    reading = store.blob(QUERY, digest(CONTENT))
+    assert (reading.condition, reading.content) == (BlobCondition.MISMATCH, None)
+    store.put_blob(QUERY, CONTENT)
+    store.commit(store.view(), written(2))
+    assert world.ledger("two.git").blob(QUERY, digest(CONTENT)).content == CONTENT
+
+
+def test_the_ledger_of_another_cluster(world: World) -> None:
+    store = world.ledger()
+    store.commit(store.view(), written(1, cluster="archive"))
+    assert refused(world.ledger("two.git")) == "ledger_entry_invalid"
+
+
+def test_a_key_past_its_time_writes_no_more(world: World) -> None:
+    world.trust = trusting(world.keys, bot_options='valid-before="20260702093000Z"')
+    store = world.ledger()
+    view = store.commit(store.view(), written(1))
+    late = written(2)
+    assert late.entry is not None
+    with pytest.raises(GitopsError) as caught:
+        store.commit(view, replace(late, entry=replace(late.entry, at="2026-07-02T09:30:00Z")))
+    assert caught.value.code == "ledger_not_writable"
+    assert world.ledger("two.git").view() == view
