@@ -1,0 +1,368 @@
+"""The forge contract in memory and on a repository (itself, by path, over HTTP), and what only a repository can show."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gitops.core.errors import ConflictError
+from gitops.forges.local import LocalForge
+from gitops.forges.memory import MemoryForge
+from gitops.forges.records import head_ref, meta_ref
+from gitops.git.remote import ProgramRemote, SelfRemote
+from gitops.git.repository import Repository
+from gitops.ports.forge import CheckState, CheckStatus, Comment
+from gitops.ports.git import ZERO, GitRemote, Person, RefUpdate
+from tests.contract.forge_suite import (
+    AT,
+    BOT,
+    MAIN,
+    MARKER,
+    TOPIC,
+    ForgeContract,
+    MakeForge,
+    WholeForge,
+    clock,
+    code_of,
+)
+from tests.support.git_fixture import bare, commit, environment, hook, opened, run
+from tests.support.git_http import GitServer
+
+
+def history(repository: Repository) -> tuple[str, ...]:
+    """Three commits in a row; the same ones in every repository."""
+    first = commit(repository, {"a": b"1"}, message="first\n")
+    second = commit(repository, {"a": b"2"}, first, message="second\n")
+    return first, second, commit(repository, {"a": b"3"}, second, message="third\n")
+
+
+def clone(path: Path, url: str) -> tuple[Repository, GitRemote]:
+    """An empty repository that knows the history, and its way to the forge; without `url` the forge itself."""
+    repository = opened(path if path.exists() else bare(path))
+    history(repository)
+    if not url:
+        return repository, SelfRemote(repository)
+    return repository, ProgramRemote(repository.git_dir, url, environ=environment(path.parent))
+
+
+class TestMemory(ForgeContract):
+    @pytest.fixture
+    def heads(self) -> tuple[str, ...]:
+        return "1" * 40, "2" * 40, "3" * 40
+
+    @pytest.fixture
+    def make_forge(self) -> MakeForge:
+        return MemoryForge(BOT, clock()).share
+
+    def test_everything_can_be_looked_at(self, make_forge: Callable[[Person], MemoryForge]) -> None:
+        forge = make_forge(BOT)
+        self.open(forge, "1" * 40)
+        forge.upsert_comment(1, MARKER, "the plan")
+        forge.set_status(CheckStatus("1" * 40, "plan", CheckState.PENDING, "", AT))
+        dump = forge.dump()
+        assert dump["refs/gitops/requests/1/meta:comments/0001-gitops-plan-library.md"] == "the plan"
+        assert json.loads(dump["refs/gitops/requests/1/meta:request.json"])["head"] == "1" * 40
+        assert sum(name.startswith(f"refs/gitops/statuses/11:{'1' * 40}/plan-") for name in dump) == 1
+
+
+@dataclass
+class Repositories:
+    """The forge's repository, and handles of it that each have a clone of their own."""
+
+    far: Path
+    url: str
+    made: list[Repository] = field(default_factory=list)
+
+    def make(self, bot: Person) -> LocalForge:
+        path = self.far if not self.url else self.far.with_name(f"clone-{len(self.made)}.git")
+        repository, remote = clone(path, self.url)
+        self.made.append(repository)
+        return LocalForge(repository, remote, bot, clock())
+
+
+class RepositoryContract(ForgeContract):
+    """The contract on a repository; needs the fixture `repositories`."""
+
+    @pytest.fixture
+    def heads(self, tmp_path: Path) -> tuple[str, ...]:
+        return history(opened(bare(tmp_path / "heads" / "heads.git")))
+
+    @pytest.fixture
+    def make_forge(self, repositories: Repositories) -> MakeForge:
+        return repositories.make
+
+    def test_head_and_documents_move_together(self, repositories: Repositories, heads: tuple[str, ...]) -> None:
+        forge, far = repositories.make(BOT), opened(repositories.far)
+        self.open(forge, heads[0])
+        forge.upsert_comment(1, MARKER, "the plan\n")
+        self.open(forge, heads[1])
+        refs = far.refs("refs")
+        assert set(refs) == {head_ref(1), meta_ref(1)}
+        assert refs[head_ref(1)] == heads[1]
+        chain = far.commits_between(None, refs[meta_ref(1)])
+        assert [c.message for c in chain] == ["request 1: pushed\n", "request 1: comment\n", "request 1: opened\n"]
+        assert {c.author.email for c in chain} == {BOT.email}
+        assert json.loads(far.read(chain[0].tree, "request.json") or b"")["head"] == heads[1]
+        assert far.read(chain[0].tree, "comments/0001-gitops-plan-library.md") == b"the plan\n"
+
+    def test_saying_the_same_again_writes_nothing(self, repositories: Repositories, heads: tuple[str, ...]) -> None:
+        forge, far = repositories.make(BOT), opened(repositories.far)
+        status = CheckStatus(heads[0], "plan", CheckState.SUCCESS, "ok", AT)
+
+        def say() -> None:
+            self.open(forge, heads[0])
+            forge.upsert_comment(1, MARKER, "the plan")
+            forge.set_status(status)
+
+        say()
+        before = far.refs("refs")
+        say()
+        assert far.refs("refs") == before
+
+    def test_another_clone_has_the_head_after_reading(self, repositories: Repositories) -> None:
+        forge, other = repositories.make(BOT), repositories.make(BOT)
+        repository = repositories.made[0]
+        new = commit(repository, {"b": b"new"}, history(repository)[0])
+        self.open(forge, new)
+        assert other.request(1).head == new
+        assert repositories.made[1].commit(new).message == "change\n"
+
+    def test_many_requests_are_fetched_at_once(self, repositories: Repositories, heads: tuple[str, ...]) -> None:
+        forge, other = repositories.make(BOT), repositories.make(BOT)
+        for number in range(1, 4):
+            self.open(forge, heads[0], f"refs/heads/topic-{number}")
+        assert [r.source for r in other.requests()] == [f"refs/heads/topic-{n}" for n in range(1, 4)]
+
+    def test_a_head_that_is_not_here_is_not_opened(self, repositories: Repositories) -> None:
+        forge = repositories.make(BOT)
+        assert code_of(lambda: self.open(forge, "1" * 40)) == "git_object_missing"
+        assert opened(repositories.far).refs("refs") == {}
+
+    def test_a_refusal_is_final(self, repositories: Repositories, heads: tuple[str, ...]) -> None:
+        if not repositories.url:
+            pytest.skip("its own hooks do not run for the program that a hook starts")
+        tries = repositories.far / "tries"
+        hook(repositories.far, "pre-receive", f"echo x >> {tries}; echo 'only the bot' >&2; exit 1")
+        forge = repositories.make(BOT)
+        assert code_of(lambda: self.open(forge, heads[0])) == "push_refused"
+        assert tries.read_text() == "x\n"
+        assert forge.requests() == ()
+
+    @pytest.mark.parametrize(
+        "files",
+        [
+            {"request.json": b"{}"},
+            {"request.json": b"[" * 100_000},
+            {"request.json": b'{"version": 2}'},
+            {"request.json": b" " * (1 << 20) + b"{}"},
+            {"other": b""},
+        ],
+    )
+    def test_documents_that_are_not_ours(self, repositories: Repositories, files: dict[str, bytes]) -> None:
+        forge, far = repositories.make(BOT), opened(repositories.far)
+        far.update_refs([RefUpdate(meta_ref(1), ZERO, commit(far, files))])
+        assert code_of(lambda: forge.request(1)) == "request_invalid"
+        assert code_of(forge.requests) == "request_invalid"
+        assert code_of(lambda: forge.add_comment(1, "mira", "hello")) == "request_invalid"
+
+    def test_documents_of_another_request(self, repositories: Repositories, heads: tuple[str, ...]) -> None:
+        forge, far = repositories.make(BOT), opened(repositories.far)
+        self.open(forge, heads[0])
+        far.update_refs([RefUpdate(meta_ref(2), ZERO, far.refs(meta_ref(1))[meta_ref(1)])])
+        assert code_of(lambda: forge.request(2)) == "request_invalid"
+
+    @pytest.mark.parametrize(
+        "files",
+        [
+            {"comments/0001-mira.md": None},
+            {"comments/0001-mira.md": b"\xff"},
+            {"comments/0001-mira.md": b"x" * (1 << 21)},
+            {"comments/0001-mira.json": b'{"version":1,"author":"mira","at":"yesterday","marker":null}'},
+        ],
+    )
+    def test_comments_that_are_not_ours(
+        self, repositories: Repositories, heads: tuple[str, ...], files: dict[str, bytes | None]
+    ) -> None:
+        forge, far = repositories.make(BOT), opened(repositories.far)
+        self.open(forge, heads[0])
+        forge.add_comment(1, "mira", "hello")
+        old = far.refs(meta_ref(1))[meta_ref(1)]
+        far.update_refs([RefUpdate(meta_ref(1), old, commit(far, files, old))])
+        assert code_of(lambda: forge.comments(1)) == "request_invalid"
+        assert forge.request(1).number == 1
+
+    def test_refs_that_are_no_requests_are_passed_over(
+        self, repositories: Repositories, heads: tuple[str, ...]
+    ) -> None:
+        forge, far = repositories.make(BOT), opened(repositories.far)
+        for name in ("0/meta", "01/meta", "x/meta", "2/meta/x", "3/head"):
+            far.update_refs([RefUpdate(f"refs/gitops/requests/{name}", ZERO, commit(far, {"x": b""}))])
+        assert forge.requests() == ()
+        assert self.open(forge, heads[0]).number == 1
+
+    def test_a_local_branch_is_never_moved(self, repositories: Repositories, heads: tuple[str, ...]) -> None:
+        if not repositories.url:
+            pytest.skip("the forge's own repository has no second set of refs")
+        forge, other = repositories.make(BOT), repositories.make(BOT)
+        mine = repositories.made[1]
+        mine.update_refs([RefUpdate(MAIN, ZERO, heads[0])])
+        self.open(forge, heads[2])
+        other.requests()
+        assert mine.refs("refs/heads") == {MAIN: heads[0]}
+
+
+class TestSelf(RepositoryContract):
+    @pytest.fixture
+    def repositories(self, tmp_path: Path) -> Repositories:
+        return Repositories(bare(tmp_path / "far.git"), "")
+
+    def test_the_git_program_reads_it_well(self, repositories: Repositories, heads: tuple[str, ...]) -> None:
+        forge = repositories.make(BOT)
+        self.open(forge, heads[0])
+        forge.add_comment(1, "mira", "Looks *good*\n")
+        git = ("git", f"--git-dir={repositories.far}")
+        home = repositories.far.parent
+        assert run(*git, "show", f"{meta_ref(1)}:comments/0001-mira.md", home=home) == "Looks *good*"
+        run(*git, "fsck", "--strict", "--no-dangling", home=home)
+
+
+class TestPath(RepositoryContract):
+    @pytest.fixture
+    def repositories(self, tmp_path: Path) -> Repositories:
+        far = bare(tmp_path / "far.git")
+        return Repositories(far, str(far))
+
+
+class TestHttp(RepositoryContract):
+    @pytest.fixture
+    def repositories(self, tmp_path: Path) -> Iterator[Repositories]:
+        far = bare(tmp_path / "far.git")
+        with GitServer(tmp_path, users={"bot": "s3cret/pass"}) as server:
+            yield Repositories(far, server.url("far.git", "bot"))
+
+
+@dataclass
+class Overtaken:
+    """A remote where somebody else is faster: before each of the first pushes it lets a rival act."""
+
+    remote: GitRemote
+    rivals: list[Callable[[], object]]
+
+    @property
+    def url(self) -> str:
+        return self.remote.url
+
+    def refs(self, prefix: str) -> Any:
+        return self.remote.refs(prefix)
+
+    def fetch(self, refspecs: Any) -> None:
+        self.remote.fetch(refspecs)
+
+    def push(self, updates: Any) -> None:
+        if self.rivals:
+            self.rivals.pop(0)()
+        self.remote.push(updates)
+
+
+def overtaken(tmp_path: Path, act: Callable[[WholeForge, int], object], times: int) -> tuple[LocalForge, LocalForge]:
+    """A forge whose first pushes come too late, because the other one acted."""
+    repository, remote = clone(tmp_path / "far.git", "")
+    rival = LocalForge(repository, remote, Person("rival", "rival@example.org"), clock())
+    late = Overtaken(remote, [lambda n=n: act(rival, n) for n in range(times)])  # type: ignore[misc]
+    return LocalForge(repository, late, BOT, clock()), rival
+
+
+def test_who_loses_a_race_applies_the_change_again(tmp_path: Path) -> None:
+    forge, rival = overtaken(tmp_path, lambda rival, n: rival.add_comment(1, f"p{n}", f"{n}"), 3)
+    rival.open_or_update(TOPIC, MAIN, history(opened(tmp_path / "far.git"))[0], "title", "mira")
+    forge.upsert_comment(1, MARKER, "the plan")
+    assert [c.body for c in forge.comments(1)] == ["0", "1", "2", "the plan"]
+
+
+def test_who_loses_a_number_takes_the_next(tmp_path: Path) -> None:
+    head = history(opened(bare(tmp_path / "far.git")))[0]
+    forge, _ = overtaken(
+        tmp_path, lambda rival, n: rival.open_or_update(f"refs/heads/r{n}", MAIN, head, "rival", "rex"), 2
+    )
+    request, opened_now = forge.open_or_update(TOPIC, MAIN, head, "title", "mira")
+    assert (request.number, opened_now) == (3, True)
+    assert [r.source for r in forge.requests()] == ["refs/heads/r0", "refs/heads/r1", TOPIC]
+
+
+def test_who_loses_the_opening_joins_the_request(tmp_path: Path) -> None:
+    head = history(opened(bare(tmp_path / "far.git")))[0]
+    forge, _ = overtaken(tmp_path, lambda rival, _: rival.open_or_update(TOPIC, MAIN, head, "rival", "rex"), 1)
+    request, opened_now = forge.open_or_update(TOPIC, MAIN, head, "title", "mira")
+    assert (request.number, opened_now, request.pushers) == (1, False, ("rex", "mira"))
+
+
+def test_a_race_that_is_always_lost_ends(tmp_path: Path) -> None:
+    head = history(opened(bare(tmp_path / "far.git")))[0]
+    forge, rival = overtaken(tmp_path, lambda rival, n: rival.upsert_comment(1, MARKER, f"{n}"), 101)
+    rival.open_or_update(TOPIC, MAIN, head, "title", "mira")
+    with pytest.raises(ConflictError):
+        forge.add_comment(1, "mira", "hello")
+    assert [c.body for c in rival.comments(1)] == ["99"]
+
+
+ROUNDS = 20
+
+
+def _racer(path: str, url: str, name: str, channel: Any) -> None:
+    """One racer: each round it opens a request, comments on request 1 and writes its own comment there."""
+    repository, remote = clone(Path(path), url)
+    forge = LocalForge(repository, remote, Person(name, f"{name}@example.org"), clock())
+    head = history(repository)[0]
+    for number in range(ROUNDS):
+        channel.recv()
+        request, opened_now = forge.open_or_update(f"refs/heads/{name}-{number}", MAIN, head, "title", name)
+        forge.add_comment(1, name, f"{name} {number}")
+        forge.upsert_comment(1, MARKER, f"{name} is at {number}")
+        forge.set_status(CheckStatus(head, f"{name}/{number}", CheckState.SUCCESS, "", AT))
+        channel.send((request.number, opened_now))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["self", "path", "http"])
+def test_two_processes_lose_nothing(tmp_path: Path, kind: str) -> None:
+    far = bare(tmp_path / "far.git")
+    names = ("one", "two")
+    with GitServer(tmp_path) as server:
+        url = {"self": "", "path": str(far), "http": server.url("far.git")}[kind]
+        forge = LocalForge(*clone(far, ""), BOT, clock())
+        head = history(opened(far))[0]
+        forge.open_or_update(TOPIC, MAIN, head, "title", "mira")
+        context = multiprocessing.get_context("spawn")
+        pipes = [context.Pipe() for _ in names]
+        paths = [str(tmp_path / f"{name}.git") if url else str(far) for name in names]
+        racers = [
+            context.Process(target=_racer, args=(path, url, name, pipe[1]), daemon=True)
+            for path, name, pipe in zip(paths, names, pipes, strict=True)
+        ]
+        for racer in racers:
+            racer.start()
+        numbers: list[int] = []
+        for _ in range(ROUNDS):
+            for ours, _theirs in pipes:
+                ours.send(None)
+            results = [ours.recv() for ours, _theirs in pipes]
+            assert all(opened_now for _, opened_now in results)
+            numbers += [number for number, _ in results]
+        for racer in racers:
+            racer.join()
+    assert sorted(numbers) == list(range(2, 2 * ROUNDS + 2))
+    assert [r.number for r in forge.requests()] == list(range(1, 2 * ROUNDS + 2))
+    comments = forge.comments(1)
+    said = {c.body for c in comments if c.author in names}
+    assert said == {f"{name} {n}" for name in names for n in range(ROUNDS)}
+    assert len(comments) == 2 * ROUNDS + 2
+    own = [Comment(c.author, c.body, "", None) for c in comments if c.author not in names]
+    expected = [f"{name} is at {ROUNDS - 1}" for name in names]
+    assert sorted(c.body for c in own) == expected
+    assert len(forge.statuses(head)) == 2 * ROUNDS
