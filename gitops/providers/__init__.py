@@ -1,0 +1,1 @@
+"""Providers: the acting half of the resource kinds."""

@@ -1,0 +1,67 @@
+"""`approve`: permission for one gated change, as a document in the ledger folder. Runs nothing and edits no state.
+
+Approvals for a branch ledger are signed commits: see `gitops.workflows.endorse`.
+"""
+
+from __future__ import annotations
+
+from gitops.core.errors import GitopsError
+from gitops.model.approval import Approval
+from gitops.model.change import Change
+from gitops.model.outcome import ApproveOutcome
+from gitops.model.plan import ApprovalRequirement
+from gitops.workflows.context import Workspace
+from gitops.workflows.plan import plan_session
+from gitops.workflows.session import Session, StateNeed, session
+
+
+def approve(workspace: Workspace, address: str) -> ApproveOutcome:
+    """Write an approval for the gated change of `address`, bound to its digests; `workspace.actor` is the approver."""
+    with session(workspace, "approve", StateNeed.REQUIRED) as current:
+        approval = None
+        if current.ready:
+            try:
+                approval = _record(current, address)
+            except GitopsError as error:
+                current.problems.add_error(error)
+        return ApproveOutcome(config_dir=workspace.config_dir, approval=approval, diagnostics=tuple(current.problems))
+
+
+def _record(current: Session, address: str) -> Approval:
+    change, requirement, config_digest = gated_change(current, address)
+    approval = draft_approval(current.workspace, change, requirement, config_digest)
+    current.opened.ledger.record_approval(approval)
+    return approval
+
+
+def gated_change(current: Session, address: str) -> tuple[Change, ApprovalRequirement, str]:
+    """The gated change of `address` in the present plan, its gate, and the config digest.
+
+    Raises GitopsError `approval_not_required`.
+    """
+    plan = plan_session(current, current.state).plan
+    requirement = next((r for r in plan.approvals_required if r.resource == address), None)
+    change = plan.change(address)
+    if requirement is None or change is None:
+        gates = ", ".join(r.resource for r in plan.approvals_required) or "none"
+        raise GitopsError(
+            "approval_not_required", f"{address} has no change that needs an approval; gates: {gates}", path=address
+        )
+    return change, requirement, plan.config_digest
+
+
+def draft_approval(
+    workspace: Workspace, change: Change, requirement: ApprovalRequirement, config_digest: str
+) -> Approval:
+    """The document that permits exactly this change."""
+    return Approval(
+        approval_id=workspace.ids.ulid(),
+        resource=change.address.text,
+        operation=change.action,
+        reason=requirement.reason,
+        bound_config_digest=config_digest,
+        bound_before_digest=change.before,
+        bound_after_digest=change.after,
+        approved_by=workspace.actor or "",
+        created_at=workspace.stamp(),
+    )

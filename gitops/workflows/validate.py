@@ -1,0 +1,21 @@
+"""`validate`: load everything, touch nothing."""
+
+from __future__ import annotations
+
+from gitops.config.load import load_desired
+from gitops.model.outcome import ValidateOutcome
+from gitops.workflows.context import Workspace
+
+CONFIG_FILE = "cluster.yaml"
+
+
+def validate(workspace: Workspace) -> ValidateOutcome:
+    """Check the folder and report every problem; on error what loaded is still reported."""
+    loaded = load_desired(workspace.tree)
+    return ValidateOutcome(
+        config_dir=workspace.config_dir,
+        config_file=f"{workspace.config_dir.rstrip('/')}/{CONFIG_FILE}" if workspace.config_dir else CONFIG_FILE,
+        resources=tuple(loaded.resources.values()),
+        dependencies=loaded.dependencies,
+        diagnostics=tuple(loaded.diagnostics),
+    )

@@ -1,0 +1,358 @@
+"""Stories of apply on graphs: creates, migrations, approvals and deletes.
+
+Every story runs over a ledger folder on disk and over the ledger in memory; graphs are those of the in-memory engine.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gitops.core.errors import RemoteError
+from gitops.model.state import State
+from tests.support.cluster import (
+    COMMENTED,
+    QUERY,
+    RETYPED,
+    SCHEMA,
+    WIDER,
+    Cluster,
+    DoAt,
+    FailAt,
+    codes,
+    found,
+    rulings,
+    statuses,
+)
+
+GRAPH, QUERY_ADDRESS, SCHEMA_ADDRESS = "graph.knowledge", "query.knowledge.find_person", "schema.knowledge"
+ALL = {GRAPH, "policy.base", QUERY_ADDRESS, SCHEMA_ADDRESS}
+OTHER_QUERY = QUERY.replace("handle }", "born }")
+
+
+@pytest.fixture(params=["folder", "memory"])
+def cluster(request, tmp_path) -> Cluster:
+    return Cluster(tmp_path, memory=request.param == "memory")
+
+
+def gates(outcome) -> dict[str, bool]:
+    return {r.resource: r.satisfied for r in outcome.plan.approvals_required}
+
+
+def remove_graph(cluster: Cluster, graph: str = "knowledge") -> None:
+    """Drop a graph and what is bound to it from the configuration."""
+    del cluster.graphs[graph]
+    cluster.policies = {p: [b for b in bound if b != graph] for p, bound in cluster.policies.items()}
+    cluster.policies = {p: bound for p, bound in cluster.policies.items() if bound}
+    cluster.save()
+
+
+# Graphs and schemas.
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_one_apply_creates_graph_schema_query_and_policy(cluster, workers):
+    cluster.workers = workers
+    cluster.put_state(State())
+    outcome = cluster.apply(actor="sam")
+    assert rulings(outcome.changes) == dict.fromkeys(sorted(ALL), "create applied")
+    assert outcome.converged
+    assert cluster.live("knowledge") == SCHEMA
+    assert cluster.sidecars == []
+    assert statuses(outcome.state) == dict.fromkeys(sorted(ALL), "applied")
+
+
+def test_junk_at_the_root_blocks_the_graph_and_what_needs_it(cluster):
+    cluster.put_state(State())
+    cluster.twin.leave_partial_root(cluster.uri("knowledge"))
+    outcome = cluster.apply()
+    assert found(outcome, "graph_create_failed").path == GRAPH
+    assert rulings(outcome.changes) == {
+        GRAPH: "create blocked:graph_create_failed",
+        "policy.base": "create blocked:dependency_not_applied",
+        QUERY_ADDRESS: "create blocked:dependency_not_applied",
+        SCHEMA_ADDRESS: "create blocked:dependency_not_applied",
+    }
+    assert (outcome.applied_count, outcome.deferred_count, outcome.converged) == (0, 4, False)
+    assert len(cluster.sidecars) == 1
+    assert cluster.state.resources == {}
+    assert statuses(cluster.state)[GRAPH] == "blocked:graph_create_failed"
+
+
+def test_schema_and_dependent_query_move_together(cluster):
+    cluster.converge()
+    cluster.write("knowledge.pg", WIDER)
+    cluster.write("people.gq", QUERY.replace("handle }\n}", "city }\n}"))
+    outcome = cluster.apply()
+    assert rulings(outcome.changes) == {
+        GRAPH: "update derived",
+        QUERY_ADDRESS: "update applied",
+        SCHEMA_ADDRESS: "update applied",
+    }
+    assert outcome.converged
+    assert cluster.live("knowledge") == WIDER
+    assert cluster.sidecars == []
+
+
+def test_an_unsupported_type_change_is_refused_every_time(cluster):
+    cluster.converge()
+    cluster.write("knowledge.pg", RETYPED)
+    resources = cluster.state.resources
+    for _ in range(2):
+        outcome = cluster.apply()
+        assert found(outcome, "schema_apply_failed").path == SCHEMA_ADDRESS
+        assert rulings(outcome.changes)[SCHEMA_ADDRESS] == "update blocked:schema_apply_failed"
+        assert cluster.state.resources == resources
+        assert cluster.live("knowledge") == SCHEMA
+        assert cluster.sidecars == []
+    assert not outcome.state_written
+
+
+def test_after_a_failed_create_the_next_graph_waits_but_the_catalog_goes_on(cluster):
+    cluster.graphs = {"alpha": {}, "beta": {}}
+    cluster.policies = {"wide": ["cluster"], "narrow": ["beta"]}
+    cluster.save()
+    cluster.put_state(State())
+    cluster.twin.leave_partial_root(cluster.uri("alpha"))
+    outcome = cluster.apply()
+    assert found(outcome, "graph_create_skipped").path == "graph.beta"
+    assert rulings(outcome.changes) == {
+        "graph.alpha": "create blocked:graph_create_failed",
+        "graph.beta": "create blocked:graph_create_failed",
+        "policy.narrow": "create blocked:dependency_not_applied",
+        "policy.wide": "create applied",
+        "schema.alpha": "create blocked:dependency_not_applied",
+        "schema.beta": "create blocked:dependency_not_applied",
+    }
+    assert outcome.state_written
+    assert [s["graph_id"] for s in cluster.sidecars] == ["alpha"]
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_two_graphs_with_spanning_policies_converge_in_one_apply(cluster, workers):
+    cluster.workers = workers
+    cluster.graphs = {"alpha": {"find_person": "people.gq"}, "beta": {"find_person": "people.gq"}}
+    cluster.policies = {"both": ["alpha", "beta"], "wide": ["cluster"]}
+    cluster.save()
+    cluster.put_state(State())
+    outcome = cluster.apply()
+    assert outcome.converged
+    assert outcome.applied_count == 8
+
+
+def test_a_mixed_run_does_what_it_may_and_says_the_rest(cluster):
+    cluster.graphs = {"keep": {"find_person": "people.gq"}, "gone": {}}
+    cluster.policies = {"base": ["keep", "gone"]}
+    cluster.save()
+    cluster.converge()
+    cluster.write("people.gq", OTHER_QUERY)
+    remove_graph(cluster, "gone")
+    outcome = cluster.apply()
+    assert rulings(outcome.changes) == {
+        "graph.gone": "delete blocked:approval_required",
+        "graph.keep": "update derived",
+        "policy.base": "update applied",
+        "query.keep.find_person": "update applied",
+        "schema.gone": "delete blocked:approval_required",
+    }
+    assert outcome.ok
+    assert not outcome.converged
+    assert codes(outcome) == ["apply_dependency_blocked"] * 2
+    assert cluster.state.config_digest != cluster.desired().config_digest
+
+
+def test_a_comment_in_a_schema_is_applied_and_does_not_drift(cluster):
+    cluster.converge()
+    cluster.write("knowledge.pg", COMMENTED)
+    assert cluster.apply().converged
+    assert cluster.live("knowledge") == COMMENTED
+    assert statuses(cluster.refresh().state)[SCHEMA_ADDRESS] == "applied"
+    assert cluster.plan().plan.changes == ()
+
+
+def test_a_schema_that_changes_during_the_run_is_not_used(cluster):
+    cluster.put_state(State())
+    point = DoAt("cluster_apply.before_graph_create", lambda: cluster.write("knowledge.pg", WIDER))
+    outcome = cluster.apply(faults=point)
+    assert found(outcome, "resource_content_changed").path == SCHEMA_ADDRESS
+    assert cluster.sidecars == []
+    assert cluster.files("graphs") == []
+    assert cluster.state.resources == {}
+    assert cluster.apply().converged
+    assert cluster.live("knowledge") == WIDER
+
+
+def test_a_blob_that_cannot_be_written_keeps_the_state_as_it_was(tmp_path):
+    cluster = Cluster(tmp_path, memory=True)
+    cluster.seed()
+    before = cluster.state_bytes
+    cluster._memory.fail_next("put_blob", RemoteError("resource_payload_write_error", "disk full"))
+    outcome = cluster.apply()
+    assert "resource_payload_write_error" in codes(outcome)
+    assert (outcome.applied_count, outcome.deferred_count, outcome.state_written) == (0, 0, False)
+    assert cluster.state_bytes == before
+    assert cluster.apply().converged
+
+
+def test_fail_fast_leaves_out_what_is_left_and_records_the_truth(cluster):
+    cluster.graphs = {"alpha": {}}
+    cluster.policies = {"wide": ["cluster"]}
+    cluster.save()
+    cluster.put_state(State())
+    cluster.twin.leave_partial_root(cluster.uri("alpha"))
+    outcome = cluster.apply(fail_fast=True)
+    assert rulings(outcome.changes)["policy.wide"] == "create blocked:dependency_not_applied"
+    assert outcome.state_written
+    assert set(cluster.state.statuses) == {"graph.alpha", "schema.alpha", "policy.wide"}
+
+
+def test_a_policy_that_goes_away_with_a_graph_that_cannot_be_made_does_not_hide_the_rest(cluster):
+    cluster.converge()
+    state = cluster.state
+    # The graph is lost, and its root cannot be used: what the ledger knows of a policy bound to it outlives it.
+    kept = {t: r for t, r in state.resources.items() if t not in (GRAPH, SCHEMA_ADDRESS)}
+    cluster.put_state(replace(state, resources=kept))
+    cluster.twin.delete_tree(cluster.uri("knowledge"))
+    cluster.twin.leave_partial_root(cluster.uri("knowledge"))
+    cluster.policies = {"wide": ["cluster"]}
+    cluster.save()
+    outcome = cluster.apply()
+    assert rulings(outcome.changes)["policy.base"] == "delete blocked:dependency_not_applied"
+    assert rulings(outcome.changes)["policy.wide"] == "create applied"
+    assert outcome.state_written
+    assert set(cluster.state.resources) == {"policy.base", "policy.wide", QUERY_ADDRESS}
+
+
+# Approvals and deletes.
+
+
+def test_a_removal_without_approval_is_blocked_and_repeating_it_writes_nothing(cluster):
+    cluster.converge()
+    resources = cluster.state.resources
+    remove_graph(cluster)
+    first = cluster.apply()
+    assert first.ok
+    blocked = {t: r for t, r in rulings(first.changes).items() if t != "policy.base"}
+    assert blocked == dict.fromkeys([GRAPH, QUERY_ADDRESS, SCHEMA_ADDRESS], "delete blocked:approval_required")
+    assert cluster.state.resources == {t: r for t, r in resources.items() if t != "policy.base"}
+    assert cluster.live("knowledge") == SCHEMA
+    assert statuses(cluster.state) == dict.fromkeys([GRAPH, QUERY_ADDRESS, SCHEMA_ADDRESS], "blocked:approval_required")
+    before = cluster.state_bytes
+    assert not cluster.apply().state_written
+    assert cluster.state_bytes == before
+
+
+def test_approve_binds_the_three_digests(cluster):
+    cluster.converge()
+    graph = cluster.state.resources[GRAPH].digest
+    remove_graph(cluster)
+    state = cluster.state_bytes
+    outcome = cluster.approve(GRAPH)
+    assert outcome.ok
+    key = f"__cluster/approvals/{outcome.approval.approval_id}.json"
+    document = json.loads(cluster.stored(key))
+    assert document["bound_config_digest"] == cluster.desired().config_digest
+    assert (document["bound_before_digest"], document["bound_after_digest"]) == (graph, None)
+    assert (document["approved_by"], document["consumed_at"]) == ("sam", None)
+    assert cluster.state_bytes == state
+    assert gates(cluster.plan()) == {GRAPH: True}
+
+
+@pytest.mark.parametrize("address", [QUERY_ADDRESS, SCHEMA_ADDRESS, "policy.base", "graph.other", "nonsense"])
+def test_only_gates_can_be_approved(cluster, address):
+    cluster.converge()
+    remove_graph(cluster)
+    assert codes(cluster.approve(address)) == ["approval_not_required"]
+    assert cluster.files("__cluster/approvals") == []
+
+
+def test_approve_needs_a_ledger(cluster):
+    assert codes(cluster.approve(GRAPH)) == ["state_missing"]
+
+
+def test_an_edit_after_the_approval_makes_it_stale(cluster):
+    cluster.graphs["other"] = {}
+    cluster.save()
+    cluster.converge()
+    remove_graph(cluster)
+    assert cluster.approve(GRAPH).ok
+    cluster.write("other.pg", COMMENTED)
+    outcome = cluster.apply()
+    assert found(outcome, "approval_stale").path == GRAPH
+    assert rulings(outcome.changes)[GRAPH] == "delete blocked:approval_required"
+    assert cluster.live("knowledge") == SCHEMA
+    assert found(cluster.plan(), "approval_stale").path == GRAPH
+
+
+def approved_delete(cluster: Cluster) -> str:
+    remove_graph(cluster)
+    approval = cluster.approve(GRAPH).approval
+    assert approval is not None
+    return approval.approval_id
+
+
+def test_an_approved_removal_leaves_a_tombstone_and_spends_the_approval(cluster):
+    cluster.converge()
+    approval_id = approved_delete(cluster)
+    outcome = cluster.apply(actor="alex")
+    assert outcome.converged
+    assert cluster.twin.dump() == {}
+    assert (cluster.state.resources, cluster.state.statuses) == ({}, {})
+    assert cluster.state.observations[GRAPH] == {
+        "kind": "tombstone",
+        "deleted_at": "2026-06-11T08:00:00Z",
+        "approval_id": approval_id,
+        "actor": "alex",
+    }
+    assert cluster.state.approval_records == {
+        approval_id: {"consumed_at": "2026-06-11T08:00:00Z", "consumed_by_operation": "apply"}
+    }
+    document = json.loads(cluster.stored(f"__cluster/approvals/{approval_id}.json"))
+    assert document["consumed_at"] == "2026-06-11T08:00:00Z"
+    again = cluster.apply()
+    assert (again.changes, again.state_written) == ((), False)
+
+
+def test_a_spent_approval_does_not_cover_the_next_removal(cluster):
+    cluster.converge()
+    approval_id = approved_delete(cluster)
+    # A copy whose consumption was lost on its way to the file is spent all the same: the state says so.
+    unspent = cluster.stored(f"__cluster/approvals/{approval_id}.json")
+    assert cluster.apply().converged
+    cluster.plant(f"__cluster/approvals/{approval_id}.json", unspent)
+    cluster.graphs["knowledge"] = {"find_person": "people.gq"}
+    cluster.save()
+    cluster.converge()
+    remove_graph(cluster)
+    blocked = cluster.apply()
+    assert rulings(blocked.changes)[GRAPH] == "delete blocked:approval_required"
+    assert cluster.live("knowledge") == SCHEMA
+    assert cluster.approve(GRAPH).ok
+    assert cluster.apply().converged
+
+
+def test_a_delete_that_fails_keeps_graph_ledger_and_approval(cluster):
+    cluster.converge()
+    approved_delete(cluster)
+    outcome = cluster.apply(faults=FailAt("cluster_apply.before_graph_delete"))
+    assert found(outcome, "graph_delete_failed").path == GRAPH
+    assert {t: r for t, r in rulings(outcome.changes).items() if t != "policy.base"} == {
+        GRAPH: "delete blocked:graph_delete_failed",
+        QUERY_ADDRESS: "delete blocked:dependency_not_applied",
+        SCHEMA_ADDRESS: "delete blocked:dependency_not_applied",
+    }
+    assert cluster.state.approval_records == {}
+    assert cluster.apply().converged
+
+
+def test_unusable_approvals_are_reported_and_count_for_nothing(cluster):
+    cluster.converge()
+    remove_graph(cluster)
+    cluster.plant("__cluster/approvals/01JZ0000000000000000000AAA.json", b"{")
+    cluster.plant("__cluster/approvals/01JZ0000000000000000000AAB.json", b'{"schema_version": 2}')
+    outcome = cluster.apply()
+    assert outcome.ok
+    assert codes(outcome)[:2] == ["invalid_approval_artifact", "unsupported_approval_version"]
+    assert rulings(outcome.changes)[GRAPH] == "delete blocked:approval_required"

@@ -1,0 +1,345 @@
+"""Stories of import, refresh, status and force-unlock: what is recorded of reality, and what is only looked at."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from gitops.core.canonical import digest
+from gitops.ledger.layout import LOCK, STATE, intent_key
+from gitops.model.state import State
+from tests.support.cluster import POLICY, QUERY, SCHEMA, WIDER, Cluster, codes, found, rulings, statuses
+
+GRAPH, QUERY_ADDRESS, SCHEMA_ADDRESS = "graph.knowledge", "query.knowledge.find_person", "schema.knowledge"
+BLOB = f"__cluster/resources/query/knowledge/find_person/{digest(QUERY.encode())}.gq"
+LOCK_ID = "01JZ0000000000000000000CCC"
+
+
+@pytest.fixture(params=["folder", "memory"])
+def cluster(request, tmp_path) -> Cluster:
+    return Cluster(tmp_path, memory=request.param == "memory")
+
+
+# Import.
+
+
+def test_import_of_nothing_records_that_the_graphs_are_missing(cluster):
+    outcome = cluster.import_()
+    assert outcome.ok
+    assert statuses(outcome.state) == dict.fromkeys([GRAPH, SCHEMA_ADDRESS], "drifted:graph_missing")
+    seen = outcome.state.observations[GRAPH]
+    assert (seen["exists"], seen["schema_digest"], seen["schema_matches_desired"]) == (False, None, False)
+    assert seen["error"]
+    assert cluster.state.config_digest is None
+
+
+def test_import_of_a_live_graph_records_it_once(cluster):
+    cluster.make_graph("knowledge")
+    outcome = cluster.import_()
+    assert outcome.ok
+    assert cluster.state.revision == 1
+    assert statuses(outcome.state) == dict.fromkeys([GRAPH, SCHEMA_ADDRESS], "applied")
+    assert outcome.state.observations[GRAPH] == {
+        "kind": "graph",
+        "address": GRAPH,
+        "graph_uri": cluster.uri("knowledge"),
+        "observed_at": "2026-06-11T08:00:00Z",
+        "exists": True,
+        "manifest_version": 1,
+        "schema_digest": digest(SCHEMA.encode()),
+        "desired_schema_digest": digest(SCHEMA.encode()),
+        "schema_matches_desired": True,
+        "error": None,
+    }
+    before = cluster.state_bytes
+    assert codes(cluster.import_()) == ["state_already_exists"]
+    assert cluster.state_bytes == before
+    assert not cluster.locked
+
+
+def test_import_of_a_cluster_that_is_as_declared_records_its_config_digest(cluster):
+    cluster.graphs, cluster.policies = {"knowledge": {}}, {}
+    cluster.save()
+    cluster.make_graph("knowledge")
+    assert cluster.import_().ok
+    assert cluster.state.config_digest == cluster.desired().config_digest
+
+
+def test_import_writes_nothing_if_a_graph_does_not_open(cluster):
+    cluster.twin.leave_partial_root(cluster.uri("knowledge"))
+    outcome = cluster.import_()
+    assert codes(outcome) == ["graph_observation_error"]
+    assert cluster.state_bytes is None
+    assert outcome.digests == {}
+
+
+def test_a_lost_ledger_is_made_again_from_what_is_there(cluster):
+    cluster.converge()
+    blobs = cluster.files("__cluster/resources")
+    resources = cluster.state.resources
+    cluster.plant(STATE, None)
+    assert cluster.import_().ok
+    assert cluster.apply().converged
+    assert cluster.state.resources == resources
+    assert cluster.files("__cluster/resources") == blobs
+
+
+# Refresh.
+
+
+def test_refresh_needs_a_ledger(cluster):
+    assert codes(cluster.refresh()) == ["state_missing"]
+    assert cluster.files() == []
+
+
+def test_refresh_moves_the_revision_and_keeps_bindings_and_applied_config(cluster):
+    cluster.converge()
+    before, state = cluster.state_bytes, cluster.state
+    cluster.clock.advance(timedelta(minutes=5))
+    outcome = cluster.refresh()
+    assert outcome.ok
+    assert cluster.state.revision == state.revision + 1
+    assert outcome.observations.state_cas == "sha256:" + digest(cluster.state_bytes or b"")
+    assert cluster.state_bytes != before
+    assert cluster.state.resources == state.resources
+    assert cluster.state.config_digest == state.config_digest
+    assert cluster.state.observations[GRAPH]["observed_at"] == "2026-06-11T08:05:00Z"
+    assert not cluster.locked
+    assert cluster.plan().plan.changes == ()
+
+
+def test_a_root_that_is_gone_is_recorded_and_made_again_empty(cluster):
+    cluster.converge()
+    cluster.twin.delete_tree(cluster.uri("knowledge"))
+    outcome = cluster.refresh()
+    assert outcome.ok
+    assert statuses(cluster.state)[GRAPH] == "drifted:graph_missing"
+    assert set(cluster.state.resources) == {"policy.base", QUERY_ADDRESS}
+    planned = cluster.plan().plan.changes
+    assert rulings(planned) == dict.fromkeys([GRAPH, SCHEMA_ADDRESS], "create applied")
+    assert cluster.apply().converged
+    assert cluster.live("knowledge") == SCHEMA
+
+
+def test_a_schema_changed_from_outside_drifts_and_is_brought_back(cluster):
+    cluster.converge()
+    cluster.migrate_graph("knowledge", WIDER)
+    outcome = cluster.refresh()
+    assert outcome.ok
+    assert statuses(cluster.state) == {
+        GRAPH: "drifted:schema_mismatch",
+        SCHEMA_ADDRESS: "drifted:schema_mismatch",
+        "policy.base": "applied",
+        QUERY_ADDRESS: "applied",
+    }
+    step = cluster.plan().plan.change(SCHEMA_ADDRESS).migration.steps[0]
+    assert (step["kind"], step["property_name"], step["mode"]) == ("drop_property", "city", "soft")
+    assert cluster.apply().converged
+    assert cluster.live("knowledge") == SCHEMA
+
+
+@pytest.mark.parametrize("damage", ["partial", "unseen"])
+def test_a_root_that_does_not_open_keeps_its_digests_and_fails_the_refresh(cluster, damage):
+    cluster.converge()
+    resources = cluster.state.resources
+    uri = cluster.uri("knowledge")
+    if damage == "partial":
+        cluster.twin.leave_partial_root(uri)
+    else:
+        cluster.twin.lose_sight_of(uri)
+    outcome = cluster.refresh()
+    assert found(outcome, "graph_observation_error").path == "graphs"
+    assert not outcome.ok
+    assert cluster.state.resources == resources
+    assert statuses(cluster.state)[GRAPH] == "error:graph_observation_error"
+    seen = cluster.state.observations[GRAPH]
+    assert (seen["exists"], seen["schema_digest"], seen["schema_matches_desired"]) == (True, None, None)
+    assert seen["error"]
+
+
+# Catalog.
+
+
+def test_a_deleted_blob_is_found_and_healed(cluster):
+    cluster.converge()
+    cluster.plant(BLOB, None)
+    before = cluster.state_bytes
+    assert codes(cluster.status()) == ["catalog_payload_missing"]
+    assert cluster.state_bytes == before
+    outcome = cluster.refresh()
+    assert outcome.ok
+    assert statuses(cluster.state)[QUERY_ADDRESS] == "drifted:payload_missing"
+    assert QUERY_ADDRESS not in cluster.state.resources
+    assert rulings(cluster.plan().plan.changes) == {GRAPH: "update derived", QUERY_ADDRESS: "create applied"}
+    assert cluster.apply().converged
+    assert codes(cluster.status()) == []
+    assert cluster.stored(BLOB) == QUERY.encode()
+
+
+def test_a_corrupt_blob_is_found_and_healed(cluster):
+    cluster.converge()
+    cluster.plant(BLOB, b"\xff\xfe corrupt")
+    assert codes(cluster.status()) == ["catalog_payload_mismatch"]
+    outcome = cluster.refresh()
+    assert outcome.ok
+    assert statuses(cluster.state)[QUERY_ADDRESS] == "drifted:payload_mismatch"
+    assert cluster.apply().converged
+    assert cluster.stored(BLOB) == QUERY.encode()
+
+
+def test_a_blob_that_cannot_be_read_keeps_its_digest_and_fails(tmp_path):
+    cluster = Cluster(tmp_path)
+    cluster.converge()
+    (tmp_path / BLOB).unlink()
+    (tmp_path / BLOB).mkdir()
+    resources = cluster.state.resources
+    status = cluster.status()
+    assert codes(status) == ["catalog_payload_read_error"]
+    assert not status.ok
+    outcome = cluster.refresh()
+    assert not outcome.ok
+    assert cluster.state.resources == resources
+    assert statuses(cluster.state)[QUERY_ADDRESS] == "error:payload_read_error"
+
+
+# Status.
+
+
+def test_status_without_a_ledger_is_ok(cluster):
+    outcome = cluster.status()
+    assert outcome.ok
+    assert codes(outcome) == ["state_missing"]
+    assert (outcome.observations.state_found, outcome.observations.state_revision) == (False, 0)
+    assert cluster.files() == []
+
+
+@pytest.mark.parametrize(
+    ("document", "code"), [(b"{", "invalid_state_json"), (b'{"version": 2}', "unsupported_state_version")]
+)
+@pytest.mark.parametrize("verb", ["status", "plan", "apply", "refresh", "import_"])
+def test_a_ledger_that_cannot_be_read_fails_every_verb(cluster, document, code, verb):
+    cluster.plant(STATE, document)
+    outcome = getattr(cluster, verb)()
+    assert code in codes(outcome)
+    assert not outcome.ok
+    assert outcome.observations.state_found
+    assert cluster.stored(STATE) == document
+    assert not cluster.locked
+
+
+def test_status_reports_a_lock_and_pending_recoveries_and_touches_nothing(cluster):
+    cluster.converge()
+    cluster.hold_lock(LOCK_ID)
+    cluster.plant(intent_key("01JZ0000000000000000000DDD"), b"{")
+    files = {key: cluster.stored(key) for key in cluster.files()}
+    cluster.twin.calls.clear()
+    outcome = cluster.status()
+    assert outcome.ok
+    assert codes(outcome) == ["cluster_recovery_pending"]
+    seen = outcome.observations
+    assert (seen.held.info.lock_id, seen.held.info.operation, seen.held.info.pid) == (LOCK_ID, "apply", 4711)
+    assert (seen.held.info.created_at, seen.lock_age_seconds) == ("2026-06-11T07:59:00Z", 60)
+    assert {key: cluster.stored(key) for key in cluster.files()} == files
+    assert cluster.twin.calls == {}
+
+
+def test_status_reads_no_source_but_the_configuration(cluster):
+    cluster.converge()
+    for name in ("knowledge.pg", "people.gq", "base.policy.yaml"):
+        (cluster.folder / name).unlink()
+    outcome = cluster.status()
+    assert outcome.ok
+    assert set(outcome.state.resources) == {GRAPH, "policy.base", QUERY_ADDRESS, SCHEMA_ADDRESS}
+
+
+def test_status_of_a_broken_configuration_reads_no_ledger(cluster):
+    cluster.converge()
+    cluster.write("cluster.yaml", "version: [")
+    outcome = cluster.status()
+    assert not outcome.ok
+    assert outcome.state is None
+
+
+def test_status_repeats_what_was_recorded(cluster):
+    cluster.converge()
+    cluster.twin.delete_tree(cluster.uri("knowledge"))
+    cluster.refresh()
+    assert statuses(cluster.status().state)[GRAPH] == "drifted:graph_missing"
+
+
+# Force-unlock.
+
+
+def test_force_unlock_removes_exactly_the_lock_it_names(cluster):
+    cluster.put_state(State())
+    lock = cluster.hold_lock(LOCK_ID)
+    for wrong in (LOCK_ID.lower(), LOCK_ID[:-1], "", "01JZ0000000000000000000CCD"):
+        outcome = cluster.unlock(wrong)
+        assert codes(outcome) == ["state_lock_id_mismatch"]
+        assert outcome.observations.held.info.lock_id == LOCK_ID
+        assert not outcome.lock_removed
+        assert cluster.stored(LOCK) == lock
+    outcome = cluster.unlock(LOCK_ID)
+    assert outcome.ok
+    assert outcome.lock_removed
+    assert not cluster.locked
+    assert cluster.plan().ok
+
+
+@pytest.mark.parametrize(
+    ("document", "code"),
+    [
+        (None, "state_lock_missing"),
+        (b"{", "invalid_state_lock"),
+        (
+            json.dumps(
+                {"version": 1, "lock_id": LOCK_ID, "operation": "a", "created_at": "x", "pid": 1, "ttl": 2}
+            ).encode(),
+            "invalid_state_lock",
+        ),
+        (
+            json.dumps({"version": 2, "lock_id": LOCK_ID, "operation": "a", "created_at": "x", "pid": 1}).encode(),
+            "unsupported_state_lock_version",
+        ),
+    ],
+)
+def test_force_unlock_leaves_alone_what_it_does_not_understand(cluster, document, code):
+    cluster.plant(LOCK, document)
+    outcome = cluster.unlock(LOCK_ID)
+    assert codes(outcome) == [code]
+    assert not outcome.lock_removed
+    assert cluster.stored(LOCK) == document
+
+
+@pytest.mark.parametrize("verb", ["validate", "plan", "refresh", "unlock"])
+def test_a_foreign_backend_ends_every_verb_before_the_lock(cluster, verb):
+    cluster.options["state"] = {"backend": "s3://bucket"}
+    cluster.save()
+    lock = cluster.hold_lock(LOCK_ID)
+    outcome = cluster.unlock(LOCK_ID) if verb == "unlock" else getattr(cluster, verb)()
+    assert codes(outcome) == ["unsupported_state_backend"]
+    assert cluster.stored(LOCK) == lock
+    assert cluster.files() == [LOCK]
+
+
+def test_a_lock_taken_over_by_another_is_not_released(cluster):
+    cluster.put_state(State())
+    theirs = []
+
+    class Takeover:
+        def reach(self, point: str) -> None:
+            if point == "cluster_apply.before_state_write":
+                theirs.append(cluster.hold_lock())
+
+    assert cluster.apply(faults=Takeover()).ok
+    assert [cluster.stored(LOCK)] == theirs
+
+
+def test_verification_covers_policies_too(cluster):
+    cluster.converge()
+    cluster.plant(f"__cluster/resources/policy/base/{digest(POLICY.encode())}.yaml", None)
+    assert found(cluster.status(), "catalog_payload_missing").path == "policy.base"
+    cluster.refresh()
+    assert rulings(cluster.plan().plan.changes) == {"policy.base": "create applied"}

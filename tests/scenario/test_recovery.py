@@ -1,0 +1,460 @@
+"""Stories of interruption: runs that die at a fault point, sidecars found by the next run, and what the sweep makes of them.
+
+Every story runs over a ledger folder on disk and over the ledger in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gitops.core.canonical import digest
+from gitops.core.errors import GitopsError
+from gitops.ledger.layout import STATE, intent_key
+from gitops.model.intent import Intent, IntentKind
+from gitops.model.observation import Existence
+from gitops.model.state import State
+from gitops.wire.intent import write_intent
+from gitops.wire.state import write_state
+from tests.support.cluster import (
+    QUERY,
+    SCHEMA,
+    WIDER,
+    Cluster,
+    DoAt,
+    FailAt,
+    codes,
+    found,
+    rulings,
+    statuses,
+)
+from tests.support.memory_engine import MemoryEngine
+
+GRAPH, QUERY_ADDRESS, SCHEMA_ADDRESS = "graph.knowledge", "query.knowledge.find_person", "schema.knowledge"
+OPERATION = "01JZ0000000000000000000DDD"
+OTHER = "node Place {\n  name: String @key\n}\n"
+SUBTREE = [GRAPH, QUERY_ADDRESS, SCHEMA_ADDRESS]
+
+
+@pytest.fixture(params=["folder", "memory"])
+def cluster(request, tmp_path) -> Cluster:
+    return Cluster(tmp_path, memory=request.param == "memory")
+
+
+def plant_intent(cluster: Cluster, kind: IntentKind, wanted: str = SCHEMA, approval_id: str | None = None) -> None:
+    desired = "" if kind is IntentKind.GRAPH_DELETE else digest(wanted.encode())
+    intent = Intent(
+        operation_id=OPERATION,
+        started_at="2026-06-11T07:00:00Z",
+        actor="sam",
+        kind=kind,
+        graph_id="knowledge",
+        graph_uri="/elsewhere/knowledge.omni",
+        observed_manifest_version=None,
+        expected_manifest_version=None,
+        desired_schema_digest=desired,
+        state_cas_base=None,
+        approval_id=approval_id,
+    )
+    cluster.plant(intent_key(OPERATION), write_intent(intent))
+
+
+def remove_everything(cluster: Cluster) -> None:
+    cluster.graphs, cluster.policies = {}, {}
+    cluster.save()
+
+
+RECOVERED = {
+    "kind": "schema_apply",
+    "graph_id": "knowledge",
+    "outcome": "rolled_forward",
+    "recovered_at": "2026-06-11T08:00:00Z",
+    "actor": "sam",
+}
+
+
+# The sweep.
+
+
+def test_a_create_that_never_began_is_forgotten(cluster):
+    cluster.put_state(State())
+    plant_intent(cluster, IntentKind.GRAPH_CREATE)
+    outcome = cluster.apply()
+    assert outcome.converged
+    assert codes(outcome) == []
+    assert cluster.sidecars == []
+
+
+@pytest.mark.parametrize("kind", [IntentKind.GRAPH_CREATE, IntentKind.SCHEMA_APPLY])
+def test_an_operation_that_is_recorded_already_is_retired_without_a_record(cluster, kind):
+    cluster.converge()
+    plant_intent(cluster, kind)
+    before = cluster.state_bytes
+    outcome = cluster.apply()
+    assert codes(outcome) == []
+    assert cluster.sidecars == []
+    assert cluster.state_bytes == before
+
+
+def test_a_create_that_completed_is_rolled_forward_in_the_same_run(cluster):
+    cluster.put_state(State())
+    cluster.make_graph("knowledge")
+    plant_intent(cluster, IntentKind.GRAPH_CREATE)
+    outcome = cluster.apply()
+    assert outcome.converged
+    assert found(outcome, "cluster_recovery_rolled_forward").path == GRAPH
+    assert rulings(outcome.changes) == {
+        GRAPH: "update derived",
+        "policy.base": "create applied",
+        QUERY_ADDRESS: "create applied",
+    }
+    assert cluster.state.recovery_records == {OPERATION: {**RECOVERED, "kind": "graph_create"}}
+    assert cluster.sidecars == []
+
+
+def test_a_create_that_found_another_schema_is_not_guessed_about(cluster):
+    cluster.put_state(State())
+    cluster.make_graph("knowledge", OTHER)
+    plant_intent(cluster, IntentKind.GRAPH_CREATE)
+    outcome = cluster.apply()
+    assert outcome.ok
+    assert found(outcome, "cluster_recovery_pending").path == GRAPH
+    assert len(cluster.sidecars) == 1
+    assert statuses(cluster.state) == dict.fromkeys([GRAPH, SCHEMA_ADDRESS], "drifted:actual_applied_state_pending")
+    assert set(rulings(outcome.changes).values()) == {"create blocked:cluster_recovery_pending"}
+    # Refresh records what is there; then the sidecar has nothing left to say.
+    assert cluster.refresh().ok
+    assert cluster.sidecars
+    outcome = cluster.apply()
+    assert cluster.sidecars == []
+    assert rulings(outcome.changes)[SCHEMA_ADDRESS] == "update applied"
+
+
+def test_a_create_that_left_a_partial_root_is_an_error_for_a_person(cluster):
+    cluster.put_state(State())
+    cluster.twin.leave_partial_root(cluster.uri("knowledge"))
+    plant_intent(cluster, IntentKind.GRAPH_CREATE)
+    outcome = cluster.apply()
+    assert not outcome.ok
+    assert found(outcome, "graph_create_incomplete").path == GRAPH
+    assert outcome.state_written
+    assert set(rulings(outcome.changes).values()) == {"create blocked:cluster_recovery_pending"}
+    assert statuses(cluster.state) == dict.fromkeys([GRAPH, SCHEMA_ADDRESS], "error:graph_create_incomplete")
+    assert cluster.twin.dump() == {cluster.uri("knowledge"): "partial root"}
+    assert len(cluster.sidecars) == 1
+    # The way out that the message names.
+    cluster.twin.delete_tree(cluster.uri("knowledge"))
+    assert cluster.apply().converged
+    assert cluster.sidecars == []
+
+
+def test_a_migration_of_a_graph_that_does_not_open_waits(cluster):
+    cluster.converge()
+    cluster.twin.leave_partial_root(cluster.uri("knowledge"))
+    plant_intent(cluster, IntentKind.SCHEMA_APPLY, WIDER)
+    outcome = cluster.apply()
+    assert codes(outcome) == ["cluster_recovery_pending"]
+    assert len(cluster.sidecars) == 1
+
+
+def test_a_migration_of_a_graph_that_is_definitely_gone_is_retired(cluster):
+    cluster.converge()
+    cluster.twin.delete_tree(cluster.uri("knowledge"))
+    plant_intent(cluster, IntentKind.SCHEMA_APPLY, WIDER)
+    assert codes(cluster.apply()) == []
+    assert cluster.sidecars == []
+
+
+def test_a_migration_that_completed_is_rolled_forward(cluster):
+    cluster.converge()
+    cluster.migrate_graph("knowledge", WIDER)
+    cluster.write("knowledge.pg", WIDER)
+    plant_intent(cluster, IntentKind.SCHEMA_APPLY, WIDER)
+    outcome = cluster.apply()
+    assert outcome.converged
+    assert codes(outcome) == ["cluster_recovery_rolled_forward"]
+    assert cluster.state.recovery_records == {OPERATION: RECOVERED}
+    assert statuses(cluster.state)[SCHEMA_ADDRESS] == "applied"
+    assert cluster.state.digests() == cluster.desired().digests()
+
+
+def test_a_migration_that_found_another_schema_blocks_the_next(cluster):
+    cluster.converge()
+    cluster.migrate_graph("knowledge", OTHER)
+    cluster.write("knowledge.pg", WIDER)
+    plant_intent(cluster, IntentKind.SCHEMA_APPLY, WIDER)
+    outcome = cluster.apply()
+    assert outcome.ok
+    assert rulings(outcome.changes)[SCHEMA_ADDRESS] == "update blocked:cluster_recovery_pending"
+    assert cluster.live("knowledge") == OTHER
+    assert len(cluster.sidecars) == 1
+    assert statuses(cluster.state)[SCHEMA_ADDRESS] == "drifted:actual_applied_state_pending"
+
+
+@pytest.mark.parametrize("kind", list(IntentKind))
+def test_a_root_that_cannot_be_seen_is_not_taken_for_absent(cluster, kind):
+    cluster.converge()
+    cluster.twin.lose_sight_of(cluster.uri("knowledge"))
+    plant_intent(cluster, kind, WIDER)
+    resources = cluster.state.resources
+    outcome = cluster.apply()
+    assert found(outcome, "cluster_recovery_pending").path == GRAPH
+    assert len(cluster.sidecars) == 1
+    assert cluster.state.resources == resources
+
+
+def test_a_delete_that_did_not_finish_is_finished_in_the_same_run(cluster):
+    cluster.converge()
+    remove_everything(cluster)
+    approval = cluster.approve(GRAPH).approval
+    plant_intent(cluster, IntentKind.GRAPH_DELETE, approval_id=approval.approval_id)
+    outcome = cluster.apply()
+    assert codes(outcome) == ["graph_delete_incomplete"]
+    assert outcome.converged
+    assert cluster.twin.dump() == {}
+    assert cluster.sidecars == []
+
+
+def test_a_delete_that_is_recorded_already_is_retired(cluster):
+    remove_everything(cluster)
+    cluster.put_state(State())
+    plant_intent(cluster, IntentKind.GRAPH_DELETE)
+    outcome = cluster.apply()
+    assert codes(outcome) == []
+    assert cluster.sidecars == []
+    assert cluster.state.recovery_records == {}
+
+
+def test_a_delete_that_completed_is_recorded_and_spends_its_approval(cluster):
+    cluster.converge()
+    remove_everything(cluster)
+    approval_id = cluster.approve(GRAPH).approval.approval_id
+    cluster.twin.delete_tree(cluster.uri("knowledge"))
+    plant_intent(cluster, IntentKind.GRAPH_DELETE, approval_id=approval_id)
+    outcome = cluster.apply()
+    assert outcome.converged
+    state = cluster.state
+    assert state.observations[GRAPH]["kind"] == "tombstone"
+    assert state.observations[GRAPH]["approval_id"] == approval_id
+    assert state.approval_records[approval_id]["consumed_by_operation"] == OPERATION
+    assert state.recovery_records == {OPERATION: {**RECOVERED, "kind": "graph_delete"}}
+    assert b'"consumed_at": "2026' in (cluster.stored(f"__cluster/approvals/{approval_id}.json") or b"")
+    assert cluster.sidecars == []
+
+
+@pytest.mark.parametrize(
+    ("document", "code"),
+    [(b"{", "invalid_recovery_sidecar"), (b'{"schema_version": 2}', "unsupported_recovery_sidecar_version")],
+)
+def test_an_unusable_sidecar_is_left_alone_and_the_run_goes_on(cluster, document, code):
+    cluster.put_state(State())
+    cluster.plant(intent_key(OPERATION), document)
+    outcome = cluster.apply()
+    assert codes(outcome) == [code]
+    assert outcome.converged
+    assert cluster.stored(intent_key(OPERATION)) == document
+
+
+def test_the_sweep_of_a_run_that_could_not_write_is_not_reported_as_done(cluster):
+    cluster.converge()
+    cluster.migrate_graph("knowledge", WIDER)
+    cluster.write("knowledge.pg", WIDER)
+    plant_intent(cluster, IntentKind.SCHEMA_APPLY, WIDER)
+    before = cluster.state_bytes
+    outcome = cluster.apply(faults=FailAt("cluster_apply.before_state_write"))
+    assert not outcome.converged
+    assert outcome.state == cluster.state
+    assert cluster.state_bytes == before
+    assert len(cluster.sidecars) == 1
+    assert cluster.apply().converged
+
+
+# Fault points.
+
+
+def dead_run(cluster: Cluster, point: str, actor: str | None = None):
+    """A run that ends at a point as if it had died there: the state must not have moved, nor the lock be held."""
+    before = cluster.state_bytes
+    outcome = cluster.apply(actor, FailAt(f"cluster_apply.{point}"))
+    assert not outcome.ok
+    assert "injected_failpoint" in codes(outcome)
+    assert (outcome.applied_count, outcome.deferred_count, outcome.state_written) == (0, 0, False)
+    assert outcome.state == cluster.state
+    assert cluster.state_bytes == before
+    assert not cluster.locked
+    return outcome
+
+
+def test_death_after_the_payloads(cluster):
+    cluster.seed()
+    dead_run(cluster, "after_payload_phase")
+    assert len(cluster.files("__cluster/resources")) == 2
+    assert cluster.apply().converged
+
+
+def test_another_writer_before_the_state_write(cluster):
+    cluster.seed()
+    theirs = write_state(replace(cluster.state, revision=41))
+    point = DoAt("cluster_apply.before_state_write", lambda: cluster.plant(STATE, theirs))
+    outcome = cluster.apply(faults=point)
+    assert codes(outcome) == ["state_cas_mismatch"]
+    assert not outcome.converged
+    assert cluster.state_bytes == theirs
+    assert cluster.apply().converged
+    assert cluster.state.revision == 42
+
+
+def test_failure_before_a_graph_is_created(cluster):
+    cluster.put_state(State())
+    outcome = cluster.apply(faults=FailAt("cluster_apply.before_graph_create"))
+    assert found(outcome, "graph_create_failed").path == GRAPH
+    assert len(cluster.sidecars) == 1
+    assert cluster.twin.dump() == {}
+    assert cluster.state.resources == {}
+    assert cluster.apply().converged
+    assert cluster.sidecars == []
+
+
+def test_death_after_a_graph_is_created(cluster):
+    cluster.put_state(State())
+    dead_run(cluster, "after_graph_create")
+    (sidecar,) = cluster.sidecars
+    assert (sidecar["kind"], sidecar["expected_manifest_version"]) == ("graph_create", 1)
+    assert cluster.live("knowledge") == SCHEMA
+    outcome = cluster.apply()
+    assert "cluster_recovery_rolled_forward" in codes(outcome)
+    assert outcome.converged
+    assert cluster.sidecars == []
+
+
+def test_failure_before_a_migration(cluster):
+    cluster.converge()
+    cluster.write("knowledge.pg", WIDER)
+    outcome = cluster.apply("alex", FailAt("cluster_apply.before_schema_apply"))
+    assert found(outcome, "schema_apply_failed").path == SCHEMA_ADDRESS
+    (sidecar,) = cluster.sidecars
+    assert (sidecar["kind"], sidecar["actor"], sidecar["observed_manifest_version"]) == ("schema_apply", "alex", 1)
+    assert cluster.live("knowledge") == SCHEMA
+    assert cluster.apply().converged
+    assert cluster.sidecars == []
+
+
+def test_death_after_a_migration(cluster):
+    cluster.converge()
+    cluster.write("knowledge.pg", WIDER)
+    dead_run(cluster, "after_schema_apply")
+    assert cluster.live("knowledge") == WIDER
+    assert [s["expected_manifest_version"] for s in cluster.sidecars] == [2]
+    outcome = cluster.apply()
+    assert codes(outcome) == ["cluster_recovery_rolled_forward"]
+    assert outcome.converged
+
+
+def test_failure_before_a_delete(cluster):
+    cluster.converge()
+    remove_everything(cluster)
+    approval_id = cluster.approve(GRAPH).approval.approval_id
+    outcome = cluster.apply(faults=FailAt("cluster_apply.before_graph_delete"))
+    assert found(outcome, "graph_delete_failed").path == GRAPH
+    assert cluster.live("knowledge") == SCHEMA
+    assert cluster.state.approval_records == {}
+    assert [s["approval_id"] for s in cluster.sidecars] == [approval_id]
+    outcome = cluster.apply()
+    assert codes(outcome) == ["graph_delete_incomplete"]
+    assert outcome.converged
+
+
+def test_death_after_a_delete(cluster):
+    cluster.converge()
+    remove_everything(cluster)
+    approval_id = cluster.approve(GRAPH).approval.approval_id
+    dead_run(cluster, "after_graph_delete")
+    assert cluster.twin.dump() == {}
+    assert [s["approval_id"] for s in cluster.sidecars] == [approval_id]
+    outcome = cluster.apply()
+    assert codes(outcome) == ["cluster_recovery_rolled_forward"]
+    assert outcome.converged
+    assert approval_id in cluster.state.approval_records
+    assert cluster.state.observations[GRAPH]["approval_id"] == approval_id
+    assert cluster.sidecars == []
+
+
+class StubbornEngine(MemoryEngine):
+    """Cannot remove what a delete left behind, until told that it can."""
+
+    stubborn = True
+
+    def delete_tree(self, uri: str) -> None:
+        if self.stubborn and self.exists(uri) is Existence.ABSENT:
+            raise GitopsError("storage_failed", f"{uri}: the disk says no")
+        super().delete_tree(uri)
+
+
+def test_a_delete_is_not_forgotten_while_its_remains_cannot_be_removed(tmp_path):
+    engine = StubbornEngine()
+    cluster = Cluster(tmp_path, engine=engine)
+    cluster.converge()
+    remove_everything(cluster)
+    assert cluster.approve(GRAPH).ok
+    dead_run(cluster, "after_graph_delete")
+    outcome = cluster.apply()
+    assert codes(outcome) == ["cluster_recovery_rolled_forward", "graph_delete_incomplete"]
+    assert outcome.converged
+    assert len(cluster.sidecars) == 1
+    assert codes(cluster.apply()) == ["graph_delete_incomplete"]
+    engine.stubborn = False
+    assert codes(cluster.apply()) == []
+    assert cluster.sidecars == []
+
+
+def test_a_rolled_forward_graph_that_is_no_longer_wanted_is_an_ordinary_gated_delete(cluster):
+    cluster.put_state(State())
+    dead_run(cluster, "after_graph_create")
+    remove_everything(cluster)
+    outcome = cluster.apply()
+    assert rulings(outcome.changes) == dict.fromkeys([GRAPH, SCHEMA_ADDRESS], "delete blocked:approval_required")
+    assert cluster.sidecars == []
+    assert cluster.approve(GRAPH).ok
+    assert cluster.apply().converged
+    assert cluster.twin.dump() == {}
+
+
+def test_refresh_sweeps_too(cluster):
+    cluster.converge()
+    cluster.write("knowledge.pg", WIDER)
+    dead_run(cluster, "after_schema_apply")
+    outcome = cluster.refresh()
+    assert codes(outcome) == ["cluster_recovery_rolled_forward"]
+    assert cluster.sidecars == []
+    assert cluster.plan().plan.changes == ()
+
+
+def test_import_sweeps_too(cluster):
+    cluster.make_graph("knowledge")
+    plant_intent(cluster, IntentKind.GRAPH_CREATE)
+    assert codes(cluster.import_()) == ["cluster_recovery_rolled_forward"]
+    assert cluster.sidecars == []
+    assert cluster.apply().converged
+    assert QUERY.encode() in [cluster.stored(key) for key in cluster.files("__cluster/resources")]
+
+
+@pytest.mark.parametrize(
+    "point", ["ledger.commit.before_state", "ledger.commit.after_state", "ledger.commit.after_retire"]
+)
+def test_death_inside_the_commit_of_a_delete(tmp_path, point):
+    cluster = Cluster(tmp_path)
+    cluster.converge()
+    remove_everything(cluster)
+    approval_id = cluster.approve(GRAPH).approval.approval_id
+    assert not cluster.apply(faults=FailAt(point)).ok
+    assert cluster.apply().converged
+    assert cluster.sidecars == []
+    assert cluster.state.resources == {}
+    assert approval_id in cluster.state.approval_records
+    # Whatever the document says, it covers nothing any more.
+    cluster.graphs["knowledge"] = {"find_person": "people.gq"}
+    cluster.save()
+    cluster.converge()
+    remove_everything(cluster)
+    assert rulings(cluster.apply().changes) == dict.fromkeys(SUBTREE, "delete blocked:approval_required")

@@ -1,0 +1,297 @@
+"""A governed cluster with a whole life behind it, made in this process, and a forger who holds the bot's own key.
+
+What happened, entry by entry: import; two graphs created (2, 3); a migration (4, 5); a delete that waits (6) and, approved by
+ada, happens (7, 8); new rules, approved by ada (9); a refresh (10); a create (11) and a delete approved by ada (13) whose
+process died after the deed, each completed by the next run (12, 14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from gitops.bot.project import Project, ProjectTools
+from gitops.chain.entries import ENTRY, approvals_prefix, ledger_ref
+from gitops.cli.project import open_commit_tree
+from gitops.config.bot import ClusterRule
+from gitops.core.clock import Clock, FixedClock, IdSource, SequentialIds
+from gitops.core.errors import GitopsError
+from gitops.git.remote import ProgramRemote, SelfRemote
+from gitops.git.repository import Repository
+from gitops.ledger.branch import BranchLedger, BranchPlace
+from gitops.model.approval import Approval, ApprovalStatement
+from gitops.model.audit import AuditReport
+from gitops.model.entry import LedgerEntry
+from gitops.model.outcome import ApplyOutcome
+from gitops.model.state import State
+from gitops.ports.git import ZERO, GitRemote, NewCommit, Person, RefUpdate
+from gitops.providers.cluster import ClusterProvider
+from gitops.wire.approval import read_approval, write_approval
+from gitops.wire.entry import read_entry, write_entry
+from gitops.wire.state import read_state, write_state
+from gitops.wire.statement import read_statement, statement_message
+from gitops.wire.trailers import commit_message
+from gitops.workflows.apply import apply
+from gitops.workflows.audit import audit
+from gitops.workflows.context import Stores, Workspace
+from gitops.workflows.endorse import Endorsement, endorse
+from gitops.workflows.refresh import import_cluster, refresh
+from tests.support.git_fixture import bare, environment, opened, public_key, ssh_key
+from tests.support.memory_engine import MemoryEngine
+
+MAIN = "refs/heads/main"
+CLUSTER = "brain"
+LEDGER = ledger_ref(CLUSTER)
+START = datetime(2026, 7, 2, 10, 0, tzinfo=UTC)
+PEOPLE = ("bot", "ada", "ben", "mallory")
+STATE = "__cluster/state.json"
+
+CONFIG = """\
+version: 1
+repository: brains
+clusters:
+  - {name: brain, path: cluster, branch: main, environment: production}
+ledger: {signers: [bot]}
+approvals:
+  approvers: [ada, ben@example.org]
+"""
+GRAPHS = {
+    "notes": "  notes: {schema: notes.pg, queries: {titles: {file: notes.gq}}}\n",
+    "legacy": "  legacy: {schema: legacy.pg}\n",
+    "extra": "  extra: {schema: legacy.pg}\n",
+}
+SCHEMA = b"node Note {\n    title: String @key\n}\n"
+WIDER = b"node Note {\n    title: String @key\n    text: String?\n}\n"
+FILES: Mapping[str, bytes] = {
+    "cluster/notes.pg": SCHEMA,
+    "cluster/notes.gq": b"query titles() {\n    match {\n        $n: Note\n    }\n    return { $n.title }\n}\n",
+    "cluster/legacy.pg": b"node Contact {\n    name: String @key\n}\n",
+    "cluster/rules.yaml": b"version: 1\n",
+    "gitops.yaml": CONFIG.encode(),
+}
+
+
+def declared(*graphs: str) -> bytes:
+    """`cluster.yaml` with these graphs."""
+    return ("version: 1\ngraphs:\n" + "".join(GRAPHS[g] for g in graphs)).encode()
+
+
+def moment(hours: float) -> str:
+    """An allowed-signers date, in hours from the start."""
+    return (START + timedelta(hours=hours)).strftime("%Y%m%d%H%M%SZ")
+
+
+class Switch:
+    """Dies, as far as the run can tell, at one point."""
+
+    def __init__(self) -> None:
+        self.point = ""
+
+    def reach(self, point: str) -> None:
+        if point == self.point:
+            raise GitopsError("injected_failpoint", point)
+
+
+@dataclass
+class Life:
+    """The cluster. Each entry is a minute after the one before; `keys` are those of `PEOPLE`.
+
+    With a `url` it is the same cluster as seen from a clone called `name`; another process may have made both.
+    """
+
+    home: Path
+    config: str = CONFIG
+    options: Mapping[str, str] = field(default_factory=dict)
+    clock: Clock = field(default_factory=lambda: FixedClock(START, timedelta(seconds=1)))
+    ids: IdSource = field(default_factory=SequentialIds)
+    faults: Switch = field(default_factory=Switch)
+    ledger_type: type[BranchLedger] = BranchLedger
+    name: str = "life"
+    url: str | None = None
+
+    def __post_init__(self) -> None:
+        """Keys and an empty repository, unless they are there."""
+        keys = {who: self.home / who for who in PEOPLE}
+        self.keys = {who: key if key.exists() else ssh_key(self.home, who) for who, key in keys.items()}
+        place = self.home / f"{self.name}.git"
+        self.repository: Repository = opened(place if place.exists() else bare(place))
+        self.remote: GitRemote = SelfRemote(self.repository)
+        if self.url is not None:
+            self.remote = ProgramRemote(self.repository.git_dir, self.url, environ=environment(self.home))
+        self.engine = MemoryEngine()
+        tools = ProjectTools(
+            store=self.repository,
+            remote=self.remote,
+            stores=lambda rule, _: Stores(self.ledger(rule), self.engine, lambda graph: f"memory/{graph}"),
+            ledger=self.ledger,
+            open_tree=open_commit_tree,
+            provider=ClusterProvider,
+            clock=self.clock,
+            ids=self.ids,
+            faults=self.faults,
+        )
+        self.project = Project(tools, MAIN)
+
+    def ledger(self, rule: ClusterRule) -> BranchLedger:
+        """Another handle."""
+        place = BranchPlace(rule.name, person("bot"), str(self.keys["bot"]), "refs/gitops/locks/brain", "refs/heads/l")
+        return self.ledger_type(self.repository, self.remote, place, self.clock)
+
+    def signers(self, *people: str) -> bytes:
+        """An allowed-signers file; `options` go before the keys of those they name."""
+        lines = [f"{_principal(who)} {self.options.get(who, '')} {public_key(self.keys[who])}\n" for who in people]
+        return "".join(lines).encode()
+
+    # -- what people and the bot do --------------------------------------------------------------------------------
+
+    def change(self, who: str, files: Mapping[str, bytes | None]) -> str:
+        """A commit on main."""
+        tip = self.project.tip(MAIN)
+        base = None if tip is None else self.repository.commit(tip).tree
+        new = NewCommit(self.repository.write_files(base, files), (tip,) if tip else (), person(who), "change\n")
+        commit = self.repository.write_commit(new, signing_key=None)
+        self.remote.push([RefUpdate(MAIN, tip or ZERO, commit)])
+        return commit
+
+    def workspace(self) -> Workspace:
+        """Main as it is now, on top of the ledger."""
+        rule = self.project.config().cluster(None)
+        tip = self.project.tip(MAIN)
+        if tip is None:
+            raise AssertionError("nothing is on main")
+        revision = self.project.at_commit(tip, self.project.standing(rule))
+        return self.project.workspace(rule, revision, actor="bot@example.org")
+
+    def begin(self) -> None:
+        """The first commit, the import and the first apply."""
+        first = {**FILES, "gitops.yaml": self.config.encode(), "cluster/cluster.yaml": declared("notes", "legacy")}
+        self.change("mallory", {**first, ".gitops/allowed_signers": self.signers("bot", "ada", "ben")})
+        if not import_cluster(self.workspace()).ok:
+            raise AssertionError("the import failed")
+        self.apply()
+
+    def apply(self, dying_at: str = "") -> ApplyOutcome:
+        """Apply main; with `dying_at` up to that point only."""
+        if isinstance(self.clock, FixedClock):
+            self.clock.advance(timedelta(minutes=1))
+        self.faults.point = dying_at
+        outcome = apply(self.workspace())
+        self.faults.point = ""
+        return outcome
+
+    def approve(self, who: str, address: str) -> str:
+        """An approval commit, already where the bot looks for it."""
+        by = Endorsement(self.repository, self.remote, person(who), str(self.keys[who]), approvals_prefix(CLUSTER))
+        outcome = endorse(self.workspace(), address, by)
+        if outcome.commit is None:
+            raise AssertionError(outcome.diagnostics)
+        return outcome.commit
+
+    def live(self) -> Life:
+        """Everything that the module says."""
+        self.begin()
+        self.change("mallory", {"cluster/notes.pg": WIDER})
+        self.apply()
+        self.change("mallory", {"cluster/cluster.yaml": declared("notes")})
+        self.apply()
+        self.approve("ada", "graph.legacy")
+        self.apply()
+        self.change("mallory", {"gitops.yaml": self.config.encode() + b"  expires_after: 6d\n"})
+        self.approve("ada", f"trust.{CLUSTER}")
+        self.apply()
+        refresh(self.workspace())
+        self.change("mallory", {"cluster/cluster.yaml": declared("notes", "extra")})
+        self.apply(dying_at="cluster_apply.after_graph_create")
+        self.apply()
+        self.change("mallory", {"cluster/cluster.yaml": declared("notes")})
+        self.approve("ada", "graph.extra")
+        self.apply(dying_at="cluster_apply.after_graph_delete")
+        self.apply()
+        return self
+
+    # -- what an auditor sees --------------------------------------------------------------------------------------
+
+    def chain(self) -> tuple[str, ...]:
+        """All entries, the first one first."""
+        head = self.repository.resolve(LEDGER)
+        return tuple(c.id for c in reversed(self.repository.commits_between(None, head or "", first_parent=True)))
+
+    def audit(self, head: str, reader: Repository | None = None) -> AuditReport:
+        """The verdict on a ledger that ends in `head`."""
+        return audit(reader or self.repository, head, CLUSTER, lambda r, tree: open_commit_tree(r, tree, "cluster"))
+
+    def entry(self, number: int) -> LedgerEntry:
+        """The document of an entry."""
+        return read_entry(self.file(number, ENTRY))
+
+    def state(self, number: int) -> State:
+        """The state after an entry."""
+        return read_state(self.file(number, STATE))
+
+    def file(self, number: int, path: str) -> bytes:
+        """A file of an entry."""
+        content = self.repository.read(self.repository.commit(self.chain()[number - 1]).tree, path)
+        if content is None:
+            raise AssertionError(f"entry {number} has no {path}")
+        return content
+
+    def approval(self, commit: str) -> tuple[Approval, ApprovalStatement]:
+        """Document and statement of an approval commit."""
+        found = self.repository.commit(commit)
+        statement = read_statement(found.message)
+        content = self.repository.read(found.tree, f"__cluster/approvals/{statement.approval_id}.json")
+        return read_approval(content or b""), statement
+
+    def forge_approval(self, approval: Approval, statement: ApprovalStatement, who: str) -> str:
+        """An approval commit that says anything, signed by anybody."""
+        base = self.repository.commit(statement.ledger_head).tree
+        path = f"__cluster/approvals/{approval.approval_id}.json"
+        tree = self.repository.write_files(base, {path: write_approval(approval)})
+        new = NewCommit(tree, (statement.ledger_head,), person(who), statement_message(statement, "delete it"))
+        return self.repository.write_commit(new, signing_key=str(self.keys[who]))
+
+    def forge(self, number: int, lie: Lie) -> str:
+        """Entry `number` again, with a lie in it, signed with the bot's own key unless the lie says otherwise."""
+        old = self.repository.commit(self.chain()[number - 1])
+        entry = lie.entry(self.entry(number))
+        files: dict[str, bytes | None] = {ENTRY: write_entry(entry), **lie.files}
+        if lie.state is not None:
+            files[STATE] = write_state(lie.state(self.state(number)))
+        uses = tuple(dict.fromkeys(use.commit for use in entry.approvals))
+        parents = lie.parents if lie.parents is not None else ((entry.previous, *uses) if entry.previous else uses)
+        message = lie.message or commit_message(entry)
+        new = NewCommit(self.repository.write_files(old.tree, files), parents, old.author, message)
+        return self.repository.write_commit(new, signing_key=str(self.keys[lie.signer]))
+
+
+def unchanged(entry: LedgerEntry) -> LedgerEntry:
+    """The entry as it is."""
+    return entry
+
+
+@dataclass(frozen=True)
+class Lie:
+    """What a forged entry says differently from the true one."""
+
+    entry: Callable[[LedgerEntry], LedgerEntry] = unchanged
+    state: Callable[[State], State] | None = None
+    files: Mapping[str, bytes | None] = field(default_factory=dict)
+    parents: tuple[str, ...] | None = None
+    message: str | None = None
+    signer: str = "bot"
+
+
+def saying(**members: object) -> Callable[[LedgerEntry], LedgerEntry]:
+    """An edit of an entry's members."""
+    return lambda entry: replace(entry, **members)  # type: ignore[arg-type]
+
+
+def person(who: str) -> Person:
+    """Author or committer."""
+    return Person(who, f"{who}@example.org", int(START.timestamp()))
+
+
+def _principal(who: str) -> str:
+    return "ben@example.org" if who == "ben" else who

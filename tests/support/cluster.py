@@ -1,0 +1,319 @@
+"""A cluster on the bench: a folder that tests edit, and the verbs on it over chosen stores, with fixed time and ids.
+
+`Cluster(folder)` holds fixture F: graph `knowledge` with query `find_person`, and policy `base` bound to it. Change its
+`graphs`, `policies` and files, then call verbs. Each verb call is a new run, as of another process: only stores survive.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gitops.config.load import load_desired
+from gitops.core.clock import FixedClock, SequentialIds
+from gitops.core.diagnostics import Diagnostic
+from gitops.core.errors import GitopsError
+from gitops.core.faults import Faults, NoFaults
+from gitops.engine.engine import LanceEngine
+from gitops.ledger.folder import FolderLedger
+from gitops.ledger.layout import LOCK, STATE, graph_root
+from gitops.ledger.memory import MemoryLedger
+from gitops.model.change import Change
+from gitops.model.lock import LockInfo
+from gitops.model.outcome import (
+    ApplyOutcome,
+    ApproveOutcome,
+    PlanOutcome,
+    RefreshOutcome,
+    StatusOutcome,
+    UnlockOutcome,
+    ValidateOutcome,
+    VerbOutcome,
+)
+from gitops.model.resource import DesiredState
+from gitops.model.state import AppliedResource, State
+from gitops.ports.engine import GraphEngine
+from gitops.ports.ledger import LedgerStore
+from gitops.providers.cluster import ClusterProvider
+from gitops.storage.folder import FolderTree
+from gitops.storage.local import LocalStore
+from gitops.wire.lock import write_lock
+from gitops.wire.state import read_state, write_state
+from gitops.workflows.apply import apply
+from gitops.workflows.approve import approve
+from gitops.workflows.context import Stores, Workspace
+from gitops.workflows.plan import plan
+from gitops.workflows.refresh import import_cluster, refresh
+from gitops.workflows.status import status
+from gitops.workflows.unlock import force_unlock
+from gitops.workflows.validate import validate
+from tests.support.memory_engine import MemoryEngine
+
+SCHEMA = "node Person {\n  handle: String @key\n  born: I32?\n}\n"
+WIDER = "node Person {\n  handle: String @key\n  born: I32?\n  city: String?\n}\n"
+RETYPED = "node Person {\n  handle: String @key\n  born: String?\n}\n"
+COMMENTED = "// people, living and dead\n" + SCHEMA
+QUERY = "query find_person($h: String) {\n  match { $p: Person { handle: $h } }\n  return { $p.handle }\n}\n"
+POLICY = "version: 1\nrules: []\n"
+START = datetime(2026, 6, 11, 8, tzinfo=UTC)
+
+
+class FailAt:
+    """Lets a run fail at named points, once at each."""
+
+    def __init__(self, *points: str) -> None:
+        self._points = set(points)
+        self.reached: list[str] = []
+
+    def reach(self, point: str) -> None:
+        self.reached.append(point)
+        if point in self._points:
+            self._points.discard(point)
+            raise GitopsError("injected_failpoint", f"a test fails this run at {point}")
+
+
+class DoAt:
+    """Does something when a point is reached, such as what another process would do then."""
+
+    def __init__(self, point: str, deed: Callable[[], object]) -> None:
+        self._point = point
+        self._deed = deed
+
+    def reach(self, point: str) -> None:
+        if point == self._point:
+            self._deed()
+
+
+class DieAt:
+    """Kills this process at a named point, as a power cut would."""
+
+    def __init__(self, point: str) -> None:
+        self._point = point
+
+    def reach(self, point: str) -> None:
+        if point == self._point:
+            signal.raise_signal(signal.SIGKILL)
+
+
+class Cluster:
+    """A cluster folder and its stores; see the module."""
+
+    def __init__(self, folder: Path, *, memory: bool = False, engine: GraphEngine | None = None) -> None:
+        """`memory` keeps the ledger in memory; the engine is the in-memory twin unless one is given."""
+        self.folder = folder
+        self.clock = FixedClock(START)
+        self.ids = SequentialIds()
+        self.twin = MemoryEngine()
+        self.engine: GraphEngine = engine or self.twin
+        self._memory = MemoryLedger(clock=self.clock) if memory else None
+        self.options: dict[str, Any] = {"metadata": {"name": "library"}}
+        self.graphs: dict[str, dict[str, str]] = {"knowledge": {"find_person": "people.gq"}}
+        self.policies: dict[str, list[str]] = {"base": ["knowledge"]}
+        self.workers = 1
+        self.write("people.gq", QUERY)
+        self.write("knowledge.pg", SCHEMA)
+        self.write("base.policy.yaml", POLICY)
+        self.save()
+
+    # The folder.
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file of the folder."""
+        (self.folder / path).write_text(text, encoding="utf-8")
+
+    def save(self) -> None:
+        """Write cluster.yaml; schemas and policies that have no file yet get that of the fixture."""
+        for name, text in [(f"{g}.pg", SCHEMA) for g in self.graphs] + [
+            (f"{p}.policy.yaml", POLICY) for p in self.policies
+        ]:
+            if not (self.folder / name).exists():
+                self.write(name, text)
+        document = {
+            "version": 1,
+            **self.options,
+            "graphs": {
+                graph: {"schema": f"{graph}.pg", "queries": {name: {"file": file} for name, file in queries.items()}}
+                for graph, queries in self.graphs.items()
+            },
+            "policies": {
+                name: {"file": f"{name}.policy.yaml", "applies_to": bindings}
+                for name, bindings in self.policies.items()
+            },
+        }
+        self.write("cluster.yaml", json.dumps(document, indent=1))
+
+    def desired(self) -> DesiredState:
+        """What the folder declares now."""
+        loaded = load_desired(FolderTree(self.folder, confined=False))
+        assert loaded.desired is not None, [d.message for d in loaded.diagnostics]
+        return loaded.desired
+
+    # The stores.
+
+    def stored(self, key: str) -> bytes | None:
+        """The bytes of one ledger file."""
+        if self._memory is not None:
+            return self._memory.stored(key)
+        path = self.folder / key
+        return path.read_bytes() if path.is_file() else None
+
+    def plant(self, key: str, data: bytes | None) -> None:
+        """Put a ledger file as a hand or another release would leave it; None removes it."""
+        if self._memory is not None:
+            self._memory.plant(key, data)
+            return
+        path = self.folder / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True) if data is None else path.write_bytes(data)
+
+    def files(self, below: str = "__cluster") -> list[str]:
+        """Keys of the ledger files below a folder of it, sorted."""
+        if self._memory is not None:
+            keys = list(self._memory.dump())
+        else:
+            keys = [p.relative_to(self.folder).as_posix() for p in self.folder.rglob("*") if p.is_file()]
+        return sorted(key for key in keys if key.startswith(f"{below}/"))
+
+    @property
+    def sidecars(self) -> list[dict[str, Any]]:
+        """The recovery sidecars as JSON."""
+        keys = [key for key in self.files("__cluster/recoveries") if key.endswith(".json")]
+        return [json.loads(self.stored(key) or b"") for key in keys]
+
+    @property
+    def state_bytes(self) -> bytes | None:
+        """The state document."""
+        return self.stored(STATE)
+
+    @property
+    def state(self) -> State:
+        """The state document, read."""
+        assert self.state_bytes is not None
+        return read_state(self.state_bytes)
+
+    @property
+    def locked(self) -> bool:
+        """Whether a lock lies there."""
+        return self.stored(LOCK) is not None
+
+    def uri(self, graph: str) -> str:
+        """The root of a graph."""
+        return str(self.folder / graph_root(graph))
+
+    def live(self, graph: str) -> str:
+        """The schema text of the live graph."""
+        return self.engine.read(self.uri(graph)).schema_source.decode()
+
+    # Situations.
+
+    def put_state(self, state: State) -> None:
+        """Plant a ledger."""
+        self.plant(STATE, write_state(state))
+
+    def seed(self) -> None:
+        """Plant a ledger that has the declared graphs and schemas and nothing else."""
+        kept = {t: r for t, r in self.desired().resources.items() if r.address.kind in ("graph", "schema")}
+        self.put_state(State(revision=1, resources={t: AppliedResource(r.digest) for t, r in kept.items()}))
+
+    def converge(self) -> None:
+        """Import if need be, and apply everything."""
+        if self.state_bytes is None:
+            assert self.import_().ok
+        outcome = self.apply()
+        assert outcome.ok, [d.message for d in outcome.diagnostics]
+        assert outcome.converged
+
+    def make_graph(self, graph: str, schema: str = SCHEMA) -> None:
+        """Create a live graph behind the control plane's back."""
+        self.engine.prepare_create(self.uri(graph), schema.encode(), actor=None).publish()
+
+    def migrate_graph(self, graph: str, schema: str) -> None:
+        """Change a live graph behind the control plane's back."""
+        self.engine.prepare_migration(self.uri(graph), schema.encode(), actor=None).publish()
+
+    def hold_lock(self, lock_id: str = "01JZ0000000000000000000CCC") -> bytes:
+        """Take the lock as another process would, and return its bytes."""
+        data = write_lock(LockInfo(lock_id, "apply", "2026-06-11T07:59:00Z", 4711))
+        self.plant(LOCK, data)
+        return data
+
+    # The verbs.
+
+    def workspace(self, actor: str | None = None, faults: Faults | None = None) -> Workspace:
+        """One run's view of the cluster."""
+        return Workspace(
+            tree=FolderTree(self.folder, confined=False),
+            config_dir=str(self.folder),
+            open_stores=lambda _storage: Stores(self._ledger(faults or NoFaults()), self.engine, self.uri),
+            provider=ClusterProvider,
+            clock=self.clock,
+            ids=self.ids,
+            actor=actor,
+            workers=self.workers,
+            faults=faults or NoFaults(),
+            pid=99,
+        )
+
+    def _ledger(self, faults: Faults) -> LedgerStore:
+        if self._memory is not None:
+            return self._memory.share()
+        return FolderLedger(LocalStore(self.folder), clock=self.clock, faults=faults)
+
+    def validate(self) -> ValidateOutcome:
+        return validate(self.workspace())
+
+    def plan(self) -> PlanOutcome:
+        return plan(self.workspace())
+
+    def apply(self, actor: str | None = None, faults: Faults | None = None, *, fail_fast: bool = False) -> ApplyOutcome:
+        return apply(replace(self.workspace(actor, faults), fail_fast=fail_fast))
+
+    def approve(self, address: str, actor: str = "sam") -> ApproveOutcome:
+        return approve(self.workspace(actor), address)
+
+    def refresh(self, faults: Faults | None = None) -> RefreshOutcome:
+        return refresh(self.workspace(faults=faults))
+
+    def import_(self) -> RefreshOutcome:
+        return import_cluster(self.workspace())
+
+    def status(self) -> StatusOutcome:
+        return status(self.workspace())
+
+    def unlock(self, lock_id: str) -> UnlockOutcome:
+        return force_unlock(self.workspace(), lock_id)
+
+
+def lance_engine() -> LanceEngine:
+    """The real engine with fixed time and ids."""
+    return LanceEngine(FixedClock(START), SequentialIds(500_000))
+
+
+def codes(outcome: VerbOutcome) -> list[str]:
+    """The codes of an outcome, in emission order."""
+    return [d.code for d in outcome.diagnostics]
+
+
+def found(outcome: VerbOutcome, code: str) -> Diagnostic:
+    """The one diagnostic of a code."""
+    (problem,) = [d for d in outcome.diagnostics if d.code == code]
+    return problem
+
+
+def rulings(changes: tuple[Change, ...]) -> dict[str, str]:
+    """Address to `operation disposition` or `operation disposition:reason`."""
+    return {
+        c.address.text: f"{c.action} {c.disposition}" + (f":{c.reason}" if c.reason is not None else "")
+        for c in changes
+    }
+
+
+def statuses(state: State | None) -> dict[str, str]:
+    """Address to `status` or `status:condition`."""
+    assert state is not None
+    return {t: ":".join([r.status.value, *r.conditions]) for t, r in sorted(state.statuses.items())}

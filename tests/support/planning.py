@@ -1,0 +1,62 @@
+"""Builders for planning in memory: resources, states and changes in few words; digests are letters repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from gitops.model.address import Address, Kind
+from gitops.model.change import Action, Change
+from gitops.model.resource import Dependency, DesiredState, Resource
+from gitops.model.state import AppliedResource, State
+from gitops.planning.composites import recompute_graphs
+
+DATA = Path(__file__).parents[1] / "data/planning"
+
+
+def rows(name: str) -> list[list[str]]:
+    """The rows of a table of cases."""
+    lines = (DATA / name).read_text(encoding="utf-8").splitlines()
+    return [line.split("\t") for line in lines if line and not line.startswith("#")]
+
+
+def hexed(letter: str) -> str:
+    """A digest made of one hex digit, or the digest itself."""
+    return letter * 64 if len(letter) == 1 else letter
+
+
+def change(text: str, action: str, before: str = "a", after: str = "b") -> Change:
+    """A change with the digests that its action has."""
+    kind = Action(action)
+    return Change(
+        Address.parse(text),
+        kind,
+        None if kind is Action.CREATE else hexed(before),
+        None if kind is Action.DELETE else hexed(after),
+    )
+
+
+def state(digests: Mapping[str, str], bindings: Mapping[str, Iterable[str]] | None = None) -> State:
+    """A ledger; composites of graphs are computed from the rest, whatever digest they are given."""
+    bound = {text: tuple(refs) for text, refs in (bindings or {}).items()}
+    entries = {text: AppliedResource(hexed(d), bound.get(text)) for text, d in digests.items()}
+    graphs = [text.removeprefix("graph.") for text in entries if text.startswith("graph.")]
+    return recompute_graphs(State(revision=1, resources=entries), graphs)
+
+
+def desired(
+    digests: Mapping[str, str], bindings: Mapping[str, Iterable[str]] | None = None, config_digest: str = "c"
+) -> DesiredState:
+    """A folder's content; edges follow from the addresses and bindings."""
+    recorded = state(digests, bindings)
+    resources, edges = {}, set()
+    for text in sorted(recorded.resources):
+        address, entry = Address.parse(text), recorded.resources[text]
+        content = None if address.kind is Kind.GRAPH else f"content of {entry.digest}".encode()
+        resources[text] = Resource(address, entry.digest, f"{text}.txt", content, entry.applies_to)
+        if address.kind in (Kind.SCHEMA, Kind.QUERY):
+            edges.add(Dependency(text, f"graph.{address.graph}"))
+        if address.kind is Kind.QUERY:
+            edges.add(Dependency(text, f"schema.{address.graph}"))
+        edges |= {Dependency(text, ref) for ref in entry.applies_to or () if ref.startswith("graph.")}
+    return DesiredState(hexed(config_digest), resources, tuple(sorted(edges)), {})
