@@ -1,0 +1,156 @@
+"""The ledger for people and programs: its entries with who approved what, and the findings of an audit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gitops.model.approval import Target
+from gitops.model.audit import AuditFinding, AuditReport, LogRecord
+from gitops.model.entry import ApprovalUse, EntryChange, EntryKind
+from gitops.render.characters import visible
+from gitops.render.json import Form, present
+
+_SHORT = 8
+
+
+def log_text(records: Sequence[LogRecord]) -> str:
+    """Each entry on a line, its changes indented under it with those who approved them."""
+    lines = [line for record in records for line in _entry_lines(record)]
+    return "".join(visible(line) + "\n" for line in lines or ["no ledger entries"])
+
+
+def log_form(records: Sequence[LogRecord]) -> Form:
+    """`{"entries": […]}` in the order given; absent values omitted."""
+    return {"entries": [_entry_form(record) for record in records]}
+
+
+def audit_text(report: AuditReport) -> str:
+    """A line of verdict, the finding if there is one, then what could not be looked at."""
+    extent = f"{report.verified} of {report.entries} ledger entry(s) verified, head {report.head[:_SHORT]}"
+    lines = [f"audit {'good' if report.ok else 'failed'}: {report.cluster}: {extent}"]
+    if report.finding is not None:
+        lines.append(_finding_line(report.finding))
+    lines += [f"NOTE  {note}" for note in report.notes]
+    return "".join(visible(line) + "\n" for line in lines)
+
+
+def audit_form(report: AuditReport) -> Form:
+    """`ok, cluster, head, entries, verified, finding?{commit, number, code, detail}, notes`."""
+    finding = report.finding
+    return {
+        "ok": report.ok,
+        "cluster": report.cluster,
+        "head": report.head,
+        "entries": report.entries,
+        "verified": report.verified,
+        **present(
+            finding=None
+            if finding is None
+            else {
+                "commit": finding.commit,
+                "number": finding.number,
+                "code": finding.code,
+                "detail": finding.detail,
+            }
+        ),
+        "notes": list(report.notes),
+    }
+
+
+def _entry_lines(record: LogRecord) -> list[str]:
+    entry = record.entry
+    facts = [f"entry {entry.number}", entry.kind.value, entry.at]
+    if entry.actor is not None:
+        facts.append(f"by {entry.actor}")
+    if entry.source is not None:
+        facts.append(f"merge {entry.source.commit[:_SHORT]}")
+    if entry.plan_digest is not None:
+        facts.append(f"plan {entry.plan_digest[:_SHORT]}")
+    if entry.kind is EntryKind.INTENT:
+        facts.append(f"announces {len(entry.changes)} graph operation(s)")
+    facts.append(f"signature {record.signature}")
+    changed = {change.resource for change in entry.changes}
+    uses = {v.use.resource: "" for v in record.verdicts if v.use.resource not in changed}
+    return [
+        "  ".join(facts),
+        *(_change_line(change, record) for change in entry.changes),
+        *(f"  {resource}{_approved(resource, record)}" for resource in uses),
+    ]
+
+
+def _change_line(change: EntryChange, record: LogRecord) -> str:
+    mark = " [bindings]" if change.binding_change else ""
+    reason = f": {change.reason}" if change.reason is not None else ""
+    fate = "" if change.disposition == "applied" else f"  {change.disposition}{reason}"
+    return f"  {change.operation} {change.resource}{mark}{fate}{_approved(change.resource, record)}"
+
+
+def _approved(resource: str, record: LogRecord) -> str:
+    given = [
+        f"{v.use.principal} ({v.use.approval_id}) {v.verdict}" for v in record.verdicts if v.use.resource == resource
+    ]
+    return f"  approved by {', '.join(given)}" if given else ""
+
+
+def _finding_line(finding: AuditFinding) -> str:
+    place = f"entry {finding.number}" if finding.number else "chain"
+    return f"ERROR {finding.code} {place} ({finding.commit[:_SHORT]}): {finding.detail}"
+
+
+def _entry_form(record: LogRecord) -> Form:
+    entry = record.entry
+    source = {"commit": entry.source.commit, "tree": entry.source.tree} if entry.source is not None else None
+    return {
+        "commit": record.commit,
+        "signature": record.signature,
+        "number": entry.number,
+        "kind": entry.kind.value,
+        "operation": entry.operation,
+        "at": entry.at,
+        **present(actor=entry.actor),
+        "target": _target(entry.target),
+        **present(
+            previous=entry.previous,
+            source=source,
+            changeset=entry.changeset,
+            plan_digest=entry.plan_digest,
+            config_digest=entry.config_digest,
+        ),
+        "state_revision": entry.state_revision,
+        "policy_digest": entry.policy_digest,
+        "trust_digest": entry.trust_digest,
+        "changes": [_change_form(change) for change in entry.changes],
+        "approvals": [_use_form(v.use, v.verdict) for v in record.verdicts],
+        "authors": list(entry.authors),
+        "recovered": list(entry.recovered),
+    }
+
+
+def _target(target: Target) -> Form:
+    return {
+        "repository": target.repository,
+        "cluster": target.cluster,
+        "environment": target.environment,
+        "ref": target.ref,
+        "path": target.path,
+    }
+
+
+def _change_form(change: EntryChange) -> Form:
+    return {
+        "resource": change.resource,
+        "operation": change.operation,
+        **present(before_digest=change.before, after_digest=change.after),
+        "disposition": change.disposition,
+        **present(reason=change.reason, binding_change=True if change.binding_change else None),
+    }
+
+
+def _use_form(use: ApprovalUse, verdict: str) -> Form:
+    return {
+        "approval_id": use.approval_id,
+        "commit": use.commit,
+        "resource": use.resource,
+        "principal": use.principal,
+        "verdict": verdict,
+    }

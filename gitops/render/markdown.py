@@ -1,0 +1,178 @@
+"""Markdown out of untrusted values: escaping, and documents that fit into a comment.
+
+A value of a change request must not become a mention, a link, a reference that closes an issue, a forge command, HTML, or
+the end of the table or fence it stands in. One rule serves all of that: only plain words stay text, everything else is
+shown as code, where no forge interprets anything. No escape character is needed, so none can be forgotten.
+Sources: CommonMark 0.31 (code spans, fenced code blocks); GitHub Flavored Markdown (tables, autolinks); GitLab quick
+actions, which read lines that begin with a slash outside of code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gitops.render.characters import visible
+
+COMMENT_LIMIT = 65_536
+VALUE_LIMIT = 400
+NAME_LIMIT = 200
+MUST_KEEP = 0
+
+_RUN = re.compile(r"`+")
+# Letters or digits, never mixed (a mix may be a commit id or an issue key), with a little punctuation around.
+_PLAIN_WORD = re.compile(r"""[("']*(?:[^\W\d_]+(?:['\u2019-][^\W\d_]+)*|\d+)[)"']*[,;:.?]?[)"']*\Z""")
+_HIDDEN_NOTE = re.compile(r"[A-Za-z0-9_:=. -]+\Z", re.ASCII)
+_FENCE = re.compile(r"(`{3,})[^`]*\Z")
+_NOTICE_ROOM = 1_000
+# A section cut to less than a heading, a table head and one row says nothing.
+_LEAST_LINES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a comment in reading order.
+
+    `rank` says how long it is kept: `MUST_KEEP` for ever, then the higher the rank, the earlier it goes. `title` is a fixed
+    word of ours that names it when it is left out. `body` is Markdown whose values are escaped.
+    """
+
+    title: str
+    rank: int
+    body: str
+
+
+def code(value: str) -> str:
+    """`value` on one line as a code span that it cannot end; at most 400 of its characters."""
+    return _span(visible(_shortened(value)))
+
+
+def _span(shown: str) -> str:
+    shown = shown or "(empty)"
+    fence = "`" * (_longest_run(shown) + 1)
+    touches = shown[0] == "`" or shown[-1] == "`" or (shown[0] == " " and shown[-1] == " ")
+    pad = " " if touches else ""
+    return f"{fence}{pad}{shown}{pad}{fence}"
+
+
+def cell(value: str) -> str:
+    r"""`value` as code inside a table row; a pipe is spelled `\x7c`, since renderers differ on an escaped one."""
+    return _span(visible(_shortened(value)).replace("|", "\\x7c"))
+
+
+def text(value: str) -> str:
+    """`value` as running text on one line: plain words as they are, runs of anything else as code spans."""
+    words = visible(_shortened(value), keep="\n\r\t").split()
+    parts: list[str] = []
+    special: list[str] = []
+    for word in words:
+        if _PLAIN_WORD.match(word):
+            if special:
+                parts.append(_span(" ".join(special)))
+                special = []
+            parts.append(word)
+        else:
+            special.append(word)
+    if special:
+        parts.append(_span(" ".join(special)))
+    return " ".join(parts)
+
+
+def block(value: str, language: str = "") -> str:
+    """`value` as a fenced code block that it cannot end, its lines kept; to be placed at the start of a line.
+
+    `language` is a fixed word of ours. The value is not shortened: `assemble` cuts between its lines.
+    """
+    shown = visible(value.replace("\r\n", "\n"), keep="\n\t")
+    fence = "`" * max(3, _longest_run(shown) + 1)
+    return f"{fence}{language}\n{shown}\n{fence}"
+
+
+def hidden(note: str) -> str:
+    """An HTML comment that no reader sees. Raises ValueError unless `note` is of names, digits and `:=. -` only."""
+    if not _HIDDEN_NOTE.match(note):
+        raise ValueError("a hidden note holds names and digits only")
+    return f"<!-- {note} -->"
+
+
+def assemble(sections: Sequence[Section], *, limit: int = COMMENT_LIMIT) -> str:
+    """The document of `sections`, at most `limit` characters, every fence closed.
+
+    What does not fit goes in the order of ranks, last first. A section that is too long itself keeps its first lines: in the
+    room that the sections after it leave, or in half of the room if they need more. A last line says what is missing.
+    Raises ValueError if the sections that must stay do not fit: they hold bounded values only.
+    """
+    whole = _joined([s.body for s in sections])
+    if len(whole) <= limit:
+        return whole
+    room = limit - _NOTICE_ROOM - sum(len(s.body) + 2 for s in sections if s.rank == MUST_KEEP)
+    if room < 0:
+        raise ValueError("the fixed parts of a comment do not fit")
+    bodies: dict[int, str] = {}
+    missing: dict[int, str] = {}
+    later = sum(len(s.body) + 2 for s in sections if s.rank != MUST_KEEP)
+    for index in sorted(range(len(sections)), key=lambda i: sections[i].rank):
+        section = sections[index]
+        if section.rank == MUST_KEEP:
+            bodies[index] = section.body
+            continue
+        later -= len(section.body) + 2
+        kept, omitted = _fitted(section.body, room, max(room // 2, room - later))
+        if kept:
+            bodies[index] = kept
+            room -= len(kept) + 2
+        if omitted:
+            missing[index] = f"{omitted} lines of {section.title}" if kept else f"all of {section.title}"
+    notice = f"Left out to fit into a comment: {'; '.join(missing[i] for i in sorted(missing))}."
+    return _joined([*(bodies[i] for i in sorted(bodies)), notice])
+
+
+def _fitted(body: str, room: int, share: int) -> tuple[str, int]:
+    """The part of `body` that gets a place, and how many of its lines do not: all in `room`, or else lines in `share`."""
+    if len(body) + 2 <= room:
+        return body, 0
+    lines = body.split("\n")
+    kept = _cut(lines, share - 2)
+    if len(kept) < _LEAST_LINES:
+        return "", len(lines)
+    closing = _open_fence(kept)
+    return "\n".join([*kept, closing] if closing else kept), len(lines) - len(kept)
+
+
+def _cut(lines: list[str], room: int) -> list[str]:
+    """As many first lines as fit, leaving room to close the longest fence among them."""
+    kept: list[str] = []
+    used = longest = 0
+    for line in lines:
+        fence = _FENCE.match(line)
+        longest = max(longest, len(fence[1]) if fence else 0)
+        used += len(line) + 1
+        if used + longest > room:
+            break
+        kept.append(line)
+    return kept
+
+
+def _open_fence(lines: list[str]) -> str:
+    """The fence that is still open after `lines`, or nothing."""
+    fence = ""
+    for line in lines:
+        found = _FENCE.match(line)
+        if not fence and found:
+            fence = found[1]
+        elif fence and line.startswith(fence) and not line.strip("`"):
+            fence = ""
+    return fence
+
+
+def _joined(bodies: list[str]) -> str:
+    return "\n\n".join(body.strip("\n") for body in bodies if body.strip("\n")) + "\n"
+
+
+def _longest_run(value: str) -> int:
+    return max((len(run) for run in _RUN.findall(value)), default=0)
+
+
+def _shortened(value: str) -> str:
+    return value if len(value) <= VALUE_LIMIT else f"{value[:VALUE_LIMIT]}… ({len(value) - VALUE_LIMIT} more)"

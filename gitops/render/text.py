@@ -1,0 +1,174 @@
+"""What a person reads in a terminal: one line of verdict, a body, then the problems.
+
+Every line starts with words of ours and holds no character that acts on a terminal or on a CI runner's log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gitops.core.diagnostics import Diagnostic, Severity
+from gitops.model.change import Change
+from gitops.model.outcome import (
+    ApplyOutcome,
+    ApproveOutcome,
+    PlanOutcome,
+    RefreshOutcome,
+    StateObservations,
+    StatusOutcome,
+    UnlockOutcome,
+    ValidateOutcome,
+    VerbOutcome,
+)
+from gitops.render.characters import visible
+from gitops.render.json import to_line
+
+_SERVING_NOTE = "  serving: a server reads the applied revision when it starts; restart it to serve this one"
+
+
+def to_text(outcome: VerbOutcome) -> str:
+    """The whole output of a verb, each line ended by a line feed. Raises TypeError for an outcome of no verb."""
+    return "".join(visible(line) + "\n" for line in [*_body(outcome), *diagnostic_lines(outcome.diagnostics)])
+
+
+def diagnostic_lines(diagnostics: Iterable[Diagnostic]) -> list[str]:
+    """`ERROR code path: message (file:line:column)`, with the remedy of an error on a line of its own."""
+    lines: list[str] = []
+    for d in diagnostics:
+        is_error = d.severity is Severity.ERROR
+        place = f" ({d.source})" if d.source is not None else ""
+        where = f" {d.path}" if d.path else ""
+        lines.append(f"{'ERROR' if is_error else 'WARN '} {d.code}{where}: {d.message}{place}")
+        if is_error and d.fix is not None:
+            lines.append(f"      fix: {d.fix}")
+    return lines
+
+
+def _body(outcome: VerbOutcome) -> list[str]:
+    match outcome:
+        case ValidateOutcome():
+            return _validate(outcome)
+        case PlanOutcome():
+            return _plan(outcome)
+        case ApplyOutcome():
+            return _apply(outcome)
+        case ApproveOutcome():
+            return _approve(outcome)
+        case StatusOutcome():
+            return _status(outcome)
+        case RefreshOutcome():
+            return _refresh(outcome)
+        case UnlockOutcome():
+            return _unlock(outcome)
+    raise TypeError(f"no text for {type(outcome).__name__}")
+
+
+def _validate(outcome: ValidateOutcome) -> list[str]:
+    if not outcome.ok:
+        return ["cluster config invalid"]
+    resources, edges = len(outcome.resources), len(outcome.dependencies)
+    return [f"cluster config valid: {resources} resource(s), {edges} dependency edge(s)"]
+
+
+def _plan(outcome: PlanOutcome) -> list[str]:
+    plan = outcome.plan
+    if not outcome.ok or plan is None:
+        return ["cluster plan failed"]
+    lines = [f"cluster plan: {len(plan.changes)} change(s), {len(plan.approvals_required)} approval gate(s)"]
+    for change in plan.changes:
+        lines.append(_change(change))
+        lines.extend(_migration(change))
+    return lines if plan.changes else [*lines, "  no changes"]
+
+
+def _apply(outcome: ApplyOutcome) -> list[str]:
+    first = f"cluster apply: {outcome.applied_count} applied, {outcome.deferred_count} deferred/blocked"
+    lines = [first if outcome.ok else "cluster apply failed"]
+    lines.extend(f"{_change(change)} [{_disposition(change)}]" for change in outcome.changes)
+    if outcome.ok:
+        revision = outcome.observations.state_revision
+        converged, written = _flag(outcome.converged), _flag(outcome.state_written)
+        lines.append(f"  state: revision {revision}, converged: {converged}, written: {written}")
+        lines.append(_SERVING_NOTE)
+    return lines
+
+
+def _approve(outcome: ApproveOutcome) -> list[str]:
+    approval = outcome.approval
+    if not outcome.ok or approval is None:
+        return ["cluster approve failed"]
+    what = f"{approval.operation} {approval.resource}"
+    lines = [f"cluster approve: {what} approved by {approval.approved_by} (approval {approval.approval_id})"]
+    return lines if outcome.commit is None else [*lines, f"  commit: {outcome.commit}"]
+
+
+def _status(outcome: StatusOutcome) -> list[str]:
+    seen = outcome.observations
+    if not outcome.ok:
+        return ["cluster status failed"]
+    lines = [f"cluster state: {_extent(seen)}" if seen.state_found else "cluster state missing"]
+    if seen.applied_config_digest is not None:
+        lines.append(f"  applied config: {seen.applied_config_digest}")
+    return [*lines, _lock(seen)]
+
+
+def _refresh(outcome: RefreshOutcome) -> list[str]:
+    seen = outcome.observations
+    if not outcome.ok:
+        return [f"cluster {outcome.operation} failed"]
+    lines = [f"cluster {outcome.operation}: {_extent(seen)}"]
+    if seen.state_cas is not None:
+        lines.append(f"  state_cas: {seen.state_cas}")
+    return [*lines, _lock(seen)]
+
+
+def _unlock(outcome: UnlockOutcome) -> list[str]:
+    seen = outcome.observations
+    if outcome.ok:
+        return [f"cluster force-unlock: removed lock{_holder(seen)}"]
+    return ["cluster force-unlock failed", *([_lock(seen)] if seen.held.held else [])]
+
+
+def _extent(seen: StateObservations) -> str:
+    return f"revision {seen.state_revision}, {seen.resource_count} resource(s)"
+
+
+def _lock(seen: StateObservations) -> str:
+    return f"  lock: held{_holder(seen)}" if seen.held.held else "  lock: not held"
+
+
+def _holder(seen: StateObservations) -> str:
+    holder = seen.held.info
+    if holder is None:
+        return f" ({seen.held.problem})" if seen.held.problem else ""
+    facts = [
+        f"id={holder.lock_id}",
+        f"operation={holder.operation}",
+        f"pid={holder.pid}",
+        f"created_at={holder.created_at}",
+    ]
+    if seen.lock_age_seconds is not None:
+        facts.append(f"age_seconds={seen.lock_age_seconds}")
+    return f" ({', '.join(facts)})"
+
+
+def _change(change: Change) -> str:
+    mark = " [bindings]" if change.binding_change else ""
+    return f"  {change.action.capitalize()} {change.address}{mark}"
+
+
+def _migration(change: Change) -> list[str]:
+    preview = change.migration
+    if preview is None:
+        return []
+    lines = [] if preview.supported else ["      migration UNSUPPORTED:"]
+    return [*lines, *(f"      {to_line(step)}" for step in preview.steps)]
+
+
+def _disposition(change: Change) -> str:
+    reason = f": {change.reason}" if change.reason is not None else ""
+    return f"{change.disposition.capitalize()}{reason}"
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,407 @@
+"""Outcomes whose rendering is kept as files. Run this module to write the files anew, then read their diff."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
+from gitops.model.address import graph_address, policy_address, query_address, schema_address
+from gitops.model.approval import Approval, Target
+from gitops.model.audit import ApprovalVerdict, AuditFinding, AuditReport, LogRecord
+from gitops.model.change import Action, Change, Disposition, MigrationPreview, Reason
+from gitops.model.entry import ApprovalUse, EntryChange, EntryKind, LedgerEntry, SourceRevision
+from gitops.model.execution import ExecutionGraph, NodeResult, Outcome
+from gitops.model.lock import LockInfo, LockObservation
+from gitops.model.outcome import (
+    ApplyOutcome,
+    ApproveOutcome,
+    PlanOutcome,
+    RefreshOutcome,
+    StateObservations,
+    StatusOutcome,
+    UnlockOutcome,
+    ValidateOutcome,
+    VerbOutcome,
+)
+from gitops.model.plan import ApprovalRequirement, Impact, Plan
+from gitops.model.resource import Dependency, Resource
+from gitops.model.state import AppliedResource, State, Status, StatusRecord
+from gitops.render import json, text
+from gitops.render.audit import audit_form, audit_text, log_form, log_text
+from gitops.render.comment import (
+    ApplyComment,
+    ApprovalState,
+    PlanComment,
+    RefusalComment,
+    Subject,
+    apply_comment,
+    plan_comment,
+    refusal_comment,
+)
+
+DATA = Path(__file__).parents[2] / "data" / "render"
+
+HEAD, BASE = "1a2b3c4d" * 5, "9e8f7a6b" * 5
+ULID = "01JZ0000000000000000000AAA"
+
+
+def digest(letter: str) -> str:
+    return letter * 64
+
+
+LOCK = LockObservation(held=True, info=LockInfo("01JZ0000000000000000000CCC", "apply", "2026-06-11T08:00:00.5Z", 4711))
+SEEN = StateObservations(
+    state_path="__cluster/state.json",
+    lock_path="__cluster/lock.json",
+    state_found=True,
+    applied_config_digest=digest("a"),
+    state_revision=9,
+    state_cas=f"sha256:{digest('c')}",
+    resource_count=4,
+    acquired_lock_id="01JZ0000000000000000000DDD",
+)
+HELD = StateObservations(
+    state_path="__cluster/state.json", lock_path="__cluster/lock.json", held=LOCK, lock_age_seconds=93
+)
+NOTHING = StateObservations(state_path="__cluster/state.json", lock_path="__cluster/lock.json")
+
+
+def problems(*specs: tuple[str, str, str, SourceRef | None]) -> tuple[Diagnostic, ...]:
+    found = Diagnostics()
+    for code, path, message, source in specs:
+        found.add(code, path, message, source=source)
+    return tuple(found)
+
+
+BROKEN = problems(
+    (
+        "schema_parse_error",
+        "schema.knowledge",
+        "parse error: expected a type, found `}`",
+        SourceRef("knowledge.pg", 12, 3),
+    ),
+    ("query_dir_empty", "graphs.knowledge.queries", "no .gq file in queries/", SourceRef("queries")),
+)
+LOCKED = problems(
+    (
+        "state_lock_held",
+        "__cluster/lock.json",
+        "held; force-unlock 01JZ0000000000000000000CCC if its holder is gone",
+        None,
+    )
+)
+PENDING = problems(("cluster_recovery_pending", "__cluster/recoveries/x.json", "an apply was interrupted", None))
+
+STEPS = (
+    {
+        "kind": "add_property",
+        "type_kind": "node",
+        "type_name": "Person",
+        "property_name": "age",
+        "property_type": {"scalar": "I32", "nullable": True, "list": False, "enum_values": None},
+    },
+    {"kind": "drop_property", "type_kind": "node", "type_name": "Person", "property_name": "nick", "mode": "soft"},
+    {"kind": "add_constraint", "type_kind": "node", "type_name": "Person", "constraint": {"Index": ["age"]}},
+)
+UNSUPPORTED = {
+    "kind": "unsupported_change",
+    "entity": "edge:Knows",
+    "reason": "changing cardinality from 0.. to 1..1 is not supported",
+    "code": "OG-MF-106",
+}
+
+CHANGES = (
+    Change(graph_address("knowledge"), Action.UPDATE, digest("1"), digest("2"), Disposition.DERIVED),
+    Change(
+        graph_address("legacy"), Action.DELETE, digest("3"), None, Disposition.BLOCKED, reason=Reason.APPROVAL_REQUIRED
+    ),
+    Change(policy_address("readers"), Action.UPDATE, digest("4"), digest("4"), binding_change=True),
+    Change(query_address("knowledge", "find_experts"), Action.CREATE, None, digest("5")),
+    Change(query_address("knowledge", "old"), Action.DELETE, digest("5"), None),
+    Change(
+        schema_address("knowledge"),
+        Action.UPDATE,
+        digest("6"),
+        digest("7"),
+        migration=MigrationPreview(supported=True, steps=STEPS),
+    ),
+    Change(
+        schema_address("legacy"), Action.DELETE, digest("8"), None, Disposition.BLOCKED, reason=Reason.APPROVAL_REQUIRED
+    ),
+    Change(
+        schema_address("social"),
+        Action.UPDATE,
+        digest("8"),
+        digest("9"),
+        Disposition.DEFERRED,
+        reason=Reason.UNSUPPORTED_KIND,
+        migration=MigrationPreview(supported=False, steps=(UNSUPPORTED,)),
+    ),
+)
+EDGES = (
+    Dependency("graph.knowledge", "schema.knowledge"),
+    Dependency("query.knowledge.find_experts", "schema.knowledge"),
+)
+GATE = ApprovalRequirement("graph.legacy", "Deleting a graph destroys its data.", digest("d"))
+APPROVAL = Approval(
+    approval_id=ULID,
+    resource="graph.legacy",
+    operation=Action.DELETE,
+    reason="Deleting a graph destroys its data.",
+    bound_config_digest=digest("a"),
+    bound_before_digest=digest("3"),
+    bound_after_digest=None,
+    approved_by="bob@example.com",
+    created_at="2026-06-11T07:00:00Z",
+)
+PLAN = Plan(
+    config_digest=digest("b"),
+    digest="9f0e1d2c" * 8,
+    changes=CHANGES,
+    impact=(
+        Impact("graph.legacy", ()),
+        Impact("schema.knowledge", ("graph.knowledge", "query.knowledge.find_experts")),
+    ),
+    approvals_required=(GATE,),
+    graph=ExecutionGraph(),
+)
+NO_CHANGE = Plan(digest("b"), digest("e"), (), (), (), ExecutionGraph())
+
+STATE = State(
+    revision=9,
+    config_digest=digest("a"),
+    resources={
+        "policy.readers": AppliedResource(digest("4"), ("cluster",)),
+        "graph.knowledge": AppliedResource(digest("2")),
+    },
+    statuses={
+        "graph.legacy": StatusRecord(Status.BLOCKED, ("approval_required",), "an approval is missing"),
+        "graph.knowledge": StatusRecord(Status.APPLIED),
+    },
+    observations={"graph.scratch": {"kind": "tombstone", "approval_id": ULID, "actor": None}},
+)
+
+RESOURCES = (
+    Resource(graph_address("knowledge"), digest("2")),
+    Resource(schema_address("knowledge"), digest("7"), path="./knowledge.pg", content=b"node T {}"),
+)
+
+FINAL = tuple(
+    replace(c, disposition=Disposition.BLOCKED, reason=Reason.SCHEMA_APPLY_FAILED)
+    if c.address.text == "schema.knowledge"
+    else c
+    for c in CHANGES
+)
+
+VERBS: dict[str, VerbOutcome] = {
+    "validate_ok": ValidateOutcome(
+        config_dir=".", config_file="./cluster.yaml", resources=RESOURCES, dependencies=EDGES[:1]
+    ),
+    "validate_not_ok": ValidateOutcome(
+        config_dir="deploy", config_file="deploy/cluster.yaml", resources=RESOURCES[:1], diagnostics=BROKEN
+    ),
+    "plan_ok": PlanOutcome(
+        config_dir=".",
+        observations=SEEN,
+        config_digest=digest("b"),
+        resource_digests={"schema.knowledge": digest("7"), "graph.knowledge": digest("2")},
+        dependencies=EDGES,
+        plan=PLAN,
+        diagnostics=PENDING,
+    ),
+    "plan_no_changes": PlanOutcome(config_dir=".", observations=SEEN, config_digest=digest("b"), plan=NO_CHANGE),
+    "plan_not_ok": PlanOutcome(config_dir=".", observations=HELD, diagnostics=LOCKED),
+    "apply_ok": ApplyOutcome(
+        config_dir=".",
+        observations=SEEN,
+        actor="bot",
+        config_digest=digest("b"),
+        changes=CHANGES,
+        state_written=True,
+        state=STATE,
+        plan_digest=PLAN.digest,
+        entry_id="7c" * 20,
+    ),
+    "apply_not_ok": ApplyOutcome(
+        config_dir=".",
+        observations=SEEN,
+        config_digest=digest("b"),
+        changes=FINAL,
+        state_written=True,
+        state=STATE,
+        plan_digest=PLAN.digest,
+        results=(
+            NodeResult("graph.knowledge", Outcome.DONE),
+            NodeResult("schema.knowledge", Outcome.FAILED),
+            NodeResult("query.knowledge.find_experts", Outcome.BLOCKED, blocked_by="schema.knowledge"),
+        ),
+        diagnostics=problems(("schema_apply_failed", "schema.knowledge", "the disk is full", None)),
+    ),
+    "approve_ok": ApproveOutcome(config_dir=".", approval=APPROVAL),
+    "approve_branch_ok": ApproveOutcome(config_dir=".", approval=APPROVAL, commit=HEAD),
+    "approve_not_ok": ApproveOutcome(
+        config_dir=".", diagnostics=problems(("approval_not_required", "query.a.b", "nothing to approve", None))
+    ),
+    "status_ok": StatusOutcome(config_dir=".", observations=SEEN, state=STATE),
+    "status_missing": StatusOutcome(config_dir=".", observations=HELD),
+    "status_not_ok": StatusOutcome(config_dir=".", observations=NOTHING, diagnostics=BROKEN[:1]),
+    "refresh_ok": RefreshOutcome(config_dir=".", operation="refresh", observations=SEEN, state=STATE),
+    "import_not_ok": RefreshOutcome(
+        config_dir=".",
+        operation="import",
+        observations=NOTHING,
+        digests={"graph.knowledge": digest("2")},
+        diagnostics=problems(("graph_observation_error", "graphs", "graph knowledge does not open", None)),
+    ),
+    "unlock_ok": UnlockOutcome(
+        config_dir=".",
+        observations=StateObservations(
+            state_path="__cluster/state.json",
+            lock_path="__cluster/lock.json",
+            held=LockObservation(held=False, info=LOCK.info),
+            lock_age_seconds=93,
+        ),
+        lock_removed=True,
+    ),
+    "unlock_not_ok": UnlockOutcome(
+        config_dir=".",
+        observations=HELD,
+        diagnostics=problems(("state_lock_id_mismatch", "__cluster/lock.json", "the lock has another id", None)),
+    ),
+}
+
+SUBJECT = Subject(cluster="knowledge", environment="production", request=7, head=HEAD, base=BASE)
+MISSING = ApprovalState(
+    resource="graph.legacy",
+    satisfied=False,
+    by=("alice@example.com",),
+    code="approval_self",
+    detail="alice@example.com wrote commit 1a2b3c4d of this change",
+    command="gitops approve graph.legacy --request 7",
+)
+
+
+def _comments() -> dict[str, str]:
+    approved = Plan(
+        PLAN.config_digest,
+        PLAN.digest,
+        (replace(CHANGES[1], disposition=Disposition.APPLIED, reason=None),),
+        (),
+        (ApprovalRequirement("graph.legacy", GATE.reason, GATE.change_digest, (APPROVAL,)),),
+        ExecutionGraph(),
+    )
+    good = ApprovalState(resource="graph.legacy", satisfied=True, by=("bob@example.com",))
+    plan_ok, no_changes, plan_not_ok = VERBS["plan_ok"], VERBS["plan_no_changes"], VERBS["plan_not_ok"]
+    apply_ok, apply_not_ok = VERBS["apply_ok"], VERBS["apply_not_ok"]
+    assert isinstance(plan_ok, PlanOutcome)
+    assert isinstance(no_changes, PlanOutcome)
+    assert isinstance(plan_not_ok, PlanOutcome)
+    assert isinstance(apply_ok, ApplyOutcome)
+    assert isinstance(apply_not_ok, ApplyOutcome)
+    given = PlanOutcome(config_dir=".", observations=SEEN, plan=approved)
+    moved = problems(("request_head_moved", "", "the head is 2b3c4d5e now", None))
+    return {
+        "comment_plan": plan_comment(PlanComment(subject=SUBJECT, outcome=plan_ok, approvals=(MISSING,))),
+        "comment_plan_approved": plan_comment(PlanComment(subject=SUBJECT, outcome=given, approvals=(good,))),
+        "comment_plan_no_changes": plan_comment(PlanComment(subject=SUBJECT, outcome=no_changes)),
+        "comment_plan_failed": plan_comment(PlanComment(subject=SUBJECT, outcome=plan_not_ok)),
+        "comment_apply": apply_comment(ApplyComment(subject=SUBJECT, outcome=apply_ok, approvals=(good,))),
+        "comment_apply_failed": apply_comment(ApplyComment(subject=SUBJECT, outcome=apply_not_ok)),
+        "comment_refusal": refusal_comment(RefusalComment(subject=SUBJECT, command="apply", diagnostics=moved)),
+    }
+
+
+USE = ApprovalUse(ULID, "5d" * 20, "graph.legacy", "bob@example.com")
+DELETED = EntryChange("graph.legacy", "delete", digest("3"), None, "applied")
+APPLIED_ENTRY = LedgerEntry(
+    number=4,
+    kind=EntryKind.APPLY,
+    operation="apply",
+    at="2026-06-11T08:00:00Z",
+    actor="bot",
+    target=Target("repo-1", "knowledge", "production", "refs/heads/main", "clusters/knowledge"),
+    previous="6d" * 20,
+    source=SourceRevision(HEAD, "2f" * 20),
+    changeset=ULID,
+    plan_digest=PLAN.digest,
+    config_digest=digest("b"),
+    state_revision=9,
+    policy_digest=digest("f"),
+    trust_digest=digest("f"),
+    changes=(
+        DELETED,
+        EntryChange("policy.readers", "update", digest("4"), digest("4"), "applied", binding_change=True),
+        EntryChange("query.knowledge.x", "create", None, digest("5"), "blocked", "dependency_not_applied"),
+    ),
+    approvals=(USE,),
+    authors=("alice@example.com",),
+)
+ANNOUNCED_ENTRY = replace(
+    APPLIED_ENTRY, number=3, kind=EntryKind.INTENT, previous="6b" * 20, state_revision=8, changes=(DELETED,)
+)
+RECORDS = (
+    LogRecord(
+        commit="7c" * 20,
+        entry=APPLIED_ENTRY,
+        verdicts=(ApprovalVerdict(USE, "good"),),
+    ),
+    LogRecord(commit="6d" * 20, entry=ANNOUNCED_ENTRY, verdicts=(ApprovalVerdict(USE, "approval_self"),)),
+    LogRecord(
+        commit="6b" * 20,
+        entry=LedgerEntry(
+            number=1,
+            kind=EntryKind.IMPORT,
+            operation="import",
+            at="2026-06-10T08:00:00Z",
+            actor=None,
+            target=Target("repo-1", "knowledge", "production", "refs/heads/main", "clusters/knowledge"),
+            previous=None,
+            source=None,
+            changeset=None,
+            plan_digest=None,
+            config_digest=None,
+            state_revision=1,
+            policy_digest=digest("f"),
+            trust_digest=digest("f"),
+        ),
+        verdicts=(),
+        signature="ledger_signature_invalid",
+    ),
+)
+BAD = AuditReport(
+    "knowledge",
+    "7c" * 20,
+    entries=4,
+    verified=3,
+    finding=AuditFinding("7c" * 20, 4, "ledger_change_unapproved", "graph.legacy was deleted without an approval"),
+)
+CUT = AuditReport(
+    "knowledge", "7c" * 20, 0, 0, AuditFinding("7c" * 20, 0, "shallow_repository", "the repository is shallow")
+)
+GOOD = AuditReport(
+    "knowledge", "7c" * 20, 4, 4, notes=("entry 2: source commit 1a2b3c4d5e6f is not in this repository",)
+)
+
+
+def files() -> dict[str, str]:
+    """File name to expected content."""
+    result: dict[str, str] = {}
+    for name, outcome in VERBS.items():
+        result[f"{name}.txt"] = text.to_text(outcome)
+        result[f"{name}.json"] = json.to_text(json.envelope(outcome))
+    result.update({f"{name}.md": body for name, body in _comments().items()})
+    result["log.txt"] = log_text(RECORDS)
+    result["log.json"] = json.to_text(log_form(RECORDS))
+    for name, report in (("audit_good", GOOD), ("audit_failed", BAD), ("audit_cut", CUT)):
+        result[f"{name}.txt"] = audit_text(report)
+        result[f"{name}.json"] = json.to_text(audit_form(report))
+    return result
+
+
+if __name__ == "__main__":
+    DATA.mkdir(parents=True, exist_ok=True)
+    for stale in DATA.iterdir():
+        stale.unlink()
+    for file_name, content in files().items():
+        (DATA / file_name).write_text(content, "utf-8")

@@ -1,0 +1,90 @@
+"""An execution graph as text and as a diagram; hostile names stay inert in both."""
+
+from __future__ import annotations
+
+from gitops.model.change import Action
+from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
+from gitops.render.graph import to_mermaid, to_text
+
+NODES = (
+    ExecNode("schema.kb", "schema", Action.UPDATE, 0, (LockClaim("graph:kb"),)),
+    ExecNode("query.kb.find", "query", Action.CREATE, 1, (LockClaim("graph:kb", LockMode.SHARED),)),
+    ExecNode("barrier.catalog", "barrier", Action.UPDATE, 2),
+    ExecNode("graph.old", "graph", Action.DELETE, 3),
+)
+GRAPH = ExecutionGraph(
+    NODES,
+    (
+        ExecEdge("barrier.catalog", "graph.old", "finish_barrier"),
+        ExecEdge("query.kb.find", "barrier.catalog", "stage_barrier"),
+        ExecEdge("schema.kb", "barrier.catalog", "stage_barrier"),
+        ExecEdge("schema.kb", "query.kb.find", "explicit_dependency"),
+        ExecEdge("schema.kb", "query.kb.find", "schema_query", "kb"),
+    ),
+)
+HOSTILE = 'query.kb.a"]\n```<script>%%{init}%%\x1b[2J\u202e\ud800;click n0 "javascript:x"'
+
+
+def test_text():
+    assert to_text(GRAPH) == (
+        "Execution graph: 4 nodes, 5 edges, 4 layers, 0 cycles\n"
+        "\n"
+        "Edges:\n"
+        "  barrier.catalog -> graph.old [finish_barrier]\n"
+        "  query.kb.find -> barrier.catalog [stage_barrier]\n"
+        "  schema.kb -> barrier.catalog [stage_barrier]\n"
+        "  schema.kb -> query.kb.find [explicit_dependency]\n"
+        "  schema.kb -> query.kb.find [schema_query: kb]\n"
+        "\n"
+        "Layer 1:\n"
+        "  update schema.kb  [locks: graph:kb]\n"
+        "\n"
+        "Layer 2:\n"
+        "  create query.kb.find  [locks: graph:kb (shared)]\n"
+        "\n"
+        "Layer 3:\n"
+        "  barrier barrier.catalog\n"
+        "\n"
+        "Layer 4:\n"
+        "  delete graph.old\n"
+    )
+    assert to_text(ExecutionGraph()) == "Execution graph: 0 nodes, 0 edges, 0 layers, 0 cycles\n"
+
+
+def test_text_shows_the_edges_of_a_cycle():
+    nodes = tuple(ExecNode(n, "query", Action.UPDATE, i) for i, n in enumerate("abc"))
+    loop = ExecutionGraph(nodes, (ExecEdge("a", "b", "x"), ExecEdge("b", "a", "x"), ExecEdge("b", "c", "x")))
+    text = to_text(loop)
+    assert text.startswith(
+        "Execution graph: 3 nodes, 3 edges, 0 layers, 1 cycles\n\nCycle:\n  a -> b [x]\n  b -> a [x]\n\n"
+    )
+
+
+def test_mermaid():
+    assert to_mermaid(GRAPH) == (
+        "flowchart TD\n"
+        '  n0["update schema.kb"]\n'
+        '  n1["create query.kb.find"]\n'
+        '  n2{{"barrier barrier.catalog"}}\n'
+        '  n3["delete graph.old"]\n'
+        '  n2 -->|"finish_barrier"| n3\n'
+        '  n1 -->|"stage_barrier"| n2\n'
+        '  n0 -->|"stage_barrier"| n2\n'
+        '  n0 -->|"explicit_dependency, schema_query"| n1\n'
+    )
+
+
+def test_hostile_names_stay_inert():
+    graph = ExecutionGraph(
+        (ExecNode(HOSTILE, "query", Action.DELETE, 0, (LockClaim(HOSTILE),)), NODES[0]),
+        (ExecEdge(HOSTILE, "schema.kb", HOSTILE, HOSTILE), ExecEdge("nowhere", HOSTILE, "x")),
+    )
+    text = to_text(graph)
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert text.count("\n") == 11
+    diagram = to_mermaid(graph)
+    assert diagram.isascii()
+    assert len(diagram.splitlines()) == 4
+    for bad in ("`", "<", "%", "\x1b", '"]\n`', 'javascript:x"'):
+        assert bad not in diagram
+    assert "#34;#93;#10;#96;" in diagram

@@ -1,0 +1,304 @@
+"""The pieces of rendering: visible characters, escaping, fitting, templates, migration steps."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import unicodedata
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+from render_cases import BASE, HEAD, SUBJECT, VERBS, digest
+
+from gitops.core.errors import BugError
+from gitops.lang.schema import Step
+from gitops.model.approval import Approval
+from gitops.model.change import Action
+from gitops.model.execution import ExecutionGraph
+from gitops.model.outcome import PlanOutcome
+from gitops.model.plan import ApprovalRequirement, Plan
+from gitops.render import environment, migration
+from gitops.render.characters import visible, visible_json
+from gitops.render.comment import ApprovalState, PlanComment, marker, plan_comment
+from gitops.render.json import plain, to_line, to_text
+from gitops.render.markdown import MUST_KEEP, Section, assemble, block, cell, code, hidden, text
+from gitops.render.migration import in_words
+
+
+def test_every_character_that_acts_or_hides_is_spelled_out():
+    acting = [chr(c) for c in range(0x110000) if unicodedata.category(chr(c)) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
+    assert all(visible(c).isascii() and visible(c).isprintable() for c in acting)
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("a\x1b[31mb", "a\\x1b[31mb"),
+        ("a\u202eb", "a\\u202eb"),
+        ("a\u200bb", "a\\u200bb"),
+        ("a\u3164b", "a\\u3164b"),
+        ("\ud800", "\\ud800"),
+        ("a\nb\r\tc", "a\\nb\\r\\tc"),
+        ("##[add-mask]a", "#\\x23[add-mask]a"),
+        ("##vso[task]a", "#\\x23vso[task]a"),
+        ("größe 12 ✓ 名前", "größe 12 ✓ 名前"),
+    ],
+)
+def test_visible(raw, shown):
+    assert visible(raw) == shown
+
+
+def test_json_text_keeps_the_value_and_shows_every_character():
+    value = {"k\u202e": "\x1b\x7f\u200b\U000e0041 ##[x] ü", "n": [1, None, True]}
+    printed = to_text(value)
+    assert json.loads(printed) == value
+    assert visible(printed, keep="\n") == printed
+    assert visible_json('{"a":1}') == '{"a":1}'
+
+
+def test_foreign_json_of_any_depth_and_number_can_be_shown():
+    deep: object = "x"
+    for _ in range(5_000):
+        deep = [deep]
+    assert "nested too deeply" in to_line(deep)
+    assert plain(float("nan")) == "nan"
+    assert plain({"a": (1.5,)}) == {"a": [1.5]}
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("a", "`a`"),
+        ("", "`(empty)`"),
+        ("a`b", "``a`b``"),
+        ("`a", "`` `a ``"),
+        (" a ", "`  a  `"),
+        ("a\nb", "`a\\nb`"),
+    ],
+)
+def test_code_span(raw, shown):
+    assert code(raw) == shown
+
+
+def test_a_pipe_cannot_end_a_cell():
+    assert cell("a|b\\|c") == "`a\\x7cb\\\\x7cc`"
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("the type is not known, see below.", "the type is not known, see below."),
+        ("ask @admin about it", "ask `@admin` about it"),
+        ("closes #12", "closes `#12`"),
+        ("see GH-12 and v2", "see `GH-12` and `v2`"),
+        ("<b>bold</b> now", "`<b>bold</b>` now"),
+        ("at https://evil.example/x today", "at `https://evil.example/x` today"),
+        ("a [link](x) ![i](y) b", "a `[link](x) ![i](y)` b"),
+        ("one\ntwo\r\n\r\n/close", "one two `/close`"),
+        ("", ""),
+        ("---", "`---`"),
+    ],
+)
+def test_running_text(raw, shown):
+    assert text(raw) == shown
+
+
+def test_a_block_is_fenced_longer_than_what_it_holds():
+    assert block("a\n````\nb\x1b", "sh") == "`````sh\na\n````\nb\\x1b\n`````"
+
+
+def test_long_values_are_shortened():
+    assert len(code("a" * 10_000)) < 450
+    assert "9600 more" in code("a" * 10_000)
+
+
+def test_hidden_notes_hold_names_only():
+    assert hidden("gitops:plan cluster=a-b") == "<!-- gitops:plan cluster=a-b -->"
+    for note in ("a > b", "a\n", "", "a<b"):
+        with pytest.raises(ValueError):
+            hidden(note)
+
+
+@pytest.mark.parametrize("cluster", ["", "a b", "a-->", "x" * 201, "a\n"])
+def test_a_marker_takes_names_only(cluster):
+    with pytest.raises(ValueError):
+        marker(cluster)
+
+
+@pytest.mark.parametrize("change", [{"head": "HEAD"}, {"base": "-x"}, {"cluster": "a>b"}])
+def test_a_comment_speaks_of_commits_only(change):
+    outcome = VERBS["plan_ok"]
+    assert isinstance(outcome, PlanOutcome)
+    with pytest.raises(ValueError):
+        plan_comment(PlanComment(subject=replace(SUBJECT, **change), outcome=outcome))
+
+
+def test_what_fits_is_left_alone():
+    sections = (Section("Head", MUST_KEEP, "head\n"), Section("A", 1, "\n\na\n"))
+    assert assemble(sections) == "head\n\na\n"
+
+
+def test_the_last_rank_goes_first_and_is_named():
+    rows = "\n".join(f"- row {i}" for i in range(300))
+    sections = (
+        Section("Head", MUST_KEEP, "head"),
+        Section("Least", 3, rows),
+        Section("Most", 1, "- one"),
+        Section("Foot", MUST_KEEP, "foot"),
+    )
+    body = assemble(sections, limit=1_200)
+    assert len(body) <= 1_200
+    assert body.startswith("head\n\n- row 0\n")
+    assert body.index("- one") < body.index("foot") < body.index("lines of Least")
+    tight = assemble(sections, limit=1_040)
+    assert "row" not in tight
+    assert "all of Least" in tight
+
+
+def test_a_cut_fence_is_closed():
+    commands = block("\n".join(f"gitops approve graph.g{i}" for i in range(1_000)), "sh")
+    body = assemble((Section("Approvals", 1, commands),), limit=3_000)
+    assert body.count("```") == 2
+    assert len(body) <= 3_000
+
+
+def test_fixed_parts_that_do_not_fit_are_a_defect():
+    with pytest.raises(ValueError):
+        assemble((Section("Head", MUST_KEEP, "x" * 100),), limit=50)
+
+
+def test_a_template_cannot_print_what_no_filter_escaped(tmp_path, monkeypatch):
+    (tmp_path / "raw.md.j2").write_text("{{ value }}")
+    (tmp_path / "joined.md.j2").write_text("{{ 'a' ~ value|string }}")
+    (tmp_path / "undefined.md.j2").write_text("{{ other|code }}")
+    (tmp_path / "good.md.j2").write_text("{{ value|code }} {{ 3 }}{{ section('A', 1) }}x")
+    monkeypatch.setattr(environment, "_templates", lambda: tmp_path)
+    for name in ("raw", "joined"):
+        with pytest.raises(BugError):
+            environment.sections(f"{name}.md.j2", value="<b>")
+    with pytest.raises(Exception, match="other"):
+        environment.sections("undefined.md.j2", value="<b>")
+    assert environment.sections("good.md.j2", value="<b>") == (
+        Section("Head", MUST_KEEP, "`<b>` 3"),
+        Section("A", 1, "x"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        ({"kind": "add_type", "type_kind": "node", "name": "A"}, "add node type `A`"),
+        (
+            {"kind": "rename_type", "type_kind": "edge", "from": "A", "to": "B"},
+            "rename edge type `A` to `B`",
+        ),
+        (
+            {"kind": "rename_property", "type_kind": "node", "type_name": "A", "from": "a", "to": "b"},
+            "rename property `A.a` to `A.b`",
+        ),
+        (
+            {"kind": "drop_type", "type_kind": "node", "name": "A", "mode": "hard"},
+            "**drop** node type `A`, **its data is lost**",
+        ),
+        (
+            {
+                "kind": "extend_enum",
+                "type_kind": "node",
+                "type_name": "A",
+                "property_name": "p",
+                "added_values": ["x", "y"],
+            },
+            "allow `x`, `y` in `A.p`, which cannot be taken back once it is used",
+        ),
+        (
+            {"kind": "update_type_metadata", "type_kind": "interface", "name": "A", "annotations": []},
+            "change the description of interface `A`",
+        ),
+        (
+            {"kind": "update_property_metadata", "type_name": "A", "property_name": "p", "annotations": []},
+            "change the description of property `A.p`",
+        ),
+        ({"kind": "unsupported_change", "entity": "node:A", "reason": "no"}, "**not supported:** `node:A`: no"),
+        ({"kind": "add_type", "type_kind": "planet", "name": "A"}, None),
+        ({"kind": "add_type", "type_kind": "node", "name": 7}, None),
+        ({"kind": ["add_type"]}, None),
+        ({"kind": "new_in_2031"}, None),
+        ({}, None),
+    ],
+)
+def test_step_in_words(step, words):
+    assert in_words(step) == (words or code(to_line(step)))
+
+
+@pytest.mark.parametrize(
+    ("form", "spelled"),
+    [
+        ({"scalar": {"Vector": 4}, "nullable": False, "list": False, "enum_values": None}, "Vector(4)"),
+        ({"scalar": "String", "nullable": True, "list": True, "enum_values": None}, "[String]?"),
+        ({"scalar": "String", "nullable": False, "list": False, "enum_values": ["a", "b"]}, "enum(a, b)"),
+    ],
+)
+def test_property_types_are_spelled_as_in_schemas(form, spelled):
+    step = {"kind": "add_property", "type_name": "A", "property_name": "p", "property_type": form}
+    assert in_words(step) == f"add property `A.p` of type `{spelled}`"
+
+
+def _plan_with(need):
+    plan = Plan(digest("b"), digest("e"), (), (), (need,), ExecutionGraph())
+    seen = VERBS["plan_ok"]
+    assert isinstance(seen, PlanOutcome)
+    changed = replace(plan, changes=seen.plan.changes[1:2])
+    return replace(seen, plan=changed, diagnostics=())
+
+
+def test_a_gate_is_open_only_if_plan_and_evidence_agree():
+    approval = Approval("01", "graph.legacy", Action.DELETE, "", digest("b"), digest("3"), None, "bob", "")
+    missing = ApprovalRequirement("graph.legacy", "why", digest("d"))
+    given = replace(missing, approvals=(approval,))
+    two = replace(given, needed=2)
+    yes, no = (ApprovalState(resource="graph.legacy", satisfied=s) for s in (True, False))
+    for need, states, verdict in (
+        (missing, (yes,), "1 approval missing"),
+        (missing, (), "1 approval missing"),
+        (given, (no,), "1 approval missing"),
+        (given, (yes,), "1 approval given"),
+        (given, (), "1 approval given"),
+        (two, (), "1 approval missing"),
+    ):
+        body = plan_comment(PlanComment(subject=SUBJECT, outcome=_plan_with(need), approvals=states))
+        assert body.split("\n")[3] == f"**Plan for `production/knowledge`: 1 change, {verdict}**"
+    assert "(1 of 2), signed by `bob`" in body
+
+
+def test_the_first_lines_of_a_comment_find_it_again():
+    body = plan_comment(PlanComment(subject=SUBJECT, outcome=_plan_with(ApprovalRequirement("a", "b", "c"))))
+    first, second, *_ = body.split("\n")
+    assert first == hidden(marker("knowledge"))
+    assert second == f"<!-- gitops:plan head={HEAD} plan={digest('e')} -->"
+    assert BASE[:12] in body
+
+
+def test_text_and_json_load_no_template_engine():
+    script = (
+        "import sys, gitops.render.json, gitops.render.text, gitops.render.audit, gitops.render.comment;"
+        "sys.exit(bool({'jinja2', 'markupsafe'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_every_step_of_a_migration_has_words():
+    assert {step.kind for step in get_args(Step)} == set(migration._WORDS)
+
+
+def test_lists_that_are_not_of_text_are_shown_as_they_are():
+    step = {"kind": "extend_enum", "type_name": "A", "property_name": "p", "added_values": [1]}
+    assert in_words(step) == code(to_line(step))
+
+
+def test_a_plan_digest_that_is_none_is_refused():
+    outcome = _plan_with(ApprovalRequirement("a", "b", "c"))
+    outcome = replace(outcome, plan=replace(outcome.plan, digest="e"))
+    with pytest.raises(ValueError):
+        plan_comment(PlanComment(subject=SUBJECT, outcome=outcome))
