@@ -1,0 +1,285 @@
+"""One repository as the bot sees it: its configuration from the target branch, its clusters at any commit.
+
+Nothing of a change request decides here: `gitops.yaml`, keys and rules come from the target branch or the ledger, and the
+cluster folder of a request is read from git objects, as it would be after merging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gitops.chain.authors import AuthorQuestion, authors_of, signers_of
+from gitops.chain.entries import ledger_ref
+from gitops.config.bot import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_paths, trust_root
+from gitops.config.load import declared_schema
+from gitops.config.source import SourceTree
+from gitops.core.clock import Clock, IdSource
+from gitops.core.errors import GitopsError, IntegrityError
+from gitops.core.faults import Faults
+from gitops.model.approval import Target
+from gitops.model.entry import SourceRevision
+from gitops.ports.forge import ChangeRequest
+from gitops.ports.git import EntryType, GitReader, GitRemote, GitStore
+from gitops.ports.ledger import LedgerReader, LedgerView
+from gitops.ports.provider import ProviderFactory
+from gitops.workflows.context import Governance, Stores, Workspace
+
+_LINKS = {
+    EntryType.SYMLINK: ("source_symlink", "symbolic link"),
+    EntryType.SUBMODULE: ("source_submodule", "submodule"),
+}
+_MAX_FOLDERS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectTools:
+    """What a project is built with.
+
+    `stores` opens the stores of a cluster: ledger on its branch, graphs under the operator's root (declared storage, or None,
+    as second argument). `ledger` opens only the ledger.
+    """
+
+    store: GitStore
+    remote: GitRemote
+    stores: Callable[[ClusterRule, str | None], Stores]
+    ledger: Callable[[ClusterRule], LedgerReader]
+    open_tree: Callable[[GitReader, str, str], SourceTree]
+    provider: ProviderFactory
+    clock: Clock
+    ids: IdSource
+    faults: Faults
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """A state of the repository to plan or apply: `tree` is its root tree, `commit` names it for people and entries.
+
+    For a change request it is the tree that merging gives, named by the head of the request. `base` and `head` bound the
+    commits whose authors made the difference; `also` are authors known by other means: pushers, and those of earlier
+    commits that are not fully applied.
+    """
+
+    commit: str
+    tree: str
+    base: str | None
+    head: str
+    also: frozenset[str] = frozenset()
+    count_signers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a cluster stands: the source commit of its newest entry, and the authors of what that left unapplied.
+
+    Without the latter, somebody could merge their own change first, and approve it when they are nobody's author any more.
+    """
+
+    applied: str | None = None
+    authors: frozenset[str] = frozenset()
+    settled: bool = True
+
+
+class Project:
+    """A repository with `gitops.yaml`."""
+
+    def __init__(self, tools: ProjectTools, default_ref: str) -> None:
+        """`default_ref` is the full name of the branch that `gitops.yaml` is read from."""
+        self.tools = tools
+        self.default_ref = default_ref
+
+    def tip(self, ref: str) -> str | None:
+        """The commit that a branch of the remote is at, fetched if need be; None when there is no such branch."""
+        found = self.tools.remote.refs(ref).get(ref)
+        if found is not None and self.tools.store.resolve(found) is None:
+            self.tools.remote.fetch([ref])
+        return found
+
+    def config(self, commit: str | None = None) -> BotConfig:
+        """`gitops.yaml` at the tip of the default branch, or at a commit. Raises GitopsError `bot_config_invalid`."""
+        at = commit or self.tip(self.default_ref)
+        content = None if at is None else self.tools.store.read(self.tools.store.commit(at).tree, CONFIG_FILE)
+        if content is None:
+            where = self.default_ref.removeprefix("refs/heads/")
+            raise GitopsError("bot_config_invalid", f"branch {where} has no {CONFIG_FILE}", path=CONFIG_FILE)
+        return parse_bot_config(content)
+
+    def repository_id(self, config: BotConfig, commit: str) -> str:
+        """The stable id that approvals are bound to: the configured one, else the root commit of the branch."""
+        if config.repository is not None:
+            return config.repository
+        return "root:" + self.tools.store.commits_between(None, commit, first_parent=True)[-1].id
+
+    def standing(self, rule: ClusterRule) -> Standing:
+        """Where a cluster stands by its ledger. Raises RemoteError."""
+        view = self.tools.ledger(rule).view()
+        entry = view.entry
+        if entry is None:
+            return Standing()
+        settled = view.state is not None and view.state.config_digest == entry.config_digest
+        source = None if entry.source is None else entry.source.commit
+        return Standing(source, frozenset() if settled else frozenset(entry.authors), settled)
+
+    def at_commit(self, commit: str, standing: Standing, authors: Iterable[str] = ()) -> Revision:
+        """A commit of the target branch, applied on top of what is; `authors` are known by other means than its commits."""
+        tree = self.tools.store.commit(commit).tree
+        return Revision(commit, tree, standing.applied, commit, standing.authors | frozenset(authors))
+
+    def at_request(self, request: ChangeRequest, standing: Standing) -> Revision:
+        """A change request as it would merge now. Raises GitopsError `request_conflict`."""
+        also = standing.authors | frozenset(request.pushers)
+        store, tip = self.tools.store, self.tip(request.target)
+        if store.resolve(request.head) is None:
+            self.tools.remote.fetch([f"refs/gitops/requests/{request.number}/head"])
+        if tip is None:
+            return Revision(request.head, store.commit(request.head).tree, None, request.head, also)
+        merged = store.merge(tip, request.head)
+        if merged.tree is None:
+            paths = ", ".join(merged.conflicts[:5])
+            raise GitopsError("request_conflict", f"request {request.number} conflicts with its target in {paths}")
+        base = store.merge_base(tip, request.head)
+        return Revision(request.head, merged.tree, base, request.head, also, count_signers=True)
+
+    def workspace(self, rule: ClusterRule, revision: Revision, *, actor: str | None) -> Workspace:
+        """The workspace of a cluster at a revision. Raises GitopsError when folder, keys or rules are not usable there."""
+        tools = self.tools
+        folder = tools.store.subtree(revision.tree, rule.path)
+        if folder is None:
+            detail = f"{revision.commit[:12]} has no folder {rule.path}"
+            raise GitopsError("cluster_not_found", detail, path=rule.name)
+        refuse_links(tools.store, folder, rule.path)
+        config = self.config()
+        return Workspace(
+            tree=tools.open_tree(tools.store, folder, rule.path),
+            config_dir=rule.path,
+            open_stores=lambda storage: tools.stores(rule, storage),
+            provider=tools.provider,
+            clock=tools.clock,
+            ids=tools.ids,
+            actor=actor,
+            workers=config.apply.parallel,
+            fail_fast=config.apply.fail_fast,
+            governance=self._governance(rule, revision, folder),
+            accepted_schema=lambda graph, digest: self.accepted_schema(rule, graph, digest),
+            faults=tools.faults,
+        )
+
+    def _governance(self, rule: ClusterRule, revision: Revision, folder: str) -> Governance:
+        store, files = self.tools.store, trust_at(self.tools.store, revision.tree)
+        trust = trust_root(files)
+        config = self.config()
+        anchor = self.tip(rule.ref) or revision.commit
+        target = Target(
+            repository=self.repository_id(config, anchor),
+            cluster=rule.name,
+            environment=rule.environment,
+            ref=rule.ref,
+            path=rule.path,
+        )
+        return Governance(
+            target=target,
+            source=SourceRevision(revision.commit, folder),
+            authors=self._authors(rule, revision, files),
+            trust_files=files,
+            trust=trust,
+            changed_files=lambda other: _changed(store, other, folder),
+            admit=lambda view: self._admit(view, revision),
+        )
+
+    def _authors(self, rule: ClusterRule, revision: Revision, files: Mapping[str, bytes]) -> frozenset[str]:
+        question = AuthorQuestion(revision.base, revision.head, rule.path, tuple(files))
+        found = authors_of(self.tools.store, question) | revision.also
+        if revision.count_signers:
+            found |= signers_of(self.tools.store, question, trust_root(files))
+        return found
+
+    def contributors(self, rule: ClusterRule, requests: Iterable[ChangeRequest], base: str, tip: str) -> frozenset[str]:
+        """Whose work requests are that were merged on the way from `base` to `tip`.
+
+        The commits there do not say it all: a squash keeps one author, and who pushed is in no commit.
+        """
+        store = self.tools.store
+        files = trust_at(store, store.commit(tip).tree)
+        found: set[str] = set()
+        for request in requests:
+            found.update(request.pushers)
+            if store.resolve(request.head) is not None:
+                fork = store.merge_base(base, request.head)
+                question = AuthorQuestion(fork, request.head, rule.path, tuple(files))
+                found |= authors_of(store, question) | signers_of(store, question, trust_root(files))
+        return frozenset(found)
+
+    def pending_trust(self, rule: ClusterRule, tip: str) -> bool:
+        """Whether the keys and rules of a commit are others than those in force by the ledger."""
+        in_force = self.tools.ledger(rule).view().trust
+        files = trust_at(self.tools.store, self.tools.store.commit(tip).tree)
+        return in_force is not None and in_force.digest != trust_root(files).digest
+
+    def _admit(self, view: LedgerView, revision: Revision) -> None:
+        """A source commit is applied only if it continues the one applied last."""
+        applied = None if view.entry is None or view.entry.source is None else view.entry.source.commit
+        if applied is None or applied == revision.commit:
+            return
+        store = self.tools.store
+        if store.resolve(applied) is None:
+            raise IntegrityError(
+                "ledger_diverged", f"commit {applied[:12]}, applied last, is not in the history of the branch"
+            )
+        if not store.is_ancestor(applied, revision.commit):
+            raise GitopsError("merge_not_current", f"{revision.commit[:12]} does not continue {applied[:12]}")
+
+    def accepted_schema(self, rule: ClusterRule, graph: str, wanted: str) -> bytes | None:
+        """The schema text of a graph at the source commit applied last, if it is the wanted one."""
+        applied = self.standing(rule).applied
+        if applied is None or self.tools.store.resolve(applied) is None:
+            return None
+        folder = self.tools.store.subtree(self.tools.store.commit(applied).tree, rule.path)
+        if folder is None:
+            return None
+        return declared_schema(self.tools.open_tree(self.tools.store, folder, rule.path), graph, wanted)
+
+    def ledger_head(self, rule: ClusterRule) -> str:
+        """The newest ledger entry, with its objects here. Raises GitopsError `ledger_missing`."""
+        head = self.tip(ledger_ref(rule.name))
+        if head is None:
+            raise GitopsError("ledger_missing", f"cluster {rule.name} has no ledger branch", path=rule.name)
+        return head
+
+
+def refuse_links(store: GitReader, folder: str, path: str) -> None:
+    """Refuse a cluster folder with a symbolic link or a submodule anywhere in it, declared or not.
+
+    They are never followed; but people who review a change, and programs in a checkout, would see other bytes than an
+    approval covers. Raises GitopsError `source_symlink`, `source_submodule`, `source_too_large`.
+    """
+    pending, seen = [(path, folder)], {folder}
+    while pending:
+        place, tree = pending.pop()
+        for entry in store.entries(tree):
+            name = f"{place}/{entry.name}"
+            if entry.type in _LINKS:
+                code, what = _LINKS[entry.type]
+                raise GitopsError(code, f"{name} is a {what}", path=name)
+            if entry.type is EntryType.TREE and entry.id not in seen:
+                seen.add(entry.id)
+                pending.append((name, entry.id))
+        if len(seen) > _MAX_FOLDERS:
+            raise GitopsError("source_too_large", f"{path} has more than {_MAX_FOLDERS} folders", path=path)
+
+
+def trust_at(store: GitReader, tree: str) -> Mapping[str, bytes]:
+    """The files of keys and rules in a root tree, those that exist."""
+    source = store.read(tree, CONFIG_FILE)
+    if source is None:
+        return {}
+    paths: Sequence[str] = trust_paths(parse_bot_config(source))
+    found = {path: store.read(tree, path) for path in paths}
+    return {path: content for path, content in found.items() if content is not None}
+
+
+def _changed(store: GitReader, other: str, folder: str) -> tuple[str, ...]:
+    """Files that differ from another tree of the folder; nothing when that tree is not at hand."""
+    try:
+        return store.changed_paths(other, folder)
+    except GitopsError:
+        return ()
