@@ -1,0 +1,148 @@
+"""The verbs of the control plane, on a cluster folder or on a branch ledger."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from gitops.cli.identity import actor_of
+from gitops.cli.output import complain, say, show, show_form
+from gitops.model.outcome import PlanOutcome
+from gitops.workflows.context import Workspace
+
+if TYPE_CHECKING:
+    from gitops.cli.project import LocalProject
+
+
+def validate(options: argparse.Namespace) -> int:
+    """`gitops validate`."""
+    from gitops.workflows.validate import validate as run
+
+    return show(run(_folder(options, None)), as_json=options.json)
+
+
+def plan(options: argparse.Namespace) -> int:
+    """`gitops plan`."""
+    from gitops.workflows.plan import plan as run
+
+    project = _project(options)
+    working = None if project is None else project.working_folder(options)
+    outcome = run(working or _workspace(options, None))
+    graph_format = options.graph_format or ("text" if options.show_graph else None)
+    if graph_format is not None and outcome.plan is not None:
+        return _show_graph(outcome, graph_format)
+    return show(outcome, as_json=options.json)
+
+
+def _show_graph(outcome: PlanOutcome, graph_format: str) -> int:
+    from gitops.planning.graph_json import to_json
+    from gitops.render.graph import to_mermaid, to_text
+
+    if outcome.plan is None:
+        raise AssertionError("the caller checks that there is a plan")
+    graph = outcome.plan.graph
+    if graph_format == "json":
+        show_form(to_json(graph))
+    else:
+        say(to_mermaid(graph) if graph_format == "mermaid" else to_text(graph))
+    return 0 if outcome.ok else 1
+
+
+def apply(options: argparse.Namespace) -> int:
+    """`gitops apply`."""
+    from gitops.workflows.apply import apply as run
+
+    return show(run(_workspace(options, actor_of(options), writes=True)), as_json=options.json)
+
+
+def approve(options: argparse.Namespace) -> int:
+    """`gitops approve`."""
+    actor = actor_of(options)
+    project = _project(options)
+    if project is not None and not actor:
+        actor = project.person().email
+    if project is not None:
+        from gitops.workflows.endorse import endorse
+
+        workspace = project.workspace(options, actor)
+        return show(endorse(workspace, options.resource, project.endorsement(options)), as_json=options.json)
+    if not actor:
+        complain("approve needs to know who approves: pass --as ACTOR, or set git config gitops.actor")
+        return 1
+    from gitops.workflows.approve import approve as run
+
+    return show(run(_folder(options, actor), options.resource), as_json=options.json)
+
+
+def status(options: argparse.Namespace) -> int:
+    """`gitops status`."""
+    from gitops.workflows.status import status as run
+
+    return show(run(_workspace(options, None)), as_json=options.json)
+
+
+def refresh(options: argparse.Namespace) -> int:
+    """`gitops refresh`."""
+    from gitops.workflows.refresh import refresh as run
+
+    return show(run(_workspace(options, actor_of(options), writes=True)), as_json=options.json)
+
+
+def import_(options: argparse.Namespace) -> int:
+    """`gitops import`."""
+    from gitops.workflows.refresh import import_cluster
+
+    return show(import_cluster(_workspace(options, actor_of(options), writes=True)), as_json=options.json)
+
+
+def force_unlock(options: argparse.Namespace) -> int:
+    """`gitops force-unlock`."""
+    from gitops.workflows.unlock import force_unlock as run
+
+    return show(run(_workspace(options, None), options.lock_id), as_json=options.json)
+
+
+def _workspace(options: argparse.Namespace, actor: str | None, *, writes: bool = False) -> Workspace:
+    """The workspace that the options mean: of a branch ledger where one governs the cluster, else of the folder.
+
+    `writes` asks for the git identity that ledger entries need. Raises UsageError `actor_required`.
+    """
+    project = _project(options)
+    if project is not None and writes:
+        project.person()
+    return _folder(options, actor) if project is None else project.workspace(options, actor)
+
+
+def _project(options: argparse.Namespace) -> LocalProject | None:
+    """The project that governs the cluster: asked for by an option, or by the configuration of the repository around it."""
+    asked = options.repo or options.cluster or options.remote or getattr(options, "request", None)
+    if not asked and not _governed(options.config or "."):
+        return None
+    from gitops.cli.project import LocalProject, choice_of
+
+    project = LocalProject(choice_of(options))
+    return project if asked or project.uses_branch_ledger() else None
+
+
+def _governed(folder: str) -> bool:
+    """Whether a folder lies in a work tree that has a `gitops.yaml`; what that says is then read from git."""
+    place = os.path.abspath(folder)  # noqa: PTH100 - links stay as they are
+    while not os.path.lexists(os.path.join(place, ".git")):  # noqa: PTH118
+        parent = os.path.dirname(place)  # noqa: PTH120
+        if parent == place:
+            return False
+        place = parent
+    return os.path.lexists(os.path.join(place, "gitops.yaml"))  # noqa: PTH118
+
+
+def _folder(options: argparse.Namespace, actor: str | None) -> Workspace:
+    from gitops.cli.wiring import folder_workspace
+
+    in_ci = os.environ.get("CI", "").lower() in ("1", "true")
+    return folder_workspace(
+        options.config or ".",
+        actor=actor,
+        workers=getattr(options, "parallel", 1),
+        ephemeral=in_ci and not getattr(options, "keep_data_here", False),
+    )

@@ -1,0 +1,217 @@
+"""Git hooks: installing them, and what an installed one does."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+
+from gitops.cli.output import FAILED, OK, USAGE, complain, say
+from gitops.cli.project import LocalProject, RepositoryChoice, open_commit_tree
+from gitops.core.errors import GitopsError
+from gitops.git.command import GitProgram, Quarantine
+from gitops.git.hooks import HookKind, install_hooks, remove_hooks
+from gitops.git.repository import Repository
+from gitops.ports.git import ZERO, RefUpdate
+from gitops.render.characters import visible
+from gitops.render.text import diagnostic_lines
+
+_MAX_REFS = 10_000
+_FIELDS = 3
+
+
+def install(options: argparse.Namespace) -> int:
+    """`gitops hook install`."""
+    repository = Repository.discover(options.repo)
+    kind: HookKind = "server" if options.server or repository.work_tree is None else "client"
+    names = install_hooks(repository.git_dir, kind, [sys.executable, "-m", "gitops"])
+    say(f"hooks installed in {repository.git_dir}: {', '.join(names)}")
+    return OK
+
+
+def remove(options: argparse.Namespace) -> int:
+    """`gitops hook remove`."""
+    repository = Repository.discover(options.repo)
+    removed = remove_hooks(repository.git_dir, "client") + remove_hooks(repository.git_dir, "server")
+    say(f"hooks removed from {repository.git_dir}: {', '.join(removed) or 'none'}")
+    return OK
+
+
+def run(options: argparse.Namespace) -> int:
+    """`gitops hook run NAME`: called by git with its own arguments and standard input."""
+    handlers = {
+        "pre-receive": _pre_receive,
+        "post-receive": _post_receive,
+        "pre-commit": _pre_commit,
+        "commit-msg": _commit_msg,
+        "pre-push": _pre_push,
+    }
+    handler = handlers.get(options.name)
+    if handler is None:
+        complain(f"there is no hook {options.name!r}")
+        return USAGE
+    return handler(options.rest)
+
+
+def _pre_receive(_: list[str]) -> int:
+    """Refuse what breaks a rule of the repository."""
+    from gitops.bot.guard import Guard
+
+    updates = list(_updates())
+    quarantine = Quarantine.from_environment(os.environ)
+    local = LocalProject(RepositoryChoice(_git_dir()), quarantine=quarantine)
+    guard = Guard(local.repository, local.default_ref(), open_commit_tree, local.project.tools.clock)
+    reasons = list(guard.check(updates))
+    for reason in reasons:
+        complain(visible(f"gitops: {reason}"))
+    return FAILED if reasons else OK
+
+
+def _post_receive(_: list[str]) -> int:
+    """Plan, apply, report. The push is in already: a problem is told, and is not an exit code that anybody would see."""
+    from gitops.bot.push import PushEvent, PushHandler
+
+    updates = [u for u in _updates() if not u.ref.startswith("refs/gitops/")]
+    if not updates:
+        return OK
+    local = LocalProject(RepositoryChoice(_git_dir()))
+    bot = local.person()
+    handler = PushHandler(local.project, local.forge(), actor=local.setting("gitops.actor") or bot.email)
+    try:
+        for line in handler.handle(PushEvent(updates, os.environ.get("REMOTE_USER"))):
+            say(visible(f"gitops: {line}"))
+            sys.stdout.flush()
+    except GitopsError as error:
+        say(visible(f"gitops: {error.code}: {error.detail}"))
+        return FAILED
+    return OK
+
+
+def _pre_commit(_: list[str]) -> int:
+    """Validate the clusters of `gitops.yaml` as they are staged, or the one cluster at the root."""
+    from gitops.config.load import load_desired
+
+    repository = Repository.discover(".")
+    written = GitProgram(repository.git_dir).run("write-tree", extra=_index())
+    if not written.ok:
+        complain(f"gitops: cannot read the index: {written.stderr.strip()}")
+        return FAILED
+    tree = written.stdout.decode().strip()
+    failed = False
+    for folder in _folders(repository, tree):
+        subtree = repository.subtree(tree, folder)
+        if subtree is None:
+            continue
+        problems = load_desired(open_commit_tree(repository, subtree, folder)).diagnostics
+        if len(problems):
+            complain("\n".join([f"gitops: {folder}", *diagnostic_lines(problems)]))
+        failed = failed or problems.has_errors
+    return FAILED if failed else OK
+
+
+def _commit_msg(rest: list[str]) -> int:
+    """Refuse a message made by hand that looks like one of the ledger or of an approval: the bot knows its own by them."""
+    from gitops.wire.statement import read_statement
+    from gitops.wire.trailers import parse_trailers
+
+    if len(rest) != 1:
+        complain("gitops: commit-msg takes one file")
+        return USAGE
+    with open(rest[0], encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - the path is git's own
+        message = "".join(line for line in file if not line.startswith("#"))
+    names = {name for name, _ in parse_trailers(message)}
+    reserved = sorted(names & {"Entry", "Plan-Digest", "State-Revision", "Config-Digest"})
+    try:
+        read_statement(message)
+    except GitopsError:
+        statement = False
+    else:
+        statement = True
+    if reserved or statement:
+        what = ", ".join(reserved) or "an approval statement"
+        complain(
+            f"gitops: a message made by hand must not carry {what}; ledger entries and approvals are made by gitops"
+        )
+        return FAILED
+    return OK
+
+
+def _pre_push(rest: list[str]) -> int:
+    """Plan the clusters of every branch that is pushed against the ledger; errors refuse the push."""
+    from gitops.bot.project import Revision
+    from gitops.workflows.plan import plan
+
+    updates = [u for u in _push_lines() if u.ref.startswith("refs/heads/") and u.new != ZERO]
+    updates = [u for u in updates if not u.ref.startswith("refs/heads/gitops/")]
+    if not updates:
+        return OK
+    local = LocalProject(RepositoryChoice(".", rest[0] if rest and "/" not in rest[0] else None))
+    try:
+        config = local.project.config()
+    except GitopsError:
+        # Before the first push there is no target branch that could say anything.
+        return OK
+    failed = False
+    for update in updates:
+        tree = local.repository.commit(update.new).tree
+        for rule in config.clusters:
+            if local.repository.subtree(tree, rule.path) is None:
+                continue
+            revision = Revision(update.new, tree, None, update.new)
+            outcome = plan(local.project.workspace(rule, revision, actor=None))
+            errors = [d for d in outcome.diagnostics if d.severity == "error"]
+            if errors:
+                complain("\n".join([f"gitops: {rule.name}: refused", *diagnostic_lines(errors)]))
+            elif outcome.plan is not None:
+                complain(f"gitops: {rule.name}: {len(outcome.plan.changes)} change(s) against the ledger")
+            failed = failed or bool(errors)
+    return FAILED if failed else OK
+
+
+def _folders(repository: Repository, tree: str) -> list[str]:
+    """Cluster folders by the staged `gitops.yaml`; without one, the root if it has a `cluster.yaml`."""
+    from gitops.config.bot import CONFIG_FILE, parse_bot_config
+
+    content = repository.read(tree, CONFIG_FILE)
+    if content is not None:
+        return [rule.path for rule in parse_bot_config(content).clusters]
+    return ["."] if repository.read(tree, "cluster.yaml") is not None else []
+
+
+def _index() -> dict[str, str]:
+    """The index that git prepared for this commit, which is not always the repository's own."""
+    index = os.environ.get("GIT_INDEX_FILE")
+    return {} if index is None else {"GIT_INDEX_FILE": os.path.abspath(index)}  # noqa: PTH100 - links stay as they are
+
+
+def _git_dir() -> str:
+    """The repository that a server hook runs in: git sets GIT_DIR, relative to the folder it starts the hook in."""
+    return os.path.abspath(os.environ.get("GIT_DIR", "."))  # noqa: PTH100 - links stay as they are
+
+
+def _updates() -> Iterator[RefUpdate]:
+    """Lines of `old new ref`, as git gives them to pre-receive and post-receive."""
+    for old, new, ref in _lines(_FIELDS):
+        yield RefUpdate(ref, old, new)
+
+
+def _push_lines() -> Iterator[RefUpdate]:
+    """Lines of `local-ref local-id remote-ref remote-id`, as git gives them to pre-push."""
+    for _, new, ref, old in _lines(_FIELDS + 1):
+        yield RefUpdate(ref, old, new)
+
+
+def _lines(count: int) -> Iterator[list[str]]:
+    """Lines of `count` fields; one that cannot be read would be a ref that is not checked, so it refuses the push."""
+    for number, line in enumerate(sys.stdin.buffer):
+        if number >= _MAX_REFS:
+            raise GitopsError("push_refused", f"more than {_MAX_REFS} refs in one push")
+        try:
+            # Only the first field, a revision as somebody typed it, may hold blanks.
+            fields = line.decode().removesuffix("\n").rsplit(" ", count - 1)
+        except UnicodeDecodeError as error:
+            raise GitopsError("push_refused", f"the name of a ref is not UTF-8: {line!r}") from error
+        if len(fields) != count or not all(map(str.isprintable, fields)):
+            raise GitopsError("push_refused", f"the name of a ref cannot be shown: {line!r}")
+        yield fields

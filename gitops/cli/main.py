@@ -1,0 +1,189 @@
+"""The `gitops` command: parse the arguments, then import only what the chosen command needs."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from gitops import __version__
+
+_CLUSTER, _GRAPH, _REPOSITORY, _HOOKS = (
+    "gitops.cli.cluster",
+    "gitops.cli.graph",
+    "gitops.cli.repository",
+    "gitops.cli.hooks",
+)
+
+
+def entry() -> None:
+    """Console entry point."""
+    sys.exit(main())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 ok, 1 any error, 2 usage."""
+    # A command lives for a moment and keeps nearly all that it makes: collecting often only costs (a fifth of a large plan).
+    gc.set_threshold(50_000, 20, 20)
+    options = _parser().parse_args(arguments)
+    if options.handler is None:
+        _parser().print_help()
+        return 2
+    module, _, function = options.handler.partition(":")
+    try:
+        code: int = getattr(import_module(module), function)(options)
+    except BrokenPipeError:
+        # The reader went away (`gitops log | head`); there is nobody to tell.
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        from gitops.core.errors import GitopsError
+
+        if not isinstance(error, GitopsError):
+            raise
+        from gitops.cli.output import show_error
+
+        return show_error(error, as_json=getattr(options, "json", False))
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gitops", description="Plan, approve and apply clusters of graph databases from git.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"gitops {__version__}")
+    parser.add_argument("--as", dest="actor", metavar="ACTOR", help="who is acting; default: git config gitops.actor")
+    parser.set_defaults(handler=None)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    _add_verbs(commands)
+    _add_graph(commands)
+    _add_request(commands)
+    _add_trail(commands)
+    _add_hook(commands)
+    return parser
+
+
+Commands = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def _command(commands: Commands, name: str, summary: str, handler: str | None) -> argparse.ArgumentParser:  # type: ignore[valid-type]
+    parser: argparse.ArgumentParser = commands.add_parser(  # type: ignore[attr-defined]
+        name, help=summary, description=summary, allow_abbrev=False
+    )
+    parser.add_argument("--as", dest="actor", metavar="ACTOR", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    if handler is not None:
+        parser.add_argument("--json", action="store_true", help="print one JSON document")
+        parser.set_defaults(handler=handler)
+    return parser
+
+
+def _add_verbs(commands: Commands) -> None:  # type: ignore[valid-type]
+    verbs = {
+        "validate": "check a cluster folder and report every problem",
+        "plan": "show what an apply would do; writes nothing",
+        "apply": "carry out what the folder declares",
+        "approve": "permit one irreversible change",
+        "status": "show the ledger as recorded",
+        "refresh": "record what is really there",
+        "import": "start a ledger from what is there",
+        "force-unlock": "remove a lock whose holder is gone",
+    }
+    for name, summary in verbs.items():
+        parser = _command(commands, name, summary, f"{_CLUSTER}:{_function(name)}")
+        parser.add_argument(
+            "--config", metavar="DIR", default=None, help="cluster folder (default: the current folder)"
+        )
+        if name == "approve":
+            parser.add_argument("resource", metavar="RESOURCE", help="address such as graph.legacy")
+        if name == "force-unlock":
+            parser.add_argument("lock_id", metavar="LOCK_ID", help="exact id, as status shows it")
+        if name == "apply":
+            parser.add_argument("--parallel", metavar="N", type=_workers, default=1, help="changes at once (default 1)")
+            parser.add_argument("--keep-data-here", action="store_true", help="allow graph data in a CI checkout")
+        if name == "plan":
+            parser.add_argument("--show-graph", action="store_true", help="print the execution graph")
+            parser.add_argument("--graph-format", choices=("text", "json", "mermaid"), help="implies --show-graph")
+        if name != "validate":
+            _project_options(parser)
+        if name in ("plan", "approve"):
+            parser.add_argument("--request", metavar="N", type=int, help="of change request N, as it would merge")
+
+
+def _project_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("branch ledger", "work from commits and the ledger branch, without a checkout")
+    group.add_argument("--repo", metavar="PATH", help="repository (default: the one around the folder)")
+    group.add_argument("--cluster", metavar="NAME", help="cluster of gitops.yaml (default: the only one)")
+    group.add_argument("--remote", metavar="NAME", help="remote with the ledger (default: origin; none in a bare one)")
+
+
+def _add_graph(commands: Commands) -> None:  # type: ignore[valid-type]
+    parser = _command(commands, "graph", "load data into a graph and look at it", None)
+    parts = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    load = _command(parts, "load", "load NDJSON records in one publish", f"{_GRAPH}:load")
+    show = _command(parts, "show", "show tables, versions and rows", f"{_GRAPH}:show")
+    for part in (load, show):
+        part.add_argument("graph", metavar="GRAPH", help="graph id, or with --root nothing but a label")
+        part.add_argument("--config", metavar="DIR", default=".", help="cluster folder (default: the current folder)")
+        part.add_argument("--root", metavar="PATH", help="graph root, instead of the one that the folder gives")
+    load.add_argument("file", metavar="FILE", help="records, or - for standard input")
+    load.add_argument("--mode", choices=("merge", "append"), default="merge", help="what an existing id means")
+    show.add_argument("--type", metavar="NAME", help="print rows of this node or edge type")
+    show.add_argument("--limit", metavar="N", type=int, default=20, help="rows at most (default 20)")
+    show.add_argument("--at", metavar="VERSION", type=int, help="as of this manifest version")
+
+
+def _add_request(commands: Commands) -> None:  # type: ignore[valid-type]
+    parser = _command(commands, "request", "change requests of a bare repository", None)
+    parts = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    listing = _command(parts, "list", "list change requests", f"{_REPOSITORY}:request_list")
+    show = _command(parts, "show", "show one with its comments and statuses", f"{_REPOSITORY}:request_show")
+    merge = _command(parts, "merge", "merge one into its target branch", f"{_REPOSITORY}:request_merge")
+    for part in (listing, show, merge):
+        _project_options(part)
+    for part in (show, merge):
+        part.add_argument("number", metavar="N", type=int, help="number of the change request")
+    merge.add_argument(
+        "--method",
+        choices=("merge", "squash", "rebase"),
+        default="merge",
+        help="how it lands (default: a merge commit)",
+    )
+    merge.add_argument("--head", metavar="COMMIT", help="refuse if the request has moved on from this commit")
+
+
+def _add_trail(commands: Commands) -> None:  # type: ignore[valid-type]
+    log = _command(commands, "log", "print the audit trail of a ledger branch", f"{_REPOSITORY}:log")
+    audit = _command(commands, "audit", "verify a ledger branch offline, from its first entry", f"{_REPOSITORY}:audit")
+    for part in (log, audit):
+        _project_options(part)
+    log.add_argument("--limit", metavar="N", type=int, default=0, help="newest N entries (default: all)")
+
+
+def _add_hook(commands: Commands) -> None:  # type: ignore[valid-type]
+    parser = _command(commands, "hook", "git hooks of a clone or of a bare repository", None)
+    parts = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    install = _command(parts, "install", "install the hooks", f"{_HOOKS}:install")
+    install.add_argument("--repo", metavar="PATH", default=".", help="repository (default: the current folder)")
+    install.add_argument("--server", action="store_true", help="the hooks of a bare repository")
+    remove = _command(parts, "remove", "remove the hooks that were installed", f"{_HOOKS}:remove")
+    remove.add_argument("--repo", metavar="PATH", default=".", help="repository (default: the current folder)")
+    run = _command(parts, "run", "what an installed hook calls", f"{_HOOKS}:run")
+    run.add_argument("name", metavar="NAME", help="name of the git hook")
+    run.add_argument("rest", metavar="ARGUMENT", nargs="*", help="what git gives the hook")
+
+
+def _workers(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= 64:  # noqa: PLR2004 - a thread each; more would only fight over the disk
+        raise argparse.ArgumentTypeError("use 1 to 64")
+    return value
+
+
+def _function(verb: str) -> str:
+    """The function of a verb: `import` is a word of the language."""
+    name = verb.replace("-", "_")
+    return f"{name}_" if name == "import" else name

@@ -1,0 +1,56 @@
+"""Printing and exit codes: 0 ok, 1 any error diagnostic, 2 usage."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from gitops.core.errors import GitopsError
+from gitops.model.outcome import VerbOutcome
+
+OK, FAILED, USAGE = 0, 1, 2
+
+
+def show(outcome: VerbOutcome, *, as_json: bool) -> int:
+    """Print what a verb returned, as text or as one JSON document, and say its exit code."""
+    if as_json:
+        from gitops.render import json
+
+        say(json.to_text(json.envelope(outcome)))
+    else:
+        from gitops.render import text
+
+        say(text.to_text(outcome))
+    return OK if outcome.ok else FAILED
+
+
+def show_form(form: Mapping[str, Any] | list[Any]) -> None:
+    """Print one JSON document."""
+    from gitops.render import json
+
+    say(json.to_text(form))
+
+
+def show_error(error: GitopsError, *, as_json: bool) -> int:
+    """Print a problem that ended a command before there was an outcome."""
+    from gitops.core.diagnostics import Diagnostics
+    from gitops.render import json, text
+
+    problems = Diagnostics()
+    problems.add_error(error)
+    if as_json:
+        say(json.to_text({"ok": False, "diagnostics": problems.to_json()}))
+    else:
+        print("\n".join(text.diagnostic_lines(problems)), file=sys.stderr)
+    return FAILED
+
+
+def say(text: str) -> None:
+    """Print to standard output, without a second newline at the end."""
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def complain(text: str) -> None:
+    """Print to standard error."""
+    print(text, file=sys.stderr)

@@ -1,0 +1,258 @@
+"""Building a project from a repository on disk: which remote, whose keys, where graphs live. Operator settings are git config.
+
+gitops.targetBranch   branch with gitops.yaml (default: what HEAD or the remote's HEAD names, else main)
+gitops.root           folder for graphs and data of this machine; without it graphs cannot be changed from here
+gitops.lockRef        remembered by the program: the kind of lock ref that the host accepts
+user.signingKey       SSH key that signs approvals and ledger entries
+gitops.actor          who is acting
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gitops.bot.project import Project, ProjectTools
+from gitops.chain.entries import approvals_prefix
+from gitops.cli.system import RandomIds, SystemClock
+from gitops.cli.wiring import graph_engine
+from gitops.config.bot import ClusterRule
+from gitops.config.source import SourceTree
+from gitops.config.storage import StorageKind, parse_storage
+from gitops.core.errors import GitopsError, UsageError
+from gitops.core.faults import Faults, NoFaults
+from gitops.forges.local import LocalForge
+from gitops.git.command import GitProgram, Quarantine
+from gitops.git.remote import ProgramRemote, SelfRemote
+from gitops.git.repository import Repository
+from gitops.git.tracking import TrackingRemote
+from gitops.git.tree import CommitTree
+from gitops.ledger.branch import BranchLedger, BranchPlace
+from gitops.ledger.layout import graph_root
+from gitops.ports.git import GitReader, GitRemote, Person
+from gitops.providers.cluster import ClusterProvider
+from gitops.storage.folder import FolderTree
+from gitops.workflows.context import Stores, Workspace
+from gitops.workflows.endorse import Endorsement
+
+_CUSTOM, _BRANCH = "custom", "branch"
+# For those who only read: git has no form for such a name, so nothing can be committed under it.
+_NOBODY = Person("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryChoice:
+    """Which repository, and which remote of it: None for `origin`, or for itself if it is bare.
+
+    `offline` asks only for what the clone last fetched.
+    """
+
+    path: str
+    remote: str | None = None
+    offline: bool = False
+
+
+class LocalProject:
+    """A project on a repository of this machine."""
+
+    def __init__(
+        self,
+        choice: RepositoryChoice,
+        *,
+        environ: Mapping[str, str] | None = None,
+        quarantine: Quarantine | None = None,
+        faults: Faults | None = None,
+    ) -> None:
+        """Open it. Raises UsageError `not_a_repository`."""
+        self.repository = Repository.discover(choice.path, environ=environ)
+        if quarantine is not None:
+            self.repository = Repository(self.repository.git_dir, environ=environ, quarantine=quarantine)
+        self._git = GitProgram(self.repository.git_dir, environ=environ, as_user=True)
+        self.remote = self._remote(choice)
+        self._faults = faults or NoFaults()
+        tools = ProjectTools(
+            store=self.repository,
+            remote=self.remote,
+            stores=self._stores,
+            ledger=self.ledger,
+            open_tree=open_commit_tree,
+            provider=ClusterProvider,
+            clock=SystemClock(),
+            ids=RandomIds(),
+            faults=self._faults,
+        )
+        self.project = Project(tools, self.default_ref())
+
+    def setting(self, key: str, *, path: bool = False) -> str | None:
+        """A value of the git configuration."""
+        return self._git.config(key, path=path)
+
+    def default_ref(self) -> str:
+        """Full name of the branch with `gitops.yaml`."""
+        named = self.setting("gitops.targetBranch")
+        if named is not None:
+            return f"refs/heads/{named}"
+        ref = "HEAD" if isinstance(self.remote, SelfRemote) else "refs/remotes/origin/HEAD"
+        answer = self._git.run("symbolic-ref", "--quiet", "--", ref)
+        found = answer.stdout.decode("utf-8", "replace").strip() if answer.ok else ""
+        branch = found.removeprefix("refs/heads/").removeprefix("refs/remotes/origin/")
+        return f"refs/heads/{branch or 'main'}"
+
+    def person(self) -> Person:
+        """Who commits from here; asked before anything is written. Raises UsageError `actor_required`."""
+        person = self._person()
+        if person is None:
+            raise UsageError("actor_required", "set git config user.name and user.email")
+        return person
+
+    def signing_key(self) -> str | None:
+        """Path of the SSH key that signs."""
+        return self.setting("user.signingKey", path=True)
+
+    def pushed_to(self) -> GitRemote:
+        """The remote as everybody pushes to it: a bare repository on its own is pushed to like any other, with its hooks."""
+        if isinstance(self.remote, SelfRemote):
+            return ProgramRemote(self.repository.git_dir, self.repository.git_dir)
+        return self.remote
+
+    def forge(self) -> LocalForge:
+        """The forge of a bare repository; reading it takes no identity."""
+        return LocalForge(self.repository, self.remote, self._person() or _NOBODY, SystemClock())
+
+    def ledger(self, rule: ClusterRule) -> BranchLedger:
+        """The branch ledger of a cluster; reading it takes no identity."""
+        custom, branch = f"refs/gitops/locks/{rule.name}", f"refs/heads/gitops/locks/{rule.name}"
+        known = self.setting("gitops.lockRef")
+        place = BranchPlace(
+            cluster=rule.name,
+            author=self._person() or _NOBODY,
+            signing_key=self.signing_key(),
+            lock_ref=branch if known == _BRANCH else custom,
+            fallback_lock_ref=branch,
+            remember_lock_ref=lambda _: self._remember("gitops.lockRef", _BRANCH),
+        )
+        return BranchLedger(self.repository, self.remote, place, SystemClock())
+
+    def uses_branch_ledger(self) -> bool:
+        """Whether the repository keeps its ledgers on branches."""
+        return self.project.config().ledger.store == "branch"
+
+    def rule(self, options: argparse.Namespace) -> ClusterRule:
+        """The cluster that the options mean: by its name, by its folder, or the only one."""
+        config, name = self.project.config(), getattr(options, "cluster", None)
+        folder = getattr(options, "config", None)
+        if name is None and folder is not None and self.repository.work_tree is not None:
+            inside = os.path.relpath(os.path.realpath(folder), os.path.realpath(self.repository.work_tree))
+            for rule in config.clusters:
+                if rule.path == inside:
+                    return rule
+            known = ", ".join(rule.path for rule in config.clusters) or "none"
+            raise GitopsError("cluster_not_found", f"{folder} is no cluster folder of gitops.yaml; known: {known}")
+        return config.cluster(name)
+
+    def working_folder(self, options: argparse.Namespace) -> Workspace | None:
+        """The folder as it lies in the work tree, against the ledger branch: what planning before a commit looks at.
+
+        None when the options name a request or a cluster by its name: then a commit is meant.
+        """
+        if options.config is None or options.cluster is not None or options.request is not None:
+            return None
+        rule = self.rule(options)
+        return Workspace(
+            tree=FolderTree(options.config, confined=True),
+            config_dir=options.config,
+            open_stores=lambda storage: self._stores(rule, storage),
+            provider=ClusterProvider,
+            clock=SystemClock(),
+            ids=RandomIds(),
+            accepted_schema=lambda graph, digest: self.project.accepted_schema(rule, graph, digest),
+            faults=self._faults,
+        )
+
+    def workspace(self, options: argparse.Namespace, actor: str | None) -> Workspace:
+        """The workspace of a cluster at a change request, or at the tip of its target branch."""
+        rule = self.rule(options)
+        number = getattr(options, "request", None)
+        if number is not None:
+            revision = self.project.at_request(self.forge().request(number), self.project.standing(rule))
+        else:
+            tip = self.project.tip(rule.ref)
+            if tip is None:
+                raise GitopsError("cluster_not_found", f"there is no branch {rule.branch}", path=rule.name)
+            revision = self.project.at_commit(tip, self.project.standing(rule))
+        return self.project.workspace(rule, revision, actor=actor)
+
+    def endorsement(self, options: argparse.Namespace) -> Endorsement:
+        """Who signs an approval here."""
+        key = self.signing_key()
+        if key is None:
+            raise UsageError("signing_key_missing", "set git config user.signingKey to the path of an SSH key")
+        prefix = approvals_prefix(self.rule(options).name)
+        return Endorsement(self.repository, self.remote, self.person(), key, prefix)
+
+    def _person(self) -> Person | None:
+        name, email = self.setting("user.name"), self.setting("user.email")
+        return Person(name, email) if name and email else None
+
+    def _remote(self, choice: RepositoryChoice) -> GitRemote:
+        if choice.remote is None and self.repository.work_tree is None:
+            return SelfRemote(self.repository)
+        name = choice.remote or "origin"
+        if choice.offline:
+            return TrackingRemote(self.repository, name)
+        url = self.setting(f"remote.{name}.url")
+        if url is None:
+            raise UsageError("usage_error", f"the repository has no remote {name!r}")
+        if url.startswith((".", "~")) or ("/" in url and "://" not in url and ":" not in url.partition("/")[0]):
+            base = self.repository.work_tree or self.repository.git_dir
+            url = os.path.abspath(os.path.join(base, os.path.expanduser(url)))  # noqa: PTH100, PTH111, PTH118
+        return ProgramRemote(self.repository.git_dir, url)
+
+    def _stores(self, rule: ClusterRule, storage: str | None) -> Stores:
+        root = self.setting("gitops.root", path=True)
+        base = None if root is None else Path(root).absolute() / rule.name
+        if storage is not None:
+            base = _inside(storage, base)
+        problem = None
+        if base is None:
+            problem = GitopsError(
+                "ephemeral_graph_root",
+                "this repository has no place for graphs: declare storage, or set git config gitops.root",
+                path=rule.name,
+            )
+
+        def graph_uri(graph: str) -> str:
+            if base is None:
+                raise GitopsError("ephemeral_graph_root", "there is no place for graphs here", path=rule.name)
+            return str(base / graph_root(graph))
+
+        return Stores(self.ledger(rule), graph_engine(self._faults), graph_uri, problem)
+
+    def _remember(self, key: str, value: str) -> None:
+        self._git.run("config", "--local", "--", key, value)
+
+
+def _inside(storage: str, base: Path | None) -> Path:
+    """The local root that a declaration in git means: only inside the operator's own."""
+    declared = parse_storage(storage)
+    if declared.kind is not StorageKind.LOCAL:
+        raise GitopsError("storage_root_invalid", "object storage is not available in this release", path="storage")
+    if base is None:
+        raise GitopsError("storage_root_refused", "a path in git cannot choose a place on this host", path="storage")
+    chosen = Path(os.path.normpath(base / declared.path))
+    if not chosen.is_relative_to(base):
+        raise GitopsError("storage_root_refused", f"{storage!r} leads out of {base}", path="storage")
+    return chosen
+
+
+def open_commit_tree(reader: GitReader, tree: str, root: str) -> SourceTree:
+    """The files of a cluster folder in git."""
+    return CommitTree(reader, tree, root=root)
+
+
+def choice_of(options: argparse.Namespace, *, offline: bool = False) -> RepositoryChoice:
+    """The repository that the options mean."""
+    return RepositoryChoice(options.repo or getattr(options, "config", None) or ".", options.remote, offline)

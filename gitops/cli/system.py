@@ -1,0 +1,42 @@
+"""The real clock and the real dice; everything below is handed these."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from datetime import UTC, datetime
+
+from gitops.core.clock import encode_ulid
+
+_ENTROPY_BITS = 80
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def now(self) -> datetime:
+        """The current time in UTC."""
+        return datetime.now(UTC)  # noqa: TID251 - the one place where the clock is read
+
+
+class RandomIds:
+    """ULIDs from the system's random source; within one millisecond they count up, so that they sort as made."""
+
+    def __init__(self) -> None:
+        """Nothing was made yet."""
+        self._guard = threading.Lock()
+        self._last = (0, 0)
+
+    def ulid(self) -> str:
+        """A new id."""
+        moment = int(datetime.now(UTC).timestamp() * 1000)  # noqa: TID251 - the one place where the clock is read
+        with self._guard:
+            last_moment, last_entropy = self._last
+            if moment <= last_moment:
+                moment, entropy = last_moment, last_entropy + 1
+            else:
+                entropy = secrets.randbits(_ENTROPY_BITS)
+            if entropy >> _ENTROPY_BITS:
+                moment, entropy = moment + 1, 0
+            self._last = (moment, entropy)
+        return encode_ulid(moment, entropy)

@@ -1,0 +1,161 @@
+"""Pages say what the code does: generated ones are fresh, commands exist, keys and fields are all there."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+
+import pytest
+from markdown_it import MarkdownIt
+from pydantic import BaseModel
+
+from gitops import __version__
+from gitops.chain.entries import ledger_ref
+from gitops.cli.main import _parser
+from gitops.config.bot import BotConfig, parse_bot_config
+from gitops.core.codes import REGISTRY
+from gitops.git.hooks import _NAMES
+from gitops.model.approval import ApprovalStatement
+from gitops.model.entry import EntryKind, LedgerEntry
+from gitops.wire.entry import read_entry
+from gitops.wire.trailers import trailers
+from tests.support import cli_page, codes_page
+from tests.support.pages import ROOT, read_page
+
+_PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+_DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
+_SHELL = ("sh", "console", "shell")
+# Arguments that nobody has explained yet; this list may only shrink.
+_UNEXPLAINED: set[str] = set()
+
+
+def _fences(text: str, *languages: str) -> list[str]:
+    return [t.content for t in MarkdownIt().parse(text) if t.type == "fence" and t.info.strip() in languages]
+
+
+def _commands(text: str) -> list[str]:
+    lines = [line.removeprefix("$ ") for fence in _fences(text, *_SHELL) for line in fence.splitlines()]
+    return [line.partition(" | ")[0].partition("  #")[0] for line in lines if line.startswith("gitops ")]
+
+
+_COMMANDS = [(str(p.relative_to(ROOT)), c) for p in _PAGES for c in _commands(p.read_text(encoding="utf-8"))]
+
+
+def test_the_page_of_codes_is_that_of_the_registry():
+    assert read_page(codes_page.PAGE) == codes_page.codes_page(), "run `make docs`"
+
+
+def test_every_code_is_on_the_page():
+    assert set(re.findall(r"^\| `([a-z0-9_]+)` \|", read_page(codes_page.PAGE), re.MULTILINE)) == set(REGISTRY)
+
+
+def test_the_page_of_commands_is_that_of_the_parser():
+    assert read_page(cli_page.PAGE) == cli_page.cli_page(), "run `make docs`"
+
+
+def test_every_argument_is_explained():
+    bare = {
+        f"{name} {cli_page.label(action)}"
+        for name, parser in cli_page.commands()
+        for action in cli_page.options(parser)
+        if not action.help
+    }
+    assert bare == _UNEXPLAINED
+
+
+@pytest.mark.parametrize(("page", "command"), _COMMANDS)
+def test_a_command_on_a_page_is_accepted(page, command):
+    words = shlex.split(command, comments=True)[1:]
+    if words in (["--version"], ["--help"]):
+        return
+    assert _parser().parse_args(words).handler, page
+
+
+def test_the_readme_shows_every_top_level_command():
+    shown = {word for page, command in _COMMANDS if page == "README.md" for word in shlex.split(command)[1:]}
+    known = {name.split()[1] for name, _ in cli_page.commands() if name.count(" ") == 1}
+    assert known <= shown
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    tokens = [t for block in MarkdownIt().parse(page.read_text(encoding="utf-8")) for t in block.children or ()]
+    targets = [str(t.attrs["href"]) for t in tokens if t.type == "link_open"]
+    local = [t.partition("#")[0] for t in targets if not re.match(r"[a-z]+:|#", t)]
+    assert [t for t in local if not (page.parent / t).exists()] == []
+
+
+def _keys(model: type[BaseModel], prefix: str = "") -> set[str]:
+    found: set[str] = set()
+    for name, info in model.model_fields.items():
+        found.add(prefix + name)
+        inner = [a for a in (info.annotation, *getattr(info.annotation, "__args__", ())) if isinstance(a, type)]
+        for part in inner:
+            if issubclass(part, BaseModel):
+                listed = "[]" if part is not info.annotation else ""
+                found |= _keys(part, f"{prefix}{name}{listed}.")
+    return found
+
+
+def test_every_key_of_the_configuration_is_explained():
+    keys = read_page("gitops-yaml.md").partition("## Keys\n")[2].partition("## ")[0]
+    documented = set(re.findall(r"^\| `([a-z_.\[\]]+)` \|", keys, re.MULTILINE))
+    assert documented == _keys(BotConfig)
+
+
+def test_the_configurations_shown_are_valid():
+    shown = _fences(read_page("gitops-yaml.md"), "yaml")
+    assert shown
+    for text in shown:
+        parse_bot_config(text.encode())
+
+
+def test_the_approval_page_explains_every_bound_value_and_every_refusal():
+    page = read_page("approvals.md")
+    names = {f.name for f in dataclasses.fields(ApprovalStatement)}
+    refusals = {c for c in REGISTRY if c.startswith("approval_") and f'"{c}"' in _source("planning/approvals.py")}
+    assert len(refusals) > 5
+    assert {n for n in names | refusals if f"`{n}`" not in page} == set()
+
+
+def test_the_ledger_page_explains_every_field_trailer_and_kind():
+    page = read_page("ledger.md")
+    entry = read_entry((ROOT / "tests/data/documents/entry.json").read_bytes())
+    words = {f.name for f in dataclasses.fields(LedgerEntry)}
+    words |= {name for name, _ in trailers(entry)}
+    words |= {kind.value for kind in EntryKind}
+    words.add(ledger_ref("CLUSTER").removeprefix("refs/heads/"))
+    assert {w for w in words if f"`{w}`" not in page} == set()
+
+
+def test_the_hook_page_names_every_hook():
+    page = read_page("hooks.md")
+    assert {n for names in _NAMES.values() for n in names if f"`{n}`" not in page} == set()
+
+
+@pytest.mark.parametrize("path", _DECISIONS, ids=lambda p: p.name)
+def test_a_decision_has_context_decision_and_cost(path):
+    text = path.read_text(encoding="utf-8")
+    assert re.fullmatch(r"\d{4}-[a-z0-9-]+\.md", path.name)
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Context", "Decision", "Cost"]
+
+
+def test_decisions_are_numbered_without_gaps():
+    assert [int(p.name[:4]) for p in _DECISIONS] == list(range(1, len(_DECISIONS) + 1))
+
+
+def test_the_changelog_speaks_of_this_version():
+    headings = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings[0] == "Unreleased"
+    assert __version__ in headings or len(headings) == 1
+
+
+def test_the_map_names_every_package():
+    page = read_page("architecture.md")
+    packages = {p.parent.name for p in (ROOT / "gitops").glob("*/__init__.py")}
+    assert {p for p in packages if f"`{p}`" not in page} == set()
+
+
+def _source(name: str) -> str:
+    return (ROOT / "gitops" / name).read_text(encoding="utf-8")

@@ -1,0 +1,77 @@
+"""Verbs that only read start without the heavy drivers, whatever they find."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.cluster import RETYPED, WIDER, Cluster, lance_engine
+from tests.support.pages import ROOT
+
+HEAVY = ("lance", "pyarrow", "numpy", "requests", "jinja2", "pydantic", "pygit2", "cryptography")
+PROBE = """
+import json, sys
+from gitops.cli.main import main
+try:
+    code = main(sys.argv[1:])
+except SystemExit as end:
+    code = end.code
+loaded = sorted({name.partition(".")[0] for name in sys.modules})
+sys.stderr.write(json.dumps({"code": code, "loaded": loaded}))
+"""
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    """Top-level modules that a successful run of the command has loaded."""
+    environ = {k: v for k, v in os.environ.items() if k != "CI"}
+    run = subprocess.run(
+        [sys.executable, "-c", PROBE, *arguments],
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    report = json.loads(run.stderr)
+    assert report["code"] == 0, run.stdout
+    return set(report["loaded"])
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, str]:
+    """A cluster without a ledger, a converged one, and converged ones with an edited schema."""
+    found = {}
+    for name, schema in (("new", None), ("converged", None), ("widened", WIDER), ("retyped", RETYPED)):
+        cluster = Cluster(tmp_path_factory.mktemp(name), engine=lance_engine())
+        if name != "new":
+            cluster.converge()
+        if schema is not None:
+            cluster.write("knowledge.pg", schema)
+        found[name] = str(cluster.folder)
+    return found
+
+
+@pytest.mark.parametrize("flags", [["--version"], ["--help"], ["plan", "--help"]])
+def test_nothing_heavy_for_no_work_at_all(flags):
+    assert loaded_by(*flags).isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+@pytest.mark.parametrize("verb", ["validate", "plan", "status"])
+@pytest.mark.parametrize("folder", ["new", "converged", "widened", "retyped"])
+def test_nothing_heavy_for_reading(folders, folder, verb, form):
+    assert loaded_by(verb, "--config", folders[folder], *form).isdisjoint(HEAVY)
+
+
+def test_nothing_heavy_for_the_graph_of_a_plan(folders):
+    assert loaded_by("plan", "--config", folders["new"], "--graph-format", "mermaid").isdisjoint(HEAVY)
+
+
+def test_nothing_heavy_for_an_apply_that_has_nothing_to_do(folders):
+    assert loaded_by("apply", "--config", folders["converged"]).isdisjoint(HEAVY)
+    assert loaded_by("refresh", "--config", folders["converged"]).isdisjoint(HEAVY)

@@ -1,0 +1,69 @@
+"""Loops for the tests: each in the state that its name says, built once per worker and copied for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.loop import CONFIG, DELETE_LEGACY, Loop, LoopServer
+
+
+@pytest.fixture(scope="session")
+def applied(tmp_path_factory: pytest.TempPathFactory) -> Loop:
+    """Built once, never changed: the cluster is applied."""
+    return Loop.build(tmp_path_factory.mktemp("applied"))
+
+
+@pytest.fixture(scope="session")
+def merged(applied: Loop, tmp_path_factory: pytest.TempPathFactory) -> Loop:
+    """Built once, never changed: alice's request 1 deletes a graph; it is merged, and waits for an approval."""
+    loop = applied.copied(tmp_path_factory.mktemp("merged") / "loop")
+    loop.move("refs/heads/retire", loop.commit("alice", DELETE_LEGACY, message="Retire legacy\n"))
+    loop.merge("carol", 1)
+    return loop
+
+
+@pytest.fixture(scope="session")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Loop:
+    """Built once, never changed: as `applied`, but two people have to approve."""
+    return Loop.build(tmp_path_factory.mktemp("strict"), CONFIG + "  required: 2\n")
+
+
+@pytest.fixture
+def loop(applied: Loop, tmp_path: Path) -> Loop:
+    """The cluster is applied, and nothing else has happened."""
+    return applied.copied(tmp_path / "loop")
+
+
+@pytest.fixture
+def pending(merged: Loop, tmp_path: Path) -> Loop:
+    """A graph delete by alice is merged, and waits for an approval."""
+    return merged.copied(tmp_path / "pending")
+
+
+@pytest.fixture
+def quorum(strict: Loop, tmp_path: Path) -> Loop:
+    """As `loop`, but two people have to approve."""
+    return strict.copied(tmp_path / "quorum")
+
+
+@pytest.fixture(scope="session")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Loop:
+    """Built once, never changed: as `applied`, but an approval lasts a minute."""
+    return Loop.build(tmp_path_factory.mktemp("hasty"), CONFIG + "  expires_after: 1m\n")
+
+
+@pytest.fixture
+def short(hasty: Loop, tmp_path: Path) -> Loop:
+    """As `loop`, but an approval lasts a minute."""
+    return hasty.copied(tmp_path / "short")
+
+
+@pytest.fixture
+def web(loop: Loop) -> Iterator[Loop]:
+    """The same as `loop`, over smart HTTP: who pushes is who has logged in."""
+    with LoopServer(loop) as server:
+        loop.http = server
+        yield loop

@@ -1,0 +1,238 @@
+"""Hooks as git runs them: what a clone keeps back, what the server refuses, and that a check that cannot run refuses."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from gitops.ports.git import NewCommit, Person, RefUpdate
+from tests.support.loop import (
+    APPROVALS,
+    CONFIG,
+    DELETE_LEGACY,
+    FILES,
+    LEDGER,
+    MAIN,
+    SIGNERS,
+    Done,
+    Loop,
+    email,
+)
+
+pytestmark = pytest.mark.e2e
+
+BROKEN_SCHEMA = b"node Note {\n    title: Strin @key\n}\n"
+BROKEN_QUERY = b"query titles() {\n    match {\n        $n: Nota\n    }\n    return { $n.title }\n}\n"
+BROKEN_YAML = (
+    FILES["cluster/cluster.yaml"]
+    + b"  bad name:\n    schema: legacy.pg\npolicies:\n  p: {file: no.yaml, applies_to: [nowhere]}\n"
+)
+
+
+def _refused(done: Done, *reasons: str) -> None:
+    assert done.code, done.text
+    for reason in reasons:
+        assert reason in done.text, done.text
+
+
+# In a clone
+
+
+@pytest.fixture
+def clone(loop: Loop) -> Loop:
+    """Alice has the hooks in her clone."""
+    loop.gitops("alice", "hook", "install")
+    return loop
+
+
+def _commit(loop: Loop, *arguments: str, check: bool = True) -> Done:
+    return loop.program("alice", "git", "commit", "-q", *arguments, check=check)
+
+
+def test_pre_commit_validates_what_is_staged(clone: Loop) -> None:
+    schema = clone.clone("alice") / "cluster" / "notes.pg"
+    good = schema.read_bytes()
+    schema.write_bytes(BROKEN_SCHEMA)
+    clone.program("alice", "git", "add", "--all")
+    schema.write_bytes(good)
+    _refused(_commit(clone, "-m", "Broken", check=False), "schema_parse_error", "notes.pg:2:12")
+
+    schema.write_bytes(good + b"// A remark.\n")
+    clone.program("alice", "git", "add", "--all")
+    schema.write_bytes(BROKEN_SCHEMA)
+    started = time.monotonic()
+    _commit(clone, "-m", "A remark")
+    print(f"commit with hooks: {time.monotonic() - started:.2f} s")  # noqa: T201 - for those who look with -s
+
+    # `git commit FILE` has an index of its own, with the broken file in it.
+    _refused(_commit(clone, "-m", "Broken", "cluster/notes.pg", check=False), "schema_parse_error")
+
+
+@pytest.mark.parametrize("trailer", ["Plan-Digest: " + "1" * 64, "Entry: 7", "State-Revision: 1", "Config-Digest: x"])
+def test_commit_msg_refuses_what_looks_like_the_ledger(clone: Loop, trailer: str) -> None:
+    done = _commit(clone, "--allow-empty", "-m", "Words", "-m", trailer, check=False)
+    _refused(done, trailer.partition(":")[0])
+
+
+def test_commit_msg_refuses_an_approval_made_by_hand_and_takes_words(clone: Loop, pending: Loop) -> None:
+    commit = pending.endorse("bob", "graph.legacy").commit
+    message = pending.store.commit(commit or "").message
+    _refused(_commit(clone, "--allow-empty", "-m", message.rstrip("\n"), check=False), "an approval statement")
+    _commit(clone, "--allow-empty", "-m", "Words", "-m", "Signed-off-by: Alice <alice@people.example>")
+
+
+def test_pre_push_plans_against_the_ledger(clone: Loop) -> None:
+    broken = clone.commit("alice", {"cluster/notes.gq": BROKEN_QUERY}, away=True)
+    _refused(clone.push("alice", f"{broken}:refs/heads/topic", check=False), "query_typecheck_error", "notes.gq:3:")
+    assert clone.store.resolve("refs/heads/topic") is None
+    fine = clone.commit("alice", DELETE_LEGACY, away=True)
+    pushed = clone.push("alice", f"{fine}:refs/heads/topic")
+    assert "brain: 2 change(s) against the ledger" in pushed.text
+
+
+# On the server
+
+
+def test_broken_cluster_does_not_reach_the_target_branch(loop: Loop) -> None:
+    files = {
+        "cluster/cluster.yaml": BROKEN_YAML,
+        "cluster/notes.gq": BROKEN_QUERY,
+        "cluster/legacy.pg": b"node Contact {\n    name String\n}\n",
+    }
+    before = loop.tip()
+    pushed = loop.push("alice", f"{loop.commit('alice', files, away=True)}:main", check=False)
+    found = ("schema_parse_error", "query_typecheck_error", "invalid_resource_id", "dangling_graph_reference")
+    _refused(pushed, *found, "policy_file_missing")
+    for file in ("cluster.yaml", "legacy.pg", "notes.gq"):
+        assert re.search(rf"\(cluster/{re.escape(file)}:\d+:\d+\)", pushed.text), pushed.text
+    assert loop.tip() == before
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({"gitops.yaml": CONFIG.replace("approvers", "aprovers").encode()}, "bot_config_invalid"),
+        ({"gitops.yaml": CONFIG.replace("path: cluster", "path: ../x").encode()}, "bot_config_invalid"),
+        ({SIGNERS: b"* ssh-ed25519 AAAA\n"}, "trust_invalid"),
+        ({SIGNERS: None}, "trust_missing"),
+        ({path: None for path in FILES if path.startswith("cluster/")}, "cluster_not_found"),
+    ],
+)
+def test_unusable_rules_do_not_reach_the_target_branch(loop: Loop, files: dict[str, bytes | None], reason: str) -> None:
+    _refused(loop.push("alice", f"{loop.commit('alice', files, away=True)}:main", check=False), reason)
+
+
+def test_target_branch_moves_only_forward(loop: Loop) -> None:
+    before = loop.tip()
+    other = loop.store.write_commit(
+        NewCommit(loop.store.commit(before).tree, (), Person("alice", email("alice"), 1), "other\n"), signing_key=None
+    )
+    _refused(loop.push("alice", f"+{other}:main", check=False), "the target branch only moves forward")
+    _refused(loop.push("alice", ":main", check=False), "the target branch is never deleted")
+    assert loop.tip() == before
+
+
+def test_ledger_is_written_by_its_signers_alone(pending: Loop) -> None:
+    head = pending.tip(LEDGER)
+    tree = pending.store.commit(head).tree
+    entry = (pending.store.read(tree, "entry.json") or b"").decode()
+    previous = pending.store.commit(head).parents[0]
+    entry = entry.replace(f'"{previous}"', f'"{head}"')
+    for key in (None, "bob", "mallory"):
+        forged = pending.commit("bob", {"entry.json": entry.encode()}, head, key=key, away=True)
+        _refused(pending.push("bob", f"{forged}:{LEDGER}", check=False), "ledger_signature_invalid")
+    _refused(pending.push("bob", f"+{previous}:{LEDGER}", check=False), "ledger_diverged")
+    _refused(pending.push("bob", f":{LEDGER}", check=False), "a ledger is never deleted")
+    assert pending.tip(LEDGER) == head
+
+
+def test_nobody_starts_a_ledger_with_keys_of_their_own(loop: Loop) -> None:
+    """An entry is good by the keys that it brings, so the first one must not bring any."""
+    first = loop.tip(LEDGER)
+    while loop.store.commit(first).parents:
+        first = loop.store.commit(first).parents[0]
+    base = loop.store.commit(first)
+    tree = loop.store.write_files(
+        base.tree,
+        {
+            "trust/gitops.yaml": CONFIG.replace("bot@", "mallory@").encode(),
+            f"trust/{SIGNERS}": loop.signers("mallory"),
+        },
+    )
+    new = NewCommit(tree, (), Person("mallory", email("mallory"), 1), base.message)
+    forged = loop.store.write_commit(new, signing_key=str(loop.key("mallory")))
+    _refused(
+        loop.push("mallory", f"{forged}:refs/heads/gitops/ledger/other", check=False), "other keys and rules than the"
+    )
+
+
+def test_refs_of_the_bot_are_not_for_people(pending: Loop) -> None:
+    """Each ref of the push has its own reason to be refused."""
+    assert pending.endorse("bob", "graph.legacy").ok
+    (approval,) = pending.approvals()
+    child = pending.commit("mallory", {})
+    root = pending.store.write_commit(
+        NewCommit(pending.store.commit(child).tree, (), Person("mallory", email("mallory"), 1), "lock\n"),
+        signing_key=None,
+    )
+    pending.store.update_refs([RefUpdate("refs/gitops/locks/brain", "0" * 40, root)])
+    refs = {
+        "refs/gitops/requests/1/meta": "written by the bot alone",
+        "refs/gitops/requests/9/head": "written by the bot alone",
+        "refs/gitops/statuses/00": "written by the bot alone",
+        "refs/gitops/seen/brain": "written by the bot alone",
+        "refs/heads/gitops/anything": "written by the bot alone",
+        "refs/heads/gitops": "written by the bot alone",
+        "refs/gitops/locks/brain": "a lock is taken by creating it",
+        "refs/heads/gitops/locks/brain": "the commit of a lock has no parent",
+        "refs/gitops/locks/other/thing": "a lock has the name of a cluster",
+        f"{APPROVALS}01AAAAAAAAAAAAAAAAAAAAAAAA": "approval_malformed",
+        f"{APPROVALS}nothing/like/it": "approval_malformed",
+        "refs/heads/gitops/approvals/other/01AAAAAAAAAAAAAAAAAAAAAAAA": "ledger_missing",
+        approval: "never moved or deleted",
+    }
+    before = pending.store.refs("refs")
+    pushed = pending.push("mallory", *(f"+{child}:{ref}" for ref in refs), check=False)
+    for ref, reason in refs.items():
+        assert re.search(rf"gitops: {re.escape(ref)}: .*{re.escape(reason)}", pushed.text), (ref, pushed.text)
+    _refused(pending.push("bob", f":{approval}", check=False), "never moved or deleted")
+    assert pending.store.refs("refs") == before
+
+
+def test_lock_is_taken_and_released_by_a_push(loop: Loop) -> None:
+    tree = loop.store.commit(loop.tip()).tree
+    new = NewCommit(tree, (), Person("carol", email("carol"), 1), "lock\n")
+    root = loop.store.write_commit(new, signing_key=None)
+    loop.push("carol", f"{root}:refs/gitops/locks/brain")
+    loop.push("carol", ":refs/gitops/locks/brain")
+    assert loop.store.resolve("refs/gitops/locks/brain") is None
+
+
+@pytest.mark.parametrize("name", ["caf\u00e9\u200b", "right\u202eleft", "blank\u2003blank", b"latin\xe9"])
+def test_branch_whose_name_cannot_be_shown_is_refused(loop: Loop, name: str | bytes) -> None:
+    ref = b"refs/heads/" + (name.encode() if isinstance(name, str) else name)
+    pushed = loop.push("mallory", f"{loop.tip()}:{ref.decode('utf-8', 'surrogateescape')}", check=False)
+    _refused(pushed, "push_refused", "the name of a ref")
+
+
+def test_check_that_cannot_run_refuses(loop: Loop) -> None:
+    hook = loop.server / "hooks" / "pre-receive"
+    hook.write_text(hook.read_text().replace("set -- ", "set -- /nowhere"))
+    fine = loop.commit("alice", {"README.md": b"Fine.\n"}, away=True)
+    _refused(loop.push("alice", f"{fine}:main", check=False), "cannot run /nowhere", "no push is accepted")
+    loop.gitops("bot", "hook", "install", "--repo", str(loop.server))
+    started = time.monotonic()
+    loop.push("alice", f"{fine}:main")
+    print(f"push with hooks: {time.monotonic() - started:.2f} s")  # noqa: T201 - for those who look with -s
+    assert loop.tip() == fine
+
+
+def test_broken_configuration_on_the_server_refuses_every_push(loop: Loop) -> None:
+    """Past the guard somebody broke gitops.yaml: nothing can be judged any more, so nothing is taken."""
+    broken = loop.commit("alice", {"gitops.yaml": b"version: 9\n"})
+    loop.store.update_refs([RefUpdate(MAIN, loop.tip(), broken)])
+    topic = loop.commit("alice", {"README.md": b"Fine.\n"}, broken, away=True)
+    pushed = loop.push("alice", f"{topic}:refs/heads/topic", check=False)
+    _refused(pushed, "bot_config_invalid")

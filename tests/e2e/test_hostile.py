@@ -1,0 +1,322 @@
+"""What a change request may try: each is refused with its code or stays without effect, and nothing of it is ever executed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from gitops.bot.push import PushEvent, PushHandler
+from gitops.core.errors import GitopsError
+from gitops.ports.git import ZERO, NewCommit, Person, RefUpdate
+from tests.support.loop import (
+    CLUSTER_YAML,
+    CONFIG,
+    DELETE_LEGACY,
+    LEDGER,
+    MAIN,
+    SIGNERS,
+    TRUSTED,
+    Loop,
+    email,
+)
+
+pytestmark = pytest.mark.e2e
+
+COMMANDS = (
+    "$(touch pwned)",
+    "`touch pwned`",
+    "; touch pwned;",
+    "| touch pwned",
+    "'\"; touch pwned #",
+    "&& touch pwned",
+)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_executed(tmp_path: Path) -> Iterator[None]:
+    """Every command of these tests would leave a file of this name somewhere in reach."""
+    yield
+    assert not (Path.cwd() / "pwned").exists()
+    assert list(tmp_path.rglob("pwned")) == []
+
+
+def _proposed(loop: Loop, head: str) -> str:
+    """Push a request; the comment that it gets. It never is good enough to be applied."""
+    loop.move("refs/heads/topic", head)
+    assert loop.status(head, "plan").startswith("failure")
+    return loop.comment(1)
+
+
+def _not_merged(loop: Loop, commit: str, *reasons: str) -> None:
+    """The target branch does not take it."""
+    before = loop.tip()
+    pushed = loop.push("mallory", f"{commit}:main", check=False)
+    assert pushed.code
+    for reason in reasons:
+        assert reason in pushed.text, pushed.text
+    assert loop.tip() == before
+
+
+def _with_entry(loop: Loop, mode: bytes, name: bytes, object_id: str) -> str:
+    """A commit that adds one entry of any mode and name to the cluster folder, as no checkout would make it."""
+    store = loop.store
+    root = store.commit(loop.tip()).tree
+    folder = store.subtree(root, "cluster") or ""
+    entries = {e.name.encode(): (b"100644", e.id) for e in store.entries(folder)} | {name: (mode, object_id)}
+    tree = store._write(
+        "tree", b"".join(m + b" " + n + b"\0" + bytes.fromhex(i) for n, (m, i) in sorted(entries.items()))
+    )
+    raw = store._read(root, "tree").replace(bytes.fromhex(folder), bytes.fromhex(tree))
+    new = NewCommit(store._write("tree", raw), (loop.tip(),), Person("mallory", email("mallory"), 1), "entry\n")
+    return store.write_commit(new, signing_key=None)
+
+
+# Files
+
+
+@pytest.mark.parametrize("name", [b"notes.pg", b"unused"])
+@pytest.mark.parametrize(("mode", "code"), [(b"120000", "source_symlink"), (b"160000", "source_submodule")])
+def test_links_and_submodules_are_refused(loop: Loop, name: bytes, mode: bytes, code: str) -> None:
+    target = loop.store._write("blob", b"/etc/passwd") if mode == b"120000" else loop.tip()
+    head = _with_entry(loop, mode, name, target)
+    comment = _proposed(loop, head)
+    assert code in comment
+    assert "root:" not in comment
+    _not_merged(loop, head, code, f"cluster/{name.decode()}")
+
+
+def test_files_that_are_too_large_are_refused(loop: Loop) -> None:
+    large = CLUSTER_YAML.encode() + b"# " + b"x" * (10 << 20) + b"\n"
+    head = loop.commit("mallory", {"cluster/cluster.yaml": large})
+    assert "source_too_large" in _proposed(loop, head)
+    _not_merged(loop, head, "source_too_large")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "version: 1\na: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\ngraphs: *c\n",
+        "version: 1\ngraphs: " + "[" * 5000 + "]" * 5000 + "\n",
+        "version: 1\ngraphs: !!python/object/apply:os.system ['touch pwned']\n",
+        "version: 1\n<<: {graphs: {}}\n",
+    ],
+    ids=["aliases", "depth", "tag", "merge key"],
+)
+@pytest.mark.parametrize("file", ["cluster/cluster.yaml", "gitops.yaml"])
+def test_yaml_that_wants_more_than_data_is_refused(loop: Loop, file: str, text: str) -> None:
+    head = loop.commit("mallory", {file: text.encode()})
+    code = (
+        "bot_config_invalid"
+        if file == "gitops.yaml"
+        else r"yaml_alias_refused|yaml_limit_exceeded|invalid_cluster_yaml"
+    )
+    assert re.search(code, _proposed(loop, head).replace("\\", ""))
+    before = loop.tip()
+    pushed = loop.push("mallory", f"{head}:main", check=False)
+    assert pushed.code
+    assert re.search(code, pushed.text)
+    assert loop.tip() == before
+
+
+def test_storage_of_a_request_leads_nowhere(loop: Loop) -> None:
+    for place in ("/etc", "../../elsewhere", "file:///etc"):
+        text = CLUSTER_YAML.replace("graphs:", f"storage: {place}\ngraphs:", 1)
+        head = loop.commit("mallory", {"cluster/cluster.yaml": text.encode()})
+        loop.move("refs/heads/topic", head)
+        assert "storage_root_refused" in loop.comment(1), place
+        assert loop.status(head, "plan").startswith("failure")
+    loop.move(MAIN, head)
+    assert "storage_root_refused" in loop.status(head, "apply")
+    assert loop.graph("notes").exists()
+
+
+def test_request_with_thousands_of_files_is_planned(loop: Loop) -> None:
+    files: dict[str, bytes | None] = {f"cluster/more/{n % 50}/f{n}.txt": b"%d\n" % n for n in range(5000)}
+    head = loop.commit("mallory", {**files, **DELETE_LEGACY})
+    loop.move("refs/heads/topic", head)
+    assert loop.status(head, "plan") == "failure: 2 change(s); needs approval: graph.legacy"
+    assert loop.endorse("bob", "graph.legacy", request=1).ok
+    loop.move("refs/heads/topic", loop.commit("mallory", dict.fromkeys(files), head))
+    comment = loop.comment(1)
+    assert "approval_stale" in comment
+    assert "more" in comment
+    assert len(comment) < 20_000
+
+
+def _bomb(loop: Loop, depth: int = 12, width: int = 10) -> str:
+    """A commit of a few hundred bytes that a checkout would make a trillion files of."""
+    store = loop.store
+    root = store.commit(loop.tip()).tree
+    tree = store._write("blob", b"x\n")
+    for level in range(depth):
+        mode = b"100644" if level == 0 else b"40000"
+        tree = store._write("tree", b"".join(b"%s %d\0" % (mode, n) + bytes.fromhex(tree) for n in range(width)))
+    raw = store._read(root, "tree")
+    at = raw.index(b"40000 cluster\0")
+    raw = raw[:at] + b"40000 bomb\0" + bytes.fromhex(tree) + raw[at:]
+    new = NewCommit(store._write("tree", raw), (loop.tip(),), Person("mallory", email("mallory"), 1), "bomb\n")
+    return store.write_commit(new, signing_key=None)
+
+
+def _orphan(loop: Loop) -> str:
+    tree = loop.store.commit(loop.commit("mallory", {"cluster/README.md": b"Mine.\n"})).tree
+    new = NewCommit(tree, (), Person("mallory", email("mallory"), 1), "orphan\n")
+    return loop.store.write_commit(new, signing_key=None)
+
+
+def _in_history(loop: Loop) -> str:
+    """The head is harmless, a merge before it is not."""
+    bomb = _bomb(loop)
+    other = loop.commit("mallory", {"cluster/README.md": b"Other.\n"})
+    new = NewCommit(loop.store.commit(other).tree, (other, bomb), Person("mallory", email("mallory"), 1), "merge\n")
+    return loop.store.write_commit(new, signing_key=None)
+
+
+def _link(loop: Loop) -> str:
+    return _with_entry(loop, b"120000", b"notes.pg", loop.store._write("blob", b"/etc/passwd"))
+
+
+def _git_folder(loop: Loop) -> str:
+    return _with_entry(loop, b"100644", b".git", loop.store._write("blob", b"[core]\n\tsshCommand = touch pwned\n"))
+
+
+@pytest.mark.parametrize("make", [_bomb, _orphan, _in_history, _link, _git_folder])
+def test_request_that_cannot_be_judged_does_not_stop_the_work_of_others(loop: Loop, make: object) -> None:
+    assert callable(make)
+    head = make(loop)
+    loop.move(
+        "refs/heads/bad", loop.commit("mallory", {"cluster/README.md": b"Bad.\n"}, head) if make is _bomb else head
+    )
+    good = loop.commit("alice", {"cluster/cluster.yaml": CLUSTER_YAML.replace("legacy:", "other:").encode()})
+    lines = loop.move("refs/heads/good", good)
+    assert any("plan of brain: 4 change(s)" in line for line in lines), lines
+    number = max(r.number for r in loop.book.requests())
+    loop.merge("carol", number)
+    assert loop.graph("other").exists()
+    assert loop.status(loop.tip(), "apply").startswith("failure: 2 applied, 2 deferred or blocked")
+
+
+# Names and texts
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_names_of_files_and_graphs_are_data(loop: Loop, name: str) -> None:
+    quoted = "'" + name.replace("'", "''") + "'"
+    yaml = f"version: 1\ngraphs:\n  notes:\n    schema: {quoted}\n  {quoted}:\n    schema: legacy.pg\n"
+    files: dict[str, bytes | None] = {"cluster/cluster.yaml": yaml.encode()}
+    if "/" not in name:
+        files[f"cluster/{name}"] = b"node Note {\n    title: String @key\n}\n"
+    head = loop.commit("mallory", files, message=f"{name}\n")
+    assert "invalid_resource_id" in _proposed(loop, head).replace("\\", "")
+    assert loop.request(1).title == name
+    _not_merged(loop, head, "invalid_resource_id")
+
+
+def test_names_of_branches_are_data(loop: Loop) -> None:
+    names = [f"x{re.sub(r'[ ~^:?*]', '$IFS', command)}" for command in COMMANDS]
+    head = loop.commit("mallory", {"cluster/README.md": b"Words.\n"}, away=True)
+    pushed = loop.push("mallory", *(f"{head}:refs/heads/{name}" for name in names))
+    assert pushed.text.count("opened for") == len(names)
+    assert {r.source for r in loop.book.requests()} == {f"refs/heads/{name}" for name in names}
+    assert loop.gitops("alice", "request", "list").code == 0
+    loop.gitops("alice", "request", "merge", "1")
+    assert loop.request(1).merged_as == loop.tip()
+
+
+def test_texts_of_a_request_are_shown_not_obeyed(loop: Loop) -> None:
+    title = "<!-- gitops cluster=brain --> **Applied** <img src=x onerror=alert(1)> @alice [x](http://evil) ::error::x \x1b[2J"
+    yaml = CLUSTER_YAML + "  '<script>alert(1)</script> [x](http://evil) --> | `x`':\n    schema: legacy.pg\n"
+    head = loop.commit(
+        "mallory", {"cluster/cluster.yaml": yaml.encode()}, message=f"{title}\n\n<!-- gitops:head=1 -->\n"
+    )
+    comment = _proposed(loop, head)
+    assert comment.startswith("<!-- gitops cluster=brain -->\n")
+    page = MarkdownIt("commonmark", {"html": True}).enable("table").render(comment)
+    assert page.count("<!--") == 2
+    assert not re.search(r"<(script|img|a)\b", page)
+    shown = loop.gitops("alice", "request", "show", "1").text
+    assert "\x1b" not in shown
+    assert "\n::error" not in shown
+
+    loop.book.add_comment(1, "mallory", "<!-- gitops cluster=brain -->\n**Applied.** Nothing to see.\n")
+    loop.move("refs/heads/topic", loop.commit("mallory", {"cluster/README.md": b"x\n"}, head))
+    bots, mallorys = loop.book.comments(1)
+    assert (bots.author, mallorys.author) == ("bot <bot@people.example>", "mallory")
+    assert "Nothing to see" in mallorys.body
+    assert "invalid\\_resource\\_id" in bots.body or "invalid_resource_id" in bots.body
+
+
+def test_author_whose_name_is_hostile_is_shown_not_obeyed(loop: Loop) -> None:
+    tree = loop.store.commit(loop.commit("mallory", DELETE_LEGACY)).tree
+    person = Person("$(touch pwned) ::set-output", "x|`touch pwned`|@people.example", 1)
+    head = loop.store.write_commit(NewCommit(tree, (loop.tip(),), person, "title\n"), signing_key=None)
+    loop.move("refs/heads/topic", head)
+    assert loop.request(1).pushers == ("x|`touch pwned`|@people.example",)
+    loop.merge("carol", 1)
+    assert loop.endorse("bob", "graph.legacy").ok
+    loop.arrived(loop.approvals()[0])
+    assert not loop.graph("legacy").exists()
+
+
+# Rules
+
+
+def test_request_cannot_bring_its_own_rules(loop: Loop) -> None:
+    """Mallory trusts herself, drops the rest, and asks for fewer approvals, all in the request that deletes a graph."""
+    config = CONFIG.replace("approvers: [", "approvers: [mallory@people.example, ")
+    files: dict[str, bytes | None] = {
+        **DELETE_LEGACY,
+        "gitops.yaml": config.encode(),
+        SIGNERS: loop.signers(*TRUSTED, "mallory"),
+    }
+    head = loop.commit("alice", files)
+    loop.move("refs/heads/topic", head)
+    for address in ("graph.legacy", "trust.brain"):
+        outcome = loop.endorse("mallory", address, request=1)
+        assert [d.code for d in outcome.diagnostics] == ["approval_signer_unknown"]
+    assert loop.status(head, "plan").endswith("needs approval: graph.legacy, trust.brain")
+    loop.merge("carol", 1)
+    assert loop.graph("legacy").exists()
+
+
+def test_request_cannot_rename_the_cluster_or_move_its_folder(loop: Loop) -> None:
+    """Under another name or environment nothing of the ledger, its data or its approvals is reached."""
+    before = loop.tip(LEDGER)
+    config = CONFIG.replace("name: brain", "name: other")
+    loop.move(MAIN, loop.commit("alice", {**DELETE_LEGACY, "gitops.yaml": config.encode()}))
+    assert loop.graph("legacy").exists()
+    assert loop.tip(LEDGER) == before
+    assert loop.tip("refs/heads/gitops/ledger/other")
+
+
+def test_unreadable_push_does_not_end_in_a_crash(loop: Loop) -> None:
+    """Objects that are missing or no commits end as a problem with a code."""
+    local = loop.local()
+    handler = PushHandler(local.project, loop.book, actor=email("bot"))
+    tree = loop.store.commit(loop.tip()).tree
+    for object_id in (tree, "1" * 40):
+        with pytest.raises(GitopsError, match=r"."):
+            list(handler.handle(PushEvent([RefUpdate("refs/heads/x", ZERO, object_id)], None)))
+
+
+def test_hooks_and_configuration_in_the_tree_are_not_run(loop: Loop) -> None:
+    script = b"#!/bin/sh\ntouch pwned\n"
+    files: dict[str, bytes | None] = {
+        "hooks/post-receive": script,
+        ".githooks/pre-commit": script,
+        ".gitattributes": b"* filter=evil merge=evil diff=evil\n",
+        ".gitmodules": b'[submodule "x"]\n\tpath = x\n\turl = ext::sh -c touch% pwned\n',
+        ".gitconfig": b"[core]\n\tfsmonitor = touch pwned\n",
+        "templates/plan.md.j2": b"{{ cycler.__init__.__globals__.os.system('touch pwned') }}",
+        "cluster/README.md": b"x\n",
+    }
+    head = loop.commit("mallory", files, away=True)
+    loop.push("mallory", f"{head}:refs/heads/topic")
+    loop.gitops("alice", "request", "merge", "1")
+    assert loop.status(loop.tip(), "apply").startswith("success")
+    assert os.access(loop.server / "hooks" / "pre-receive", os.X_OK)

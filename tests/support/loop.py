@@ -1,0 +1,390 @@
+"""The whole git loop in a folder: a bare server with hooks, people with keys and clones, a small cluster with data.
+
+    server.git      the bare repository that everybody pushes to; its hooks are installed with this very program
+    data            graphs, where the operator keeps them
+    people/<name>   home of a person: key, git configuration, and from the first use on a clone
+
+Building one takes seconds, copying it milliseconds: `Loop.build` once, then `copied` for every test. What a test does not
+want to prove by processes it does inside this one: `handle` is what post-receive does, `endorse` what `gitops approve` does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import quote
+
+from gitops.bot.push import PushEvent, PushHandler
+from gitops.chain.entries import approvals_prefix, ledger_ref
+from gitops.chain.evidence import read_evidence
+from gitops.cli.project import LocalProject, RepositoryChoice
+from gitops.core.clock import FixedClock
+from gitops.forges.local import LocalForge
+from gitops.forges.merge import MergeMethod, MergeOrder, merge_request
+from gitops.git.hooks import install_hooks
+from gitops.git.remote import SelfRemote
+from gitops.git.repository import Repository
+from gitops.model.approval import Approval, ApprovalStatement
+from gitops.model.outcome import ApproveOutcome
+from gitops.ports.forge import ChangeRequest
+from gitops.ports.git import ZERO, NewCommit, Person, RefUpdate
+from gitops.wire.approval import write_approval
+from gitops.wire.statement import statement_message
+from gitops.workflows.endorse import Endorsement, endorse
+from tests.support.git_http import GitServer
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = (sys.executable, "-m", "gitops")
+MAIN = "refs/heads/main"
+CLUSTER = "brain"
+LEDGER = ledger_ref(CLUSTER)
+APPROVALS = approvals_prefix(CLUSTER)
+SIGNERS = ".gitops/allowed_signers"
+TIME = 1_750_000_000
+
+CONFIG = """\
+version: 1
+repository: loop
+clusters:
+  - {name: brain, path: cluster, branch: main, environment: production}
+ledger:
+  signers: [bot@people.example]
+approvals:
+  allowed_signers: .gitops/allowed_signers
+  approvers: [alice@people.example, bob@people.example, carol@people.example]
+"""
+CLUSTER_YAML = """\
+version: 1
+graphs:
+  notes:
+    schema: notes.pg
+    queries:
+      titles:
+        file: notes.gq
+  legacy:
+    schema: legacy.pg
+"""
+WITHOUT_LEGACY = CLUSTER_YAML[: CLUSTER_YAML.index("  legacy:")].encode()
+FILES: Mapping[str, bytes] = {
+    "cluster/cluster.yaml": CLUSTER_YAML.encode(),
+    "cluster/notes.pg": b"node Note {\n    title: String @key\n    text: String?\n}\n",
+    "cluster/notes.gq": b"query titles() {\n    match {\n        $n: Note\n    }\n    return { $n.title }\n}\n",
+    "cluster/legacy.pg": b"node Contact {\n    name: String @key\n}\n",
+    "cluster/README.md": b"What we know.\n",
+    "README.md": b"Nothing of the cluster.\n",
+    "gitops.yaml": CONFIG.encode(),
+}
+DELETE_LEGACY: Mapping[str, bytes | None] = {"cluster/cluster.yaml": WITHOUT_LEGACY}
+TRUSTED = ("bot", "alice", "bob", "carol")
+EVERYBODY = (*TRUSTED, "mallory")
+
+
+def email(who: str) -> str:
+    """The address, and principal, of a person."""
+    return f"{who}@people.example"
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a program left: exit status, and output and messages together."""
+
+    code: int
+    text: str
+
+
+@dataclass
+class Loop:
+    """See the module. `http` serves the same repository to those who are given it."""
+
+    folder: Path
+    http: GitServer | None = None
+    _known: dict[str, Repository] = field(default_factory=dict)
+
+    # -- making ----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def build(cls, folder: Path, config: str = CONFIG) -> Loop:
+        """A server with the cluster applied, its hooks installed."""
+        loop = cls(folder)
+        for who in EVERYBODY:
+            loop.home(who).mkdir(parents=True)
+            loop.program(
+                "bot", "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", who, "-f", str(loop.key(who)), at=folder
+            )
+        loop.configure()
+        loop.program("bot", "git", "init", "-q", "--bare", "-b", "main", str(loop.server), at=folder)
+        settings = loop.server / "config"
+        settings.write_text(settings.read_text() + loop.server_config())
+        files = {**FILES, "gitops.yaml": config.encode(), SIGNERS: loop.signers(*TRUSTED)}
+        first = loop.commit("alice", files, message="Start\n")
+        loop.move(MAIN, first)
+        install_hooks(str(loop.server), "server", PROGRAM)
+        return loop
+
+    def copied(self, folder: Path) -> Loop:
+        """The same in another folder."""
+        shutil.copytree(self.folder, folder, symlinks=True)
+        config = folder / "server.git" / "config"
+        config.write_text(config.read_text().replace(str(self.folder), str(folder)))
+        copy = Loop(folder)
+        copy.configure()
+        return copy
+
+    def configure(self) -> None:
+        """Write everybody's git configuration."""
+        for who in EVERYBODY:
+            text = f"[user]\n\tname = {who}\n\temail = {email(who)}\n\tsigningKey = {self.key(who)}\n"
+            (self.home(who) / ".gitconfig").write_text(text + "[init]\n\tdefaultBranch = main\n")
+
+    def server_config(self) -> str:
+        """What the operator sets in the served repository."""
+        user = f"[user]\n\tname = bot\n\temail = {email('bot')}\n\tsigningKey = {self.key('bot')}\n"
+        return f"{user}[gitops]\n\troot = {self.folder / 'data'}\n[http]\n\treceivepack = true\n[receive]\n\tautogc = false\n"
+
+    # -- places ----------------------------------------------------------------------------------------------------
+
+    @property
+    def server(self) -> Path:
+        """The bare repository."""
+        return self.folder / "server.git"
+
+    def home(self, who: str) -> Path:
+        """A person's home."""
+        return self.folder / "people" / who
+
+    def key(self, who: str) -> Path:
+        """A person's private key."""
+        return self.home(who) / "key"
+
+    def graph(self, name: str) -> Path:
+        """Where the data of a graph is, or would be."""
+        return self.folder / "data" / CLUSTER / "graphs" / f"{name}.omni"
+
+    def signers(self, *people: str, others: str = "") -> bytes:
+        """An allowed-signers file."""
+        lines = []
+        for who in people:
+            kind, blob = self.key(who).with_suffix(".pub").read_text().split()[:2]
+            lines.append(f'{email(who)} namespaces="git" {kind} {blob}\n')
+        return ("".join(lines) + others).encode()
+
+    # -- programs --------------------------------------------------------------------------------------------------
+
+    def environment(self, who: str) -> dict[str, str]:
+        """The whole environment of a program that a person starts."""
+        kept = {k: v for k, v in os.environ.items() if k.startswith("COVERAGE")}
+        return {
+            **kept,
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home(who)),
+            "LC_ALL": "C.UTF-8",
+            "TZ": "UTC",
+            "NO_COLOR": "1",
+            "PYTHONPATH": str(ROOT),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": str(self.home(who) / ".gitconfig"),
+        }
+
+    def program(self, who: str, *command: str, at: Path | None = None, check: bool = True, stdin: bytes = b"") -> Done:
+        """Run a program as somebody, in their clone."""
+        done = subprocess.run(
+            command,
+            cwd=at or self.clone(who),
+            env=self.environment(who),
+            input=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        text = done.stdout.decode("utf-8", "replace")
+        if check and done.returncode:
+            raise AssertionError(f"{command} ended with {done.returncode}:\n{text}")
+        return Done(done.returncode, text)
+
+    def gitops(self, who: str, *arguments: str, check: bool = True) -> Done:
+        """Run this program as somebody, in their clone."""
+        return self.program(who, *PROGRAM, *arguments, check=check)
+
+    def url(self, who: str) -> str:
+        """What a person has as `origin`."""
+        if self.http is None:
+            return str(self.server)
+        return self.http.url("server.git").replace("//", f"//{quote(email(who), safe='')}:{who}@", 1)
+
+    def clone(self, who: str) -> Path:
+        """A person's clone, made when first asked for."""
+        place = self.home(who) / "clone"
+        if not place.exists():
+            self.program(who, "git", "clone", "-q", self.url(who), str(place), at=self.home(who))
+        return place
+
+    def push(self, who: str, *refspecs: str, check: bool = True) -> Done:
+        """`git push`; commits made by `commit` are taken to the clone first."""
+        place = self.clone(who)
+        alternates = place / ".git" / "objects" / "info" / "alternates"
+        alternates.write_text(f"{self.workshop}/objects\n")
+        return self.program(who, "git", "push", "origin", *refspecs, check=check)
+
+    @cached_property
+    def workshop(self) -> Path:
+        """A repository for commits that the server does not have yet: it borrows what the server has."""
+        place = self.folder / "workshop.git"
+        if not place.exists():
+            self.program("bot", "git", "init", "-q", "--bare", str(place), at=self.folder)
+        (place / "objects" / "info" / "alternates").write_text(f"{self.server}/objects\n")
+        return place
+
+    # -- git without processes -------------------------------------------------------------------------------------
+
+    @property
+    def store(self) -> Repository:
+        """The server's repository."""
+        return self._opened(self.server)
+
+    def _opened(self, path: Path) -> Repository:
+        if str(path) not in self._known:
+            self._known[str(path)] = Repository(path, environ=self.environment("bot"))
+        return self._known[str(path)]
+
+    def tip(self, ref: str = MAIN) -> str:
+        """Where a ref of the server is."""
+        found = Repository(self.server, environ=self.environment("bot")).resolve(ref)
+        if found is None:
+            raise AssertionError(f"the server has no {ref}")
+        return found
+
+    def commit(
+        self,
+        who: str,
+        files: Mapping[str, bytes | None],
+        *parents: str,
+        message: str = "change\n",
+        key: str | None = None,
+        away: bool = False,
+    ) -> str:
+        """A commit by `who` that changes files of its first parent (default: main); `key` names whose key signs.
+
+        It is written into the server's object store, or with `away` where only `push` finds it.
+        """
+        store = self._opened(self.workshop) if away else self.store
+        if not parents:
+            tip = store.resolve(MAIN) if not away else self.tip()
+            parents = () if tip is None else (tip,)
+        base = store.commit(parents[0]).tree if parents else None
+        person = Person(who, email(who), TIME)
+        new = NewCommit(store.write_files(base, files), parents, person, message)
+        return store.write_commit(new, signing_key=None if key is None else str(self.key(key)))
+
+    def move(self, ref: str, new: str, *, pusher: str | None = None, at: datetime | None = None) -> list[str]:
+        """Move a ref of the server as if pre-receive had let it pass, and do what post-receive does."""
+        old = self.store.resolve(ref) or ZERO
+        update = RefUpdate(ref, old, new)
+        self.store.update_refs([update])
+        local = self.local(at)
+        handler = PushHandler(local.project, self.book, actor=email("bot"))
+        return list(handler.handle(PushEvent([update], pusher)))
+
+    # -- the product, in this process ------------------------------------------------------------------------------
+
+    def local(self, at: datetime | None = None) -> LocalProject:
+        """The project on the server, by the clock of the machine or one that stands at `at`."""
+        local = LocalProject(RepositoryChoice(str(self.server)), environ=self.environment("bot"))
+        if at is not None:
+            local.project.tools = replace(local.project.tools, clock=FixedClock(at))
+        return local
+
+    @property
+    def book(self) -> LocalForge:
+        """The change requests."""
+        return self.local().forge()
+
+    def request(self, number: int) -> ChangeRequest:
+        """One of them."""
+        return self.book.request(number)
+
+    def comment(self, number: int) -> str:
+        """The bot's one comment on a request."""
+        (comment,) = self.book.comments(number)
+        return comment.body
+
+    def status(self, commit: str, verb: str) -> str:
+        """State and description of the bot's status."""
+        (found,) = [s for s in self.book.statuses(commit) if s.context == f"gitops/{verb}/{CLUSTER}"]
+        return f"{found.state}: {found.description}"
+
+    def merge(self, who: str, number: int, method: MergeMethod = MergeMethod.MERGE) -> tuple[str, list[str]]:
+        """Merge a request without a hook asking, and do what post-receive does: the new tip, the lines."""
+        before = self.tip()
+        order = MergeOrder(self.request(number), method, Person(who, email(who)))
+        local = self.local()
+        new = merge_request(self.store, SelfRemote(self.store), order, local.project.tools.clock)
+        handler = PushHandler(local.project, self.book, actor=email("bot"))
+        return new, list(handler.handle(PushEvent([RefUpdate(MAIN, before, new)], email(who))))
+
+    def endorse(
+        self, who: str, address: str, *, request: int | None = None, at: datetime | None = None
+    ) -> ApproveOutcome:
+        """`gitops approve ADDRESS [--request N]`; the approval branch is made as if pre-receive had let it pass."""
+        local = self.local(at)
+        project = local.project
+        rule = project.config().cluster(None)
+        standing = project.standing(rule)
+        if request is None:
+            revision = project.at_commit(self.tip(), standing)
+        else:
+            revision = project.at_request(self.request(request), standing)
+        by = Endorsement(self.store, SelfRemote(self.store), Person(who, email(who)), str(self.key(who)), APPROVALS)
+        return endorse(project.workspace(rule, revision, actor=email(who)), address, by)
+
+    def arrived(self, ref: str, *, at: datetime | None = None) -> list[str]:
+        """What post-receive does when `ref` was just created."""
+        handler = PushHandler(self.local(at).project, self.book, actor=email("bot"))
+        return list(handler.handle(PushEvent([RefUpdate(ref, ZERO, self.tip(ref))])))
+
+    def drop(self, ref: str) -> None:
+        """Delete a ref of the server, without anybody noticing."""
+        self.store.update_refs([RefUpdate(ref, self.tip(ref), ZERO)])
+
+    def approvals(self) -> Sequence[str]:
+        """The approval branches."""
+        return tuple(self.store.refs(APPROVALS.rstrip("/")))
+
+    def evidence(self, commit: str) -> tuple[Approval, ApprovalStatement]:
+        """Document and statement of an approval commit."""
+        found = read_evidence(self.store, "", commit, frozenset())
+        if found.approval is None or found.statement is None:
+            raise AssertionError(found.problem)
+        return found.approval, found.statement
+
+    def write_approval(
+        self, approval: Approval, statement: ApprovalStatement, key: str | None, *, away: bool = False
+    ) -> str:
+        """An approval commit that says anything, signed by anybody or nobody."""
+        files = {f"__cluster/approvals/{approval.approval_id}.json": write_approval(approval)}
+        message = statement_message(statement, f"{approval.operation} {approval.resource}")
+        return self.commit("mallory", files, statement.ledger_head, message=message, key=key, away=away)
+
+
+def codes(lines: Sequence[str]) -> set[str]:
+    """The codes in the lines that the bot says about problems."""
+    return {line.split()[1] for line in lines if line.startswith("  ")}
+
+
+class LoopServer(GitServer):
+    """Serves the repository of a loop; everybody's password is their name."""
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__(loop.folder, users={email(who): who for who in EVERYBODY})
+        self._loop = loop
+
+    def answer(self, environ: dict[str, str], body: bytes) -> bytes:
+        """The server's environment is the operator's; hooks need it to find this program."""
+        home = self._loop.environment("bot")
+        return super().answer({"PYTHONPATH": home["PYTHONPATH"], "HOME": home["HOME"], **environ}, body)
