@@ -1,0 +1,242 @@
+"""One change to a real cluster, from the first push to the audit, in a sandbox that is left behind to play with.
+
+    python examples/demo.py [FOLDER]        (default: demo/ beside this repository's README)
+
+Every line that starts with `$` is a command that is really run, followed by what it really prints. Three people work here:
+alice writes changes, bob approves, and the bot of the server applies and signs the ledger.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLE = ROOT / "examples" / "company-brain"
+MARK = ".gitops-demo"
+
+CONFIG = """\
+version: 1
+repository: company-brain-demo
+clusters:
+  - name: brain
+    path: cluster
+    branch: main
+    environment: production
+ledger:
+  signers: [bot@brain.example]
+approvals:
+  allowed_signers: .gitops/allowed_signers
+  approvers: [alice@brain.example, bob@brain.example]
+apply:
+  parallel: 2
+"""
+
+
+class Demo:
+    """The sandbox and the way to run commands in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.server = folder / "server.git"
+        self.graph = folder / "data" / "brain" / "graphs" / "knowledge.omni"
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("GIT_") and k != "CI"}
+        # Each person has a home of their own, so that nothing of this machine's user leaks into the story.
+        self.env = {**kept, "PATH": path, "GIT_CONFIG_NOSYSTEM": "1", "NO_COLOR": "1"}
+
+    def run(self, who: str, *command: str, expect: int = 0, shown: int = 0, at: str = "") -> str:
+        """Run a command as somebody, print it and its output (at most `shown` lines), and check its exit code."""
+        folder = self.folder / (at or who)
+        print(f"{who}$ {shlex.join(command)}", flush=True)
+        env = {**self.env, "HOME": str(self.folder / "home" / who)}
+        done = subprocess.run(
+            command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        lines = done.stdout.rstrip().splitlines()
+        for line in lines[:shown] if shown else lines:
+            print(f"    {line}")
+        if shown and len(lines) > shown:
+            print(f"    ... {len(lines) - shown} more line(s)")
+        if done.returncode != expect:
+            if shown:
+                print(done.stdout)
+            sys.exit(f"the command ended with {done.returncode}, expected {expect}")
+        return done.stdout
+
+    def quietly(self, *command: str, cwd: Path | None = None, who: str = "bot") -> None:
+        """Run a command of the set-up without showing it."""
+        env = {**self.env, "HOME": str(self.folder / "home" / who)}
+        subprocess.run(command, cwd=cwd or self.folder, env=env, check=True, capture_output=True)
+
+    def edit(self, path: str, old: str, new: str) -> None:
+        """Change a file in alice's clone, and say so."""
+        file = self.folder / "alice" / path
+        text = file.read_text()
+        if old not in text:
+            sys.exit(f"{path} does not have the line that the demo changes")
+        file.write_text(text.replace(old, new, 1))
+        print(f"alice edits {path}: {old.strip().splitlines()[0]!r} -> {(new.strip() or 'nothing').splitlines()[0]!r}")
+
+
+def step(title: str) -> None:
+    print(f"\n=== {title}\n", flush=True)
+
+
+def prepare(demo: Demo) -> None:
+    """Keys, a bare repository with hooks, and two clones."""
+    for who in ("bot", "alice", "bob"):
+        home = demo.folder / "home" / who
+        home.mkdir(parents=True)
+        key = home / "key"
+        demo.quietly("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"{who}@brain.example", "-f", str(key))
+        config = f"[user]\n\tname = {who}\n\temail = {who}@brain.example\n\tsigningKey = {key}\n"
+        (home / ".gitconfig").write_text(config + "[init]\n\tdefaultBranch = main\n[advice]\n\tdetachedHead = false\n")
+    demo.quietly("git", "init", "--quiet", "--bare", str(demo.server))
+    for setting, value in (
+        ("user.name", "bot"),
+        ("user.email", "bot@brain.example"),
+        ("user.signingKey", str(demo.folder / "home" / "bot" / "key")),
+        ("gitops.root", str(demo.folder / "data")),
+    ):
+        demo.quietly("git", "config", setting, value, cwd=demo.server)
+
+
+def first_push(demo: Demo) -> None:
+    """The cluster, its rules and its keys, pushed for the first time."""
+    demo.quietly("git", "clone", "--quiet", str(demo.server), "alice", who="alice")
+    clone = demo.folder / "alice"
+    shutil.copytree(EXAMPLE, clone / "cluster")
+    (clone / ".gitops").mkdir()
+    (clone / "gitops.yaml").write_text(CONFIG)
+    lines = []
+    for who in ("bot", "alice", "bob"):
+        kind, blob = (demo.folder / "home" / who / "key.pub").read_text().split()[:2]
+        lines.append(f'{who}@brain.example namespaces="git" {kind} {blob}\n')
+    (clone / ".gitops" / "allowed_signers").write_text("".join(lines))
+    demo.run("alice", "gitops", "validate", "--config", "cluster")
+    demo.run("alice", "git", "add", "--all")
+    demo.run("alice", "git", "commit", "--quiet", "--message", "Start the company brain")
+    demo.run("alice", "git", "push", "--quiet", "origin", "HEAD:main")
+    demo.quietly("git", "clone", "--quiet", str(demo.server), "bob", who="bob")
+    seed = str(EXAMPLE / "seed.jsonl")
+    demo.run("bot", "gitops", "graph", "load", "knowledge", seed, "--root", str(demo.graph), at=".", shown=3)
+
+
+def soft_drop(demo: Demo) -> None:
+    """A schema change with a soft drop: planned, merged, applied; the old version still reads what was dropped."""
+    demo.run("alice", "git", "switch", "--quiet", "--create", "retire-founded")
+    demo.edit("cluster/knowledge/schema.pg", "    founded: Date?\n", "    mission: String?\n")
+    demo.run("alice", "git", "commit", "--quiet", "--all", "--message", "Give teams a mission instead of a birthday")
+    demo.run("alice", "git", "push", "--quiet", "origin", "retire-founded")
+    demo.run("alice", "gitops", "request", "show", "1")
+    demo.run("alice", "gitops", "request", "merge", "1")
+    demo.run("alice", "gitops", "request", "show", "1", shown=16)
+    show = ("gitops", "graph", "show", "knowledge", "--root", str(demo.graph), "--type", "Team", "--limit", "2")
+    demo.run("bot", *show, at=".")
+    demo.run("bot", *show, "--at", "2", at=".")
+
+
+def graph_delete(demo: Demo) -> None:
+    """A graph delete: refused without approval, refused with the author's own, carried out with bob's."""
+    demo.run("alice", "git", "fetch", "--quiet", "origin")
+    demo.run("alice", "git", "switch", "--quiet", "--create", "retire-legacy", "origin/main")
+    text = (demo.folder / "alice" / "cluster" / "cluster.yaml").read_text()
+    block = text[text.index("  legacy:\n") : text.index("policies:\n")]
+    demo.edit("cluster/cluster.yaml", block, "")
+    demo.run("alice", "git", "commit", "--quiet", "--all", "--message", "Retire the legacy graph")
+    demo.run("alice", "git", "push", "--quiet", "origin", "retire-legacy")
+    demo.run("alice", "gitops", "request", "show", "2")
+    print("\nalice merges without waiting for anybody. The graph stays:\n")
+    demo.run("alice", "gitops", "request", "merge", "2")
+    legacy = demo.graph.with_name("legacy.omni")
+    demo.run("bot", "gitops", "graph", "show", "legacy", "--root", str(legacy), at=".")
+    print("\nalice approves her own change, which does not count; bob's approval does:\n")
+    demo.run("alice", "gitops", "approve", "graph.legacy", expect=1)
+    demo.run("bob", "gitops", "approve", "graph.legacy")
+    demo.run("bot", "gitops", "graph", "show", "legacy", "--root", str(legacy), at=".", expect=1)
+    demo.run("bob", "gitops", "request", "show", "2", shown=4)
+
+
+def new_approver(demo: Demo) -> None:
+    """Who may approve is itself approved: planned, approved before the merge, merged, in force."""
+    home = demo.folder / "home" / "carol"
+    home.mkdir()
+    demo.quietly("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "carol@brain.example", "-f", str(home / "key"))
+    demo.run("alice", "git", "fetch", "--quiet", "origin")
+    demo.run("alice", "git", "switch", "--quiet", "--create", "welcome-carol", "origin/main")
+    kind, blob = (home / "key.pub").read_text().split()[:2]
+    signers = demo.folder / "alice" / ".gitops" / "allowed_signers"
+    signers.write_text(signers.read_text() + f'carol@brain.example namespaces="git" {kind} {blob}\n')
+    demo.edit("gitops.yaml", "bob@brain.example]", "bob@brain.example, carol@brain.example]")
+    demo.run("alice", "git", "commit", "--quiet", "--all", "--message", "Let carol approve, too")
+    demo.run("alice", "git", "push", "--quiet", "origin", "welcome-carol")
+    demo.run("bob", "gitops", "plan", "--request", "3")
+    demo.run("bob", "gitops", "approve", "trust.brain", "--request", "3")
+    demo.run("alice", "gitops", "request", "merge", "3", "--method", "squash")
+    demo.run("alice", "gitops", "request", "show", "3")
+
+
+def ledger(demo: Demo) -> None:
+    """The trail, for people and for the auditor."""
+    demo.run("bob", "git", "fetch", "--quiet", "origin")
+    demo.run("bob", "git", "log", "--graph", "--format=%h %an: %s", "origin/gitops/ledger/brain")
+    demo.run("bob", "gitops", "log")
+    demo.quietly("git", "clone", "--quiet", "--mirror", str(demo.server), "mirror.git", who="bob")
+    (demo.folder / "auditor").mkdir()
+    demo.run("auditor", "gitops", "audit", "--repo", "../mirror.git")
+
+
+def tamper(demo: Demo) -> None:
+    """One byte of the ledger is changed in the mirror; the auditor finds the entry."""
+    print("\nSomebody rewrites the newest entry of the mirror, with one byte of a stored query changed:\n")
+    mirror = demo.folder / "mirror.git"
+    script = (
+        "tree=$(git rev-parse gitops/ledger/brain^{tree}) && "
+        "blob=$(git ls-tree -r --name-only $tree __cluster/resources/query | head -n 1) && "
+        "export GIT_INDEX_FILE=$PWD/tampered && git read-tree $tree && "
+        "new=$(git cat-file blob $tree:$blob | sed '1s/./X/' | git hash-object -w --stdin) && "
+        "git update-index --cacheinfo 100644,$new,$blob && "
+        'git cat-file commit gitops/ledger/brain | sed "1s/.*/tree $(git write-tree)/" | '
+        "git hash-object -t commit -w --stdin"
+    )
+    env = {**demo.env, "HOME": str(demo.folder / "home" / "bob")}
+    done = subprocess.run(["sh", "-c", script], cwd=mirror, env=env, check=True, capture_output=True, text=True)
+    demo.quietly("git", "update-ref", "refs/heads/gitops/ledger/brain", done.stdout.strip(), cwd=mirror)
+    demo.run("auditor", "gitops", "audit", "--repo", "../mirror.git", expect=1)
+
+
+def main() -> None:
+    started = time.monotonic()
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "demo").resolve()
+    if folder.exists() and not (folder / MARK).exists():
+        sys.exit(f"{folder} exists and is not a sandbox of this demo; name another folder")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / MARK).touch()
+    demo = Demo(folder)
+
+    step("A bare repository with hooks, and a cluster pushed for the first time")
+    prepare(demo)
+    demo.run("bot", "gitops", "hook", "install", at="server.git")
+    first_push(demo)
+    step("A schema change: the plan is posted, the merge applies it, nothing is lost")
+    soft_drop(demo)
+    step("Deleting a graph: only with a signed approval of somebody else")
+    graph_delete(demo)
+    step("Who may approve is approved, too: by signature before the merge, whatever the merge method")
+    new_approver(demo)
+    step("The ledger is the audit trail")
+    ledger(demo)
+    step("A tampered ledger does not pass")
+    tamper(demo)
+    print(f"\nDone in {time.monotonic() - started:.0f} s. The sandbox stays in {folder}: go on with it.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""`docs/codes.md`, made from the registry of codes: `python -m tests.support.codes_page`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gitops.core import _codes_bot, _codes_cluster
+from gitops.core.codes import REGISTRY, Code
+from tests.support.pages import cell, write_page
+
+PAGE = "codes.md"
+_HEAD = """\
+# Codes
+
+Every problem that `gitops` reports carries one of these codes, in text as `ERROR code path: message` and in JSON as `code`.
+A code keeps its meaning for ever and is never used for something else. The severity is the usual one: a command may report a
+code with the other severity where the situation means something else to it. Warnings never change the exit code.
+
+This page is made from the registry in `gitops/core/codes.py` by `make docs`.
+"""
+
+
+def codes_page() -> str:
+    """The whole page."""
+    sections = (
+        ("Cluster folder, plan and ledger", _codes_cluster.TABLE),
+        ("Repository, approvals and audit", _codes_bot.TABLE),
+    )
+    parts = [_HEAD, *(_section(title, _names(table), REGISTRY) for title, table in sections)]
+    return "\n".join(parts)
+
+
+def _names(table: str) -> list[str]:
+    return sorted(line.partition("|")[0].strip() for line in table.splitlines() if line.strip())
+
+
+def _section(title: str, names: Iterable[str], registry: Mapping[str, Code]) -> str:
+    rows = [_row(registry[name]) for name in names]
+    return "\n".join([f"## {title}", "", "| code | severity | meaning | what to do |", "|---|---|---|---|", *rows, ""])
+
+
+def _row(code: Code) -> str:
+    return f"| `{code.name}` | {code.severity} | {cell(code.summary)} | {cell(code.fix)} |"
+
+
+if __name__ == "__main__":
+    write_page(PAGE, codes_page())
