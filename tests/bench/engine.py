@@ -1,0 +1,80 @@
+"""The graph engine on local disk, in a warm process; each sample is the life of a graph of its own, step by step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from typing import TYPE_CHECKING, TypeVar
+
+from tests.bench.clusters import SCHEMA, widened
+from tests.bench.measure import Effort, Figure, clocked
+
+if TYPE_CHECKING:
+    from gitops.engine.engine import LanceEngine
+    from gitops.engine.load import Loader
+
+_T = TypeVar("_T")
+_ROWS = 1000
+_PUBLISH = "publish a migration: the manifest alone"
+_ONE_ROW = "load 1 row"
+_GOALS = {_PUBLISH: 1.0, _ONE_ROW: 30.0}
+
+
+def figures(effort: Effort) -> Iterator[Figure]:
+    """Create, load, migrate, read, show."""
+    from gitops.cli.system import RandomIds, SystemClock
+    from gitops.engine.engine import LanceEngine
+    from gitops.engine.load import Loader
+
+    engine, loader = LanceEngine(SystemClock(), RandomIds()), Loader(SystemClock(), RandomIds())
+    folder = effort.folder("engine")
+    _, first = clocked(lambda: engine.prepare_create(str(folder / "first"), SCHEMA.encode(), actor="bench").publish())
+    yield Figure("create the first graph, import of the driver included", "ms", (first,))
+    lives = _Lives(engine, loader)
+    for number in range(effort.samples):
+        lives.live(str(folder / f"g{number}"))
+    for name, values in lives.values.items():
+        yield Figure(name, "ms", tuple(values), _GOALS.get(name))
+
+
+class _Lives:
+    """Times of every step, over the lives of several graphs."""
+
+    def __init__(self, engine: LanceEngine, loader: Loader) -> None:
+        self.values: dict[str, list[float]] = {}
+        self._engine = engine
+        self._loader = loader
+
+    def live(self, uri: str) -> None:
+        """One life."""
+        from gitops.engine.load import LoadRequest
+        from gitops.engine.show import describe, rows
+
+        engine, step = self._engine, self._step
+        many, one = (LoadRequest(uri, BytesIO(_people(count)), actor="bench") for count in (_ROWS, 1))
+        created = step(
+            "prepare a new graph of 3 tables", lambda: engine.prepare_create(uri, SCHEMA.encode(), actor="bench")
+        )
+        step("publish a new graph: one rename", created.publish)
+        step(f"load {_ROWS} rows", lambda: self._loader.load(many))
+        step(_ONE_ROW, lambda: self._loader.load(one))
+        migrated = step(
+            "prepare a migration: add a property",
+            lambda: engine.prepare_migration(uri, widened(SCHEMA, "email").encode(), actor="bench"),
+        )
+        step(_PUBLISH, migrated.publish)
+        step("read: accepted schema and version", lambda: engine.read(uri))
+        step("show: tables", lambda: describe(uri))
+        step("show: 20 rows", lambda: rows(uri, "Person", 20))
+
+    def _step(self, name: str, call: Callable[[], _T]) -> _T:
+        result, took = clocked(call)
+        self.values.setdefault(name, []).append(took)
+        return result
+
+
+def _people(count: int) -> bytes:
+    """Records of `count` nodes."""
+    people = ({"handle": f"p{n}", "name": f"Person {n}", "age": n % 90} for n in range(count))
+    return "".join(json.dumps({"type": "Person", "data": data}) + "\n" for data in people).encode()

@@ -1,0 +1,165 @@
+"""Ledger stores and signatures: a folder, a branch in this repository, and a branch behind the git program on a path."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.bench.measure import ROOT, Effort, Figure, clocked, repeated
+
+if TYPE_CHECKING:
+    from gitops.git.repository import Repository
+    from gitops.model.entry import LedgerEntry
+    from gitops.ports.git import GitRemote
+    from gitops.ports.ledger import LedgerStore
+
+_CLUSTER = "bench"
+_RESOURCES = 40
+_CONFIG = b"""version: 1
+clusters:
+  - name: bench
+    path: .
+ledger:
+  signers: [bot]
+"""
+
+
+def figures(effort: Effort) -> Iterator[Figure]:
+    """Commits and locks on each store, then signatures."""
+    from gitops.cli.system import SystemClock
+    from gitops.core.faults import NoFaults
+    from gitops.git.remote import ProgramRemote, SelfRemote
+    from gitops.ledger.folder import FolderLedger
+    from gitops.storage.local import LocalStore
+
+    home = effort.folder("ledgers")
+    key, trust = _trust(home, effort.environment())
+    folder = FolderLedger(LocalStore(home / "folder"), clock=SystemClock(), faults=NoFaults())
+    yield from _store_figures(effort, "folder", folder, trust)
+    alone = _repository(home / "alone.git", effort.environment())
+    yield from _store_figures(effort, "branch, same repository", _branch(alone, SelfRemote(alone), key), trust)
+    near = _repository(home / "near.git", effort.environment())
+    far = _repository(home / "far.git", effort.environment())
+    remote = ProgramRemote(near.git_dir, far.git_dir, environ=effort.environment())
+    yield from _store_figures(effort, "branch, remote on a path", _branch(near, remote, key), trust)
+    yield from _signature_figures(effort, alone, key)
+
+
+def _store_figures(effort: Effort, label: str, ledger: LedgerStore, trust: Mapping[str, bytes]) -> Iterator[Figure]:
+    from gitops.model.lock import LockInfo
+    from gitops.model.state import AppliedResource, State, Status, StatusRecord
+    from gitops.ports.ledger import LedgerWrite
+
+    clock, fresh = _time_and_ids()
+    names = [f"query.g.q{n:03}" for n in range(_RESOURCES)]
+    view = ledger.view()
+    commits = []
+    for revision in range(1, effort.samples + 2):
+        state = State(
+            revision=revision,
+            config_digest=f"{revision:064x}",
+            resources={name: AppliedResource(f"{revision:064x}") for name in names},
+            statuses={name: StatusRecord(Status.APPLIED) for name in names},
+        )
+        entry = replace(_entry(trust, clock()), operation=fresh(), state_revision=revision)
+        write = LedgerWrite(state, entry, trust_files=trust if revision == 1 else None)
+        # Everything that a run pays for after its work: documents, signature, compare-and-swap, and reading it back.
+        view, took = clocked(partial(ledger.commit, view, write))
+        commits.append(took)
+    yield Figure(f"commit {_RESOURCES} resources: {label}", "ms", tuple(commits[1:]))
+    yield Figure(f"view: {label}", "ms", repeated(effort.samples, ledger.view))
+
+    def locked() -> None:
+        lock_id = fresh()
+        ledger.acquire(LockInfo(lock_id, "apply", clock(), 1))
+        ledger.release(lock_id)
+
+    yield Figure(f"lock and unlock: {label}", "ms", repeated(effort.samples, locked))
+
+
+def _signature_figures(effort: Effort, repository: Repository, key: Path) -> Iterator[Figure]:
+    from gitops.chain.entries import ledger_ref
+    from gitops.git.signatures import sign, verify_commit
+
+    head = repository.resolve(ledger_ref(_CLUSTER))
+    if head is None:
+        raise RuntimeError("the ledger branch was just written")
+    argv = ("git", f"--git-dir={repository.git_dir}", "cat-file", "commit", head)
+    raw = subprocess.run(argv, env=effort.environment(), capture_output=True, check=True).stdout
+    if not verify_commit(raw).good:
+        raise RuntimeError("the entry does not verify")
+    inner = 5 if effort.quick else 50
+    yield Figure(
+        "verify a commit signature, ed25519", "ms", repeated(effort.samples, lambda: verify_commit(raw), inner=inner)
+    )
+    yield Figure(
+        "sign an approval through ssh-keygen",
+        "ms",
+        repeated(effort.samples, lambda: sign(b"approval\n" * 40, str(key), environ=effort.environment())),
+    )
+
+
+def _trust(home: Path, environ: Mapping[str, str]) -> tuple[Path, Mapping[str, bytes]]:
+    """A new key, and the files that let it sign entries."""
+    from gitops.config.bot import CONFIG_FILE, DEFAULT_SIGNERS
+
+    key = home / "bot"
+    argv = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "bot", "-f", str(key))
+    subprocess.run(argv, env=environ, check=True, capture_output=True)
+    public = " ".join(key.with_suffix(".pub").read_text().split()[:2])
+    return key, {CONFIG_FILE: _CONFIG, DEFAULT_SIGNERS: f"bot {public}\n".encode()}
+
+
+def _repository(path: Path, environ: Mapping[str, str]) -> Repository:
+    from gitops.git.repository import Repository
+
+    argv = ("git", "init", "-q", "--bare", "-b", "main", str(path))
+    subprocess.run(argv, env=environ, cwd=ROOT, check=True, capture_output=True)
+    return Repository(path, environ=environ)
+
+
+def _branch(repository: Repository, remote: GitRemote, key: Path) -> LedgerStore:
+    from gitops.cli.system import SystemClock
+    from gitops.ledger.branch import BranchLedger, BranchPlace
+    from gitops.ports.git import Person
+
+    lock, fallback = f"refs/gitops/locks/{_CLUSTER}", f"refs/heads/gitops/locks/{_CLUSTER}"
+    place = BranchPlace(_CLUSTER, Person("bot", "bot@example.org", 0), str(key), lock, fallback)
+    return BranchLedger(repository, remote, place, SystemClock())
+
+
+def _time_and_ids() -> tuple[Callable[[], str], Callable[[], str]]:
+    """The time now as text, and fresh ids."""
+    from gitops.cli.system import RandomIds, SystemClock
+    from gitops.core.clock import timestamp
+
+    clock = SystemClock()
+    return lambda: timestamp(clock.now()), RandomIds().ulid
+
+
+def _entry(trust: Mapping[str, bytes], at: str) -> LedgerEntry:
+    from gitops.config.bot import trust_root
+    from gitops.model.approval import Target
+    from gitops.model.entry import EntryKind, LedgerEntry
+
+    rules = trust_root(trust).digest
+    return LedgerEntry(
+        number=1,
+        kind=EntryKind.APPLY,
+        operation="",
+        at=at,
+        actor="bench",
+        target=Target("bench/bench", _CLUSTER, "production", "refs/heads/main", "."),
+        previous=None,
+        source=None,
+        changeset=None,
+        plan_digest="1" * 64,
+        config_digest="2" * 64,
+        state_revision=1,
+        policy_digest=rules,
+        trust_digest=rules,
+    )

@@ -1,0 +1,110 @@
+"""Parallel apply of small graphs against the lower bound of the same run, from the times of its node events.
+
+The lower bound is the larger of the heaviest path and the total work over the workers, both with the durations that the
+nodes had in that very run; it cannot be reached where the last nodes do not come out even. The same durations played
+through the schedule without threads show what is left: the cost of starting and noting nodes. What more workers gain on
+this machine is in the makespans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.bench.clusters import write_cluster
+from tests.bench.measure import Effort, Figure
+
+if TYPE_CHECKING:
+    from gitops.model.execution import ExecutionGraph, NodeResult
+
+_GOAL_PERCENT = 5.0
+
+
+def figures(effort: Effort) -> Iterator[Figure]:
+    """Makespan and distance from the bounds for 1, 2 and 4 workers."""
+    graphs, rounds = (4, 1) if effort.quick else (16, 7)
+    # The first apply of a process pays for importing the driver.
+    _run(effort.scratch / "parallel" / "first", 1, 1)
+    runs: dict[int, list[_Run]] = {workers: [] for workers in (1, 2, 4)}
+    # Rounds instead of blocks, so that a slow minute of the machine hits every worker count alike.
+    for turn in range(rounds):
+        for workers, done in runs.items():
+            done.append(_run(effort.scratch / "parallel" / f"{workers}-{turn}", graphs, workers))
+    for workers, done in runs.items():
+        yield Figure(f"apply {graphs} new graphs, {workers} workers", "ms", tuple(r.span * 1000 for r in done))
+        over = tuple((r.span / r.bound - 1) * 100 for r in done)
+        yield Figure(f"over the lower bound, {workers} workers", "%", over, _GOAL_PERCENT)
+        over = tuple((r.span / r.played - 1) * 100 for r in done)
+        yield Figure(f"over the schedule of the same durations, {workers} workers", "%", over)
+    for workers in (2, 4):
+        gains = tuple(one.span / many.span for one, many in zip(runs[1], runs[workers], strict=True))
+        yield Figure(f"speed-up, {workers} workers", "x", gains)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Seconds: what the run took from first start to last end, its lower bound, and its durations played again."""
+
+    span: float
+    bound: float
+    played: float
+
+
+def _run(folder: Path, graphs: int, workers: int) -> _Run:
+    from gitops.cli.wiring import folder_workspace
+    from gitops.workflows.apply import apply
+    from gitops.workflows.plan import plan
+    from gitops.workflows.refresh import import_cluster
+
+    write_cluster(folder, graphs=graphs, queries=1)
+    workspace = folder_workspace(str(folder), actor="bench", workers=workers)
+    import_cluster(workspace)
+    planned = plan(workspace).plan
+    outcome = apply(workspace)
+    if planned is None or not outcome.converged:
+        raise RuntimeError(f"the cluster was not applied: {[str(d.message) for d in outcome.diagnostics]}")
+    durations = {r.node_id: _seconds(r) for r in outcome.results}
+    started = min(r.started_at for r in outcome.results if r.started_at is not None)
+    finished = max(r.finished_at for r in outcome.results if r.finished_at is not None)
+    bound = max(heaviest_path(planned.graph, durations), sum(durations.values()) / workers)
+    return _Run((finished - started).total_seconds(), bound, played(planned.graph, durations, workers))
+
+
+def played(graph: ExecutionGraph, durations: Mapping[str, float], workers: int) -> float:
+    """Makespan of the graph under the schedule with these durations, if starting and ending a node cost nothing."""
+    from gitops.model.execution import NodeResult, Outcome
+    from gitops.planning.schedule import Schedule
+
+    schedule, now = Schedule(graph, workers=workers), 0.0
+    running: list[tuple[float, str]] = []
+    while not schedule.finished:
+        while (node := schedule.next_ready()) is not None:
+            schedule.start(node.id)
+            heappush(running, (now + durations.get(node.id, 0.0), node.id))
+        now, name = heappop(running)
+        schedule.finish(name, NodeResult(name, Outcome.DONE))
+    return now
+
+
+def heaviest_path(graph: ExecutionGraph, durations: Mapping[str, float]) -> float:
+    """The longest sum of durations along the edges; nodes without a duration count nothing."""
+    before: dict[str, list[str]] = {node.id: [] for node in graph.nodes}
+    for edge in graph.edges:
+        before[edge.after].append(edge.before)
+    ends: dict[str, float] = {}
+    waiting = [node.id for node in graph.nodes]
+    while waiting:
+        ready = [name for name in waiting if all(b in ends for b in before[name])]
+        for name in ready:
+            ends[name] = durations.get(name, 0.0) + max((ends[b] for b in before[name]), default=0.0)
+        waiting = [name for name in waiting if name not in ends]
+    return max(ends.values(), default=0.0)
+
+
+def _seconds(result: NodeResult) -> float:
+    if result.started_at is None or result.finished_at is None:
+        return 0.0
+    return (result.finished_at - result.started_at).total_seconds()

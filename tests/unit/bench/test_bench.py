@@ -1,0 +1,95 @@
+"""The benchmark runs and writes the document that it documents. Nothing here looks at a time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gitops.model.change import Action
+from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph
+from tests.bench.measure import Figure, Program
+from tests.bench.parallel import heaviest_path, played
+
+ROOT = Path(__file__).parents[3]
+GROUPS = {"processes", "languages", "ledgers", "engine", "parallel", "requests"}
+FIGURE = {"group", "name", "unit", "median", "min", "max", "samples", "goal", "within_goal"}
+MACHINE = {"cores", "memory_gib", "load_1min", "system", "python", "git", "ssh", "gitops", "packages"}
+
+
+def bench(*arguments: str) -> str:
+    argv = [sys.executable, "-m", "tests.bench", *arguments]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def check_document(document: dict[str, Any], table: str) -> None:
+    assert set(document) == {"schema_version", "mode", "machine", "figures", "left_out"}
+    assert document["schema_version"] == 1
+    assert document["mode"] == "quick"
+    assert set(document["machine"]) == MACHINE
+    names = [(f["group"], f["name"]) for f in document["figures"]]
+    assert len(set(names)) == len(names)
+    for figure in document["figures"]:
+        assert set(figure) == FIGURE
+        assert figure["min"] <= figure["median"] <= figure["max"]
+        assert figure["samples"] >= 1
+        assert figure["unit"] in ("ms", "MiB", "%", "x")
+        assert (figure["goal"] is None) == (figure["within_goal"] is None)
+        assert figure["name"] in table
+
+
+def test_a_quick_run_of_one_group_has_the_documented_shape(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    table = bench("--quick", "--only", "languages", "--only", "parallel", "--json", str(path))
+    document = json.loads(path.read_text())
+    check_document(document, table)
+    assert {f["group"] for f in document["figures"]} == {"languages", "parallel"}
+    assert document["left_out"] == []
+
+
+@pytest.mark.slow
+def test_a_quick_run_covers_every_group(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    table = bench("--quick", "--json", str(path))
+    document = json.loads(path.read_text())
+    check_document(document, table)
+    measured = {f["group"] for f in document["figures"]}
+    assert measured | {left["group"] for left in document["left_out"]} == GROUPS
+    assert {"processes", "languages", "engine", "parallel"} <= measured
+    goals = {f["name"] for f in document["figures"] if f["goal"] is not None}
+    assert {"gitops --version", "gitops --help", "load 1 row", "publish a migration: the manifest alone"} <= goals
+
+
+def chain(*edges: tuple[str, str], nodes: str) -> ExecutionGraph:
+    made = tuple(ExecNode(name, "query", Action.CREATE, position) for position, name in enumerate(nodes))
+    return ExecutionGraph(made, tuple(ExecEdge(before, after, "reference") for before, after in edges))
+
+
+def test_the_heaviest_path_follows_edges() -> None:
+    graph = chain(("a", "b"), ("a", "c"), ("c", "d"), nodes="abcde")
+    assert heaviest_path(graph, {"a": 1.0, "b": 7.0, "c": 2.0, "d": 3.0, "e": 5.0}) == 8.0
+    assert heaviest_path(ExecutionGraph(), {}) == 0.0
+
+
+@pytest.mark.parametrize(("workers", "expected"), [(1, 18.0), (2, 10.0), (4, 8.0)])
+def test_durations_are_played_through_the_real_schedule(workers: int, expected: float) -> None:
+    graph = chain(("a", "b"), ("a", "c"), ("c", "d"), nodes="abcde")
+    assert played(graph, {"a": 1.0, "b": 7.0, "c": 2.0, "d": 3.0, "e": 5.0}, workers) == expected
+
+
+def test_a_program_that_ends_badly_has_no_time(tmp_path: Path) -> None:
+    argv = (sys.executable, "-c", "raise SystemExit('out of luck')")
+    with pytest.raises(RuntimeError, match="out of luck"):
+        Program(argv, tmp_path, {}).run()
+
+
+def test_a_figure_meets_its_goal_by_its_median() -> None:
+    figure = Figure("a", "ms", (1.0, 9.0, 2.0), goal=2.0)
+    assert figure.to_json("g")["within_goal"] is True
+    assert Figure("a", "ms", (1.0, 9.0, 2.1), goal=2.0).to_json("g")["within_goal"] is False
