@@ -254,6 +254,7 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
         raise GitopsError(
             "trust_missing", "ledger.signers names nobody who has a key to sign entries", path=CONFIG_FILE
         )
+    _check_quorum(config, speaking)
     form = {
         "signers": sorted((_signer_form(s) for s in signers), key=lambda f: str(f["key"])),
         "revoked": sorted(revoked),
@@ -271,6 +272,16 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
         expires_after=rule.lifetime,
         revoked=revoked,
     )
+
+
+def _check_quorum(config: BotConfig, speaking: set[str]) -> None:
+    """Refuse rules under which nothing could ever be approved: not even their own repair."""
+    able = speaking - set(config.ledger.signers)
+    if config.approvals.approvers:
+        able &= set(config.approvals.approvers)
+    if len(able) < config.approvals.required:
+        detail = f"approvals.required is {config.approvals.required}, but {len(able)} people with a key may approve"
+        raise GitopsError("trust_missing", detail, path=CONFIG_FILE)
 
 
 def _signer_form(signer: Signer) -> dict[str, object]:

@@ -85,12 +85,16 @@ class GitLock:
             raise ConflictError("state_lock_held", _held_message(rival.seen), path=rival.ref)
 
     def release(self, lock_id: str) -> None:
-        """Delete the ref if it is still ours; what cannot be deleted stays for `force-unlock`."""
-        with contextlib.suppress(GitopsError):
-            ours = (found for found in self._find(*self._order()) if _is(found, lock_id))
-            for found in ours:
-                self._remote.push([RefUpdate(found.ref, found.oid, ZERO)])
-                return
+        """Delete the ref if it is still ours. Raises GitopsError `state_unlock_error` if it cannot be deleted."""
+        try:
+            ours = next((found for found in self._find(*self._order()) if _is(found, lock_id)), None)
+            if ours is not None:
+                push_own(self._remote, RefUpdate(ours.ref, ours.oid, ZERO))
+        except ConflictError:
+            # Somebody broke it between the look and the push: it is not ours to remove any more.
+            return
+        except GitopsError as error:
+            raise GitopsError("state_unlock_error", error.detail, path=self.ref) from error
 
     def break_lock(self, lock_id: str) -> None:
         """Delete the ref with exactly this id. Raises the codes of the force-unlock decision table."""

@@ -20,7 +20,8 @@ class Intent:
 
     `operation_id` is a ULID and the file name. Manifest versions and `state_cas_base` are forensic only: an interrupted
     operation is classified by root presence, openability and schema digests. `desired_schema_digest` is empty for a
-    delete. `graph_uri` is informational; the root is derived from `graph_id`.
+    delete. `graph_uri` is informational; the root is derived from `graph_id`. `co_approvals` are the ids of further
+    approvals that the operation uses up, where the rules ask for more than one; only a branch ledger has such rules.
     """
 
     operation_id: str
@@ -34,6 +35,12 @@ class Intent:
     desired_schema_digest: str
     state_cas_base: str | None
     approval_id: str | None
+    co_approvals: tuple[str, ...] = ()
+
+    @property
+    def approval_ids(self) -> tuple[str, ...]:
+        """Every approval that the operation uses up."""
+        return () if self.approval_id is None else (self.approval_id, *self.co_approvals)
 
 
 @dataclass(frozen=True, slots=True)

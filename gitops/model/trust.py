@@ -53,6 +53,10 @@ class TrustRoot:
                 return signer.principals[0]
         return None
 
+    def names(self, key: str) -> frozenset[str]:
+        """Every principal that is listed for `key`, whether or not it counts now: all the names its owner goes by."""
+        return frozenset(name for signer in self.signers if signer.key == key for name in signer.principals)
+
     def may_approve(self, principal: str) -> bool:
         """Whether a principal may approve irreversible changes."""
         if principal in self.ledger_signers:

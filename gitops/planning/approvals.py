@@ -6,7 +6,7 @@
    added document, and a message that repeats what the document says.
 2. It is signed, and the signature is good over the raw commit in the namespace `git`.
 3. The key is trusted at this ledger position and speaks for one principal, who is the one the document names.
-4. The principal may approve, and is not an author or pusher of the change.
+4. The principal may approve, and under no name that is listed for the key is an author or pusher of the change.
 5. It is meant for this repository, cluster, environment, branch and folder.
 6. It is not spent, and not past its time.
 7. It covers exactly this change: same folder, config, change and policy digests.
@@ -121,8 +121,9 @@ def verify_approval(evidence: ApprovalEvidence, need: Need, trust: TrustRoot) ->
     # 4. allowed, and not their own change
     if not trust.may_approve(principal):
         return refuse("approval_signer_not_allowed", f"{principal} is not an approver")
-    if principal.casefold() in {a.casefold() for a in need.authors}:
-        return refuse("approval_self", f"{principal} is an author of the change")
+    own = {name.casefold() for name in trust.names(signature.key)} & {a.casefold() for a in need.authors}
+    if own:
+        return refuse("approval_self", f"{principal} is an author of the change, as {', '.join(sorted(own))}")
     # 5. target
     if statement.target != need.target:
         return refuse("approval_wrong_target", _target_difference(statement.target, need.target))

@@ -31,6 +31,7 @@ def make_plan(inputs: PlanInputs, *, kinds: Kinds) -> Plan:
     problems = Diagnostics()
     required = _requirements(changes, situation, inputs, kinds)
     _report_stale(required, inputs, problems)
+    _report_quorum(required, problems)
     approved = frozenset(r.resource for r in required if r.satisfied)
     changes = classify(changes, replace(situation, approved=approved), kinds)
     graph, graph_problems = build_graph(changes, inputs.desired.dependencies, recorded_dependencies(inputs.state))
@@ -90,6 +91,14 @@ def _requirements(
         chosen = sorted(people.values(), key=lambda a: a.approval_id)[:needed]
         found.append(ApprovalRequirement(change.address.text, reason, change_digest(change), tuple(chosen), needed))
     return tuple(found)
+
+
+def _report_quorum(required: Sequence[ApprovalRequirement], problems: Diagnostics) -> None:
+    for need in required:
+        if 0 < len(need.approvals) < need.needed:
+            problems.add(
+                "approval_quorum", need.resource, f"{len(need.approvals)} of {need.needed} approvals are there"
+            )
 
 
 def _report_stale(required: Sequence[ApprovalRequirement], inputs: PlanInputs, problems: Diagnostics) -> None:

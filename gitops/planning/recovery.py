@@ -207,10 +207,9 @@ def _settle_delete(progress: _Progress, intent: Intent, seen: GraphProbe) -> boo
     progress.state = remove_graph(
         progress.state, graph, at=progress.at, approval_id=intent.approval_id, actor=intent.actor
     )
-    if intent.approval_id is not None:
-        used = {"consumed_at": progress.at, "consumed_by_operation": intent.operation_id}
-        records = {**progress.state.approval_records, intent.approval_id: used}
-        progress.state = replace(progress.state, approval_records=records)
-        progress.consumed[intent.approval_id] = intent.operation_id
+    used = {"consumed_at": progress.at, "consumed_by_operation": intent.operation_id}
+    records = {**progress.state.approval_records, **dict.fromkeys(intent.approval_ids, used)}
+    progress.state = replace(progress.state, approval_records=records)
+    progress.consumed |= dict.fromkeys(intent.approval_ids, intent.operation_id)
     progress.record_recovery(intent)
     return True

@@ -140,7 +140,10 @@ class LedgerStore(LedgerReader, Protocol):
         ...
 
     def release(self, lock_id: str) -> None:
-        """Give the lock back if it still carries `lock_id`; quiet when it does not."""
+        """Give the lock back if it still carries `lock_id`; quiet when it does not.
+
+        Raises GitopsError `state_unlock_error` if it cannot be removed.
+        """
         ...
 
     def break_lock(self, lock_id: str) -> None:

@@ -20,6 +20,7 @@ _REQUIRED = (
     "desired_schema_digest",
 )
 _NULLABLE = ("actor", "observed_manifest_version", "expected_manifest_version", "state_cas_base", "approval_id")
+_CO_APPROVALS = "co_approval_ids"
 
 
 def read_intent(data: bytes) -> Intent:
@@ -30,7 +31,7 @@ def read_intent(data: bytes) -> Intent:
     with strict.refusing("invalid_recovery_sidecar"):
         root = strict.parse(data, limit=_LIMIT)
         strict.expect_version(root, "schema_version", supported=VERSION, code="unsupported_recovery_sidecar_version")
-        fields = root.fields(_REQUIRED, _NULLABLE)
+        fields = root.fields(_REQUIRED, (*_NULLABLE, _CO_APPROVALS))
         return Intent(
             operation_id=fields["operation_id"].text(),
             started_at=fields["started_at"].text(),
@@ -43,11 +44,12 @@ def read_intent(data: bytes) -> Intent:
             desired_schema_digest=fields["desired_schema_digest"].text(),
             state_cas_base=optional(fields, "state_cas_base", Node.text),
             approval_id=optional(fields, "approval_id", Node.text),
+            co_approvals=optional(fields, _CO_APPROVALS, _texts) or (),
         )
 
 
 def write_intent(intent: Intent) -> bytes:
-    """The bytes of `intent`, nulls written out."""
+    """The bytes of `intent`, nulls written out; further approvals only where there are some, as few readers know them."""
     return strict.encode(
         {
             "schema_version": VERSION,
@@ -62,6 +64,11 @@ def write_intent(intent: Intent) -> bytes:
             "desired_schema_digest": intent.desired_schema_digest,
             "state_cas_base": intent.state_cas_base,
             "approval_id": intent.approval_id,
+            **({_CO_APPROVALS: list(intent.co_approvals)} if intent.co_approvals else {}),
         },
         limit=_LIMIT,
     )
+
+
+def _texts(node: Node) -> tuple[str, ...]:
+    return tuple(item.text() for item in node.items())

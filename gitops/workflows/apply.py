@@ -28,7 +28,7 @@ from gitops.workflows.gate import Admitted
 from gitops.workflows.plan import plan_session
 from gitops.workflows.recover import recover
 from gitops.workflows.runner import RunSettings, run_graph
-from gitops.workflows.session import Session, StateNeed, session
+from gitops.workflows.session import Session, StateNeed, in_session
 
 _INTENTS = {
     (Kind.GRAPH, Action.CREATE): IntentKind.GRAPH_CREATE,
@@ -55,21 +55,24 @@ class _Run:
 
 def apply(workspace: Workspace) -> ApplyOutcome:
     """Carry out what the folder declares, as far as rules and world allow."""
-    with session(workspace, "apply", StateNeed.REQUIRED) as current:
-        if not current.ready or not _admitted(current):
-            return _early(current)
-        run = _prepare(current)
-        if run is None:
-            return _early(current)
-        if not _begin(run):
-            return _early(current, run)
-        run.results = _execute(run)
-        run.settlement = _settle(run)
-        current.problems.extend(run.settlement.diagnostics)
-        if not run.settlement.publishable or _crashed(run):
-            return _early(current, run)
-        run.written = _publish(run)
-        return _report(run)
+    return in_session(workspace, "apply", StateNeed.REQUIRED, _apply)
+
+
+def _apply(current: Session) -> ApplyOutcome:
+    if not current.ready or not _admitted(current):
+        return _early(current)
+    run = _prepare(current)
+    if run is None:
+        return _early(current)
+    if not _begin(run):
+        return _early(current, run)
+    run.results = _execute(run)
+    run.settlement = _settle(run)
+    current.problems.extend(run.settlement.diagnostics)
+    if not run.settlement.publishable or _crashed(run):
+        return _early(current, run)
+    run.written = _publish(run)
+    return _report(run)
 
 
 def _admitted(current: Session) -> bool:
@@ -118,6 +121,7 @@ def _intents(current: Session, plan: Plan) -> dict[str, Intent]:
             continue
         graph = change.address.name
         schema = current.desired.resources.get(f"schema.{graph}")
+        used = [a.approval_id for a in granted.get(node.id, ())]
         found[node.id] = Intent(
             operation_id=workspace.ids.ulid(),
             started_at=at,
@@ -129,7 +133,8 @@ def _intents(current: Session, plan: Plan) -> dict[str, Intent]:
             expected_manifest_version=None,
             desired_schema_digest="" if kind is IntentKind.GRAPH_DELETE or schema is None else schema.digest,
             state_cas_base=current.view.cas,
-            approval_id=granted[node.id][0].approval_id if node.id in granted else None,
+            approval_id=used[0] if used else None,
+            co_approvals=tuple(used[1:]),
         )
     return found
 

@@ -12,19 +12,24 @@ from gitops.model.outcome import ApproveOutcome
 from gitops.model.plan import ApprovalRequirement
 from gitops.workflows.context import Workspace
 from gitops.workflows.plan import plan_session
-from gitops.workflows.session import Session, StateNeed, session
+from gitops.workflows.session import Session, StateNeed, in_session
 
 
 def approve(workspace: Workspace, address: str) -> ApproveOutcome:
     """Write an approval for the gated change of `address`, bound to its digests; `workspace.actor` is the approver."""
-    with session(workspace, "approve", StateNeed.REQUIRED) as current:
-        approval = None
-        if current.ready:
-            try:
-                approval = _record(current, address)
-            except GitopsError as error:
-                current.problems.add_error(error)
-        return ApproveOutcome(config_dir=workspace.config_dir, approval=approval, diagnostics=tuple(current.problems))
+    return in_session(workspace, "approve", StateNeed.REQUIRED, lambda current: _approved(current, address))
+
+
+def _approved(current: Session, address: str) -> ApproveOutcome:
+    approval = None
+    if current.ready:
+        try:
+            approval = _record(current, address)
+        except GitopsError as error:
+            current.problems.add_error(error)
+    return ApproveOutcome(
+        config_dir=current.workspace.config_dir, approval=approval, diagnostics=tuple(current.problems)
+    )
 
 
 def _record(current: Session, address: str) -> Approval:

@@ -186,7 +186,8 @@ def _remember_announced(walk: _Walk, found: ChainEntry, approved: frozenset[str]
     root = walk.reader.subtree(found.commit.tree, _RECOVERIES)
     for item in () if root is None else walk.reader.entries(root):
         intent = read_intent(walk.reader.read(root or "", item.name) or b"")
-        permitted = intent.approval_id in granted and f"graph.{intent.graph_id}" in approved
+        named = set(intent.approval_ids)
+        permitted = bool(named) and named <= granted and f"graph.{intent.graph_id}" in approved
         walk.announced.setdefault(intent.operation_id, Announced(intent, permitted))
 
 

@@ -88,11 +88,12 @@ def _check_approval_records(movement: Movement, rolled: tuple[Announced, ...]) -
     if any(after.get(approval) != record for approval, record in before.items()):
         raise _mismatch("the record of a used approval is gone")
     used = {use.approval_id for use in movement.entry.approvals}
-    completed = {known.intent.approval_id for known in rolled}
-    if not after.keys() - before.keys() <= used | completed:
+    deleted = {a for k in rolled if k.intent.kind is IntentKind.GRAPH_DELETE for a in k.intent.approval_ids}
+    if not after.keys() - before.keys() <= used | deleted:
         raise _mismatch("an approval is recorded as used that the entry did not use")
-    if movement.entry.kind is EntryKind.APPLY and not used <= after.keys():
-        raise _mismatch("an approval that the entry used is not recorded, so it could be used again")
+    spent = deleted | (used if movement.entry.kind is EntryKind.APPLY else set())
+    if not spent <= after.keys():
+        raise _mismatch("an approval that was used is not recorded, so it could be used again")
 
 
 def _completed(movement: Movement, rolled: tuple[Announced, ...]) -> State:

@@ -21,7 +21,7 @@ from gitops.wire.statement import statement_message
 from gitops.workflows.approve import draft_approval, gated_change
 from gitops.workflows.context import Workspace
 from gitops.workflows.plan import plan_session
-from gitops.workflows.session import Session, StateNeed, session
+from gitops.workflows.session import Session, StateNeed, in_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +37,26 @@ class Endorsement:
 
 def endorse(workspace: Workspace, address: str, endorsement: Endorsement) -> ApproveOutcome:
     """Sign and push the approval; refused here already when it could not count."""
-    with session(workspace, "approve", StateNeed.REQUIRED, exclusive=False) as current:
-        approval, commit = None, None
-        if current.ready:
-            try:
-                approval, commit = _endorse(current, address, endorsement)
-            except GitopsError as error:
-                current.problems.add_error(error)
-        return ApproveOutcome(
-            config_dir=workspace.config_dir,
-            approval=approval,
-            commit=commit,
-            diagnostics=tuple(current.problems),
-        )
+
+    def body(current: Session) -> ApproveOutcome:
+        return _endorsed(current, address, endorsement)
+
+    return in_session(workspace, "approve", StateNeed.REQUIRED, body, exclusive=False)
+
+
+def _endorsed(current: Session, address: str, endorsement: Endorsement) -> ApproveOutcome:
+    approval, commit = None, None
+    if current.ready:
+        try:
+            approval, commit = _endorse(current, address, endorsement)
+        except GitopsError as error:
+            current.problems.add_error(error)
+    return ApproveOutcome(
+        config_dir=current.workspace.config_dir,
+        approval=approval,
+        commit=commit,
+        diagnostics=tuple(current.problems),
+    )
 
 
 def _endorse(current: Session, address: str, by: Endorsement) -> tuple[Approval, str]:

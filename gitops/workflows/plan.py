@@ -18,7 +18,7 @@ from gitops.planning.planner import make_plan
 from gitops.ports.ledger import IntentListing
 from gitops.workflows.context import Governance, Workspace
 from gitops.workflows.gate import Admitted, GateQuestion, admit_approvals
-from gitops.workflows.session import Session, StateNeed, session
+from gitops.workflows.session import Session, StateNeed, in_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +31,25 @@ class Planned:
 
 def plan(workspace: Workspace) -> PlanOutcome:
     """Load, read the ledger, plan."""
-    with session(workspace, "plan", StateNeed.OPTIONAL, exclusive=False) as current:
-        loaded = current.loaded
-        planned = None
-        if current.ready:
-            _warn_of_intents(current.opened.ledger.intents(), current.problems)
-            planned = plan_session(current, current.state)
-            current.problems.extend(planned.plan.diagnostics)
-        return PlanOutcome(
-            config_dir=workspace.config_dir,
-            observations=current.observations(),
-            config_digest=None if loaded.desired is None else loaded.desired.config_digest,
-            resource_digests={r.address.text: r.digest for r in loaded.resources.values()},
-            dependencies=loaded.dependencies,
-            plan=None if planned is None or current.problems.has_errors else planned.plan,
-            diagnostics=tuple(current.problems),
-        )
+    return in_session(workspace, "plan", StateNeed.OPTIONAL, _planned, exclusive=False)
+
+
+def _planned(current: Session) -> PlanOutcome:
+    loaded = current.loaded
+    planned = None
+    if current.ready:
+        _warn_of_intents(current.opened.ledger.intents(), current.problems)
+        planned = plan_session(current, current.state)
+        current.problems.extend(planned.plan.diagnostics)
+    return PlanOutcome(
+        config_dir=current.workspace.config_dir,
+        observations=current.observations(),
+        config_digest=None if loaded.desired is None else loaded.desired.config_digest,
+        resource_digests={r.address.text: r.digest for r in loaded.resources.values()},
+        dependencies=loaded.dependencies,
+        plan=None if planned is None or current.problems.has_errors else planned.plan,
+        diagnostics=tuple(current.problems),
+    )
 
 
 def plan_session(current: Session, state: State, pending: frozenset[str] = frozenset()) -> Planned:

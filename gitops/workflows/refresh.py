@@ -25,7 +25,7 @@ from gitops.workflows.context import Workspace
 from gitops.workflows.entries import EntryFacts, make_entry
 from gitops.workflows.observe import probe_graph
 from gitops.workflows.recover import recover
-from gitops.workflows.session import Session, StateNeed, session
+from gitops.workflows.session import Session, StateNeed, in_session
 
 
 def refresh(workspace: Workspace) -> RefreshOutcome:
@@ -39,22 +39,25 @@ def import_cluster(workspace: Workspace) -> RefreshOutcome:
 
 
 def _observe_cluster(workspace: Workspace, operation: str, need: StateNeed) -> RefreshOutcome:
-    with session(workspace, operation, need) as current:
-        loaded = current.loaded
-        digests: Mapping[str, str] = {r.address.text: r.digest for r in loaded.resources.values()}
-        state: State | None = None
-        if current.ready:
-            _run(current, operation)
-            state = current.view.state
-            digests = {} if state is None else state.digests()
-        return RefreshOutcome(
-            config_dir=workspace.config_dir,
-            operation=operation,
-            observations=current.observations(),
-            digests=digests,
-            state=state,
-            diagnostics=tuple(current.problems),
-        )
+    return in_session(workspace, operation, need, lambda current: _observed(current, operation))
+
+
+def _observed(current: Session, operation: str) -> RefreshOutcome:
+    loaded = current.loaded
+    digests: Mapping[str, str] = {r.address.text: r.digest for r in loaded.resources.values()}
+    state: State | None = None
+    if current.ready:
+        _run(current, operation)
+        state = current.view.state
+        digests = {} if state is None else state.digests()
+    return RefreshOutcome(
+        config_dir=current.workspace.config_dir,
+        operation=operation,
+        observations=current.observations(),
+        digests=digests,
+        state=state,
+        diagnostics=tuple(current.problems),
+    )
 
 
 def _run(current: Session, operation: str) -> None:

@@ -1,23 +1,25 @@
-"""The common prologue of the verbs: load, open the stores, lock, read the ledger; and the lock's release on every path."""
+"""The common frame of the verbs: load, open the stores, lock, read the ledger; and give the lock back on every path."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from typing import TypeVar
 
 from gitops.config.load import LoadResult, load_desired
 from gitops.core.clock import timestamp
-from gitops.core.diagnostics import Diagnostics
+from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.model.lock import LockInfo, LockObservation
-from gitops.model.outcome import StateObservations
+from gitops.model.outcome import StateObservations, VerbOutcome
 from gitops.model.resource import DesiredState
 from gitops.model.state import State
 from gitops.ports.ledger import LedgerView
 from gitops.workflows.context import Stores, Workspace
 from gitops.workflows.observations import observe
+
+T = TypeVar("T", bound=VerbOutcome)
 
 
 class StateNeed(Enum):
@@ -68,30 +70,49 @@ class Session:
         return observe(self.stores.ledger, self.view, self.held, now, acquired=self.lock_id)
 
 
-@contextmanager
-def session(workspace: Workspace, operation: str, need: StateNeed, *, exclusive: bool = True) -> Iterator[Session]:
-    """Run the prologue of a verb and yield the session, ready or not; the lock is released when the block ends.
+def in_session(
+    workspace: Workspace, operation: str, need: StateNeed, body: Callable[[Session], T], *, exclusive: bool = True
+) -> T:
+    """What `body` makes of the session, ready or not. The lock is given back when it returns or raises.
 
-    `exclusive` False leaves out the lock where the ledger's reads are snapshots anyway.
+    A lock that cannot be given back takes nothing from what was done: the outcome says so in a warning. `exclusive` False
+    leaves out the lock where the ledger's reads are snapshots anyway.
     """
+    current = _open(workspace)
+    try:
+        if current.stores is not None:
+            lock = exclusive or not current.stores.ledger.snapshot_reads
+            current.ready = (not lock or _take_lock(current, operation)) and _read_ledger(current, need)
+        outcome = body(current)
+    except BaseException:
+        _give_back(current)
+        raise
+    left = _give_back(current)
+    return replace(outcome, diagnostics=(*outcome.diagnostics, *left)) if left else outcome
+
+
+def _open(workspace: Workspace) -> Session:
+    """Load the folder, and open its stores if it is sound."""
     loaded = load_desired(workspace.tree)
     current = Session(workspace, loaded, Diagnostics(loaded.diagnostics))
-    if loaded.desired is None or current.problems.has_errors:
-        yield current
-        return
-    try:
-        current.stores = workspace.open_stores(loaded.desired.storage)
-    except GitopsError as error:
-        current.problems.add_error(error)
-        yield current
-        return
-    try:
-        lock = exclusive or not current.stores.ledger.snapshot_reads
-        current.ready = (not lock or _take_lock(current, operation)) and _read_ledger(current, need)
-        yield current
-    finally:
-        if current.lock_id is not None:
-            current.stores.ledger.release(current.lock_id)
+    if loaded.desired is not None and not current.problems.has_errors:
+        try:
+            current.stores = workspace.open_stores(loaded.desired.storage)
+        except GitopsError as error:
+            current.problems.add_error(error)
+    return current
+
+
+def _give_back(current: Session) -> Diagnostics:
+    """Release the lock if it was taken, and say so if that failed."""
+    left = Diagnostics()
+    if current.lock_id is not None:
+        try:
+            current.opened.ledger.release(current.lock_id)
+        except GitopsError as error:
+            detail = f"{error.detail}; if the lock is still there: force-unlock {current.lock_id}"
+            left.add(error.code, error.path, detail, severity=Severity.WARNING)
+    return left
 
 
 def _take_lock(current: Session, operation: str) -> bool:

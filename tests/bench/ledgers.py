@@ -104,14 +104,16 @@ def _signature_figures(effort: Effort, repository: Repository, key: Path) -> Ite
 
 
 def _trust(home: Path, environ: Mapping[str, str]) -> tuple[Path, Mapping[str, bytes]]:
-    """A new key, and the files that let it sign entries."""
+    """A new key, and the files that let it sign entries; another one may approve."""
     from gitops.config.bot import CONFIG_FILE, DEFAULT_SIGNERS
 
-    key = home / "bot"
-    argv = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "bot", "-f", str(key))
-    subprocess.run(argv, env=environ, check=True, capture_output=True)
-    public = " ".join(key.with_suffix(".pub").read_text().split()[:2])
-    return key, {CONFIG_FILE: _CONFIG, DEFAULT_SIGNERS: f"bot {public}\n".encode()}
+    lines = []
+    for name in ("bot", "ann"):
+        argv = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(home / name))
+        subprocess.run(argv, env=environ, check=True, capture_output=True)
+        public = " ".join((home / name).with_suffix(".pub").read_text().split()[:2])
+        lines.append(f"{name} {public}\n")
+    return home / "bot", {CONFIG_FILE: _CONFIG, DEFAULT_SIGNERS: "".join(lines).encode()}
 
 
 def _repository(path: Path, environ: Mapping[str, str]) -> Repository:

@@ -81,8 +81,9 @@ class _Team:
 
     def start(self) -> Usage:
         """Make keys and repositories, and push the cluster for the first time."""
-        key = self._folder / "key"
-        self._say("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key), cwd=self._folder)
+        key, approver = self._folder / "key", self._folder / "approver"
+        for path in (key, approver):
+            self._say("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path), cwd=self._folder)
         for bare in (self._server, self._plain):
             self._git("init", "-q", "--bare", "-b", "main", str(bare), cwd=self._folder)
         settings = {**_SETTINGS, "user.signingKey": str(key), "gitops.root": str(self._folder / "data")}
@@ -97,8 +98,9 @@ class _Team:
         write_cluster(self.clone / "cluster", graphs=1, queries=_QUERIES)
         (self.clone / "gitops.yaml").write_text(_CONFIG)
         (self.clone / ".gitops").mkdir()
-        public = " ".join(key.with_suffix(".pub").read_text().split()[:2])
-        (self.clone / ".gitops" / "allowed_signers").write_text(f"bot@example.org {public}\n")
+        bot, ann = (" ".join(p.with_suffix(".pub").read_text().split()[:2]) for p in (key, approver))
+        listed = f"bot@example.org {bot}\nann@example.org {ann}\n"
+        (self.clone / ".gitops" / "allowed_signers").write_text(listed)
         return self.commit_and_push("origin")
 
     def branch(self, name: str) -> None:

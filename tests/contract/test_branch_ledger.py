@@ -284,7 +284,7 @@ def test_a_server_that_is_gone_is_told_from_an_empty_one(clones: World) -> None:
     assert code_of(lambda: store.put_blob(QUERY, CONTENT)) == "resource_payload_write_error"
     assert code_of(lambda: store.acquire(lock(1))) == "state_lock_error"
     assert code_of(lambda: store.break_lock(ulid(1))) == "state_lock_read_error"
-    store.release(ulid(1))
+    assert code_of(lambda: store.release(ulid(1))) == "state_unlock_error"
 
 
 # The branch of a clone

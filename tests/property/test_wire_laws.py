@@ -122,6 +122,7 @@ def test_a_lock_survives_being_stored(info: LockInfo) -> None:
         desired_schema_digest=text,
         state_cas_base=st.none() | text,
         approval_id=st.none() | text,
+        co_approvals=st.lists(text, max_size=3).map(tuple),
     )
 )
 def test_an_intent_survives_being_stored(intent: Intent) -> None:

@@ -8,7 +8,10 @@ from datetime import timedelta
 import pytest
 
 from gitops.core.canonical import digest
+from gitops.core.errors import RemoteError
+from gitops.ledger.folder import FolderLedger
 from gitops.ledger.layout import LOCK, STATE, intent_key
+from gitops.ledger.memory import MemoryLedger
 from gitops.model.state import State
 from tests.support.cluster import POLICY, QUERY, SCHEMA, WIDER, Cluster, codes, found, rulings, statuses
 
@@ -335,6 +338,22 @@ def test_a_lock_taken_over_by_another_is_not_released(cluster):
 
     assert cluster.apply(faults=Takeover()).ok
     assert [cluster.stored(LOCK)] == theirs
+
+
+def test_what_was_done_is_told_even_if_the_lock_cannot_be_given_back(cluster, monkeypatch):
+    cluster.put_state(State())
+
+    def release(ledger: object, lock_id: str) -> None:
+        raise RemoteError("state_unlock_error", "the disk went away", path=LOCK)
+
+    monkeypatch.setattr(FolderLedger, "release", release)
+    monkeypatch.setattr(MemoryLedger, "release", release)
+    outcome = cluster.apply()
+    assert outcome.ok
+    assert outcome.converged
+    problem = found(outcome, "state_unlock_error")
+    assert (problem.severity, problem.path) == ("warning", LOCK)
+    assert f"force-unlock {outcome.observations.acquired_lock_id}" in problem.message
 
 
 def test_verification_covers_policies_too(cluster):

@@ -177,6 +177,13 @@ def test_step_4_own_change(author):
     assert refusal(need=replace(NEED, authors=frozenset({"alex", author})))[0] == "approval_self"
 
 
+@pytest.mark.parametrize("name", ["sam", "sam@home.example", "SAM@work.example"])
+def test_step_4_own_change_under_any_name_of_the_key(name):
+    signers = (Signer(("sam", "sam@home.example", "sam@work.example"), "KEY-SAM", "ssh-ed25519"), *TRUST.signers[1:])
+    need = replace(NEED, authors=frozenset({name}))
+    assert refusal(need=need, trust=replace(TRUST, signers=signers))[0] == "approval_self"
+
+
 @pytest.mark.parametrize("name", ["repository", "cluster", "environment", "ref", "path"])
 def test_step_5_wrong_target(name):
     code, message = refusal(

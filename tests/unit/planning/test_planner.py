@@ -94,6 +94,8 @@ def test_quorum_is_of_distinct_people(approvers, needed, satisfied):
     change = made.change("graph.g")
     assert change is not None
     assert change.disposition == ("applied" if satisfied else "blocked")
+    short = 0 < len(gate.approvals) < needed
+    assert [d.code for d in made.diagnostics] == (["approval_quorum"] if short else [])
 
 
 def test_no_more_approvals_are_chosen_than_needed_lowest_ids_first():

@@ -120,6 +120,12 @@ def test_rolling_a_delete_forward_removes_the_subtree_and_spends_the_approval():
     assert outcome.consumed == {"AP1": "OP1"}
 
 
+def test_every_approval_of_an_interrupted_delete_is_spent():
+    outcome = sweep(LEDGER, [replace(intent(DELETE), co_approvals=("AP2", "AP3"))], lambda _graph: ABSENT, at=AT)
+    assert set(outcome.state.approval_records) == {"AP1", "AP2", "AP3"}
+    assert outcome.consumed == {"AP1": "OP1", "AP2": "OP1", "AP3": "OP1"}
+
+
 def test_a_delete_without_approval_id_spends_nothing():
     outcome = sweep(LEDGER, [replace(intent(DELETE), approval_id=None)], lambda _graph: ABSENT, at=AT)
     assert outcome.state.approval_records == {}

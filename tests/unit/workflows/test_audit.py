@@ -19,6 +19,7 @@ from gitops.core.errors import GitopsError
 from gitops.model.changeset import changeset_key
 from gitops.model.entry import ApprovalUse, EntryChange, EntryKind, LedgerEntry, SourceRevision
 from gitops.model.state import AppliedResource, State
+from gitops.wire.state import write_state
 from gitops.wire.trailers import commit_message
 from gitops.workflows.refresh import refresh
 from gitops.workflows.trail import trail
@@ -386,6 +387,26 @@ def test_two_people_have_to_approve_where_the_rules_say_two(tmp_path: Path) -> N
     assert "not enough" in report.finding.detail
 
 
+def test_a_delete_by_two_that_was_cut_short_spends_both_approvals(tmp_path: Path) -> None:
+    life = Life(tmp_path, config=CONFIG + "  required: 2\n")
+    life.begin()
+    life.change("mallory", {"cluster/cluster.yaml": declared("notes")})
+    life.approve("ada", "graph.legacy")
+    life.approve("ben", "graph.legacy")
+    assert not life.apply(dying_at="cluster_apply.after_graph_delete").ok
+    assert life.apply().converged
+    newest = len(life.chain())
+    announced = {use.approval_id for use in life.entry(newest - 1).approvals}
+    assert len(announced) == 2
+    assert announced == life.state(newest).approval_records.keys()
+    assert life.audit(life.chain()[-1]).ok
+    records = dict(list(life.state(newest).approval_records.items())[:1])
+    forged = life.forge(newest, Lie(files={STATE: write_state(replace(life.state(newest), approval_records=records))}))
+    report = life.audit(forged)
+    assert report.finding is not None
+    assert report.finding.code == "ledger_state_mismatch"
+
+
 # -- time and keys -----------------------------------------------------------------------------------------------------
 
 
@@ -437,7 +458,7 @@ def test_every_blob_is_there_with_its_digest(life: Life) -> None:
 
 
 def test_the_first_keys_are_those_of_the_source(life: Life) -> None:
-    rules = life.config.replace("[ada, ben@example.org]", "[mallory]").encode()
+    rules = life.config.replace("[ada, ben@example.org]", "[ada]").encode()
     swapped = {"trust/gitops.yaml": rules}
     report = life.audit(life.forge(1, Lie(files=swapped)))
     assert report.finding is not None
