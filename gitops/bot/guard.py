@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from gitops.bot.project import refuse_links, trust_at
-from gitops.chain.entries import APPROVALS, LEDGERS, entry_trust, ledger_ref, read_chain_entry
+from gitops.chain.entries import APPROVALS, LEDGERS, entry_trust, first_entry, ledger_ref, verify_chain
 from gitops.chain.evidence import read_evidence
 from gitops.config.bot import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
 from gitops.config.load import load_desired
@@ -69,26 +69,33 @@ class Guard:
         if update.new == ZERO:
             yield "push_refused: a ledger is never deleted"
             return
-        commit, walked = update.new, 0
-        while commit != update.old:
-            found = read_chain_entry(self._reader, commit)
-            walked += 1
-            if walked > _MAX_NEW_ENTRIES:
-                yield f"push_refused: more than {_MAX_NEW_ENTRIES} entries in one push"
-                return
-            if found.entry.previous is None:
-                yield from self._check_first(update, found.after.digest)
-                return
-            commit = found.entry.previous
-
-    def _check_first(self, update: RefUpdate, trust_digest: str) -> Iterator[str]:
-        """A ledger begins once, with the keys and rules of the target branch: nobody brings their own."""
-        if update.old != ZERO:
-            yield "ledger_diverged: the push does not continue the ledger"
+        if not self._is_near(update):
+            yield f"push_refused: more than {_MAX_NEW_ENTRIES} entries in one push"
             return
-        tip = self._reader.resolve(self._default_ref)
-        files = {} if tip is None else trust_at(self._reader, self._reader.commit(tip).tree)
-        if trust_root(files).digest != trust_digest:
+        verify_chain(self._reader, update.new, None if update.old == ZERO else update.old)
+        if update.old == ZERO:
+            yield from self._check_first(update)
+
+    def _is_near(self, update: RefUpdate) -> bool:
+        """Whether few enough commits are new for their signatures to be looked at."""
+        at: str | None = update.new
+        for _ in range(_MAX_NEW_ENTRIES):
+            if at is None or at == update.old:
+                return True
+            at = next(iter(self._reader.commit(at).parents), None)
+        return at is None or at == update.old
+
+    def _check_first(self, update: RefUpdate) -> Iterator[str]:
+        """A ledger begins once, with the keys and rules of the branch of its cluster: nobody brings their own."""
+        name = update.ref.removeprefix(LEDGERS)
+        config = self._config(self._reader.resolve(self._default_ref))
+        rule = next((r for r in config.clusters if r.name == name), None) if config else None
+        tip = None if rule is None else self._reader.resolve(rule.ref)
+        if tip is None:
+            yield f"cluster_not_found: there is no cluster {name}"
+            return
+        trust = trust_root(trust_at(self._reader, self._reader.commit(tip).tree))
+        if trust.digest != first_entry(self._reader, update.new).after.digest:
             yield "ledger_diverged: the first entry has other keys and rules than the target branch"
 
     def _check_approval(self, update: RefUpdate) -> Iterator[str]:

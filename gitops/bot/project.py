@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gitops.chain.authors import AuthorQuestion, authors_of, signers_of
-from gitops.chain.entries import ledger_ref
+from gitops.chain.entries import ChainEntry, ledger_ref
 from gitops.config.bot import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_paths, trust_root
 from gitops.config.load import declared_schema
 from gitops.config.source import SourceTree
@@ -109,6 +109,19 @@ class Project:
         if config.repository is not None:
             return config.repository
         return "root:" + self.tools.store.commits_between(None, commit, first_parent=True)[-1].id
+
+    def anchor(self, rule: ClusterRule, first: ChainEntry) -> None:
+        """Hold the first entry of a ledger against the branch that it speaks of: nobody brings keys of their own.
+
+        Raises IntegrityError `ledger_diverged`, GitopsError `shallow_repository`.
+        """
+        source, tip, store = first.entry.source, self.tip(rule.ref), self.tools.store
+        if source is None or tip is None or not store.is_ancestor(source.commit, tip):
+            detail = f"the ledger of {rule.name} does not begin with a commit of branch {rule.branch}"
+            raise IntegrityError("ledger_diverged", detail, path=rule.name)
+        if trust_root(trust_at(store, store.commit(source.commit).tree)).digest != first.after.digest:
+            detail = f"the ledger of {rule.name} begins with other keys and rules than its source commit"
+            raise IntegrityError("ledger_diverged", detail, path=rule.name)
 
     def standing(self, rule: ClusterRule) -> Standing:
         """Where a cluster stands by its ledger. Raises RemoteError."""

@@ -13,7 +13,8 @@ Rules of belief:
    entry's own time.
 3. Numbers count up by one and times never run backwards, so an entry cannot be dated back to when its key was still good.
 4. A head is believed when all of this holds for every entry back to one that was believed before. One forged entry would
-   otherwise bring the keys that make the next one look good.
+   otherwise bring the keys that make the next one look good. A chain of which nothing was believed before brings all of its
+   keys itself, so its first entry must also be anchored: in a source commit of the target branch with the same keys.
 
 What is not checked here: that an entry tells the truth about state, source and approvals. That is the auditor's work.
 """
@@ -39,6 +40,7 @@ __all__ = [
     "approvals_prefix",
     "continues",
     "entry_trust",
+    "first_entry",
     "ledger_ref",
     "read_chain_entry",
     "trust_files",
@@ -128,6 +130,14 @@ def verify_chain(reader: GitReader, head: str, seen: str | None) -> ChainEntry:
             "ledger_diverged", f"head {head[:12]} does not continue {seen[:12]}, which was seen here", path=head
         )
     return newest
+
+
+def first_entry(reader: GitReader, head: str) -> ChainEntry:
+    """The entry that a ledger begins with. `head` is the newest entry of a chain that was verified."""
+    at = head
+    while parents := reader.commit(at).parents:
+        at = parents[0]
+    return read_chain_entry(reader, at)
 
 
 def continues(reader: GitReader, head: str, old: str) -> bool:

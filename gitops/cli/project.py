@@ -131,8 +131,9 @@ class LocalProject:
             author=self._person() or _NOBODY,
             signing_key=self.signing_key(),
             lock_ref=branch if known == _BRANCH else custom,
-            fallback_lock_ref=branch,
-            remember_lock_ref=lambda _: self._remember("gitops.lockRef", _BRANCH),
+            fallback_lock_ref=custom if known == _BRANCH else branch,
+            remember_lock_ref=lambda ref: self._remember("gitops.lockRef", _BRANCH if ref == branch else _CUSTOM),
+            anchor=lambda first: self.project.anchor(rule, first),
         )
         return BranchLedger(self.repository, self.remote, place, SystemClock())
 

@@ -6,7 +6,8 @@ Rules of this module:
 
 1. The branch moves only by compare-and-swap on the remote, so that a lost race writes nothing.
 2. A head is believed if its chain verifies back to the last head seen here, and only that head is read from. What was seen
-   is noted before the remote is asked, so that another process's newer note is never taken for a rewound branch.
+   is noted before the remote is asked, so that another process's newer note is never taken for a rewound branch. Where
+   nothing was seen yet, the first entry must stand up to the `anchor`.
 3. Our own entry is verified like anybody's before it is pushed: an entry that nobody believes would end the ledger.
 4. In a clone the branch of the same name follows what was verified, by fast-forward and through git itself, which does not
    move a branch under a checkout.
@@ -26,6 +27,7 @@ from gitops.chain.entries import (
     ChainEntry,
     approvals_prefix,
     continues,
+    first_entry,
     ledger_ref,
     read_chain_entry,
     trust_files,
@@ -88,7 +90,8 @@ class BranchPlace:
     """Which cluster, and who writes: `signing_key` is a path for ssh-keygen, None where nothing is going to be written.
 
     `lock_ref` is tried first, `fallback_lock_ref` where the host refuses refs of that kind; `remember_lock_ref` is told. Both
-    are looked at by everybody, so every writer must name the same two, in any order.
+    are looked at by everybody, so every writer must name the same two, in any order. `anchor` raises GitopsError for a first
+    entry that is not this cluster's.
     """
 
     cluster: str
@@ -97,6 +100,7 @@ class BranchPlace:
     lock_ref: str
     fallback_lock_ref: str
     remember_lock_ref: Callable[[str], None] = field(default=lambda _: None)
+    anchor: Callable[[ChainEntry], None] = field(default=lambda _: None)
 
 
 class BranchLedger:
@@ -278,6 +282,8 @@ class BranchLedger:
         if found.entry.target.cluster != self._place.cluster:
             detail = f"{head[:12]} is an entry of cluster {found.entry.target.cluster}"
             raise IntegrityError("ledger_entry_invalid", detail, path=self._ref)
+        if seen is None:
+            self._place.anchor(first_entry(self._store, head))
         if local is not None and not continues(self._store, head, local):
             detail = f"head {head[:12]} does not continue {local[:12]}, which the branch of this repository is at"
             raise IntegrityError("ledger_diverged", detail, path=self._ref)

@@ -7,7 +7,9 @@ import time
 
 import pytest
 
-from gitops.ports.git import NewCommit, Person, RefUpdate
+from gitops.chain.entries import entry_trust
+from gitops.config.bot import trust_root
+from gitops.ports.git import ZERO, NewCommit, Person, RefUpdate
 from tests.support.loop import (
     APPROVALS,
     CONFIG,
@@ -148,8 +150,8 @@ def test_ledger_is_written_by_its_signers_alone(pending: Loop) -> None:
     assert pending.tip(LEDGER) == head
 
 
-def test_nobody_starts_a_ledger_with_keys_of_their_own(loop: Loop) -> None:
-    """An entry is good by the keys that it brings, so the first one must not bring any."""
+def _own_first_entry(loop: Loop) -> str:
+    """The first entry of the ledger as somebody would write it who wants to be believed."""
     first = loop.tip(LEDGER)
     while loop.store.commit(first).parents:
         first = loop.store.commit(first).parents[0]
@@ -158,14 +160,44 @@ def test_nobody_starts_a_ledger_with_keys_of_their_own(loop: Loop) -> None:
         base.tree,
         {
             "trust/gitops.yaml": CONFIG.replace("bot@", "mallory@").encode(),
-            f"trust/{SIGNERS}": loop.signers("mallory"),
+            f"trust/{SIGNERS}": loop.signers("mallory", "alice"),
         },
     )
+    entry = (loop.store.read(tree, "entry.json") or b"").decode()
+    theirs = entry_trust(loop.store, first).digest
+    stranger = trust_root(
+        {
+            "gitops.yaml": CONFIG.replace("bot@", "mallory@").encode(),
+            SIGNERS: loop.signers("mallory", "alice"),
+        }
+    ).digest
+    tree = loop.store.write_files(tree, {"entry.json": entry.replace(theirs, stranger).encode()})
     new = NewCommit(tree, (), Person("mallory", email("mallory"), 1), base.message)
+    return loop.store.write_commit(new, signing_key=str(loop.key("mallory")))
+
+
+def test_nobody_starts_a_ledger_with_keys_of_their_own(loop: Loop) -> None:
+    """An entry is good by the keys that it brings, so the first one must not bring any."""
+    forged = _own_first_entry(loop)
+    other = f"{forged}:refs/heads/gitops/ledger/other"
+    _refused(loop.push("mallory", other, check=False), "there is no cluster other")
+    loop.store.update_refs([RefUpdate(LEDGER, loop.tip(LEDGER), ZERO)])
+    _refused(loop.push("mallory", f"{forged}:{LEDGER}", check=False), "other keys and rules than the")
+
+
+def test_a_fresh_clone_does_not_believe_a_ledger_that_brings_its_own_keys(loop: Loop) -> None:
+    loop.store.update_refs([RefUpdate(LEDGER, loop.tip(LEDGER), _own_first_entry(loop))])
+    done = loop.gitops("carol", "status", check=False)
+    _refused(done, "ledger_diverged", "begins with other keys and rules")
+    stray = loop.commit("mallory", {"README.md": b"elsewhere"}, message="Not of this branch\n")
+    source = loop.tip()
+    first = _own_first_entry(loop)
+    entry = (loop.store.read(loop.store.commit(first).tree, "entry.json") or b"").decode()
+    tree = loop.store.write_files(loop.store.commit(first).tree, {"entry.json": entry.replace(source, stray).encode()})
+    new = NewCommit(tree, (), Person("mallory", email("mallory"), 1), loop.store.commit(first).message)
     forged = loop.store.write_commit(new, signing_key=str(loop.key("mallory")))
-    _refused(
-        loop.push("mallory", f"{forged}:refs/heads/gitops/ledger/other", check=False), "other keys and rules than the"
-    )
+    loop.store.update_refs([RefUpdate(LEDGER, loop.tip(LEDGER), forged)])
+    _refused(loop.gitops("alice", "status", check=False), "ledger_diverged", "does not begin with a commit of branch")
 
 
 def test_refs_of_the_bot_are_not_for_people(pending: Loop) -> None:
