@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from gitops.bot.project import refuse_links, trust_at
+from gitops.bot.project import refuse_links
 from gitops.chain.entries import APPROVALS, LEDGERS, entry_trust, first_entry, ledger_ref, verify_chain
 from gitops.chain.evidence import read_evidence
+from gitops.chain.trust import trust_at
 from gitops.config.bot import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
 from gitops.config.load import load_desired
 from gitops.config.source import SourceTree

@@ -6,12 +6,13 @@ cluster folder of a request is read from git objects, as it would be after mergi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from gitops.chain.authors import AuthorQuestion, authors_of, signers_of
 from gitops.chain.entries import ChainEntry, ledger_ref
-from gitops.config.bot import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_paths, trust_root
+from gitops.chain.trust import trust_at, trust_waits
+from gitops.config.bot import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
 from gitops.config.load import declared_schema
 from gitops.config.source import SourceTree
 from gitops.core.clock import Clock, IdSource
@@ -129,8 +130,9 @@ class Project:
         entry = view.entry
         if entry is None:
             return Standing()
-        settled = view.state is not None and view.state.config_digest == entry.config_digest
         source = None if entry.source is None else entry.source.commit
+        converged = view.state is not None and view.state.config_digest == entry.config_digest
+        settled = converged and not trust_waits(self.tools.store, source, entry.trust_digest)
         return Standing(source, frozenset() if settled else frozenset(entry.authors), settled)
 
     def at_commit(self, commit: str, standing: Standing, authors: Iterable[str] = ()) -> Revision:
@@ -225,8 +227,7 @@ class Project:
     def pending_trust(self, rule: ClusterRule, tip: str) -> bool:
         """Whether the keys and rules of a commit are others than those in force by the ledger."""
         in_force = self.tools.ledger(rule).view().trust
-        files = trust_at(self.tools.store, self.tools.store.commit(tip).tree)
-        return in_force is not None and in_force.digest != trust_root(files).digest
+        return in_force is not None and trust_waits(self.tools.store, tip, in_force.digest)
 
     def _admit(self, view: LedgerView, revision: Revision) -> None:
         """A source commit is applied only if it continues the one applied last."""
@@ -278,16 +279,6 @@ def refuse_links(store: GitReader, folder: str, path: str) -> None:
                 pending.append((name, entry.id))
         if len(seen) > _MAX_FOLDERS:
             raise GitopsError("source_too_large", f"{path} has more than {_MAX_FOLDERS} folders", path=path)
-
-
-def trust_at(store: GitReader, tree: str) -> Mapping[str, bytes]:
-    """The files of keys and rules in a root tree, those that exist."""
-    source = store.read(tree, CONFIG_FILE)
-    if source is None:
-        return {}
-    paths: Sequence[str] = trust_paths(parse_bot_config(source))
-    found = {path: store.read(tree, path) for path in paths}
-    return {path: content for path, content in found.items() if content is not None}
 
 
 def _changed(store: GitReader, other: str, folder: str) -> tuple[str, ...]:

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gitops.bot.project import Project, Standing, trust_at
+from gitops.bot.project import Project, Standing
 from gitops.bot.report import Place, Reporter
 from gitops.chain.entries import APPROVALS
+from gitops.chain.trust import trust_at
 from gitops.config.bot import BotConfig, ClusterRule
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import GitopsError

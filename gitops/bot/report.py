@@ -79,8 +79,7 @@ class Reporter:
     def apply(self, place: Place, outcome: ApplyOutcome, used: Mapping[str, tuple[Approval, ...]]) -> str:
         """Report an apply and return its one-line summary. `used` are the approvals by resource."""
         text = f"{outcome.applied_count} applied, {outcome.deferred_count} deferred or blocked"
-        # Keys and rules that wait are no resource of the state, which has converged without them.
-        good = outcome.ok and outcome.converged and not outcome.deferred_count
+        good = outcome.ok and outcome.converged
         if not outcome.ok:
             first = next((d for d in outcome.diagnostics if d.severity == "error"), None)
             text = f"{text}; {first.code}" if first is not None else text

@@ -45,7 +45,8 @@ class Settlement:
     """What a run amounts to.
 
     `state` carries the revision of the state it started from; writing it raises it. `publishable` is False when catalog
-    payloads are missing: then nothing may be written. `trust_applied` says that new keys and rules take effect.
+    payloads are missing: then nothing may be written. `trust_applied` says that new keys and rules take effect,
+    `trust_waits` that they do not yet: then the run has not converged, though the state may be what is declared.
     """
 
     state: State
@@ -54,6 +55,7 @@ class Settlement:
     converged: bool
     publishable: bool
     trust_applied: bool
+    trust_waits: bool
     diagnostics: Diagnostics
 
 
@@ -80,11 +82,20 @@ def settle(
     )
     granted = {r.resource: r for r in plan.approvals_required if r.satisfied}
     next_state, consumed = _next_state(changes, desired, state, granted, stamp)
-    converged = not diff(desired, next_state)
-    if converged:
+    reached = not diff(desired, next_state)
+    if reached:
         next_state = replace(next_state, config_digest=desired.config_digest)
-    trust_applied = any(c.address.kind is Kind.TRUST and c.disposition is Disposition.APPLIED for c in changes)
-    return Settlement(next_state, changes, consumed, converged, publishable, trust_applied, diagnostics)
+    trust = [c.disposition is Disposition.APPLIED for c in changes if c.address.kind is Kind.TRUST]
+    return Settlement(
+        state=next_state,
+        changes=changes,
+        consumed=consumed,
+        converged=reached and all(trust),
+        publishable=publishable,
+        trust_applied=any(trust),
+        trust_waits=not all(trust),
+        diagnostics=diagnostics,
+    )
 
 
 def _moving_failures(changes: Sequence[Change], results: Mapping[str, NodeResult]) -> dict[str, Reason]:
@@ -133,6 +144,8 @@ def _warn(changes: Sequence[Change], diagnostics: Diagnostics) -> None:
         text = change.address.text
         if change.disposition is Disposition.DEFERRED:
             diagnostics.add("apply_unsupported_change", text, f"{change.action} of {text} is not carried out")
+        elif change.disposition is Disposition.BLOCKED and change.address.kind is Kind.TRUST:
+            diagnostics.add("trust_change_pending", text, "the keys and rules of the last entry stay in force")
         elif change.disposition is Disposition.BLOCKED and change.reason is not None:
             why = f"{change.reason}: {_BLOCKED_MESSAGES[change.reason]}"
             diagnostics.add("apply_dependency_blocked", text, why)

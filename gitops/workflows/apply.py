@@ -226,7 +226,7 @@ def _publish(run: _Run) -> bool:
     if settlement is None:
         raise AssertionError("publishing follows settling")
     retire = (*run.sweep.retire, *_settled_intents(run))
-    moved = settlement.state != current.state or settlement.trust_applied
+    moved = settlement.state != current.state or settlement.trust_applied or _waits_for_the_first_time(run, settlement)
     next_state = replace(settlement.state, revision=current.state.revision + 1) if moved else current.state
     facts = EntryFacts(
         operation=run.operation,
@@ -251,6 +251,14 @@ def _publish(run: _Run) -> bool:
         current.problems.add_error(error)
         return False
     return moved
+
+
+def _waits_for_the_first_time(run: _Run, settlement: Settlement) -> bool:
+    """Whether the ledger has yet to learn whose work the keys and rules are that wait: only entries carry authors on."""
+    governance, entry = run.session.workspace.governance, run.view.entry
+    if governance is None or not settlement.trust_waits:
+        return False
+    return entry is None or entry.source is None or not governance.authors <= frozenset(entry.authors)
 
 
 def _swept_approvals(run: _Run) -> tuple[Approval, ...]:

@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 
 from gitops.chain.authors import AuthorQuestion, authors_of
 from gitops.chain.entries import ChainEntry, TrustCache, read_chain_entry, trust_files
-from gitops.config.bot import CONFIG_FILE, parse_bot_config, trust_paths, trust_root
+from gitops.chain.trust import trust_at, trust_waits
+from gitops.config.bot import trust_root
 from gitops.config.load import load_desired
 from gitops.config.source import SourceTree
 from gitops.core.canonical import digest
@@ -108,7 +109,9 @@ def _check_entry(walk: _Walk, commit_id: str, number: int) -> None:
     _check_source(walk, found, state)  # 8
     _remember_announced(walk, found, approved)
     walk.previous, walk.state = found, state
-    walk.settled = state.config_digest == found.entry.config_digest
+    source = None if found.entry.source is None else found.entry.source.commit
+    waits = trust_waits(walk.reader, source, found.entry.trust_digest)
+    walk.settled = state.config_digest == found.entry.config_digest and not waits
 
 
 def _check_order(walk: _Walk, found: ChainEntry, number: int) -> None:
@@ -232,14 +235,6 @@ def _check_trust_source(reader: GitReader, found: ChainEntry, source: SourceRevi
         raise IntegrityError("ledger_source_mismatch", "the keys and rules are not those of the source commit")
 
 
-def _trust_paths(reader: GitReader, source: SourceRevision) -> tuple[str, ...]:
-    """Where the source commit says whom to trust: whoever touched that is an author, too."""
-    root = reader.commit(source.commit).tree
-    config = reader.read(root, CONFIG_FILE)
-    paths = () if config is None else trust_paths(parse_bot_config(config))
-    return tuple(path for path in paths if reader.read(root, path) is not None)
-
-
 def _check_authors(walk: _Walk, found: ChainEntry, source: SourceRevision) -> None:
     """Nobody whose work it is was left out; pushers and signers of requests are known to the bot alone."""
     if walk.previous is None:
@@ -251,7 +246,7 @@ def _check_authors(walk: _Walk, found: ChainEntry, source: SourceRevision) -> No
         return
     if entry.kind is not EntryKind.REFRESH and not walk.reader.is_ancestor(before.source.commit, source.commit):
         raise IntegrityError("ledger_source_mismatch", "the source commit does not continue the one before")
-    files = _trust_paths(walk.reader, source)
+    files = tuple(trust_at(walk.reader, walk.reader.commit(source.commit).tree))
     question = AuthorQuestion(before.source.commit, source.commit, entry.target.path, files)
     missing = authors_of(walk.reader, question) - set(entry.authors)
     if missing:

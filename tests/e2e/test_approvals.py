@@ -379,6 +379,21 @@ def test_pusher_of_new_rules_is_remembered_too(loop: Loop) -> None:
     assert loop.status(loop.tip(), "apply").startswith("failure")
 
 
+def test_who_pushes_new_rules_to_the_target_branch_is_remembered(loop: Loop) -> None:
+    """No commit says who pushed, and nothing but the rules changed: the ledger alone can carry it on."""
+    loop.move(MAIN, loop.commit("mallory", _with_mallory(loop)), pusher=email("bob"))
+    assert _code(loop.endorse("bob", "trust.brain")) == "approval_self"
+    loop.move(MAIN, loop.commit("carol", {"README.md": b"Other things.\n"}))
+    assert _code(loop.endorse("bob", "trust.brain")) == "approval_self"
+    before = loop.tip(LEDGER)
+    loop.arrived(MAIN)
+    assert loop.tip(LEDGER) == before
+    _given(loop, "alice", "trust.brain")
+    assert loop.status(loop.tip(), "apply").startswith("success")
+    loop.program("bob", "git", "fetch", "-q", "origin")
+    assert loop.gitops("bob", "audit").code == 0
+
+
 def test_rules_that_are_removed_hold_until_their_removal_is_approved(loop: Loop) -> None:
     """Alice drops bob, who would object; until carol agrees, bob can approve, and afterwards he cannot."""
     config = CONFIG.replace(" bob@people.example,", "")
