@@ -62,7 +62,7 @@ class Guard:
             yield from self._check_lock(update)
         elif f"{ref}/".startswith(_OWN):
             yield "push_refused: refs of the bot are written by the bot alone"
-        elif ref in self._targets():
+        elif self._is_target(ref):
             yield from self._check_target(update)
 
     def _check_ledger(self, update: RefUpdate) -> Iterator[str]:
@@ -140,7 +140,7 @@ class Guard:
         tree = self._reader.commit(update.new).tree
         # Raises for a tree of a few objects that stands for billions of files.
         self._reader.changed_paths(None if update.old == ZERO else self._reader.commit(update.old).tree, tree)
-        for rule in self._rules(update.new):
+        for rule in self._rules(update):
             if rule.ref == update.ref:
                 yield from self._check_folder(rule, tree)
         if self._reader.read(tree, CONFIG_FILE) is not None:
@@ -156,17 +156,25 @@ class Guard:
             if problem.severity is Severity.ERROR:
                 yield _line(rule, problem)
 
-    def _targets(self) -> frozenset[str]:
+    def _is_target(self, ref: str) -> bool:
+        if ref == self._default_ref:
+            return True
         config = self._config(self._reader.resolve(self._default_ref))
-        return frozenset({self._default_ref} | ({r.ref for r in config.clusters} if config else set()))
+        return config is not None and any(r.ref == ref for r in config.clusters)
 
-    def _rules(self, new: str) -> tuple[ClusterRule, ...]:
-        """The clusters of the branch as it is, and as the push would make it."""
-        found: dict[str, ClusterRule] = {}
-        for commit in (self._reader.resolve(self._default_ref), new):
-            config = self._config(commit)
-            found |= {} if config is None else {r.name: r for r in config.clusters}
-        return tuple(found.values())
+    def _rules(self, update: RefUpdate) -> tuple[ClusterRule, ...]:
+        """The clusters of the branch as it is, and as the push would make it.
+
+        A `gitops.yaml` on the default branch that cannot be read, from before this guard, must not keep its own repair out.
+        """
+        try:
+            before = self._config(self._reader.resolve(self._default_ref))
+        except GitopsError:
+            if update.ref != self._default_ref:
+                raise
+            before = None
+        after = self._config(update.new)
+        return tuple({r.name: r for config in (before, after) if config for r in config.clusters}.values())
 
     def _config(self, commit: str | None) -> BotConfig | None:
         content = None if commit is None else self._reader.read(self._reader.commit(commit).tree, CONFIG_FILE)

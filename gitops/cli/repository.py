@@ -84,7 +84,7 @@ def log(options: argparse.Namespace) -> int:
         show_form(log_form(records))
     else:
         say(log_text(records))
-    return OK
+    return OK if all(record.signature == "good" for record in records) else FAILED
 
 
 def audit(options: argparse.Namespace) -> int:

@@ -6,8 +6,9 @@ Rules:
 2. A hook names the program by an absolute path, quoted for the shell. It searches no PATH and expands nothing.
 3. All is checked before anything is written; each hook appears whole and executable, or not at all.
 4. Where git would not run the hooks of the repository (`core.hooksPath`), nothing is installed.
+5. A server is told to check the objects that it is sent (`receive.fsckObjects`), unless its operator decided about that.
 
-Source: githooks(5), git-config(1) `core.hooksPath`.
+Source: githooks(5), git-config(1) `core.hooksPath`, `receive.fsckObjects`.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ def install_hooks(git_dir: str, kind: HookKind, command: Sequence[str]) -> tuple
         folder.mkdir(exist_ok=True)
         for name in _NAMES[kind]:
             _write(folder / name, (_templates() / name).read_bytes().replace(_PLACEHOLDER, quoted))
+        if kind == "server":
+            _check_objects(git_dir)
     except OSError as error:
         raise GitopsError("storage_failed", f"cannot write the hooks: {error}", path=str(folder)) from error
     return _NAMES[kind]
@@ -105,6 +108,15 @@ def _hooks_path(git_dir: str) -> str | None:
     parts = output.stdout.decode("utf-8", "replace").split("\0")
     values = [value for scope, value in zip(parts[::2], parts[1::2], strict=False) if scope != "command"]
     return values[-1] if values else None
+
+
+def _check_objects(git_dir: str) -> None:
+    """Rule 5: an object that git's own check refuses can mean different things to different readers."""
+    git = GitProgram(git_dir, as_user=True)
+    if git.config("receive.fsckObjects") is None and git.config("transfer.fsckObjects") is None:
+        answer = git.run("config", "--local", "--", "receive.fsckObjects", "true")
+        if not answer.ok:
+            raise GitopsError("git_failed", f"cannot set receive.fsckObjects: {answer.stderr.strip()}", path=git_dir)
 
 
 def _is_ours(path: Path) -> bool:

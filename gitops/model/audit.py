@@ -17,17 +17,20 @@ class ApprovalVerdict:
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One entry of the trail. `signature` is `good` or the code of what is wrong with it."""
+    """One entry of the trail. `signature` is `good` or the code of what is wrong with it.
+
+    `entry` is None where the commit holds no entry that can be read.
+    """
 
     commit: str
-    entry: LedgerEntry
-    verdicts: tuple[ApprovalVerdict, ...]
+    entry: LedgerEntry | None
+    verdicts: tuple[ApprovalVerdict, ...] = ()
     signature: str = "good"
 
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """The first thing that does not hold: at which entry (its commit and position from 1), and what."""
+    """The first thing that does not hold: at which entry (its commit and position from 1; 0 for the whole chain), and what."""
 
     commit: str
     number: int

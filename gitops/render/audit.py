@@ -59,6 +59,8 @@ def audit_form(report: AuditReport) -> Form:
 
 def _entry_lines(record: LogRecord) -> list[str]:
     entry = record.entry
+    if entry is None:
+        return [f"entry unreadable  commit {record.commit[:_SHORT]}  {record.signature}"]
     facts = [f"entry {entry.number}", entry.kind.value, entry.at]
     if entry.actor is not None:
         facts.append(f"by {entry.actor}")
@@ -99,6 +101,8 @@ def _finding_line(finding: AuditFinding) -> str:
 
 def _entry_form(record: LogRecord) -> Form:
     entry = record.entry
+    if entry is None:
+        return {"commit": record.commit, "signature": record.signature}
     source = {"commit": entry.source.commit, "tree": entry.source.tree} if entry.source is not None else None
     return {
         "commit": record.commit,

@@ -16,7 +16,7 @@ from gitops.core.errors import GitopsError, IntegrityError
 from gitops.model.address import Address
 from gitops.model.audit import ApprovalVerdict, LogRecord
 from gitops.model.change import Action, Change
-from gitops.model.entry import ApprovalUse, EntryChange
+from gitops.model.entry import ApprovalUse, EntryChange, LedgerEntry
 from gitops.model.state import State
 from gitops.planning.approvals import Need, Verdict, verify_approval
 from gitops.ports.git import GitReader
@@ -39,16 +39,16 @@ class Moment:
 
 
 def trail(reader: GitReader, head: str) -> Iterator[LogRecord]:
-    """The audit trail, newest entry first. Raises GitopsError at an entry that cannot even be read."""
+    """The audit trail, newest entry first; one that cannot be read is shown as such. Raises GitopsError for no history."""
     chain = reader.commits_between(None, head, first_parent=True)
     ids, known = frozenset(c.id for c in chain), TrustCache()
     for commit in chain:
         try:
             found = read_chain_entry(reader, commit.id, known)
-        except IntegrityError as error:
-            yield _broken(reader, commit.id, error)
+            before = None if found.entry.previous is None else state_of(reader, found.entry.previous)
+        except GitopsError as error:
+            yield LogRecord(commit.id, _legible(reader, commit.id), (), error.code)
             continue
-        before = None if found.entry.previous is None else state_of(reader, found.entry.previous)
         moment = Moment(found, ids, frozenset(() if before is None else before.approval_records))
         verdicts = tuple(ApprovalVerdict(use, _word(reader, use, moment)) for use in found.entry.approvals)
         yield LogRecord(commit.id, found.entry, verdicts)
@@ -58,17 +58,18 @@ def _word(reader: GitReader, use: ApprovalUse, moment: Moment) -> str:
     """`good`, or the code of why not."""
     try:
         verdict = verify_use(reader, use, moment)
-    except IntegrityError as error:
+    except GitopsError as error:
         return error.code
     return "good" if verdict.good else verdict.diagnostics.codes()[0]
 
 
-def _broken(reader: GitReader, commit_id: str, error: IntegrityError) -> LogRecord:
-    """A record of an entry that does not verify, as far as it can be read."""
-    content = reader.read(reader.commit(commit_id).tree, ENTRY)
-    if content is None:
-        raise GitopsError(error.code, error.detail, path=commit_id) from error
-    return LogRecord(commit_id, read_entry(content), (), error.code)
+def _legible(reader: GitReader, commit_id: str) -> LedgerEntry | None:
+    """What an entry that does not verify says, if it says anything."""
+    try:
+        content = reader.read(reader.commit(commit_id).tree, ENTRY)
+        return None if content is None else read_entry(content)
+    except GitopsError:
+        return None
 
 
 def state_of(reader: GitReader, commit_id: str) -> State | None:

@@ -261,10 +261,13 @@ def test_check_that_cannot_run_refuses(loop: Loop) -> None:
     assert loop.tip() == fine
 
 
-def test_broken_configuration_on_the_server_refuses_every_push(loop: Loop) -> None:
-    """Past the guard somebody broke gitops.yaml: nothing can be judged any more, so nothing is taken."""
+def test_broken_configuration_on_the_server_lets_nothing_in_but_its_repair(loop: Loop) -> None:
+    """Past the guard somebody broke gitops.yaml: nothing else can be judged, so nothing else is taken."""
     broken = loop.commit("alice", {"gitops.yaml": b"version: 9\n"})
     loop.store.update_refs([RefUpdate(MAIN, loop.tip(), broken)])
     topic = loop.commit("alice", {"README.md": b"Fine.\n"}, broken, away=True)
-    pushed = loop.push("alice", f"{topic}:refs/heads/topic", check=False)
-    _refused(pushed, "bot_config_invalid")
+    for ref in ("topic", "main"):
+        _refused(loop.push("alice", f"{topic}:refs/heads/{ref}", check=False), "bot_config_invalid")
+    repair = loop.commit("alice", {"gitops.yaml": CONFIG.encode()}, broken, away=True)
+    assert "apply of brain" in loop.push("alice", f"{repair}:refs/heads/main").text
+    assert loop.tip() == repair

@@ -283,3 +283,15 @@ def test_the_shell_sees_the_arguments_as_they_are(parts: list[str]) -> None:
     script = f'set -- {shlex.join(["/x", *parts])} end\nfor part in "$@"; do printf \'%s\\0\' "$part"; done'
     done = subprocess.run(["/bin/sh"], input=script.encode(), capture_output=True, check=True)
     assert done.stdout == "".join(f"{part}\0" for part in ["/x", *parts, "end"]).encode()
+
+
+def test_a_server_checks_what_it_is_sent_unless_its_operator_decided(place: Place) -> None:
+    git = ("git", f"--git-dir={place.far}", "config", "--get", "receive.fsckObjects")
+    install_hooks(str(place.far), "server", place.command)
+    assert run(*git, home=place.home) == "true"
+    run("git", f"--git-dir={place.far}", "config", "receive.fsckObjects", "false", home=place.home)
+    install_hooks(str(place.far), "server", place.command)
+    assert run(*git, home=place.home) == "false"
+    install_hooks(str(place.work / ".git"), "client", place.command)
+    client = run("git", "config", "--default", "unset", "--get", "receive.fsckObjects", home=place.home, cwd=place.work)
+    assert client == "unset"

@@ -15,10 +15,10 @@ from gitops.chain.entries import ENTRY
 from gitops.cli.main import main
 from gitops.config.bot import trust_root
 from gitops.core.codes import REGISTRY
-from gitops.core.errors import GitopsError
 from gitops.model.changeset import changeset_key
 from gitops.model.entry import ApprovalUse, EntryChange, EntryKind, LedgerEntry, SourceRevision
 from gitops.model.state import AppliedResource, State
+from gitops.render.audit import log_form, log_text
 from gitops.wire.state import write_state
 from gitops.wire.trailers import commit_message
 from gitops.workflows.refresh import refresh
@@ -518,9 +518,21 @@ def test_a_branch_that_is_no_ledger_is_a_finding(life: Life) -> None:
     report = life.audit(life.repository.resolve(MAIN) or "")
     assert report.finding is not None
     assert (report.finding.number, report.finding.code) == (1, "ledger_entry_invalid")
-    with pytest.raises(GitopsError) as caught:
-        list(trail(life.repository, life.repository.resolve(MAIN) or ""))
-    assert caught.value.code == "ledger_entry_invalid"
+    shown = list(trail(life.repository, life.repository.resolve(MAIN) or ""))
+    assert {(record.entry, record.signature) for record in shown} == {(None, "ledger_entry_invalid")}
+
+
+def test_the_log_goes_on_behind_an_entry_that_cannot_be_read(life: Life) -> None:
+    forged = life.forge(3, Lie(files={ENTRY: b"{}"}))
+    above = life.forge(4, Lie(saying(previous=forged)))
+    shown = list(trail(life.repository, above))
+    assert [(r.entry is None, r.signature) for r in shown[1:]] == [
+        (True, "ledger_entry_invalid"),
+        (False, "good"),
+        (False, "good"),
+    ]
+    assert f"entry unreadable  commit {forged[:8]}  ledger_entry_invalid" in log_text(shown)
+    assert log_form(shown)["entries"][1] == {"commit": forged, "signature": "ledger_entry_invalid"}
 
 
 READ = [ENTRY, STATE, "trust/gitops.yaml", "trust/.gitops/allowed_signers"]
