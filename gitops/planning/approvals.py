@@ -123,7 +123,8 @@ def verify_approval(evidence: ApprovalEvidence, need: Need, trust: TrustRoot) ->
         return refuse("approval_signer_not_allowed", f"{principal} is not an approver")
     own = {name.casefold() for name in trust.names(signature.key)} & {a.casefold() for a in need.authors}
     if own:
-        return refuse("approval_self", f"{principal} is an author of the change, as {', '.join(sorted(own))}")
+        alias = "" if principal.casefold() in own else f", as {', '.join(sorted(own))}"
+        return refuse("approval_self", f"{principal} is an author of the change{alias}")
     # 5. target
     if statement.target != need.target:
         return refuse("approval_wrong_target", _target_difference(statement.target, need.target))
