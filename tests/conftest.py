@@ -1,6 +1,40 @@
-"""One hypothesis profile for every test: no deadlines, because a busy machine is no fault of the code."""
+"""One hypothesis profile for every test, and the services that a worker process starts once.
 
+No deadlines, because a busy machine is no fault of the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.support.s3 import S3Place, S3Server
 
 settings.register_profile("gitops", deadline=None, print_blob=True)
 settings.load_profile("gitops")
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """An S3 service on loopback, one for each worker process."""
+    # Imported late: the double takes a second to load, and most tests need none.
+    from tests.support.s3 import S3Server
+
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Place]:
+    """An empty bucket of the service, which the environment of this process leads to."""
+    from tests.support.s3 import S3Place
+
+    for name, value in s3_server.environ.items():
+        monkeypatch.setenv(name, value)
+    s3_server.forget()
+    yield S3Place(s3_server, s3_server.bucket())
+    s3_server.forget()

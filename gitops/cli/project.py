@@ -2,6 +2,8 @@
 
 gitops.targetBranch   branch with gitops.yaml (default: what HEAD or the remote's HEAD names, else main)
 gitops.root           folder for graphs and data of this machine; without it graphs cannot be changed from here
+gitops.storage        s3://bucket/prefix that clusters may declare, or prefixes below it; with several clusters below its part
+                      with the name of the cluster. gitops.CLUSTER.storage says it for one
 gitops.lockRef        remembered by the program: the kind of lock ref that the host accepts
 user.signingKey       SSH key that signs approvals and ledger entries
 gitops.actor          who is acting
@@ -18,10 +20,10 @@ from pathlib import Path
 from gitops.bot.project import Project, ProjectTools
 from gitops.chain.entries import approvals_prefix
 from gitops.cli.system import RandomIds, SystemClock
-from gitops.cli.wiring import graph_engine
+from gitops.cli.wiring import graph_engine, graph_uri
 from gitops.config.bot import ClusterRule
 from gitops.config.source import SourceTree
-from gitops.config.storage import StorageKind, parse_storage
+from gitops.config.storage import StorageKind, StorageRoot, StorageRootError, parse_storage
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
 from gitops.forges.local import LocalForge
@@ -31,7 +33,6 @@ from gitops.git.repository import Repository
 from gitops.git.tracking import TrackingRemote
 from gitops.git.tree import CommitTree
 from gitops.ledger.branch import BranchLedger, BranchPlace
-from gitops.ledger.layout import graph_root
 from gitops.ports.git import GitReader, GitRemote, Person
 from gitops.providers.cluster import ClusterProvider
 from gitops.storage.folder import FolderTree
@@ -135,7 +136,7 @@ class LocalProject:
             remember_lock_ref=lambda ref: self._remember("gitops.lockRef", _BRANCH if ref == branch else _CUSTOM),
             anchor=lambda first: self.project.anchor(rule, first),
         )
-        return BranchLedger(self.repository, self.remote, place, SystemClock())
+        return BranchLedger(self.repository, self.remote, place, SystemClock(), self._faults)
 
     def uses_branch_ledger(self) -> bool:
         """Whether the repository keeps its ledgers on branches."""
@@ -214,9 +215,9 @@ class LocalProject:
 
     def _stores(self, rule: ClusterRule, storage: str | None) -> Stores:
         root = self.setting("gitops.root", path=True)
-        base = None if root is None else Path(root).absolute() / rule.name
+        base = None if root is None else str(Path(root).absolute() / rule.name)
         if storage is not None:
-            base = _inside(storage, base)
+            base = self._admitted(rule, parse_storage(storage), base)
         problem = None
         if base is None:
             problem = GitopsError(
@@ -225,28 +226,55 @@ class LocalProject:
                 path=rule.name,
             )
 
-        def graph_uri(graph: str) -> str:
+        def uri(graph: str) -> str:
             if base is None:
                 raise GitopsError("ephemeral_graph_root", "there is no place for graphs here", path=rule.name)
-            return str(base / graph_root(graph))
+            return graph_uri(base, graph)
 
-        return Stores(self.ledger(rule), graph_engine(self._faults), graph_uri, problem)
+        return Stores(self.ledger(rule), graph_engine(self._faults), uri, problem)
+
+    def _admitted(self, rule: ClusterRule, declared: StorageRoot, base: str | None) -> str:
+        """The root that a declaration in git means: only inside the operator's own, local or in a bucket.
+
+        Raises GitopsError `storage_root_refused`, `storage_root_invalid`.
+        """
+        if declared.kind is StorageKind.LOCAL:
+            return _inside(declared, base)
+        own = self.setting(f"gitops.{rule.name}.storage")
+        shared = self.setting("gitops.storage")
+        # Clusters that share a place have a part each, or one could declare, adopt and delete the graphs of another.
+        alone = len(self.project.config().clusters) == 1
+        if own is None and shared is not None:
+            own = shared if alone else f"{shared.rstrip('/')}/{rule.name}"
+        return _below(declared, own, rule.name)
 
     def _remember(self, key: str, value: str) -> None:
         self._git.run("config", "--local", "--", key, value)
 
 
-def _inside(storage: str, base: Path | None) -> Path:
-    """The local root that a declaration in git means: only inside the operator's own."""
-    declared = parse_storage(storage)
-    if declared.kind is not StorageKind.LOCAL:
-        raise GitopsError("storage_root_invalid", "object storage is not available in this release", path="storage")
+def _inside(declared: StorageRoot, base: str | None) -> str:
+    """A declared path below the operator's folder."""
     if base is None:
         raise GitopsError("storage_root_refused", "a path in git cannot choose a place on this host", path="storage")
-    chosen = Path(os.path.normpath(base / declared.path))
+    chosen = Path(os.path.normpath(Path(base) / declared.path))
     if not chosen.is_relative_to(base):
-        raise GitopsError("storage_root_refused", f"{storage!r} leads out of {base}", path="storage")
-    return chosen
+        raise GitopsError("storage_root_refused", f"{declared.text!r} leads out of {base}", path="storage")
+    return str(chosen)
+
+
+def _below(declared: StorageRoot, allowed: str | None, cluster: str) -> str:
+    """A declared prefix that is the operator's own or lies below it, part by part."""
+    if allowed is None:
+        detail = "a path in git cannot choose a bucket; the operator allows one with git config gitops.storage"
+        raise GitopsError("storage_root_refused", detail, path="storage")
+    try:
+        own = parse_storage(allowed)
+    except StorageRootError as error:
+        raise GitopsError("storage_root_invalid", f"git config gitops.storage: {error}", path=cluster) from None
+    inside = declared.prefix == own.prefix or not own.prefix or declared.prefix.startswith(f"{own.prefix}/")
+    if own.kind is not StorageKind.S3 or own.bucket != declared.bucket or not inside:
+        raise GitopsError("storage_root_refused", f"{declared.text!r} leads out of {allowed}", path="storage")
+    return declared.text
 
 
 def open_commit_tree(reader: GitReader, tree: str, root: str) -> SourceTree:

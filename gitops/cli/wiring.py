@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from posixpath import join
 
 from gitops.cli.system import RandomIds, SystemClock
 from gitops.config.storage import StorageKind, parse_storage
@@ -13,6 +14,7 @@ from gitops.core.faults import Faults, NoFaults
 from gitops.ledger.folder import FolderLedger
 from gitops.ledger.layout import graph_root
 from gitops.ports.engine import GraphEngine
+from gitops.ports.storage import ObjectStore
 from gitops.providers.cluster import ClusterProvider
 from gitops.storage.folder import FolderTree
 from gitops.storage.local import LocalStore
@@ -44,30 +46,48 @@ def folder_stores(folder: str, *, ephemeral: bool, faults: Faults) -> Callable[[
     """How to open the stores of a ledger folder from the declared storage root."""
 
     def open_stores(storage: str | None) -> Stores:
-        root = local_root(storage, folder)
+        root = storage_root(storage, folder)
         problem = None
         if ephemeral and storage is None:
             problem = GitopsError(
                 "ephemeral_graph_root", "graphs would live in a checkout of a CI job; declare storage", path="storage"
             )
         return Stores(
-            ledger=FolderLedger(LocalStore(root), clock=SystemClock(), faults=faults),
+            ledger=FolderLedger(open_store(root), clock=SystemClock(), faults=faults),
             engine=graph_engine(faults),
-            graph_uri=lambda graph: str(root / graph_root(graph)),
+            graph_uri=lambda graph: graph_uri(root, graph),
             data_problem=problem,
         )
 
     return open_stores
 
 
-def local_root(storage: str | None, folder: str) -> Path:
-    """The folder that a declared storage root means. Raises GitopsError `storage_root_invalid` for object storage."""
+def storage_root(storage: str | None, folder: str) -> str:
+    """The absolute path or the `s3:` address that a declared storage root means; without one it is the cluster folder.
+
+    `storage` is sound: it has passed the checks of the folder.
+    """
     if storage is None:
-        return Path(folder).absolute()
+        return str(Path(folder).absolute())
     declared = parse_storage(storage)
-    if declared.kind is not StorageKind.LOCAL:
-        raise GitopsError("storage_root_invalid", "object storage is not available in this release", path="storage")
-    return Path(declared.local_path(os.path.abspath(folder)))  # noqa: PTH100 - links stay as they are
+    if declared.kind is StorageKind.S3:
+        return declared.text
+    return declared.local_path(os.path.abspath(folder))  # noqa: PTH100 - links stay as they are
+
+
+def open_store(root: str) -> ObjectStore:
+    """The objects below a storage root. Raises GitopsError `storage_driver_missing`, `storage_root_invalid`."""
+    if not root.startswith("s3:"):
+        return LocalStore(root)
+    # Its client is large: a command on a folder does without.
+    from gitops.storage.s3 import S3Store
+
+    return S3Store(root)
+
+
+def graph_uri(root: str, graph: str) -> str:
+    """Where a graph lies below a storage root. Raises ValueError for an id that breaks the naming rule."""
+    return join(root, graph_root(graph))
 
 
 def graph_engine(faults: Faults) -> GraphEngine:

@@ -11,6 +11,8 @@ __all__ = ["StorageKind", "StorageRoot", "StorageRootError", "parse_storage"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+# What every client takes literally: of other characters one client means the code, and the next one the character.
+_PREFIX_PART = re.compile(r"[A-Za-z0-9._=@+-]+")
 
 
 class StorageKind(StrEnum):
@@ -83,4 +85,6 @@ def _s3(given: str) -> StorageRoot:
         raise StorageRootError("the bucket name has characters other than letters, digits, dot, dash and underscore")
     if prefix and any(part in ("", ".", "..") for part in prefix.split("/")):
         raise StorageRootError("the prefix of the bucket has an empty part, . or ..")
+    if prefix and not all(_PREFIX_PART.fullmatch(part) for part in prefix.split("/")):
+        raise StorageRootError("the prefix of the bucket has characters other than letters, digits and . _ = @ + -")
     return StorageRoot(StorageKind.S3, given.rstrip("/"), bucket=bucket, prefix=prefix)

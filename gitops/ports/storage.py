@@ -12,7 +12,8 @@ from typing import Protocol
 class ObjectStore(Protocol):
     """Read, create, replace, delete and list objects.
 
-    Every failure that a method does not name is a RemoteError `storage_failed`; no OSError leaks.
+    Every failure that a method does not name is a RemoteError `storage_failed`; no OSError leaks. After one, what a method
+    was to write may be there. A store that cannot keep these promises refuses to write with a UsageError.
     """
 
     @property

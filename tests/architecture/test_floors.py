@@ -52,6 +52,8 @@ def test_every_foreign_package_has_a_home():
 
 
 def test_declared_dependencies_are_those_that_are_imported():
-    declared = {re.match(r"[a-z0-9-]+", line)[0] for line in _PROJECT["project"]["dependencies"]}
+    project = _PROJECT["project"]
+    lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
+    declared = {re.match(r"[a-z0-9-]+", line)[0] for line in lines}
     imported = {_COMES_WITH.get(name, name) for name in _foreign()}
     assert {_IMPORTED_AS.get(name, name) for name in declared} == imported

@@ -12,7 +12,7 @@ import pytest
 from tests.support.cluster import RETYPED, WIDER, Cluster, lance_engine
 from tests.support.pages import ROOT
 
-HEAVY = ("lance", "pyarrow", "numpy", "requests", "jinja2", "pydantic", "pygit2", "cryptography")
+HEAVY = ("lance", "pyarrow", "numpy", "requests", "jinja2", "pydantic", "pygit2", "cryptography", "obstore")
 PROBE = """
 import json, sys
 from gitops.cli.main import main
@@ -75,3 +75,13 @@ def test_nothing_heavy_for_the_graph_of_a_plan(folders):
 def test_nothing_heavy_for_an_apply_that_has_nothing_to_do(folders):
     assert loaded_by("apply", "--config", folders["converged"]).isdisjoint(HEAVY)
     assert loaded_by("refresh", "--config", folders["converged"]).isdisjoint(HEAVY)
+
+
+def test_a_bucket_needs_its_client_and_nothing_else(s3, tmp_path):
+    cluster = Cluster(tmp_path)
+    cluster.options["storage"] = s3.root
+    cluster.save()
+    assert loaded_by("import", "--config", str(tmp_path)) & set(HEAVY) == {"obstore"}
+    for verb in ("plan", "status"):
+        assert loaded_by(verb, "--config", str(tmp_path)) & set(HEAVY) == {"obstore"}
+    assert loaded_by("validate", "--config", str(tmp_path)).isdisjoint(HEAVY)

@@ -40,8 +40,10 @@ from gitops.ports.ledger import BlobCondition, LedgerView
 from gitops.ports.storage import ObjectStore
 from gitops.storage.local import LocalStore
 from gitops.storage.memory import MemoryStore
+from gitops.storage.s3 import S3Store
 from gitops.wire.lock import write_lock
 from gitops.wire.state import write_state
+from tests.support.s3 import S3Place
 
 CLOCK = FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC))
 
@@ -92,6 +94,16 @@ class TestMemoryFolder(LedgerContract, DocumentContract):
     @pytest.fixture
     def files(self, store: MemoryStore) -> Files:
         return StoreFiles(store)
+
+
+class TestObjectStorage(LedgerContract, DocumentContract):
+    @pytest.fixture
+    def make_store(self, s3: S3Place) -> MakeStore:
+        return lambda: folder(S3Store(s3.root))
+
+    @pytest.fixture
+    def files(self, s3: S3Place) -> Files:
+        return StoreFiles(S3Store(s3.root))
 
 
 class TestMemoryTwin(LedgerContract, DocumentContract):

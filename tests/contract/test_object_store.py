@@ -19,10 +19,13 @@ from gitops.ports.storage import ObjectStore
 from gitops.storage import local
 from gitops.storage.local import LocalStore, delete_tree
 from gitops.storage.memory import MemoryStore
+from gitops.storage.s3 import S3Store
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["local", "memory", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    if request.param == "s3":
+        return S3Store(request.getfixturevalue("s3").root)
     return LocalStore(tmp_path / "deep" / "root") if request.param == "local" else MemoryStore()
 
 
@@ -96,6 +99,8 @@ def test_a_key_that_is_no_plain_relative_path_is_refused(store: ObjectStore, key
 
 
 def test_folders_and_objects_do_not_mix(store: ObjectStore) -> None:
+    if isinstance(store, S3Store):
+        pytest.skip("an object store has no folders: a key may lie below another one")
     store.write("a/b", b"")
     for call in (
         lambda: store.read("a"),

@@ -305,14 +305,6 @@ def test_a_storage_root_takes_everything(gitops, cluster, folder):
     assert not {"__cluster", "graphs"} & {p.name for p in cluster.folder.iterdir()}
 
 
-def test_object_storage_is_refused_in_words(gitops, cluster, folder):
-    cluster.options["storage"] = "s3://bucket/prefix"
-    cluster.save()
-    assert gitops.json("validate", "--config", folder)["ok"]
-    for verb in ("plan", "apply", "status", "refresh", "import"):
-        assert codes(gitops.json(verb, "--config", folder, code=1)) == ["storage_root_invalid"]
-
-
 @pytest.mark.parametrize("name", ["industry-intel", "pharma-intel"])
 def test_a_public_example_from_nothing_to_clean(gitops, tmp_path, name):
     source = ROOT.parent / "shared/examples" / name

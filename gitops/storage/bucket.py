@@ -1,0 +1,257 @@
+"""The requests that are made to one bucket of an S3-compatible service; the only home of the client library.
+
+Credentials come from the environment of the process. No text of the client library reaches a message: it quotes addresses
+and answers, and those may hold more than a log should.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from gitops.core.errors import GitopsError, RemoteError
+
+if TYPE_CHECKING:
+    from obstore import PutMode
+    from obstore.store import RetryConfig, S3Config
+    from obstore.store import S3Store as Client
+
+__all__ = ["Answer", "Bucket", "Found", "lance_options"]
+
+_MAX_OBJECT_BYTES = 1 << 28
+_OWNER = "gitops-put"
+_PAGE = 1000
+_STATUS = re.compile(r"status code: (\d{3})")
+_REASON = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
+
+
+class Answer(Enum):
+    """What became of one conditional PUT."""
+
+    LANDED = auto()
+    REFUSED = auto()
+    UNKNOWN = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An object as it was read."""
+
+    data: bytes
+    tag: str
+    owner: str
+
+
+class Bucket:
+    """The requests to one bucket, with full keys; every foreign error becomes one of ours."""
+
+    def __init__(self, name: str) -> None:
+        """Make the client; nothing is asked yet. Raises GitopsError `storage_driver_missing`, `storage_root_invalid`."""
+        service = _service(os.environ)
+        self.name = name
+        self.endpoint = service.endpoint
+        self._client = _client(name, service, retries=3)
+        self._once = _client(name, service, retries=0)
+        self._is_there = False
+
+    def get(self, path: str) -> Found | None:
+        """The object, or None if there is none."""
+        import obstore
+
+        with self._guard(path):
+            try:
+                answer = obstore.get(self._client, path)
+            except FileNotFoundError:
+                self._require_bucket(path)
+                return None
+            if answer.meta["size"] > _MAX_OBJECT_BYTES:
+                raise self._failed(path, f"larger than {_MAX_OBJECT_BYTES} bytes", retryable=False)
+            data, tag = bytes(answer.bytes()), answer.meta["e_tag"]
+        self._is_there = True
+        if tag is None:
+            raise self._failed(path, "the service gives no entity tag", retryable=False)
+        return Found(data, tag, answer.attributes.get(_OWNER, ""))
+
+    def owner(self, path: str) -> str | None:
+        """The token of whoever wrote the object, empty for no token; None if there is no object."""
+        import obstore
+
+        with self._guard(path):
+            try:
+                answer = obstore.get(self._client, path, options={"head": True})
+            except FileNotFoundError:
+                self._require_bucket(path)
+                return None
+            self._is_there = True
+            return answer.attributes.get(_OWNER, "")
+
+    def put(self, path: str, data: bytes) -> str:
+        """Write, and return the tag of the object."""
+        import obstore
+
+        with self._guard(path):
+            answer = obstore.put(self._client, path, data, use_multipart=False)
+        self._is_there = True
+        return answer["e_tag"] or ""
+
+    def put_if(self, path: str, data: bytes, owner: str, *, matching: str | None) -> Answer:
+        """Write in exactly one request if the object has the tag `matching`, or with None if there is no object.
+
+        Raises RemoteError for what certainly did nothing.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        attributes = {_OWNER: owner}
+        mode: PutMode = "create" if matching is None else {"e_tag": matching}
+        try:
+            with self._guard(path):
+                try:
+                    obstore.put(self._once, path, data, mode=mode, attributes=attributes, use_multipart=False)
+                except (AlreadyExistsError, PreconditionError):
+                    return Answer.REFUSED
+        except RemoteError as error:
+            if not error.retryable:
+                raise
+            return Answer.UNKNOWN
+        return Answer.LANDED
+
+    def delete(self, paths: list[str]) -> None:
+        """Remove objects, whether they are there or not."""
+        import obstore
+
+        if paths:
+            with self._guard(paths[0]), contextlib.suppress(FileNotFoundError):
+                obstore.delete(self._client, paths)
+
+    def inside(self, folder: str) -> list[str]:
+        """Keys of the objects directly inside a folder."""
+        import obstore
+
+        with self._guard(folder):
+            found = [entry["path"] for entry in obstore.list_with_delimiter(self._client, folder)["objects"]]
+        self._is_there = True
+        return found
+
+    def below(self, folder: str) -> Iterator[str]:
+        """Keys of the objects below a folder, page by page."""
+        import obstore
+
+        with self._guard(folder):
+            for page in obstore.list(self._client, folder, chunk_size=_PAGE):
+                yield from (entry["path"] for entry in page)
+
+    def _require_bucket(self, path: str) -> None:
+        """A missing bucket is answered like a missing object, but is no place that is empty: asked if nothing has shown it."""
+        if not self._is_there:
+            self.inside(path)
+
+    @contextlib.contextmanager
+    def _guard(self, path: str) -> Iterator[None]:
+        from obstore import exceptions as known
+
+        try:
+            yield
+        except (known.PermissionDeniedError, known.UnauthenticatedError) as error:
+            raise self._failed(path, f"access is denied: {_answered(error)}", retryable=False) from None
+        except FileNotFoundError:
+            raise self._failed(path, "there is no such bucket", retryable=False) from None
+        except (known.InvalidPathError, known.NotSupportedError, NotImplementedError, ValueError) as error:
+            raise self._failed(path, f"cannot be asked for ({type(error).__name__})", retryable=False) from None
+        except (known.BaseError, OSError) as error:
+            raise self._failed(path, _answered(error)) from None
+
+    def _failed(self, path: str, reason: str, *, retryable: bool = True) -> RemoteError:
+        return RemoteError("storage_failed", f"s3://{self.name}/{path}: {reason}", path=path, retryable=retryable)
+
+
+@dataclass(frozen=True, slots=True)
+class _Service:
+    """Where the service is; an empty endpoint is the vendor's own."""
+
+    endpoint: str
+    allow_http: bool
+
+
+def lance_options() -> dict[str, str]:
+    """The same service for the Lance driver, which finds credentials as this module does: no option holds any.
+
+    Raises GitopsError `storage_root_invalid`.
+    """
+    service = _service(os.environ)
+    options = {"aws_conditional_put": "etag"}
+    if service.endpoint:
+        options["aws_endpoint"] = service.endpoint
+    if service.allow_http:
+        options["allow_http"] = "true"
+    return options
+
+
+def _service(environ: Mapping[str, str]) -> _Service:
+    """What the environment says. Raises GitopsError `storage_root_invalid`."""
+    # The client library ends the process over what cannot be part of a request, such as the line end of a secret from a file.
+    unfit = sorted(name for name, value in environ.items() if name.startswith("AWS_") and not value.isprintable())
+    if unfit:
+        raise _invalid(f"the variable {unfit[0]} holds a line end or another control character")
+    endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or ""
+    allow_http = environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
+    if not endpoint:
+        return _Service("", allow_http)
+    # It also does so over an address that it cannot read, and quotes one that holds a password.
+    try:
+        parts = urlsplit(endpoint)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound or "@" in endpoint or re.fullmatch(r"[!-~]+", endpoint) is None:
+        raise _invalid("AWS_ENDPOINT_URL is no address of the form https://host:port")
+    if endpoint.lower().startswith("http:") and not allow_http:
+        raise _invalid("the endpoint is plain HTTP; set AWS_ALLOW_HTTP=true to allow that")
+    return _Service(endpoint, allow_http)
+
+
+def _client(bucket: str, service: _Service, *, retries: int) -> Client:
+    try:
+        from obstore.exceptions import BaseError
+        from obstore.store import S3Store as Client
+    except ImportError:
+        raise GitopsError(
+            "storage_driver_missing", "object storage needs the package obstore", path="storage"
+        ) from None
+    patience: RetryConfig = {
+        "max_retries": retries,
+        "retry_timeout": timedelta(seconds=30),
+        "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=1), "base": 2},
+    }
+    # Bulk deletion is not offered by every service.
+    config: S3Config = {"conditional_put": "etag", "disable_bulk_delete": True}
+    if service.endpoint:
+        config["endpoint"] = service.endpoint
+    try:
+        return Client(
+            bucket,
+            config=config,
+            client_options={"allow_http": service.allow_http, "connect_timeout": "5s", "timeout": "30s"},
+            retry_config=patience,
+        )
+    except (BaseError, ValueError, TypeError):
+        raise _invalid("the client cannot be built; check the variables AWS_* of the environment") from None
+
+
+def _invalid(detail: str) -> GitopsError:
+    return GitopsError("storage_root_invalid", detail, path="storage")
+
+
+def _answered(error: Exception) -> str:
+    """What the service said, as far as it can be shown: the status, and the name of the error."""
+    text = str(error)
+    status, reason = _STATUS.search(text), _REASON.search(text)
+    said = " ".join(found[1] for found in (status, reason) if found is not None)
+    return f"the service answers {said}" if said else "the service gives no answer"

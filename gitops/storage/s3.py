@@ -1,0 +1,227 @@
+"""Objects below one prefix of an S3-compatible service.
+
+Rules of this module:
+
+1. Every write is one PUT; it is durable, and seen by every later read, when the service answers.
+2. `create` sends `If-None-Match: *`, and `replace` sends `If-Match` with the tag of the bytes that it compared: the service
+   decides between racing callers. Before the first write of a process the service is tested for doing so.
+3. The client library never repeats a conditional PUT by itself: the repetition of one that had landed would be refused
+   because of its own object. This module repeats it, and every conditional PUT carries a fresh token in the metadata of
+   the object, so that whoever reads the object back knows whose it is, whatever its bytes.
+4. So a conditional call is True if an attempt of it landed, False only if none of them can have, and otherwise a
+   RemoteError: a lost answer is never guessed at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+from gitops.config.storage import StorageKind, StorageRootError, parse_storage
+from gitops.core.errors import GitopsError, RemoteError, UsageError
+from gitops.storage.bucket import Answer, Bucket, lance_options
+from gitops.storage.keys import TEMP_PREFIX, split_key, split_prefix
+
+__all__ = ["S3Store", "lance_options"]
+
+_PROBE = "__cluster/.probe-"
+_ATTEMPTS = 4
+_PAUSE_S = 0.1
+
+
+class S3Store:
+    """An ObjectStore below `s3://bucket[/prefix]`; safe for threads. There are no folders: a key may lie below another one.
+
+    The environment says where the service is and who asks: `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`, `AWS_REGION`,
+    `AWS_ALLOW_HTTP`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, or the identity of the machine.
+    """
+
+    def __init__(self, location: str, *, probe_at: str | None = None) -> None:
+        """Make the client; nothing is asked yet.
+
+        The test of the service (rule 2) uses an object at `__cluster/.probe-<id>` below `probe_at`, an address in the same
+        bucket; default is the location. Raises GitopsError `storage_driver_missing`, `storage_root_invalid`.
+        """
+        bucket, self._prefix = _place(location)
+        self._probe_prefix = self._prefix if probe_at is None else _place(probe_at)[1]
+        self._location = f"s3://{_join(bucket, self._prefix)}"
+        self._bucket = Bucket(bucket)
+        self._tested = _self_test(bucket, self._bucket.endpoint)
+
+    @property
+    def location(self) -> str:
+        """The address of the root."""
+        return self._location
+
+    def display(self, key: str) -> str:
+        """The address of the object."""
+        split_key(key)
+        return f"{self._location}/{key}"
+
+    def read(self, key: str) -> bytes | None:
+        """The content, or None only when the service says that the bucket is there and the object is not."""
+        found = self._bucket.get(self._path(key))
+        return None if found is None else found.data
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Write only if absent; False when an object was there already, and no attempt of this call made it.
+
+        Raises RemoteError `storage_failed`, after which the object may be there; UsageError
+        `storage_conditional_put_ignored`.
+        """
+        path, token, sure = self._path(key), secrets.token_hex(16), True
+        self._require_conditions()
+        for attempt in range(_ATTEMPTS):
+            _pause(attempt)
+            answer = self._bucket.put_if(path, data, token, matching=None)
+            if answer is Answer.LANDED:
+                return True
+            sure = sure and answer is Answer.REFUSED
+            # A refusal alone does not say that an object is there: two writers at once may both be refused.
+            owner = self._bucket.owner(path)
+            if owner is not None:
+                return _verdict(self.display(key), ours=owner == token, sure=sure)
+        raise _unsettled(self.display(key))
+
+    def replace(self, key: str, data: bytes, *, expected: bytes) -> bool:
+        """Write only if the current content equals `expected`; False when it does not, and no attempt of this call landed.
+
+        Raises as `create`; after a RemoteError the content may be the new one.
+        """
+        path, token, sure = self._path(key), secrets.token_hex(16), True
+        self._require_conditions()
+        for attempt in range(_ATTEMPTS):
+            _pause(attempt)
+            found = self._bucket.get(path)
+            if found is None or found.data != expected or found.owner == token:
+                return _verdict(self.display(key), ours=found is not None and found.owner == token, sure=sure)
+            answer = self._bucket.put_if(path, data, token, matching=found.tag)
+            if answer is Answer.LANDED:
+                return True
+            sure = sure and answer is Answer.REFUSED
+        raise _unsettled(self.display(key))
+
+    def write(self, key: str, data: bytes) -> None:
+        """Write unconditionally."""
+        path = self._path(key)
+        self._require_conditions()
+        self._bucket.put(path, data)
+
+    def delete(self, key: str) -> bool:
+        """Remove; False when there was nothing. Of two callers at once both may get True."""
+        path = self._path(key)
+        if self._bucket.owner(path) is None:
+            return False
+        self._bucket.delete([path])
+        return True
+
+    def names(self, prefix: str) -> tuple[str, ...]:
+        """Names of the objects directly inside `prefix`, in code point order."""
+        folder = self._folder(prefix)
+        start = f"{folder}/" if folder else ""
+        # The marker of a folder, which some programs make, is listed with the name of the folder itself.
+        names = (path.removeprefix(start) for path in self._bucket.inside(folder) if path.startswith(start))
+        return tuple(sorted(name for name in names if not name.startswith(TEMP_PREFIX)))
+
+    def keys(self, prefix: str = "") -> Iterator[str]:
+        """Keys of all objects below `prefix`, however deep, page by page. Raises RemoteError while they are read."""
+        start = f"{self._prefix}/" if self._prefix else ""
+        return (path.removeprefix(start) for path in self._bucket.below(self._folder(prefix)))
+
+    def delete_keys(self, keys: Iterable[str]) -> None:
+        """Remove objects, in no particular order; absent ones are no failure. A failure may leave some."""
+        self._bucket.delete([self._path(key) for key in keys])
+
+    def _path(self, key: str) -> str:
+        return _join(self._prefix, *split_key(key))
+
+    def _folder(self, prefix: str) -> str:
+        return _join(self._prefix, *split_prefix(prefix))
+
+    def _require_conditions(self) -> None:
+        self._tested.require(self._bucket, _join(self._probe_prefix, f"{_PROBE}{secrets.token_hex(16)}"))
+
+
+class _SelfTest:
+    """Whether a service keeps the conditions of a PUT; one answer for a process, which is kept only if it is yes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._passed = False
+
+    def require(self, bucket: Bucket, path: str) -> None:
+        """Try it on the object at `path`, which is removed again. Raises UsageError `storage_conditional_put_ignored`."""
+        with self._lock:
+            if self._passed:
+                return
+            old = bucket.put(path, b"probe 1")
+            try:
+                _must_refuse(bucket, path, None, "create an object that exists (If-None-Match: *)")
+                bucket.put(path, b"probe 2")
+                _must_refuse(bucket, path, old, "replace an object that has changed (If-Match)")
+            finally:
+                # What a failure leaves is one small object that no listing of a ledger looks at.
+                with contextlib.suppress(RemoteError):
+                    bucket.delete([path])
+            self._passed = True
+
+
+# A fact about a service, found out once however many stores a process opens on it; the arguments are its name.
+@cache
+def _self_test(bucket: str, endpoint: str) -> _SelfTest:  # noqa: ARG001
+    return _SelfTest()
+
+
+def _must_refuse(bucket: Bucket, path: str, matching: str | None, what: str) -> None:
+    for attempt in range(_ATTEMPTS):
+        _pause(attempt)
+        answer = bucket.put_if(path, b"probe", "probe", matching=matching)
+        if answer is Answer.REFUSED:
+            return
+        if answer is Answer.LANDED:
+            raise UsageError(
+                "storage_conditional_put_ignored",
+                f"the service of s3://{bucket.name} let a writer {what}; two runs could overwrite each other's ledger",
+                path=f"s3://{bucket.name}",
+            )
+    raise _unsettled(f"s3://{bucket.name}/{path}")
+
+
+def _place(location: str) -> tuple[str, str]:
+    """Bucket and prefix of an address. Raises GitopsError `storage_root_invalid`."""
+    try:
+        root = parse_storage(location)
+    except StorageRootError as error:
+        raise GitopsError("storage_root_invalid", str(error), path="storage") from None
+    if root.kind is not StorageKind.S3:
+        raise GitopsError("storage_root_invalid", "this is no address of the form s3://bucket/prefix", path="storage")
+    return root.bucket, root.prefix
+
+
+def _join(*parts: str) -> str:
+    return "/".join(part for part in parts if part)
+
+
+def _pause(attempt: int) -> None:
+    if attempt:
+        time.sleep(_PAUSE_S * 2 ** (attempt - 1))
+
+
+def _verdict(place: str, *, ours: bool, sure: bool) -> bool:
+    """Rule 4, once it is known whose object is there."""
+    if not ours and not sure:
+        raise _unsettled(place)
+    return ours
+
+
+def _unsettled(place: str) -> RemoteError:
+    return RemoteError(
+        "storage_failed",
+        f"{place}: it is not known whether this was written; look at it, and run the command again",
+        path=place,
+        retryable=True,
+    )

@@ -1,0 +1,292 @@
+"""The installed command with ledger and graphs in a bucket: every verb, a held lock, services that fail, and requests."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gitops.core.errors import GitopsError
+from gitops.ledger import layout
+from gitops.model.lock import LockInfo
+from gitops.ports.git import RefUpdate
+from gitops.storage.s3 import S3Store
+from gitops.wire.lock import write_lock
+from tests.support.cluster import WIDER, Cluster
+from tests.support.loop import CLUSTER_YAML, CONFIG, MAIN, Loop
+from tests.support.pages import ROOT
+from tests.support.s3 import Asked, Drop, S3Place
+
+pytestmark = pytest.mark.e2e
+
+LOCK_ID = "01JZ0000000000000000000CCC"
+SECRET = "test-secret-4711"
+ROWS = '{"type": "Person", "data": {"handle": "ada"}}\n{"type": "Person", "data": {"handle": "bob"}}\n'
+
+
+class Command:
+    """The command in a home of its own, on one cluster folder whose storage is a bucket."""
+
+    def __init__(self, home: Path, cluster: Cluster, place: S3Place) -> None:
+        keep = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LD_LIBRARY_PATH")}
+        self.environ = {**keep, "HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1", "PYTHONPATH": str(ROOT)}
+        self.environ |= place.environ
+        self.cluster = cluster
+        self.place = place
+        self.home = home
+
+    def run(self, *arguments: str, code: int = 0, stdin: str = "") -> str:
+        """Standard output; what the program says never holds a secret, and it never ends in a traceback."""
+        done = subprocess.run(
+            [sys.executable, "-m", "gitops", *arguments, "--config", str(self.cluster.folder)],
+            cwd=self.home,
+            env=self.environ,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == code, f"{arguments}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr
+        assert SECRET not in done.stdout + done.stderr
+        return done.stdout
+
+    def __call__(self, *arguments: str, code: int = 0, stdin: str = "") -> dict:
+        """The JSON document."""
+        return json.loads(self.run(*arguments, "--json", code=code, stdin=stdin))
+
+    def cost(self, *arguments: str) -> str:
+        """The requests of one command that are not about graphs, in words."""
+        log = self.place.server.log
+        log.clear()
+        self(*arguments)
+        own = Counter(a.kind for a in log if "/graphs/" not in a.path and "graphs%2F" not in a.query)
+        return f"{own.total()} | {', '.join(f'{number} {kind}' for kind, number in sorted(own.items()))}"
+
+
+@pytest.fixture
+def gitops(tmp_path: Path, s3: S3Place) -> Command:
+    for name in ("home", "cluster"):
+        (tmp_path / name).mkdir()
+    cluster = Cluster(tmp_path / "cluster")
+    cluster.options["storage"] = s3.root
+    cluster.save()
+    return Command(tmp_path / "home", cluster, s3)
+
+
+def held(place: S3Place) -> tuple[str, ...]:
+    """What lies below the root."""
+    return place.keys()
+
+
+def codes(form: dict) -> list[str]:
+    return [d["code"] for d in form["diagnostics"]]
+
+
+def top(place: S3Place) -> set[str]:
+    return {key.partition("/")[0] for key in held(place)}
+
+
+def test_a_life_in_a_bucket(gitops: Command, s3: S3Place) -> None:
+    cluster = gitops.cluster
+    assert codes(gitops("status")) == ["state_missing"]
+    assert codes(gitops("apply", code=1)) == ["state_missing"]
+    imported = gitops("import")
+    assert imported["state_observations"]["state_path"] == f"{s3.root}/__cluster/state.json"
+    assert held(s3) == ("__cluster/state.json",)
+    assert len(gitops("plan")["changes"]) == 4
+    assert held(s3) == ("__cluster/state.json",), "a plan gives its lock back and writes nothing else"
+    applied = gitops("apply", "--parallel", "2")
+    assert (applied["converged"], applied["applied_count"]) == (True, 4)
+    assert top(s3) == {"__cluster", "graphs"}
+    assert {k.split("/")[1] for k in held(s3) if k.startswith("graphs/")} == {"knowledge.omni"}
+    assert gitops("graph", "load", "knowledge", "-", stdin=ROWS)["rows"] == {"node:Person": 2}
+    cluster.write("knowledge.pg", WIDER)
+    assert gitops("apply")["converged"]
+    shown = gitops("graph", "show", "knowledge", "--type", "Person")
+    assert sorted(row["handle"] for row in shown) == ["ada", "bob"]
+    assert gitops("refresh")["diagnostics"] == []
+    assert gitops("plan")["changes"] == []
+    cluster.graphs, cluster.policies = {}, {}
+    cluster.save()
+    assert gitops("apply")["converged"] is False
+    approved = gitops("approve", "graph.knowledge", "--as", "sam")
+    assert f"__cluster/approvals/{approved['approval_id']}.json" in held(s3)
+    assert gitops("apply")["converged"]
+    assert not [key for key in held(s3) if key.startswith("graphs/")], "an approved delete empties the prefix"
+    assert layout.LOCK not in held(s3)
+    assert not {"__cluster", "graphs"} & {p.name for p in cluster.folder.iterdir()}
+
+
+def test_a_held_lock_and_the_way_out(gitops: Command, s3: S3Place) -> None:
+    gitops("import")
+    S3Store(s3.root).create(layout.LOCK, write_lock(LockInfo(LOCK_ID, "apply", "2026-06-11T07:00:00Z", 4711)))
+    for verb in ("plan", "apply", "refresh"):
+        form = gitops(verb, code=1)
+        assert codes(form) == ["state_lock_held"]
+        assert form["state_observations"]["lock_id"] == LOCK_ID
+    assert gitops("status")["state_observations"]["lock_path"] == f"{s3.root}/{layout.LOCK}"
+    assert codes(gitops("force-unlock", LOCK_ID[:-1] + "X", code=1)) == ["state_lock_id_mismatch"]
+    assert gitops("force-unlock", LOCK_ID)["lock_removed"] is True
+    assert codes(gitops("force-unlock", LOCK_ID, code=1)) == ["state_lock_missing"]
+    assert gitops("apply")["converged"]
+
+
+def test_the_lock_is_given_back_before_the_program_ends(gitops: Command, s3: S3Place) -> None:
+    gitops("import")
+    s3.server.log.clear()
+    gitops("refresh")
+    lock = [a.method for a in s3.server.log if a.path.endswith("/lock.json")]
+    assert lock[0] == "PUT"
+    assert s3.server.log[-1].method == "DELETE"
+    assert s3.server.log[-1].path.endswith("/lock.json")
+    assert s3.server.log[-1].status == 204
+
+
+def test_lost_answers_change_nothing(gitops: Command, s3: S3Place) -> None:
+    """The first answer to every conditional write is lost: on the lock, the state, the sidecars and the blobs."""
+    gitops("import")
+    seen: set[str] = set()
+
+    def fault(asked: Asked) -> Drop | None:
+        if asked.method != "PUT" or asked.condition is None or "/__cluster/" not in asked.path or asked.path in seen:
+            return None
+        seen.add(asked.path)
+        return Drop.REPLY
+
+    s3.server.fault = fault
+    assert gitops("apply")["converged"]
+    s3.server.forget()
+    assert any(path.endswith("/lock.json") for path in seen)
+    assert any(path.endswith("/state.json") for path in seen)
+    assert gitops("status")["diagnostics"] == []
+    assert gitops("plan")["changes"] == []
+    assert not [key for key in held(s3) if "/recoveries/" in key or "probe" in key or key == layout.LOCK]
+
+
+@pytest.mark.parametrize("ignored", ["If-None-Match", "If-Match"])
+@pytest.mark.parametrize("locked", [True, False])
+def test_a_service_that_ignores_conditions_is_refused(gitops: Command, s3: S3Place, ignored: str, locked: bool) -> None:
+    gitops.cluster.options["state"] = {"lock": locked}
+    gitops.cluster.save()
+    s3.server.ignores = frozenset({ignored})
+    refused = gitops("import", code=1)
+    assert "storage_conditional_put_ignored" in codes(refused)
+    assert any(ignored in d["message"] for d in refused["diagnostics"])
+    assert held(s3) == ()
+
+
+def test_a_service_that_is_away_is_no_empty_ledger(gitops: Command, s3: S3Place) -> None:
+    gitops("import")
+    s3.server.fault = lambda asked: 503
+    assert "state_read_error" in codes(gitops("status", code=1))
+    assert codes(gitops("plan", code=1)) == ["state_lock_error"]
+    s3.server.fault = lambda asked: 403
+    form = gitops("apply", code=1)
+    assert codes(form) == ["state_lock_error"]
+    assert "access is denied" in form["diagnostics"][0]["message"]
+    s3.server.forget()
+    assert gitops("apply")["converged"]
+
+
+def test_an_environment_without_a_usable_service(gitops: Command) -> None:
+    for name, value in (("AWS_ALLOW_HTTP", ""), ("AWS_ENDPOINT_URL", "https://user:pass-4711@host")):
+        gitops.environ[name] = value
+        for verb in ("plan", "status", "import"):
+            form = gitops(verb, code=1)
+            assert codes(form) == ["storage_root_invalid"]
+            assert "4711" not in json.dumps(form)
+    assert gitops("validate")["ok"]
+
+
+def test_what_a_verb_asks_of_the_service(gitops: Command) -> None:
+    """The figures of docs/storage.md."""
+    rows = [f"| `import` | {gitops.cost('import')} |", f"| `apply` of four new resources | {gitops.cost('apply')} |"]
+    rows += [f"| `{verb}` | {gitops.cost(verb)} |" for verb in ("plan", "apply", "status", "refresh")]
+    page = (ROOT / "docs/storage.md").read_text(encoding="utf-8")
+    assert [row for row in rows if row not in page] == []
+
+
+# A branch ledger, whose graphs are in a bucket.
+
+TWO = CONFIG.replace("ledger:", "  - {name: other, path: other, branch: main}\nledger:", 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "declared", "place"),
+    [
+        ({}, "s3://b/p", None),
+        ({"gitops.root": "/data"}, "s3://b/p", None),
+        ({"gitops.storage": "s3://b/p"}, "s3://b/p", "s3://b/p"),
+        ({"gitops.storage": "s3://b/p/"}, "s3://b/p/q/", "s3://b/p/q"),
+        ({"gitops.storage": "s3://b"}, "s3://b/p", "s3://b/p"),
+        ({"gitops.storage": "s3://b/p"}, "s3://b/pq", None),
+        ({"gitops.storage": "s3://b/p"}, "s3://b", None),
+        ({"gitops.storage": "s3://b/p"}, "s3://c/p", None),
+        ({"gitops.storage": "/p"}, "s3://b/p", None),
+        ({"gitops.brain.storage": "s3://b/own", "gitops.storage": "s3://b/p"}, "s3://b/own/x", "s3://b/own/x"),
+        ({"gitops.brain.storage": "s3://b/own", "gitops.storage": "s3://b/p"}, "s3://b/p", None),
+        ({"gitops.other.storage": "s3://b/p"}, "s3://b/p", None),
+    ],
+)
+def test_the_operator_chooses_where_graphs_go(
+    loop: Loop, settings: dict[str, str], declared: str, place: str | None
+) -> None:
+    assert _chosen(loop, settings, declared) == (place or "storage_root_refused")
+
+
+@pytest.mark.parametrize(
+    ("settings", "declared", "place"),
+    [
+        ({"gitops.storage": "s3://b/p"}, "s3://b/p", None),
+        ({"gitops.storage": "s3://b/p"}, "s3://b/p/other", None),
+        ({"gitops.storage": "s3://b/p/"}, "s3://b/p/brain/x", "s3://b/p/brain/x"),
+        ({"gitops.brain.storage": "s3://b/p"}, "s3://b/p", "s3://b/p"),
+    ],
+)
+def test_clusters_that_share_a_bucket_have_a_part_each(
+    loop: Loop, settings: dict[str, str], declared: str, place: str | None
+) -> None:
+    loop.store.update_refs([RefUpdate(MAIN, loop.tip(), loop.commit("alice", {"gitops.yaml": TWO.encode()}))])
+    assert _chosen(loop, settings, declared) == (place or "storage_root_refused")
+
+
+def _chosen(loop: Loop, settings: dict[str, str], declared: str) -> str:
+    """The storage root that graphs get, or the code of the refusal."""
+    for key, value in settings.items():
+        loop.program("bot", "git", "config", "--", key, value, at=loop.server)
+    local = loop.local()
+    try:
+        stores = local._stores(local.project.config().cluster("brain"), declared)
+    except GitopsError as error:
+        return error.code
+    assert stores.data_problem is None
+    return stores.graph_uri("g").removesuffix("/graphs/g.omni")
+
+
+def test_a_setting_that_is_no_address_is_the_operators_to_repair(loop: Loop) -> None:
+    assert _chosen(loop, {"gitops.storage": "s3://"}, "s3://b/p") == "storage_root_invalid"
+
+
+def test_a_merge_makes_graphs_in_the_bucket_that_the_operator_allows(loop: Loop, s3: S3Place) -> None:
+    text = CLUSTER_YAML.replace("graphs:", f"storage: {s3.root}\ngraphs:", 1) + "  more:\n    schema: legacy.pg\n"
+    change = {"cluster/cluster.yaml": text.encode()}
+    head = loop.commit("mallory", change)
+    loop.move("refs/heads/topic", head)
+    assert "storage_root_refused" in loop.comment(1)
+    assert loop.status(head, "plan").startswith("failure")
+    assert s3.server.log == []
+    loop.program("bot", "git", "config", "gitops.storage", f"s3://{s3.bucket}", at=loop.server)
+    loop.move("refs/heads/topic", loop.commit("mallory", {**change, "cluster/README.md": b"More.\n"}))
+    assert "storage_root_refused" not in loop.comment(1)
+    new, _ = loop.merge("alice", 1)
+    assert loop.status(new, "apply").startswith("success")
+    keys = held(s3)
+    assert {key.split("/")[1] for key in keys} == {"more.omni"}
+    assert not [key for key in keys if "__cluster" in key], "ledger and probes leave nothing: the ledger is in git"
