@@ -10,16 +10,17 @@ from typing import Any, BinaryIO
 from gitops.cli.identity import actor_of
 from gitops.cli.output import FAILED, OK, say, show_form
 from gitops.cli.system import RandomIds, SystemClock
-from gitops.cli.wiring import local_root
+from gitops.cli.wiring import graph_uri, storage_root
 from gitops.config.header import load_header
 from gitops.core.errors import GitopsError
-from gitops.ledger.layout import graph_root
+from gitops.engine.engine import driver
 from gitops.model.address import is_name
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
 from gitops.storage.folder import FolderTree
 
 
+@driver()
 def load(options: argparse.Namespace) -> int:
     """`gitops graph load GRAPH FILE`."""
     from gitops.engine.load import Loader, LoadError, LoadMode, LoadRequest
@@ -47,6 +48,7 @@ def load(options: argparse.Namespace) -> int:
     return OK
 
 
+@driver()
 def show(options: argparse.Namespace) -> int:
     """`gitops graph show GRAPH`."""
     from gitops.engine.show import describe, rows
@@ -85,7 +87,7 @@ def _root(options: argparse.Namespace) -> str:
     if header is None:
         first = next(iter(problems))
         raise GitopsError(first.code, first.message, path=first.path)
-    return str(local_root(header.storage, options.config) / graph_root(options.graph))
+    return graph_uri(storage_root(header.storage, options.config), options.graph)
 
 
 def _records(name: str) -> BinaryIO:

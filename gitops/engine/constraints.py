@@ -138,7 +138,7 @@ def _present(snapshot: Snapshot, key: str, ids: Iterable[str]) -> set[str]:
     wanted = pa.array(sorted(ids), pa.string())
     if not len(wanted) or not snapshot.manifest.tables[key].rows:
         return set()
-    dataset = open_table(snapshot.root, snapshot.manifest.tables[key])
+    dataset = open_table(snapshot.folder, snapshot.manifest.tables[key])
     found: set[str] = set()
     for batch in dataset.scanner(columns=["id"]).to_batches():
         column = batch.column("id")
@@ -151,7 +151,7 @@ def _committed(snapshot: Snapshot, key: str, names: Sequence[str]) -> Iterator[t
     entry = snapshot.manifest.tables[key]
     if not entry.rows:
         return
-    for batch in open_table(snapshot.root, entry).scanner(columns=list(names)).to_batches():
+    for batch in open_table(snapshot.folder, entry).scanner(columns=list(names)).to_batches():
         columns = raw_columns(batch)
         yield from zip(*(columns[name] for name in names), strict=True)
 

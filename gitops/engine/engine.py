@@ -1,4 +1,4 @@
-"""The graph engine of the control plane, on Lance datasets below local folders."""
+"""The graph engine of the control plane, on Lance datasets below local folders or prefixes of an object store."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from typing import TYPE_CHECKING
 from gitops.core.canonical import digest
 from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError
-from gitops.core.faults import Faults, NoFaults
+from gitops.core.faults import Faults, NoFaults, around
 from gitops.engine import layout
 from gitops.engine.manifest import Identity, Manifest, publish
+from gitops.engine.roots import find_root
 from gitops.engine.snapshot import Snapshot, accept_schema, open_snapshot
-from gitops.engine.staged import StagedGraph, StagedVersion, StagingFolder, remove_rubbish, writer_lease
+from gitops.engine.staged import StagedGraph, StagedVersion
 from gitops.model.change import MigrationPreview
 from gitops.ports.engine import Existence, GraphReading, Prepared
-from gitops.storage.local import LocalStore, delete_tree
+from gitops.ports.storage import ObjectStore
 
 if TYPE_CHECKING:
     from gitops.lang.schema import Migration, Schema, Step
 
-__all__ = ["LanceEngine"]
+__all__ = ["LanceEngine", "driver"]
 
 
 class LanceEngine:
     """A GraphEngine: reading is light, and the Lance driver is loaded when a table is made or changed.
 
-    Safe for several processes on one host: of racing writers one publishes and the others get `graph_conflict`.
+    Safe for several processes, on an object store also on several hosts: of racing writers one publishes and the others get
+    `graph_conflict`.
     """
 
     def __init__(self, clock: Clock, ids: IdSource, faults: Faults | None = None) -> None:
@@ -39,7 +41,7 @@ class LanceEngine:
     def exists(self, uri: str) -> Existence:
         """Whether anything lies at the root; only a definite not-found is ABSENT."""
         try:
-            return layout.existence(layout.locate(uri))
+            return find_root(uri).existence()
         except GitopsError:
             return Existence.UNKNOWN
 
@@ -59,19 +61,20 @@ class LanceEngine:
         return MigrationPreview(migration.supported, tuple(step.to_json() for step in migration.steps))
 
     def prepare_create(self, uri: str, schema_source: bytes, *, actor: str | None) -> Prepared:
-        """Stage a new, empty graph beside its root. Raises GitopsError `graph_exists` when the root is not free."""
+        """Stage a new, empty graph where nobody sees it. Raises GitopsError `graph_exists` when the root is not free."""
         schema = accept_schema(schema_source)
-        root = layout.locate(uri)
+        now = timestamp(self._clock.now())
+        identity = Identity(self._ids.ulid(), now)
         with _storage(uri):
-            folder = StagingFolder(root)
+            staging = find_root(uri).stage(identity)
         try:
-            with _storage(uri), _driver():
+            with _storage(uri), driver():
                 from gitops.engine.migrate import create_tables
 
-                store = LocalStore(folder.path)
-                now = timestamp(self._clock.now())
-                store.write(layout.IDENTITY, Identity(self._ids.ulid(), now).to_bytes())
+                store = staging.folder.store
+                store.write(layout.IDENTITY, identity.to_bytes())
                 _write_schema(store, schema)
+                self._faults.reach("engine.create.before_tables")
                 manifest = Manifest(
                     n=1,
                     txn_id=self._ids.ulid(),
@@ -80,14 +83,14 @@ class LanceEngine:
                     ts=now,
                     schema_source=digest(schema.source),
                     schema_ir=schema.ir_digest,
-                    tables=create_tables(folder.path, schema.catalog, self._ids),
+                    tables=create_tables(staging.folder, schema.catalog, self._ids),
                 )
                 publish(store, manifest)
         except BaseException:
-            folder.discard()
+            staging.discard()
             raise
         self._faults.reach("engine.create.staged")
-        return StagedGraph(folder, self._faults)
+        return StagedGraph(staging, self._faults)
 
     def prepare_migration(self, uri: str, schema_source: bytes, *, actor: str | None) -> Prepared:
         """Stage the change to a new schema text, drops being soft; the version advances also when there is no step.
@@ -95,7 +98,7 @@ class LanceEngine:
         Raises GitopsError `graph_migration_unsupported` with the first unsupported step, and as the port says.
         """
         desired = accept_schema(schema_source)
-        with writer_lease(layout.locate(uri)):
+        with find_root(uri).lease():
             snapshot = open_snapshot(uri)
             with _unreadable(uri):
                 accepted = snapshot.schema()
@@ -104,26 +107,27 @@ class LanceEngine:
                 first = migration.unsupported[0]
                 raise GitopsError("graph_migration_unsupported", f"{first.entity}: {first.text}", path=uri)
             manifest = self._migrate(snapshot, desired, migration.steps, actor)
+            self._faults.reach("engine.migrate.after_tables")
             _write_schema(snapshot.store, desired)
         self._faults.reach("engine.migrate.staged")
         return StagedVersion(snapshot, manifest, self._faults)
 
     def delete_tree(self, uri: str) -> None:
         """Remove everything at the root, and what dead writers left beside it; succeeds on absent and partial roots."""
-        root = layout.locate(uri)
         with _storage(uri):
-            delete_tree(root)
-            remove_rubbish(root)
+            root = find_root(uri)
+            with around(self._faults, "engine.delete", "remove"):
+                root.remove()
 
     def _migrate(self, snapshot: Snapshot, desired: Schema, steps: Sequence[Step], actor: str | None) -> Manifest:
         """Change the tables, if the steps need it, and describe the next version."""
         base = snapshot.manifest
         tables, dropped = base.tables, base.dropped
         if steps:
-            with _driver():
+            with driver():
                 from gitops.engine.migrate import migrate_tables
 
-                changed = migrate_tables(snapshot.root, base, steps, desired.catalog, self._ids)
+                changed = migrate_tables(snapshot.folder, base, steps, desired.catalog, self._ids)
             tables, dropped = changed.tables, changed.dropped
         return Manifest(
             n=base.n + 1,
@@ -144,7 +148,7 @@ def _plan_migration(accepted: Schema, desired: Schema) -> Migration:
     return plan_migration(accepted, desired)
 
 
-def _write_schema(store: LocalStore, schema: Schema) -> None:
+def _write_schema(store: ObjectStore, schema: Schema) -> None:
     """Store the text and the canonical form under their digests. Raises IntegrityError when other bytes are there."""
     objects = {
         layout.source_key(digest(schema.source)): schema.source,
@@ -158,7 +162,8 @@ def _write_schema(store: LocalStore, schema: Schema) -> None:
 
 
 @contextlib.contextmanager
-def _driver() -> Iterator[None]:
+def driver() -> Iterator[None]:
+    """Turn the absence of the engine's packages into GitopsError `engine_unavailable`."""
     try:
         yield
     except ImportError as error:

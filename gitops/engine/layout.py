@@ -1,4 +1,4 @@
-"""Where things lie below a graph root.
+"""Where things lie in the folder of a graph, and how a local root is named.
 
     graph.json                 identity and format, written once
     manifests/<10^20-1-n>.json the graph versions; the first name of a listing is the newest

@@ -10,11 +10,11 @@ from typing import BinaryIO
 from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.faults import Faults, NoFaults
 from gitops.engine.constraints import Incoming, check_incoming
-from gitops.engine.layout import locate
 from gitops.engine.manifest import Manifest, TableEntry
 from gitops.engine.records import LoadError, Problems, Rows, read_records
+from gitops.engine.roots import find_root
 from gitops.engine.snapshot import Snapshot, open_snapshot
-from gitops.engine.staged import StagedVersion, writer_lease
+from gitops.engine.staged import StagedVersion
 from gitops.engine.tables import TableWriter, arrow_table
 from gitops.lang.schema import EdgeType
 
@@ -61,7 +61,7 @@ class Loader:
         Raises LoadError with all problems found; GitopsError `graph_missing`, `graph_unreadable`; ConflictError
         `graph_conflict` when another writer published first; RemoteError `storage_failed`.
         """
-        with writer_lease(locate(request.uri)):
+        with find_root(request.uri).lease():
             snapshot = open_snapshot(request.uri)
             problems = Problems()
             rows = read_records(request.records, snapshot.schema().catalog, self._ids, problems)
@@ -95,7 +95,7 @@ class Loader:
 
 def _write(snapshot: Snapshot, key: str, rows: Rows, mode: LoadMode) -> TableEntry:
     """Stage the rows in one new version of their table."""
-    writer = TableWriter(snapshot.root, snapshot.manifest.tables[key])
+    writer = TableWriter(snapshot.folder, snapshot.manifest.tables[key])
     table = arrow_table(rows.declared, rows.columns)
     if mode is LoadMode.APPEND:
         writer.change(lambda dataset: dataset.insert(table))

@@ -21,7 +21,17 @@ from gitops.core.errors import IntegrityError
 from gitops.engine import layout
 from gitops.ports.storage import ObjectStore
 
-__all__ = ["Dropped", "Identity", "Manifest", "TableEntry", "head_number", "publish", "read_identity", "read_manifest"]
+__all__ = [
+    "Dropped",
+    "Identity",
+    "Manifest",
+    "TableEntry",
+    "head_number",
+    "parse_identity",
+    "publish",
+    "read_identity",
+    "read_manifest",
+]
 
 FORMAT = 1
 OPERATIONS = ("create", "migrate", "load")
@@ -152,8 +162,12 @@ def read_manifest(store: ObjectStore, n: int) -> Manifest:
 
 def read_identity(store: ObjectStore) -> Identity:
     """The identity of the graph. Raises IntegrityError `graph_unreadable` when it is absent or not well formed."""
-    place = store.display(layout.IDENTITY)
-    form = _Members(_parse(store.read(layout.IDENTITY), place), place)
+    return parse_identity(store.read(layout.IDENTITY), store.display(layout.IDENTITY))
+
+
+def parse_identity(data: bytes | None, place: str) -> Identity:
+    """The identity in a document found at `place`. Raises as `read_identity`."""
+    form = _Members(_parse(data, place), place)
     form.expect_format("graph_id", "created_at")
     return Identity(form.text("graph_id", is_ulid), form.text("created_at", parse_timestamp))
 

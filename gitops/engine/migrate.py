@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from gitops.core.clock import IdSource
 from gitops.core.errors import BugError
 from gitops.engine import layout
 from gitops.engine.manifest import Dropped, Manifest, TableEntry
+from gitops.engine.places import GraphFolder
 from gitops.engine.tables import TableWriter, arrow_field, arrow_schema, create_table
 from gitops.lang.schema import (
     AddProperty,
@@ -55,14 +55,14 @@ class _TablePlan:
         return bool(self.drops or self.renames or self.adds)
 
 
-def create_tables(root: Path, catalog: Catalog, ids: IdSource) -> dict[str, TableEntry]:
+def create_tables(folder: GraphFolder, catalog: Catalog, ids: IdSource) -> dict[str, TableEntry]:
     """Make an empty table for every type of the catalog, each in a folder of its own."""
     keys = [f"node:{name}" for name in catalog.nodes] + [f"edge:{name}" for name in catalog.edges]
-    return {key: _create(root, catalog, key, ids) for key in keys}
+    return {key: _create(folder, catalog, key, ids) for key in keys}
 
 
 def migrate_tables(
-    root: Path, manifest: Manifest, steps: Iterable[Step], catalog: Catalog, ids: IdSource
+    folder: GraphFolder, manifest: Manifest, steps: Iterable[Step], catalog: Catalog, ids: IdSource
 ) -> MigratedTables:
     """Stage the steps from the tables of `manifest` to those of the desired `catalog`.
 
@@ -81,8 +81,8 @@ def migrate_tables(
             plans[_key(step.type_kind, step.to)] = plans.pop(_key(step.type_kind, step.from_))
         elif isinstance(step, AddProperty | RenameProperty | DropProperty) and step.type_kind is not TypeKind.INTERFACE:
             _plan_column(plans[_key(step.type_kind, step.type_name)], step)
-    tables = {key: _alter(root, manifest.tables[plan.source], plan) for key, plan in plans.items()}
-    tables |= {key: _create(root, catalog, key, ids) for key in added}
+    tables = {key: _alter(folder, manifest.tables[plan.source], plan) for key, plan in plans.items()}
+    tables |= {key: _create(folder, catalog, key, ids) for key in added}
     _require_shape(tables, catalog)
     return MigratedTables(tables, tuple(dropped))
 
@@ -96,11 +96,11 @@ def _plan_column(plan: _TablePlan, step: AddProperty | RenameProperty | DropProp
         plan.drops.append(step.property_name)
 
 
-def _alter(root: Path, entry: TableEntry, plan: _TablePlan) -> TableEntry:
+def _alter(folder: GraphFolder, entry: TableEntry, plan: _TablePlan) -> TableEntry:
     """One version per kind of change: drops first, so that a name is free before it is used again."""
     if not plan.touched:
         return entry
-    writer = TableWriter(root, entry)
+    writer = TableWriter(folder, entry)
     if plan.drops:
         writer.change(lambda dataset: dataset.drop_columns(plan.drops))
     if plan.renames:
@@ -111,10 +111,10 @@ def _alter(root: Path, entry: TableEntry, plan: _TablePlan) -> TableEntry:
     return writer.finish(recount=False)
 
 
-def _create(root: Path, catalog: Catalog, key: str, ids: IdSource) -> TableEntry:
+def _create(folder: GraphFolder, catalog: Catalog, key: str, ids: IdSource) -> TableEntry:
     kind, _, name = key.partition(":")
     declared = catalog.nodes[name] if kind == "node" else catalog.edges[name]
-    return create_table(root, layout.table_path(kind, ids.ulid()), arrow_schema(declared))
+    return create_table(folder, layout.table_path(kind, ids.ulid()), arrow_schema(declared))
 
 
 def _key(kind: TypeKind, name: str) -> str:

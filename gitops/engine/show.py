@@ -50,7 +50,7 @@ def rows(uri: str, type_name: str, limit: int, version: int | None = None) -> li
     if declared is None:
         raise GitopsError("graph_missing", f"version {snapshot.manifest.n} has no type {type_name[:80]!r}", path=uri)
     kind = "node" if type_name in catalog.nodes else "edge"
-    dataset = open_table(snapshot.root, snapshot.manifest.tables[f"{kind}:{declared.name}"])
+    dataset = open_table(snapshot.folder, snapshot.manifest.tables[f"{kind}:{declared.name}"])
     heads = ["id"] if kind == "node" else ["id", "src", "dst"]
     shown = _cells(dataset, heads, declared.properties, max(0, min(limit, MAX_ROWS)))
     for name, prop in declared.properties.items():

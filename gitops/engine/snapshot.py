@@ -7,15 +7,15 @@ language is imported by what compiles a schema, so that a verb that opens no gra
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.engine import layout
-from gitops.engine.manifest import Identity, Manifest, head_number, read_identity, read_manifest
-from gitops.ports.engine import Existence
-from gitops.storage.local import LocalStore
+from gitops.engine.manifest import Identity, Manifest, head_number, read_manifest
+from gitops.engine.places import GraphFolder, GraphRoot
+from gitops.engine.roots import find_root
+from gitops.ports.storage import ObjectStore
 
 if TYPE_CHECKING:
     from gitops.lang.schema import Schema
@@ -27,10 +27,15 @@ __all__ = ["Snapshot", "accept_schema", "open_snapshot", "version_numbers"]
 class Snapshot:
     """A graph at one version."""
 
-    root: Path
-    store: LocalStore
+    root: GraphRoot
+    folder: GraphFolder
     identity: Identity
     manifest: Manifest
+
+    @property
+    def store(self) -> ObjectStore:
+        """The small objects of the graph."""
+        return self.folder.store
 
     def schema_source(self) -> bytes:
         """The accepted schema text, byte for byte. Raises IntegrityError `graph_unreadable`."""
@@ -51,10 +56,14 @@ class Snapshot:
         try:
             schema = schema_from_ir(self.schema_ir())
         except LanguageError as error:
-            raise IntegrityError("graph_unreadable", f"{self.root}: the stored schema is refused: {error}") from error
+            raise IntegrityError(
+                "graph_unreadable", f"{self.root.location}: the stored schema is refused: {error}"
+            ) from error
         catalog = schema.catalog
         if {*(f"node:{t}" for t in catalog.nodes), *(f"edge:{t}" for t in catalog.edges)} != set(self.manifest.tables):
-            raise IntegrityError("graph_unreadable", f"{self.root}: the manifest's tables are not those of its schema")
+            raise IntegrityError(
+                "graph_unreadable", f"{self.root.location}: the manifest's tables are not those of its schema"
+            )
         return schema
 
     def _content(self, key: str, expected: str) -> bytes:
@@ -71,23 +80,18 @@ def open_snapshot(uri: str, version: int | None = None) -> Snapshot:
     Raises GitopsError `graph_missing` only when nothing lies at the root or the version was never made, and
     `graph_unreadable` for everything else.
     """
-    root = layout.locate(uri)
-    seen = layout.existence(root)
-    if seen is Existence.ABSENT:
-        raise GitopsError("graph_missing", f"nothing lies at {root}", path=uri)
-    store = LocalStore(root)
+    root = find_root(uri)
+    place = root.location
     try:
-        if seen is Existence.UNKNOWN or not layout.is_folder(root):
-            raise IntegrityError("graph_unreadable", f"{root} is not an accessible folder", path=uri)
-        identity = read_identity(store)
-        head = head_number(store)
+        identity, folder = root.open()
+        head = head_number(folder.store)
         if head is None:
-            raise IntegrityError("graph_unreadable", f"{root} holds no manifest: the creation is incomplete", path=uri)
+            raise IntegrityError("graph_unreadable", f"{place} holds no manifest: the creation is incomplete", path=uri)
         if version is not None and not 1 <= version <= head:
-            raise GitopsError("graph_missing", f"{root} has no version {version}; the newest is {head}", path=uri)
-        return Snapshot(root, store, identity, read_manifest(store, version or head))
+            raise GitopsError("graph_missing", f"{place} has no version {version}; the newest is {head}", path=uri)
+        return Snapshot(root, folder, identity, read_manifest(folder.store, version or head))
     except (RemoteError, OSError) as error:
-        raise GitopsError("graph_unreadable", f"{root} does not open: {error}", path=uri) from error
+        raise GitopsError("graph_unreadable", f"{place} does not open: {error}", path=uri) from error
 
 
 def version_numbers(uri: str) -> tuple[int, ...]:

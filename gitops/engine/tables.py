@@ -6,15 +6,12 @@ Rules of this module:
    its versions are undone by restoring the named one.
 2. Every change must give exactly the next version. Lance rebases silently; another number means that another writer came
    in between, and the change is abandoned.
-3. Lance syncs nothing to disk. `finish` syncs what the changes wrote, before any manifest may name it.
+3. Lance syncs nothing to disk. `finish` makes durable what the changes wrote, before any manifest may name it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import lance
@@ -22,6 +19,7 @@ import pyarrow as pa
 
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.engine.manifest import TableEntry
+from gitops.engine.places import DatasetPlace, GraphFolder
 from gitops.lang.schema import EdgeType, NodeType, PropType, Scalar
 
 __all__ = ["TableWriter", "arrow_field", "arrow_schema", "arrow_table", "create_table", "open_table", "raw_columns"]
@@ -60,33 +58,32 @@ def arrow_schema(declared: NodeType | EdgeType) -> pa.Schema:
     return pa.schema(fields + [arrow_field(name, kind) for name, kind in declared.properties.items()])
 
 
-def create_table(root: Path, path: str, schema: pa.Schema) -> TableEntry:
+def create_table(folder: GraphFolder, path: str, schema: pa.Schema) -> TableEntry:
     """Make an empty table at a path that was never used. Raises RemoteError `storage_failed`."""
-    folder = root / path
+    place = folder.dataset(path)
     try:
-        folder.parent.mkdir(exist_ok=True)
         dataset = lance.write_dataset(
             schema.empty_table(),
-            str(folder),
+            place.uri,
             mode="create",
+            storage_options=_options(place),
             enable_stable_row_ids=True,
             data_storage_version="2.2",
         )
-        _sync_new(folder, frozenset())
-        _sync(folder.parent)
-        _sync(root)
+        folder.settle(path, frozenset())
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
-        raise RemoteError("storage_failed", f"{folder}: {error}") from error
+        raise _failed(place, error) from error
     return _entry(dataset, path, rows=0)
 
 
-def open_table(root: Path, entry: TableEntry) -> lance.LanceDataset:
+def open_table(folder: GraphFolder, entry: TableEntry) -> lance.LanceDataset:
     """The table at the version that the manifest names. Raises GitopsError `graph_unreadable`."""
+    place = folder.dataset(entry.path)
     try:
-        return lance.dataset(str(root / entry.path), version=entry.version)
+        return lance.dataset(place.uri, version=entry.version, storage_options=_options(place))
     except (OSError, ValueError, RuntimeError) as error:
-        detail = f"table {entry.path} does not open at version {entry.version}: {error}"
-        raise GitopsError("graph_unreadable", detail, path=str(root)) from error
+        detail = f"table {entry.path} does not open at version {entry.version}: {_reason(place, error)}"
+        raise GitopsError("graph_unreadable", detail, path=folder.store.location) from error
 
 
 def arrow_table(declared: NodeType | EdgeType, columns: Mapping[str, list[Any]]) -> pa.Table:
@@ -116,18 +113,18 @@ def _raw(kind: pa.DataType) -> pa.DataType:
 class TableWriter:
     """Changes one table, version by version, from the one that the manifest names."""
 
-    def __init__(self, root: Path, entry: TableEntry) -> None:
+    def __init__(self, folder: GraphFolder, entry: TableEntry) -> None:
         """Open the table and undo what lies beyond the entry's version.
 
         Raises ConflictError `graph_conflict` when another writer is at work, GitopsError `graph_unreadable` when the
         named version is gone.
         """
-        self._root = root
+        self._folder = folder
         self._path = entry.path
         self._rows = entry.rows
-        self._folder = root / entry.path
-        self._before = _files(self._folder)
-        self._dataset = open_table(root, entry)
+        self._place = folder.dataset(entry.path)
+        self._before = folder.begin(entry.path)
+        self._dataset = open_table(folder, entry)
         if self._dataset.latest_version != entry.version:
             self._expected = self._dataset.latest_version
             self.change(lance.LanceDataset.restore)
@@ -147,25 +144,25 @@ class TableWriter:
             failure = error
         latest = self._latest()
         if failure is not None and latest.version == self._expected:
-            raise RemoteError("storage_failed", f"{self._folder}: {failure}") from failure
+            raise _failed(self._place, failure) from failure
         if failure is not None or latest.version != self._expected + 1:
-            raise ConflictError("graph_conflict", f"another writer changes {self._folder}") from failure
+            raise ConflictError("graph_conflict", f"another writer changes {self._place.uri}") from failure
         self._dataset, self._expected = latest, latest.version
 
     def finish(self, *, recount: bool) -> TableEntry:
         """Make the changes durable and describe the table; rows are counted only if they changed."""
         try:
-            _sync_new(self._folder, self._before)
+            self._folder.settle(self._path, self._before)
             rows = self._dataset.count_rows() if recount else self._rows
         except (OSError, ValueError, RuntimeError) as error:
-            raise RemoteError("storage_failed", f"{self._folder}: {error}") from error
+            raise _failed(self._place, error) from error
         return _entry(self._dataset, self._path, rows=rows)
 
     def _latest(self) -> lance.LanceDataset:
         try:
-            return lance.dataset(str(self._folder))
+            return lance.dataset(self._place.uri, storage_options=_options(self._place))
         except (OSError, ValueError, RuntimeError) as error:
-            raise RemoteError("storage_failed", f"{self._folder}: {error}") from error
+            raise _failed(self._place, error) from error
 
 
 def _entry(dataset: lance.LanceDataset, path: str, *, rows: int) -> TableEntry:
@@ -173,24 +170,15 @@ def _entry(dataset: lance.LanceDataset, path: str, *, rows: int) -> TableEntry:
     return TableEntry(path, dataset.version, rows, fields)
 
 
-def _files(folder: Path) -> frozenset[str]:
-    return frozenset(os.path.join(place, name) for place, _, names in os.walk(folder) for name in names)  # noqa: PTH118
+def _failed(place: DatasetPlace, error: Exception) -> RemoteError:
+    return RemoteError("storage_failed", f"{place.uri}: {_reason(place, error)}")
 
 
-def _sync_new(folder: Path, before: frozenset[str]) -> None:
-    """Sync the files that are not in `before`, and every folder. What vanishes meanwhile is another writer's scratch file."""
-    for place, _, names in os.walk(folder):
-        for name in names:
-            file = os.path.join(place, name)  # noqa: PTH118
-            if file not in before:
-                with contextlib.suppress(FileNotFoundError):
-                    _sync(file)
-        _sync(place)
+def _reason(place: DatasetPlace, error: Exception) -> str:
+    """What the driver says. A service may answer with what it was asked, signature included: its documents are left out."""
+    text = str(error)
+    return text if place.options is None else text.partition("<")[0].partition("\n")[0][:300]
 
 
-def _sync(path: str | Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _options(place: DatasetPlace) -> dict[str, str] | None:
+    return None if place.options is None else dict(place.options)

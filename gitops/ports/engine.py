@@ -34,7 +34,7 @@ class GraphReader(Protocol):
     """The read half: needs no heavy import and writes nothing."""
 
     def exists(self, uri: str) -> Existence:
-        """Whether anything lies at the root."""
+        """Whether anything lies at the root. A graph that was begun and never published is nothing."""
         ...
 
     def read(self, uri: str) -> GraphReading:
@@ -52,7 +52,8 @@ class GraphEngine(GraphReader, Protocol):
     def prepare_create(self, uri: str, schema_source: bytes, *, actor: str | None) -> Prepared:
         """Stage a new, empty graph. Raises GitopsError `graph_exists` if any schema artifact or manifest lies at the root.
 
-        A crash, or an abort, may leave a partial root behind.
+        A root whose graph is begun, by a process that is dead or alive, is free: of two makers one publishes. A crash, or an
+        abort, may leave a partial root behind.
         """
         ...
 
@@ -66,5 +67,8 @@ class GraphEngine(GraphReader, Protocol):
         ...
 
     def delete_tree(self, uri: str) -> None:
-        """Remove everything at the root; succeeds on absent and partial roots."""
+        """Remove everything at the root; succeeds on absent and partial roots.
+
+        What a call leaves that was cut short is PRESENT and does not open, or is nothing; calling again finishes it.
+        """
         ...

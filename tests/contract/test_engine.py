@@ -12,6 +12,7 @@ from gitops.core.clock import FixedClock, SequentialIds
 from gitops.core.errors import BugError, ConflictError, GitopsError
 from gitops.engine.engine import LanceEngine
 from gitops.ports.engine import Existence, GraphEngine
+from gitops.storage.s3 import S3Store
 from tests.support.memory_engine import MemoryEngine
 
 BASE = b"node Person { name: String @key  age: I32? }\nedge Knows: Person -> Person { since: Date? }\n"
@@ -35,13 +36,17 @@ class Case:
         return self.engine.prepare_migration(self.uri, source, actor="bob").publish()
 
 
-@pytest.fixture(params=["lance", "memory"])
+@pytest.fixture(params=["lance", "lance-s3", "memory"])
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
     root = tmp_path / "graphs" / "k.omni"
     if request.param == "memory":
         twin = MemoryEngine()
         return Case(twin, str(root), lambda: twin.leave_partial_root(str(root)))
     engine = LanceEngine(FixedClock(datetime(2026, 1, 1, tzinfo=UTC)), SequentialIds())
+    if request.param == "lance-s3":
+        place = request.getfixturevalue("s3")
+        rest = S3Store(place.root).write
+        return Case(engine, f"{place.root}/graphs/k.omni", lambda: rest("graphs/k.omni/nodes/x.lance/data", b""))
     return Case(engine, str(root), lambda: (root / "nodes").mkdir(parents=True))
 
 

@@ -13,10 +13,10 @@ import pytest
 
 from gitops.core.clock import FixedClock, SequentialIds
 from gitops.core.errors import GitopsError
-from gitops.engine import load as load_module
 from gitops.engine import records, show
 from gitops.engine.engine import LanceEngine
 from gitops.engine.load import Loader, LoadError, LoadMode, LoadRequest
+from gitops.engine.local_root import LocalRoot
 
 CLOCK = FixedClock(datetime(2026, 1, 1, tzinfo=UTC))
 SCHEMA = b"""
@@ -292,7 +292,7 @@ def test_racing_loads_take_turns_and_lose_nothing(uri: str) -> None:
 
 def test_without_turns_racing_loads_conflict_and_lose_nothing(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lease is for progress only: safety is the manifest's number and the exact table versions."""
-    monkeypatch.setattr(load_module, "writer_lease", lambda _root: contextlib.nullcontext())
+    monkeypatch.setattr(LocalRoot, "lease", lambda _root: contextlib.nullcontext())
     told: list[int] = []
 
     def run(number: int) -> None:
