@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 MAX_NAME = 64
-MAX_CANDIDATES = 1000
+MAX_CANDIDATES = 200
 
 
 def did_you_mean(name: str, candidates: Collection[str]) -> str | None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pathlib
+import re
 
+import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.lang.query import CheckedQuery, ParameterError, check_query, coerce_params, parse_queries
 from gitops.lang.query.ast import Read
-from gitops.lang.schema import compile_schema
-from gitops.lang.schema.types import PropType, Scalar
+from gitops.lang.schema import compile_schema, plan_migration
+from gitops.lang.schema.types import Catalog, PropType, Scalar
 from gitops.lang.text import LanguageError, SourceText
 
 DATA = pathlib.Path(__file__).parents[1] / "data" / "languages" / "query"
@@ -106,3 +109,60 @@ def test_coercion_gives_every_declared_parameter_or_a_parameter_error(
     assert list(result) == list(types)
     assert all(value is not None or types[name].nullable for name, value in result.items())
     assert coerce_params(checked, result) == result
+
+
+ACCEPTED = [
+    case["text"].encode()
+    for path in sorted(DATA.glob("accepted*.yaml"))
+    for case in yaml.safe_load(path.read_text("utf-8"))
+]
+ADDED = ["\n  {0}: I32?", "\n  {0}: String? @index", "\n  {0}: [Bool]?", "\n  {0}: Vector(5)?", "\n  {0}: Blob?"]
+MORE_TYPES = [
+    "node Zone {{ {0}: String @key }}",
+    "node Zone {{}} edge Within: Zone -> Zone",
+    "interface Any {{ {0}: I32 }}",
+]
+
+
+@st.composite
+def wider_catalogs(draw: st.DrawFn) -> bytes:
+    """The schema of the cases with more nullable properties and types."""
+    heads = re.split(r"(?<=\{)(?=\n)", (DATA / "rail.pg").read_text("utf-8"))
+    parts = [draw(st.sampled_from(["", *ADDED])).format(f"extra{index}") for index in range(1, len(heads))]
+    text = heads[0] + "".join(part + head for part, head in zip(parts, heads[1:], strict=True))
+    return (text + "\n" + draw(st.sampled_from(MORE_TYPES)).format("extra")).encode()
+
+
+@given(st.sampled_from(ACCEPTED), wider_catalogs())
+def test_a_wider_schema_changes_nothing_about_a_sound_query(text: bytes, schema: bytes) -> None:
+    """What the planner allows as an addition breaks no stored query."""
+    wider = compile_schema(schema)
+    assert plan_migration(compile_schema((DATA / "rail.pg").read_bytes()), wider).supported
+    again = [check_query(query, wider.catalog) for query in parse_queries(text)]
+    assert again == outcome(text)
+
+
+@given(st.sampled_from(ACCEPTED))
+def test_names_of_variables_mean_nothing(text: bytes) -> None:
+    renamed = outcome(re.sub(rb"\$([a-z_][A-Za-z0-9_]+|[a-z])\b", rb"$v_\1", text))
+    before = outcome(text)
+    assert renamed is not None
+    assert before is not None
+    for one, other in zip(before, renamed, strict=True):
+        assert (one.kind, one.reads, one.writes, one.uses) == (other.kind, other.reads, other.writes, other.uses)
+        assert [each.type for each in one.columns] == [each.type for each in other.columns]
+        assert list(one.params.values()) == list(other.params.values())
+
+
+@given(st.sampled_from(ACCEPTED), st.data())
+def test_every_type_that_a_query_touches_is_needed(text: bytes, data: st.DataObject) -> None:
+    """Take a type that a query reads or writes out of the catalog, and the query is refused."""
+    for query, sound in zip(parse_queries(text), outcome(text) or [], strict=True):
+        touched = [each for each in (*sound.reads, *sound.writes) if each.kind.value == "node"]
+        if not touched:
+            continue
+        gone = data.draw(st.sampled_from(touched)).type_name
+        nodes = {name: node for name, node in CATALOG.nodes.items() if name != gone}
+        edges = {name: edge for name, edge in CATALOG.edges.items() if gone not in (edge.source, edge.target)}
+        with pytest.raises(LanguageError):
+            check_query(query, Catalog(nodes, edges, CATALOG.interfaces, CATALOG.folded_edges))

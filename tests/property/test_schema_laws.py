@@ -4,17 +4,39 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from gitops.lang.schema import compile_schema, plan_migration, schema_from_ir
+from gitops.lang.schema import (
+    DropProperty,
+    RenameProperty,
+    RenameType,
+    Reversibility,
+    compile_schema,
+    down_source,
+    plan_down,
+    plan_migration,
+    schema_from_ir,
+)
 from gitops.lang.text import LanguageError
+from tests.support.evolution import evolve, revisions, shape
 
 GOLDEN = (Path(__file__).parents[1] / "data" / "languages" / "schema" / "golden.pg").read_bytes()
 SCALARS = ["String", "Blob", "Bool", "I32", "I64", "U32", "U64", "F32", "F64", "Date", "DateTime", "Vector(3)"]
 NUMBERS = {"I32", "I64", "U32", "U64", "F32", "F64"}
 NAMES = [f"p{number}" for number in range(6)]
-NOTES = ["", '@description("é \\" \\\\ \\n")', '@rename_from("q")', '@colour(red, shade="x")', "@index"]
+NOTES = [
+    "",
+    '@description("é \\" \\\\ \\n")',
+    '@rename_from("q")',
+    '@colour(red, shade="x")',
+    "@check",
+    "@range",
+    "@card",
+    "@x(true)",
+    "@x(1.50)",
+    "@index",
+]
 
 
 @st.composite
@@ -53,12 +75,13 @@ def schemas(draw):
     declared = [("interface I", ["p9: String", "p8: I32? @index"])]
     for name in names:
         implements = draw(st.sampled_from(["", " implements I"]))
-        note = draw(st.sampled_from(["", ' @description("d")', " @x"]))
+        note = draw(st.sampled_from(["", ' @description("d")', " @x", " @range @card(3)"]))
         declared.append((f"node {name}{note}{implements}", draw(bodies(node=True))))
     for name in draw(st.lists(st.sampled_from(["E", "F", "G"]), unique=True)):
         ends = st.sampled_from(names)
         card = draw(st.sampled_from(["", " @card(0..1)", " @card(2..)"]))
-        declared.append((f"edge {name}: {draw(ends)} -> {draw(ends)}{card}", draw(bodies(node=False))))
+        note = draw(st.sampled_from(["", ' @instruction("i")', " @check @range", " @x @card", ' @z @a(2.0, k="v")']))
+        declared.append((f"edge {name}: {draw(ends)} -> {draw(ends)}{card}{note}", draw(bodies(node=False))))
     return declared
 
 
@@ -103,10 +126,12 @@ def compiles_or_is_refused(data):
 
 
 def problems_of(data):
+    """The problems of a text; one that compiles must also be read back from its canonical form."""
     try:
-        compile_schema(data)
+        schema = compile_schema(data)
     except LanguageError as error:
         return error.problems
+    assert schema_from_ir(schema.ir.to_bytes()).ir == schema.ir
     return ()
 
 
@@ -151,3 +176,80 @@ def test_any_mutation_of_a_stored_form_is_read_or_refused(data):
     except LanguageError:
         return
     assert read.ir.to_bytes() == bytes(form)
+
+
+def compiled(pair):
+    return [compile_schema(each) for each in pair]
+
+
+@given(revisions())
+def test_steps_carried_out_on_the_accepted_form_give_the_desired_one(pair):
+    """The steps of a supported plan are the whole difference."""
+    before, after = compiled(pair)
+    up = plan_migration(before, after)
+    assume(up.supported)
+    assert evolve(shape(before.ir), up.steps, shape(after.ir)) == shape(after.ir)
+
+
+@given(revisions())
+def test_down_of_up_restores(pair):
+    before, after = compiled(pair)
+    up, down = plan_migration(before, after), plan_down(before, after)
+    assume(up.supported and down.supported)
+    assert evolve(shape(after.ir), down.steps, shape(before.ir)) == shape(before.ir)
+    assert renames(down) == {(*where, new, old) for *where, old, new in renames(up)}
+
+
+def renames(migration):
+    """Kind, old and new name of types; kind, old and new name of properties, whose owners may change names too."""
+    return {
+        (step.kind, step.type_kind, step.from_, step.to)
+        for step in migration.steps
+        if isinstance(step, RenameProperty | RenameType)
+    }
+
+
+@given(revisions())
+def test_what_the_classes_say_is_what_the_way_back_supports(pair):
+    before, after = compiled(pair)
+    up = plan_migration(before, after)
+    assume(up.supported)
+    required = [
+        step
+        for step in up.steps
+        if isinstance(step, DropProperty) and not dropped_type(shape(before.ir), up.steps, step).nullable
+    ]
+    down = plan_down(before, after)
+    assert down.supported == (up.reversibility is not Reversibility.IRREVERSIBLE and not required)
+    if up.reversibility is Reversibility.REVERSIBLE:
+        assert down.supported
+
+
+def dropped_type(types, steps, step):
+    renamed = {each.to: each.from_ for each in steps if isinstance(each, RenameType)}
+    owner = renamed.get(step.type_name, step.type_name)
+    return types[step.type_kind.value, owner]["properties"][step.property_name]["type"]
+
+
+@given(revisions())
+def test_the_source_of_the_way_back_is_planned_as_the_way_back(pair):
+    before, after = compiled(pair)
+    source = compile_schema(down_source(before, after))
+    assert plan_migration(after, source) == plan_down(before, after)
+    assert shape(source.ir) == shape(before.ir)
+    assert plan_migration(source, before).steps == ()
+
+
+@given(revisions())
+def test_a_plan_is_empty_only_where_nothing_a_plan_compares_differs(pair):
+    before, after = compiled(pair)
+    assert (not plan_migration(before, after).steps) == (shape(before.ir) == shape(after.ir))
+
+
+@given(schemas(), schemas())
+def test_any_two_schemas_either_way(one, other):
+    before, after = compile_schema(written(one)), compile_schema(written(other))
+    up = plan_migration(before, after)
+    if up.supported:
+        assert evolve(shape(before.ir), up.steps, shape(after.ir)) == shape(after.ir)
+    assert plan_migration(after, compile_schema(down_source(before, after))) == plan_down(before, after)

@@ -163,6 +163,9 @@ def _check_sortable(
         if not isinstance(value, (PropertyValue, AliasValue, *RANKS)):
             fix = "order by `$v.p` or by an alias of a return item"
             refuse("", "unsupported ordering expression", sort.span, fix)
+        if aggregated and isinstance(value, RANKS):
+            message = "unsupported ordering expression: groups have no rank"
+            refuse("", message, sort.span, "order by a returned property or by an alias")
         if isinstance(_resolved(key, items), RANKS) and index > 0:
             refuse("", "unsupported ordering expression: a rank must be the first order item", sort.span)
         if aggregated and isinstance(value, PropertyValue) and value not in projected:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gitops.lang.schema.compile import Schema, compile_schema, schema_from_ir
 from gitops.lang.schema.diff import plan_migration
+from gitops.lang.schema.down import down_source, plan_down
 from gitops.lang.schema.ir import SchemaIR
 from gitops.lang.schema.steps import (
     AddIndex,
@@ -68,6 +69,8 @@ __all__ = [
     "UpdatePropertyMetadata",
     "UpdateTypeMetadata",
     "compile_schema",
+    "down_source",
+    "plan_down",
     "plan_migration",
     "schema_from_ir",
 ]

@@ -26,7 +26,9 @@ def print_schema(form: Mapping[str, Any]) -> str:
         parts.append(f"node {node['name']}{_notes(node)}{implements} {_body(node)}")
     for edge in form["edges"]:
         low, high = edge["cardinality"]
-        card = "" if (low, high) == (0, None) else f" @card({low}..{'' if high is None else high})"
+        # An annotation that is called `card` would be read as the cardinality, were it the first one.
+        named = any(note["name"] == "card" for note in edge["annotations"])
+        card = f" @card({low}..{'' if high is None else high})" if named or (low, high) != (0, None) else ""
         head = f"edge {edge['name']}: {edge['from']} -> {edge['to']}{card}{_notes(edge)}"
         parts.append(f"{head} {_body(edge)}")
     return "\n\n".join(parts) + "\n"

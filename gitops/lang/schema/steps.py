@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from gitops.lang.schema.types import PropType
-
-if TYPE_CHECKING:
-    from gitops.lang.schema.types import TypeKind
+from gitops.lang.schema.types import PropType, TypeKind
 
 
 class DropMode(StrEnum):
@@ -20,9 +17,14 @@ class DropMode(StrEnum):
 
 
 class Reversibility(StrEnum):
-    """Whether a later migration can bring the state before the step back, while versions are kept."""
+    """What the way back from a step costs; `down.plan_down` plans it.
+
+    Reversible: a step brings the schema back, and nothing from before is lost. Retained: the name can come back, but
+    empty; what it held is in the older versions, while they are kept. Irreversible: no step leads back.
+    """
 
     REVERSIBLE = "reversible"
+    RETAINED = "retained"
     IRREVERSIBLE = "irreversible"
 
 
@@ -68,6 +70,12 @@ class AddType(_Step):
     type_kind: TypeKind
     name: str
 
+    @property
+    def reversibility(self) -> Reversibility:
+        """A node or edge can be dropped again; removing an interface is not supported."""
+        interface = self.type_kind is TypeKind.INTERFACE
+        return Reversibility.IRREVERSIBLE if interface else Reversibility.REVERSIBLE
+
 
 @dataclass(frozen=True, slots=True)
 class RenameType(_Step):
@@ -109,6 +117,11 @@ class AddIndex(_Step):
     type_kind: TypeKind
     type_name: str
     columns: tuple[str, ...]
+
+    @property
+    def reversibility(self) -> Reversibility:
+        """Irreversible: removing a constraint is not supported, although nothing would be lost."""
+        return Reversibility.IRREVERSIBLE
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form, with the group as `{"Index": [..]}`."""
@@ -168,7 +181,7 @@ class DropType(_Step):
 
     @property
     def reversibility(self) -> Reversibility:
-        """A hard drop purges what an undo would read."""
+        """A soft drop keeps older versions; a hard one purges them."""
         return _of_drop(self.mode)
 
 
@@ -184,7 +197,7 @@ class DropProperty(_Step):
 
     @property
     def reversibility(self) -> Reversibility:
-        """A hard drop purges what an undo would read."""
+        """A soft drop keeps older versions; a hard one purges them."""
         return _of_drop(self.mode)
 
 
@@ -235,6 +248,13 @@ class Migration:
         return not self.unsupported
 
     @property
+    def reversibility(self) -> Reversibility:
+        """The class of the step that is hardest to take back; reversible for no steps."""
+        found = {each.reversibility for each in self.steps}
+        worst = (Reversibility.IRREVERSIBLE, Reversibility.RETAINED)
+        return next((each for each in worst if each in found), Reversibility.REVERSIBLE)
+
+    @property
     def unsupported(self) -> tuple[UnsupportedChange, ...]:
         """The changes that cannot be carried out; the first one is what a refusal reports."""
         return tuple(each for each in self.steps if isinstance(each, UnsupportedChange))
@@ -254,7 +274,7 @@ class Migration:
 
 
 def _of_drop(mode: DropMode) -> Reversibility:
-    return Reversibility.REVERSIBLE if mode is DropMode.SOFT else Reversibility.IRREVERSIBLE
+    return Reversibility.RETAINED if mode is DropMode.SOFT else Reversibility.IRREVERSIBLE
 
 
 def _json(value: Any) -> Any:

@@ -13,7 +13,7 @@ from gitops.lang.query.check import CheckedQuery
 from gitops.lang.schema import compile_schema
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "languages" / "query"
-MATRIX = yaml.safe_load((DATA / "coercion.yaml").read_text("utf-8"))
+MATRIX = [case for path in sorted(DATA.glob("coercion*.yaml")) for case in yaml.safe_load(path.read_text("utf-8"))]
 
 
 def declaring(params: str) -> CheckedQuery:

@@ -18,7 +18,8 @@ EXAMPLES = pathlib.Path(__file__).parents[3].parent / "shared" / "examples"
 
 
 def cases(name: str) -> list[dict[str, object]]:
-    return yaml.safe_load((DATA / f"{name}.yaml").read_text("utf-8"))
+    """The cases of all files whose names begin so."""
+    return [case for path in sorted(DATA.glob(f"{name}*.yaml")) for case in yaml.safe_load(path.read_text("utf-8"))]
 
 
 def unmark(text: str) -> tuple[bytes, int, int]:
@@ -28,6 +29,12 @@ def unmark(text: str) -> tuple[bytes, int, int]:
     start = len(before.encode())
     end = start + len(marked.encode())
     return (before + marked + after).encode(), start, max(end, start + 1)
+
+
+def place(text: str) -> tuple[int, int]:
+    """Line and column of the opening mark, counted in characters."""
+    before = text.partition("«")[0]
+    return before.count("\n") + 1, len(before.rpartition("\n")[2]) + 1
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +56,7 @@ def test_a_broken_rule_is_refused_at_its_span(case: dict[str, str], rail: Catalo
     assert (problem.stage, problem.rule) == (Stage.TYPE, case["rule"])
     assert case["says"] in problem.rendered()
     assert (problem.span.start, problem.span.end) == (start, end)
+    assert SourceText(source).position(problem.span.start) == place(case["text"])
     assert case.get("fix", "") in (problem.fix or "")
 
 
@@ -61,6 +69,7 @@ def test_text_outside_the_grammar_is_refused_at_its_span(case: dict[str, str]) -
     assert (problem.stage, problem.rule) == (Stage.PARSE, "")
     assert case["says"] in problem.message
     assert (problem.span.start, problem.span.end) == (start, end)
+    assert SourceText(source).position(problem.span.start) == place(case["text"])
     assert case.get("fix", "") in (problem.fix or "")
 
 

@@ -9,21 +9,30 @@ import yaml
 
 from gitops.lang.schema import (
     AddIndex,
+    AddType,
     DropMode,
     DropProperty,
     DropType,
     ExtendEnum,
+    Migration,
     MigrationCode,
+    RenameType,
     Reversibility,
+    Step,
     TypeKind,
+    UnsupportedChange,
     compile_schema,
+    down_source,
+    plan_down,
     plan_migration,
     schema_from_ir,
 )
 from gitops.lang.text import LanguageError
 
 DATA = Path(__file__).parents[2] / "data" / "languages" / "schema"
-CASES = yaml.safe_load((DATA / "migrations.yaml").read_text(encoding="utf-8"))
+CASES = [
+    case for path in sorted(DATA.glob("migrations*.yaml")) for case in yaml.safe_load(path.read_text(encoding="utf-8"))
+]
 
 
 def plan(accepted, desired):
@@ -35,16 +44,36 @@ def wanted_refusal(kind, entity, fragment, code, reason):
     return [kind, entity, reason, *([] if code is None else [code])]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_steps(case):
-    form = plan(case["accepted"], case["desired"]).to_json()
+def assert_steps(migration, wanted):
+    form = migration.to_json()
     steps = [list(step.values()) for step in form["steps"]]
+    assert [kind for kind, *_ in steps] == [kind for kind, *_ in wanted]
     expected = [
-        wanted_refusal(*wanted, step.get("reason", "")) if wanted[0] == "unsupported_change" else wanted
-        for wanted, step in zip(case["steps"], form["steps"], strict=True)
+        wanted_refusal(*each, step["reason"]) if each[0] == "unsupported_change" else each
+        for each, step in zip(wanted, form["steps"], strict=True)
     ]
     assert steps == expected
     assert form["supported"] is not any(kind == "unsupported_change" for kind, *_ in steps)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_steps(case):
+    migration = plan(case["accepted"], case["desired"])
+    assert_steps(migration, case["steps"])
+    assert case.get("class") in (None, migration.reversibility)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "down" in case], ids=lambda case: case["name"])
+def test_the_way_back(case):
+    accepted, desired = (compile_schema(case[side].encode()) for side in ("accepted", "desired"))
+    assert_steps(plan_down(accepted, desired), case["down"])
+    assert_steps(plan_migration(desired, compile_schema(down_source(accepted, desired))), case["down"])
+
+
+def test_every_class_and_every_kind_of_step_has_a_case():
+    assert {case["class"] for case in CASES if "class" in case} == set(Reversibility)
+    kinds = {each.kind for each in Step.__args__}
+    assert {kind for case in CASES for kind, *_ in case["steps"]} == kinds
 
 
 def test_field_names_of_each_kind():
@@ -93,18 +122,34 @@ def test_hardening_turns_every_drop_and_nothing_else():
 
 
 @pytest.mark.parametrize(
-    ("step", "reversible"),
+    ("step", "wanted"),
     [
-        (DropType(TypeKind.NODE, "T"), True),
-        (DropType(TypeKind.NODE, "T", DropMode.HARD), False),
-        (DropProperty(TypeKind.NODE, "T", "p"), True),
-        (DropProperty(TypeKind.NODE, "T", "p", DropMode.HARD), False),
-        (ExtendEnum(TypeKind.NODE, "T", "p", ("x",)), False),
-        (AddIndex(TypeKind.NODE, "T", ("p",)), True),
+        (DropType(TypeKind.NODE, "T"), Reversibility.RETAINED),
+        (DropType(TypeKind.NODE, "T", DropMode.HARD), Reversibility.IRREVERSIBLE),
+        (DropProperty(TypeKind.NODE, "T", "p"), Reversibility.RETAINED),
+        (DropProperty(TypeKind.NODE, "T", "p", DropMode.HARD), Reversibility.IRREVERSIBLE),
+        (ExtendEnum(TypeKind.NODE, "T", "p", ("x",)), Reversibility.IRREVERSIBLE),
+        (AddIndex(TypeKind.NODE, "T", ("p",)), Reversibility.IRREVERSIBLE),
+        (AddType(TypeKind.INTERFACE, "I"), Reversibility.IRREVERSIBLE),
+        (AddType(TypeKind.NODE, "T"), Reversibility.REVERSIBLE),
+        (RenameType(TypeKind.NODE, "S", "T"), Reversibility.REVERSIBLE),
+        (UnsupportedChange("node:T", "a reason"), Reversibility.IRREVERSIBLE),
     ],
 )
-def test_reversibility(step, reversible):
-    assert (step.reversibility is Reversibility.REVERSIBLE) == reversible
+def test_reversibility(step, wanted):
+    assert step.reversibility is wanted
+    assert Migration((step,)).reversibility is wanted
+
+
+def test_a_migration_is_as_hard_to_take_back_as_its_hardest_step():
+    steps = (AddType(TypeKind.NODE, "T"), DropType(TypeKind.NODE, "S"), AddIndex(TypeKind.NODE, "T", ("p",)))
+    classes = [Migration(steps[:count]).reversibility for count in range(4)]
+    assert classes == [
+        Reversibility.REVERSIBLE,
+        Reversibility.REVERSIBLE,
+        Reversibility.RETAINED,
+        Reversibility.IRREVERSIBLE,
+    ]
 
 
 def test_stored_forms_plan_like_sources():

@@ -12,7 +12,9 @@ from gitops.lang.schema import compile_schema
 from gitops.lang.text import LanguageError, SourceText
 
 DATA = Path(__file__).parents[2] / "data" / "languages" / "schema"
-CASES = yaml.safe_load((DATA / "problems.yaml").read_text(encoding="utf-8"))
+CASES = [
+    case for path in sorted(DATA.glob("problems*.yaml")) for case in yaml.safe_load(path.read_text(encoding="utf-8"))
+]
 MARK = re.compile("[«»]")
 # S-48 and S-49 need texts too large or too odd for a table; they have tests of their own below.
 RULES = {f"S-{number:02}" for number in range(1, 48)} | {"K3", "K5"}
@@ -29,6 +31,12 @@ def unmarked(marked: str) -> tuple[bytes, list[tuple[int, int]]]:
     return text, [(start, max(end, start + 1)) for start, end in zip(starts, ends, strict=True)]
 
 
+def places(marked: str) -> list[tuple[int, int]]:
+    """Line and column of each opening mark, counted in characters of the text without marks."""
+    parts = ["".join(MARK.split(marked)[: index + 1]) for index in range(0, marked.count("«") * 2, 2)]
+    return [(part.count("\n") + 1, len(part.rpartition("\n")[2]) + 1) for part in parts]
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.get("name", case["text"])[:60])
 def test_refused_with_rule_message_and_place(case):
     text, spans = unmarked(case["text"])
@@ -37,6 +45,7 @@ def test_refused_with_rule_message_and_place(case):
     found = caught.value.problems
     assert [problem.rule for problem in found] == [rule for rule, *_ in case["problems"]]
     assert [(problem.span.start, problem.span.end) for problem in found] == spans
+    assert [SourceText(text).position(problem.span.start) for problem in found] == places(case["text"])
     for problem, (_, fragment, *fix) in zip(found, case["problems"], strict=True):
         assert fragment in problem.message
         assert not fix or problem.fix == fix[0]

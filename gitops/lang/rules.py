@@ -1,0 +1,138 @@
+"""The registry of language rules: label, stage and what the rule refuses, one line each, never reused.
+
+A label is what `Problem.rule` carries and what the cases of the tests name. Nothing decides by this table and no verb
+reads it; it is the reference that the documentation is made from. Grammar failures of query text, and a few type
+errors that the language leaves without a code, have no label.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Found(StrEnum):
+    """Where a rule is checked."""
+
+    PARSE = "parse"
+    CATALOG = "catalog"
+    TYPE = "type"
+    MIGRATION = "migration"
+    LINT = "lint"
+    RESERVED = "reserved"
+
+
+class Rule(NamedTuple):
+    """One rule of the languages; a reserved one is kept from being used for anything else, and never raised."""
+
+    label: str
+    found: Found
+    refuses: str
+
+
+_TABLE = """
+S-01 | parse | schema text that does not match the grammar
+S-02 | parse | a string escape other than quote, backslash, n, r and t, or one that is cut off
+S-03 | parse | a node that implements an interface that is not declared
+S-04 | parse | a node property whose type differs from that of its interface
+S-05 | parse | a cardinality bound over 4294967295
+S-06 | parse | a cardinality whose minimum exceeds its maximum
+S-07 | parse | a constraint argument that is not a property name where one is needed
+S-08 | parse | a range without exactly one interval, or with bounds in falling order
+S-09 | parse | a check without exactly one string
+S-10 | parse | a vector of dimension 0
+S-11 | parse | a vector of a dimension over 2147483647
+S-12 | parse | a list of blobs
+S-13 | parse | an enum that names a member twice
+S-14 | parse | a description or instruction given twice
+S-15 | parse | a description or instruction that is blank
+S-16 | parse | an instruction on a property
+S-17 | parse | key, unique, index or embed on the head of a node
+S-18 | parse | key, unique, index or embed on the head of an edge
+S-19 | parse | key, unique, index or embed behind a list property
+S-20 | parse | key or unique on a vector property
+S-21 | parse | key, unique, index or embed behind a blob property
+S-22 | parse | key or embed behind a property of an edge
+S-23 | parse | key, unique or index with a value where only the plain form stands
+S-24 | parse | key, unique, index or embed twice behind one property
+S-25 | parse | embed behind a property that is not a vector
+S-26 | parse | embed without the name of its source
+S-27 | parse | embed from a property that is not declared
+S-28 | parse | embed from a property that is not a single String
+S-29 | parse | a key constraint in an edge
+S-30 | parse | a second key of a node
+S-31 | parse | a key over a property that is not declared
+S-32 | parse | a key over a nullable property
+S-33 | parse | a key over a list, vector or blob property
+S-34 | parse | a unique group over a property that is not declared
+S-35 | parse | an index over a property that is not declared, or over a blob
+S-36 | parse | a range in an edge, over an unknown property, or over one that is not a single number
+S-37 | parse | a check in an edge, over an unknown property, or over one that is not a single String
+S-38 | catalog | two nodes or two edges of one name
+S-39 | catalog | an edge that ends at something that is not a node type
+S-40 | catalog | two edge names that differ in case only
+S-41 | catalog | two properties of one name in a type
+S-42 | catalog | two interfaces of one name
+S-43 | parse | an argument of embed other than a model that is named
+S-44 | parse | rename_from twice, or without exactly one value that is not blank
+S-45 | parse | a property name that the storage format keeps for itself
+S-46 | parse | a unique group over a blob property
+S-47 | parse | two interfaces that give one property different types or annotations
+S-48 | parse | interfaces that make the schema larger than a source may be
+S-49 | catalog | two names that share an identifier
+K3 | catalog | a property named like a column of every table: id, and in edges src and dst
+K5 | catalog | a check whose regular expression is malformed or not portable
+IR | catalog | a stored schema that the compiler did not make
+T1 | type | a binding to something that is not a node type
+T2 | type | an inline pair that names an unknown property
+T3 | type | a literal that does not fit its property; a blob in a pattern; a list compared as a whole
+T4 | type | a hop over an unknown edge type
+T5 | type | a hop whose end has a type that the edge does not join
+T6 | type | a property of an unbound variable, or one that its type does not have
+T7 | type | a parameter, `now()` or comparison of types that do not go together
+T8 | type | an aggregate over a value that it cannot take
+T9 | type | a negation that mentions no variable bound before it; a return that mixes aggregates with other expressions
+T10 | type | a write to an unknown type
+T11 | type | a write that names an unknown property, or selects by a blob
+T12 | type | an insert that leaves out an endpoint or a property that is not nullable
+T13 | type | a property that is written twice
+T14 | type | a written or tested variable that is not a parameter
+T15 | type | hop bounds that are empty or open; a vector search whose target or query does not fit
+T16 | type | an update of an edge
+T17 | type | an order by nearest without a limit
+T18 | type | an order by nearest together with an alias
+T19 | type | search or fuzzy over something that is not text
+T20 | type | match_text or bm25 over something that is not text
+T21 | type | rrf with a bad constant, or without a limit
+T22 | type | an undirected hop over an edge that joins two types
+T23 | type | an edge variable used as a node, as a bare value, with bounds, or twice
+T24 | type | a blob as a value that is returned, ordered by or aggregated
+OG-DS-101 | reserved | a graph that is dropped
+OG-DS-102 | reserved | a node type that is dropped with its rows
+OG-DS-103 | reserved | an edge type that is dropped with its rows
+OG-DS-104 | reserved | a property that is dropped with its values
+OG-DS-105 | reserved | a vector property that is dropped with its values
+OG-MF-103 | migration | a required property that is added to a type that exists
+OG-MF-104 | reserved | a property that becomes required
+OG-MF-106 | migration | a change of a property's type
+Q000 | lint | a query file that does not parse
+L201 | lint | a nullable property that none of the updates of its type sets; a warning
+"""
+
+
+def _read(table: str) -> Mapping[str, Rule]:
+    rules: dict[str, Rule] = {}
+    for line in table.strip().splitlines():
+        label, found, refuses = (cell.strip() for cell in line.split("|"))
+        if label in rules:
+            raise ValueError(f"rule {label} is registered twice")
+        rules[label] = Rule(label, Found(found), refuses)
+    return MappingProxyType(rules)
+
+
+RULES: Mapping[str, Rule] = _read(_TABLE)
+"""Every rule by its label, in the order of the reference."""
