@@ -10,6 +10,7 @@ from gitops.core.diagnostics import Diagnostic
 from gitops.model.approval import Approval
 from gitops.model.change import Change, MigrationPreview
 from gitops.model.execution import ExecutionGraph
+from gitops.model.impact import RecordedGraph, SchemaImpact
 from gitops.model.resource import DesiredState
 from gitops.model.state import State
 
@@ -29,7 +30,8 @@ class PlanInputs:
 
     `approvals` are the unconsumed approvals that already passed every check of their store (in a branch ledger: signature,
     signer, target, author, expiry). `pending` are graph ids whose interrupted operation is not settled. `previews` holds a
-    migration preview per schema address where the accepted schema could be read. `approvals_needed` is how many distinct
+    migration preview per schema address where the accepted schema could be read. `recorded` holds per schema address what the
+    ledger records of the graph, if the plan is to say what hangs on the migration. `approvals_needed` is how many distinct
     people must approve an irreversible change.
     """
 
@@ -38,6 +40,7 @@ class PlanInputs:
     approvals: tuple[Approval, ...] = ()
     pending: frozenset[str] = frozenset()
     previews: Mapping[str, MigrationPreview] = field(default_factory=lambda: MappingProxyType({}))
+    recorded: Mapping[str, RecordedGraph] = field(default_factory=lambda: MappingProxyType({}))
     trust_change: TrustChange | None = None
     approvals_needed: int = 1
 
@@ -72,7 +75,7 @@ class Plan:
 
     `digest` covers the config digest and each change's address, action, before, after, bindings flag and migration steps:
     not serial, time, disposition or evidence, so that it survives approval and merge unless reality moved.
-    `changes` is sorted by address text.
+    `changes` is sorted by address text. `schema_impact` is empty unless the inputs had what it is made of; it only explains.
     """
 
     config_digest: str
@@ -82,6 +85,7 @@ class Plan:
     approvals_required: tuple[ApprovalRequirement, ...]
     graph: ExecutionGraph
     diagnostics: tuple[Diagnostic, ...] = ()
+    schema_impact: tuple[SchemaImpact, ...] = ()
 
     def change(self, address: str) -> Change | None:
         """The change of one resource, if it has one."""

@@ -17,7 +17,7 @@ from gitops.planning.approvals import change_digest, change_form, covers
 from gitops.planning.classify import classify, survey
 from gitops.planning.diff import diff
 from gitops.planning.graph import build_graph
-from gitops.planning.impact import impact
+from gitops.planning.impact import impact, schema_impact
 
 
 def make_plan(inputs: PlanInputs, *, kinds: Kinds) -> Plan:
@@ -44,6 +44,7 @@ def make_plan(inputs: PlanInputs, *, kinds: Kinds) -> Plan:
         approvals_required=required,
         graph=graph,
         diagnostics=tuple(problems),
+        schema_impact=schema_impact(changes, inputs.desired, inputs.recorded),
     )
 
 

@@ -17,6 +17,7 @@ from gitops.model.change import Action, Change, Disposition, Reason
 from gitops.model.execution import NodeResult, Outcome
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.model.plan import Plan
+from gitops.render.impact import affected_views, migration_views
 from gitops.render.markdown import NAME_LIMIT, assemble
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
@@ -117,8 +118,8 @@ def plan_comment(comment: PlanComment) -> str:
         approvals=approvals,
         commands="\n".join(a.command for a in approvals if not a.satisfied and a.command),
         rows=_rows(plan.changes, _gated(plan), _PLANNED) if plan else (),
-        migrations=tuple(c for c in plan.changes if c.migration is not None) if plan else (),
-        impact=tuple(i for i in plan.impact if i.affected) if plan else (),
+        migrations=tuple(migration_views(plan).values()) if plan else (),
+        impact=affected_views(plan) if plan else (),
         **_problems(outcome.diagnostics),
     )
 

@@ -21,6 +21,7 @@ from gitops.model.outcome import (
     VerbOutcome,
 )
 from gitops.render.characters import visible
+from gitops.render.impact import MigrationView, migration_views, result_line, users_line
 from gitops.render.json import to_line
 
 _SERVING_NOTE = "  serving: a server reads the applied revision when it starts; restart it to serve this one"
@@ -75,9 +76,10 @@ def _plan(outcome: PlanOutcome) -> list[str]:
     if not outcome.ok or plan is None:
         return ["cluster plan failed"]
     lines = [f"cluster plan: {len(plan.changes)} change(s), {len(plan.approvals_required)} approval gate(s)"]
+    migrations = migration_views(plan)
     for change in plan.changes:
         lines.append(_change(change))
-        lines.extend(_migration(change))
+        lines.extend(_migration(migrations.get(change.address.text)))
     return lines if plan.changes else [*lines, "  no changes"]
 
 
@@ -157,12 +159,14 @@ def _change(change: Change) -> str:
     return f"  {change.action.capitalize()} {change.address}{mark}"
 
 
-def _migration(change: Change) -> list[str]:
-    preview = change.migration
-    if preview is None:
+def _migration(view: MigrationView | None) -> list[str]:
+    if view is None:
         return []
-    lines = [] if preview.supported else ["      migration UNSUPPORTED:"]
-    return [*lines, *(f"      {to_line(step)}" for step in preview.steps)]
+    lines = [] if view.supported else ["      migration UNSUPPORTED:"]
+    for each in view.steps:
+        used = users_line(each)
+        lines += [f"      {to_line(each.step)}", *([f"        {used}"] if used else [])]
+    return [*lines, *(f"      {result_line(result)}" for result in view.results)]
 
 
 def _disposition(change: Change) -> str:

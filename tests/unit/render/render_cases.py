@@ -12,6 +12,7 @@ from gitops.model.audit import ApprovalVerdict, AuditFinding, AuditReport, LogRe
 from gitops.model.change import Action, Change, Disposition, MigrationPreview, Reason
 from gitops.model.entry import ApprovalUse, EntryChange, EntryKind, LedgerEntry, SourceRevision
 from gitops.model.execution import ExecutionGraph, NodeResult, Outcome
+from gitops.model.impact import Fate, ResultChange, SchemaImpact, Touch
 from gitops.model.lock import LockInfo, LockObservation
 from gitops.model.outcome import (
     ApplyOutcome,
@@ -166,6 +167,50 @@ PLAN = Plan(
     approvals_required=(GATE,),
     graph=ExecutionGraph(),
 )
+RENAMED = {
+    "kind": "rename_property",
+    "type_kind": "node",
+    "type_name": "Person",
+    "from": "mail",
+    "to": "email",
+}
+TOUCHED = replace(
+    PLAN,
+    changes=(
+        CHANGES[0],
+        replace(CHANGES[5], migration=MigrationPreview(supported=True, steps=(*STEPS, RENAMED))),
+    ),
+    impact=(
+        Impact(
+            "graph.knowledge", ("policy.readers", *(f"query.knowledge.q{n:02}" for n in range(24)), "schema.knowledge")
+        ),
+        Impact("schema.knowledge", tuple(f"query.knowledge.q{n:02}" for n in range(24))),
+    ),
+    approvals_required=(),
+    schema_impact=(
+        SchemaImpact(
+            schema="schema.knowledge",
+            touches=(
+                tuple(Touch(f"query.knowledge.q{n:02}", reads=True, writes=False, fate=Fate.KEPT) for n in range(3)),
+                (
+                    Touch("query.knowledge.`odd`", reads=True, writes=True, fate=Fate.REMOVED),
+                    *(
+                        Touch(f"query.knowledge.q{n:02}", reads=True, writes=False, fate=Fate.CHANGED)
+                        for n in range(22)
+                    ),
+                ),
+                (),
+                (),
+            ),
+            results=(
+                ResultChange("query.knowledge.q00", ("p.nick: String?", "p.age: I32?"), ("p.age: I32?",)),
+                ResultChange("query.knowledge.q01", ("age: I32?",), ("age: I32?", "nick: [String]")),
+                ResultChange("query.knowledge.q02", ("a: I32", "b: I32"), ("b: I32", "a: I32")),
+            ),
+            policies=("policy.readers",),
+        ),
+    ),
+)
 NO_CHANGE = Plan(digest("b"), digest("e"), (), (), (), ExecutionGraph())
 
 STATE = State(
@@ -210,6 +255,7 @@ VERBS: dict[str, VerbOutcome] = {
         plan=PLAN,
         diagnostics=PENDING,
     ),
+    "plan_touched": PlanOutcome(config_dir=".", observations=SEEN, config_digest=digest("b"), plan=TOUCHED),
     "plan_no_changes": PlanOutcome(config_dir=".", observations=SEEN, config_digest=digest("b"), plan=NO_CHANGE),
     "plan_not_ok": PlanOutcome(config_dir=".", observations=HELD, diagnostics=LOCKED),
     "apply_ok": ApplyOutcome(
@@ -293,6 +339,8 @@ def _comments() -> dict[str, str]:
     )
     good = ApprovalState(resource="graph.legacy", satisfied=True, by=("bob@example.com",))
     plan_ok, no_changes, plan_not_ok = VERBS["plan_ok"], VERBS["plan_no_changes"], VERBS["plan_not_ok"]
+    touched = VERBS["plan_touched"]
+    assert isinstance(touched, PlanOutcome)
     apply_ok, apply_not_ok = VERBS["apply_ok"], VERBS["apply_not_ok"]
     assert isinstance(plan_ok, PlanOutcome)
     assert isinstance(no_changes, PlanOutcome)
@@ -303,6 +351,7 @@ def _comments() -> dict[str, str]:
     moved = problems(("request_head_moved", "", "the head is 2b3c4d5e now", None))
     return {
         "comment_plan": plan_comment(PlanComment(subject=SUBJECT, outcome=plan_ok, approvals=(MISSING,))),
+        "comment_plan_touched": plan_comment(PlanComment(subject=SUBJECT, outcome=touched)),
         "comment_plan_approved": plan_comment(PlanComment(subject=SUBJECT, outcome=given, approvals=(good,))),
         "comment_plan_no_changes": plan_comment(PlanComment(subject=SUBJECT, outcome=no_changes)),
         "comment_plan_failed": plan_comment(PlanComment(subject=SUBJECT, outcome=plan_not_ok)),

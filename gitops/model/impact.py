@@ -1,0 +1,69 @@
+"""Blast radius of a schema change, by what it touches: the stored queries that use a type or property that changes.
+
+It explains a plan and decides nothing. A declared query that does not check against the new schema is an error before there
+is a plan, so a query that is listed here either goes on as it is, or is changed or removed by the same change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gitops.lang.schema import Schema
+
+
+class Fate(StrEnum):
+    """What the same plan does to a query; one whose file changes while its own text stays is unchanged."""
+
+    KEPT = "unchanged"
+    ADDED = "new here"
+    CHANGED = "changed here"
+    REMOVED = "removed here"
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """A query, by its address text, that reads or writes the subject of a step, or both."""
+
+    query: str
+    reads: bool
+    writes: bool
+    fate: Fate
+
+
+@dataclass(frozen=True, slots=True)
+class ResultChange:
+    """A query that stays and whose result changes with the schema; columns are spelled `name: Type`, `Node` for a node."""
+
+    query: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaImpact:
+    """What hangs on one schema update that has a migration preview.
+
+    `touches` has one entry per step of the preview, in its order; each is in order of the queries. `policies` are the address
+    texts of the policies bound to the graph.
+    """
+
+    schema: str
+    touches: tuple[tuple[Touch, ...], ...]
+    results: tuple[ResultChange, ...]
+    policies: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedGraph:
+    """What a ledger records of a graph whose schema changes: the accepted schema, and query texts by address text.
+
+    Only the texts of queries that the plan changes or removes are needed; what could not be read is left out.
+    """
+
+    schema: Schema
+    queries: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))

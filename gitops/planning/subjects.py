@@ -1,0 +1,88 @@
+"""The subjects of migration steps: which types and properties a step is about, before and after the migration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+Step = Mapping[str, Any]
+
+
+class Subject(NamedTuple):
+    """A type, or a property of one; `kind` is `node` or `edge`."""
+
+    kind: str
+    type_name: str
+    property_name: str | None = None
+
+
+class StepSubjects(NamedTuple):
+    """Names that a step is about as the accepted schema has them, and as the desired one does."""
+
+    before: frozenset[Subject]
+    after: frozenset[Subject]
+
+
+def step_subjects(steps: Sequence[Step]) -> tuple[StepSubjects, ...]:
+    """Per step what it is about.
+
+    A preview comes from an engine, perhaps a newer one: a step of a kind or shape not known here is about nothing, and so is
+    one on an interface, which no query can name. Names in steps are those of the desired schema but for `from`, the name of
+    what is dropped, and the type of a dropped property (`rename_type` comes first).
+    """
+    types = {_type(s, "to"): s["from"] for s in steps if s.get("kind") == "rename_type" and _named(s, "from", "to")}
+    properties = {
+        _property(s, s["to"]): s["from"]
+        for s in steps
+        if s.get("kind") == "rename_property" and _named(s, "from", "to", "type_name")
+    }
+    return tuple(_subjects(step, types, properties) for step in steps)
+
+
+def _subjects(step: Step, types: Mapping[Subject, str], properties: Mapping[Subject, str]) -> StepSubjects:
+    named = [subject for subject in _desired(step) if subject.kind in ("node", "edge")]
+    # What is dropped has no desired name, and what is added no accepted one.
+    gone, new = (str(step.get("kind")).startswith(start) for start in ("drop_", "add_type"))
+    new = new or step.get("kind") == "add_property"
+    before = () if new else (_accepted(subject, types, properties) for subject in named)
+    return StepSubjects(frozenset(before), frozenset(() if gone else named))
+
+
+def _desired(step: Step) -> list[Subject]:
+    kind = step.get("kind")
+    if kind in ("add_type", "drop_type", "update_type_metadata") and _named(step, "type_kind", "name"):
+        return [_type(step, "name")]
+    if kind == "rename_type" and _named(step, "type_kind", "from", "to"):
+        return [_type(step, "to")]
+    if kind == "rename_property" and _named(step, "type_kind", "type_name", "from", "to"):
+        return [_property(step, step["to"])]
+    if kind in ("add_property", "drop_property", "extend_enum", "update_property_metadata"):
+        return (
+            [_property(step, step["property_name"])] if _named(step, "type_kind", "type_name", "property_name") else []
+        )
+    if kind == "add_constraint" and _named(step, "type_kind", "type_name"):
+        constraint = step.get("constraint")
+        columns = constraint.get("Index") if isinstance(constraint, Mapping) else None
+        return [_property(step, c) for c in columns if isinstance(c, str)] if isinstance(columns, list | tuple) else []
+    if kind == "unsupported_change" and _named(step, "entity"):
+        type_kind, _, name = step["entity"].partition(":")
+        owner, _, member = name.partition(".")
+        return [Subject(type_kind, owner, member or None)]
+    return []
+
+
+def _accepted(subject: Subject, types: Mapping[Subject, str], properties: Mapping[Subject, str]) -> Subject:
+    owner = types.get(Subject(subject.kind, subject.type_name), subject.type_name)
+    return Subject(subject.kind, owner, properties.get(subject, subject.property_name))
+
+
+def _type(step: Step, field: str) -> Subject:
+    return Subject(str(step.get("type_kind")), step[field])
+
+
+def _property(step: Step, name: str) -> Subject:
+    return Subject(str(step.get("type_kind")), step["type_name"], name)
+
+
+def _named(step: Step, *fields: str) -> bool:
+    return all(isinstance(step.get(field), str) for field in fields)

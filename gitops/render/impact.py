@@ -1,0 +1,156 @@
+"""What hangs on a plan, as the comment and the terminal show it: names where something is taken away, else a count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gitops.model.address import Kind
+from gitops.model.change import MigrationPreview
+from gitops.model.impact import Fate, ResultChange, SchemaImpact, Touch
+from gitops.model.plan import Plan
+
+SHOWN = 20
+"""How many names a list has before the rest is a number."""
+
+_NAMED_STEPS = frozenset(
+    {"drop_type", "drop_property", "rename_type", "rename_property", "extend_enum", "unsupported_change"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A query and how it uses what a step changes, such as `reads, changed here`."""
+
+    query: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """A step with its users: the first of them by name, how many `more` there are, or a `note` in place of both."""
+
+    step: Any
+    users: tuple[User, ...] = ()
+    more: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultView:
+    """A query whose result changes: columns that go and columns that come; with neither, only their order changes."""
+
+    query: str
+    loses: tuple[str, ...]
+    gains: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationView:
+    """The migration of one schema."""
+
+    resource: str
+    supported: bool
+    steps: tuple[StepView, ...]
+    results: tuple[ResultView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AffectedView:
+    """Who needs a resource: names, how many `more` there are, and queries that are only counted.
+
+    `using` of the counted queries use what a migration touches; it is None where none is known. `policies` bind the graph.
+    """
+
+    resource: str
+    names: tuple[str, ...] = ()
+    more: int = 0
+    queries: int = 0
+    using: int | None = None
+    policies: tuple[str, ...] = ()
+
+
+def migration_views(plan: Plan) -> dict[str, MigrationView]:
+    """The migrations by schema address text, in plan order; users are left out where the plan does not know them."""
+    known = _by_schema(plan)
+    return {
+        change.address.text: _migration(change.address.text, change.migration, known.get(change.address.text))
+        for change in plan.changes
+        if change.migration is not None
+    }
+
+
+def affected_views(plan: Plan) -> tuple[AffectedView, ...]:
+    """Per change that something needs, who needs it; the queries of a graph with a known migration are counted only."""
+    known, views = _by_schema(plan), []
+    for item in plan.impact:
+        kind, _, graph = item.resource.partition(".")
+        found = known.get(f"{Kind.SCHEMA}.{graph}") if kind in (Kind.SCHEMA, Kind.GRAPH) else None
+        if found is None:
+            if item.affected:
+                views.append(AffectedView(item.resource, item.affected[:SHOWN], max(0, len(item.affected) - SHOWN)))
+            continue
+        names = tuple(name for name in item.affected if not name.startswith(f"{Kind.QUERY}.{graph}."))
+        is_schema = kind == Kind.SCHEMA
+        views.append(
+            AffectedView(
+                item.resource,
+                names[:SHOWN],
+                max(0, len(names) - SHOWN),
+                len(item.affected) - len(names),
+                _using(found) if is_schema else None,
+                found.policies[:SHOWN] if is_schema else (),
+            )
+        )
+    return tuple(views)
+
+
+def users_line(view: StepView) -> str:
+    """The users of a step on one plain line, empty when there is nothing to say."""
+    if not view.users:
+        return view.note
+    more = f" and {view.more} more" if view.more else ""
+    return "used by " + ", ".join(f"{user.query} ({user.how})" for user in view.users) + more
+
+
+def result_line(view: ResultView) -> str:
+    """The change of a result on one plain line."""
+    parts = [f"{word} {', '.join(names)}" for word, names in (("loses", view.loses), ("gains", view.gains)) if names]
+    return f"result of {view.query} " + (" and ".join(parts) or "has its columns in another order")
+
+
+def _by_schema(plan: Plan) -> dict[str, SchemaImpact]:
+    return {found.schema: found for found in plan.schema_impact}
+
+
+def _migration(resource: str, preview: MigrationPreview, found: SchemaImpact | None) -> MigrationView:
+    if found is None:
+        return MigrationView(resource, preview.supported, tuple(StepView(step) for step in preview.steps))
+    steps = tuple(_step(step, touches) for step, touches in zip(preview.steps, found.touches, strict=True))
+    return MigrationView(resource, preview.supported, steps, tuple(map(_result, found.results)))
+
+
+def _using(found: SchemaImpact) -> int:
+    """How many declared queries use what changes."""
+    return len({t.query for touches in found.touches for t in touches if t.fate is not Fate.REMOVED})
+
+
+def _step(step: Any, touches: Sequence[Touch]) -> StepView:
+    if step.get("kind") not in _NAMED_STEPS:
+        number = len(touches)
+        return StepView(step, note=f"used by {number} {'query' if number == 1 else 'queries'}" if number else "")
+    if not touches:
+        return StepView(step, note="used by no stored query")
+    users = tuple(User(touch.query, _how(touch)) for touch in touches[:SHOWN])
+    return StepView(step, users, max(0, len(touches) - SHOWN))
+
+
+def _how(touch: Touch) -> str:
+    use = " and ".join(word for word, is_so in (("reads", touch.reads), ("writes", touch.writes)) if is_so)
+    return f"{use}, {touch.fate.value}"
+
+
+def _result(change: ResultChange) -> ResultView:
+    loses = tuple(name for name in change.before if name not in change.after)
+    return ResultView(change.query, loses, tuple(name for name in change.after if name not in change.before))
