@@ -2,57 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 from gitops.model.digests import graph_composite
-from gitops.model.state import AppliedResource, State
+from gitops.model.state import AppliedResource, State, StatusRecord
 
 
-def recorded_composite(state: State, graph: str) -> str:
-    """The composite digest of a graph from the ledger's own schema and query entries."""
-    prefix = f"query.{graph}."
-    schema = state.resources.get(f"schema.{graph}")
-    queries = {text[len(prefix) :]: r.digest for text, r in state.resources.items() if text.startswith(prefix)}
-    return graph_composite(graph, "" if schema is None else schema.digest, queries)
+class StateDraft:
+    """A state under edit. Each edit costs what it touches, not what the ledger holds: a run edits once per graph.
+
+    It has maps of its own; `state` gives them away, so a draft is used up then.
+    """
+
+    def __init__(self, state: State) -> None:
+        """Start with a state, which stays as it is."""
+        self._start = state
+        self._resources = dict(state.resources)
+        self._statuses = dict(state.statuses)
+        self._records = {**state.approval_records}, {**state.recovery_records}, {**state.observations}
+        self._owned: dict[str, set[str]] = {}
+        for text in (*self._resources, *self._statuses):
+            self._owned.setdefault(_owner(text), set()).add(text)
+
+    @property
+    def resources(self) -> Mapping[str, AppliedResource]:
+        """The resources as they are now."""
+        return MappingProxyType(self._resources)
+
+    def put(self, text: str, entry: AppliedResource) -> None:
+        """Record a resource."""
+        self._resources[text] = entry
+        self._owned.setdefault(_owner(text), set()).add(text)
+
+    def drop(self, text: str) -> None:
+        """Forget a resource, if it is there; its status stays."""
+        self._resources.pop(text, None)
+
+    def mark(self, text: str, status: StatusRecord | None) -> None:
+        """Set the status of a resource; None removes it."""
+        if status is None:
+            self._statuses.pop(text, None)
+            return
+        self._statuses[text] = status
+        self._owned.setdefault(_owner(text), set()).add(text)
+
+    def observe(self, text: str, observation: Mapping[str, Any]) -> None:
+        """Set an observation."""
+        self._records[2][text] = observation
+
+    def use_approvals(self, approval_ids: Iterable[str], record: Mapping[str, Any]) -> None:
+        """Record approvals as used; what is known of an earlier use stays, whoever tells it again."""
+        for approval_id in approval_ids:
+            self._records[0].setdefault(approval_id, record)
+
+    def recovered(self, operation_id: str, record: Mapping[str, Any]) -> None:
+        """Record a settled operation."""
+        self._records[1][operation_id] = record
+
+    def renew(self, graph: str, *, create: bool = False) -> None:
+        """Renew the composite digest of one graph; a graph that is not recorded is left out unless `create`."""
+        address, prefix = f"graph.{graph}", f"query.{graph}."
+        if address not in self._resources and not create:
+            return
+        schema = self._resources.get(f"schema.{graph}")
+        queries = {
+            text[len(prefix) :]: self._resources[text].digest
+            for text in self._owned.get(graph, ())
+            if text.startswith(prefix) and text in self._resources
+        }
+        self.put(address, AppliedResource(graph_composite(graph, "" if schema is None else schema.digest, queries)))
+
+    def remove_graph(self, graph: str, *, at: str, approval_id: str | None, actor: str | None) -> None:
+        """Forget a graph's subtree, and leave its tombstone."""
+        for text in self._owned.pop(graph, ()):
+            self._resources.pop(text, None)
+            self._statuses.pop(text, None)
+        tombstone = {"kind": "tombstone", "deleted_at": at, "approval_id": approval_id, "actor": actor}
+        self.observe(f"graph.{graph}", tombstone)
+
+    def state(self) -> State:
+        """The edited state."""
+        approvals, recoveries, observations = self._records
+        return replace(
+            self._start,
+            resources=self._resources,
+            statuses=self._statuses,
+            approval_records=approvals,
+            recovery_records=recoveries,
+            observations=observations,
+        )
 
 
 def recompute_graph(state: State, graph: str, *, create: bool = False) -> State:
     """The state with the composite of one graph renewed; a graph that is not recorded is left out unless `create`."""
-    address = f"graph.{graph}"
-    if address not in state.resources and not create:
-        return state
-    entry = AppliedResource(recorded_composite(state, graph))
-    return replace(state, resources={**state.resources, address: entry})
+    draft = StateDraft(state)
+    draft.renew(graph, create=create)
+    return draft.state()
 
 
 def recompute_graphs(state: State, graphs: Iterable[str]) -> State:
-    """`recompute_graph` for many, in one pass over the resources."""
-    queries: dict[str, dict[str, str]] = {}
-    for text, entry in state.resources.items():
-        if text.startswith("query."):
-            graph, _, name = text.removeprefix("query.").partition(".")
-            queries.setdefault(graph, {})[name] = entry.digest
-    resources = dict(state.resources)
+    """The state with the composites of these graphs renewed, as far as they are recorded."""
+    draft = StateDraft(state)
     for graph in graphs:
-        if f"graph.{graph}" in resources:
-            schema = resources.get(f"schema.{graph}")
-            composite = graph_composite(graph, "" if schema is None else schema.digest, queries.get(graph, {}))
-            resources[f"graph.{graph}"] = AppliedResource(composite)
-    return replace(state, resources=resources)
-
-
-def owned_by(text: str, graph: str) -> bool:
-    """Whether an address belongs to the subtree of a graph: itself, its schema, its queries."""
-    return text in (f"graph.{graph}", f"schema.{graph}") or text.startswith(f"query.{graph}.")
+        draft.renew(graph)
+    return draft.state()
 
 
 def remove_graph(state: State, graph: str, *, at: str, approval_id: str | None, actor: str | None) -> State:
     """The state without a graph's subtree, with its tombstone."""
-    tombstone = {"kind": "tombstone", "deleted_at": at, "approval_id": approval_id, "actor": actor}
-    return replace(
-        state,
-        resources={t: r for t, r in state.resources.items() if not owned_by(t, graph)},
-        statuses={t: s for t, s in state.statuses.items() if not owned_by(t, graph)},
-        observations={**state.observations, f"graph.{graph}": tombstone},
-    )
+    draft = StateDraft(state)
+    draft.remove_graph(graph, at=at, approval_id=approval_id, actor=actor)
+    return draft.state()
+
+
+def _owner(text: str) -> str:
+    """The graph whose subtree an address is in: of a graph itself, its schema and its queries; else nothing."""
+    kind, _, rest = text.partition(".")
+    if kind == "query":
+        return rest.partition(".")[0]
+    return rest if kind in ("graph", "schema") else ""

@@ -18,7 +18,7 @@ pending: changes to them are blocked in this run. The sweep edits only the state
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from gitops.core.canonical import digest
@@ -26,7 +26,7 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.model.intent import Intent, IntentKind
 from gitops.model.observation import Existence, GraphReading
 from gitops.model.state import AppliedResource, State, Status, StatusRecord
-from gitops.planning.composites import recompute_graph, remove_graph
+from gitops.planning.composites import StateDraft
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Sweep:
 class _Progress:
     """The sweep while it runs over the intents, in ULID order."""
 
-    state: State
+    draft: StateDraft
     at: str
     retire: list[str] = field(default_factory=list)
     pending: set[str] = field(default_factory=set)
@@ -68,7 +68,7 @@ class _Progress:
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
 
     def recorded(self, graph: str) -> str | None:
-        entry = self.state.resources.get(f"schema.{graph}")
+        entry = self.draft.resources.get(f"schema.{graph}")
         return None if entry is None else entry.digest
 
     def keep(self, intent: Intent, code: str, message: str) -> None:
@@ -77,9 +77,8 @@ class _Progress:
 
     def mark(self, graph: str, status: Status, condition: str | None = None, message: str | None = None) -> None:
         record = StatusRecord(status, () if condition is None else (condition,), message)
-        statuses = dict(self.state.statuses)
-        statuses |= {f"graph.{graph}": record, f"schema.{graph}": record}
-        self.state = replace(self.state, statuses=statuses)
+        self.draft.mark(f"graph.{graph}", record)
+        self.draft.mark(f"schema.{graph}", record)
 
     def record_recovery(self, intent: Intent) -> None:
         record: dict[str, Any] = {
@@ -89,7 +88,7 @@ class _Progress:
             "recovered_at": self.at,
             "actor": intent.actor,
         }
-        self.state = replace(self.state, recovery_records={**self.state.recovery_records, intent.operation_id: record})
+        self.draft.recovered(intent.operation_id, record)
         self.diagnostics.add(
             "cluster_recovery_rolled_forward",
             f"graph.{intent.graph_id}",
@@ -99,7 +98,7 @@ class _Progress:
 
 def sweep(state: State, intents: Sequence[Intent], probe: Callable[[str], GraphProbe], *, at: str) -> Sweep:
     """Settle every intent in order; `probe` reads a graph by id, `at` is the RFC 3339 time of this run."""
-    progress = _Progress(state, at)
+    progress = _Progress(StateDraft(state), at)
     rows = {
         IntentKind.GRAPH_CREATE: _settle_create,
         IntentKind.SCHEMA_APPLY: _settle_schema,
@@ -109,7 +108,7 @@ def sweep(state: State, intents: Sequence[Intent], probe: Callable[[str], GraphP
         if rows[intent.kind](progress, intent, probe(intent.graph_id)):
             progress.retire.append(intent.operation_id)
     return Sweep(
-        progress.state,
+        progress.draft.state(),
         tuple(progress.retire),
         frozenset(progress.pending),
         progress.consumed,
@@ -130,8 +129,8 @@ def _unverifiable(progress: _Progress, intent: Intent) -> bool:
 def _roll_forward(progress: _Progress, intent: Intent, live: str) -> bool:
     """Rows C3 and S3."""
     graph = intent.graph_id
-    resources = {**progress.state.resources, f"schema.{graph}": AppliedResource(live)}
-    progress.state = recompute_graph(replace(progress.state, resources=resources), graph, create=True)
+    progress.draft.put(f"schema.{graph}", AppliedResource(live))
+    progress.draft.renew(graph, create=True)
     progress.mark(graph, Status.APPLIED)
     progress.record_recovery(intent)
     return True
@@ -201,15 +200,12 @@ def _settle_delete(progress: _Progress, intent: Intent, seen: GraphProbe) -> boo
             f"the delete of operation {intent.operation_id} did not finish; it is proposed again",
         )
         return True
-    if f"graph.{graph}" not in progress.state.resources:  # D2
+    if f"graph.{graph}" not in progress.draft.resources:  # D2
         return True
     # D3
-    progress.state = remove_graph(
-        progress.state, graph, at=progress.at, approval_id=intent.approval_id, actor=intent.actor
-    )
+    progress.draft.remove_graph(graph, at=progress.at, approval_id=intent.approval_id, actor=intent.actor)
     used = {"consumed_at": progress.at, "consumed_by_operation": intent.operation_id}
-    records = {**progress.state.approval_records, **dict.fromkeys(intent.approval_ids, used)}
-    progress.state = replace(progress.state, approval_records=records)
+    progress.draft.use_approvals(intent.approval_ids, used)
     progress.consumed |= dict.fromkeys(intent.approval_ids, intent.operation_id)
     progress.record_recovery(intent)
     return True

@@ -14,12 +14,15 @@ in the same order always give the same starts.
    c. with `fail_fast`, everything else that has not started: SKIPPED.
    `blocked_by` names the failed node in all three. Running nodes finish.
 5. After `stop`, everything that has not started is SKIPPED, blocked by nobody.
+
+A node that was found waiting for a lock is parked on it, and looked at again only when that lock may have become free for it:
+a thousand nodes that want one lock cost as little per start as nodes that want none.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -93,7 +96,11 @@ class Schedule:
         self._results: dict[str, NodeResult] = {}
         self._claims = {node.id: _strongest(node.locks) for node in graph.nodes}
         self._locks = _Locks()
-        self._waiting: tuple[LockWait, ...] = ()
+        self._candidates = list(self._ready)
+        self._parked = _Parked(self._priority)
+        self._seen_waiting: set[str] = set()
+        self._fresh: tuple[str, ...] = ()
+        self._passed = 0
 
     @property
     def ready(self) -> tuple[str, ...]:
@@ -107,8 +114,12 @@ class Schedule:
 
     @property
     def waiting(self) -> tuple[LockWait, ...]:
-        """The ready nodes that the last `next_ready` passed over because of locks."""
-        return self._waiting
+        """The ready nodes that the last `next_ready` passed over because of locks; to be asked before the next start."""
+        return tuple(self._wait(name) for _, name in self._ready[: self._passed])
+
+    def fresh_waits(self) -> tuple[LockWait, ...]:
+        """Those of `waiting` that were never passed over before the last `next_ready`, in priority order."""
+        return tuple(self._wait(name) for name in self._fresh)
 
     @property
     def held(self) -> tuple[str, ...]:
@@ -122,23 +133,23 @@ class Schedule:
 
     def next_ready(self) -> ExecNode | None:
         """The node to start now; None when no worker is free, or when everything ready waits for locks."""
-        self._waiting = ()
+        self._fresh, self._passed = (), 0
         if len(self._running) >= self._workers:
             return None
-        waiting: list[LockWait] = []
-        reserved = _Locks()
+        passed = []
         chosen = None
-        for _, name in self._ready:
+        for _, name in self._candidates:
             claims = self._claims[name]
-            taken = {c.key: (*self._locks.against(c), *reserved.against(c)) for c in claims}
-            keys = tuple(sorted(key for key, holders in taken.items() if holders))
-            if not keys:
+            taken = next((c.key for c in claims if self._locks.against(c) or self._parked.blocks(name, c)), None)
+            if taken is None:
                 chosen = self._nodes[name]
                 break
-            holders = dict.fromkeys(holder for key in keys for holder in taken[key])
-            waiting.append(LockWait(name, keys, self._ordered(holders)))
-            reserved.take(name, claims)
-        self._waiting = tuple(waiting)
+            self._parked.park(name, claims, taken)
+            passed.append(name)
+        del self._candidates[: len(passed)]
+        self._fresh = tuple(name for name in passed if name not in self._seen_waiting)
+        self._seen_waiting.update(self._fresh)
+        self._passed = len(self._ready) if chosen is None else bisect_left(self._ready, self._priority[chosen.id])
         return chosen
 
     def start(self, node_id: str) -> None:
@@ -154,6 +165,7 @@ class Schedule:
             raise BugError(f"{node_id} was started although its locks are taken")
         self._locks.take(node_id, self._claims[node_id])
         del self._ready[at]
+        self._leave_line(node_id)
         self._pending.remove(node_id)
         self._running.add(node_id)
 
@@ -166,6 +178,7 @@ class Schedule:
             raise BugError(f"{node_id} cannot end with {result.outcome} of {result.node_id}")
         self._running.remove(node_id)
         self._locks.release(node_id, self._claims[node_id])
+        self._wake(node_id)
         self._results[node_id] = result
         if result.outcome is Outcome.DONE:
             return Progress(ready=self._release(node_id))
@@ -188,13 +201,14 @@ class Schedule:
             self._open_edges[name] -= 1
             if not self._open_edges[name] and name in self._pending:
                 insort(self._ready, self._priority[name])
+                insort(self._candidates, self._priority[name])
                 freed.append(name)
         return self._ordered(freed)
 
     def _give_up(self, failed: str) -> tuple[Skip, ...]:
         """Rule 4: end what the failure keeps from starting."""
         group = self._nodes[failed].group
-        same = self._ordered(n for n in self._pending if group and self._nodes[n].group == group)
+        same = self._ordered(n for n in self._pending if self._nodes[n].group == group) if group else ()
         skips = {name: self._skip(name, SkipReason.GROUP_FAILED, failed) for name in same}
         behind = [failed, *same]
         while behind:
@@ -214,8 +228,29 @@ class Schedule:
         at = bisect_left(self._ready, self._priority[name])
         if at < len(self._ready) and self._ready[at] == self._priority[name]:
             del self._ready[at]
+            self._leave_line(name)
+            self._wake(name)
         self._results[name] = result
         return Skip(reason, result)
+
+    def _leave_line(self, name: str) -> None:
+        """A ready node is no candidate any more, and waits for no lock."""
+        at = bisect_left(self._candidates, self._priority[name])
+        if at < len(self._candidates) and self._candidates[at] == self._priority[name]:
+            del self._candidates[at]
+        self._parked.leave(name, self._claims[name])
+
+    def _wake(self, name: str) -> None:
+        """Look again at those who wait for what this node held or was to hold."""
+        for claim in self._claims[name]:
+            for woken in self._parked.next_in_line(claim.key):
+                self._parked.leave(woken, self._claims[woken])
+                insort(self._candidates, self._priority[woken])
+
+    def _wait(self, name: str) -> LockWait:
+        taken = {c.key: (*self._locks.against(c), *self._parked.before(name, c)) for c in self._claims[name]}
+        keys = tuple(sorted(key for key, holders in taken.items() if holders))
+        return LockWait(name, keys, self._ordered({holder for key in keys for holder in taken[key]}))
 
     def _ordered(self, names: Iterable[str]) -> tuple[str, ...]:
         return tuple(sorted(names, key=self._priority.__getitem__))
@@ -228,6 +263,61 @@ def _strongest(claims: Iterable[LockClaim]) -> tuple[LockClaim, ...]:
         if claim.mode is LockMode.EXCLUSIVE or claim.key not in modes:
             modes[claim.key] = claim
     return tuple(sorted(modes.values()))
+
+
+class _Parked:
+    """Ready nodes that wait for a lock: each is parked on one key, and all that it claims is kept for it from later nodes."""
+
+    def __init__(self, priority: Mapping[str, Priority]) -> None:
+        self._priority = priority
+        self._on: dict[str, str] = {}
+        self._lines: dict[str, list[Priority]] = {}
+        self._exclusive: dict[str, list[Priority]] = {}
+
+    def park(self, name: str, claims: Sequence[LockClaim], key: str) -> None:
+        """Note that the node waits for `key`."""
+        self._on[name] = key
+        for lines, claim in self._lines_of(claims):
+            insort(lines.setdefault(claim.key, []), self._priority[name])
+
+    def leave(self, name: str, claims: Sequence[LockClaim]) -> None:
+        """The node waits no more, if it did."""
+        if self._on.pop(name, None) is None:
+            return
+        for lines, claim in self._lines_of(claims):
+            line = lines[claim.key]
+            del line[bisect_left(line, self._priority[name])]
+            if not line:
+                del lines[claim.key]
+
+    def blocks(self, name: str, claim: LockClaim) -> bool:
+        """Whether an earlier node waits for the key of this claim in a mode that it cannot share."""
+        line = self._line(claim)
+        return bool(line) and line[0] < self._priority[name]
+
+    def before(self, name: str, claim: LockClaim) -> tuple[str, ...]:
+        """Those earlier nodes."""
+        line = self._line(claim)
+        return tuple(earlier for _, earlier in line[: bisect_left(line, self._priority[name])])
+
+    def next_in_line(self, key: str) -> list[str]:
+        """The nodes parked on the key whose turn it is: the first one, with all that share up to the first exclusive one."""
+        line = self._lines.get(key)
+        if not line:
+            return []
+        exclusive = self._exclusive.get(key)
+        end = len(line) if not exclusive else max(1, bisect_left(line, exclusive[0]))
+        return [name for _, name in line[:end] if self._on[name] == key]
+
+    def _line(self, claim: LockClaim) -> Sequence[Priority]:
+        lines = self._exclusive if claim.mode is LockMode.SHARED else self._lines
+        return lines.get(claim.key, ())
+
+    def _lines_of(self, claims: Sequence[LockClaim]) -> Iterator[tuple[dict[str, list[Priority]], LockClaim]]:
+        for claim in claims:
+            yield self._lines, claim
+            if claim.mode is LockMode.EXCLUSIVE:
+                yield self._exclusive, claim
 
 
 class _Locks:

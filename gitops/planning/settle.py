@@ -13,7 +13,7 @@ from gitops.model.execution import NodeResult, Outcome
 from gitops.model.plan import ApprovalRequirement, Plan
 from gitops.model.resource import DesiredState
 from gitops.model.state import AppliedResource, State, Status, StatusRecord
-from gitops.planning.composites import owned_by, recompute_graphs, remove_graph
+from gitops.planning.composites import StateDraft
 from gitops.planning.diff import diff
 
 _BLOCKED_MESSAGES = {
@@ -131,7 +131,7 @@ def _demote(
     for change in changes:
         text = change.address.text
         undone = text in results and results[text].outcome is not Outcome.DONE
-        hit = undone or text in bound or any(owned_by(text, g) for g in graphs)
+        hit = undone or text in bound or change.address.graph in graphs
         if change.disposition is Disposition.APPLIED and hit:
             reason = failures.get(text, Reason.DEPENDENCY_NOT_APPLIED)
             change = replace(change, disposition=Disposition.BLOCKED, reason=reason)  # noqa: PLW2901
@@ -167,7 +167,7 @@ def _next_state(
     granted: Mapping[str, ApprovalRequirement],
     stamp: RunStamp,
 ) -> tuple[State, tuple[Approval, ...]]:
-    resources, statuses = dict(state.resources), dict(state.statuses)
+    draft = StateDraft(state)
     removed: list[tuple[str, str | None]] = []
     consumed: list[Approval] = []
     for change in changes:
@@ -178,21 +178,21 @@ def _next_state(
             if change.address.kind is Kind.TRUST:
                 continue
             if change.action is not Action.DELETE:
-                resources[text] = AppliedResource(change.after or "", desired.resources[text].applies_to)
-                statuses[text] = StatusRecord(Status.APPLIED)
+                draft.put(text, AppliedResource(change.after or "", desired.resources[text].applies_to))
+                draft.mark(text, StatusRecord(Status.APPLIED))
                 continue
-            resources.pop(text, None)
-            statuses.pop(text, None)
+            draft.drop(text)
+            draft.mark(text, None)
             if change.address.kind is Kind.GRAPH:
                 approvals = granted[text].approvals if text in granted else ()
                 removed.append((change.address.name, approvals[0].approval_id if approvals else None))
         elif _leaves_mark(change) and change.reason is not None:
             message = _BLOCKED_MESSAGES[change.reason]
-            statuses[text] = StatusRecord(Status.BLOCKED, (change.reason.value,), message)
+            draft.mark(text, StatusRecord(Status.BLOCKED, (change.reason.value,), message))
     used = {"consumed_at": stamp.at, "consumed_by_operation": "apply"}
-    records = {**state.approval_records, **{a.approval_id: used for a in consumed}}
-    after = replace(state, resources=resources, statuses=statuses, approval_records=records)
+    draft.use_approvals((a.approval_id for a in consumed), used)
     for graph, approval_id in removed:
-        after = remove_graph(after, graph, at=stamp.at, approval_id=approval_id, actor=stamp.actor)
-    declared = (r.address.name for r in desired.of_kind(Kind.GRAPH))
-    return recompute_graphs(after, declared), tuple(consumed)
+        draft.remove_graph(graph, at=stamp.at, approval_id=approval_id, actor=stamp.actor)
+    for resource in desired.of_kind(Kind.GRAPH):
+        draft.renew(resource.address.name)
+    return draft.state(), tuple(consumed)
