@@ -284,8 +284,9 @@ class LockContract:
         assert seen.held
         assert seen.info == lock(1)
         with pytest.raises(ConflictError) as caught:
-            second.acquire(lock(2, "refresh"))
+            second.acquire(replace(lock(2, "refresh"), created_at="2026-07-02T09:01:30Z"))
         assert caught.value.code == "state_lock_held"
+        assert "by apply since 2026-07-02T09:00:00Z, for 90 s (process 4242)" in caught.value.detail
         assert f"force-unlock {ulid(1)}" in caught.value.detail
         assert second.observe_lock().info == lock(1)
 

@@ -243,6 +243,25 @@ def test_a_delete_that_completed_is_recorded_and_spends_its_approval(cluster):
     assert cluster.sidecars == []
 
 
+def test_a_sidecar_that_outlived_its_delete_does_not_rewrite_how_the_approval_was_spent(cluster):
+    cluster.converge()
+    graphs = cluster.graphs
+    remove_everything(cluster)
+    approval_id = cluster.approve(GRAPH).approval.approval_id
+    assert cluster.apply().converged
+    spent = cluster.state.approval_records
+    cluster.graphs = graphs
+    cluster.save()
+    cluster.converge()
+    # The graph is lost, and a backup brings back the sidecar of the delete that is long over.
+    cluster.twin.delete_tree(cluster.uri("knowledge"))
+    plant_intent(cluster, IntentKind.GRAPH_DELETE, approval_id=approval_id)
+    outcome = cluster.apply()
+    assert codes(outcome) == ["cluster_recovery_rolled_forward"]
+    assert outcome.converged
+    assert cluster.state.approval_records == spent
+
+
 @pytest.mark.parametrize(
     ("document", "code"),
     [(b"{", "invalid_recovery_sidecar"), (b'{"schema_version": 2}', "unsupported_recovery_sidecar_version")],

@@ -1,0 +1,313 @@
+"""A reference model of the control plane: what one run may do to graphs, ledger and approvals, from what is there before it.
+
+It knows the world as a person with a text editor would: documents as JSON, live graphs as schema texts. It follows the rules
+of the verbs (apply, refresh, import), of the sweep and of approvals, and shares no code with them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gitops.engine.snapshot import accept_schema
+from gitops.lang.schema import plan_migration
+from gitops.ledger.layout import APPROVALS, LOCK, RECOVERIES, STATE
+from gitops.model.resource import DesiredState
+
+Document = Mapping[str, Any]
+
+
+def sha(data: bytes) -> str:
+    """How everything is named."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def composite(resources: Mapping[str, str], graph: str) -> str:
+    """The digest of a graph, from those of its schema and queries."""
+    parts = ["graph", graph, "schema", resources.get(f"schema.{graph}", "")]
+    prefix = f"query.{graph}."
+    for text in sorted(t for t in resources if t.startswith(prefix)):
+        parts += ["query", text.removeprefix(prefix), resources[text]]
+    return sha("".join(f"{part}\0" for part in parts).encode())
+
+
+def supported(live: bytes, wanted: bytes) -> bool:
+    """Whether a graph can be migrated."""
+    return plan_migration(accept_schema(live), accept_schema(wanted)).supported
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The world at one moment. `live`: schema text by graph, None for a root that does not open."""
+
+    files: Mapping[str, bytes]
+    live: Mapping[str, bytes | None]
+    unseen: frozenset[str] = frozenset()
+
+    @property
+    def locked(self) -> bool:
+        """Whether a lock lies there."""
+        return LOCK in self.files
+
+    @property
+    def state(self) -> Document | None:
+        """The state document."""
+        return json.loads(self.files[STATE]) if STATE in self.files else None
+
+    @property
+    def revision(self) -> int:
+        """Of the state document."""
+        return 0 if self.state is None else int(self.state["state_revision"])
+
+    @property
+    def resources(self) -> dict[str, str]:
+        """Recorded digest by address."""
+        if self.state is None:
+            return {}
+        return {t: r["digest"] for t, r in self.state["applied_revision"]["resources"].items()}
+
+    @property
+    def config_digest(self) -> str | None:
+        """Of the last configuration that was applied completely."""
+        return None if self.state is None else self.state["applied_revision"].get("config_digest")
+
+    @property
+    def recorded_uses(self) -> Document:
+        """The state's own records of consumed approvals."""
+        return {} if self.state is None else self.state.get("approval_records", {})
+
+    @property
+    def approvals(self) -> dict[str, Document]:
+        """Approval documents by id."""
+        return self._documents(APPROVALS)
+
+    @property
+    def sidecars(self) -> dict[str, Document]:
+        """Usable sidecars by operation id, in order."""
+        return {i: d for i, d in self._documents(RECOVERIES).items() if d.get("schema_version") == 1}
+
+    def _documents(self, folder: str) -> dict[str, Document]:
+        found = {}
+        for key in sorted(k for k in self.files if k.startswith(f"{folder}/")):
+            try:
+                found[key.removeprefix(f"{folder}/").removesuffix(".json")] = json.loads(self.files[key])
+            except ValueError:
+                continue
+        return found
+
+    def spent(self) -> frozenset[str]:
+        """Ids that authorize nothing any more: the state says so, or the document does."""
+        used = {i for i, d in self.approvals.items() if d["consumed_at"] is not None}
+        return frozenset(used | set(self.recorded_uses))
+
+
+@dataclass
+class Forecast:
+    """What a run leaves behind if nothing disturbs it.
+
+    `recorded` is the ledger's digest by address; `used` the approvals spent; `kept` the sidecars that stay; `failed` says
+    that an operation on a graph failed, `broken` that something is reported as an error; `made` counts the sidecars of
+    operations that failed; `free` says that nothing at all stood in the way.
+    """
+
+    recorded: dict[str, str]
+    live: dict[str, bytes | None]
+    used: set[str] = field(default_factory=set)
+    kept: set[str] = field(default_factory=set)
+    pending: set[str] = field(default_factory=set)
+    failed: bool = False
+    broken: bool = False
+    made: int = 0
+    free: bool = True
+
+    def schemas(self) -> dict[str, str]:
+        """What is recorded of graphs and schemas."""
+        return {t: d for t, d in self.recorded.items() if t.startswith("schema.")}
+
+    def forget(self, graph: str) -> None:
+        """The subtree of a graph leaves the ledger."""
+        gone = [
+            t for t in self.recorded if t in (f"graph.{graph}", f"schema.{graph}") or t.startswith(f"query.{graph}.")
+        ]
+        for text in gone:
+            del self.recorded[text]
+
+    def record(self, graph: str, schema: str) -> None:
+        """A graph and its schema enter the ledger."""
+        self.recorded[f"schema.{graph}"] = schema
+        self.recorded[f"graph.{graph}"] = composite(self.recorded, graph)
+
+
+def swept(seen: Seen) -> Forecast:
+    """The rows of the sweep."""
+    cast = Forecast(seen.resources, dict(seen.live))
+    for operation, sidecar in seen.sidecars.items():
+        graph, kind = sidecar["graph_id"], sidecar["kind"]
+        absent = graph not in seen.live and graph not in seen.unseen
+        if graph in seen.unseen:
+            keep = True
+        elif kind == "graph_delete":
+            keep = False
+            if absent and f"graph.{graph}" in cast.recorded:  # D3; D1 and D2 change nothing
+                cast.forget(graph)
+                cast.used |= {sidecar["approval_id"]} - {None}
+        elif absent:  # C1, S0
+            keep = False
+        else:
+            keep = _keeps(cast, graph, kind, sidecar["desired_schema_digest"])
+        if keep:
+            cast.kept.add(operation)
+            cast.pending.add(graph)
+    return cast
+
+
+def _keeps(cast: Forecast, graph: str, kind: str, wanted: str) -> bool:
+    """Rows C2 to C5 and S1 to S4."""
+    text = cast.live[graph]
+    if text is None:
+        cast.broken |= kind == "graph_create"
+        return True
+    live = sha(text)
+    if live == cast.recorded.get(f"schema.{graph}"):
+        return False
+    if live == wanted:
+        cast.record(graph, live)
+        return False
+    return True
+
+
+def permit(seen: Seen, resource: str, config: str, before: str) -> str | None:
+    """The approval that authorizes the delete of `resource`: the oldest of those that fit and are not spent."""
+    wanted = (resource, "delete", config, before, None)
+    fields = ("resource", "operation", "bound_config_digest", "bound_before_digest", "bound_after_digest")
+    fit = [i for i, d in seen.approvals.items() if tuple(d[f] for f in fields) == wanted and i not in seen.spent()]
+    return min(fit, default=None)
+
+
+def applied(seen: Seen, desired: DesiredState, *, halting: bool = True) -> Forecast:
+    """What apply makes of it: creates, then migrations, then approved deletes, each by graph id; a failure ends all three.
+
+    Not `halting`, it goes on to the end: with several workers a failure stops what has not started by then.
+    """
+    cast = swept(seen)
+    declared = {g: desired.resources[f"schema.{g}"] for g in sorted(desired.graphs)}
+    start = dict(cast.recorded)
+    for graph, schema in declared.items():
+        if f"graph.{graph}" not in start and graph not in cast.pending and not (halting and cast.failed):
+            if graph in cast.live:
+                cast.failed, cast.made = True, cast.made + 1
+            else:
+                cast.live[graph] = schema.content
+                cast.record(graph, schema.digest)
+    for graph, schema in declared.items():
+        known = start.get(f"schema.{graph}", schema.digest)
+        if known != schema.digest and graph not in cast.pending and not (halting and cast.failed):
+            text = None if graph in seen.unseen else cast.live.get(graph)
+            if text is None or not supported(text, schema.content or b""):
+                cast.failed = True
+            else:
+                cast.live[graph] = schema.content
+                cast.record(graph, schema.digest)
+    gone = [t.removeprefix("graph.") for t in sorted(start) if t.startswith("graph.")]
+    for graph in (g for g in gone if g not in declared):
+        fit = permit(seen, f"graph.{graph}", desired.config_digest, start[f"graph.{graph}"])
+        if fit is None or graph in cast.pending:
+            cast.free = False
+        elif not (halting and cast.failed):
+            cast.live.pop(graph, None)
+            cast.forget(graph)
+            cast.used.add(fit)
+    cast.free &= not cast.failed and not cast.pending
+    return cast
+
+
+def observed(seen: Seen, desired: DesiredState) -> Forecast:
+    """What refresh and import make of it: declared graphs are recorded as they are."""
+    cast = swept(seen)
+    catalog = {t: d for t, d in cast.recorded.items() if t.startswith(("query.", "policy."))}
+    for address, digest in catalog.items():
+        if sha(_blob(seen, address, digest)) != digest:
+            del cast.recorded[address]
+    for graph in desired.graphs:
+        text = cast.live.get(graph)
+        if graph in seen.unseen or (graph in cast.live and text is None):
+            cast.broken = True
+        elif text is None:
+            cast.recorded.pop(f"graph.{graph}", None)
+            cast.recorded.pop(f"schema.{graph}", None)
+        else:
+            cast.record(graph, sha(text))
+    return cast
+
+
+def _blob(seen: Seen, address: str, digest: str) -> bytes:
+    suffix = "gq" if address.startswith("query.") else "yaml"
+    return seen.files.get(f"__cluster/resources/{address.replace('.', '/')}/{digest}.{suffix}", b"")
+
+
+@dataclass
+class History:
+    """What happened so far: the laws that hold between any two moments, however the run between them ended.
+
+    `unbacked` are sidecars that a test put there: a delete that they speak of may have had no approval.
+    """
+
+    graph_of: Callable[[str], str]
+    unbacked: set[str] = field(default_factory=set)
+    uses: dict[str, Any] = field(default_factory=dict)
+
+    def lost(self, seen: Seen) -> None:
+        """The state is gone, and its records with it; the documents are what is left."""
+        self.uses = {}
+        assert seen.state is None
+
+    def account(self, before: Seen, after: Seen, removals: Iterable[str], desired: DesiredState | None) -> None:
+        """Hold one run to the laws. `removals` are the roots that it removed while they were there."""
+        self._writes_once(before, after)
+        self._keeps_uses(before, after)
+        removed = {self.graph_of(uri) for uri in removals}
+        start = swept(before)
+        for graph in removed:
+            assert desired is not None
+            assert graph not in desired.graphs, f"{graph} is declared and was removed"
+            known = start.recorded.get(f"graph.{graph}", "")
+            by = permit(before, f"graph.{graph}", desired.config_digest, known)
+            assert by is not None, f"{graph} was removed without approval"
+            told = [d["approval_id"] for d in after.sidecars.values() if d["graph_id"] == graph]
+            assert by in {*after.recorded_uses, *told}, f"{graph} was removed and nothing says by whose leave"
+        self._vanishes_with_approval(before, after, removed)
+        blobs = {k for k in before.files if k.startswith("__cluster/resources/")}
+        assert blobs <= after.files.keys(), "a blob was removed"
+
+    def _writes_once(self, before: Seen, after: Seen) -> None:
+        assert before.state is None or after.state is not None, "the state was removed"
+        moved = before.files.get(STATE) != after.files.get(STATE)
+        assert after.revision == before.revision + moved
+
+    def _keeps_uses(self, before: Seen, after: Seen) -> None:
+        assert before.spent() <= after.spent(), "an approval became valid again"
+        for approval, record in self.uses.items():
+            assert after.recorded_uses.get(approval) == record, "the record of a use was changed"
+        self.uses = dict(after.recorded_uses)
+        assert set(self.uses) <= set(after.approvals)
+
+    def _vanishes_with_approval(self, before: Seen, after: Seen, removed: set[str]) -> None:
+        """Whatever is spent was spent on a graph that is gone, and a graph that is gone spent it in the same write."""
+        fresh = set(after.recorded_uses) - set(before.recorded_uses)
+        spent_on = {after.approvals[i]["resource"].removeprefix("graph.") for i in fresh}
+        assert len(spent_on) == len(fresh), "two approvals were spent on one delete"
+        told = {g for g in removed | spent_on if f"graph.{g}" in before.resources}
+        if before.files.get(STATE) != after.files.get(STATE):
+            for graph in told:
+                tombstone = (after.state or {})["observations"].get(f"graph.{graph}", {})
+                assert graph in spent_on or f"graph.{graph}" in after.resources
+                assert graph not in spent_on or tombstone["kind"] == "graph" or tombstone["approval_id"] in fresh
+        named = {d["graph_id"] for i, d in before.sidecars.items() if i in self.unbacked}
+        lost = {
+            t.removeprefix("graph.") for t in before.resources.keys() - after.resources.keys() if t.startswith("graph.")
+        }
+        for graph in lost - spent_on - named:
+            assert graph not in before.live, f"{graph} vanished from the ledger without an approval"

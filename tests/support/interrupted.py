@@ -1,0 +1,227 @@
+"""A cluster whose runs can be cut short anywhere, and whose engine notes which graphs were really removed.
+
+A run passes ticks: every named fault point, and both sides of every write to the ledger and to a graph. Those of the lock do not
+count, or short runs would have no others. At one tick chosen beforehand a run can
+
+* die: the world is kept as it is at that moment, the rest of the run is undone; a lock that was held stays behind;
+* fail: the write is refused, or it happens and its answer is lost.
+
+A rehearsal, which is undone, counts the ticks that there are to choose from.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, cast
+
+from gitops.core.errors import GitopsError, RemoteError
+from gitops.core.faults import Faults
+from gitops.ledger.folder import FolderLedger
+from gitops.ledger.layout import LOCK
+from gitops.model.resource import DesiredState
+from gitops.ports.ledger import LedgerStore
+from gitops.ports.storage import ObjectStore
+from gitops.storage.local import LocalStore
+from gitops.workflows.context import Workspace
+from tests.support.cluster import Cluster
+from tests.support.memory_engine import MemoryEngine
+
+_LEDGER_WRITES = frozenset({"arm", "amend", "disarm", "retire", "put_blob", "record_approval", "commit"})
+_STORE_WRITES = frozenset({"create", "replace", "write", "delete"})
+# A failure put in at these points is one that the code there knows; the others are places to die at.
+_FAILING_POINTS = ("cluster_apply.", "engine.")
+
+
+class Ending(Enum):
+    """How a run ends."""
+
+    WELL = "well"
+    REHEARSAL = "rehearsal"
+    DEATH = "death"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything that outlives a process."""
+
+    files: dict[str, bytes]
+    roots: dict[str, tuple[bytes | None, int]]
+    removals: int
+
+
+class Cuts:
+    """The faults of one run: counts ticks, and at the chosen one takes the world or raises."""
+
+    def __init__(self) -> None:
+        """Nothing happens until told."""
+        self._mutex = threading.RLock()
+        self._take: Callable[[], World] | None = None
+        self.rest()
+
+    def rest(self) -> None:
+        """Let runs be."""
+        self.ending, self.struck = Ending.WELL, ""
+        self.world: World | None = None
+        self.ticks = self.failable = self._left = 0
+
+    def arm(self, ending: Ending, ticks: int, take: Callable[[], World]) -> None:
+        """Strike after `ticks` ticks of the next run; a rehearsal counts those at which it could die or fail."""
+        self.rest()
+        self.ending, self._left, self._take = ending, ticks, take
+
+    def reach(self, point: str) -> None:
+        """A named fault point."""
+        if self._tick(point, may_fail=point.startswith(_FAILING_POINTS)):
+            raise GitopsError("injected_failpoint", f"a test fails this run at {point}")
+
+    def write(self, what: str, *, may_fail: bool) -> None:
+        """One side of a write."""
+        if self._tick(what, may_fail=may_fail):
+            raise RemoteError("storage_failed", f"a test fails this run at {what}")
+
+    def _tick(self, what: str, *, may_fail: bool) -> bool:
+        """Whether to fail now."""
+        if "ledger.lock." in what or what.endswith(LOCK):
+            return False
+        with self._mutex:
+            if self.struck or (self.ending is Ending.FAILURE and not may_fail):
+                return False
+            self.ticks += 1
+            self.failable += may_fail
+            if self.ending not in (Ending.DEATH, Ending.FAILURE) or self.ticks <= self._left:
+                return False
+            self.struck = what
+            if self.ending is Ending.DEATH and self._take is not None:
+                self.world = self._take()
+            return self.ending is Ending.FAILURE
+
+
+class _Cut:
+    """Any store, with a tick on both sides of its writes."""
+
+    def __init__(self, store: object, cuts: Cuts, writes: frozenset[str], *, may_fail: bool) -> None:
+        self._store, self._cuts, self._writes, self._may_fail = store, cuts, writes, may_fail
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if name not in self._writes:
+            return found
+
+        def write(*args: object, **options: object) -> object:
+            what = f"{name} {args[0]}" if self._may_fail else name
+            self._cuts.write(f"before {what}", may_fail=self._may_fail)
+            answer = found(*args, **options)
+            self._cuts.write(f"after {what}", may_fail=self._may_fail)
+            return answer
+
+        return write
+
+
+class WatchedEngine(MemoryEngine):
+    """The engine twin with a diary: which roots a verb removed that were really there.
+
+    Removing a root takes two steps, so that a run can die between them and leave a root that does not open.
+    """
+
+    def __init__(self, cuts: Cuts) -> None:
+        """`cuts` are the faults of the runs."""
+        super().__init__(cuts)
+        self._cuts = cuts
+        self.removals: list[str] = []
+
+    def delete_tree(self, uri: str) -> None:
+        """Note it if there was something."""
+        if uri not in self._graphs:
+            return
+        self._cuts.reach("engine.delete.before")
+        self.removals.append(uri)
+        self.leave_partial_root(uri)
+        self._cuts.reach("engine.delete.halfway")
+        super().delete_tree(uri)
+        self._cuts.reach("engine.delete.after")
+
+    def vanish(self, uri: str) -> None:
+        """Remove a root behind everybody's back."""
+        self._graphs.pop(uri, None)
+
+    def see_again(self) -> None:
+        """Every root can be seen."""
+        self._unknown.clear()
+
+    @property
+    def unseen(self) -> frozenset[str]:
+        """Roots of which the engine cannot tell whether they exist."""
+        return frozenset(self._unknown)
+
+    def roots(self) -> dict[str, tuple[bytes | None, int]]:
+        """Schema text (None: does not open) and version by root."""
+        return {uri: (graph.source, graph.version) for uri, graph in list(self._graphs.items())}
+
+    def restore(self, roots: dict[str, tuple[bytes | None, int]]) -> None:
+        """Go back to what `roots` said."""
+        self._graphs.clear()
+        for uri, (source, version) in roots.items():
+            self.leave_partial_root(uri)
+            self._graphs[uri].source, self._graphs[uri].version = source, version
+
+
+class Bench(Cluster):
+    """A `Cluster` over stores that can be cut."""
+
+    twin: WatchedEngine
+
+    def __init__(self, folder: Path, *, memory: bool) -> None:
+        """As `Cluster`, with no graph declared yet."""
+        self.cuts = Cuts()
+        watched = WatchedEngine(self.cuts)
+        super().__init__(folder, memory=memory, engine=watched)
+        self.twin = watched
+        self._known: tuple[dict[str, bytes], DesiredState] | None = None
+        self.graphs, self.policies = {}, {}
+        self.save()
+
+    def workspace(self, actor: str | None = None, faults: Faults | None = None) -> Workspace:
+        """One run's view, with the cuts as its faults."""
+        return super().workspace(actor, faults or self.cuts)
+
+    def desired(self) -> DesiredState:
+        """What the folder declares now; read again only when a file of it has changed."""
+        files = {p.name: p.read_bytes() for p in self.folder.iterdir() if p.is_file()}
+        if self._known is None or self._known[0] != files:
+            self._known = files, super().desired()
+        return self._known[1]
+
+    def _ledger(self, faults: Faults) -> LedgerStore:
+        if self._memory is None:
+            store = cast("ObjectStore", _Cut(LocalStore(self.folder), self.cuts, _STORE_WRITES, may_fail=True))
+            return FolderLedger(store, clock=self.clock, faults=faults)
+        return cast("LedgerStore", _Cut(self._memory.share(), self.cuts, _LEDGER_WRITES, may_fail=False))
+
+    def ledger_files(self) -> dict[str, bytes]:
+        """Every file of the ledger by key; half-written ones have no name yet."""
+        found = {key: self.stored(key) for key in self.files() if "/." not in key}
+        return {key: data for key, data in found.items() if data is not None}
+
+    def world(self) -> World:
+        """The world now. The engine comes first: an effect on a graph is never seen without the sidecar before it."""
+        removals = len(self.twin.removals)
+        roots = self.twin.roots()
+        return World(self.ledger_files(), roots, removals)
+
+    def go_back(self, world: World) -> None:
+        """Undo what happened since `world` was taken."""
+        for key, data in self.ledger_files().items():
+            if world.files.get(key) != data:
+                self.plant(key, world.files.get(key))
+        for key in world.files.keys() - self.ledger_files().keys():
+            self.plant(key, world.files[key])
+        self.twin.restore(world.roots)
+        del self.twin.removals[world.removals :]
+
+
+__all__ = ["Bench", "Cuts", "Ending", "WatchedEngine", "World"]
