@@ -38,8 +38,9 @@ from gitops.core.canonical import digest
 from gitops.core.clock import Clock, timestamp
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityError, RemoteError
+from gitops.core.faults import Faults, NoFaults, around
 from gitops.ledger import layout
-from gitops.ledger.git_lock import GitLock, push_own
+from gitops.ledger.git_lock import GitLock, LockPlaces, push_own
 from gitops.ledger.readings import (
     Document,
     approval_listing,
@@ -52,6 +53,7 @@ from gitops.ledger.readings import (
 from gitops.ledger.writings import (
     approval_key,
     following,
+    granted,
     intent_key,
     intent_keys,
     replaced,
@@ -106,7 +108,9 @@ class BranchPlace:
 class BranchLedger:
     """A LedgerStore over a branch of a git remote; safe for the threads of one run."""
 
-    def __init__(self, store: GitStore, remote: GitRemote, place: BranchPlace, clock: Clock) -> None:
+    def __init__(
+        self, store: GitStore, remote: GitRemote, place: BranchPlace, clock: Clock, faults: Faults | None = None
+    ) -> None:
         """`store` holds the objects, `remote` has the refs that count."""
         self._store = store
         self._remote = remote
@@ -114,7 +118,9 @@ class BranchLedger:
         self._clock = clock
         self._ref = ledger_ref(place.cluster)
         self._seen_ref = f"refs/gitops/seen/{place.cluster}"
-        self._lock = GitLock(store, remote, place.lock_ref, place.fallback_lock_ref, place.remember_lock_ref)
+        self._faults = faults or NoFaults()
+        places = LockPlaces(place.lock_ref, place.fallback_lock_ref, place.remember_lock_ref)
+        self._lock = GitLock(store, remote, places, self._faults)
         self._guard = threading.Lock()
         self._staged: dict[str, bytes | None] = {}
         self._last: LedgerView | None = None
@@ -204,10 +210,11 @@ class BranchLedger:
         self._lock.break_lock(lock_id)
 
     def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:
-        """Push one entry with all intents of the run, before its first side effect."""
+        """Push one entry with all intents of the run and the approvals that they use, before its first side effect."""
         due = required(entry)
         try:
-            return self._append(view, due, {intent_key(i): write_intent(i) for i in intents})
+            files = granted(self._store, due.approvals) | {intent_key(i): write_intent(i) for i in intents}
+            return self._append(view, due, files)
         except (ConflictError, BugError):
             raise
         except GitopsError as error:
@@ -299,13 +306,14 @@ class BranchLedger:
     def _remember(self, seen: str | None, head: str) -> None:
         """Note a verified head. Another process that was faster held its head to the same rules."""
         if seen != head:
-            with contextlib.suppress(ConflictError):
+            with contextlib.suppress(ConflictError), around(self._faults, "ledger.branch", "note"):
                 self._store.update_refs([RefUpdate(self._seen_ref, seen or ZERO, head)])
 
     def _follow(self, local: str | None) -> None:
         """Move the branch of this clone forward. Raises GitopsError `ledger_checked_out`, RemoteError."""
         try:
-            self._remote.fetch([f"{self._ref}:{self._ref}"])
+            with around(self._faults, "ledger.branch", "follow"):
+                self._remote.fetch([f"{self._ref}:{self._ref}"])
         except (RemoteError, ConflictError) as error:
             if self._store.resolve(self._ref) != local:
                 return
@@ -354,10 +362,12 @@ class BranchLedger:
         with self._guard:
             staged = dict(self._staged)
         # What the caller decides outranks what waited: a retired sidecar is not amended again.
-        found = self._sign(view, following(entry, view), {**staged, **files})
+        with around(self._faults, "ledger.branch", "sign"):
+            found = self._sign(view, following(entry, view), {**staged, **files})
         seen = self._store.resolve(self._seen_ref)
         try:
-            push_own(self._remote, RefUpdate(self._ref, view.head or ZERO, found.commit.id))
+            with around(self._faults, "ledger.branch", "push"):
+                push_own(self._remote, RefUpdate(self._ref, view.head or ZERO, found.commit.id))
         except ConflictError as error:
             raise moved() from error
         except RemoteError as error:

@@ -18,13 +18,14 @@ from dataclasses import replace
 from gitops.core import canonical
 from gitops.core.clock import Clock, timestamp
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
-from gitops.core.faults import Faults
+from gitops.core.faults import Faults, around
 from gitops.ledger import layout
 from gitops.ledger.readings import (
     Document,
     approval_listing,
     blob_reading,
     check_write,
+    held_message,
     intent_listing,
     lock_observation,
     moved,
@@ -111,24 +112,26 @@ class FolderLedger:
     def acquire(self, info: LockInfo) -> None:
         """Take the lock by exclusive creation.
 
-        Raises ConflictError `state_lock_held`, which names the id to force-unlock where it is known, or RemoteError
-        `state_lock_error`.
+        Raises ConflictError `state_lock_held`, which tells holder, age and the id to force-unlock where they are known, or
+        RemoteError `state_lock_error`.
         """
         document = write_lock(info)
         try:
-            taken = self._store.create(layout.LOCK, document)
+            with around(self._faults, "ledger.lock", "take"):
+                taken = self._store.create(layout.LOCK, document)
         except RemoteError as error:
             self._take_back(document)
             raise RemoteError("state_lock_error", error.detail, path=layout.LOCK, retryable=error.retryable) from error
         if not taken:
-            raise ConflictError("state_lock_held", _held_message(self.observe_lock()), path=layout.LOCK)
+            raise ConflictError("state_lock_held", held_message(self.observe_lock(), info.created_at), path=layout.LOCK)
 
     def release(self, lock_id: str) -> None:
         """Give the lock back if it still is ours. Raises RemoteError `state_unlock_error` if it cannot be removed."""
         try:
             info = lock_observation(self._store.read(layout.LOCK)).info
             if info is not None and info.lock_id == lock_id:
-                self._store.delete(layout.LOCK)
+                with around(self._faults, "ledger.lock", "give_back"):
+                    self._store.delete(layout.LOCK)
         except RemoteError as error:
             raise RemoteError(
                 "state_unlock_error", error.detail, path=layout.LOCK, retryable=error.retryable
@@ -144,9 +147,10 @@ class FolderLedger:
         if seen.info is None:
             raise IntegrityError(seen.problem or "invalid_state_lock", seen.detail, path=layout.LOCK)
         if seen.info.lock_id != lock_id:
-            raise ConflictError("state_lock_id_mismatch", _held_message(seen), path=layout.LOCK)
+            raise ConflictError("state_lock_id_mismatch", held_message(seen), path=layout.LOCK)
         try:
-            self._store.delete(layout.LOCK)
+            with around(self._faults, "ledger.lock", "break"):
+                self._store.delete(layout.LOCK)
         except RemoteError as error:
             raise RemoteError(
                 "state_unlock_error", error.detail, path=layout.LOCK, retryable=error.retryable
@@ -160,7 +164,8 @@ class FolderLedger:
         """Write the sidecar of an operation that is about to start. Raises GitopsError `recovery_sidecar_write_error`."""
         try:
             key = layout.intent_key(intent.operation_id)
-            armed = self._store.create(key, write_intent(intent))
+            with around(self._faults, "ledger.sidecar", "arm"):
+                armed = self._store.create(key, write_intent(intent))
         except (GitopsError, ValueError) as error:
             raise _sidecar_error(intent, error) from error
         if not armed:
@@ -169,13 +174,14 @@ class FolderLedger:
     def amend(self, intent: Intent) -> None:
         """Rewrite a sidecar with what is known by now. Raises GitopsError `recovery_sidecar_write_error`."""
         try:
-            self._store.write(layout.intent_key(intent.operation_id), write_intent(intent))
+            with around(self._faults, "ledger.sidecar", "amend"):
+                self._store.write(layout.intent_key(intent.operation_id), write_intent(intent))
         except (GitopsError, ValueError) as error:
             raise _sidecar_error(intent, error) from error
 
     def disarm(self, operation_id: str) -> None:
         """Remove a sidecar; quiet on failure."""
-        with contextlib.suppress(RemoteError, ValueError):
+        with contextlib.suppress(GitopsError, ValueError), around(self._faults, "ledger.sidecar", "remove"):
             self._store.delete(layout.intent_key(operation_id))
 
     def retire(self, view: LedgerView, operation_ids: Sequence[str], entry: LedgerEntry | None) -> LedgerView:  # noqa: ARG002
@@ -207,8 +213,10 @@ class FolderLedger:
         try:
             content.decode("utf-8")
             found = self._store.read(key)
-            if found != content and not (found is None and self._store.create(key, content)):
-                self._store.write(key, content)
+            if found != content:
+                with around(self._faults, "ledger.blob", "write"):
+                    if not (found is None and self._store.create(key, content)):
+                        self._store.write(key, content)
         except UnicodeDecodeError as error:
             detail = f"the content is not UTF-8: invalid byte at offset {error.start}"
             raise GitopsError("resource_payload_write_error", detail, path=address.text) from error
@@ -219,7 +227,9 @@ class FolderLedger:
     def record_approval(self, approval: Approval) -> None:
         """Write a new approval document. Raises GitopsError `approval_write_error`."""
         try:
-            recorded = self._store.create(layout.approval_key(approval.approval_id), write_approval(approval))
+            key = layout.approval_key(approval.approval_id)
+            with around(self._faults, "ledger.approval", "record"):
+                recorded = self._store.create(key, write_approval(approval))
         except (GitopsError, ValueError) as error:
             raise GitopsError("approval_write_error", str(error), path=approval.resource) from error
         if not recorded:
@@ -264,7 +274,8 @@ class FolderLedger:
         for approval in approvals:
             with contextlib.suppress(GitopsError, ValueError):
                 used = replace(approval, consumed_at=approval.consumed_at or now)
-                self._store.write(layout.approval_key(approval.approval_id), write_approval(used))
+                with around(self._faults, "ledger.approval", "mark"):
+                    self._store.write(layout.approval_key(approval.approval_id), write_approval(used))
 
     def _take_back(self, document: bytes) -> None:
         """Remove our own lock after a creation that failed half-way; anybody else's stays."""
@@ -283,18 +294,6 @@ class FolderLedger:
                 # One that vanished since it was listed has been settled by its owner.
                 found += [] if content is None else [Document(name, content)]
         return found
-
-
-def _held_message(seen: LockObservation) -> str:
-    if seen.info is None:
-        return (
-            f"the ledger is locked; its lock cannot be read: {seen.detail}" if seen.held else "the lock was just freed"
-        )
-    info = seen.info
-    return (
-        f"the ledger is locked by {info.operation} since {info.created_at} (process {info.pid}); "
-        f"if that process is gone: force-unlock {info.lock_id}"
-    )
 
 
 def _sidecar_error(intent: Intent, error: Exception) -> GitopsError:

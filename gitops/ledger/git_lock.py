@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 
 from gitops.core.clock import parse_timestamp
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
-from gitops.ledger.readings import lock_observation
+from gitops.core.faults import Faults, around
+from gitops.ledger.readings import held_message, lock_observation
 from gitops.model.lock import LockInfo, LockObservation
 from gitops.ports.git import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpdate
 from gitops.wire.lock import write_lock
@@ -46,18 +47,26 @@ def push_own(remote: GitRemote, update: RefUpdate) -> None:
             raise
 
 
+@dataclass(frozen=True, slots=True)
+class LockPlaces:
+    """`fallback` is used, and told to `remember`, where the host refuses `ref`."""
+
+    ref: str
+    fallback: str
+    remember: Callable[[str], None]
+
+
 class GitLock:
     """The lock of one cluster. `ref` is where it was taken last, or is going to be tried first."""
 
-    def __init__(
-        self, store: GitStore, remote: GitRemote, ref: str, fallback: str, remember: Callable[[str], None]
-    ) -> None:
-        """`fallback` is used, and told to `remember`, where the host refuses `ref`."""
+    def __init__(self, store: GitStore, remote: GitRemote, places: LockPlaces, faults: Faults) -> None:
+        """The lock of the cluster that has these places."""
         self._store = store
         self._remote = remote
-        self.ref = ref
-        self._places = tuple(dict.fromkeys((ref, fallback)))
-        self._remember = remember
+        self.ref = places.ref
+        self._places = tuple(dict.fromkeys((places.ref, places.fallback)))
+        self._remember = places.remember
+        self._faults = faults
 
     def observe(self) -> LockObservation:
         """What the lock says on the remote now. Raises RemoteError."""
@@ -71,10 +80,11 @@ class GitLock:
         message = f"lock: {info.operation} {info.lock_id}\n"
         oid = self._store.write_commit(NewCommit(tree, (), author, message), signing_key=None)
         try:
-            self._create(oid)
+            with around(self._faults, "ledger.lock", "take"):
+                self._create(oid)
             rival = next(self._find(*self._order()[1:]), None)
         except ConflictError as error:
-            raise ConflictError("state_lock_held", self._held_message(), path=self.ref) from error
+            raise ConflictError("state_lock_held", self._held_message(info.created_at), path=self.ref) from error
         except RemoteError as error:
             self._take_back(oid)
             raise RemoteError("state_lock_error", error.detail, path=self.ref, retryable=error.retryable) from error
@@ -82,14 +92,15 @@ class GitLock:
             raise GitopsError("state_lock_error", error.detail, path=self.ref) from error
         if rival is not None:
             self._take_back(oid)
-            raise ConflictError("state_lock_held", _held_message(rival.seen), path=rival.ref)
+            raise ConflictError("state_lock_held", held_message(rival.seen, info.created_at), path=rival.ref)
 
     def release(self, lock_id: str) -> None:
         """Delete the ref if it is still ours. Raises GitopsError `state_unlock_error` if it cannot be deleted."""
         try:
             ours = next((found for found in self._find(*self._order()) if _is(found, lock_id)), None)
             if ours is not None:
-                push_own(self._remote, RefUpdate(ours.ref, ours.oid, ZERO))
+                with around(self._faults, "ledger.lock", "give_back"):
+                    push_own(self._remote, RefUpdate(ours.ref, ours.oid, ZERO))
         except ConflictError:
             # Somebody broke it between the look and the push: it is not ours to remove any more.
             return
@@ -109,9 +120,10 @@ class GitLock:
             other = locks[0]
             if other.seen.info is None:
                 raise IntegrityError(other.seen.problem or "invalid_state_lock", other.seen.detail, path=other.ref)
-            raise ConflictError("state_lock_id_mismatch", _held_message(other.seen), path=other.ref)
+            raise ConflictError("state_lock_id_mismatch", held_message(other.seen), path=other.ref)
         try:
-            push_own(self._remote, RefUpdate(wanted.ref, wanted.oid, ZERO))
+            with around(self._faults, "ledger.lock", "break"):
+                push_own(self._remote, RefUpdate(wanted.ref, wanted.oid, ZERO))
         except GitopsError as error:
             raise GitopsError("state_unlock_error", error.detail, path=wanted.ref) from error
 
@@ -166,22 +178,12 @@ class GitLock:
                 return _Found(ref, oid, missing if content is None else lock_observation(content))
         return _Found(ref, oid, problem)
 
-    def _held_message(self) -> str:
+    def _held_message(self, at: str) -> str:
         with contextlib.suppress(GitopsError):
-            return _held_message(self.observe())
-        return _held_message(LockObservation(held=True))
+            return held_message(self.observe(), at)
+        return held_message(LockObservation(held=True))
 
 
 def _is(found: _Found, lock_id: str) -> bool:
     """Whether this is the lock with that id."""
     return found.seen.info is not None and found.seen.info.lock_id == lock_id
-
-
-def _held_message(seen: LockObservation) -> str:
-    if seen.info is None:
-        return "another operation holds the lock" if seen.held else "the lock was just freed; run the command again"
-    info = seen.info
-    return (
-        f"the ledger is locked by {info.operation} since {info.created_at} (process {info.pid}); "
-        f"if that process is gone: force-unlock {info.lock_id}"
-    )

@@ -21,6 +21,7 @@ from gitops.ledger.readings import (
     approval_listing,
     blob_reading,
     check_write,
+    held_message,
     intent_listing,
     lock_observation,
     moved,
@@ -141,7 +142,8 @@ class MemoryLedger:
         """Take the lock. Raises ConflictError `state_lock_held`."""
         with self._call("acquire") as files:
             if layout.LOCK in files:
-                raise _held("state_lock_held", lock_observation(files[layout.LOCK]))
+                seen = lock_observation(files[layout.LOCK])
+                raise ConflictError("state_lock_held", held_message(seen, info.created_at), path=layout.LOCK)
             files[layout.LOCK] = write_lock(info)
 
     def release(self, lock_id: str) -> None:
@@ -160,7 +162,7 @@ class MemoryLedger:
             if seen.info is None:
                 raise IntegrityError(seen.problem or "invalid_state_lock", seen.detail, path=layout.LOCK)
             if seen.info.lock_id != lock_id:
-                raise _held("state_lock_id_mismatch", seen)
+                raise ConflictError("state_lock_id_mismatch", held_message(seen), path=layout.LOCK)
             del files[layout.LOCK]
 
     def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:  # noqa: ARG002
@@ -265,8 +267,3 @@ def _key(make: Callable[[str], str], identifier: str, code: str) -> str:
         return make(identifier)
     except ValueError as error:
         raise GitopsError(code, str(error)) from error
-
-
-def _held(code: str, seen: LockObservation) -> ConflictError:
-    known = "" if seen.info is None else f"; if its holder is gone: force-unlock {seen.info.lock_id}"
-    return ConflictError(code, f"the ledger is locked{known}", path=layout.LOCK)

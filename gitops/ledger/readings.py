@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gitops.core.canonical import digest
+from gitops.core.clock import parse_timestamp
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityError
 from gitops.ledger import layout
@@ -24,6 +25,7 @@ __all__ = [
     "approval_listing",
     "blob_reading",
     "check_write",
+    "held_message",
     "intent_listing",
     "lock_observation",
     "moved",
@@ -74,6 +76,21 @@ def lock_observation(data: bytes | None) -> LockObservation:
         return LockObservation(held=True, info=read_lock(data))
     except IntegrityError as problem:
         return LockObservation(held=True, problem=problem.code, detail=problem.detail)
+
+
+def held_message(seen: LockObservation, at: str | None = None) -> str:
+    """Whose lock it is, since when, how to break it, and with `at` (RFC 3339) how old it is by then, in whole seconds."""
+    if not seen.held:
+        return "the lock was just freed; run the command again"
+    if seen.info is None:
+        return f"the ledger is locked; its lock cannot be read{': ' if seen.detail else ''}{seen.detail}"
+    info = seen.info
+    created, now = parse_timestamp(info.created_at), None if at is None else parse_timestamp(at)
+    age = "" if created is None or now is None else f", for {max(0, int((now - created).total_seconds()))} s"
+    return (
+        f"the ledger is locked by {info.operation} since {info.created_at}{age} (process {info.pid}); "
+        f"if that process is gone: force-unlock {info.lock_id}"
+    )
 
 
 def intent_listing(documents: Iterable[Document]) -> IntentListing:

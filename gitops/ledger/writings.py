@@ -1,4 +1,4 @@
-"""What an entry of a branch ledger consists of: its place in the chain, its documents and their keys. Pure."""
+"""What an entry of a branch ledger consists of: its place in the chain, its documents and their keys. Nothing here writes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,23 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.errors import BugError, GitopsError
 from gitops.ledger import layout
 from gitops.model.approval import Approval
-from gitops.model.entry import LedgerEntry
+from gitops.model.entry import ApprovalUse, LedgerEntry
 from gitops.model.intent import Intent
 from gitops.model.state import State
+from gitops.ports.git import GitReader
 from gitops.ports.ledger import LedgerView
 
-__all__ = ["approval_key", "following", "intent_key", "intent_keys", "replaced", "required", "sidecar_error", "used"]
+__all__ = [
+    "approval_key",
+    "following",
+    "granted",
+    "intent_key",
+    "intent_keys",
+    "replaced",
+    "required",
+    "sidecar_error",
+    "used",
+]
 
 
 def required(entry: LedgerEntry | None) -> LedgerEntry:
@@ -32,6 +43,20 @@ def following(entry: LedgerEntry, view: LedgerView) -> LedgerEntry:
     at, before = parse_timestamp(entry.at), parse_timestamp(view.entry.at)
     late = at is not None and before is not None and at < before
     return replace(entry, number=view.entry.number + 1, previous=view.head, at=view.entry.at if late else entry.at)
+
+
+def granted(reader: GitReader, uses: Iterable[ApprovalUse]) -> dict[str, bytes | None]:
+    """The documents of verified approvals, as they were signed, so that whoever completes an interrupted run can mark them.
+
+    They permit nothing by themselves: what counts are the approval commits.
+    """
+    found: dict[str, bytes | None] = {}
+    for use in uses:
+        with contextlib.suppress(ValueError):
+            path = layout.approval_key(use.approval_id)
+            content = reader.read(reader.commit(use.commit).tree, path)
+            found |= {} if content is None else {path: content}
+    return found
 
 
 def used(approval: Approval, state: State, now: str) -> Approval:

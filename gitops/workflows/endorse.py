@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from gitops.chain.evidence import read_evidence
 from gitops.core.clock import timestamp
 from gitops.core.errors import ConflictError, GitopsError
+from gitops.core.faults import around
 from gitops.model.approval import Approval, ApprovalStatement
 from gitops.model.outcome import ApproveOutcome
 from gitops.planning.approvals import Need, change_digest, verify_approval
@@ -63,14 +64,15 @@ def _endorse(current: Session, address: str, by: Endorsement) -> tuple[Approval,
     workspace, view, governance = current.workspace, current.view, current.workspace.governance
     if governance is None or view.head is None or view.trust is None:
         raise GitopsError("ledger_missing", "there is no ledger branch to approve against", path=address)
-    change, requirement, config_digest = gated_change(current, address)
-    approval = draft_approval(workspace, change, requirement, config_digest)
+    plan = plan_session(current, current.state).plan
+    change, requirement = gated_change(plan, address)
+    approval = draft_approval(workspace, change, requirement, plan.config_digest)
     statement = ApprovalStatement(
         approval_id=approval.approval_id,
         target=governance.target,
         cluster_tree=governance.source.tree,
-        plan_digest=plan_session(current, current.state).plan.digest,
-        config_digest=config_digest,
+        plan_digest=plan.digest,
+        config_digest=plan.config_digest,
         change_digest=change_digest(change),
         policy_digest=view.trust.digest,
         ledger_head=view.head,
@@ -86,7 +88,7 @@ def _endorse(current: Session, address: str, by: Endorsement) -> tuple[Approval,
     need = Need(
         target=governance.target,
         cluster_tree=governance.source.tree,
-        config_digest=config_digest,
+        config_digest=plan.config_digest,
         policy_digest=view.trust.digest,
         change=change,
         at=workspace.clock.now(),
@@ -97,7 +99,8 @@ def _endorse(current: Session, address: str, by: Endorsement) -> tuple[Approval,
     for problem in verdict.diagnostics:
         raise GitopsError(problem.code, problem.message, path=address)
     try:
-        by.remote.push([RefUpdate(ref, ZERO, draft)])
+        with around(workspace.faults, "cluster_approve", "push"):
+            by.remote.push([RefUpdate(ref, ZERO, draft)])
     except ConflictError as error:
         raise GitopsError("approval_write_error", error.detail, path=ref) from error
     return approval, draft

@@ -1,0 +1,227 @@
+"""Die at the n-th visit of a fault point of a verb, in a process of its own.
+
+python -m tests.fault.matrix            write tests/data/fault_matrix.json again: the points of every verb
+python -m tests.fault.matrix RUN        one run as another process: a verb that records its points, or dies at one
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gitops.core.faults import Faults
+from gitops.model.outcome import VerbOutcome
+from gitops.workflows.apply import apply
+from gitops.workflows.refresh import import_cluster, refresh
+from gitops.workflows.status import status
+from gitops.workflows.unlock import force_unlock
+from tests.fault.matrix_stores import SCENES
+from tests.fault.matrix_world import AFTER, Scene
+from tests.support.git_fixture import environment
+from tests.support.pages import ROOT
+
+T = TypeVar("T")
+POINTS = ROOT / "tests" / "data" / "fault_matrix.json"
+TABLE = "fault-matrix"
+"""The property by which a case tells the table what became of it."""
+OLD = "graph.old"
+DEADLINE_S = 120
+_CRASH = "cluster_apply.after_graph_delete"
+"""Where the run died that `resume`, `refresh` and `force-unlock` come after: all effects are there, none is recorded."""
+
+
+class Recorder:
+    """Remembers what was reached."""
+
+    def __init__(self) -> None:
+        self.reached: list[str] = []
+
+    def reach(self, point: str) -> None:
+        """Note it."""
+        self.reached.append(point)
+
+
+class DieAtVisit:
+    """Kills this process when a point is reached for the n-th time, as a power cut would."""
+
+    def __init__(self, point: str, visit: int) -> None:
+        self._point = point
+        self._left = visit
+
+    def reach(self, point: str) -> None:
+        """Count, and die."""
+        self._left -= point == self._point
+        if point == self._point and not self._left:
+            signal.raise_signal(signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One verb on the scene in `home`; without a point it lives and prints what it reached."""
+
+    store: str
+    home: str
+    verb: str
+    point: str = ""
+    visit: int = 1
+
+
+def locked_by(scene: Scene) -> str:
+    """The id of the lock as `status` shows it, empty when there is none."""
+    held = status(scene.workspace()).observations.held
+    assert held.held == (held.info is not None)
+    return held.info.lock_id if held.info else ""
+
+
+def _apply(scene: Scene, faults: Faults | None) -> VerbOutcome:
+    return apply(scene.workspace(faults))
+
+
+VERBS: Mapping[str, Callable[[Scene, Faults | None], VerbOutcome]] = {
+    "import": lambda scene, faults: import_cluster(scene.workspace(faults)),
+    "approve": lambda scene, faults: scene.approve(OLD, faults),
+    "apply": _apply,
+    "resume": _apply,
+    "refresh": lambda scene, faults: refresh(scene.workspace(faults)),
+    "force-unlock": lambda scene, faults: force_unlock(scene.workspace(faults), locked_by(scene)),
+}
+"""`resume` is an apply after an apply that died."""
+
+
+class Starts:
+    """What each verb finds: scenes that are made once and copied for every case."""
+
+    def __init__(self, folder: Path, store: str) -> None:
+        """Make them in `folder`."""
+        self._folder = folder
+        self._store = store
+        self._seen: dict[str, Any] = {}
+
+    def seen(self, verb: str, look: Callable[[Scene], T]) -> T:
+        """What a look at the start of a verb gives. Looking moves what a clone follows, so it is at a copy of its own."""
+        if verb not in self._seen:
+            self._seen[verb] = look(self.copy(verb, self._folder / f"{self._store}-{verb}-seen"))
+        return self._seen[verb]
+
+    def copy(self, verb: str, to: Path) -> Scene:
+        """A scene of its own for one case."""
+        start = getattr(self, "_" + verb.replace("-", "_"))()
+        return self._copied(start, to)
+
+    def _import(self) -> Scene:
+        return self._once("import", None, lambda scene: scene.make_graphs())
+
+    def _approve(self) -> Scene:
+        return self._once("approve", self._import, _converge_and_edit)
+
+    def _apply(self) -> Scene:
+        return self._once("apply", self._approve, lambda scene: _succeed(scene.approve(OLD)))
+
+    def _force_unlock(self) -> Scene:
+        return self._once("force-unlock", self._apply, lambda scene: die(scene, "apply", _CRASH))
+
+    def _resume(self) -> Scene:
+        return self._once("resume", self._force_unlock, lambda scene: _succeed(VERBS["force-unlock"](scene, None)))
+
+    _refresh = _resume
+
+    def _once(self, name: str, before: Callable[[], Scene] | None, act: Callable[[Scene], object]) -> Scene:
+        place = self._folder / f"{self._store}-{name}"
+        if place.exists():
+            return SCENES[self._store](place)
+        if before is None:
+            scene = SCENES[self._store](place)
+            scene.make()
+        else:
+            scene = self._copied(before(), place)
+        act(scene)
+        scene.keep()
+        return scene
+
+    def _copied(self, scene: Scene, to: Path) -> Scene:
+        shutil.copytree(scene.home, to, symlinks=True)
+        copy = type(scene)(to)
+        copy.settle_here()
+        return copy
+
+
+def _converge_and_edit(scene: Scene) -> None:
+    _succeed(VERBS["import"](scene, None))
+    _succeed(VERBS["apply"](scene, None))
+    scene.edit(AFTER)
+
+
+def _succeed(outcome: VerbOutcome) -> None:
+    assert outcome.ok, [d.message for d in outcome.diagnostics]
+
+
+def points(scene: Scene, verb: str) -> list[str]:
+    """What the verb reaches, in order."""
+    done = _child(Run(scene.name, str(scene.home), verb))
+    assert done.returncode == 0, done.stderr
+    reached: list[str] = json.loads(done.stdout)
+    return reached
+
+
+def die(scene: Scene, verb: str, point: str, visit: int = 1) -> None:
+    """Let the verb die."""
+    done = _child(Run(scene.name, str(scene.home), verb, point, visit))
+    assert done.returncode == -signal.SIGKILL, (done.returncode, done.stdout, done.stderr)
+
+
+def visits(reached: list[str]) -> list[tuple[str, int]]:
+    """Each point with the number of its visit."""
+    seen: Counter[str] = Counter()
+    found = []
+    for point in reached:
+        seen[point] += 1
+        found.append((point, seen[point]))
+    return found
+
+
+def recorded() -> dict[str, dict[str, list[str]]]:
+    """Store to verb to its points, in order, as they were recorded last."""
+    content: dict[str, dict[str, list[str]]] = json.loads(POINTS.read_text(encoding="utf-8"))
+    return content
+
+
+def _child(order: Run) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.fault.matrix", json.dumps(asdict(order))]
+    service = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    env = environment(Path(order.home), PYTHONPATH=str(ROOT), **service)
+    return subprocess.run(command, cwd=ROOT, env=env, check=False, timeout=DEADLINE_S, capture_output=True, text=True)
+
+
+def _perform(order: Run) -> None:
+    scene = SCENES[order.store](Path(order.home))
+    recorder = Recorder()
+    _succeed(VERBS[order.verb](scene, DieAtVisit(order.point, order.visit) if order.point else recorder))
+    sys.stdout.write(json.dumps(recorder.reached))
+
+
+def _record() -> None:
+    from tests.support.s3 import S3Server
+
+    found: dict[str, dict[str, list[str]]] = {}
+    with tempfile.TemporaryDirectory() as folder, S3Server() as server:
+        os.environ.update(server.environ)
+        for store in SCENES:
+            starts = Starts(Path(folder), store)
+            found[store] = {
+                verb: points(starts.copy(verb, Path(folder) / f"{store}-{verb}-recorded"), verb) for verb in VERBS
+            }
+    POINTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    _perform(Run(**json.loads(sys.argv[1]))) if sys.argv[1:] else _record()

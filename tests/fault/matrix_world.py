@@ -1,0 +1,155 @@
+"""The cluster of the crash matrix, before and after a change of every kind, and what a place for it must offer.
+
+The change: graph `new` is created with a query, the schema of `knowledge` loses a property and gains one, of its queries one
+is created, one updated and one deleted, policy `base` gets another text and another graph, and graph `old`, which has
+rows, is deleted with its query.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from gitops.cli.system import RandomIds, SystemClock
+from gitops.cli.wiring import graph_engine
+from gitops.config.load import load_desired
+from gitops.core.faults import Faults, NoFaults
+from gitops.engine.load import Loader, LoadRequest
+from gitops.model.outcome import ApproveOutcome
+from gitops.model.resource import DesiredState
+from gitops.workflows.context import Stores, Workspace
+
+Files = Mapping[str, str]
+
+_BEFORE = "node Person {\n  handle: String @key\n  born: I32?\n  nick: String?\n}\nedge Knows: Person -> Person\n"
+_AFTER = "node Person {\n  handle: String @key\n  born: I32?\n  city: String?\n}\nedge Knows: Person -> Person\n"
+_NOTES = "node Note {\n  title: String @key\n}\n"
+
+
+def _people(name: str, wanted: str) -> str:
+    return f"query {name}() {{\n  match {{ $p: Person }}\n  return {{ $p.{wanted} }}\n}}\n"
+
+
+def _titles(name: str) -> str:
+    return f"query {name}() {{\n  match {{ $n: Note }}\n  return {{ $n.title }}\n}}\n"
+
+
+def _cluster(graphs: Mapping[str, tuple[str, ...]], bound: tuple[str, ...]) -> str:
+    declared = {g: {"schema": f"{g}.pg", "queries": {q: {"file": f"{q}.gq"} for q in qs}} for g, qs in graphs.items()}
+    policies = {"base": {"file": "base.policy.yaml", "applies_to": list(bound)}}
+    return json.dumps({"version": 1, "graphs": declared, "policies": policies}, indent=1)
+
+
+BEFORE: Files = {
+    "cluster.yaml": _cluster({"knowledge": ("changed", "removed"), "old": ("kept_in_old",)}, ("knowledge",)),
+    "knowledge.pg": _BEFORE,
+    "old.pg": _NOTES,
+    "new.pg": _NOTES,
+    "changed.gq": _people("changed", "handle"),
+    "removed.gq": _people("removed", "handle"),
+    "kept_in_old.gq": _titles("kept_in_old"),
+    "base.policy.yaml": "version: 1\nrules: []\n",
+}
+AFTER: Files = {
+    **BEFORE,
+    "cluster.yaml": _cluster({"knowledge": ("changed", "added"), "new": ("titles",)}, ("knowledge", "new")),
+    "knowledge.pg": _AFTER,
+    "changed.gq": _people("changed", "born"),
+    "added.gq": _people("added", "handle"),
+    "titles.gq": _titles("titles"),
+    "base.policy.yaml": "version: 1\n# once more\nrules: []\n",
+}
+AGAIN: Files = {
+    **AFTER,
+    "cluster.yaml": _cluster(
+        {"knowledge": ("changed", "added"), "new": ("titles",), "old": ("kept_in_old",)}, ("knowledge", "new")
+    ),
+}
+"""A graph `old` like the one that was deleted, beside what `AFTER` declares."""
+PEOPLE = [{"handle": "ada", "born": 1815}, {"handle": "alan", "born": 1912}, {"handle": "grace", "born": 1906}]
+_RECORDS = {
+    "knowledge": [
+        *({"type": "Person", "data": {**person, "nick": "x"}} for person in PEOPLE),
+        {"edge": "Knows", "from": "ada", "to": "grace", "data": {}},
+    ],
+    "old": [{"type": "Note", "data": {"title": "to be deleted"}}],
+}
+
+
+class Scene(ABC):
+    """A cluster in `home`, which can be copied with everything in it. Every call works as another process would."""
+
+    name: ClassVar[str]
+    atomic: ClassVar[bool]
+    """Whether the state and the documents beside it change in one step."""
+    approves_locked: ClassVar[bool]
+    """Whether approving takes the lock; a commit is one picture without it."""
+
+    def __init__(self, home: Path) -> None:
+        """Look at what is in `home`, or will be."""
+        self.home = home
+
+    @abstractmethod
+    def make(self) -> None:
+        """Make what does not depend on the place: keys, repositories; and declare `BEFORE`."""
+
+    @abstractmethod
+    def settle_here(self) -> None:
+        """After a copy: point everything at this place."""
+
+    @abstractmethod
+    def keep(self) -> None:
+        """Before a copy: bring into `home` what lies elsewhere."""
+
+    @abstractmethod
+    def edit(self, files: Files) -> None:
+        """Declare these files."""
+
+    @abstractmethod
+    def workspace(self, faults: Faults | None = None) -> Workspace:
+        """What the operator's next command works on."""
+
+    @abstractmethod
+    def approve(self, address: str, faults: Faults | None = None) -> ApproveOutcome:
+        """What ada's command does."""
+
+    @abstractmethod
+    def approvals(self) -> int:
+        """How many approvals were ever granted."""
+
+    @abstractmethod
+    def graphs(self) -> set[str]:
+        """The graphs that lie where graphs lie, whatever the ledger says."""
+
+    @abstractmethod
+    def debris(self) -> list[str]:
+        """What a dead process left outside of the graph roots, and nobody owns."""
+
+    @abstractmethod
+    def require_sound_ledger(self) -> None:
+        """Whatever the ledger promises of itself, beside the documents in it."""
+
+    @property
+    def stores(self) -> Stores:
+        """The stores as they are now."""
+        return self.workspace().open_stores(self.desired.storage)
+
+    @property
+    def desired(self) -> DesiredState:
+        """What is declared now."""
+        loaded = load_desired(self.workspace().tree)
+        assert loaded.desired is not None, loaded.diagnostics
+        return loaded.desired
+
+    def make_graphs(self) -> None:
+        """Live graphs with rows, made behind the control plane's back, for an import to find."""
+        uri = self.stores.graph_uri
+        for graph, records in _RECORDS.items():
+            schema = BEFORE[f"{graph}.pg"].encode()
+            graph_engine(NoFaults()).prepare_create(uri(graph), schema, actor=None).publish()
+            lines = "".join(json.dumps(record) + "\n" for record in records)
+            Loader(SystemClock(), RandomIds()).load(LoadRequest(uri(graph), io.BytesIO(lines.encode())))
