@@ -1,5 +1,7 @@
 # make demo   a story from change request to audit, in ./demo
 # make test   the tests; make test-slow for those that take longer
+# make faults kill every verb at every fault point, recover, and print what that took
+# make fuzz   compare the parsers with a second grammar on 100,000 inputs
 # make lint   format, lint, types, import contracts, workflows
 # make bench  measure, print a table, write bench.json
 # make docs   write the generated pages again
@@ -12,7 +14,7 @@ READY := $(VENV)/.ready
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow lint bench docs lock clean
+.PHONY: demo test test-slow faults fuzz lint bench docs lock clean
 .DEFAULT_GOAL := test
 
 $(READY): requirements.lock pyproject.toml
@@ -31,6 +33,12 @@ test: $(READY)
 test-slow: $(READY)
 	$(PY) -m pytest -n auto -m slow
 
+faults: $(READY)
+	$(PY) -m pytest -n auto -q tests/fault/test_matrix.py
+
+fuzz: $(READY)
+	$(PY) -m tests.fuzz
+
 lint: $(READY)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
@@ -45,9 +53,10 @@ bench: $(READY)
 docs: $(READY)
 	$(PY) -m tests.support.codes_page
 	$(PY) -m tests.support.cli_page
+	$(PY) -m tests.support.rules_page
 
 lock:
-	uv pip compile pyproject.toml --group build --group test --group lint --universal --python-version 3.11 \
+	uv pip compile pyproject.toml --extra s3 --group build --group test --group lint --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements.lock
 
 clean:

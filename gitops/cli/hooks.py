@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from gitops.cli.output import FAILED, OK, USAGE, complain, say
 from gitops.cli.project import LocalProject, RepositoryChoice, open_commit_tree
-from gitops.core.errors import GitopsError
+from gitops.core.diagnostics import Diagnostics
+from gitops.core.errors import GitopsError, UsageError
 from gitops.git.command import GitProgram, Quarantine
 from gitops.git.hooks import HookKind, install_hooks, remove_hooks
 from gitops.git.repository import Repository
@@ -19,6 +20,8 @@ from gitops.render.text import diagnostic_lines
 
 _MAX_REFS = 10_000
 _FIELDS = 3
+_NOT_SET = 1
+"""How `git config --get` ends for a key that is not set."""
 
 
 def install(options: argparse.Namespace) -> int:
@@ -89,10 +92,14 @@ def _post_receive(_: list[str]) -> int:
 
 
 def _pre_commit(_: list[str]) -> int:
-    """Validate the clusters of `gitops.yaml` as they are staged, or the one cluster at the root."""
+    """Validate the clusters of `gitops.yaml` as they are staged, or the one cluster at the root.
+
+    Where git config `gitops.formatCheck` is true, their files must be in their canonical layout as well.
+    """
     from gitops.config.load import load_desired
 
     repository = Repository.discover(".")
+    checks_format = _checks_format(repository)
     written = GitProgram(repository.git_dir).run("write-tree", extra=_index())
     if not written.ok:
         complain(f"gitops: cannot read the index: {written.stderr.strip()}")
@@ -104,10 +111,29 @@ def _pre_commit(_: list[str]) -> int:
         if subtree is None:
             continue
         problems = load_desired(open_commit_tree(repository, subtree, folder)).diagnostics
+        if checks_format and not problems.has_errors:
+            problems.extend(_format_problems(repository, subtree, folder))
         if len(problems):
             complain("\n".join([f"gitops: {folder}", *diagnostic_lines(problems)]))
         failed = failed or problems.has_errors
     return FAILED if failed else OK
+
+
+def _checks_format(repository: Repository) -> bool:
+    """Whether git config `gitops.formatCheck` asks for it. Raises UsageError for a value that is no boolean."""
+    git = GitProgram(repository.git_dir, as_user=True)
+    answer = git.run("config", "--type=bool", "--get", "--", "gitops.formatCheck")
+    if not answer.ok and answer.status != _NOT_SET:
+        raise UsageError("usage_error", "git config gitops.formatCheck must be true or false")
+    return answer.stdout.strip() == b"true"
+
+
+def _format_problems(repository: Repository, subtree: str, folder: str) -> Diagnostics:
+    """What `gitops fmt --check` says about the files of a staged cluster folder."""
+    from gitops.cli.fmt import layout_problems
+    from gitops.workflows.fmt import format_cluster
+
+    return layout_problems(format_cluster(lambda: open_commit_tree(repository, subtree, folder)))
 
 
 def _commit_msg(rest: list[str]) -> int:

@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(handler=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     _add_verbs(commands)
+    _add_fmt(commands)
     _add_graph(commands)
     _add_request(commands)
     _add_trail(commands)
@@ -118,6 +119,17 @@ def _project_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--repo", metavar="PATH", help="repository (default: the one around the folder)")
     group.add_argument("--cluster", metavar="NAME", help="cluster of gitops.yaml (default: the only one)")
     group.add_argument("--remote", metavar="NAME", help="remote with the ledger (default: origin; none in a bare one)")
+
+
+def _add_fmt(commands: Commands) -> None:  # type: ignore[valid-type]
+    summary = "write schemas, queries and cluster.yaml in their canonical layout"
+    parser = _command(commands, "fmt", summary, "gitops.cli.fmt:fmt")
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="*", help="files and folders (default: all that cluster.yaml declares)"
+    )
+    parser.add_argument("--config", metavar="DIR", default=None, help="cluster folder (default: the current folder)")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is in another layout")
+    parser.add_argument("--diff", action="store_true", help="write nothing; print what would change")
 
 
 def _add_graph(commands: Commands) -> None:  # type: ignore[valid-type]

@@ -1,0 +1,192 @@
+"""The printer behind the formatter: words with their comments, and groups that stand on one line or on many.
+
+A layout is a list of operations. Rules of the printer:
+
+1. A group is written on one line if it fits into `WIDTH` and holds neither a comment nor a line break; otherwise every
+   `LINE` and `SOFT` directly in it is a line break.
+2. A comment stays on the line of what it followed, or on a line of its own, as it was written. The word after a comment
+   that ended a line goes to a new line, one step further in if the layout wanted none there.
+3. A blank line is kept where the layout says so, never more than one; none is left at the start or the end of a block.
+
+What is decided depends on words and comments alone, never on where lines were broken before: that makes it idempotent.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NamedTuple
+
+WIDTH = 120
+"""Longest line, in characters, that the formatter makes of what could be broken."""
+
+_STEP = "    "
+
+
+class Comment(NamedTuple):
+    """A comment: whether it stood on a line of its own, and whether a blank line was before it."""
+
+    text: str
+    own_line: bool
+    blank: bool
+
+
+class Word(NamedTuple):
+    """A token as it is written, with the comments before it; `closes` marks the closing bracket of a block or list."""
+
+    text: str
+    comments: tuple[Comment, ...] = ()
+    blank: bool = False
+    closes: bool = False
+
+
+class Op(Enum):
+    """Operations between words; without any, two words touch."""
+
+    SPACE = auto()
+    SOFT = auto()
+    """Nothing on one line, else a line break."""
+    LINE = auto()
+    """A space on one line, else a line break."""
+    HARD = auto()
+    """A line break, without a blank line."""
+    KEEP = auto()
+    """A line break, with a blank line if there was one."""
+    BLANK = auto()
+    """A line break with a blank line."""
+    OPEN = auto()
+    CLOSE = auto()
+    INDENT = auto()
+    DEDENT = auto()
+
+
+Layout = list[Word | Op]
+
+_BREAKS = frozenset({Op.HARD, Op.KEEP, Op.BLANK})
+_GAPS = {Op.SPACE: 1, Op.LINE: 1, Op.SOFT: 0}
+
+
+def write(layout: Layout) -> str:
+    """The text of a layout, each line ended by a line feed; empty for a layout without words."""
+    text = _Printer(layout).text()
+    return text + "\n" if text else ""
+
+
+class _Printer:
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._ends, self._broken = _groups(layout)
+        self._out: list[str] = []
+        self._column = 0
+        self._indent = 0
+        self._pending: Op | None = None
+        self._modes = [True]
+
+    def text(self) -> str:
+        for at, op in enumerate(self._layout):
+            if isinstance(op, Word):
+                self._word(op)
+            elif op is Op.OPEN:
+                self._modes.append(self._broken[at] or not self._fits(at))
+            elif op is Op.CLOSE:
+                self._modes.pop()
+            elif op is Op.INDENT:
+                self._indent += 1
+            elif op is Op.DEDENT:
+                self._indent -= 1
+            elif op in (Op.LINE, Op.SOFT) and self._modes[-1]:
+                self._pending = Op.HARD
+            else:
+                self._pending = op
+        return "".join(self._out)
+
+    def _word(self, word: Word) -> None:
+        gap, self._pending = self._pending, None
+        breaks = gap in _BREAKS
+        alone = ended = False
+        inner = self._indent + (1 if word.closes or not breaks else 0)
+        for comment in word.comments:
+            if comment.own_line or ended or not self._out:
+                self._break(inner, blank=breaks and (comment.blank if alone else _blank(gap, comment.blank)))
+                alone = True
+            else:
+                self._put(" ")
+            self._put(comment.text)
+            ended = comment.text.startswith("//")
+        if not word.text:
+            return
+        if breaks or alone or ended:
+            blank = breaks and not word.closes and (word.blank if alone else _blank(gap, word.blank))
+            self._break(self._indent if breaks or word.closes else inner, blank=blank)
+        elif word.comments or (gap is not None and _GAPS[gap]):
+            self._put(" ")
+        self._put(word.text)
+
+    def _break(self, indent: int, *, blank: bool) -> None:
+        if self._out:
+            self._out.append("\n\n" if blank else "\n")
+            self._column = 0
+            self._put(_STEP * indent)
+
+    def _put(self, text: str) -> None:
+        self._out.append(text)
+        last = text.rfind("\n")
+        self._column = self._column + len(text) if last < 0 else len(text) - last - 1
+
+    def _fits(self, start: int) -> bool:
+        """Whether the group, and what must follow it on its line, ends before `WIDTH`."""
+        column = self._column
+        if self._pending in _BREAKS:
+            column = len(_STEP) * self._indent
+        elif self._pending is not None:
+            column += _GAPS[self._pending]
+        end, depth = self._ends[start], len(self._modes)
+        for at in range(start + 1, len(self._layout)):
+            op = self._layout[at]
+            if isinstance(op, Word):
+                head, newline, _ = op.text.partition("\n")
+                column += len(head)
+                if newline:
+                    return column <= WIDTH
+            elif op in _BREAKS:
+                return column <= WIDTH
+            elif op is Op.OPEN and at > end:
+                depth += 1
+            elif op is Op.CLOSE and at > end:
+                depth -= 1
+            elif op in _GAPS:
+                if at > end and op is not Op.SPACE and depth <= len(self._modes) and self._modes[depth - 1]:
+                    return column <= WIDTH
+                column += _GAPS[op]
+            if column > WIDTH:
+                return False
+        return True
+
+
+def _blank(gap: Op | None, written: bool) -> bool:
+    return gap is Op.BLANK or (gap is Op.KEEP and written)
+
+
+def _groups(layout: Layout) -> tuple[dict[int, int], dict[int, bool]]:
+    """For each group its end, and whether something in it forbids one line."""
+    ends: dict[int, int] = {}
+    broken: dict[int, bool] = {}
+    opened: list[int] = []
+    fresh = False
+    for at, op in enumerate(layout):
+        if op is Op.OPEN:
+            opened.append(at)
+            broken[at] = False
+            fresh = True
+        elif op is Op.CLOSE:
+            start = opened.pop()
+            ends[start] = at
+            if opened and broken[start]:
+                broken[opened[-1]] = True
+        elif isinstance(op, Word):
+            # Comments before the first word of a group stand before the group.
+            if opened and ((op.comments and not fresh) or "\n" in op.text):
+                broken[opened[-1]] = True
+            fresh = False
+        elif op in _BREAKS and opened:
+            broken[opened[-1]] = True
+    return ends, broken
