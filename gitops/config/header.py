@@ -10,7 +10,7 @@ from gitops.config.storage import StorageRootError, parse_storage
 from gitops.config.yaml import shown
 from gitops.core.diagnostics import Diagnostics, SourceRef
 
-__all__ = ["Header", "header_of", "load_header", "read_cluster"]
+__all__ = ["Header", "declared_storage", "header_of", "load_header", "read_cluster"]
 
 _BACKEND = "cluster"
 
@@ -58,12 +58,17 @@ def header_of(cluster: RawCluster, found: Diagnostics) -> Header | None:
         message = f"the backend '{shown(cluster.backend.value)}' is not supported"
         found.add("unsupported_state_backend", "state.backend", message, source=cluster.backend.source)
     storage = None
-    if cluster.storage is not None:
-        try:
-            storage = parse_storage(cluster.storage.value).text
-        except StorageRootError as error:
-            found.add("invalid_storage_root", "storage", str(error), source=cluster.storage.source)
+    try:
+        storage = declared_storage(cluster)
+    except StorageRootError as error:
+        source = None if cluster.storage is None else cluster.storage.source
+        found.add("invalid_storage_root", "storage", str(error), source=source)
     if len(found) > before:
         return None
     name = None if cluster.name is None else cluster.name.value
     return Header(name, storage, lock=cluster.lock is not False)
+
+
+def declared_storage(cluster: RawCluster) -> str | None:
+    """The storage root as declared, None for the default. Raises StorageRootError."""
+    return None if cluster.storage is None else parse_storage(cluster.storage.value).text

@@ -128,7 +128,7 @@ class _Loader:
         named = self._has_name(policy.name, at)
         path = policy.file.value
         file = self._reading.file(path, f"{at}.file", policy.file.source, missing="policy_file_missing")
-        bindings = resolve_bindings(policy, graphs, self._found)
+        bindings = resolve_bindings(policy, graphs, self._found, hint=self._reading.hint)
         if named and file is not None:
             self._add(Resource(policy_address(name), file.digest, path, file.data, bindings))
 

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gitops.config.raw import QueryRegistry, QuerySources, RawGraph, Text
 from gitops.config.reading import Reading, SourceFile
-from gitops.config.source import EntryKind, SourceError
+from gitops.config.source import EntryKind, SourceError, normalize
 from gitops.config.yaml import shown
 from gitops.core.diagnostics import SourceRef
 from gitops.lang.query import CheckedQuery, check_query
 from gitops.lang.query.ast import Query
 from gitops.lang.schema import Schema
-from gitops.lang.suggest import did_you_mean
 from gitops.lang.text import LanguageError
 from gitops.model.address import is_name
 
 __all__ = ["LoadedQuery", "load_queries"]
 
 _EXTENSION = ".gq"
+# The first time registers what a file declares and the second reports it as declared again; more would repeat that.
+_MAX_LISTED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +51,15 @@ def load_queries(reading: Reading, graph: RawGraph, schema: Schema | None) -> tu
     Without a schema each is warned about as `query_typecheck_skipped`. Queries whose file cannot be read or whose name is
     against the rule are reported and left out; the rest of their checks is still done.
     """
+    if reading.full:
+        return ()
     loader = _GraphQueries(reading, f"graphs.{shown(graph.id.value)}.queries")
     queries = graph.queries
     candidates = loader.registered(queries) if isinstance(queries, QueryRegistry) else loader.discovered(queries)
     loaded = []
     for candidate in candidates:
+        if not reading.admit(loader.at, candidate.source, queries=1):
+            break
         checked = loader.check(candidate, schema)
         if is_name(candidate.name):
             loaded.append(LoadedQuery(candidate.name, candidate.path, candidate.file, checked))
@@ -64,13 +70,16 @@ class _GraphQueries:
     def __init__(self, reading: Reading, at: str) -> None:
         self._reading = reading
         self._found = reading.found
-        self._at = at
+        self.at = at
         self._reported: set[str] = set()
+        self._counted: set[str] = set()
+        self._declared: dict[str, Mapping[str, Sequence[Query]]] = {}
+        self._listed: Counter[str] = Counter()
 
     def registered(self, registry: QueryRegistry) -> Iterator[_Candidate]:
         """The map form, one by one, so that all findings of a query come together."""
         for entry in registry.entries:
-            name, at = entry.name.value, f"{self._at}.{shown(entry.name.value)}"
+            name, at = entry.name.value, f"{self.at}.{shown(entry.name.value)}"
             self._require_name(name, entry.name.source)
             file = self._reading.file(entry.file.value, f"{at}.file", entry.file.source, missing="query_file_missing")
             if file is None:
@@ -79,10 +88,10 @@ class _GraphQueries:
             if declared is None:
                 yield _Candidate(name, entry.file.value, file, None, entry.name.source)
                 continue
-            same = [query for query in declared if query.name.text == name]
+            known = self._by_name(file, declared)
+            same = known.get(name, ())
             if not same:
-                hint = did_you_mean(name, [query.name.text for query in declared])
-                message = f"{file.path} declares no query '{shown(name)}'" + (f"; {hint}" if hint else "")
+                message = f"{file.path} declares no query '{shown(name)}'{self._reading.hint(name, known)}"
                 self._found.add("query_key_mismatch", at, message, source=entry.name.source)
             for again in same[1:]:
                 self._report_duplicate(again, file, file)
@@ -93,8 +102,10 @@ class _GraphQueries:
         first: dict[str, _Candidate] = {}
         for item in sources.items:
             for path in self._expand(item):
-                file = self._reading.file(path, self._at, item.source, missing="query_file_missing")
-                declared = None if file is None else self._parse(file, self._at)
+                if self._too_often(path):
+                    continue
+                file = self._reading.file(path, self.at, item.source, missing="query_file_missing")
+                declared = None if file is None else self._parse(file, self.at)
                 if file is None or declared is None:
                     continue
                 for query in declared:
@@ -110,7 +121,7 @@ class _GraphQueries:
         """The checked query, or None with the reason reported."""
         if candidate.query is None:
             return None
-        at = f"{self._at}.{shown(candidate.name)}"
+        at = f"{self.at}.{shown(candidate.name)}"
         if schema is None:
             message = f"{shown(candidate.name)} was not checked: the schema of its graph does not compile"
             self._found.add("query_typecheck_skipped", at, message, source=candidate.source)
@@ -121,6 +132,25 @@ class _GraphQueries:
             self._reading.language_problems(error, candidate.file, at)
             return None
 
+    def _by_name(self, file: SourceFile, declared: Sequence[Query]) -> Mapping[str, Sequence[Query]]:
+        """The declarations of a file by name; many names may be listed with one large file."""
+        found = self._declared.get(file.path)
+        if found is None:
+            groups: defaultdict[str, list[Query]] = defaultdict(list)
+            for query in declared:
+                groups[query.name.text].append(query)
+            found = self._declared[file.path] = dict(groups)
+        return found
+
+    def _too_often(self, path: str) -> bool:
+        """Whether a file or folder is listed so often in this graph that there is nothing more to say about it."""
+        try:
+            place = normalize(path, confined=False)
+        except SourceError:
+            return False
+        self._listed[place] += 1
+        return self._listed[place] > _MAX_LISTED
+
     def _expand(self, item: Text) -> Iterator[str]:
         """The files that one entry stands for, spelled from the entry as written."""
         tree = self._reading.tree
@@ -128,18 +158,25 @@ class _GraphQueries:
             if tree.kind(item.value) is not EntryKind.DIR:
                 yield item.value
                 return
+            if self._too_often(f"{item.value}/"):
+                return
             names = [n for n in tree.names(item.value) if n.endswith(_EXTENSION) and n != _EXTENSION]
         except SourceError as error:
-            self._reading.refused(error, self._at, item.source, otherwise="query_dir_unreadable")
+            self._reading.refused(error, self.at, item.source, otherwise="query_dir_unreadable")
             return
         if not names:
             message = f"there is no {_EXTENSION} file in '{shown(item.value)}'"
-            self._found.add("query_dir_empty", self._at, message, source=item.source)
+            self._found.add("query_dir_empty", self.at, message, source=item.source)
         folder = item.value if not item.value or item.value.endswith("/") else f"{item.value}/"
         yield from (folder + name for name in names)
 
     def _parse(self, file: SourceFile, at: str) -> tuple[Query, ...] | None:
         """The declarations of a file; what is wrong with a file is said once in each graph."""
+        if file.path not in self._counted:
+            self._counted.add(file.path)
+            self._reading.admit(self.at, SourceRef(file.path), size=len(file.data))
+        if self._reading.full:
+            return None
         result = self._reading.queries(file)
         if not isinstance(result, LanguageError):
             return result
@@ -151,9 +188,9 @@ class _GraphQueries:
     def _require_name(self, name: str, source: SourceRef) -> None:
         if not is_name(name):
             message = f"'{shown(name)}' is no name: letters, digits, _ and -, starting with a letter or _"
-            self._found.add("invalid_resource_id", f"{self._at}.{shown(name)}", message, source=source)
+            self._found.add("invalid_resource_id", f"{self.at}.{shown(name)}", message, source=source)
 
     def _report_duplicate(self, query: Query, file: SourceFile, first: SourceFile) -> None:
         name = shown(query.name.text)
         message = f"the query {name} is declared again; its declaration in {first.path} counts"
-        self._found.add("duplicate_query_name", f"{self._at}.{name}", message, source=file.at(query.name.span))
+        self._found.add("duplicate_query_name", f"{self.at}.{name}", message, source=file.at(query.name.span))

@@ -42,7 +42,8 @@ __all__ = [
 CONFIG_FILE = "cluster.yaml"
 
 _RESERVED = ("apply", "env_file", "providers", "pipelines", "embeddings", "ui", "aliases", "bindings")
-_MAX_VERSION_DIGITS = 9
+# More digits than any version will ever have; what is longer is no version.
+_MAX_VERSION_DIGITS = 18
 _FAULT_CODES = {
     YamlFault.SYNTAX: "invalid_cluster_yaml",
     YamlFault.DUPLICATE_KEY: "duplicate_yaml_key",
@@ -134,18 +135,21 @@ def parse_cluster(data: bytes) -> tuple[RawCluster | None, Diagnostics]:
         for problem in error.problems:
             place = SourceRef(CONFIG_FILE, problem.line, problem.column)
             found.add(_FAULT_CODES[problem.fault], problem.path or CONFIG_FILE, problem.message, source=place)
-    if isinstance(root, YamlMap):
-        for key, _ in root.entries:
-            if key.text in _RESERVED:
-                place = SourceRef(CONFIG_FILE, key.line, key.column)
-                found.add(
-                    "future_phase_field", key.text, f"the key {key.text} is reserved and has no meaning", source=place
-                )
+    for key in _reserved_keys(root):
+        message = f"the key {key.text} is reserved and has no meaning"
+        found.add("future_phase_field", key.text, message, source=SourceRef(CONFIG_FILE, key.line, key.column))
     if root is None or found.has_errors:
         return None, found
     shape = _Shape(found)
     cluster = shape.cluster(root)
     return (cluster if shape.fits else None), found
+
+
+def _reserved_keys(root: YamlNode | None) -> list[YamlScalar]:
+    """The reserved keys at the top, each once: one given twice is a repeated key besides."""
+    keys = [key for key, _ in root.entries] if isinstance(root, YamlMap) else []
+    first = {key.text: key for key in reversed(keys) if key.text in _RESERVED}
+    return [key for key in keys if first.get(key.text) is key]
 
 
 def _is_empty(node: YamlNode) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from gitops.config.source import SourceError, SourceTree, normalize
 from gitops.core.canonical import digest
 from gitops.core.codes import REGISTRY
@@ -9,6 +11,7 @@ from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.lang.query import parse_queries
 from gitops.lang.query.ast import Query
 from gitops.lang.schema import Schema, compile_schema
+from gitops.lang.suggest import did_you_mean
 from gitops.lang.text import LanguageError, SourceText, Span, Stage
 
 __all__ = ["Reading", "SourceFile"]
@@ -25,10 +28,18 @@ _QUERY_CODES = {
 }
 
 
-class SourceFile:
-    """One file: `path` is normalized, `digest` covers `data`."""
+# A suggestion compares with every known name, and a hostile folder may be wrong very often.
+_MAX_HINTS = 100
+# Several graphs may list one file, so that what is read is no bound of the work: queries, and bytes of query files, count
+# once for each graph. Ten times the largest cluster that is planned for.
+_MAX_QUERIES = 100_000
+_MAX_QUERY_BYTES = 256 * 1024 * 1024
 
-    __slots__ = ("data", "digest", "path", "text")
+
+class SourceFile:
+    """One file: `path` is normalized, `digest` covers `data`, `broken` is the span of bytes that are not UTF-8."""
+
+    __slots__ = ("broken", "data", "digest", "path", "text")
 
     def __init__(self, path: str, data: bytes) -> None:
         """Compute the digest."""
@@ -36,6 +47,7 @@ class SourceFile:
         self.data = data
         self.digest = digest(data)
         self.text = SourceText(data)
+        self.broken = _not_utf8(data)
 
     def at(self, span: Span) -> SourceRef:
         """The place of the start of a span."""
@@ -53,6 +65,31 @@ class Reading:
         self._files: dict[str, SourceFile | SourceError] = {}
         self._schemas: dict[str, Schema | LanguageError] = {}
         self._queries: dict[str, tuple[Query, ...] | LanguageError] = {}
+        self._hints = _MAX_HINTS
+        self._queries_left = _MAX_QUERIES
+        self._bytes_left = _MAX_QUERY_BYTES
+        self._parsed_before: set[str] = set()
+        self._broken_schemas: set[str] = set()
+        self.full = False
+
+    def hint(self, name: str, known: Collection[str]) -> str:
+        """What to append to a message about an unknown name: the nearest known one, as long as there are not too many."""
+        self._hints -= 1
+        near = did_you_mean(name, known) if self._hints >= 0 else None
+        return f"; {near}" if near else ""
+
+    def admit(self, at: str, place: SourceRef, *, queries: int = 0, size: int = 0) -> bool:
+        """Count queries and bytes of query files of one graph; False, once reported, when they are more than are allowed."""
+        self._queries_left -= queries
+        self._bytes_left -= size
+        if not self.full and (self._queries_left < 0 or self._bytes_left < 0):
+            self.full = True
+            message = (
+                f"all graphs together list more than {_MAX_QUERIES} queries or {_MAX_QUERY_BYTES} bytes of query files; "
+                "the others are not read"
+            )
+            self.found.add("source_too_large", at, message, source=place)
+        return not self.full
 
     def file(self, path: str, at: str, place: SourceRef, *, missing: str) -> SourceFile | None:
         """The file at `path`, which must be UTF-8.
@@ -63,11 +100,9 @@ class Reading:
         if isinstance(found, SourceError):
             self.refused(found, at, place, otherwise=missing)
             return None
-        try:
-            found.data.decode()
-        except UnicodeDecodeError as error:
-            where = found.at(Span(error.start, error.end))
-            self.found.add(missing, at, f"{found.path} is not UTF-8 at byte {error.start}", source=where)
+        if found.broken is not None:
+            where = found.at(found.broken)
+            self.found.add(missing, at, f"{found.path} is not UTF-8 at byte {found.broken.start}", source=where)
             return None
         return found
 
@@ -85,7 +120,10 @@ class Reading:
                 result = error
             self._schemas[file.digest] = result
         if isinstance(result, LanguageError):
-            self.language_problems(result, file, at, codes=_SCHEMA_CODES)
+            # The next graphs with the same schema say that it is broken, not everything that is wrong with it again.
+            again = file.digest in self._broken_schemas
+            self._broken_schemas.add(file.digest)
+            self.language_problems(result, file, at, codes=_SCHEMA_CODES, limit=1 if again else None)
             return None
         return result
 
@@ -101,14 +139,25 @@ class Reading:
         return result
 
     def drop_trees(self) -> None:
-        """Forget the parsed queries: they are the bulk of a load's memory, and graphs rarely share a file."""
-        self._queries.clear()
+        """Forget the parsed queries: they are the bulk of a load's memory, and graphs rarely share a file.
+
+        A file that was needed again is kept, so that none is parsed more than twice.
+        """
+        for name in [name for name in self._queries if name not in self._parsed_before]:
+            del self._queries[name]
+            self._parsed_before.add(name)
 
     def language_problems(
-        self, error: LanguageError, file: SourceFile, at: str, *, codes: dict[Stage, str] | None = None
+        self,
+        error: LanguageError,
+        file: SourceFile,
+        at: str,
+        *,
+        codes: dict[Stage, str] | None = None,
+        limit: int | None = None,
     ) -> None:
         """Report what a compiler found, each at its place in `file`; of a query file unless `codes` says otherwise."""
-        for problem in error.problems:
+        for problem in error.problems[:limit]:
             entry = REGISTRY[(codes or _QUERY_CODES)[problem.stage]]
             fix = problem.fix or entry.fix
             place = file.at(problem.span)
@@ -128,3 +177,11 @@ class Reading:
                 found = error
             self._files[place] = found
         return found
+
+
+def _not_utf8(data: bytes) -> Span | None:
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return Span(error.start, error.end)
+    return None

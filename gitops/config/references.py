@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from gitops.config.raw import RawPolicy
 from gitops.config.yaml import shown
 from gitops.core.diagnostics import Diagnostics
-from gitops.lang.suggest import did_you_mean
 from gitops.model.address import CLUSTER_SCOPE, Kind, graph_address, schema_address
 from gitops.model.resource import Dependency, Resource
 
@@ -16,11 +15,13 @@ __all__ = ["dependencies", "resolve_bindings"]
 _GRAPH_PREFIX = "graph."
 
 
-def resolve_bindings(policy: RawPolicy, graphs: Collection[str], found: Diagnostics) -> tuple[str, ...]:
+def resolve_bindings(
+    policy: RawPolicy, graphs: Collection[str], found: Diagnostics, *, hint: Callable[[str, Collection[str]], str]
+) -> tuple[str, ...]:
     """The bindings of a policy as typed references (`cluster`, `graph.<id>`), sorted, each once.
 
-    `graphs` are the declared ids. Reports `policy_missing_applies_to`, `wrong_kind_reference` and
-    `dangling_graph_reference` and leaves such bindings out.
+    `graphs` are the declared ids; `hint` gives what to append to a message about a name that is none of them. Reports
+    `policy_missing_applies_to`, `wrong_kind_reference` and `dangling_graph_reference` and leaves such bindings out.
     """
     path = f"policies.{shown(policy.name.value)}.applies_to"
     if not policy.applies_to:
@@ -37,8 +38,7 @@ def resolve_bindings(policy: RawPolicy, graphs: Collection[str], found: Diagnost
             message = f"'{shown(text)}' is no graph; bind to cluster or graph.<id>"
             found.add("wrong_kind_reference", f"{path}[{index}]", message, source=item.source)
         elif graph not in graphs:
-            hint = did_you_mean(graph, graphs)
-            message = f"there is no graph '{shown(graph)}'" + (f"; {hint}" if hint else "")
+            message = f"there is no graph '{shown(graph)}'{hint(graph, graphs)}"
             found.add("dangling_graph_reference", f"{path}[{index}]", message, source=item.source)
         else:
             bindings.add(f"{_GRAPH_PREFIX}{graph}")

@@ -51,7 +51,10 @@ class Address:
         if kind is Kind.QUERY:
             graph, dot, name = rest.partition(".")
             return cls(text, kind, name, graph) if dot and name else cls(text, Kind.UNKNOWN, text)
-        return cls(text, kind, rest, rest if kind in (Kind.GRAPH, Kind.SCHEMA) else None)
+        if kind in (Kind.GRAPH, Kind.SCHEMA):
+            # No folder can declare another name, and a root is derived from it: what is recorded so is never touched.
+            return cls(text, kind, rest, rest) if is_name(rest) else cls(text, Kind.UNKNOWN, text)
+        return cls(text, kind, rest)
 
     def __str__(self) -> str:
         """The text form."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gitops.model.address import is_name
 from gitops.model.intent import Intent, IntentKind
 from gitops.wire import strict
 from gitops.wire.strict import Node, optional
@@ -37,7 +38,7 @@ def read_intent(data: bytes) -> Intent:
             started_at=fields["started_at"].text(),
             actor=optional(fields, "actor", Node.text),
             kind=fields["kind"].one_of(IntentKind),
-            graph_id=fields["graph_id"].text(),
+            graph_id=_graph_id(fields["graph_id"]),
             graph_uri=fields["graph_uri"].text(),
             observed_manifest_version=optional(fields, "observed_manifest_version", Node.integer),
             expected_manifest_version=optional(fields, "expected_manifest_version", Node.integer),
@@ -68,6 +69,14 @@ def write_intent(intent: Intent) -> bytes:
         },
         limit=_LIMIT,
     )
+
+
+def _graph_id(node: Node) -> str:
+    """The id of a graph, whose root is derived from it: anything else could be a path to somewhere."""
+    text = node.text()
+    if not is_name(text):
+        raise node.refuse("expected the id of a graph")
+    return text
 
 
 def _texts(node: Node) -> tuple[str, ...]:

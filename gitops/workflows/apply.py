@@ -113,9 +113,10 @@ def _intents(current: Session, plan: Plan) -> dict[str, Intent]:
     workspace, stores = current.workspace, current.opened
     granted = {r.resource: r.approvals for r in plan.approvals_required if r.satisfied}
     at = workspace.stamp()
+    changes = {c.address.text: c for c in plan.changes}
     found = {}
     for node in sorted(plan.graph.nodes, key=lambda n: n.position):
-        change = plan.change(node.id)
+        change = changes.get(node.id)
         kind = None if change is None else _INTENTS.get((change.address.kind, change.action))
         if change is None or kind is None:
             continue

@@ -9,9 +9,9 @@ from gitops.core.errors import GitopsError
 from gitops.model.approval import Approval
 from gitops.model.change import Change
 from gitops.model.outcome import ApproveOutcome
-from gitops.model.plan import ApprovalRequirement
+from gitops.model.plan import ApprovalRequirement, Plan, PlanInputs
+from gitops.planning.planner import make_plan
 from gitops.workflows.context import Workspace
-from gitops.workflows.plan import plan_session
 from gitops.workflows.session import Session, StateNeed, in_session
 
 
@@ -33,18 +33,16 @@ def _approved(current: Session, address: str) -> ApproveOutcome:
 
 
 def _record(current: Session, address: str) -> Approval:
-    change, requirement, config_digest = gated_change(current, address)
-    approval = draft_approval(current.workspace, change, requirement, config_digest)
+    # What is gated follows from folder and ledger alone: no graph is opened, and no other approval is looked at.
+    plan = make_plan(PlanInputs(desired=current.desired, state=current.state), kinds=current.workspace.kinds)
+    change, requirement = gated_change(plan, address)
+    approval = draft_approval(current.workspace, change, requirement, plan.config_digest)
     current.opened.ledger.record_approval(approval)
     return approval
 
 
-def gated_change(current: Session, address: str) -> tuple[Change, ApprovalRequirement, str]:
-    """The gated change of `address` in the present plan, its gate, and the config digest.
-
-    Raises GitopsError `approval_not_required`.
-    """
-    plan = plan_session(current, current.state).plan
+def gated_change(plan: Plan, address: str) -> tuple[Change, ApprovalRequirement]:
+    """The gated change of `address` in a plan, and its gate. Raises GitopsError `approval_not_required`."""
     requirement = next((r for r in plan.approvals_required if r.resource == address), None)
     change = plan.change(address)
     if requirement is None or change is None:
@@ -52,7 +50,7 @@ def gated_change(current: Session, address: str) -> tuple[Change, ApprovalRequir
         raise GitopsError(
             "approval_not_required", f"{address} has no change that needs an approval; gates: {gates}", path=address
         )
-    return change, requirement, plan.config_digest
+    return change, requirement
 
 
 def draft_approval(

@@ -9,10 +9,11 @@ from gitops.model.address import Address, Kind
 from gitops.model.state import State, Status, StatusRecord
 from gitops.ports.ledger import BlobCondition, LedgerReader
 
+_UNREAD = "payload_read_error"
 _FINDINGS = {
     BlobCondition.MISSING: ("catalog_payload_missing", "payload_missing", "the blob is missing"),
     BlobCondition.MISMATCH: ("catalog_payload_mismatch", "payload_mismatch", "the blob does not have its digest"),
-    BlobCondition.UNREADABLE: ("catalog_payload_read_error", "payload_read_error", "the blob cannot be read"),
+    BlobCondition.UNREADABLE: ("catalog_payload_read_error", _UNREAD, "the blob cannot be read"),
 }
 
 
@@ -20,7 +21,7 @@ def verify_catalog(ledger: LedgerReader, state: State, problems: Diagnostics) ->
     """Report every blob that is not OK, and return the state as a refresh records it.
 
     A missing or corrupt blob drops the digest, so that the next apply publishes it again; one that cannot be read
-    keeps its digest. `status` uses only the reports.
+    keeps its digest, until it can be read again. `status` uses only the reports.
     """
     resources, statuses = dict(state.resources), dict(state.statuses)
     for text in sorted(state.resources):
@@ -29,6 +30,8 @@ def verify_catalog(ledger: LedgerReader, state: State, problems: Diagnostics) ->
             continue
         reading = ledger.blob(address, state.resources[text].digest)
         if reading.condition is BlobCondition.OK:
+            if text in statuses and _UNREAD in statuses[text].conditions:
+                statuses[text] = StatusRecord(Status.APPLIED)
             continue
         code, condition, message = _FINDINGS[reading.condition]
         detail = f"{message}: {reading.detail}" if reading.detail else message

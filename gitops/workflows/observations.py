@@ -9,6 +9,11 @@ from gitops.model.lock import LockObservation
 from gitops.model.outcome import StateObservations
 from gitops.ports.ledger import LedgerReader, LedgerView
 
+# Problems name what they are about relative to the storage root, whatever the store; the paths of the envelope are for people.
+STATE_FILE = "__cluster/state.json"
+LOCK_FILE = "__cluster/lock.json"
+RECOVERIES = "__cluster/recoveries"
+
 
 def observe(
     ledger: LedgerReader, view: LedgerView, held: LockObservation, now: datetime, *, acquired: str | None = None

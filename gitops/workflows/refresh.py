@@ -16,7 +16,7 @@ from gitops.model.entry import EntryKind
 from gitops.model.observation import Existence
 from gitops.model.outcome import RefreshOutcome
 from gitops.model.state import AppliedResource, State, Status, StatusRecord
-from gitops.planning.composites import recompute_graph
+from gitops.planning.composites import StateDraft
 from gitops.planning.diff import diff
 from gitops.planning.recovery import GraphProbe
 from gitops.ports.ledger import LedgerWrite
@@ -64,17 +64,17 @@ def _run(current: Session, operation: str) -> None:
     workspace, stores, problems = current.workspace, current.opened, current.problems
     at = workspace.stamp()
     swept = recover(stores, current.state, problems, at=at)
-    state = verify_catalog(stores.ledger, swept.state, problems)
+    draft = StateDraft(verify_catalog(stores.ledger, swept.state, problems))
     broken = []
     for resource in current.desired.of_kind(Kind.GRAPH):
         graph = resource.address.name
         seen, error = probe_graph(stores, graph)
-        state = _record(current, state, graph, seen, error)
+        _record(current, draft, graph, seen, error)
         if seen.existence is not Existence.ABSENT and seen.reading is None:
             broken.append(f"{graph} ({error})")
     if broken:
         problems.add("graph_observation_error", "graphs", "cannot be observed: " + "; ".join(broken))
-    importing = operation == "import"
+    state, importing = draft.state(), operation == "import"
     if importing and problems.has_errors:
         return
     if importing and not diff(current.desired, state):
@@ -98,8 +98,8 @@ def _run(current: Session, operation: str) -> None:
         problems.add_error(error)
 
 
-def _record(current: Session, state: State, graph: str, seen: GraphProbe, error: str | None) -> State:
-    """The state with one observation of a declared graph."""
+def _record(current: Session, draft: StateDraft, graph: str, seen: GraphProbe, error: str | None) -> None:
+    """Record one observation of a declared graph."""
     desired = current.desired.resources[f"schema.{graph}"].digest
     live = None if seen.reading is None else digest(seen.reading.schema_source)
     matches: bool | None = None if live is None else live == desired
@@ -117,20 +117,19 @@ def _record(current: Session, state: State, graph: str, seen: GraphProbe, error:
         "schema_matches_desired": matches,
         "error": error,
     }
-    resources = dict(state.resources)
     if seen.existence is Existence.ABSENT:
-        resources.pop(f"graph.{graph}", None)
-        resources.pop(f"schema.{graph}", None)
+        draft.drop(f"graph.{graph}")
+        draft.drop(f"schema.{graph}")
         status = StatusRecord(Status.DRIFTED, ("graph_missing",), "the graph root does not exist")
     elif live is None:
         status = StatusRecord(Status.ERROR, ("graph_observation_error",), error)
     elif matches:
-        resources[f"schema.{graph}"] = AppliedResource(live)
+        draft.put(f"schema.{graph}", AppliedResource(live))
         status = StatusRecord(Status.APPLIED)
     else:
-        resources[f"schema.{graph}"] = AppliedResource(live)
+        draft.put(f"schema.{graph}", AppliedResource(live))
         status = StatusRecord(Status.DRIFTED, ("schema_mismatch",), "the live schema is not the declared one")
-    statuses = {**state.statuses, f"graph.{graph}": status, f"schema.{graph}": status}
-    observations = {**state.observations, f"graph.{graph}": observation}
-    state = replace(state, resources=resources, statuses=statuses, observations=observations)
-    return recompute_graph(state, graph, create=live is not None)
+    draft.mark(f"graph.{graph}", status)
+    draft.mark(f"schema.{graph}", status)
+    draft.observe(f"graph.{graph}", observation)
+    draft.renew(graph, create=live is not None)

@@ -100,7 +100,6 @@ class _Coordinator:
         self._answers: SimpleQueue[_Answer] = SimpleQueue()
         self._slots: dict[str, int] = {}
         self._started: dict[str, datetime] = {}
-        self._waited: set[str] = set()
         self._outcomes: Counter[Outcome] = Counter()
         self._seq = 0
         self._heard = True
@@ -126,10 +125,9 @@ class _Coordinator:
             if self._settings.stop():
                 self._report(self._schedule.stop())
             node = self._schedule.next_ready()
-            for wait in self._schedule.waiting:
-                if wait.node_id not in self._waited:
-                    self._waited.add(wait.node_id)
-                    self._tell(NodeLockWait(*self._stamp(), wait.node_id, wait.keys, wait.holders))
+            # To say who waits for whom takes longer than to know that somebody waits: not for nobody.
+            for wait in () if self._settings.on_event is _unheard else self._schedule.fresh_waits():
+                self._tell(NodeLockWait(*self._stamp(), wait.node_id, wait.keys, wait.holders))
             if node is None:
                 return
             self._start(node, pool)

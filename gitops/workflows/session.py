@@ -17,7 +17,7 @@ from gitops.model.resource import DesiredState
 from gitops.model.state import State
 from gitops.ports.ledger import LedgerView
 from gitops.workflows.context import Stores, Workspace
-from gitops.workflows.observations import observe
+from gitops.workflows.observations import STATE_FILE, observe
 
 T = TypeVar("T", bound=VerbOutcome)
 
@@ -145,11 +145,9 @@ def _read_ledger(current: Session, need: StateNeed) -> bool:
     if view.found and view.state is None:
         return False
     if need is StateNeed.REQUIRED and not view.found:
-        current.problems.add(
-            "state_missing", ledger.state_path, "there is no ledger; run gitops import once to start one"
-        )
+        current.problems.add("state_missing", STATE_FILE, "there is no ledger; run gitops import once to start one")
         return False
     if need is StateNeed.ABSENT and view.found:
-        current.problems.add("state_already_exists", ledger.state_path, "there is a ledger; use gitops refresh")
+        current.problems.add("state_already_exists", STATE_FILE, "there is a ledger; use gitops refresh")
         return False
     return True

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gitops.config.header import load_header
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.model.outcome import StateObservations, UnlockOutcome
-from gitops.ports.ledger import LedgerView
+from gitops.ports.ledger import LedgerReader, LedgerView
 from gitops.workflows.context import Workspace
 from gitops.workflows.observations import observe
 
@@ -30,10 +32,19 @@ def force_unlock(workspace: Workspace, lock_id: str) -> UnlockOutcome:
         removed = True
     except GitopsError as error:
         found.add_error(error)
-    observations = observe(ledger, LedgerView(), held, workspace.clock.now())
+    # The holder stays in the report, so that it can be told who lost the lock.
+    seen = replace(held, held=False) if removed else held
     return UnlockOutcome(
         config_dir=workspace.config_dir,
-        observations=observations,
+        observations=observe(ledger, _view(ledger), seen, workspace.clock.now()),
         lock_removed=removed,
         diagnostics=tuple(found),
     )
+
+
+def _view(ledger: LedgerReader) -> LedgerView:
+    """The ledger for the report alone: a lock must come off whatever else is broken."""
+    try:
+        return ledger.view()
+    except GitopsError:
+        return LedgerView()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -164,6 +165,25 @@ def test_forged_approval_does_not_count_and_does_no_harm(pending: Loop, forgery:
 
     _given(pending, "carol")
     assert not pending.graph("legacy").exists()
+
+
+def test_what_is_wrong_with_another_approval_is_said_once(pending: Loop) -> None:
+    genuine = pending.endorse("bob", "graph.legacy")
+    (ref,) = pending.approvals()
+    pending.drop(ref)
+    approval, statement = pending.evidence(genuine.commit or "")
+    _placed(pending, _signed(None)(pending, approval, statement))
+    outcome = pending.endorse("carol", "graph.legacy")
+    assert outcome.approval is not None
+    assert [d.code for d in outcome.diagnostics] == ["approval_unsigned"]
+
+
+def test_who_has_no_key_cannot_approve(pending: Loop) -> None:
+    home = pending.home("bob")
+    (home / ".gitconfig").write_text(f"[user]\n\tname = bob\n\temail = {email('bob')}\n")
+    asked = pending.gitops("bob", "approve", "graph.legacy", check=False)
+    assert (asked.code, re.findall(r"^ERROR (\w+)", asked.text, re.MULTILINE)) == (1, ["signing_key_missing"])
+    assert pending.approvals() == ()
 
 
 def test_stranger_is_refused_by_the_command_and_by_the_server(pending: Loop) -> None:

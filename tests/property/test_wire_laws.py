@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gitops.core.clock import encode_ulid
 from gitops.core.errors import IntegrityError
+from gitops.model.address import NAME
 from gitops.model.approval import Approval, ApprovalStatement, Target
 from gitops.model.change import Action
 from gitops.model.entry import ApprovalUse, EntryChange, EntryKind, LedgerEntry, SourceRevision
@@ -115,7 +116,7 @@ def test_a_lock_survives_being_stored(info: LockInfo) -> None:
         started_at=text,
         actor=st.none() | text,
         kind=st.sampled_from(IntentKind),
-        graph_id=text,
+        graph_id=st.from_regex(NAME, fullmatch=True),
         graph_uri=text,
         observed_manifest_version=st.none() | counts,
         expected_manifest_version=st.none() | counts,

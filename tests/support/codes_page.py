@@ -16,6 +16,9 @@ Every problem that `gitops` reports carries one of these codes, in text as `ERRO
 A code keeps its meaning for ever and is never used for something else. The severity is the usual one: a command may report a
 code with the other severity where the situation means something else to it. Warnings never change the exit code.
 
+*Meaning* is what is said of every problem with the code, *cause* what usually is behind it; the message of a problem says
+what it was this time. Where a problem has a place, it is given as `file:line:column`, and in JSON as `source`.
+
 This page is made from the registry in `gitops/core/codes.py` by `make docs`.
 """
 
@@ -31,16 +34,18 @@ def codes_page() -> str:
 
 
 def _names(table: str) -> list[str]:
-    return sorted(line.partition("|")[0].strip() for line in table.splitlines() if line.strip())
+    return sorted(line.partition("|")[0].strip() for line in table.splitlines() if line.strip() and line[0] != " ")
 
 
 def _section(title: str, names: Iterable[str], registry: Mapping[str, Code]) -> str:
     rows = [_row(registry[name]) for name in names]
-    return "\n".join([f"## {title}", "", "| code | severity | meaning | what to do |", "|---|---|---|---|", *rows, ""])
+    return "\n".join(
+        [f"## {title}", "", "| code | severity | meaning | cause | what to do |", "|---|---|---|---|---|", *rows, ""]
+    )
 
 
 def _row(code: Code) -> str:
-    return f"| `{code.name}` | {code.severity} | {cell(code.summary)} | {cell(code.fix)} |"
+    return f"| `{code.name}` | {code.severity} | {cell(code.summary)} | {cell(code.cause)} | {cell(code.fix)} |"
 
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ def test_the_verdict_does_not_depend_on_the_kind_of_tree(name: str) -> None:
 
 
 def test_there_are_enough_broken_folders() -> None:
-    assert len(CASES) >= 40
+    assert len(CASES) >= 200
 
 
 class TestHostile:
