@@ -82,6 +82,13 @@ def status(options: argparse.Namespace) -> int:
     return show(run(_workspace(options, None)), as_json=options.json)
 
 
+def ready(options: argparse.Namespace) -> int:
+    """`gitops ready`."""
+    from gitops.workflows.ready import ready as run
+
+    return show(run(_workspace(options, None)), as_json=options.json)
+
+
 def refresh(options: argparse.Namespace) -> int:
     """`gitops refresh`."""
     from gitops.workflows.refresh import refresh as run

@@ -89,6 +89,7 @@ def _add_verbs(commands: Commands) -> None:  # type: ignore[valid-type]
         "apply": "carry out what the folder declares",
         "approve": "permit one irreversible change",
         "status": "show the ledger as recorded",
+        "ready": "say whether the applied revision can be served, and what would be",
         "refresh": "record what is really there",
         "import": "start a ledger from what is there",
         "force-unlock": "remove a lock whose holder is gone",

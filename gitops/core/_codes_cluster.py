@@ -151,4 +151,18 @@ catalog_payload_mismatch | W | a catalog blob does not have its digest | refresh
   the bytes of a blob were changed after it was published
 catalog_payload_read_error | E | a catalog blob cannot be read | fix the storage, then refresh
   something is at the place of a blob that does not read as a file
+cluster_state_missing | E | there is no ledger to serve from | import the cluster, then apply it
+  nothing was ever recorded for this cluster, or the ledger was lost
+cluster_empty | E | the applied revision has no graph | declare a graph and apply it
+  the ledger records queries or policies at most
+catalog_payload_digest_mismatch | E | a blob to be served does not have its digest | refresh, then apply
+  what lies in the catalog is not what was applied
+catalog_payload_invalid | E | a blob to be served is not text | correct the file, then apply
+  the bytes of a query or policy are not UTF-8
+policy_bindings_missing | E | a recorded policy is bound to nothing | apply again, which records its bindings
+  an older release recorded the policy without saying what it applies to
+policy_binding_unknown | E | a policy is bound to something that is not served | correct applies_to, then apply
+  a recorded binding is neither the cluster nor a recorded graph
+policy_scope_conflict | E | two policies are bound to one scope | bind one of them elsewhere, then apply
+  a graph, or the cluster, would be under two policies at once
 """

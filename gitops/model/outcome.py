@@ -113,6 +113,26 @@ class StatusOutcome(VerbOutcome):
     state: State | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ServedGraph:
+    """A graph of the applied revision as a server offers it: its queries and its policy by name."""
+
+    graph_id: str
+    uri: str
+    schema_digest: str
+    queries: tuple[str, ...] = ()
+    policy: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyOutcome(VerbOutcome):
+    """`ready`: what a server would serve of the applied revision; nothing at all if anything stands in its way."""
+
+    observations: StateObservations
+    graphs: tuple[ServedGraph, ...] = ()
+    cluster_policy: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshOutcome(VerbOutcome):
     """`refresh` and `import`: the ledger after observation. `digests` are desired ones if it ended before reading."""

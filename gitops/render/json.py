@@ -17,6 +17,7 @@ from gitops.model.outcome import (
     ApplyOutcome,
     ApproveOutcome,
     PlanOutcome,
+    ReadyOutcome,
     RefreshOutcome,
     StateObservations,
     StatusOutcome,
@@ -77,6 +78,8 @@ def envelope(outcome: VerbOutcome) -> Form:
             return status_form(outcome)
         case RefreshOutcome():
             return refresh_form(outcome)
+        case ReadyOutcome():
+            return ready_form(outcome)
         case UnlockOutcome():
             return unlock_form(outcome)
     raise TypeError(f"no envelope for {type(outcome).__name__}")
@@ -171,6 +174,27 @@ def refresh_form(outcome: RefreshOutcome) -> Form:
         "resource_digests": {text: digests[text] for text in sorted(digests)},
         "resource_statuses": _statuses(outcome.state),
         "observations": _observed(outcome.state),
+        "diagnostics": _diagnostics(outcome.diagnostics),
+    }
+
+
+def ready_form(outcome: ReadyOutcome) -> Form:
+    """`ok, config_dir, state_observations, graphs, cluster_policy?, diagnostics`."""
+    return {
+        "ok": outcome.ok,
+        "config_dir": outcome.config_dir,
+        "state_observations": observations_form(outcome.observations),
+        "graphs": [
+            {
+                "id": graph.graph_id,
+                "uri": graph.uri,
+                "schema_digest": graph.schema_digest,
+                "queries": list(graph.queries),
+                **present(policy=graph.policy),
+            }
+            for graph in outcome.graphs
+        ],
+        **present(cluster_policy=outcome.cluster_policy),
         "diagnostics": _diagnostics(outcome.diagnostics),
     }
 

@@ -13,6 +13,7 @@ from gitops.model.outcome import (
     ApplyOutcome,
     ApproveOutcome,
     PlanOutcome,
+    ReadyOutcome,
     RefreshOutcome,
     StateObservations,
     StatusOutcome,
@@ -59,6 +60,8 @@ def _body(outcome: VerbOutcome) -> list[str]:
             return _status(outcome)
         case RefreshOutcome():
             return _refresh(outcome)
+        case ReadyOutcome():
+            return _ready(outcome)
         case UnlockOutcome():
             return _unlock(outcome)
     raise TypeError(f"no text for {type(outcome).__name__}")
@@ -122,6 +125,20 @@ def _refresh(outcome: RefreshOutcome) -> list[str]:
     if seen.state_cas is not None:
         lines.append(f"  state_cas: {seen.state_cas}")
     return [*lines, _lock(seen)]
+
+
+def _ready(outcome: ReadyOutcome) -> list[str]:
+    if not outcome.ok:
+        return ["cluster ready: no; a server would refuse to start"]
+    lines = [f"cluster ready: {_extent(outcome.observations)} can be served"]
+    for graph in outcome.graphs:
+        under = f", policy {graph.policy}" if graph.policy else ""
+        lines.append(f"  graph {graph.graph_id}: {len(graph.queries)} quer{_ies(len(graph.queries))}{under}")
+    return lines if outcome.cluster_policy is None else [*lines, f"  cluster: policy {outcome.cluster_policy}"]
+
+
+def _ies(count: int) -> str:
+    return "y" if count == 1 else "ies"
 
 
 def _unlock(outcome: UnlockOutcome) -> list[str]:

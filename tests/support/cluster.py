@@ -29,6 +29,7 @@ from gitops.model.outcome import (
     ApplyOutcome,
     ApproveOutcome,
     PlanOutcome,
+    ReadyOutcome,
     RefreshOutcome,
     StatusOutcome,
     UnlockOutcome,
@@ -48,6 +49,7 @@ from gitops.workflows.apply import apply
 from gitops.workflows.approve import approve
 from gitops.workflows.context import Stores, Workspace
 from gitops.workflows.plan import plan
+from gitops.workflows.ready import ready
 from gitops.workflows.refresh import import_cluster, refresh
 from gitops.workflows.status import status
 from gitops.workflows.unlock import force_unlock
@@ -281,6 +283,9 @@ class Cluster:
 
     def import_(self) -> RefreshOutcome:
         return import_cluster(self.workspace())
+
+    def ready(self) -> ReadyOutcome:
+        return ready(self.workspace())
 
     def status(self) -> StatusOutcome:
         return status(self.workspace())

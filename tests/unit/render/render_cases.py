@@ -18,7 +18,9 @@ from gitops.model.outcome import (
     ApplyOutcome,
     ApproveOutcome,
     PlanOutcome,
+    ReadyOutcome,
     RefreshOutcome,
+    ServedGraph,
     StateObservations,
     StatusOutcome,
     UnlockOutcome,
@@ -299,6 +301,20 @@ VERBS: dict[str, VerbOutcome] = {
         observations=NOTHING,
         digests={"graph.knowledge": digest("2")},
         diagnostics=problems(("graph_observation_error", "graphs", "graph knowledge does not open", None)),
+    ),
+    "ready_ok": ReadyOutcome(
+        config_dir=".",
+        observations=SEEN,
+        graphs=(
+            ServedGraph("empty", "/srv/graphs/empty.omni", digest("1")),
+            ServedGraph("knowledge", "/srv/graphs/knowledge.omni", digest("7"), ("find_person",), "base"),
+        ),
+        cluster_policy="all",
+    ),
+    "ready_not_ok": ReadyOutcome(
+        config_dir=".",
+        observations=SEEN,
+        diagnostics=problems(("policy_scope_conflict", "graph.knowledge", "bound by base, other", None)),
     ),
     "unlock_ok": UnlockOutcome(
         config_dir=".",

@@ -24,6 +24,7 @@ FIELDS = {
     "status": "ok config_dir state_observations resource_digests resource_statuses observations diagnostics",
     "refresh": "ok operation config_dir state_observations resource_digests resource_statuses observations diagnostics",
     "import": "ok operation config_dir state_observations resource_digests resource_statuses observations diagnostics",
+    "ready": "ok config_dir state_observations graphs cluster_policy? diagnostics",
     "unlock": "ok config_dir state_observations lock_removed diagnostics",
 }
 
