@@ -247,6 +247,18 @@ def test_the_current_folder_is_the_default(gitops, cluster):
     assert gitops.json("validate")["ok"]
 
 
+def test_an_operator_file_of_another_tool_means_nothing(gitops, cluster):
+    """Other programs on the same folders read such a file; whatever it says, nothing here depends on it."""
+    gitops.cwd = cluster.folder
+    before = gitops.json("plan")
+    for content in ("cli: [not, what, anybody, expects", "cli:\n  actor: mallory\ngraph: elsewhere\n"):
+        cluster.write("omnigraph.yaml", content)
+        assert gitops.json("plan")["changes"] == before["changes"]
+        assert gitops.json("status")["ok"]
+    assert gitops.json("import")["ok"]
+    assert "actor" not in gitops.json("apply")
+
+
 def test_approve_needs_to_know_who_approves(gitops, cluster, folder):
     cluster.converge()
     cluster.graphs, cluster.policies = {}, {}

@@ -30,7 +30,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     say = terminalreporter.write_line
     terminalreporter.section("crash matrix")
     say(_ROW.format("store", "verb", "points", "killed", *(r.value for r in Recovery)))
-    for (store, verb), ways in killed.items():
+    for (store, verb), ways in sorted(killed.items()):
         say(_ROW.format(store, verb, len(points[store, verb]), ways.total(), *(ways[r.value] for r in Recovery)))
     total = sum(killed.values(), Counter())
     every = {point for _, _, point, _ in found}
