@@ -148,7 +148,7 @@ def _refuse(progress: _Progress, intent: Intent) -> bool:
         intent,
         "cluster_recovery_pending",
         f"operation {intent.operation_id} ({intent.kind}) left a schema that is neither recorded nor wanted; "
-        "refresh records what is live",
+        "refresh records what is live, once the folder declares the graph",
     )
     return False
 
