@@ -48,7 +48,9 @@ def _life(effort: Effort, count: int) -> dict[str, Usage]:
 
     def best(verb: str) -> Usage:
         # A short run is mostly start-up: what can be repeated is, and the least disturbed run counts.
-        return min((run(verb) for _ in range(_REPEATS if count < _SHORT and not effort.quick else 1)), key=lambda u: u.cpu_ms)
+        return min(
+            (run(verb) for _ in range(_REPEATS if count < _SHORT and not effort.quick else 1)), key=lambda u: u.cpu_ms
+        )
 
     run("import")
     life = {"plan, everything new": best("plan"), "apply, everything new": run("apply", *parallel)}
