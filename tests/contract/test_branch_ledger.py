@@ -8,12 +8,9 @@ from itertools import cycle
 from pathlib import Path
 
 import pytest
-from ledger_suite import (
+from ledger_samples import (
     CONTENT,
     QUERY,
-    IntentContract,
-    LedgerContract,
-    LockContract,
     MakeStore,
     approval,
     begun,
@@ -24,6 +21,11 @@ from ledger_suite import (
     state,
     ulid,
     write,
+)
+from ledger_suite import (
+    IntentContract,
+    LedgerContract,
+    LockContract,
 )
 
 from gitops.chain.entries import read_chain_entry, trust_files

@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from ledger_suite import (
+from ledger_documents import (
+    DocumentContract,
+)
+from ledger_samples import (
     CONTENT,
     QUERY,
-    DocumentContract,
     Files,
-    LedgerContract,
     MakeStore,
     approval,
     begun,
@@ -26,6 +27,9 @@ from ledger_suite import (
     state,
     ulid,
     write,
+)
+from ledger_suite import (
+    LedgerContract,
 )
 
 from gitops.core.canonical import digest
