@@ -33,11 +33,6 @@ ALL = {GRAPH, "policy.base", QUERY_ADDRESS, SCHEMA_ADDRESS}
 OTHER_QUERY = QUERY.replace("handle }", "born }")
 
 
-@pytest.fixture(params=["folder", "memory"])
-def cluster(request, tmp_path) -> Cluster:
-    return Cluster(tmp_path, memory=request.param == "memory")
-
-
 def blob(cluster: Cluster, kind: str, text: str) -> bytes | None:
     place, suffix = ("query/knowledge/find_person", "gq") if kind == "query" else ("policy/base", "yaml")
     return cluster.stored(f"__cluster/resources/{place}/{digest(text.encode())}.{suffix}")

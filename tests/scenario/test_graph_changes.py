@@ -32,11 +32,6 @@ ALL = {GRAPH, "policy.base", QUERY_ADDRESS, SCHEMA_ADDRESS}
 OTHER_QUERY = QUERY.replace("handle }", "born }")
 
 
-@pytest.fixture(params=["folder", "memory"])
-def cluster(request, tmp_path) -> Cluster:
-    return Cluster(tmp_path, memory=request.param == "memory")
-
-
 def gates(outcome) -> dict[str, bool]:
     return {r.resource: r.satisfied for r in outcome.plan.approvals_required}
 

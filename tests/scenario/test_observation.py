@@ -20,11 +20,6 @@ BLOB = f"__cluster/resources/query/knowledge/find_person/{digest(QUERY.encode())
 LOCK_ID = "01JZ0000000000000000000CCC"
 
 
-@pytest.fixture(params=["folder", "memory"])
-def cluster(request, tmp_path) -> Cluster:
-    return Cluster(tmp_path, memory=request.param == "memory")
-
-
 # Import.
 
 

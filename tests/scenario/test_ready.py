@@ -18,11 +18,6 @@ QUERY_BLOB = f"__cluster/resources/query/knowledge/find_person/{digest(QUERY.enc
 POLICY_BLOB = f"__cluster/resources/policy/base/{digest(POLICY.encode())}.yaml"
 
 
-@pytest.fixture(params=["folder", "memory"])
-def cluster(request, tmp_path) -> Cluster:
-    return Cluster(tmp_path, memory=request.param == "memory")
-
-
 def edit(cluster: Cluster, **resources: AppliedResource | None) -> None:
     """Record something else; `__` stands for the dots of an address."""
     state = cluster.state

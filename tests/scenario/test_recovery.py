@@ -37,11 +37,6 @@ OTHER = "node Place {\n  name: String @key\n}\n"
 SUBTREE = [GRAPH, QUERY_ADDRESS, SCHEMA_ADDRESS]
 
 
-@pytest.fixture(params=["folder", "memory"])
-def cluster(request, tmp_path) -> Cluster:
-    return Cluster(tmp_path, memory=request.param == "memory")
-
-
 def plant_intent(cluster: Cluster, kind: IntentKind, wanted: str = SCHEMA, approval_id: str | None = None) -> None:
     desired = "" if kind is IntentKind.GRAPH_DELETE else digest(wanted.encode())
     intent = Intent(
