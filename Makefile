@@ -2,6 +2,7 @@
 # make test   the tests; make test-slow for those that take longer
 # make faults kill every verb at every fault point, recover, and print what that took
 # make fuzz   compare the parsers with a second grammar on 100,000 inputs
+# make fuzz-crash  ten minutes of inputs that must raise nothing; guided by coverage where atheris is installed
 # make lint   format, lint, types, import contracts, workflows
 # make bench  measure, print a table, write bench.json
 # make docs   write the generated pages again
@@ -14,7 +15,7 @@ READY := $(VENV)/.ready
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow faults fuzz lint bench docs lock clean
+.PHONY: demo test test-slow faults fuzz fuzz-crash lint bench docs lock clean
 .DEFAULT_GOAL := test
 
 $(READY): requirements.lock pyproject.toml
@@ -38,6 +39,9 @@ faults: $(READY)
 
 fuzz: $(READY)
 	$(PY) -m tests.fuzz
+
+fuzz-crash: $(READY)
+	$(PY) -m tests.fuzz.crash --seconds 600
 
 lint: $(READY)
 	$(VENV)/bin/ruff format --check .

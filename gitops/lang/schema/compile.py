@@ -65,7 +65,7 @@ def schema_from_ir(form: bytes) -> Schema:
         if version != IR_VERSION:
             raise _refused(f"has ir_version {version!a:.20}; this program reads {IR_VERSION}")
         printed = print_schema(parsed).encode("utf-8")
-    except (AttributeError, ArithmeticError, KeyError, RecursionError, TypeError, ValueError) as error:
+    except (AttributeError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise _refused("is not a canonical form") from error
     schema = _compile(printed, _MAX_PRINTED_BYTES)
     if schema.ir.to_bytes() != form:
