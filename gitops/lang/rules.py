@@ -1,8 +1,8 @@
 """The registry of language rules: label, stage and what the rule refuses, one line each, never reused.
 
-A label is what `Problem.rule` carries and what the cases of the tests name. Nothing decides by this table and no verb
-reads it; it is the reference that the documentation is made from. Grammar failures of query text, and a few type
-errors that the language leaves without a code, have no label.
+A label is what `Problem.rule` carries and what the cases of the tests name. Nothing decides by this table; it is the
+reference that the documentation and the rules of a SARIF log are made from. Grammar failures of query text, and a few
+type errors that the language leaves without a code, have no label; the report on a query file calls them Q000 and Q001.
 """
 
 from __future__ import annotations
@@ -120,6 +120,8 @@ OG-MF-103 | migration | a required property that is added to a type that exists
 OG-MF-104 | reserved | a property that becomes required
 OG-MF-106 | migration | a change of a property's type
 Q000 | lint | a query file that does not parse
+Q001 | lint | a query that breaks a rule which the language leaves without a label
+L101 | lint | a mutation that declares no parameters; a warning
 L201 | lint | a nullable property that none of the updates of its type sets; a warning
 """
 

@@ -56,15 +56,45 @@ class LanguageError(Exception):
         self.problems = problems
 
 
+_CONTINUATION = bytes(range(0x80, 0xC0))
+_BLOCK = 4096
+
+
 @dataclass(slots=True)
 class SourceText:
     """The bytes of one `.pg` or `.gq` file, and the way from offsets to lines and columns."""
 
     data: bytes
     _starts: list[int] | None = field(default=None, repr=False)
+    _blocks: list[int] | None = field(default=None, repr=False)
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Line and column of a byte offset, both from 1; the column counts characters."""
+        """Line and column of a byte offset, both from 1; the column counts characters.
+
+        One pass over the text serves all offsets, in any order and however long a line is.
+        """
+        starts = self._lines()
+        line = bisect_right(starts, offset)
+        return line, self._characters(offset) - self._characters(starts[line - 1]) + 1
+
+    def line_span(self, line: int) -> Span:
+        """The bytes of a line, counted from 1, without its line feed. Raises IndexError for a line that is not there."""
+        starts = self._lines()
+        end = starts[line] - 1 if line < len(starts) else len(self.data)
+        return Span(starts[line - 1], end)
+
+    def _characters(self, offset: int) -> int:
+        """How many characters begin before an offset: bytes that continue none."""
+        blocks = self._blocks
+        if blocks is None:
+            blocks = [0]
+            for start in range(0, len(self.data), _BLOCK):
+                blocks.append(blocks[-1] + _begun(self.data[start : start + _BLOCK]))
+            self._blocks = blocks
+        block = min(offset, len(self.data)) // _BLOCK
+        return blocks[block] + _begun(self.data[block * _BLOCK : offset])
+
+    def _lines(self) -> list[int]:
         starts = self._starts
         if starts is None:
             starts = [0]
@@ -73,6 +103,8 @@ class SourceText:
                 starts.append(at + 1)
                 at = self.data.find(b"\n", at + 1)
             self._starts = starts
-        line = bisect_right(starts, offset)
-        begin = starts[line - 1]
-        return line, len(self.data[begin:offset].decode("utf-8", "replace")) + 1
+        return starts
+
+
+def _begun(data: bytes) -> int:
+    return len(data.translate(None, _CONTINUATION))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gitops.lang.schema import Reversibility, UnsupportedChange, reversibility_of
 from gitops.model.address import Kind
 from gitops.model.change import MigrationPreview
 from gitops.model.impact import Fate, ResultChange, SchemaImpact, Touch
@@ -17,6 +18,17 @@ SHOWN = 20
 _NAMED_STEPS = frozenset(
     {"drop_type", "drop_property", "rename_type", "rename_property", "extend_enum", "unsupported_change"}
 )
+
+_BACK = {
+    Reversibility.REVERSIBLE: "reversible",
+    Reversibility.RETAINED: "retained: it can only come back empty",
+    Reversibility.IRREVERSIBLE: "irreversible: no step leads back",
+}
+_WHOLE = {
+    Reversibility.REVERSIBLE: "all of it can be taken back",
+    Reversibility.RETAINED: "what it drops can only come back empty",
+    Reversibility.IRREVERSIBLE: "not all of it can be taken back",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +48,12 @@ class StepView:
     more: int = 0
     note: str = ""
 
+    @property
+    def back(self) -> str:
+        """What the way back costs, beginning with the class; empty for a step that nothing is known of or that never runs."""
+        found = _class_of(self.step)
+        return "" if found is None else _BACK[found]
+
 
 @dataclass(frozen=True, slots=True)
 class ResultView:
@@ -54,6 +72,14 @@ class MigrationView:
     supported: bool
     steps: tuple[StepView, ...]
     results: tuple[ResultView, ...] = ()
+
+    @property
+    def back(self) -> str:
+        """What the way back from the whole migration costs; empty where nothing runs or something is not known."""
+        found = {_class_of(each.step) for each in self.steps}
+        if not self.supported or not found or None in found:
+            return ""
+        return _WHOLE[next(each for each in reversed(Reversibility) if each in found)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +140,19 @@ def users_line(view: StepView) -> str:
     return "used by " + ", ".join(f"{user.query} ({user.how})" for user in view.users) + more
 
 
+def step_note(view: StepView) -> str:
+    """What the way back costs and who uses what the step changes, on one plain line."""
+    return "; ".join(filter(None, (view.back, users_line(view))))
+
+
 def result_line(view: ResultView) -> str:
     """The change of a result on one plain line."""
     parts = [f"{word} {', '.join(names)}" for word, names in (("loses", view.loses), ("gains", view.gains)) if names]
     return f"result of {view.query} " + (" and ".join(parts) or "has its columns in another order")
+
+
+def _class_of(step: Any) -> Reversibility | None:
+    return None if step.get("kind") == UnsupportedChange.kind else reversibility_of(step)
 
 
 def _by_schema(plan: Plan) -> dict[str, SchemaImpact]:

@@ -51,7 +51,7 @@ def _drop_property(step: Step) -> str:
 def _extend_enum(step: Step) -> str:
     values = _strings(step["added_values"])
     allowed = ", ".join(code(v) for v in values)
-    return f"allow {allowed} in {_property(step, 'property_name')}, which cannot be taken back once it is used"
+    return f"allow {allowed} in {_property(step, 'property_name')}"
 
 
 def _add_constraint(step: Step) -> str:

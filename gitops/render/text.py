@@ -21,8 +21,8 @@ from gitops.model.outcome import (
     ValidateOutcome,
     VerbOutcome,
 )
+from gitops.model.plan import Plan
 from gitops.render.characters import visible
-from gitops.render.impact import MigrationView, migration_views, result_line, users_line
 from gitops.render.json import to_line
 
 _SERVING_NOTE = "  serving: a server reads the applied revision when it starts; restart it to serve this one"
@@ -79,10 +79,10 @@ def _plan(outcome: PlanOutcome) -> list[str]:
     if not outcome.ok or plan is None:
         return ["cluster plan failed"]
     lines = [f"cluster plan: {len(plan.changes)} change(s), {len(plan.approvals_required)} approval gate(s)"]
-    migrations = migration_views(plan)
+    migrations = _migrations(plan)
     for change in plan.changes:
         lines.append(_change(change))
-        lines.extend(_migration(migrations.get(change.address.text)))
+        lines.extend(migrations.get(change.address.text, ()))
     return lines if plan.changes else [*lines, "  no changes"]
 
 
@@ -176,14 +176,21 @@ def _change(change: Change) -> str:
     return f"  {change.action.capitalize()} {change.address}{mark}"
 
 
-def _migration(view: MigrationView | None) -> list[str]:
-    if view is None:
-        return []
-    lines = [] if view.supported else ["      migration UNSUPPORTED:"]
-    for each in view.steps:
-        used = users_line(each)
-        lines += [f"      {to_line(each.step)}", *([f"        {used}"] if used else [])]
-    return [*lines, *(f"      {result_line(result)}" for result in view.results)]
+def _migrations(plan: Plan) -> dict[str, list[str]]:
+    """The lines below each schema update whose migration is known."""
+    if all(change.migration is None for change in plan.changes):
+        return {}
+    # It knows the steps of the schema language, which is large to import: most plans change no schema.
+    from gitops.render.impact import migration_views, result_line, step_note
+
+    lines: dict[str, list[str]] = {}
+    for address, view in migration_views(plan).items():
+        found = lines[address] = [] if view.supported else ["      migration UNSUPPORTED:"]
+        for each in view.steps:
+            note = step_note(each)
+            found += [f"      {to_line(each.step)}", *([f"        {note}"] if note else [])]
+        found += [f"      {result_line(result)}" for result in view.results]
+    return lines
 
 
 def _disposition(change: Change) -> str:

@@ -22,6 +22,7 @@ from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.core.errors import UsageError
 from gitops.lang.format import format_queries, format_schema
 from gitops.lang.text import LanguageError, SourceText
+from gitops.workflows.files import named_files
 
 if TYPE_CHECKING:
     from gitops.config.load import LoadResult
@@ -32,7 +33,6 @@ _LANGUAGES: Mapping[str, tuple[Callable[[bytes], bytes], str]] = {
     ".pg": (format_schema, "schema_parse_error"),
     ".gq": (format_queries, "query_parse_error"),
 }
-_MAX_FOLDERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def format_cluster(open_tree: Callable[[], SourceTree], paths: Sequence[str] | N
     sort. A file that does not parse or cannot be read is in the diagnostics and not among the files.
     """
     tree, found = open_tree(), Diagnostics()
-    listed = _declared(tree, found) if paths is None else _named(tree, paths, found)
+    listed = _declared(tree, found) if paths is None else named_files(tree, paths, found, is_known=_is_known)
     files = [layout for path in sorted(set(listed)) if (layout := _layout(tree, path, found)) is not None]
     changed = {file.path: file.after for file in files if file.changed}
     updates: tuple[str, ...] = ()
@@ -122,28 +122,6 @@ def _sources(tree: SourceTree, graph: RawGraph, found: Diagnostics) -> Iterator[
                 yield from (f"{item.value}/{name}" for name in tree.names(item.value) if name.endswith(".gq"))
             else:
                 yield item.value
-        except SourceError as error:
-            found.add_error(error)
-
-
-def _named(tree: SourceTree, paths: Sequence[str], found: Diagnostics) -> Iterator[str]:
-    """The files that were named, and those of a known sort in the folders that were named; hidden folders are passed over."""
-    waiting = [normalize(path, confined=False) for path in paths]
-    folders = 0
-    while waiting:
-        path = waiting.pop()
-        try:
-            if tree.kind(path) is not EntryKind.DIR:
-                yield path
-                continue
-            folders += 1
-            if folders > _MAX_FOLDERS:
-                raise UsageError("usage_error", f"there are more than {_MAX_FOLDERS} folders; name fewer")
-            for name in tree.names(path):
-                inner = name if path == "." else f"{path}/{name}"
-                is_folder = not name.startswith(".") and tree.kind(inner) is EntryKind.DIR
-                if is_folder or _is_known(name):
-                    waiting.append(inner)
         except SourceError as error:
             found.add_error(error)
 

@@ -24,6 +24,7 @@ from gitops.lang.schema.steps import (
     UnsupportedChange,
     UpdatePropertyMetadata,
     UpdateTypeMetadata,
+    reversibility_of,
 )
 from gitops.lang.schema.types import (
     Catalog,
@@ -72,5 +73,6 @@ __all__ = [
     "down_source",
     "plan_down",
     "plan_migration",
+    "reversibility_of",
     "schema_from_ir",
 ]

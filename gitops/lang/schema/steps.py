@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -271,6 +272,27 @@ class Migration:
     def to_json(self) -> dict[str, Any]:
         """`{"supported": .., "steps": [..]}`."""
         return {"supported": self.supported, "steps": [each.to_json() for each in self.steps]}
+
+
+def reversibility_of(form: Mapping[str, Any]) -> Reversibility | None:
+    """The class of a step in its JSON form; None for a step of a kind or shape that is not known here."""
+    kind = form.get("kind")
+    try:
+        match kind:
+            case AddType.kind:
+                interface = TypeKind(form["type_kind"]) is TypeKind.INTERFACE
+                return Reversibility.IRREVERSIBLE if interface else Reversibility.REVERSIBLE
+            case DropType.kind | DropProperty.kind:
+                return _of_drop(DropMode(form["mode"]))
+            case AddIndex.kind | ExtendEnum.kind | UnsupportedChange.kind:
+                return Reversibility.IRREVERSIBLE
+            case RenameType.kind | AddProperty.kind | RenameProperty.kind:
+                return Reversibility.REVERSIBLE
+            case UpdateTypeMetadata.kind | UpdatePropertyMetadata.kind:
+                return Reversibility.REVERSIBLE
+    except (KeyError, ValueError):
+        pass
+    return None
 
 
 def _of_drop(mode: DropMode) -> Reversibility:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.lang.lint import LintLevel, lint_queries
+from gitops.lang.lint import LintLevel, lint_grammar, lint_queries
 from gitops.lang.schema import compile_schema
 
 DATA = Path(__file__).parents[2] / "data" / "languages" / "query"
+LOCATED = yaml.safe_load((DATA / "located.yaml").read_text(encoding="utf-8"))
 CASES = yaml.safe_load((DATA / "lint.yaml").read_text(encoding="utf-8"))
 RAIL = compile_schema((DATA / "rail.pg").read_bytes()).catalog
 
@@ -29,6 +31,45 @@ def test_report(case):
         assert (finding.level, finding.code) == (level, code)
         assert fragment in finding.message
         assert [finding.type_name, finding.property_name, list(finding.query_names)] == rest
+
+
+def without_marks(text):
+    """The text, and the byte ranges that were marked in it."""
+    parts = re.split("([«»])", text)
+    plain, opened, ranges = "", 0, []
+    for part in parts:
+        at = len(plain.encode())
+        if part == "«":
+            opened = at
+        elif part == "»":
+            ranges.append((opened, at))
+        else:
+            plain += part
+    return plain.encode(), ranges
+
+
+@pytest.mark.parametrize("case", LOCATED, ids=lambda case: case["id"])
+def test_every_problem_has_its_place(case):
+    source, ranges = without_marks(case["text"])
+    found = lint_queries(RAIL, source).problems
+    assert [(each.span.start, each.span.end) for each in found] == (ranges or [(len(source), len(source) + 1)])
+    for each, (level, code, fragment, query, fix) in zip(found, case["problems"], strict=True):
+        assert (each.level, each.code, each.query, each.fix) == (level, code, query, fix)
+        assert fragment in each.message
+
+
+def test_a_file_is_parsed_without_a_schema_in_the_same_words():
+    broken, sound = b"query q() {", b"query q() { match { $s: Nowhere } return { $s } }"
+    assert lint_grammar(broken) == lint_queries(RAIL, broken)
+    assert lint_grammar(sound) is None
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+def test_problems_are_what_the_report_counts(case):
+    report = lint_queries(RAIL, case["text"].encode())
+    levels = [each.level for each in report.problems]
+    assert (levels.count(LintLevel.ERROR), levels.count(LintLevel.WARNING)) == (report.errors, report.warnings)
+    assert len(levels) == report.errors + report.warnings
 
 
 def test_warnings_never_fail_a_file_and_errors_always_do():

@@ -25,6 +25,7 @@ from gitops.lang.schema import (
     down_source,
     plan_down,
     plan_migration,
+    reversibility_of,
     schema_from_ir,
 )
 from gitops.lang.text import LanguageError
@@ -139,6 +140,29 @@ def test_hardening_turns_every_drop_and_nothing_else():
 def test_reversibility(step, wanted):
     assert step.reversibility is wanted
     assert Migration((step,)).reversibility is wanted
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_the_json_form_of_a_step_has_its_class(case):
+    migration = plan(case["accepted"], case["desired"])
+    for step in (*migration.steps, *migration.hardened().steps):
+        assert reversibility_of(step.to_json()) is step.reversibility
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {},
+        {"kind": "fold_type"},
+        {"kind": ["drop_type"]},
+        {"kind": "drop_type"},
+        {"kind": "drop_property", "mode": "firm"},
+        {"kind": "add_type", "type_kind": "cloud"},
+    ],
+    ids=str,
+)
+def test_a_step_that_is_not_known_has_no_class(form):
+    assert reversibility_of(form) is None
 
 
 def test_a_migration_is_as_hard_to_take_back_as_its_hardest_step():

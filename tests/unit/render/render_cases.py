@@ -231,7 +231,7 @@ STATE = State(
 
 RESOURCES = (
     Resource(graph_address("knowledge"), digest("2")),
-    Resource(schema_address("knowledge"), digest("7"), path="./knowledge.pg", content=b"node T {}"),
+    Resource(schema_address("knowledge"), digest("7"), path="./knowledge.pg", data=b"node T {}"),
 )
 
 FINAL = tuple(

@@ -210,7 +210,7 @@ def test_a_template_cannot_print_what_no_filter_escaped(tmp_path, monkeypatch):
                 "property_name": "p",
                 "added_values": ["x", "y"],
             },
-            "allow `x`, `y` in `A.p`, which cannot be taken back once it is used",
+            "allow `x`, `y` in `A.p`",
         ),
         (
             {"kind": "update_type_metadata", "type_kind": "interface", "name": "A", "annotations": []},

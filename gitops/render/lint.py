@@ -1,0 +1,172 @@
+"""What `lint` found, as text for people and as one JSON document.
+
+The text is that of a compiler: `path:line:column: severity[rule]: message`, the line with the place underlined, the way out.
+Texts of files are data: nothing in them acts on a terminal or on a CI runner's log, and a long line is cut around the place.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+from gitops.lang.lint import LintLevel
+from gitops.lang.text import SourceText
+from gitops.model.lint import LintOutcome, LocatedProblem, QueryReport, Region, SchemaReport
+from gitops.render.characters import visible
+from gitops.render.json import Form, present
+from gitops.render.text import diagnostic_lines
+
+__all__ = ["SHOWN", "lint_form", "lint_text", "source_lines"]
+
+SHOWN = 1_000
+"""How many problems the text has before the rest is a number."""
+
+# Characters of a line that are shown before, in and after the place.
+_BEFORE, _INSIDE, _AFTER = 60, 80, 40
+_BYTES_PER_CHARACTER = 4
+_TAB = "    "
+
+
+def lint_text(outcome: LintOutcome, display: Callable[[str], str] = str) -> str:
+    """Every problem with its line, then what could not be looked at, and the counts; each line ended by a line feed.
+
+    `display` spells a path of the cluster folder as the reader opens it.
+    """
+    schemas: defaultdict[str, set[str]] = defaultdict(set)
+    for report in outcome.queries:
+        schemas[report.path].add(report.schema)
+    lines: list[str] = []
+    for problem in outcome.problems[:SHOWN]:
+        is_of_some = len(problem.schemas) < len(schemas[problem.path])
+        lines.extend(_problem(problem, outcome.sources[problem.path], display, is_of_some=is_of_some))
+    if len(outcome.problems) > SHOWN:
+        lines.append(f"and {len(outcome.problems) - SHOWN} more; --format json has them all")
+    lines.extend(diagnostic_lines(outcome.diagnostics))
+    lines.extend(
+        f"not checked: {display(each.path)}, since {display(each.schema)} is broken" for each in outcome.passed
+    )
+    lines.append(_summary(outcome))
+    return "".join(visible(line) + "\n" for line in lines)
+
+
+def lint_form(outcome: LintOutcome, *, config_dir: str, strict: bool = False) -> Form:
+    """The document: counts, then `reports` in the form of the language, then every problem with its place.
+
+    Paths are relative to the cluster folder.
+    """
+    return {
+        "ok": outcome.ok(strict=strict),
+        "config_dir": config_dir,
+        "errors": outcome.count(LintLevel.ERROR),
+        "warnings": outcome.count(LintLevel.WARNING),
+        "infos": outcome.count(LintLevel.INFO),
+        "schemas": [_schema_form(each) for each in outcome.schemas],
+        "reports": [_report_form(each) for each in outcome.queries],
+        "not_checked": [{"query_path": each.path, "schema": each.schema} for each in outcome.passed],
+        "problems": [_problem_form(each) for each in outcome.problems],
+        "diagnostics": [each.to_json() for each in outcome.diagnostics],
+    }
+
+
+def source_lines(text: SourceText, region: Region) -> list[str]:
+    """The line of a region with its number, and the part of it that the region covers underlined below."""
+    line, data = text.line_span(region.line), text.data
+    end = min(region.end, line.end)
+    first = max(line.start, region.start - _BEFORE * _BYTES_PER_CHARACTER)
+    last = min(line.end, end + _AFTER * _BYTES_PER_CHARACTER, region.start + (_INSIDE + _AFTER) * _BYTES_PER_CHARACTER)
+    while line.start < first < region.start and _continues(data, first):
+        first += 1
+    while region.start < last < line.end and _continues(data, last):
+        last -= 1
+    end = min(end, last)
+    before, inside = _decoded(data[first : region.start]), _decoded(data[region.start : end])
+    after = _decoded(data[end:last]).removesuffix("\r")
+    begins = "…" if first > line.start or len(before) > _BEFORE else ""
+    ends = "…" if last < line.end or len(inside) > _INSIDE or len(after) > _AFTER else ""
+    before, inside = begins + _shown(before[-_BEFORE:]), _shown(inside[:_INSIDE])
+    after = "" if ends and len(inside) >= _INSIDE else _shown(after[:_AFTER])
+    gutter = " " * len(str(region.line))
+    marks = " " * _width(before) + "^" * max(1, _width(inside))
+    return [f"  {region.line} | {before}{inside}{after}{ends}".rstrip(), f"  {gutter} | {marks}"]
+
+
+def _problem(
+    problem: LocatedProblem, text: SourceText, display: Callable[[str], str], *, is_of_some: bool
+) -> Iterator[str]:
+    region = problem.region
+    place = f"{display(problem.path)}:{region.line}:{region.column}"
+    yield f"{place}: {problem.level}[{problem.code}]: {problem.message}"
+    yield from source_lines(text, region)
+    if problem.fix is not None:
+        yield f"  help: {problem.fix}"
+    if is_of_some:
+        yield f"  note: against {', '.join(map(display, problem.schemas))}"
+
+
+def _summary(outcome: LintOutcome) -> str:
+    errors, warnings = outcome.count(LintLevel.ERROR), outcome.count(LintLevel.WARNING)
+    files = {each.path for each in outcome.queries} | {each.path for each in outcome.passed}
+    queries = len({(each.path, result.span.start) for each in outcome.queries for result in each.report.results})
+    return (
+        f"lint: {errors} error(s), {warnings} warning(s) in {len(outcome.schemas)} schema(s), "
+        f"{len(files)} query file(s), {queries} quer{'y' if queries == 1 else 'ies'}"
+    )
+
+
+def _schema_form(report: SchemaReport) -> Form:
+    return {
+        "path": report.path,
+        "graphs": list(report.graphs),
+        "status": "error" if report.errors else "ok",
+        "errors": report.errors,
+    }
+
+
+def _report_form(report: QueryReport) -> Form:
+    source = {"kind": "file", "path": report.schema}
+    form: Form = report.report.to_json(schema_source=source, query_path=report.path)
+    return form | {"graphs": list(report.graphs)}
+
+
+def _problem_form(problem: LocatedProblem) -> Form:
+    region = problem.region
+    fixes = [{"start_byte": region.start, "end_byte": region.end, "text": problem.replacement}]
+    return present(
+        severity=problem.level.value,
+        code=problem.code,
+        message=problem.message,
+        path=problem.path,
+        span={
+            "start_line": region.line,
+            "start_column": region.column,
+            "end_line": region.end_line,
+            "end_column": region.end_column,
+            "start_byte": region.start,
+            "end_byte": region.end,
+        },
+        query=problem.query,
+        schemas=list(problem.schemas) or None,
+        fix=problem.fix,
+        replacements=fixes if problem.replacement is not None else None,
+    )
+
+
+def _decoded(data: bytes) -> str:
+    """The text; bytes that are no UTF-8 are spelled out."""
+    return data.decode("utf-8", "backslashreplace")
+
+
+def _continues(data: bytes, offset: int) -> bool:
+    """Whether a character began before the offset and ends after it."""
+    return offset < len(data) and data[offset] & 0xC0 == 0x80  # noqa: PLR2004 - the bits of such a byte
+
+
+def _shown(text: str) -> str:
+    return visible(text.replace("\t", _TAB))
+
+
+def _width(text: str) -> int:
+    """Columns that a terminal gives to a text: two for wide letters, none for marks that combine with one."""
+    wide = sum(unicodedata.east_asian_width(each) in "WF" for each in text)
+    return len(text) + wide - sum(unicodedata.category(each) in ("Mn", "Me") for each in text)

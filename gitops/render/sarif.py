@@ -1,0 +1,204 @@
+"""What `lint` found as a SARIF log, for code scanning of forges and editors.
+
+Rules of the log:
+
+1. One run. Its rules are those of the language registry that a file can break, then the codes of what could not be looked at.
+2. Paths are relative to the root of the repository and percent-encoded; a file outside of it is left without a base.
+3. Columns count Unicode code points; offsets count bytes.
+4. A fingerprint is made of rule, path, query, message and the text at the place, and of no line: it stays when code moves.
+5. A message never holds a link or a placeholder that a name in it made up. A brace that starts neither stays as it is,
+   although the standard wants each doubled: viewers show doubled ones doubled.
+
+Source: SARIF 2.1.0 with errata 01, https://docs.oasis-open.org/sarif/sarif/v2.1.0/.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from gitops import __version__
+from gitops.core.canonical import canonical_digest
+from gitops.core.codes import REGISTRY
+from gitops.core.diagnostics import Diagnostic
+from gitops.lang.lint import LintLevel
+from gitops.lang.rules import RULES, Found, Rule
+from gitops.model.lint import LintOutcome, LocatedProblem, Region
+from gitops.render.characters import visible
+from gitops.render.json import Form, present
+
+__all__ = ["MAX_RESULTS", "sarif_log"]
+
+MAX_RESULTS = 5_000
+"""How many results a log has at most; code scanning of GitHub shows no more."""
+
+_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_BASE = "%SRCROOT%"
+_FINGERPRINT = "gitopsProblem/v1"
+_HASH_DIGITS = 32
+_SNIPPET_BYTES = 200
+_LEVELS = {LintLevel.ERROR: "error", LintLevel.WARNING: "warning", LintLevel.INFO: "note"}
+_WORST_FIRST = tuple(LintLevel)
+_SUBJECTS = {Found.PARSE: "schema", Found.CATALOG: "schema", Found.TYPE: "query", Found.LINT: "query"}
+_WARNING_MARK = "; a warning"
+_LINK = re.compile(r"\[(?=[^\[\]]*\]\()")
+_PLACEHOLDER = re.compile(r"\{(\d+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """The rules of a run and where each is."""
+
+    forms: Sequence[Form]
+    index: Mapping[str, int]
+
+
+def sarif_log(outcome: LintOutcome, place: Callable[[str], str]) -> Form:
+    """The log as plain JSON values. `place` gives the path of a file of the cluster folder from the root of the repository.
+
+    A path that it gives as absolute, or that starts with `..`, lies outside. At most 5,000 results, the errors first; a
+    notification says how many are left out.
+    """
+    rules = _rules(outcome.diagnostics)
+    problems = sorted(outcome.problems, key=lambda each: _WORST_FIRST.index(each.level))
+    results = [*_diagnostic_results(outcome.diagnostics, rules, place), *_results(problems, outcome, rules, place)]
+    run: Form = {
+        "tool": {"driver": {"name": "gitops", "version": __version__, "rules": list(rules.forms)}},
+        "automationDetails": {"id": "gitops/lint/"},
+        "columnKind": "unicodeCodePoints",
+        "newlineSequences": ["\n"],
+        "originalUriBaseIds": {_BASE: {"description": {"text": "the root of the repository"}}},
+        "invocations": [_invocation(len(results))],
+        "results": results[:MAX_RESULTS],
+    }
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _invocation(found: int) -> Form:
+    notes = []
+    if found > MAX_RESULTS:
+        notes.append({"level": "warning", "message": {"text": f"{found - MAX_RESULTS} more results are left out"}})
+    return present(executionSuccessful=True, toolExecutionNotifications=notes or None)
+
+
+def _rules(diagnostics: Sequence[Diagnostic]) -> _Rules:
+    forms = [_rule(rule) for rule in RULES.values() if rule.found in _SUBJECTS]
+    forms += [_code_rule(code) for code in sorted({each.code for each in diagnostics})]
+    return _Rules(forms, {form["id"]: index for index, form in enumerate(forms)})
+
+
+def _rule(rule: Rule) -> Form:
+    subject, refuses = _SUBJECTS[rule.found], rule.refuses.removesuffix(_WARNING_MARK)
+    level = "warning" if rule.refuses.endswith(_WARNING_MARK) else "error"
+    verb = "Reported in a file" if rule.found is Found.LINT else f"Refused in a {subject}"
+    where = "docs/language-rules.md"
+    return {
+        "id": rule.label,
+        "shortDescription": {"text": f"{refuses[:1].upper()}{refuses[1:]}"},
+        "fullDescription": {"text": f"{verb}: {refuses}."},
+        "help": {
+            "text": f"{verb}: {refuses}. All rules are listed in {where} of cluster-gitops.",
+            "markdown": f"{verb}: {refuses}. All rules are listed in `{where}` of cluster-gitops.",
+        },
+        "defaultConfiguration": {"level": level},
+        "properties": {"tags": ["gitops", subject, rule.found.value]},
+    }
+
+
+def _code_rule(name: str) -> Form:
+    code = REGISTRY[name]
+    return {
+        "id": code.name,
+        "shortDescription": {"text": f"{code.summary[:1].upper()}{code.summary[1:]}"},
+        "fullDescription": {"text": f"{code.summary[:1].upper()}{code.summary[1:]}: {code.cause}."},
+        "help": {"text": f"To fix: {code.fix}.", "markdown": f"To fix: {code.fix}."},
+        "defaultConfiguration": {"level": code.severity.value},
+        "properties": {"tags": ["gitops", "configuration"]},
+    }
+
+
+def _results(
+    problems: Sequence[LocatedProblem], outcome: LintOutcome, rules: _Rules, place: Callable[[str], str]
+) -> Iterator[Form]:
+    same: Counter[str] = Counter()
+    for each in problems:
+        region, artifact = _region(each.region), _artifact(place(each.path))
+        there = outcome.sources[each.path].data[each.region.start : each.region.end][:_SNIPPET_BYTES]
+        identity = [each.code, place(each.path), each.query, each.message, there.hex()]
+        location = present(
+            physicalLocation={"artifactLocation": artifact, "region": region},
+            logicalLocations=None if each.query is None else [{"name": visible(each.query), "kind": "function"}],
+        )
+        message = each.message if each.fix is None else f"{each.message}; {each.fix}"
+        yield present(
+            ruleId=each.code,
+            ruleIndex=rules.index[each.code],
+            level=_LEVELS[each.level],
+            message={"text": _text(message)},
+            locations=[location],
+            partialFingerprints=_fingerprint(identity, same),
+            fixes=None if each.replacement is None else [_fix(each.fix or "", artifact, region, each.replacement)],
+        )
+
+
+def _diagnostic_results(
+    diagnostics: Sequence[Diagnostic], rules: _Rules, place: Callable[[str], str]
+) -> Iterator[Form]:
+    same: Counter[str] = Counter()
+    for each in diagnostics:
+        source, locations, where = each.source, [], None
+        if source is not None:
+            where, region = place(source.file), None
+            if source.line:
+                region = {"startLine": source.line, "startColumn": max(1, source.column)}
+            locations = [{"physicalLocation": present(artifactLocation=_artifact(where), region=region)}]
+        yield present(
+            ruleId=each.code,
+            ruleIndex=rules.index[each.code],
+            level=each.severity.value,
+            message={"text": _text(f"{each.path}: {each.message}" if each.path else each.message)},
+            locations=locations,
+            partialFingerprints=_fingerprint([each.code, where, each.path, each.message], same),
+        )
+
+
+def _region(region: Region) -> Form:
+    return {
+        "startLine": region.line,
+        "startColumn": region.column,
+        "endLine": region.end_line,
+        "endColumn": region.end_column,
+        "byteOffset": region.start,
+        "byteLength": region.end - region.start,
+    }
+
+
+def _fix(description: str, artifact: Form, region: Form, text: str) -> Form:
+    change = {"deletedRegion": region, "insertedContent": {"text": text}}
+    return {
+        "description": {"text": _text(description)},
+        "artifactChanges": [{"artifactLocation": artifact, "replacements": [change]}],
+    }
+
+
+def _artifact(path: str) -> Form:
+    if path.startswith("/"):
+        return {"uri": f"file://{quote(path)}"}
+    if path == ".." or path.startswith("../"):
+        return {"uri": quote(path)}
+    return {"uri": quote(path), "uriBaseId": _BASE}
+
+
+def _fingerprint(identity: Sequence[str | None], same: Counter[str]) -> dict[str, str]:
+    """Equal problems at equal text are told apart by their order."""
+    key = canonical_digest([None if part is None else visible(part) for part in identity])[:_HASH_DIGITS]
+    same[key] += 1
+    return {_FINGERPRINT: f"{key}:{same[key]}"}
+
+
+def _text(message: str) -> str:
+    r"""A plain text message: `[` is escaped where it would start a link, and `{0}` is doubled where it would be replaced."""
+    return _PLACEHOLDER.sub(r"{{\1}}", _LINK.sub(r"\\[", visible(message)))
