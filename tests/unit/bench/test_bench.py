@@ -16,7 +16,7 @@ from tests.bench.measure import Figure, Program
 from tests.bench.parallel import heaviest_path, played
 
 ROOT = Path(__file__).parents[3]
-GROUPS = {"processes", "languages", "ledgers", "engine", "parallel", "scale", "requests"}
+GROUPS = {"processes", "languages", "cache", "editor", "ledgers", "engine", "parallel", "scale", "requests"}
 FIGURE = {"group", "name", "unit", "median", "min", "max", "samples", "goal", "within_goal"}
 MACHINE = {"cores", "memory_gib", "load_1min", "system", "python", "git", "ssh", "gitops", "packages"}
 

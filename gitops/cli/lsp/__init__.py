@@ -1,0 +1,25 @@
+"""`gitops lsp`: the language server. What it says comes from `gitops.editor`; here is what meets the client and the disk."""
+
+from __future__ import annotations
+
+import argparse
+
+from gitops.core.errors import UsageError
+
+__all__ = ["lsp"]
+
+
+def lsp(_options: argparse.Namespace) -> int:
+    """Serve one client over standard input and output until it says so, or goes away.
+
+    Raises UsageError `lsp_unavailable` if the packages of the extra `lsp` are not installed.
+    """
+    try:
+        from gitops.cli.lsp.server import EditorServer
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("pygls", "lsprotocol"):
+            raise
+        message = f"{error.name} is not installed; run: pip install 'cluster-gitops[lsp]'"
+        raise UsageError("lsp_unavailable", message) from error
+    EditorServer().serve()
+    return 0

@@ -1,0 +1,113 @@
+"""Values of `gitops.editor` in the forms of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lsprotocol import types as lsp
+
+from gitops.core.codes import Severity
+from gitops.editor.complete import Completion
+from gitops.editor.findings import Finding
+from gitops.editor.outline import Entry
+from gitops.editor.positions import Encoding, Lines
+from gitops.editor.proposals import FILE, KEY, Proposal
+from gitops.editor.symbols import Place, Sort
+from gitops.lang.text import Span
+
+__all__ = ["Forms"]
+
+_SEVERITIES = {Severity.ERROR: lsp.DiagnosticSeverity.Error, Severity.WARNING: lsp.DiagnosticSeverity.Warning}
+_ITEMS: dict[str, lsp.CompletionItemKind] = {
+    Sort.NODE: lsp.CompletionItemKind.Class,
+    Sort.EDGE: lsp.CompletionItemKind.Reference,
+    Sort.INTERFACE: lsp.CompletionItemKind.Interface,
+    Sort.PROPERTY: lsp.CompletionItemKind.Property,
+    Sort.END: lsp.CompletionItemKind.Field,
+    Sort.PARAMETER: lsp.CompletionItemKind.Variable,
+    Sort.VARIABLE: lsp.CompletionItemKind.Variable,
+    Sort.EDGE_VARIABLE: lsp.CompletionItemKind.Variable,
+    Sort.ALIAS: lsp.CompletionItemKind.Variable,
+    Sort.FUNCTION: lsp.CompletionItemKind.Function,
+    Sort.KEYWORD: lsp.CompletionItemKind.Keyword,
+    Sort.ANNOTATION: lsp.CompletionItemKind.Keyword,
+    Sort.BASE_TYPE: lsp.CompletionItemKind.Struct,
+    KEY: lsp.CompletionItemKind.Property,
+    FILE: lsp.CompletionItemKind.File,
+}
+_SYMBOLS: dict[str, lsp.SymbolKind] = {
+    Sort.NODE: lsp.SymbolKind.Class,
+    Sort.EDGE: lsp.SymbolKind.Struct,
+    Sort.INTERFACE: lsp.SymbolKind.Interface,
+    Sort.PROPERTY: lsp.SymbolKind.Property,
+    Sort.QUERY: lsp.SymbolKind.Function,
+    KEY: lsp.SymbolKind.Key,
+}
+_SOURCE = "gitops"
+
+
+class Forms:
+    """Forms about one file, whose places are counted in the units that were agreed on."""
+
+    def __init__(self, data: bytes, encoding: Encoding) -> None:
+        """`data` is the text of the file."""
+        self._lines = Lines(data, encoding)
+
+    def range(self, span: Span) -> lsp.Range:
+        """A span."""
+        start, end = self._lines.position(span.start), self._lines.position(span.end)
+        return lsp.Range(lsp.Position(*start), lsp.Position(*end))
+
+    def span(self, area: lsp.Range) -> Span:
+        """A range of the client."""
+        return Span(self.offset(area.start), self.offset(area.end))
+
+    def offset(self, position: lsp.Position) -> int:
+        """A position of the client."""
+        return self._lines.offset(position.line, position.character)
+
+    def diagnostic(self, finding: Finding, location: Callable[[Place], lsp.Location | None]) -> lsp.Diagnostic:
+        """A problem; `location` says where a place of any file is."""
+        related = [
+            lsp.DiagnosticRelatedInformation(at, each.message)
+            for each in finding.related
+            if (at := location(each.place)) is not None
+        ]
+        return lsp.Diagnostic(
+            range=self.range(finding.span),
+            message=finding.message,
+            severity=_SEVERITIES.get(finding.severity, lsp.DiagnosticSeverity.Information),
+            code=finding.code,
+            source=_SOURCE,
+            related_information=related or None,
+        )
+
+    def items(self, completion: Completion) -> lsp.CompletionList:
+        """Proposals, in their order."""
+        area = self.range(completion.span)
+        found = [_item(each, area, at) for at, each in enumerate(completion.proposals)]
+        return lsp.CompletionList(is_incomplete=False, items=found)
+
+    def symbol(self, entry: Entry) -> lsp.DocumentSymbol:
+        """A declaration with what it holds."""
+        return lsp.DocumentSymbol(
+            name=entry.name,
+            kind=_SYMBOLS[entry.sort],
+            range=self.range(entry.whole),
+            selection_range=self.range(entry.span),
+            detail=entry.detail or None,
+            children=[self.symbol(each) for each in entry.children] or None,
+        )
+
+
+def _item(proposal: Proposal, area: lsp.Range, rank: int) -> lsp.CompletionItem:
+    text = proposal.insert or proposal.label
+    return lsp.CompletionItem(
+        label=proposal.label,
+        kind=_ITEMS.get(proposal.sort, lsp.CompletionItemKind.Value),
+        detail=proposal.detail or None,
+        documentation=proposal.words or None,
+        sort_text=f"{rank:04}",
+        filter_text=text,
+        text_edit=lsp.TextEdit(area, text),
+    )

@@ -1,0 +1,146 @@
+"""`cluster.yaml` as an editor reads it: keys and values by their lines and depths, also while the document is half written.
+
+Only block style is seen, which is what people write: a list in brackets is seen as values, and a mapping in braces as
+nothing. What is wrong is found by the loader, which reads all of YAML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gitops.editor.words import CLUSTER_KEYS
+from gitops.lang.text import Span
+
+__all__ = ["ClusterView", "Entry", "Value", "doc_path", "keys_below", "read_cluster_text"]
+
+_LINE = re.compile(
+    rb"(?P<indent> *)(?P<dashes>(?:-(?: +|$))*)"
+    rb"(?:(?P<key>[^\s#:\-\[\]{}\"',&*!|>%@`][^\s#:]*|\"[^\"\n]*\"|'[^'\n]*')[ ]*:(?=[ \t\r]|$))?(?P<rest>[^\r\n]*)"
+)
+_VALUE = re.compile(rb"\"(?:[^\"\\\n]|\\.)*+\"?|'[^'\n]*+'?|#.*|[^\s,\[\]{}#\"'][^,\[\]{}\r\n#]*+")
+_MAX_LINES = 50_000
+_MAX_DEPTH = 32
+
+
+class Value(NamedTuple):
+    """A scalar; the span is that of its text without quotes."""
+
+    text: str
+    span: Span
+
+
+class Entry(NamedTuple):
+    """A key, or an item of a list (then without a key), with the path of keys that leads to it; `end` is behind its line."""
+
+    path: tuple[str, ...]
+    key: Value | None
+    values: tuple[Value, ...]
+    indent: int
+    end: int
+
+
+class ClusterView:
+    """All entries, in the order of the file; of several keys of one path the first counts."""
+
+    def __init__(self, entries: tuple[Entry, ...]) -> None:
+        """Sort the entries by what they are below of."""
+        self.entries = entries
+        self._below: defaultdict[tuple[str, ...], list[Entry]] = defaultdict(list)
+        self._at: defaultdict[tuple[str, ...], list[Entry]] = defaultdict(list)
+        for each in entries:
+            self._at[each.path].append(each)
+            if each.key is not None:
+                self._below[each.path[:-1]].append(each)
+
+    def below(self, *path: str) -> tuple[Entry, ...]:
+        """The keys directly below a key."""
+        return tuple(self._below.get(path, ()))
+
+    def values(self, *path: str) -> Iterator[Value]:
+        """The scalars of a key: its own, and those of its list."""
+        for each in self._at.get(path, ()):
+            yield from each.values
+
+    def names(self, section: str) -> dict[str, Value]:
+        """The names that a section declares."""
+        found: dict[str, Value] = {}
+        for each in self.below(section):
+            if each.key is not None:
+                found.setdefault(each.key.text, each.key)
+        return found
+
+    def parent(self, offset: int, indent: int) -> tuple[str, ...]:
+        """The path of keys around a new line at an offset that begins `indent` blanks in."""
+        before = [each for each in self.entries if each.end <= offset and each.key is not None]
+        if not before:
+            return ()
+        path, depths = before[-1].path, {each.path: each.indent for each in before}
+        around = [n for n in range(1, len(path) + 1) if depths.get(path[:n], 0) < indent]
+        return path[: max(around, default=0)]
+
+    def at(self, offset: int) -> tuple[Entry, Value] | None:
+        """The key or value over an offset."""
+        for each in self.entries:
+            for value in (each.key, *each.values):
+                if value is not None and value.span.start <= offset <= value.span.end:
+                    return each, value
+        return None
+
+
+def read_cluster_text(data: bytes) -> ClusterView:
+    """Read the text; raises nothing for any bytes."""
+    entries: list[Entry] = []
+    open_keys: list[tuple[int, str]] = []
+    at = 0
+    for line in data.split(b"\n")[:_MAX_LINES]:
+        found = _LINE.match(line)
+        if found is not None and line.strip() and not line.lstrip().startswith(b"#"):
+            indent = len(found["indent"]) + len(found["dashes"])
+            written = found["key"]
+            # An item of a list may stand as deep as the key of the list.
+            level = len(found["indent"]) + (1 if found["dashes"] else 0)
+            while open_keys and open_keys[-1][0] >= (level if written is None or found["dashes"] else indent):
+                open_keys.pop()
+            key = None if written is None else _scalar(written, at + found.start("key"))
+            if key is not None and len(open_keys) < _MAX_DEPTH:
+                open_keys.append((indent, key.text))
+            values = tuple(_values(found["rest"], at + found.start("rest")))
+            path = tuple(name for _, name in open_keys)
+            entries.append(Entry(path, key, values, indent, at + len(line)))
+        at += len(line) + 1
+    return ClusterView(tuple(entries))
+
+
+def doc_path(path: tuple[str, ...]) -> str:
+    """The path with `*` for the names that the user gives, as the documentation of keys has it."""
+    shape = list(path)
+    for at in (1, 3):
+        if len(shape) > at and (at == 1 or shape[2] == "queries") and shape[0] in ("graphs", "policies"):
+            shape[at] = "*"
+    return ".".join(shape)
+
+
+def keys_below(path: tuple[str, ...]) -> dict[str, str]:
+    """The keys that may stand below a path, with their documentation."""
+    prefix = f"{doc_path(path)}." if path else ""
+    found = {key[len(prefix) :]: words for key, words in CLUSTER_KEYS.items() if key.startswith(prefix)}
+    return {key: words for key, words in found.items() if "." not in key and key != "*"}
+
+
+def _values(rest: bytes, at: int) -> Iterator[Value]:
+    for found in _VALUE.finditer(rest):
+        if found[0].startswith(b"#"):
+            return
+        yield _scalar(found[0], at + found.start())
+
+
+def _scalar(text: bytes, at: int) -> Value:
+    quote = text[:1]
+    if quote in (b'"', b"'"):
+        inner = text[1:-1] if len(text) > 1 and text.endswith(quote) else text[1:]
+        return Value(inner.decode("utf-8", "replace"), Span(at + 1, at + 1 + len(inner)))
+    text = text.rstrip()
+    return Value(text.decode("utf-8", "replace"), Span(at, at + len(text)))

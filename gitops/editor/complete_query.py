@@ -1,0 +1,221 @@
+"""Completion in query text, decided by what is open before the cursor and by the last tokens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from gitops.editor.proposals import VALUE, Proposal, properties, words
+from gitops.editor.query import Block, QueryView
+from gitops.editor.schema import Declaration, SchemaView
+from gitops.editor.symbols import Sort, Symbol
+from gitops.editor.words import ANNOTATIONS, FUNCTION_WORDS, QUERY_WORDS, TYPE_WORDS
+from gitops.lang.lexer import Kind, Token
+from gitops.lang.schema.types import TypeKind
+
+__all__ = ["complete_query"]
+
+_COMPARISONS = (Kind.EQ, Kind.NE, Kind.LT, Kind.LE, Kind.GT, Kind.GE)
+_OPERATORS = ("contains", "starts_with")
+_CONDITIONS = ("search", "fuzzy", "match_text")
+_RANKS = ("nearest", "bm25", "rrf")
+_AGGREGATES = ("count", "sum", "avg", "min", "max")
+_INSTANTS = ("now", "date", "datetime")
+_MEMBER = re.compile(r"[A-Za-z0-9_\-]+")
+
+
+def complete_query(
+    view: QueryView, tokens: tuple[Token, ...], schema: SchemaView | None, word: str
+) -> Iterator[Proposal]:
+    """What may follow the tokens of one piece, which were read as `view`; `word` is what is written of the next one."""
+    return _Cursor(view, tokens, schema, word).proposals()
+
+
+class _Cursor:
+    def __init__(self, view: QueryView, tokens: tuple[Token, ...], schema: SchemaView | None, word: str) -> None:
+        self._view = view
+        self._tokens = tokens
+        self._schema = schema
+        self._word = word
+
+    def proposals(self) -> Iterator[Proposal]:
+        last = self._kind(1)
+        if last is Kind.DOT:
+            return self._properties_of(self._token(2))
+        by_block: Mapping[Block, Callable[[], Iterator[Proposal]]] = {
+            Block.FILE: self._outside,
+            Block.PARAMETERS: self._parameter_type,
+            Block.BODY: self._section,
+            Block.MATCH: self._clause,
+            Block.NOT: self._clause,
+            Block.PAIRS: self._pair,
+            Block.SET: self._pair,
+            Block.RETURN: self._item,
+            Block.ORDER: self._sort,
+            Block.CALL: self._argument,
+            Block.LIST: self._parameter_type,
+        }
+        found = by_block.get(self._view.frames[-1].block)
+        return iter(()) if found is None else found()
+
+    def _token(self, back: int) -> Token | None:
+        return self._tokens[-back] if len(self._tokens) >= back else None
+
+    def _kind(self, back: int) -> Kind | None:
+        token = self._token(back)
+        return None if token is None else token.kind
+
+    def _text(self, back: int) -> str:
+        token = self._token(back)
+        return "" if token is None else token.text
+
+    def _outside(self) -> Iterator[Proposal]:
+        if self._view.ended or not self._tokens:
+            yield Proposal("query", Sort.KEYWORD, words=QUERY_WORDS["query"], insert="query ")
+        elif self._kind(1) is Kind.RPAREN:
+            yield from words(ANNOTATIONS, Sort.ANNOTATION, ("description", "instruction"), sign="@")
+
+    def _parameter_type(self) -> Iterator[Proposal]:
+        blocks = [frame.block for frame in self._view.frames]
+        listed = blocks[-1] is Block.LIST
+        if Block.PARAMETERS in blocks and self._kind(1) in (Kind.COLON, Kind.LBRACKET):
+            left_out = ("enum", "Vector", "Blob") if listed else ("enum",)
+            yield from words(TYPE_WORDS, Sort.BASE_TYPE, [name for name in TYPE_WORDS if name not in left_out])
+
+    def _section(self) -> Iterator[Proposal]:
+        last = self._text(1)
+        if last in ("insert", "update", "delete"):
+            yield from self._types(TypeKind.NODE)
+            if last != "update":
+                yield from self._types(TypeKind.EDGE)
+        elif last == "where" and self._view.written is not None:
+            yield from self._owned(self._view.written, "")
+        elif self._kind(1) is Kind.TYPE_NAME:
+            yield from words(QUERY_WORDS, Sort.KEYWORD, ("set", "where") if self._text(2) == "update" else ("where",))
+        elif self._kind(1) in _COMPARISONS:
+            yield from self._parameters()
+            yield from words(FUNCTION_WORDS, Sort.FUNCTION, _INSTANTS)
+        elif last != "limit":
+            names = ("match", "return", "order", "limit", "insert", "update", "delete", "where")
+            written = {mark.symbol.name for mark in self._view.marks if mark.symbol.sort is Sort.KEYWORD}
+            repeated = ("insert", "update", "delete", "where")
+            yield from words(QUERY_WORDS, Sort.KEYWORD, [n for n in names if n not in written or n in repeated])
+
+    def _clause(self) -> Iterator[Proposal]:
+        last = self._kind(1)
+        if last is Kind.COLON:
+            # `$a $e:` names the edge that `$e` stands for, `$v:` the type of a node.
+            if self._kind(2) is Kind.VAR and self._kind(3) is Kind.VAR and not self._ends_hop(3):
+                yield from self._edges(self._token(3), undirected=False)
+            else:
+                yield from self._types(TypeKind.NODE)
+        elif last is Kind.LT and self._kind(2) is Kind.VAR and not self._word.startswith("$"):
+            yield from self._edges(self._token(2), undirected=True)
+            yield from self._values()
+        elif last in _COMPARISONS:
+            yield from self._values()
+        elif last is Kind.VAR and not self._ends_hop(1) and self._kind(2) not in _COMPARISONS:
+            if not self._word.startswith("$"):
+                yield from self._edges(self._token(1), undirected=False)
+                yield from words(QUERY_WORDS, Sort.KEYWORD, _OPERATORS)
+        else:
+            yield from self._variables()
+            if not self._word.startswith("$"):
+                yield from words(QUERY_WORDS, Sort.KEYWORD, ("not", *(_OPERATORS if self._kind(2) is Kind.DOT else ())))
+                yield from words(FUNCTION_WORDS, Sort.FUNCTION, _CONDITIONS)
+
+    def _ends_hop(self, back: int) -> bool:
+        """Whether a variable ends a hop, so that a clause is complete behind it."""
+        token = self._token(back)
+        before = [mark for mark in self._view.marks if token is not None and mark.end <= token.start]
+        return bool(before) and before[-1].symbol.sort is Sort.EDGE
+
+    def _pair(self) -> Iterator[Proposal]:
+        owner = self._view.frames[-1].owner
+        if self._kind(1) is Kind.COLON:
+            yield from self._members(owner, self._text(2))
+            yield from self._parameters()
+            yield from words(FUNCTION_WORDS, Sort.FUNCTION, _INSTANTS)
+            yield from words(QUERY_WORDS, Sort.KEYWORD, ("true", "false"))
+        elif owner is not None and not self._word.startswith("$"):
+            yield from self._owned(owner, ": ")
+
+    def _members(self, owner: Symbol | None, name: str) -> Iterator[Proposal]:
+        """The members of an enum property."""
+        if owner is None or self._schema is None:
+            return
+        found = self._schema.property(Symbol(Sort.PROPERTY, name, owner.name, owner.kind))
+        if found is not None and found[1].type.startswith("enum"):
+            listed = found[1].type.partition("(")[2].rpartition(")")[0]
+            for member in _MEMBER.findall(listed):
+                yield Proposal(f'"{member}"', VALUE, f"{owner.name}.{name}")
+
+    def _item(self) -> Iterator[Proposal]:
+        yield from self._variables()
+        yield from self._parameters()
+        if not self._word.startswith("$"):
+            yield from words(FUNCTION_WORDS, Sort.FUNCTION, _AGGREGATES)
+            if self._kind(1) not in (Kind.LBRACE, Kind.COMMA):
+                yield from words(QUERY_WORDS, Sort.KEYWORD, ("as",))
+
+    def _sort(self) -> Iterator[Proposal]:
+        yield from self._variables()
+        if not self._word.startswith("$"):
+            yield from (Proposal(each, Sort.ALIAS) for each in self._view.aliases)
+            yield from words(FUNCTION_WORDS, Sort.FUNCTION, _RANKS)
+            if self._kind(1) not in (Kind.LBRACE, Kind.COMMA):
+                yield from words(QUERY_WORDS, Sort.KEYWORD, ("asc", "desc"))
+
+    def _argument(self) -> Iterator[Proposal]:
+        name = self._text(2) if self._kind(1) is Kind.LPAREN else ""
+        if name == "rrf":
+            yield from words(FUNCTION_WORDS, Sort.FUNCTION, ("nearest", "bm25"))
+            return
+        yield from self._values()
+
+    def _values(self) -> Iterator[Proposal]:
+        yield from self._parameters()
+        yield from self._variables()
+        if not self._word.startswith("$"):
+            yield from words(FUNCTION_WORDS, Sort.FUNCTION, _INSTANTS)
+            yield from words(QUERY_WORDS, Sort.KEYWORD, ("true", "false"))
+
+    def _variables(self) -> Iterator[Proposal]:
+        yield from (Proposal(each.name, each.sort, each.owner) for each in self._view.variables.values())
+
+    def _parameters(self) -> Iterator[Proposal]:
+        yield from (Proposal(each.name, each.sort, each.owner) for each in self._view.parameters.values())
+
+    def _properties_of(self, variable: Token | None) -> Iterator[Proposal]:
+        symbol = None if variable is None else self._view.variables.get(variable.text)
+        owner = None if symbol is None or self._schema is None else self._schema.get(symbol.kind, symbol.owner)
+        if owner is not None and self._schema is not None:
+            yield from properties(self._schema, owner)
+
+    def _owned(self, owner: Symbol, suffix: str) -> Iterator[Proposal]:
+        """The properties that may be written or tested, without those that are there already."""
+        declared = None if self._schema is None else self._schema.get(owner.kind, owner.name)
+        if declared is None or self._schema is None:
+            return
+        if owner.kind is TypeKind.EDGE:
+            for name, end in (("from", declared.source), ("to", declared.target)):
+                yield Proposal(name, Sort.END, end, f"The key of the {end}.", f"{name}{suffix}" if suffix else None)
+        yield from properties(self._schema, declared, suffix)
+
+    def _types(self, kind: TypeKind) -> Iterator[Proposal]:
+        for each in self._schema.all(kind) if self._schema is not None else ():
+            detail = f"{each.source} -> {each.target}" if kind is TypeKind.EDGE else ""
+            yield Proposal(each.name, Sort(kind.value), detail, each.description)
+
+    def _edges(self, left: Token | None, *, undirected: bool) -> Iterator[Proposal]:
+        """The edges that fit a variable: all of them if it has no type yet."""
+        symbol = None if left is None else self._view.variables.get(left.text)
+        for each in self._schema.all(TypeKind.EDGE) if self._schema is not None else ():
+            if symbol is not None and symbol.owner and symbol.owner not in (each.source, each.target):
+                continue
+            if not undirected or each.source == each.target:
+                yield Proposal(_as_in_queries(each), Sort.EDGE, f"{each.source} -> {each.target}", each.description)
+
+
+def _as_in_queries(edge: Declaration) -> str:
+    return edge.name[:1].lower() + edge.name[1:]

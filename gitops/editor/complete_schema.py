@@ -1,0 +1,114 @@
+"""Completion in schema text, decided by the tokens of the declaration before the cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gitops.editor.proposals import Proposal, properties, words
+from gitops.editor.schema import CONSTRAINTS, SchemaView
+from gitops.editor.symbols import Sort
+from gitops.editor.words import ANNOTATIONS, SCHEMA_WORDS, TYPE_WORDS
+from gitops.lang.lexer import Kind, Token
+from gitops.lang.schema.types import TypeKind
+
+__all__ = ["complete_schema"]
+
+_DECLARATIONS = ("node", "edge", "interface")
+_HEAD = {
+    "node": ("description", "instruction", "rename_from"),
+    "edge": ("card", "description", "instruction", "rename_from"),
+    "interface": (),
+}
+_ON_PROPERTY = {
+    "node": ("key", "unique", "index", "embed", "description", "rename_from"),
+    "edge": ("unique", "index", "description", "rename_from"),
+    "interface": ("key", "unique", "index", "embed", "description", "rename_from"),
+}
+_IN_BODY = {"node": CONSTRAINTS, "edge": ("unique", "index"), "interface": ()}
+
+
+def complete_schema(view: SchemaView, tokens: tuple[Token, ...], word: str) -> Iterator[Proposal]:
+    """What may follow the tokens of one piece; `word` is what is written of the next one."""
+    head = tokens[0].text if tokens else ""
+    brace = next((at for at, token in enumerate(tokens) if token.kind is Kind.LBRACE), None)
+    if head not in _DECLARATIONS or (brace is not None and tokens[-1].kind is Kind.RBRACE):
+        yield from words(SCHEMA_WORDS, Sort.KEYWORD, _DECLARATIONS)
+        return
+    opened = _open_paren(tokens)
+    if opened is not None:
+        yield from _argument(view, tokens, opened)
+    elif brace is None:
+        yield from _in_head(view, tokens, word)
+    else:
+        yield from _member(tokens[brace:], head, word)
+
+
+def _open_paren(tokens: tuple[Token, ...]) -> int | None:
+    """The parenthesis that is open at the end."""
+    depth = 0
+    for at in range(len(tokens) - 1, -1, -1):
+        kind = tokens[at].kind
+        if kind is Kind.RPAREN:
+            depth += 1
+        elif kind is Kind.LPAREN:
+            if depth == 0:
+                return at
+            depth -= 1
+        elif kind in (Kind.LBRACE, Kind.RBRACE):
+            return None
+    return None
+
+
+def _argument(view: SchemaView, tokens: tuple[Token, ...], opened: int) -> Iterator[Proposal]:
+    """The properties of the type that a constraint or `@embed` may name."""
+    name = tokens[opened - 1].text if opened else ""
+    if name not in (*CONSTRAINTS, "embed") or len(tokens) < 2:  # noqa: PLR2004 - keyword and name
+        return
+    if name in ("range", "check", "embed") and tokens[-1].kind is not Kind.LPAREN:
+        return
+    kind = TypeKind(tokens[0].text)
+    owner = view.get(kind, tokens[1].text)
+    if owner is not None:
+        yield from properties(view, owner)
+    if kind is TypeKind.EDGE:
+        yield Proposal("src", Sort.END, words="The source of the edge.")
+        yield Proposal("dst", Sort.END, words="The target of the edge.")
+
+
+def _in_head(view: SchemaView, tokens: tuple[Token, ...], word: str) -> Iterator[Proposal]:
+    head, last = tokens[0].text, tokens[-1]
+    listing = any(token.text == "implements" for token in tokens[2:])
+    if word.startswith("@"):
+        yield from words(ANNOTATIONS, Sort.ANNOTATION, _HEAD[head], sign="@")
+    elif head == "edge" and last.kind in (Kind.COLON, Kind.ARROW):
+        yield from (Proposal(each.name, Sort.NODE, words=each.description) for each in view.all(TypeKind.NODE))
+    elif listing and (last.text == "implements" or last.kind is Kind.COMMA):
+        yield from (Proposal(each.name, Sort.INTERFACE) for each in view.all(TypeKind.INTERFACE))
+    elif len(tokens) > 1 and (last.kind is Kind.TYPE_NAME or last.kind is Kind.RPAREN) and not listing:
+        if head == "node":
+            yield from words(SCHEMA_WORDS, Sort.KEYWORD, ["implements"])
+        if head != "edge" or any(token.kind is Kind.ARROW for token in tokens):
+            yield from words(ANNOTATIONS, Sort.ANNOTATION, _HEAD[head], sign="@")
+
+
+def _member(body: tuple[Token, ...], head: str, word: str) -> Iterator[Proposal]:
+    """A type behind `name:`, annotations behind a type, constraints where a member may begin."""
+    last, before = body[-1], body[-2] if len(body) > 1 else body[-1]
+    if last.kind is Kind.COLON:
+        yield from words(TYPE_WORDS, Sort.BASE_TYPE)
+    elif last.kind is Kind.LBRACKET:
+        yield from words(
+            TYPE_WORDS, Sort.BASE_TYPE, [name for name in TYPE_WORDS if name not in ("Vector", "enum", "Blob")]
+        )
+    elif last.kind is Kind.LBRACE:
+        yield from _constraints(head)
+    elif last.kind is Kind.NAME and before.kind is not Kind.AT and not word:
+        return
+    else:
+        yield from words(ANNOTATIONS, Sort.ANNOTATION, _ON_PROPERTY[head], sign="@")
+        yield from _constraints(head)
+
+
+def _constraints(head: str) -> Iterator[Proposal]:
+    for name in _IN_BODY[head]:
+        yield Proposal(f"@{name}(..)", Sort.ANNOTATION, words=ANNOTATIONS[name], insert=f"@{name}(")

@@ -1,0 +1,58 @@
+"""What a completion proposes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from gitops.editor.schema import Declaration, SchemaView
+from gitops.editor.symbols import Sort
+from gitops.lang.lexer import Kind, Token
+
+__all__ = ["FILE", "KEY", "Proposal", "first_of_each", "in_text", "properties", "words"]
+
+KEY, FILE, VALUE = "key", "file", "value"
+_COMMENT = re.compile(rb"//[^\n]*+|/\*(?s:.*?)(?:\*/|\Z)")
+MAX_PROPOSALS = 500
+
+
+class Proposal(NamedTuple):
+    """A text to write in the place of the word at the cursor. `sort` is a sort of symbols, or `key`, `file`, `value`."""
+
+    label: str
+    sort: str
+    detail: str = ""
+    words: str = ""
+    insert: str | None = None
+
+
+def words(
+    table: Mapping[str, str], sort: Sort, names: Iterable[str] | None = None, *, sign: str = ""
+) -> Iterator[Proposal]:
+    """The words of a table of the languages, or those of them that are named."""
+    for name in table if names is None else names:
+        yield Proposal(f"{sign}{name}", sort, words=table.get(name, ""))
+
+
+def properties(view: SchemaView, owner: Declaration, suffix: str = "") -> Iterator[Proposal]:
+    """The properties of a type; `suffix` is written behind each."""
+    for name, (_, each) in sorted(view.properties(owner).items()):
+        yield Proposal(name, Sort.PROPERTY, each.type, each.description, f"{name}{suffix}" if suffix else None)
+
+
+def first_of_each(found: Iterable[Proposal]) -> tuple[Proposal, ...]:
+    """The first proposal of each label, at most 500."""
+    return tuple({each.label: each for each in reversed([*found][:MAX_PROPOSALS])}.values())[::-1]
+
+
+def in_text(before: bytes, tokens: tuple[Token, ...]) -> bool:
+    """Whether the end of `before`, whose tokens these are, is inside a comment or a string."""
+    if tokens and tokens[-1].kind is Kind.STRING and tokens[-1].end == len(before):
+        text = tokens[-1].text
+        return len(text) == 1 or not text.endswith('"') or text.endswith('\\"')
+    start = tokens[-1].end if tokens else 0
+    for found in _COMMENT.finditer(before, start):
+        if found.end() == len(before):
+            return found[0].startswith(b"//") or not found[0].endswith(b"*/") or len(found[0]) < len("/**/")
+    return False

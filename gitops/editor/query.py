@@ -1,0 +1,383 @@
+"""Query text as an editor reads it: what each word stands for and which names are known, also while a query is half written.
+
+One piece is read from its first token to its last, with a stack of open brackets, and without judging: what is wrong is
+found by the checker. Of a query that passes the checker, each variable has the same type here (a law of the tests).
+
+How the ends of a hop get their types is the rule of the language: told by the left variable if it is bound, else by the
+right one, else the edge is taken forward.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NamedTuple
+
+from gitops.editor.schema import SchemaView
+from gitops.editor.symbols import Mark, Sort, Symbol
+from gitops.editor.tokens import FUNCTIONS
+from gitops.lang.lexer import Kind, Token
+from gitops.lang.schema.types import TypeKind
+
+__all__ = ["ANONYMOUS", "Block", "Frame", "QueryReader", "QueryView", "read_query"]
+
+_OPERATORS = ("contains", "starts_with")
+_SECTIONS = ("match", "return", "order", "limit", "insert", "update", "delete", "set", "where", "not")
+_WRITES = ("insert", "update", "delete")
+_ENDS = ("from", "to")
+ANONYMOUS = "$_"
+
+
+class Block(Enum):
+    """What an open bracket holds."""
+
+    FILE = auto()
+    PARAMETERS = auto()
+    BODY = auto()
+    MATCH = auto()
+    NOT = auto()
+    PAIRS = auto()
+    RETURN = auto()
+    ORDER = auto()
+    SET = auto()
+    CALL = auto()
+    LIST = auto()
+    OTHER = auto()
+
+
+_CLAUSES = (Block.MATCH, Block.NOT)
+_INSIDE_BRACES = (Block.PARAMETERS, Block.CALL, Block.LIST)
+_SECTION_BLOCKS = {
+    "match": Block.MATCH,
+    "return": Block.RETURN,
+    "order": Block.ORDER,
+    "not": Block.NOT,
+    "set": Block.SET,
+}
+
+
+class Frame(NamedTuple):
+    """An open bracket: what it holds, the type whose properties it names, and how many names were known when it opened."""
+
+    block: Block
+    owner: Symbol | None = None
+    bound: int = 0
+
+
+class QueryView(NamedTuple):
+    """A query that was read: its name, where the reading ended, and every name with what it stands for."""
+
+    name: Token | None
+    parameters: dict[str, Symbol]
+    variables: dict[str, Symbol]
+    aliases: dict[str, Symbol]
+    marks: tuple[Mark, ...]
+    frames: tuple[Frame, ...]
+    written: Symbol | None
+    description: str
+    ended: bool
+
+
+def read_query(tokens: tuple[Token, ...], schema: SchemaView | None) -> QueryView:
+    """Read the tokens of one piece, or those before a cursor; raises nothing for any of them."""
+    reader = QueryReader(tokens, schema)
+    while not reader.done:
+        reader.step()
+    return reader.view()
+
+
+class QueryReader:
+    """The state of one reading. Names carry their `$` as they do in the text."""
+
+    def __init__(self, tokens: tuple[Token, ...], schema: SchemaView | None) -> None:
+        """Stand before the first token."""
+        self._tokens = tokens
+        self._schema = schema
+        self._at = 0
+        self._frames = [Frame(Block.FILE)]
+        self._marks: list[Mark] = []
+        self._parameters: dict[str, Symbol] = {}
+        self._bound: dict[str, Symbol] = {}
+        self._trail: list[str] = []
+        self._aliases: dict[str, Symbol] = {}
+        self._name: Token | None = None
+        self._pending: Frame | None = None
+        self._written: Symbol | None = None
+        self._description = ""
+        self._ended = False
+
+    @property
+    def done(self) -> bool:
+        """Whether all tokens are read."""
+        return self._at >= len(self._tokens)
+
+    def view(self) -> QueryView:
+        """What is known by now."""
+        return QueryView(
+            self._name,
+            self._parameters,
+            dict(self._bound),
+            self._aliases,
+            tuple(sorted(self._marks, key=lambda mark: mark.start)),
+            tuple(self._frames),
+            self._written,
+            self._description,
+            self._ended,
+        )
+
+    def step(self) -> None:
+        """Read one token, and those behind it that belong to it."""
+        token = self._tokens[self._at]
+        self._at += 1
+        if token.kind in (Kind.LBRACE, Kind.LPAREN, Kind.LBRACKET):
+            self._open(token)
+        elif token.kind in (Kind.RBRACE, Kind.RPAREN, Kind.RBRACKET):
+            self._close(token)
+        elif token.kind is Kind.VAR:
+            self._variable(token)
+        elif token.kind is Kind.NAME:
+            self._word(token)
+        elif token.kind is Kind.TYPE_NAME:
+            self._type_name(token)
+        elif token.kind is Kind.AT:
+            self._annotation(token)
+
+    def _open(self, token: Token) -> None:
+        block, pending, self._pending = self._frames[-1].block, self._pending, None
+        frame = Frame(Block.OTHER)
+        if token.kind is Kind.LBRACKET:
+            frame = Frame(Block.LIST)
+        elif token.kind is Kind.LPAREN:
+            heads = block is Block.FILE and self._name is not None and self._look(-1) is self._name
+            frame = Frame(Block.PARAMETERS if heads else Block.CALL)
+        elif pending is not None:
+            frame = pending
+        elif block is Block.FILE and self._name is not None:
+            frame = Frame(Block.BODY)
+        self._frames.append(frame._replace(bound=len(self._trail)))
+
+    def _close(self, token: Token) -> None:
+        """A brace ends what was left open inside of it; another bracket ends only its like."""
+        self._pending = None
+        if token.kind is Kind.RBRACE:
+            while self._frames[-1].block in _INSIDE_BRACES:
+                self._frames.pop()
+        elif self._frames[-1].block not in _INSIDE_BRACES:
+            return
+        if len(self._frames) == 1:
+            return
+        frame = self._frames.pop()
+        if frame.block is Block.NOT:
+            for name in self._trail[frame.bound :]:
+                del self._bound[name]
+            del self._trail[frame.bound :]
+        self._ended = self._ended or frame.block is Block.BODY
+
+    def _variable(self, token: Token) -> None:
+        self._pending = None
+        block = self._frames[-1].block
+        if block is Block.PARAMETERS:
+            self._parameter(token)
+        elif self._is(Kind.DOT):
+            self._property(token)
+        elif block in _CLAUSES and self._is(Kind.COLON):
+            self._bind(token)
+        elif block in _CLAUSES and self._hop(token):
+            return
+        else:
+            self._mark(token, self._value(token.text))
+
+    def _parameter(self, token: Token) -> None:
+        words = []
+        at = self._at
+        while at < len(self._tokens) and self._tokens[at].kind not in (Kind.COMMA, Kind.RPAREN, Kind.VAR, Kind.LBRACE):
+            words.append(self._tokens[at].text)
+            at += 1
+            if self._tokens[at - 1].kind is Kind.LPAREN:
+                words.extend(each.text for each in self._tokens[at : at + 2])
+                at += 2
+        symbol = Symbol(Sort.PARAMETER, token.text, "".join(words[1:]), declared=token.start)
+        known = self._parameters.setdefault(token.text, symbol)
+        self._mark(token, known, declares=known is symbol)
+
+    def _property(self, token: Token) -> None:
+        """Read `$v.p`, where `$v` is always a binding."""
+        symbol = self._binding(token.text) or Symbol(Sort.VARIABLE, token.text)
+        self._mark(token, symbol)
+        dot, name = self._look(1), self._look(2)
+        if dot is None or name is None or name.kind is not Kind.NAME:
+            return
+        # `$p.` that still waits for its name must not take the keyword of the next line for it.
+        if name.start == dot.end or name.text not in _SECTIONS:
+            self._at += 2
+            self._mark(name, Symbol(Sort.PROPERTY, name.text, symbol.owner, symbol.kind))
+
+    def _bind(self, token: Token) -> None:
+        type_name = self._look(2)
+        if type_name is None or type_name.kind is not Kind.TYPE_NAME:
+            self._mark(token, self._binding(token.text) or Symbol(Sort.VARIABLE, token.text))
+            return
+        symbol, fresh = self._bound_as(token, Sort.VARIABLE, type_name.text)
+        self._mark(token, symbol, declares=fresh)
+        owner = Symbol(Sort.NODE, type_name.text, kind=TypeKind.NODE)
+        self._mark(type_name, owner._replace(kind=None))
+        self._at += 2
+        self._pending = Frame(Block.PAIRS, owner)
+
+    def _hop(self, left: Token) -> bool:
+        """Read a hop behind its left variable; False if there is none."""
+        at = self._at
+        binding = None
+        if self._is(Kind.VAR) and self._is(Kind.COLON, 1):
+            binding = self._tokens[at]
+            at += 2
+        undirected = self._kind(at) is Kind.LT and (self._kind(at + 1) is Kind.NAME)
+        at += undirected
+        edge = self._tokens[at] if self._kind(at) is Kind.NAME else None
+        if edge is None or (undirected and self._kind(at + 1) not in (Kind.GT, None)):
+            return False
+        at += 1 + undirected
+        if edge.text in _OPERATORS and self._compares(at):
+            return False
+        if self._kind(at) is Kind.LBRACE:
+            while at < len(self._tokens) and self._kind(at) not in (Kind.RBRACE, Kind.VAR):
+                at += 1
+            at += self._kind(at) is Kind.RBRACE
+        right = self._tokens[at] if self._kind(at) is Kind.VAR and self._kind(at + 1) is not Kind.COLON else None
+        self._at = at + (right is not None)
+        self._ends_of(left, binding, edge, right)
+        return True
+
+    def _compares(self, at: int) -> bool:
+        kind = self._kind(at)
+        return kind not in (Kind.VAR, Kind.LBRACE) or (kind is Kind.VAR and self._kind(at + 1) is Kind.DOT)
+
+    def _ends_of(self, left: Token, binding: Token | None, edge: Token, right: Token | None) -> None:
+        declared = None if self._schema is None else self._schema.edge(edge.text)
+        known_left = self._binding(left.text)
+        known_right = None if right is None else self._binding(right.text)
+        types = ("", "") if declared is None else (declared.source, declared.target)
+        if (known_left is not None and known_left.owner != types[0]) or (
+            known_left is None and known_right is not None and known_right.owner != types[1]
+        ):
+            types = (types[1], types[0])
+        self._mark(edge, Symbol(Sort.EDGE, edge.text if declared is None else declared.name))
+        for token, owner in ((left, types[0]), (right, types[1])):
+            if token is not None:
+                symbol, fresh = self._bound_as(token, Sort.VARIABLE, owner)
+                self._mark(token, symbol, declares=fresh)
+        if binding is not None:
+            symbol, fresh = self._bound_as(binding, Sort.EDGE_VARIABLE, "" if declared is None else declared.name)
+            self._mark(binding, symbol, declares=fresh)
+
+    def _bound_as(self, token: Token, sort: Sort, owner: str) -> tuple[Symbol, bool]:
+        known = self._binding(token.text)
+        if known is not None:
+            return known, False
+        kind = TypeKind.EDGE if sort is Sort.EDGE_VARIABLE else TypeKind.NODE
+        symbol = Symbol(sort, token.text, owner, kind, token.start)
+        if token.text != ANONYMOUS:
+            self._bound[token.text] = symbol
+            self._trail.append(token.text)
+        return symbol, True
+
+    def _word(self, token: Token) -> None:
+        frame = self._frames[-1]
+        if self._name is None and token.text == "query":
+            self._mark(token, Symbol(Sort.KEYWORD, token.text))
+            self._query_name()
+        elif frame.block in (Block.PAIRS, Block.SET) and self._is(Kind.COLON):
+            self._owned(token, frame.owner)
+        elif frame.block is Block.BODY:
+            self._section(token)
+        elif self._is(Kind.LPAREN) and token.text in FUNCTIONS:
+            self._mark(token, Symbol(Sort.FUNCTION, token.text))
+        elif token.text == "not" and frame.block in _CLAUSES and self._is(Kind.LBRACE):
+            self._mark(token, Symbol(Sort.KEYWORD, token.text))
+            self._pending = Frame(Block.NOT)
+        elif token.text == "as" and frame.block is Block.RETURN and self._is(Kind.NAME):
+            self._alias(token)
+        elif frame.block is Block.ORDER and token.text in self._aliases:
+            self._mark(token, self._aliases[token.text])
+        elif token.text in (*_OPERATORS, "asc", "desc", "as", "true", "false"):
+            self._mark(token, Symbol(Sort.KEYWORD, token.text))
+
+    def _query_name(self) -> None:
+        name = self._look(1)
+        if name is not None and name.kind is Kind.NAME:
+            self._name = name
+            self._at += 1
+            self._mark(name, Symbol(Sort.QUERY, name.text), declares=True)
+
+    def _section(self, token: Token) -> None:
+        """Read a keyword between the sections of a body, or the property behind `where`."""
+        before = self._look(-1)
+        if before is not None and before.text == "where" and token.text not in _SECTIONS:
+            self._owned(token, self._written)
+            return
+        if token.text not in _SECTIONS:
+            return
+        self._mark(token, Symbol(Sort.KEYWORD, token.text))
+        if token.text in _WRITES:
+            self._written = None
+        block = _SECTION_BLOCKS.get(token.text)
+        if block is not None:
+            self._pending = Frame(block, self._written if block is Block.SET else None)
+
+    def _owned(self, token: Token, owner: Symbol | None) -> None:
+        if owner is not None and owner.kind is TypeKind.EDGE and token.text in _ENDS:
+            self._mark(token, Symbol(Sort.END, token.text, owner.name, owner.kind))
+        else:
+            name, kind = ("", None) if owner is None else (owner.name, owner.kind)
+            self._mark(token, Symbol(Sort.PROPERTY, token.text, name, kind))
+
+    def _alias(self, word: Token) -> None:
+        self._mark(word, Symbol(Sort.KEYWORD, "as"))
+        name = self._tokens[self._at]
+        self._at += 1
+        symbol = Symbol(Sort.ALIAS, name.text, declared=name.start)
+        known = self._aliases.setdefault(name.text, symbol)
+        self._mark(name, known, declares=known is symbol)
+
+    def _type_name(self, token: Token) -> None:
+        frame, before = self._frames[-1], self._look(-1)
+        if frame.block in (Block.PARAMETERS, Block.LIST):
+            self._mark(token, Symbol(Sort.BASE_TYPE, token.text))
+        elif frame.block is Block.BODY and before is not None and before.text in _WRITES:
+            node = self._schema is None or self._schema.get(TypeKind.NODE, token.text) is not None
+            edge = self._schema is not None and self._schema.get(TypeKind.EDGE, token.text) is not None
+            # A write means the node if a node and an edge share a name.
+            kind = TypeKind.EDGE if edge and not node else TypeKind.NODE
+            self._written = Symbol(Sort(kind.value), token.text, kind=kind)
+            self._mark(token, self._written._replace(kind=None))
+            self._pending = Frame(Block.SET, self._written) if before.text == "insert" else None
+
+    def _annotation(self, at: Token) -> None:
+        name = self._look(1)
+        if name is None or name.kind is not Kind.NAME or len(self._frames) > 1:
+            return
+        self._at += 1
+        self._marks.append(Mark(at.start, name.end, Symbol(Sort.ANNOTATION, name.text)))
+        value = self._look(2)
+        if name.text == "description" and self._is(Kind.LPAREN) and value is not None and value.kind is Kind.STRING:
+            self._description = value.value
+
+    def _value(self, name: str) -> Symbol:
+        """What `$name` means where a value may stand: a parameter before a binding."""
+        return self._parameters.get(name) or self._binding(name) or Symbol(Sort.VARIABLE, name)
+
+    def _binding(self, name: str) -> Symbol | None:
+        return self._bound.get(name)
+
+    def _look(self, distance: int) -> Token | None:
+        """The token so far behind the one that is being read; with a negative distance before it."""
+        at = self._at - 1 + distance
+        return self._tokens[at] if 0 <= at < len(self._tokens) else None
+
+    def _kind(self, at: int) -> Kind | None:
+        return self._tokens[at].kind if at < len(self._tokens) else None
+
+    def _is(self, kind: Kind, distance: int = 0) -> bool:
+        return self._kind(self._at + distance) is kind
+
+    def _mark(self, token: Token, symbol: Symbol, *, declares: bool = False) -> None:
+        self._marks.append(Mark(token.start, token.end, symbol, declares))

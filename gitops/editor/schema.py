@@ -1,0 +1,297 @@
+"""Schema text as an editor reads it: what is declared and what each word stands for, also while a declaration is half written.
+
+Each piece is read on its own, by its tokens, and without judging: what is wrong is found by the compiler. For a text that
+compiles, the declarations here name the same types and properties as the catalog (a law of the tests).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from gitops.editor.symbols import Mark, Sort, Symbol
+from gitops.editor.tokens import Piece, read_tokens, schema_pieces
+from gitops.lang.lexer import Kind, Token
+from gitops.lang.schema.types import ConstraintKind, Scalar, TypeKind
+from gitops.lang.text import Span
+
+__all__ = [
+    "BASE_TYPES",
+    "CONSTRAINTS",
+    "Declaration",
+    "DeclaredProperty",
+    "SchemaPiece",
+    "SchemaView",
+    "read_schema_piece",
+]
+
+BASE_TYPES = tuple(scalar.value for scalar in Scalar)
+CONSTRAINTS = tuple(kind.value for kind in ConstraintKind)
+_KEYWORDS = {kind.value: kind for kind in TypeKind}
+_SORTS = {TypeKind.NODE: Sort.NODE, TypeKind.EDGE: Sort.EDGE, TypeKind.INTERFACE: Sort.INTERFACE}
+_ENDS = ("src", "dst")
+
+
+class DeclaredProperty(NamedTuple):
+    """A property: its name, its type and its whole declaration as written; spans are those of the piece."""
+
+    name: str
+    span: Span
+    type: str
+    text: str
+    description: str
+
+
+class Declaration(NamedTuple):
+    """A type: its head without the body as written; `rules` are the constraints of the body. Spans are those of the piece."""
+
+    kind: TypeKind
+    name: str
+    span: Span
+    head: str
+    properties: tuple[DeclaredProperty, ...]
+    rules: tuple[str, ...]
+    implements: tuple[str, ...] = ()
+    source: str = ""
+    target: str = ""
+    description: str = ""
+    instruction: str = ""
+
+
+class SchemaPiece(NamedTuple):
+    """What one piece holds."""
+
+    declaration: Declaration | None
+    marks: tuple[Mark, ...]
+
+
+class SchemaView:
+    """All pieces of a schema. Of several declarations of one name the first counts; edges are found as queries find them."""
+
+    def __init__(self, data: bytes, read: Callable[[bytes], SchemaPiece]) -> None:
+        """`read` is `read_schema_piece`, or the same with a memory."""
+        self.pieces: tuple[tuple[Piece, SchemaPiece], ...] = tuple([(p, read(p.data)) for p in schema_pieces(data)])
+        self._found: dict[tuple[TypeKind, str], tuple[int, Declaration]] = {}
+        self._folded: dict[str, str] = {}
+        self._written: dict[int, dict[str, DeclaredProperty]] = {}
+        for piece, held in self.pieces:
+            if held.declaration is not None:
+                kind, name = held.declaration.kind, held.declaration.name
+                self._found.setdefault((kind, name), (piece.start, held.declaration))
+                if kind is TypeKind.EDGE:
+                    self._folded.setdefault(name.lower(), name)
+
+    def get(self, kind: TypeKind | None, name: str) -> Declaration | None:
+        """The declaration of a type."""
+        found = self._found.get((kind, name)) if kind is not None else None
+        return None if found is None else found[1]
+
+    def edge(self, name: str) -> Declaration | None:
+        """The edge that a query means by `name`."""
+        return self.get(TypeKind.EDGE, name) or self.get(TypeKind.EDGE, self._folded.get(name.lower(), ""))
+
+    def all(self, kind: TypeKind) -> Iterator[Declaration]:
+        """The declarations of one kind, in the order of the file."""
+        return (declaration for (of, _), (_, declaration) in self._found.items() if of is kind)
+
+    def properties(self, declaration: Declaration) -> dict[str, tuple[Declaration, DeclaredProperty]]:
+        """The properties of a type by name with the declaration that writes them: itself or an interface."""
+        found: dict[str, tuple[Declaration, DeclaredProperty]] = {}
+        for source in (declaration, *self._interfaces(declaration)):
+            for each in source.properties:
+                found.setdefault(each.name, (source, each))
+        return found
+
+    def property(self, symbol: Symbol) -> tuple[Declaration, DeclaredProperty] | None:
+        """The declaration of the property that a symbol means."""
+        owner = self.get(symbol.kind, symbol.owner)
+        for source in () if owner is None else (owner, *self._interfaces(owner)):
+            found = self._own(source).get(symbol.name)
+            if found is not None:
+                return source, found
+        return None
+
+    def _interfaces(self, declaration: Declaration) -> Iterator[Declaration]:
+        for name in dict.fromkeys(declaration.implements):
+            found = self.get(TypeKind.INTERFACE, name)
+            if found is not None:
+                yield found
+
+    def _own(self, declaration: Declaration) -> dict[str, DeclaredProperty]:
+        """What the declaration itself writes, the first of each name."""
+        # Declarations live as long as this view, so that none takes the identity of another.
+        known = self._written.get(id(declaration))
+        if known is None:
+            known = {}
+            for each in declaration.properties:
+                known.setdefault(each.name, each)
+            self._written[id(declaration)] = known
+        return known
+
+    def span(self, symbol: Symbol) -> Span | None:
+        """Where the name of a type or property is declared, in the whole text."""
+        if symbol.sort is Sort.PROPERTY:
+            found = self.property(symbol)
+            return None if found is None else self._moved(found[0], found[1].span)
+        kinds = {sort: kind for kind, sort in _SORTS.items()}
+        declaration = self.get(kinds.get(symbol.sort), symbol.name)
+        return None if declaration is None else self._moved(declaration, declaration.span)
+
+    def _moved(self, declaration: Declaration, span: Span) -> Span:
+        start = self._found[(declaration.kind, declaration.name)][0]
+        return Span(start + span.start, start + span.end)
+
+
+def read_schema_piece(data: bytes) -> SchemaPiece:
+    """Read one piece; raises nothing for any bytes."""
+    return _Reader(data).read()
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._tokens = read_tokens(data)
+        self._at = 0
+        self._marks: list[Mark] = []
+        self._names: dict[str, str] = {"description": "", "instruction": ""}
+
+    def read(self) -> SchemaPiece:
+        tokens = self._tokens
+        if len(tokens) < 2 or tokens[0].text not in _KEYWORDS or tokens[1].kind is not Kind.TYPE_NAME:  # noqa: PLR2004
+            return SchemaPiece(None, ())
+        kind, name = _KEYWORDS[tokens[0].text], tokens[1]
+        self._mark(tokens[0], Symbol(Sort.KEYWORD, tokens[0].text))
+        self._mark(name, Symbol(_SORTS[kind], name.text), declares=True)
+        self._at = 2
+        ends, implements = self._head()
+        head = self._text(tokens[0], self._tokens[self._at - 1])
+        notes = dict(self._names)
+        properties, rules = self._body(kind, name.text)
+        source, target = (*ends, "", "")[:2]
+        return SchemaPiece(
+            Declaration(
+                kind,
+                name.text,
+                Span(name.start, name.end),
+                head,
+                properties,
+                rules,
+                implements,
+                source,
+                target,
+                notes["description"],
+                notes["instruction"],
+            ),
+            tuple(sorted(self._marks, key=lambda mark: mark.start)),
+        )
+
+    def _head(self) -> tuple[list[str], tuple[str, ...]]:
+        """Read up to the body: the ends of an edge, the interfaces of a node."""
+        ends: list[str] = []
+        implements: list[str] = []
+        listing = False
+        while (token := self._peek()) is not None and token.kind is not Kind.LBRACE:
+            self._at += 1
+            if token.kind is Kind.AT:
+                self._annotation(None)
+            elif token.kind is Kind.NAME and token.text == "implements":
+                listing = True
+                self._mark(token, Symbol(Sort.KEYWORD, token.text))
+            elif token.kind is Kind.TYPE_NAME:
+                (implements if listing else ends).append(token.text)
+                self._mark(token, Symbol(Sort.INTERFACE if listing else Sort.NODE, token.text))
+        return ends, tuple(implements)
+
+    def _body(self, kind: TypeKind, owner: str) -> tuple[tuple[DeclaredProperty, ...], tuple[str, ...]]:
+        properties: list[DeclaredProperty] = []
+        rules: list[str] = []
+        if self._peek() is not None:
+            self._at += 1
+        while (token := self._peek()) is not None:
+            self._at += 1
+            if token.kind is Kind.AT:
+                text = self._annotation((kind, owner))
+                rules.extend([text] if text else [])
+            elif token.kind is Kind.NAME and self._is(Kind.COLON):
+                self._mark(token, Symbol(Sort.PROPERTY, token.text, owner, kind), declares=True)
+                properties.append(self._property(token, (kind, owner)))
+        return tuple(properties), tuple(rules)
+
+    def _property(self, name: Token, owner: tuple[TypeKind, str]) -> DeclaredProperty:
+        """Read the type and the annotations behind a name."""
+        self._at += 1
+        first = self._at
+        self._type()
+        written = "" if first == self._at else self._text(self._tokens[first], self._tokens[self._at - 1])
+        self._names["description"] = ""
+        while self._is(Kind.AT) and not self._constraint_next():
+            self._at += 1
+            self._annotation(owner)
+        text = self._text(name, self._tokens[self._at - 1])
+        return DeclaredProperty(name.text, Span(name.start, name.end), written, text, self._names["description"])
+
+    def _type(self) -> None:
+        depth = 0
+        while (token := self._peek()) is not None:
+            if depth == 0 and (
+                token.kind in (Kind.AT, Kind.RBRACE) or (token.kind is Kind.NAME and self._is(Kind.COLON, 1))
+            ):
+                return
+            self._at += 1
+            if token.kind in (Kind.LPAREN, Kind.LBRACKET):
+                depth += 1
+            elif token.kind in (Kind.RPAREN, Kind.RBRACKET):
+                depth = max(depth - 1, 0)
+            elif token.kind is Kind.TYPE_NAME or (token.kind is Kind.NAME and token.text == "enum" and depth == 0):
+                self._mark(token, Symbol(Sort.BASE_TYPE, token.text))
+
+    def _constraint_next(self) -> bool:
+        name = self._peek(1)
+        return name is not None and name.text in CONSTRAINTS and self._is(Kind.LPAREN, 2)
+
+    def _annotation(self, owner: tuple[TypeKind, str] | None) -> str:
+        """Read what stands behind an `@`; the text of a constraint of a body, else nothing."""
+        at = self._tokens[self._at - 1]
+        name = self._peek()
+        if name is None or name.kind is not Kind.NAME:
+            return ""
+        self._at += 1
+        self._marks.append(Mark(at.start, name.end, Symbol(Sort.ANNOTATION, name.text)))
+        if not self._is(Kind.LPAREN):
+            return ""
+        self._at += 1
+        refers = owner is not None and name.text in (*CONSTRAINTS, "embed")
+        first = True
+        while (token := self._peek()) is not None and token.kind not in (Kind.RPAREN, Kind.RBRACE):
+            self._at += 1
+            keyword = self._is(Kind.EQ)
+            if first and token.kind is Kind.STRING and name.text in self._names:
+                self._names[name.text] = token.value
+            if refers and owner is not None and not keyword and (first or name.text != "embed"):
+                self._reference(token, owner, quoted=name.text == "embed")
+            first = False
+        if self._is(Kind.RPAREN):
+            self._at += 1
+        return self._text(at, self._tokens[self._at - 1]) if name.text in CONSTRAINTS else ""
+
+    def _reference(self, token: Token, owner: tuple[TypeKind, str], *, quoted: bool) -> None:
+        if token.kind is Kind.NAME:
+            end = owner[0] is TypeKind.EDGE and token.text in _ENDS
+            sort = Sort.END if end else Sort.PROPERTY
+            self._mark(token, Symbol(sort, token.text, owner[1], owner[0]))
+        elif quoted and token.kind is Kind.STRING:
+            self._mark(token, Symbol(Sort.PROPERTY, token.value, owner[1], owner[0]))
+
+    def _peek(self, distance: int = 0) -> Token | None:
+        at = self._at + distance
+        return self._tokens[at] if at < len(self._tokens) else None
+
+    def _is(self, kind: Kind, distance: int = 0) -> bool:
+        token = self._peek(distance)
+        return token is not None and token.kind is kind
+
+    def _mark(self, token: Token, symbol: Symbol, *, declares: bool = False) -> None:
+        self._marks.append(Mark(token.start, token.end, symbol, declares))
+
+    def _text(self, first: Token, last: Token) -> str:
+        return " ".join(self._data[first.start : last.end].decode("utf-8", "replace").split())

@@ -1,0 +1,79 @@
+"""What a word of a text stands for."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from gitops.lang.schema.types import TypeKind
+from gitops.lang.text import Span
+
+__all__ = ["Mark", "Place", "Sort", "Symbol", "local", "mark_at"]
+
+
+class Sort(StrEnum):
+    """The sorts of names and words, as hovers name them."""
+
+    QUERY = "query"
+    PARAMETER = "parameter"
+    VARIABLE = "variable"
+    EDGE_VARIABLE = "edge variable"
+    ALIAS = "alias"
+    NODE = "node"
+    EDGE = "edge"
+    INTERFACE = "interface"
+    PROPERTY = "property"
+    END = "end of an edge"
+    FUNCTION = "function"
+    KEYWORD = "keyword"
+    ANNOTATION = "annotation"
+    BASE_TYPE = "type"
+
+
+class Symbol(NamedTuple):
+    """What is meant: two words with equal symbols mean the same.
+
+    `owner` is the type of a property (with its `kind`), or that of a variable, or the declared type of a parameter; empty
+    if it is not known. `declared` tells names of one query from each other: the offset of the word that introduces it.
+    """
+
+    sort: Sort
+    name: str
+    owner: str = ""
+    kind: TypeKind | None = None
+    declared: int | None = None
+
+
+class Mark(NamedTuple):
+    """A word and what it stands for; `declares` if it is the one that introduces the name."""
+
+    start: int
+    end: int
+    symbol: Symbol
+    declares: bool = False
+
+
+class Place(NamedTuple):
+    """A span of a file; `path` as in the tree that was asked."""
+
+    path: str
+    span: Span
+
+
+LOCAL = frozenset({Sort.PARAMETER, Sort.VARIABLE, Sort.EDGE_VARIABLE, Sort.ALIAS})
+
+
+def local(symbol: Symbol) -> bool:
+    """Whether the name belongs to one query and means nothing outside of it."""
+    return symbol.sort in LOCAL
+
+
+def mark_at(marks: tuple[Mark, ...], offset: int) -> Mark | None:
+    """The mark over an offset; the end of a word still belongs to it, unless the next one begins there."""
+    ending = None
+    for mark in marks:
+        if mark.start <= offset < mark.end:
+            return mark
+        if mark.end == offset:
+            ending = mark
+    return ending

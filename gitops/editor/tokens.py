@@ -1,0 +1,150 @@
+"""Tokens of text that need not be right, and the declarations of a file as pieces that are read one by one.
+
+The lexer of the compilers stops at the first thing that is no token; an editor must read on. For a text that the lexer
+accepts the tokens here are the same (a law of the tests). Pieces start where only a declaration can start, so that a broken
+one does not take the next with it, and a keystroke changes one piece while the others keep their bytes and all that is
+known about them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from gitops.lang.lexer import Kind, Token
+
+__all__ = ["FUNCTIONS", "Piece", "query_pieces", "read_tokens", "schema_pieces", "word_start"]
+
+FUNCTIONS = (
+    "avg",
+    "bm25",
+    "count",
+    "date",
+    "datetime",
+    "fuzzy",
+    "match_text",
+    "max",
+    "min",
+    "nearest",
+    "now",
+    "rrf",
+    "search",
+    "sum",
+)
+"""What may stand before `(` inside a query."""
+
+_TRIVIA = rb"(?:[ \t\r\n]++|//[^\n]*+|/\*(?s:.*?)(?:\*/|\Z))"
+_COMMENT = rb"//[^\n]*+|/\*(?s:.*?)(?:\*/|\Z)"
+_STRING = rb'"(?:[^"\\]++|\\(?s:.))*+"'
+# A string that nothing ends. None behind it ends either, so that an end is looked for once and not at every quote.
+_OPEN = rb'(?P<OPEN>"(?:[^"\\]++|\\(?s:.))*+\\?\Z)'
+_NAME = rb"[a-z_][A-Za-z0-9_]*+"
+_DECLARED = rb"(?<![A-Za-z0-9_$])"
+
+
+def _token(string: bytes) -> re.Pattern[bytes]:
+    return re.compile(
+        rb"(?P<TRIVIA>" + _TRIVIA + rb")"
+        rb"|(?P<TYPE_NAME>[A-Z][A-Za-z0-9_]*+)"
+        rb"|(?P<NAME>" + _NAME + rb")"
+        rb"|(?P<VAR>\$[a-z_][A-Za-z0-9_]*+)"
+        rb"|(?P<FLOAT>[0-9]++\.[0-9]++(?![A-Za-z_]))"
+        rb"|(?P<INT>[0-9]++(?![A-Za-z_]))"
+        rb"|(?P<WORD>[0-9][A-Za-z0-9_]*+)"
+        rb"|(?P<STRING>" + string + rb")"
+        rb"|(?P<PUNCTUATION>\.\.|->|!=|<=|>=|[{}()\[\]:,.\-@?=<>])|" + _OPEN
+    )
+
+
+def _starts(pattern: bytes) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+    """What is looked for outside of comments and strings: in text whose strings end, and behind one that does not."""
+    skipped = rb"(?P<skip>" + _COMMENT + rb"|%s)|" + pattern
+    return re.compile(skipped.replace(b"%s", _STRING) + b"|" + _OPEN), re.compile(skipped.replace(b"|%s", b""))
+
+
+_TOKEN, _TOKEN_BEHIND_OPEN = _token(_STRING), _token(rb'"[^\n]*+')
+_QUERY_STARTS = _starts(
+    rb"(?P<open>\{)|(?P<close>\})"
+    rb"|" + _DECLARED + rb"query(?=" + _TRIVIA + rb"++(?P<name>" + _NAME + rb")" + _TRIVIA + rb"*+\()"
+)
+_SCHEMA_STARTS = _starts(_DECLARED + rb"(?:interface|node|edge)(?=" + _TRIVIA + rb"++[A-Z])")
+_KINDS = {kind.name: kind for kind in Kind}
+_PUNCTUATION = {kind.value.strip("`"): kind for kind in Kind if kind.value.startswith("`")}
+_WORD_BEFORE = re.compile(rb"[$@]?[A-Za-z0-9_]*\Z")
+_LONGEST_WORD = 512
+_FUNCTION_NAMES = frozenset(name.encode() for name in FUNCTIONS)
+
+
+class Piece(NamedTuple):
+    """A part of a file: its first byte, and its bytes. The pieces of a file are the file."""
+
+    start: int
+    data: bytes
+
+
+def read_tokens(data: bytes) -> tuple[Token, ...]:
+    """The tokens of any bytes, in order; what is none is passed over, and an open string ends with its line."""
+    found: list[Token] = []
+    at, end, pattern = 0, len(data), _TOKEN
+    while at < end:
+        match = pattern.match(data, at)
+        if match is None:
+            at += 1
+            continue
+        group = match.lastgroup or ""
+        if group == "OPEN":
+            pattern = _TOKEN_BEHIND_OPEN
+            continue
+        start, at = at, match.end()
+        if group == "TRIVIA":
+            continue
+        text = match[0].decode("utf-8", "replace")
+        kind = _PUNCTUATION[text] if group == "PUNCTUATION" else _KINDS[group]
+        found.append(Token(kind, text, start, at))
+    return tuple(found)
+
+
+def query_pieces(data: bytes) -> tuple[Piece, ...]:
+    """The text before the first query, if any, and one piece for each query.
+
+    A query starts at `query name (` outside of braces, and inside of them too if the name is no function: there it can be nothing
+    else, so a brace that is missing costs one query only.
+    """
+    starts, depth = [0], 0
+    for match in _matches(data, _QUERY_STARTS):
+        if match["open"]:
+            depth += 1
+        elif match["close"]:
+            depth = max(depth - 1, 0)
+        elif match["name"] and (depth == 0 or match["name"] not in _FUNCTION_NAMES):
+            starts.append(match.start())
+            depth = 0
+    return _cut(data, starts)
+
+
+def schema_pieces(data: bytes) -> tuple[Piece, ...]:
+    """The text before the first declaration, if any, and one piece for each interface, node and edge."""
+    starts = [0, *(match.start() for match in _matches(data, _SCHEMA_STARTS) if match["skip"] is None)]
+    return _cut(data, starts)
+
+
+def word_start(data: bytes, offset: int) -> int:
+    """Where the word that is being written at an offset begins; a `$` or `@` before it is part of it."""
+    before = data[max(0, offset - _LONGEST_WORD) : offset]
+    found = _WORD_BEFORE.search(before)
+    return offset - (len(before) - found.start() if found else 0)
+
+
+def _matches(data: bytes, patterns: tuple[re.Pattern[bytes], re.Pattern[bytes]]) -> Iterator[re.Match[bytes]]:
+    for match in patterns[0].finditer(data):
+        if match.lastgroup == "OPEN":
+            yield from patterns[1].finditer(data, match.start() + 1)
+            return
+        yield match
+
+
+def _cut(data: bytes, starts: list[int]) -> tuple[Piece, ...]:
+    bounds = sorted({*starts, len(data)})
+    return tuple(Piece(start, data[start:end]) for start, end in pairwise(bounds))

@@ -1,0 +1,111 @@
+"""A line of documentation for every word that the languages and `cluster.yaml` know."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["ANNOTATIONS", "CLUSTER_KEYS", "FUNCTION_WORDS", "QUERY_WORDS", "SCHEMA_WORDS", "TYPE_WORDS"]
+
+
+def _table(text: str) -> Mapping[str, str]:
+    pairs = (line.split(" | ", 1) for line in text.strip().splitlines())
+    return MappingProxyType({name.strip(): words.strip() for name, words in pairs})
+
+
+SCHEMA_WORDS = _table("""
+node | A node type: `node Name { property: Type }`.
+edge | An edge type between two node types: `edge Name: Source -> Target`.
+interface | A template of properties, which nodes take over with `implements`.
+implements | Takes over the properties of interfaces; written behind the annotations of a node.
+""")
+
+ANNOTATIONS = _table("""
+key | The identity of a node. Its members are never null. In a body `@key(a, b)` for a key of several properties.
+unique | No two rows have the same value. In a body `@unique(a, b)` for several; an edge may name `src` and `dst`.
+index | Asks for an index. In a body `@index(a, b)`; an edge may name `src` and `dst`.
+range | Bounds of a number, both included, either may be left out: `@range(age, 0..150)`. In the body of a node.
+check | A pattern that a text must match somewhere: `@check(email, "@")`. In the body of a node.
+card | How many edges of this type one source may have: `@card(0..1)`, `@card(1..)`. Right behind the target.
+embed | Names the text that a vector is made from: `@embed(text)`, `@embed(text, model="..")`.
+description | Documentation: `@description("..")`. On types, properties and queries.
+instruction | How a type or a query is meant to be used: `@instruction("..")`.
+rename_from | The old name, so that a migration renames and does not drop: `@rename_from("Old")`.
+""")
+
+TYPE_WORDS = _table("""
+String | Text.
+Blob | Bytes, inline or by URI. Not in lists, and not in conditions.
+Bool | True or false.
+I32 | A whole number of 32 bits.
+I64 | A whole number of 64 bits.
+U32 | A whole number of 32 bits that is not negative.
+U64 | A whole number of 64 bits that is not negative.
+F32 | A decimal of 32 bits.
+F64 | A decimal of 64 bits.
+Date | A day: `date("2026-01-31")`.
+DateTime | An instant in UTC with milliseconds: `datetime("2026-01-31T12:00:00Z")`.
+Vector | A vector of a fixed number of decimals: `Vector(768)`.
+enum | One of a set of texts: `enum(open, closed)`.
+""")
+
+QUERY_WORDS = _table("""
+query | Declares a query: `query name($parameter: Type) { .. }`.
+match | The clauses that a row must satisfy: bindings, hops, conditions and `not` blocks.
+return | What a row shows: properties, variables, aggregates; each may get a name with `as`.
+order | By what rows are sorted: properties, aliases, or one rank in the first place.
+limit | How many rows there are at most.
+not | Keeps a row only if the inner clauses match nothing for it.
+insert | Adds a node, or replaces the one with its key; adds an edge with `from` and `to`.
+update | Writes properties of the nodes that the condition behind `where` selects.
+delete | Removes the nodes, with their edges, or the edges that the condition behind `where` selects.
+set | The properties that an update writes.
+where | The one condition that selects what is updated or deleted.
+as | Gives a return item a name, by which `order` can refer to it.
+asc | From small to large, nulls first. This is the default.
+desc | From large to small, nulls last.
+contains | A list holds a value, or a text holds another.
+starts_with | A text begins with another.
+true | The Bool true.
+false | The Bool false.
+""")
+
+FUNCTION_WORDS = _table("""
+count | `count(x)`: how many rows have a value; `count($v)` counts rows.
+sum | `sum(x)`: the sum of numbers, as F64.
+avg | `avg(x)`: the mean of numbers, as F64.
+min | `min(x)`: the smallest number or text.
+max | `max(x)`: the largest number or text.
+nearest | `nearest($v.vector, query)`: order by distance to a vector, or to a text that is embedded first. Needs `limit`.
+search | `search(field, text)`: whether an indexed text has any word of the query.
+fuzzy | `fuzzy(field, text, edits)`: like `search`, with up to so many edits in each word.
+match_text | `match_text(field, text)`: whether an indexed text has any word of the query.
+bm25 | `bm25(field, text)`: order by relevance of an indexed text, best first.
+rrf | `rrf(first, second, k)`: order by two ranks fused. Needs `limit`.
+now | `now()`: the one instant of the query, a DateTime.
+date | `date("2026-01-31")`: a Date.
+datetime | `datetime("2026-01-31T12:00:00Z")`: a DateTime.
+""")
+
+CLUSTER_KEYS = _table("""
+version | The version of this file: `1`.
+metadata | What is said about the cluster.
+metadata.name | The name of the cluster, for people.
+storage | Where graphs and ledger live: a path, `file://..` or `s3://bucket/prefix`. Default: this folder.
+state | How the ledger is kept.
+state.backend | The kind of ledger: `cluster`.
+state.lock | Whether an apply takes the lock. Default: true.
+graphs | The graphs of the cluster by id.
+graphs.* | One graph: its schema and its stored queries.
+graphs.*.schema | The schema file (`.pg`), relative to this folder.
+graphs.*.queries | The stored queries: a file, a folder, a list of both, or a mapping of names to files.
+graphs.*.queries.* | One stored query by name.
+graphs.*.queries.*.file | The file (`.gq`) that declares this query.
+policies | The access policies of the cluster by name.
+policies.* | One policy: its file, and what it is bound to.
+policies.*.file | The policy file, relative to this folder.
+policies.*.applies_to | What the policy is bound to: `cluster`, or graphs by id.
+""")

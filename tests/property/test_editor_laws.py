@@ -1,0 +1,322 @@
+"""Laws of the editor service: it reads right text as the compilers do, and no text whatever stops it."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gitops.config.load import load_desired
+from gitops.config.source import MemoryTree
+from gitops.editor.complete import complete
+from gitops.editor.describe import hover
+from gitops.editor.findings import findings_of
+from gitops.editor.navigate import definitions, references, rename_problem, renamed
+from gitops.editor.outline import Entry, layout_edit, outline
+from gitops.editor.positions import Encoding, Lines
+from gitops.editor.project import folder_of
+from gitops.editor.query import read_query
+from gitops.editor.schema import SchemaView, read_schema_piece
+from gitops.editor.symbols import Mark, Sort
+from gitops.editor.texts import File, Texts
+from gitops.editor.tokens import Piece, query_pieces, read_tokens, schema_pieces
+from gitops.lang.format import without_places
+from gitops.lang.lexer import Kind, Lexer, Token
+from gitops.lang.query import check_query, parse_queries
+from gitops.lang.query.typed import TypedRead
+from gitops.lang.schema import Schema, compile_schema
+from gitops.lang.schema.findings import MAX_PROBLEMS
+from gitops.lang.schema.types import TypeKind
+from gitops.lang.text import LanguageError, Span
+from tests.fuzz.inputs import mutation, noise, sentence, texts
+from tests.support.editor import WORLD, world
+
+SEEDS = st.integers(0, 2**64 - 1)
+LANGUAGES = ("pg", "gq")
+DATA = Path(__file__).parents[1] / "data" / "languages" / "query"
+RAIL = (DATA / "rail.pg").read_bytes()
+ACCEPTED = [
+    case["text"].encode()
+    for name in ("accepted.yaml", "accepted_forms.yaml")
+    for case in yaml.safe_load((DATA / name).read_text("utf-8"))
+]
+
+
+def some_text(language: str, seed: int) -> bytes:
+    """A text of the language, or nearly one."""
+    chance = random.Random(seed)  # noqa: S311 - the same text for the same seed
+    make = chance.choice((sentence, mutation, mutation, noise))
+    return make(language, chance).encode("utf-8", "replace")
+
+
+def strict_tokens(data: bytes) -> list[Token] | None:
+    found = []
+    try:
+        lexer = Lexer(data)
+        while lexer.current.kind is not Kind.EOF:
+            found.append(lexer.advance())
+    except LanguageError:
+        return None
+    return found
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(LANGUAGES), SEEDS)
+def test_tokens_are_those_of_the_lexer_where_it_has_any(language: str, seed: int) -> None:
+    data = some_text(language, seed)
+    tokens, strict = read_tokens(data), strict_tokens(data)
+    assert all(data[t.start : t.end].decode("utf-8", "replace") == t.text for t in tokens)
+    assert all(a.end <= b.start for a, b in pairwise(tokens))
+    if strict is not None:
+        assert list(tokens) == strict
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_have_tokens_and_pieces(data: bytes) -> None:
+    read_tokens(data)
+    for cut in (query_pieces, schema_pieces):
+        assert b"".join(piece.data for piece in cut(data)) == data
+
+
+def pieces_parse(pieces: tuple[Piece, ...]) -> list[object] | None:
+    found: list[object] = []
+    for piece in pieces:
+        try:
+            found += [(without_places(q), q.name.span.start + piece.start) for q in parse_queries(piece.data)]
+        except LanguageError:
+            return None
+    return found
+
+
+@settings(max_examples=300)
+@given(SEEDS)
+def test_the_pieces_of_a_query_file_are_its_queries(seed: int) -> None:
+    """A file parses if and only if all its pieces do, to the same trees at the same places."""
+    data = some_text("gq", seed)
+    pieces = query_pieces(data)
+    assert b"".join(piece.data for piece in pieces) == data
+    whole = None
+    with suppress(LanguageError):
+        whole = [(without_places(query), query.name.span.start) for query in parse_queries(data)]
+    assert pieces_parse(pieces) == whole
+
+
+@settings(max_examples=150)
+@given(SEEDS)
+def test_a_schema_that_compiles_is_seen_as_its_catalog(seed: int) -> None:
+    data = some_text("pg", seed)
+    try:
+        schema = compile_schema(data)
+    except LanguageError:
+        return
+    same_as_catalog(SchemaView(data, read_schema_piece), schema)
+
+
+@pytest.mark.parametrize("path", sorted(Path(__file__).parents[2].rglob("examples/**/*.pg")), ids=str)
+def test_a_schema_of_the_repository_is_seen_as_its_catalog(path: Path) -> None:
+    data = path.read_bytes()
+    same_as_catalog(SchemaView(data, read_schema_piece), compile_schema(data))
+
+
+def same_as_catalog(view: SchemaView, schema: Schema) -> None:
+    catalog = schema.catalog
+    for kind, types in ((TypeKind.NODE, catalog.nodes), (TypeKind.EDGE, catalog.edges)):
+        declared = {each.name: each for each in view.all(kind)}
+        assert set(declared) == set(types)
+        for name, node in types.items():
+            found = view.properties(declared[name])
+            assert set(found) == set(node.properties)
+            assert {n: p.description for n, (_, p) in found.items() if p.description.strip()} == dict(
+                node.docs.properties
+            )
+    for name, edge in catalog.edges.items():
+        seen = view.edge(name.lower())
+        assert seen is not None
+        assert (seen.source, seen.target) == (edge.source, edge.target)
+
+
+def variables_seen(piece: bytes, view: SchemaView) -> dict[str, str]:
+    """The types of variables outside of `not` blocks, as the editor has them."""
+    read = read_query(read_tokens(piece), view)
+    nodes = {n: s.owner for n, s in read.variables.items() if s.sort is Sort.VARIABLE}
+    return {name.removeprefix("$"): owner for name, owner in nodes.items()}
+
+
+@pytest.mark.parametrize("source", ACCEPTED, ids=lambda source: source.decode()[:60])
+def test_variables_have_the_types_that_the_checker_gives_them(source: bytes) -> None:
+    view, catalog = SchemaView(RAIL, read_schema_piece), compile_schema(RAIL).catalog
+    for piece, query in zip(
+        (p for p in query_pieces(source) if b"query" in p.data), parse_queries(source), strict=True
+    ):
+        checked = check_query(query, catalog)
+        if isinstance(checked.body, TypedRead):
+            assert variables_seen(piece.data, view) == dict(checked.body.variables)
+        read = read_query(read_tokens(piece.data), view)
+        assert [name.removeprefix("$") for name in read.parameters] == list(checked.params)
+        assert [p.owner for p in read.parameters.values()] == [str(kind) for kind in checked.params.values()]
+        named = {(m.symbol.owner, m.symbol.name) for m in read.marks if m.symbol.sort is Sort.PROPERTY}
+        assert named >= set(checked.uses)
+
+
+@given(
+    st.text(st.sampled_from("ab\n\r\t é\u2028\x85\x0c\U0001d4b3\ud800"), max_size=40), st.sampled_from(list(Encoding))
+)
+def test_places_and_offsets_are_inverse_at_every_character(text: str, encoding: Encoding) -> None:
+    data = text.encode("utf-8", "replace")
+    lines, size = Lines(data, encoding), 0
+    for character in data.decode():
+        if not size or data[size - 1 : size + 1] != b"\r\n":
+            assert lines.offset(*lines.position(size)) == size
+        size += len(character.encode())
+    assert lines.offset(*lines.position(len(data))) == len(data)
+    assert lines.count == 1 + data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").count(b"\n")
+
+
+@given(st.binary(max_size=60), st.integers(-3, 70), st.integers(-3, 70), st.sampled_from(list(Encoding)))
+def test_every_place_has_an_offset_inside(data: bytes, line: int, character: int, encoding: Encoding) -> None:
+    lines = Lines(data, encoding)
+    assert 0 <= lines.offset(line, character) <= len(data)
+    found, column = lines.position(line)
+    assert 0 <= found < lines.count
+    assert column >= 0
+
+
+def edited(path: str, data: bytes, seed: int) -> bytes:
+    """A file of the world with a few edits such as people make: cut, doubled, moved, overwritten."""
+    chance = random.Random(seed)  # noqa: S311 - the same edits for the same seed
+    others = [text.encode("utf-8", "replace") for text in texts("gq" if path.endswith(".gq") else "pg")]
+    for _ in range(chance.randrange(1, 5)):
+        start = chance.randrange(len(data) + 1)
+        end = min(len(data), start + chance.choice((0, 1, 2, 7, 40)))
+        other = chance.choice(others)
+        at = chance.randrange(len(other) + 1)
+        put = chance.choice(
+            (b"", b"", b"{", b"}", b'"', b"$", b"@", b"/*", b"\xc3\xa9", b"\r\n", b": ", other[at : at + 30])
+        )
+        data = data[:start] + put + data[end:]
+    return data.decode("utf-8", "replace").encode()
+
+
+def spans_of(entries: tuple[Entry, ...]) -> list[Span]:
+    found = []
+    for entry in entries:
+        assert entry.whole.start <= entry.span.start <= entry.span.end <= entry.whole.end
+        found += [entry.whole, *spans_of(entry.children)]
+    return found
+
+
+def ask_everything(texts_: Texts, file: File, offset: int) -> None:
+    """Every request at one offset; every span lies inside of its file."""
+    tree, spans = file.tree, []
+    found = hover(texts_, file, offset)
+    if found is not None:
+        assert found.span.start <= offset <= found.span.end
+        spans.append(found.span)
+    spans.append(complete(texts_, file, offset).span)
+    assert complete(texts_, file, offset).span.end in (offset, 0)
+    for place in (*definitions(texts_, file, offset), *references(texts_, file, offset)):
+        assert 0 <= place.span.start <= place.span.end <= len(tree.read(place.path))
+    rename_problem(texts_, file, offset)
+    spans += [span for span, _ in renamed(texts_, file, offset, "other_name")]
+    assert all(0 <= span.start <= span.end <= len(file.data) for span in spans)
+
+
+@settings(max_examples=120)
+@given(st.sampled_from(sorted(WORLD)), SEEDS)
+def test_no_edit_stops_any_request(path: str, seed: int) -> None:
+    data = edited(path, WORLD[path], seed)
+    texts_ = Texts()
+    file = texts_.file(world({path: data}), path)
+    assert file is not None
+    for finding in findings_of(texts_, file):
+        assert 0 <= finding.span.start <= finding.span.end <= len(data)
+        for related in finding.related:
+            assert 0 <= related.place.span.start <= related.place.span.end <= len(file.tree.read(related.place.path))
+    assert all(0 <= span.start <= span.end <= len(data) for span in spans_of(outline(texts_, file)))
+    edit = layout_edit(file)
+    if edit is not None:
+        after = data[: edit.span.start] + edit.text.encode() + data[edit.span.end :]
+        settled = texts_.file(world({path: after}), path)
+        assert settled is not None
+        assert layout_edit(settled) is None
+    chance = random.Random(seed)  # noqa: S311 - the same places for the same seed
+    for offset in {0, len(data), *(chance.randrange(len(data) + 1) for _ in range(60))}:
+        ask_everything(texts_, file, offset)
+
+
+_SAID_BY_COMPILERS = {"schema_parse_error", "schema_catalog_error", "query_parse_error", "query_typecheck_error"}
+
+
+@settings(max_examples=200)
+@given(st.sampled_from([path for path in sorted(WORLD) if path.endswith((".pg", ".gq", "r.yaml"))]), SEEDS)
+def test_the_editor_finds_what_validate_finds(path: str, seed: int) -> None:
+    """Of a file that does not parse the editor finds more: the other queries are still checked."""
+    data = edited(path, WORLD[path], seed)
+    tree, texts_ = world({path: data}), Texts()
+    file = texts_.file(tree, path)
+    assert file is not None
+    loaded = load_desired(tree).diagnostics
+    theirs = {(d.code, d.source.line) for d in loaded if d.source is not None and d.source.file == path}
+    lines = Lines(data)
+    ours = {(each.code, lines.line_of(each.span.start) + 1) for each in findings_of(texts_, file)}
+    if path.endswith((".pg", ".gq")):
+        theirs = {found for found in theirs if found[0] in _SAID_BY_COMPILERS}
+        ours = {found for found in ours if found[0] in _SAID_BY_COMPILERS}
+    assert theirs <= ours or len(ours) == MAX_PROBLEMS
+    assert bool(theirs) == bool(ours)
+
+
+@pytest.mark.parametrize("path", sorted(WORLD))
+def test_every_place_of_every_file_can_be_asked(path: str) -> None:
+    texts_ = Texts()
+    file = texts_.file(world({}), path)
+    assert file is not None
+    assert findings_of(texts_, file) == ()
+    for offset in range(len(file.data) + 1):
+        ask_everything(texts_, file, offset)
+
+
+@pytest.mark.parametrize("path", [path for path in sorted(WORLD) if path.endswith(".gq")])
+def test_a_renamed_query_means_the_same(path: str) -> None:
+    """Renaming any local name everywhere leaves a file that is as right as before, and renaming back gives it back."""
+    texts_ = Texts()
+    file = texts_.file(world({}), path)
+    assert file is not None
+    for piece in texts_.pieces(file.data):
+        marks: tuple[Mark, ...] = texts_.query_view(piece.data, texts_.schema_of(file)).marks
+        for mark in marks:
+            old, offset = mark.symbol.name, piece.start + mark.start
+            edits = renamed(texts_, file, offset, "renamed_name")
+            if not edits:
+                continue
+            after = applied(file.data, edits)
+            again = texts_.file(world({path: after}), path)
+            assert again is not None
+            assert findings_of(texts_, again) == ()
+            shift = sum(len(text) - (s.end - s.start) for s, text in edits if s.start < offset)
+            assert applied(after, renamed(texts_, again, offset + shift, old)) == file.data
+
+
+def applied(data: bytes, edits: tuple[tuple[Span, str], ...]) -> bytes:
+    for span, text in sorted(edits, key=lambda edit: -edit[0].start):
+        data = data[: span.start] + text.encode() + data[span.end :]
+    return data
+
+
+@given(
+    st.binary(max_size=200), st.integers(0, 200), st.sampled_from(["a.pg", "b/a.gq", "cluster.yaml", "x/cluster.yaml"])
+)
+def test_any_bytes_can_be_asked(data: bytes, offset: int, path: str) -> None:
+    texts_ = Texts()
+    file = texts_.file(MemoryTree({path: data}), path)
+    assert file is not None
+    assert folder_of(path) in (".", "b", "x")
+    findings_of(texts_, file)
+    outline(texts_, file)
+    ask_everything(texts_, file, min(offset, len(data)))

@@ -1,0 +1,106 @@
+"""A client of the language server: starts `gitops lsp` as editors do, and waits for what the server tells."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from lsprotocol import types as lsp
+from pygls.lsp.client import LanguageClient
+
+from tests.support.pages import ROOT
+
+_PATIENCE_S = 60
+
+
+class Editor:
+    """One editor with one workspace folder, or none. Paths are relative to `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        """Nothing is started yet."""
+        self.folder = folder
+        self.client = LanguageClient("an-editor", "1")
+        self.capabilities: lsp.ServerCapabilities | None = None
+        self.told: dict[str, lsp.PublishDiagnosticsParams] = {}
+        self._news = asyncio.Condition()
+        self.client.feature(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)(self._published())
+
+    def _published(self):
+        async def told(params: lsp.PublishDiagnosticsParams) -> None:
+            async with self._news:
+                self.told[params.uri] = params
+                self._news.notify_all()
+
+        return told
+
+    async def start(self, *, workspace: bool, encodings: list[lsp.PositionEncodingKind] | None) -> None:
+        """Start the server and shake hands."""
+        await self.client.start_io(sys.executable, "-m", "gitops", "lsp", "--stdio", cwd=ROOT)
+        general = lsp.GeneralClientCapabilities(position_encodings=encodings)
+        folders = [lsp.WorkspaceFolder(self.folder.as_uri(), "world")] if workspace else None
+        result = await self.client.initialize_async(
+            lsp.InitializeParams(lsp.ClientCapabilities(general=general), workspace_folders=folders)
+        )
+        self.capabilities = result.capabilities
+        self.client.initialized(lsp.InitializedParams())
+
+    async def stop(self) -> int | None:
+        """End the server, as an editor does that is closed; its exit code."""
+        await self.client.shutdown_async(None)
+        self.client.exit(None)
+        await asyncio.wait_for(self.client.stop(), _PATIENCE_S)
+        server = self.client._server
+        return None if server is None else server.returncode
+
+    def uri(self, path: str) -> str:
+        """The address of a file."""
+        return (self.folder / path).as_uri()
+
+    def document(self, path: str) -> lsp.TextDocumentIdentifier:
+        """A file in a request."""
+        return lsp.TextDocumentIdentifier(self.uri(path))
+
+    def open(self, path: str, text: str | None = None, version: int = 1) -> None:
+        """Open a file, with another text than that of the disk if one is given."""
+        shown = (self.folder / path).read_text("utf-8") if text is None else text
+        item = lsp.TextDocumentItem(self.uri(path), "gitops", version, shown)
+        self.client.text_document_did_open(lsp.DidOpenTextDocumentParams(item))
+
+    def change(self, path: str, text: str, version: int) -> None:
+        """Type."""
+        document = lsp.VersionedTextDocumentIdentifier(version, self.uri(path))
+        changes = [lsp.TextDocumentContentChangeWholeDocument(text)]
+        self.client.text_document_did_change(lsp.DidChangeTextDocumentParams(document, changes))
+
+    def close(self, path: str) -> None:
+        """Close a file."""
+        self.client.text_document_did_close(lsp.DidCloseTextDocumentParams(self.document(path)))
+
+    async def problems(self, path: str, version: int | None) -> list[lsp.Diagnostic]:
+        """What the server tells about a version of a file, as soon as it does."""
+        return await self.until(path, lambda told: told.version == version)
+
+    async def until(self, path: str, wanted) -> list[lsp.Diagnostic]:
+        """What the server tells about a file, as soon as it is what is wanted."""
+        uri = self.uri(path)
+        async with self._news:
+            ready = self._news.wait_for(lambda: uri in self.told and wanted(self.told[uri]))
+            await asyncio.wait_for(ready, _PATIENCE_S)
+            return list(self.told[uri].diagnostics)
+
+
+@asynccontextmanager
+async def editor(
+    folder: Path, *, workspace: bool = True, encodings: list[lsp.PositionEncodingKind] | None = None
+) -> AsyncIterator[Editor]:
+    """An editor on a folder; the server has ended without a complaint when it is closed."""
+    session = Editor(folder)
+    await session.start(workspace=workspace, encodings=encodings)
+    try:
+        yield session
+    finally:
+        code = await session.stop()
+    assert code == 0

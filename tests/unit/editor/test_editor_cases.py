@@ -1,0 +1,249 @@
+"""What the editor service answers at a cursor, by cases: `tests/data/editor`."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from gitops.config.source import MemoryTree, SourceLimits
+from gitops.editor.complete import complete
+from gitops.editor.describe import hover
+from gitops.editor.findings import findings_of
+from gitops.editor.navigate import definitions, references, rename_problem, renamed
+from gitops.editor.outline import layout_edit, outline
+from gitops.editor.symbols import Place
+from gitops.editor.texts import File, Texts
+from gitops.lang.format import format_queries
+from gitops.lang.lexer import MAX_SOURCE_BYTES
+from gitops.lang.text import SourceText
+from tests.support.editor import DATA, WORLD, cursor, world
+
+
+def cases(name: str):
+    return [pytest.param(each, id=each["name"]) for each in yaml.safe_load((DATA / f"{name}.yaml").read_text("utf-8"))]
+
+
+def opened(path: str, data: bytes) -> tuple[Texts, File]:
+    texts = Texts()
+    file = texts.file(world({path: data}), path)
+    assert file is not None
+    return texts, file
+
+
+def at_cursor(case) -> tuple[Texts, File, int]:
+    data, offset = cursor(case["text"])
+    return *opened(case.get("file", "people/queries/people.gq"), data), offset
+
+
+def spelled(file: File, place: Place) -> str:
+    """`path:line:column text`."""
+    data = file.tree.read(place.path)
+    line, column = SourceText(data).position(place.span.start)
+    return f"{place.path}:{line}:{column} {data[place.span.start : place.span.end].decode()}"
+
+
+@pytest.mark.parametrize("case", cases("complete"))
+def test_completion(case):
+    texts, file, offset = at_cursor(case)
+    found = complete(texts, file, offset)
+    labels = [each.label for each in found.proposals]
+    assert len(set(labels)) == len(labels)
+    if "exact" in case:
+        assert labels == case["exact"]
+    assert set(case.get("has", ())) <= set(labels)
+    assert not set(case.get("lacks", ())) & set(labels)
+    for label, text in case.get("writes", {}).items():
+        assert next(each.insert for each in found.proposals if each.label == label) == text
+    if labels:
+        assert found.span.end == offset
+
+
+@pytest.mark.parametrize("case", cases("hover"))
+def test_hover(case):
+    texts, file, offset = at_cursor(case)
+    found = hover(texts, file, offset)
+    if "over" not in case:
+        assert found is None
+        return
+    assert found is not None
+    assert file.data[found.span.start : found.span.end].decode() == case["over"]
+    rest = found.markdown
+    for part in case["shows"]:
+        assert part in rest
+        rest = rest.partition(part)[2]
+
+
+@pytest.mark.parametrize("case", cases("define"))
+def test_definition(case):
+    texts, file, offset = at_cursor(case)
+    assert [spelled(file, place) for place in definitions(texts, file, offset)] == case["places"]
+
+
+@pytest.mark.parametrize("case", cases("problems"))
+def test_problems(case):
+    texts, file = opened(case["file"], case["text"].encode())
+    found = findings_of(texts, file)
+    spots = [file.data[each.span.start : each.span.end].decode() for each in found]
+    assert [f"{each.code} {spot}" for each, spot in zip(found, spots, strict=True)] == case["problems"]
+    put = {spot: each.replacement for each, spot in zip(found, spots, strict=True) if each.replacement is not None}
+    assert put == case.get("put", {})
+    assert [spelled(file, related.place) for each in found for related in each.related] == case.get("see", [])
+    for part in case.get("says", ()):
+        assert any(part in each.message for each in found)
+
+
+@pytest.mark.parametrize("case", [case for case in cases("problems") if "put" in case.values[0]])
+def test_what_puts_a_problem_right_does(case):
+    texts, file = opened(case["file"], case["text"].encode())
+    (finding,) = [each for each in findings_of(texts, file) if each.replacement is not None]
+    right = file.data[: finding.span.start] + finding.replacement.encode() + file.data[finding.span.end :]
+    again, mended = opened(file.path, right)
+    assert finding.message not in {each.message for each in findings_of(again, mended)}
+
+
+@pytest.mark.parametrize("case", cases("rename"))
+def test_renaming(case):
+    texts, file, offset = at_cursor(case)
+    reason = rename_problem(texts, file, offset, case["to"])
+    if "refused" in case:
+        assert case["refused"] in reason
+        assert renamed(texts, file, offset, case["to"]) == ()
+        return
+    assert reason is None
+    data = file.data
+    for span, text in sorted(renamed(texts, file, offset, case["to"]), key=lambda edit: -edit[0].start):
+        data = data[: span.start] + text.encode() + data[span.end :]
+    assert data.decode() == case["after"]
+
+
+def test_a_type_is_found_in_all_files_of_its_graph():
+    texts, file = opened("people/schema.pg", WORLD["people/schema.pg"])
+    offset = file.data.index(b"Skill implements")
+    found = [spelled(file, place) for place in references(texts, file, offset)]
+    assert found == [
+        "people/queries/documents.gq:15:13 Skill",
+        "people/schema.pg:19:6 Skill",
+        "people/schema.pg:34:26 Skill",
+        "people/schema.pg:38:26 Skill",
+    ]
+
+
+def test_a_property_is_found_where_it_is_declared_used_and_constrained():
+    texts, file = opened("people/queries/people.gq", WORLD["people/queries/people.gq"])
+    found = [spelled(file, place) for place in references(texts, file, file.data.index(b"age as years"))]
+    assert found == [
+        "people/queries/people.gq:6:36 age",
+        "people/schema.pg:10:5 age",
+        "people/schema.pg:14:12 age",
+        "people/schema.pg:16:18 age",
+    ]
+
+
+def test_a_file_of_several_graphs_is_checked_against_each():
+    cluster = b"""version: 1
+graphs:
+  b: {schema: places/schema.pg, queries: shared.gq}
+  a: {schema: people/schema.pg, queries: shared.gq}
+"""
+    query = b"query q() { match { $c: City } return { $c.name } }"
+    texts = Texts()
+    file = texts.file(world({"cluster.yaml": cluster, "shared.gq": query}), "shared.gq")
+    assert file is not None
+    assert [use.graph for use in file.uses] == ["a", "b"]
+    (finding,) = findings_of(texts, file)
+    assert "in the graph a" in finding.message
+
+
+def test_a_file_that_no_cluster_declares_belongs_to_the_only_schema_beside_it():
+    texts = Texts()
+    tree = MemoryTree({"a/x.pg": b"node City {}", "a/y.gq": b"query q() { match { $c: Cty } return { $c } }"})
+    file = texts.file(tree, "a/y.gq")
+    assert file is not None
+    assert [each.replacement for each in findings_of(texts, file)] == ["City"]
+
+
+def test_of_two_schemas_beside_it_none_is_taken():
+    texts = Texts()
+    query = b"query q() { match { $c: Cty } return { $c } }"
+    file = texts.file(MemoryTree({"x.pg": b"node City {}", "z.pg": b"", "y.gq": query}), "y.gq")
+    assert file is not None
+    assert file.uses == ()
+    assert findings_of(texts, file) == ()
+
+
+def test_a_cluster_that_is_half_written_still_says_the_graphs():
+    broken = WORLD["cluster.yaml"] + b"\nwhatever: [\n"
+    texts = Texts()
+    file = texts.file(world({"cluster.yaml": broken}), "places/cities.gq")
+    assert file is not None
+    assert [(use.graph, use.schema) for use in file.uses] == [("places", "places/schema.pg")]
+
+
+def test_the_nearest_cluster_that_declares_a_file_counts():
+    inner = b"version: 1\ngraphs:\n  inner:\n    schema: other.pg\n    queries: queries\n"
+    texts = Texts()
+    tree = world({"people/cluster.yaml": inner, "people/other.pg": b"node Nothing {}"})
+    file = texts.file(tree, "people/queries/people.gq")
+    assert file is not None
+    assert [use.graph for use in file.uses] == ["inner"]
+
+
+def test_queries_are_not_checked_while_their_schema_is_broken():
+    texts = Texts()
+    tree = world({"places/schema.pg": b"node City { name: }"})
+    file = texts.file(tree, "places/cities.gq")
+    assert file is not None
+    found = findings_of(texts, file)
+    assert [each.code for each in found] == ["query_typecheck_skipped"] * 2
+    # What is declared is known all the same.
+    assert hover(texts, file, file.data.index(b"City")) is not None
+
+
+@pytest.mark.parametrize("path", ["a.gq", "a.pg"])
+def test_a_text_over_the_limit_is_refused_in_one_problem(path):
+    tree = MemoryTree({path: b"x" * (MAX_SOURCE_BYTES + 1)}, limits=SourceLimits(file_bytes=2 * MAX_SOURCE_BYTES))
+    texts = Texts()
+    file = texts.file(tree, path)
+    assert file is not None
+    (found,) = findings_of(texts, file)
+    assert "over the limit" in found.message
+    assert outline(texts, file) == ()
+
+
+def test_the_outline_of_each_sort_of_file():
+    def shape(entries):
+        return [
+            (each.name, each.sort, shape(each.children)) if each.children else (each.name, each.sort)
+            for each in entries
+        ]
+
+    assert shape(outline(*opened("places/schema.pg", WORLD["places/schema.pg"]))) == [
+        ("City", "node", [("name", "property"), ("people", "property")]),
+        ("Near", "edge"),
+    ]
+    assert shape(outline(*opened("places/cities.gq", WORLD["places/cities.gq"]))) == [
+        ("find_city", "query"),
+        ("near", "query"),
+    ]
+    cluster = shape(outline(*opened("cluster.yaml", WORLD["cluster.yaml"])))
+    assert [entry[0] for entry in cluster] == ["version", "metadata", "state", "graphs", "policies"]
+    assert ("find_city", "key", [("file", "key")]) in cluster[3][2][1][2][1][2]
+
+
+def test_the_layout_is_that_of_the_formatter_in_one_small_edit():
+    text = b"query a() { match { $p: Person } return { $p } }\n\n\nquery  b(){match{$p: Person}return{$p}}\n"
+    _, file = opened("people/queries/people.gq", text)
+    edit = layout_edit(file)
+    assert edit is not None
+    assert text[: edit.span.start] + edit.text.encode() + text[edit.span.end :] == format_queries(text)
+
+
+@pytest.mark.parametrize("path", sorted(WORLD))
+def test_a_file_in_its_layout_needs_no_edit(path):
+    _, file = opened(path, WORLD[path])
+    assert layout_edit(file) is None
+
+
+def test_a_file_that_does_not_parse_has_no_layout():
+    _, file = opened("people/queries/people.gq", b"query q( {")
+    assert layout_edit(file) is None
