@@ -5,6 +5,7 @@ No deadlines, because a busy machine is no fault of the code.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 settings.register_profile("gitops", deadline=None, print_blob=True)
 settings.load_profile("gitops")
+# No test looks into the cache of who runs it; those that are about a cache say where theirs is.
+os.environ["GITOPS_CACHE"] = "off"
 
 
 @pytest.fixture(scope="session")

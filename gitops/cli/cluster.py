@@ -19,20 +19,25 @@ def validate(options: argparse.Namespace) -> int:
     """`gitops validate`."""
     from gitops.workflows.validate import validate as run
 
-    return show(run(_folder(options, None)), as_json=options.json)
+    return show(run(_advised(_folder(options, None), options)), as_json=options.json)
 
 
 def plan(options: argparse.Namespace) -> int:
     """`gitops plan`."""
     from gitops.workflows.plan import plan as run
 
-    project = _project(options)
-    working = None if project is None else project.working_folder(options)
-    outcome = run(working or _workspace(options, None))
+    outcome = run(_advised(planning_workspace(options), options))
     graph_format = options.graph_format or ("text" if options.show_graph else None)
     if graph_format is not None and outcome.plan is not None:
         return _show_graph(outcome, graph_format)
     return show(outcome, as_json=options.json)
+
+
+def planning_workspace(options: argparse.Namespace) -> Workspace:
+    """What a verb looks at before a commit: the folder as it lies in the work tree, unless a commit is asked for."""
+    project = _project(options)
+    working = None if project is None else project.working_folder(options)
+    return working or _workspace(options, None)
 
 
 def _show_graph(outcome: PlanOutcome, graph_format: str) -> int:
@@ -141,6 +146,13 @@ def _governed(folder: str) -> bool:
             return False
         place = parent
     return os.path.lexists(os.path.join(place, "gitops.yaml"))  # noqa: PTH118
+
+
+def _advised(workspace: Workspace, options: argparse.Namespace) -> Workspace:
+    """The workspace of a verb that only advises: it may use what earlier runs remember."""
+    from gitops.cli.wiring import advised
+
+    return advised(workspace, cached=not options.no_cache)
 
 
 def _folder(options: argparse.Namespace, actor: str | None) -> Workspace:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from posixpath import join
+from typing import Any, cast
 
+from gitops.cli.caching import compile_cache
 from gitops.cli.system import RandomIds, SystemClock
 from gitops.config.storage import StorageKind, parse_storage
 from gitops.core.errors import GitopsError
@@ -18,7 +21,7 @@ from gitops.ports.storage import ObjectStore
 from gitops.providers.cluster import ClusterProvider
 from gitops.storage.folder import FolderTree
 from gitops.storage.local import LocalStore
-from gitops.workflows.context import Stores, Workspace
+from gitops.workflows.context import Hints, Stores, Workspace
 
 
 def folder_workspace(
@@ -40,6 +43,18 @@ def folder_workspace(
         faults=faults or NoFaults(),
         pid=os.getpid(),
     )
+
+
+def advised(workspace: Workspace, *, cached: bool) -> Workspace:
+    """The workspace of a verb that only advises: where it is a folder of this machine, with the user's cache if there is one."""
+    tree = workspace.tree
+    if not cached or not isinstance(tree, FolderTree):
+        return workspace
+    cache = compile_cache(os.environ)
+    if cache is None:
+        return workspace
+    now_ns = int(workspace.clock.now().timestamp() * 1_000_000_000)
+    return replace(workspace, hints=Hints(tree.at(now_ns), cache))
 
 
 def folder_stores(folder: str, *, ephemeral: bool, faults: Faults) -> Callable[[str | None], Stores]:
@@ -91,7 +106,22 @@ def graph_uri(root: str, graph: str) -> str:
 
 
 def graph_engine(faults: Faults) -> GraphEngine:
-    """The embedded engine; importing Lance is its own business, when it writes."""
-    from gitops.engine.engine import LanceEngine
+    """The embedded engine, loaded when it is first asked something: most plans look at no graph.
 
-    return LanceEngine(SystemClock(), RandomIds(), faults)
+    Importing Lance is its own business, when it writes.
+    """
+    return cast("GraphEngine", _LateEngine(faults))
+
+
+class _LateEngine:
+    """Becomes the engine at the first question."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+
+    def __getattr__(self, name: str) -> Any:
+        from gitops.engine.engine import LanceEngine
+
+        engine = LanceEngine(SystemClock(), RandomIds(), self._faults)
+        self.__dict__.update({method: getattr(engine, method) for method in dir(engine) if not method.startswith("_")})
+        return getattr(engine, name)

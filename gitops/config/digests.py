@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gitops.config.forms import form_digest
 from gitops.config.raw import QueryRegistry, QuerySources, RawCluster, RawGraph, Text
-from gitops.core.canonical import compact, digest
 
 __all__ = ["config_digest", "config_form"]
 
@@ -35,10 +35,7 @@ def config_digest(cluster: RawCluster, digests: Mapping[str, str]) -> str:
 
     The input is `cluster-config NUL <compact JSON of config_form> NUL`, then `<address> NUL <digest> NUL` by address.
     """
-    parts = [b"cluster-config", compact(config_form(cluster))]
-    for address in sorted(digests):
-        parts += [address.encode(), digests[address].encode()]
-    return digest(b"".join(part + b"\0" for part in parts))
+    return form_digest(config_form(cluster), digests)
 
 
 def _value(text: Text | None) -> str | None:

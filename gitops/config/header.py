@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from gitops.config.raw import CONFIG_FILE, RawCluster, parse_cluster
-from gitops.config.source import EntryKind, SourceError, SourceTree
+from gitops.config.opening import Header, read_config
+from gitops.config.raw import RawCluster, parse_cluster
+from gitops.config.source import SourceTree
 from gitops.config.storage import StorageRootError, parse_storage
 from gitops.config.yaml import shown
-from gitops.core.diagnostics import Diagnostics, SourceRef
+from gitops.core.diagnostics import Diagnostics
 
 __all__ = ["Header", "declared_storage", "header_of", "load_header", "read_cluster"]
 
 _BACKEND = "cluster"
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What `status` and `force-unlock` need of `cluster.yaml`. `storage` is as in DesiredState: for `parse_storage`."""
-
-    name: str | None = None
-    storage: str | None = None
-    lock: bool = True
 
 
 def load_header(tree: SourceTree) -> tuple[Header | None, Diagnostics]:
@@ -32,18 +22,8 @@ def load_header(tree: SourceTree) -> tuple[Header | None, Diagnostics]:
 
 def read_cluster(tree: SourceTree) -> tuple[RawCluster | None, Diagnostics]:
     """Steps 1 to 4: the parsed file, None when one of them failed; and what was found."""
-    found = Diagnostics()
-    place = SourceRef(CONFIG_FILE)
-    try:
-        if tree.kind(".") is not EntryKind.DIR:
-            found.add("config_dir_not_found", tree.root, f"{tree.root} is not a folder")
-            return None, found
-        data = tree.read(CONFIG_FILE)
-    except SourceError as error:
-        code = error.code if error.is_refusal else "cluster_config_read_error"
-        found.add(code, CONFIG_FILE, error.detail, source=place)
-        return None, found
-    return parse_cluster(data)
+    data, found = read_config(tree)
+    return (None, found) if data is None else parse_cluster(data)
 
 
 def header_of(cluster: RawCluster, found: Diagnostics) -> Header | None:

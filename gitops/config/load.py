@@ -13,41 +13,25 @@ Steps, in this order; each of 1 to 4 ends the load when it fails, 5 to 7 report 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from gitops.config.digests import config_digest
-from gitops.config.header import Header, header_of, read_cluster
+from gitops.config.edges import dependencies
+from gitops.config.header import header_of, read_cluster
 from gitops.config.queries import LoadedQuery, load_queries
 from gitops.config.raw import RawGraph, RawPolicy, Text
 from gitops.config.reading import Reading
-from gitops.config.references import dependencies, resolve_bindings
+from gitops.config.references import resolve_bindings
+from gitops.config.result import LoadResult
 from gitops.config.source import SourceError, SourceTree
 from gitops.config.yaml import shown
 from gitops.core.canonical import digest
-from gitops.core.diagnostics import Diagnostics
 from gitops.lang.schema import Schema
 from gitops.model.address import graph_address, is_name, policy_address, query_address, schema_address
 from gitops.model.digests import graph_composite
-from gitops.model.resource import Dependency, DesiredState, GraphDeclaration, Resource
+from gitops.model.resource import DesiredState, GraphDeclaration, Resource
 
-__all__ = ["LoadResult", "declared_schema", "load_desired"]
-
-
-@dataclass(frozen=True, slots=True)
-class LoadResult:
-    """What a full load found.
-
-    `desired` and `header` are None when there is an error that concerns them. `resources` (by address text, in order) and
-    `dependencies` hold what could be loaded even then: for reports, never to plan from.
-    """
-
-    desired: DesiredState | None
-    header: Header | None
-    resources: Mapping[str, Resource]
-    dependencies: tuple[Dependency, ...]
-    diagnostics: Diagnostics
+__all__ = ["LoadResult", "Loader", "declared_schema", "load_desired"]
 
 
 def load_desired(tree: SourceTree) -> LoadResult:
@@ -56,14 +40,14 @@ def load_desired(tree: SourceTree) -> LoadResult:
     if cluster is None:
         return LoadResult(None, None, MappingProxyType({}), (), found)
     header = header_of(cluster, found)
-    loader = _Loader(Reading(tree, found))
+    loader = Loader(Reading(tree, found))
     for graph in cluster.graphs:
         loader.graph(graph)
     declared = frozenset(graph.id.value for graph in cluster.graphs)
     for policy in cluster.policies:
         loader.policy(policy, declared)
     resources = MappingProxyType(dict(sorted(loader.resources.items())))
-    edges = dependencies(resources.values())
+    edges = dependencies(resources, {text: r.applies_to or () for text, r in resources.items() if r.applies_to})
     if header is None or found.has_errors:
         return LoadResult(None, header, resources, edges, found)
     desired = DesiredState(
@@ -91,11 +75,11 @@ def declared_schema(tree: SourceTree, graph: str, wanted: str) -> bytes | None:
     return content if digest(content) == wanted else None
 
 
-class _Loader:
+class Loader:
     """Steps 6 and 7. Collects resources by address text; a thing whose name breaks the rule gets no address."""
 
     def __init__(self, reading: Reading) -> None:
-        self._reading = reading
+        self.reading = reading
         self._found = reading.found
         self.resources: dict[str, Resource] = {}
         self.graphs: dict[str, GraphDeclaration] = {}
@@ -106,10 +90,10 @@ class _Loader:
         named = self._has_name(graph.id, at)
         schema: Schema | None = None
         path = graph.schema.value
-        file = self._reading.file(path, f"{at}.schema", graph.schema.source, missing="schema_file_missing")
+        file = self.reading.file(path, f"{at}.schema", graph.schema.source, missing="schema_file_missing")
         if file is not None:
-            schema = self._reading.schema(file, f"{at}.schema")
-        queries = load_queries(self._reading, graph, schema)
+            schema = self.reading.schema(file, f"{at}.schema")
+        queries = load_queries(self.reading, graph, schema)
         if not named:
             return
         if file is not None:
@@ -120,15 +104,15 @@ class _Loader:
         self._add(Resource(graph_address(graph_id), composite))
         checked = {q.name: q.checked for q in queries if q.checked is not None}
         self.graphs[graph_id] = GraphDeclaration(schema, MappingProxyType(checked))
-        self._reading.drop_trees()
+        self.reading.drop_trees()
 
     def policy(self, policy: RawPolicy, graphs: frozenset[str]) -> None:
         """One policy with its bindings."""
         name, at = policy.name.value, f"policies.{shown(policy.name.value)}"
         named = self._has_name(policy.name, at)
         path = policy.file.value
-        file = self._reading.file(path, f"{at}.file", policy.file.source, missing="policy_file_missing")
-        bindings = resolve_bindings(policy, graphs, self._found, hint=self._reading.hint)
+        file = self.reading.file(path, f"{at}.file", policy.file.source, missing="policy_file_missing")
+        bindings = resolve_bindings(policy, graphs, self._found, hint=self.reading.hint)
         if named and file is not None:
             self._add(Resource(policy_address(name), file.digest, path, file.data, bindings))
 

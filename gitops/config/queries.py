@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gitops.config.raw import QueryRegistry, QuerySources, RawGraph, Text
 from gitops.config.reading import Reading, SourceFile
-from gitops.config.source import EntryKind, SourceError, normalize
+from gitops.config.source import QUERY_EXTENSION, EntryKind, SourceError, normalize, query_files
 from gitops.config.yaml import shown
 from gitops.core.diagnostics import SourceRef
 from gitops.lang.query import CheckedQuery, check_query
@@ -19,7 +19,6 @@ from gitops.model.address import is_name
 
 __all__ = ["LoadedQuery", "load_queries"]
 
-_EXTENSION = ".gq"
 # The first time registers what a file declares and the second reports it as declared again; more would repeat that.
 _MAX_LISTED = 2
 
@@ -160,12 +159,12 @@ class _GraphQueries:
                 return
             if self._too_often(f"{item.value}/"):
                 return
-            names = [n for n in tree.names(item.value) if n.endswith(_EXTENSION) and n != _EXTENSION]
+            names = query_files(tree.names(item.value))
         except SourceError as error:
             self._reading.refused(error, self.at, item.source, otherwise="query_dir_unreadable")
             return
         if not names:
-            message = f"there is no {_EXTENSION} file in '{shown(item.value)}'"
+            message = f"there is no {QUERY_EXTENSION} file in '{shown(item.value)}'"
             self._found.add("query_dir_empty", self.at, message, source=item.source)
         folder = item.value if not item.value or item.value.endswith("/") else f"{item.value}/"
         yield from (folder + name for name in names)

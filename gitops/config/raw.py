@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gitops.config.opening import CONFIG_FILE
 from gitops.config.yaml import (
     ScalarType,
     YamlError,
@@ -38,8 +39,6 @@ __all__ = [
     "Text",
     "parse_cluster",
 ]
-
-CONFIG_FILE = "cluster.yaml"
 
 _RESERVED = ("apply", "env_file", "providers", "pipelines", "embeddings", "ui", "aliases", "bindings")
 # More digits than any version will ever have; what is longer is no version.

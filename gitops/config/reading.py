@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from gitops.config.limits import MAX_QUERIES, MAX_QUERY_BYTES
 from gitops.config.source import SourceError, SourceTree, normalize
 from gitops.core.canonical import digest
 from gitops.core.codes import REGISTRY
@@ -30,10 +31,6 @@ _QUERY_CODES = {
 
 # A suggestion compares with every known name, and a hostile folder may be wrong very often.
 _MAX_HINTS = 100
-# Several graphs may list one file, so that what is read is no bound of the work: queries, and bytes of query files, count
-# once for each graph. Ten times the largest cluster that is planned for.
-_MAX_QUERIES = 100_000
-_MAX_QUERY_BYTES = 256 * 1024 * 1024
 
 
 class SourceFile:
@@ -66,11 +63,20 @@ class Reading:
         self._schemas: dict[str, Schema | LanguageError] = {}
         self._queries: dict[str, tuple[Query, ...] | LanguageError] = {}
         self._hints = _MAX_HINTS
-        self._queries_left = _MAX_QUERIES
-        self._bytes_left = _MAX_QUERY_BYTES
+        self._queries_left = MAX_QUERIES
+        self._bytes_left = MAX_QUERY_BYTES
         self._parsed_before: set[str] = set()
         self._broken_schemas: set[str] = set()
         self.full = False
+
+    @property
+    def spent(self) -> tuple[int, int]:
+        """The queries, and bytes of query files, that were admitted so far."""
+        return MAX_QUERIES - self._queries_left, MAX_QUERY_BYTES - self._bytes_left
+
+    def places(self) -> set[str]:
+        """The normalized paths that were asked for so far."""
+        return set(self._files)
 
     def hint(self, name: str, known: Collection[str]) -> str:
         """What to append to a message about an unknown name: the nearest known one, as long as there are not too many."""
@@ -85,7 +91,7 @@ class Reading:
         if not self.full and (self._queries_left < 0 or self._bytes_left < 0):
             self.full = True
             message = (
-                f"all graphs together list more than {_MAX_QUERIES} queries or {_MAX_QUERY_BYTES} bytes of query files; "
+                f"all graphs together list more than {MAX_QUERIES} queries or {MAX_QUERY_BYTES} bytes of query files; "
                 "the others are not read"
             )
             self.found.add("source_too_large", at, message, source=place)

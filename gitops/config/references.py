@@ -1,16 +1,15 @@
-"""References between declared things: policy bindings, and who needs whom."""
+"""References that policies declare."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 
 from gitops.config.raw import RawPolicy
 from gitops.config.yaml import shown
 from gitops.core.diagnostics import Diagnostics
-from gitops.model.address import CLUSTER_SCOPE, Kind, graph_address, schema_address
-from gitops.model.resource import Dependency, Resource
+from gitops.model.address import CLUSTER_SCOPE
 
-__all__ = ["dependencies", "resolve_bindings"]
+__all__ = ["resolve_bindings"]
 
 _GRAPH_PREFIX = "graph."
 
@@ -43,18 +42,3 @@ def resolve_bindings(
         else:
             bindings.add(f"{_GRAPH_PREFIX}{graph}")
     return tuple(sorted(bindings))
-
-
-def dependencies(resources: Iterable[Resource]) -> tuple[Dependency, ...]:
-    """Who needs whom, each pair once, sorted: schema and query their graph, query its schema, policy its graphs."""
-    edges = set()
-    for resource in resources:
-        source = resource.address
-        if source.graph is not None and source.kind is not Kind.GRAPH:
-            edges.add(Dependency(source.text, graph_address(source.graph).text))
-            if source.kind is Kind.QUERY:
-                edges.add(Dependency(source.text, schema_address(source.graph).text))
-        for binding in resource.applies_to or ():
-            if binding != CLUSTER_SCOPE:
-                edges.add(Dependency(source.text, binding))
-    return tuple(sorted(edges))

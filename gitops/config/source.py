@@ -17,19 +17,25 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Protocol
 
+from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
 
 __all__ = [
+    "QUERY_EXTENSION",
     "EntryKind",
     "MemoryTree",
     "Meter",
     "SourceError",
     "SourceLimits",
     "SourceTree",
+    "StampedTree",
     "checked_listing",
     "normalize",
+    "query_files",
     "unsafe_name",
 ]
+
+QUERY_EXTENSION = ".gq"
 
 _MAX_NAME_BYTES = 255
 _MAX_PATH_CHARACTERS = 4096
@@ -84,6 +90,35 @@ class SourceTree(Protocol):
 
     def names(self, path: str) -> tuple[str, ...]:
         """The names in the folder at `path`, in code point order; refuses the whole folder for one unsafe name."""
+        ...
+
+
+class StampedTree(SourceTree, Protocol):
+    """A tree that can tell that something is what it was, without reading it. It explains, and permits nothing.
+
+    A stamp is an opaque text. Two equal stamps of one path, taken from trees of one `identity`, say that the content of the
+    file, or the names in the folder, were equal at both moments.
+    """
+
+    @property
+    def identity(self) -> str:
+        """Which folder this is, whatever is in it."""
+        ...
+
+    @property
+    def limits(self) -> SourceLimits:
+        """The upper bounds of one load."""
+        ...
+
+    def stamps(self, places: Iterable[str], kind: EntryKind) -> list[str | None]:
+        """The stamp of each normalized path, in order; None where nothing of that kind is, or no stamp can be trusted.
+
+        Nothing counts as read. What lies above a path is not looked at: ask for its folders too.
+        """
+        ...
+
+    def reopened(self) -> StampedTree:
+        """The same folder, of which nothing has been read yet."""
         ...
 
 
@@ -164,6 +199,11 @@ def normalize(path: str, *, confined: bool) -> str:
     return "/" * absolute + "/".join(parts) or "."
 
 
+def query_files(names: Iterable[str]) -> list[str]:
+    """Those names of a folder that are query files, in the order given."""
+    return [name for name in names if name.endswith(QUERY_EXTENSION) and name != QUERY_EXTENSION]
+
+
 def checked_listing(path: str, names: Iterable[str], limits: SourceLimits) -> tuple[str, ...]:
     """The names of one folder in code point order.
 
@@ -201,6 +241,7 @@ class MemoryTree:
         limits: SourceLimits | None = None,
     ) -> None:
         """`files` by normalized path; `refused` gives paths that answer with a code, such as `source_symlink`."""
+        self._given = files
         self._files = dict(files)
         self._refused = dict(refused)
         self._root = root
@@ -208,6 +249,32 @@ class MemoryTree:
         self._folders: dict[str, set[str]] = {".": set()}
         for path in (*self._files, *self._refused):
             self._enter(path)
+
+    @property
+    def identity(self) -> str:
+        """The given name: stamps are digests, which say the same everywhere."""
+        return f"memory {self._root}"
+
+    @property
+    def limits(self) -> SourceLimits:
+        """As given."""
+        return self._meter.limits
+
+    def stamps(self, places: Iterable[str], kind: EntryKind) -> list[str | None]:
+        """Digests of contents and of listings."""
+        return [self._stamp(place, kind) for place in places]
+
+    def reopened(self) -> MemoryTree:
+        """The same files."""
+        return MemoryTree(self._given, root=self._root, refused=self._refused, limits=self._meter.limits)
+
+    def _stamp(self, place: str, kind: EntryKind) -> str | None:
+        try:
+            if self.kind(place) is not kind:
+                return None
+            return digest(self._files[place] if kind is EntryKind.FILE else "\0".join(self.names(place)).encode())
+        except SourceError:
+            return None
 
     def _enter(self, path: str) -> None:
         child = path

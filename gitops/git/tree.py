@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gitops.config.source import (
     EntryKind,
     Meter,
@@ -34,6 +36,33 @@ class CommitTree:
     def root(self) -> str:
         """The given display name, else the tree id."""
         return self._root
+
+    @property
+    def identity(self) -> str:
+        """One for all commits: their stamps are ids of contents."""
+        return f"commits {self._root}"
+
+    @property
+    def limits(self) -> SourceLimits:
+        """As given."""
+        return self._meter.limits
+
+    def stamps(self, places: Iterable[str], kind: EntryKind) -> list[str | None]:
+        """The ids of blobs and trees; the id of a tree also says that nothing below it changed."""
+        return [self._stamp(place, kind) for place in places]
+
+    def reopened(self) -> CommitTree:
+        """The same tree."""
+        return CommitTree(self._reader, self._tree, root=self._root, limits=self._meter.limits)
+
+    def _stamp(self, place: str, kind: EntryKind) -> str | None:
+        try:
+            if self.kind(place) is not kind:
+                return None
+            entry = self._find(place)
+        except SourceError:
+            return None
+        return None if entry is None else entry.id
 
     def kind(self, path: str) -> EntryKind:
         """What is at `path`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -55,7 +55,7 @@ class ValidateOutcome(VerbOutcome):
 
     config_file: str
     resources: tuple[Resource, ...] = ()
-    dependencies: tuple[Dependency, ...] = ()
+    dependencies: Sequence[Dependency] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class PlanOutcome(VerbOutcome):
     observations: StateObservations
     config_digest: str | None = None
     resource_digests: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    dependencies: tuple[Dependency, ...] = ()
+    dependencies: Sequence[Dependency] = ()
     plan: Plan | None = None
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 from gitops.model.address import Address, Kind
 
@@ -19,18 +19,56 @@ class Resource:
     """One declared resource.
 
     `path` is the path as it is written in the configuration (queries and policies and schemas), None for graphs.
-    `content` is the bytes that the digest covers, None for graphs. `applies_to` is the normalized bindings of a policy.
+    `data` is the bytes that the digest covers, or how to get them, None for graphs: the digest says as much, so it counts
+    nothing in a comparison. `applies_to` is the normalized bindings of a policy.
     """
 
     address: Address
     digest: str
     path: str | None = None
-    content: bytes | None = field(default=None, repr=False)
+    data: bytes | Callable[[], bytes] | None = field(default=None, repr=False, compare=False)
     applies_to: tuple[str, ...] | None = None
 
+    @property
+    def content(self) -> bytes | None:
+        """The bytes that the digest covers, None for graphs. Raises what `data` raises, if it is a way to get them."""
+        return self.data() if callable(self.data) else self.data
 
-@dataclass(frozen=True, slots=True, order=True)
-class Dependency:
+
+class Resources(Mapping[str, Resource]):
+    """Resources by address text, made when they are asked for; their digests are at hand.
+
+    `digests` is in the order of the mapping, and `make` gives the resource of any text in it.
+    """
+
+    __slots__ = ("_make", "digests")
+
+    def __init__(self, digests: Mapping[str, str], make: Callable[[str], Resource]) -> None:
+        """Make nothing yet."""
+        self.digests = digests
+        self._make = make
+
+    def __getitem__(self, text: str) -> Resource:
+        """The resource of an address text."""
+        if text not in self.digests:
+            raise KeyError(text)
+        return self._make(text)
+
+    def __iter__(self) -> Iterator[str]:
+        """The address texts."""
+        return iter(self.digests)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.digests)
+
+
+def digests_of(resources: Mapping[str, Resource]) -> Mapping[str, str]:
+    """Address text to digest, in the order of `resources`; makes none of them."""
+    return resources.digests if isinstance(resources, Resources) else {text: r.digest for text, r in resources.items()}
+
+
+class Dependency(NamedTuple):
     """`source` needs `target`; both are address texts."""
 
     source: str
@@ -39,6 +77,52 @@ class Dependency:
     def to_json(self) -> dict[str, str]:
         """The JSON form of envelopes."""
         return {"from": self.source, "to": self.target}
+
+
+class Dependencies(Sequence[Dependency]):
+    """All dependencies in order, made when they are asked for: a plan of few changes asks for few of them."""
+
+    __slots__ = ("_all", "_make", "_near")
+
+    def __init__(
+        self, make: Callable[[], tuple[Dependency, ...]], near: Callable[[Collection[str]], tuple[Dependency, ...]]
+    ) -> None:
+        """`make` gives all of them, `near` those of the given graphs, as `edges_near` says."""
+        self._make = make
+        self._near = near
+        self._all: tuple[Dependency, ...] | None = None
+
+    def near(self, graphs: Collection[str]) -> tuple[Dependency, ...]:
+        """As `edges_near`."""
+        return self._near(graphs)
+
+    @overload
+    def __getitem__(self, index: int) -> Dependency: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Dependency, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Dependency | tuple[Dependency, ...]:
+        """By position."""
+        return self._made()[index]
+
+    def __iter__(self) -> Iterator[Dependency]:
+        """In order."""
+        return iter(self._made())
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._made())
+
+    def _made(self) -> tuple[Dependency, ...]:
+        if self._all is None:
+            self._all = self._make()
+        return self._all
+
+
+def edges_near(dependencies: Sequence[Dependency], graphs: Collection[str]) -> Sequence[Dependency]:
+    """At least the dependencies of policies, and of what belongs to one of the graphs; in order."""
+    return dependencies.near(graphs) if isinstance(dependencies, Dependencies) else dependencies
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +143,7 @@ class DesiredState:
 
     config_digest: str
     resources: Mapping[str, Resource]
-    dependencies: tuple[Dependency, ...]
+    dependencies: Sequence[Dependency]
     graphs: Mapping[str, GraphDeclaration]
     name: str | None = None
     storage: str | None = None
@@ -69,6 +153,6 @@ class DesiredState:
         """All resources of one kind, in address order."""
         return tuple(r for r in self.resources.values() if r.address.kind is kind)
 
-    def digests(self) -> dict[str, str]:
+    def digests(self) -> Mapping[str, str]:
         """Address text to digest, in address order."""
-        return {text: r.digest for text, r in self.resources.items()}
+        return digests_of(self.resources)

@@ -8,11 +8,11 @@ from dataclasses import replace
 from gitops.model.address import Address, Kind
 from gitops.model.change import Action, Change
 from gitops.model.kind import Kinds, Situation, rules_for
-from gitops.model.resource import DesiredState
+from gitops.model.resource import Dependency
 
 
-def survey(changes: Sequence[Change], desired: DesiredState, pending: Iterable[str]) -> Situation:
-    """What is going on in this set of changes, with no approval counted yet."""
+def survey(changes: Sequence[Change], edges: Iterable[Dependency], pending: Iterable[str]) -> Situation:
+    """What is going on in this set of changes, with no approval counted yet; `edges` has those of all desired policies."""
     graphs = {c.address.name: c.action for c in changes if c.address.kind is Kind.GRAPH}
     created = frozenset(g for g, action in graphs.items() if action is Action.CREATE)
     unsettled = frozenset(
@@ -22,7 +22,8 @@ def survey(changes: Sequence[Change], desired: DesiredState, pending: Iterable[s
         and (c.action is Action.DELETE or (c.action is Action.CREATE and c.address.name not in created))
     )
     bound: dict[str, tuple[str, ...]] = {}
-    for edge in desired.dependencies:
+    prefix = f"{Kind.POLICY}."
+    for edge in [edge for edge in edges if edge.source.startswith(prefix)]:
         source, target = Address.parse(edge.source), Address.parse(edge.target)
         if source.kind is Kind.POLICY and target.kind is Kind.GRAPH:
             bound[edge.source] = (*bound.get(edge.source, ()), target.name)

@@ -16,19 +16,19 @@ def diff(desired: DesiredState, state: State, trust: TrustChange | None = None) 
     `binding_change`.
     """
     changes: list[Change] = []
-    for text in sorted(desired.resources.keys() | state.resources.keys()):
-        wanted = desired.resources.get(text)
-        recorded = state.resources.get(text)
-        address = wanted.address if wanted is not None else Address.parse(text)
-        if recorded is None and wanted is not None:
-            changes.append(Change(address, Action.CREATE, None, wanted.digest))
-        elif wanted is None and recorded is not None:
-            changes.append(Change(address, Action.DELETE, recorded.digest, None))
-        elif wanted is not None and recorded is not None:
-            if wanted.digest != recorded.digest:
-                changes.append(Change(address, Action.UPDATE, recorded.digest, wanted.digest))
-            elif address.kind is Kind.POLICY and recorded.applies_to != wanted.applies_to:
-                changes.append(Change(address, Action.UPDATE, recorded.digest, wanted.digest, binding_change=True))
+    after, before = desired.digests(), {text: entry.digest for text, entry in state.resources.items()}
+    # Most of a large cluster is as it was: only what differs is looked at, and policies, whose bindings may.
+    for text in [text for text, value in after.items() if before.get(text) != value]:
+        action = Action.UPDATE if text in before else Action.CREATE
+        changes.append(Change(Address.parse(text), action, before.get(text), after[text]))
+    changes.extend(
+        Change(Address.parse(text), Action.DELETE, before[text], None) for text in before.keys() - after.keys()
+    )
+    prefix = f"{Kind.POLICY}."
+    for text in [text for text in after if text.startswith(prefix)]:
+        same = before.get(text) == after[text]
+        if same and state.resources[text].applies_to != desired.resources[text].applies_to:
+            changes.append(Change(Address.parse(text), Action.UPDATE, before[text], after[text], binding_change=True))
     if trust is not None and trust.before != trust.after:
         changes.append(Change(trust_address(trust.cluster), Action.UPDATE, trust.before, trust.after))
     return tuple(sorted(changes, key=lambda c: c.address.text))

@@ -1,4 +1,4 @@
-"""Blast radius: what directly needs a resource that changes, and which queries use what a schema update touches."""
+"""Blast radius of schema updates: which queries use what they touch."""
 
 from __future__ import annotations
 
@@ -12,25 +12,12 @@ from gitops.lang.text import LanguageError
 from gitops.model.address import Kind
 from gitops.model.change import Action, Change
 from gitops.model.impact import Fate, RecordedGraph, ResultChange, SchemaImpact, Touch
-from gitops.model.plan import Impact
-from gitops.model.resource import Dependency, DesiredState
+from gitops.model.resource import DesiredState
 from gitops.planning.subjects import StepSubjects, Subject, step_subjects
 from gitops.planning.uses import Use, uses
 
 _FATES = {Action.CREATE: Fate.ADDED, Action.UPDATE: Fate.CHANGED, Action.DELETE: Fate.REMOVED}
 _RETYPING = frozenset({"extend_enum", "unsupported_change"})
-
-
-def impact(changes: Sequence[Change], dependencies: Sequence[Dependency]) -> tuple[Impact, ...]:
-    """Per change, in order, the resources with a desired edge to it; changes that nothing needs are left out."""
-    needed_by: dict[str, list[str]] = {}
-    for edge in dependencies:
-        needed_by.setdefault(edge.target, []).append(edge.source)
-    return tuple(
-        Impact(change.address.text, tuple(needed_by[change.address.text]))
-        for change in changes
-        if change.address.text in needed_by
-    )
 
 
 def schema_impact(

@@ -9,15 +9,15 @@ from gitops.core.canonical import canonical_digest
 from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import Kind
 from gitops.model.change import Action, Change
+from gitops.model.impact import SchemaImpact
 from gitops.model.kind import Kinds, Situation, rules_for
 from gitops.model.plan import ApprovalRequirement, Plan, PlanInputs
-from gitops.model.resource import Dependency
-from gitops.model.state import State
+from gitops.model.resource import edges_near
 from gitops.planning.approvals import change_digest, change_form, covers
 from gitops.planning.classify import classify, survey
 from gitops.planning.diff import diff
 from gitops.planning.graph import build_graph
-from gitops.planning.impact import impact, schema_impact
+from gitops.planning.needs import impact, reached, recorded_dependencies
 
 
 def make_plan(inputs: PlanInputs, *, kinds: Kinds) -> Plan:
@@ -27,24 +27,26 @@ def make_plan(inputs: PlanInputs, *, kinds: Kinds) -> Plan:
     the execution graph.
     """
     changes = tuple(_with_preview(c, inputs) for c in diff(inputs.desired, inputs.state, inputs.trust_change))
-    situation = survey(changes, inputs.desired, inputs.pending)
+    edges = edges_near(inputs.desired.dependencies, {c.address.graph for c in changes if c.address.graph is not None})
+    situation = survey(changes, edges, inputs.pending)
     problems = Diagnostics()
     required = _requirements(changes, situation, inputs, kinds)
     _report_stale(required, inputs, problems)
     _report_quorum(required, problems)
     approved = frozenset(r.resource for r in required if r.satisfied)
     changes = classify(changes, replace(situation, approved=approved), kinds)
-    graph, graph_problems = build_graph(changes, inputs.desired.dependencies, recorded_dependencies(inputs.state))
+    reachable = reached(changes, edges)
+    graph, graph_problems = build_graph(changes, reachable, recorded_dependencies(changes, inputs.state))
     problems.extend(graph_problems)
     return Plan(
         config_digest=inputs.desired.config_digest,
         digest=plan_digest(inputs.desired.config_digest, changes),
         changes=changes,
-        impact=impact(changes, inputs.desired.dependencies),
+        impact=impact(changes, edges),
         approvals_required=required,
         graph=graph,
         diagnostics=tuple(problems),
-        schema_impact=schema_impact(changes, inputs.desired, inputs.recorded),
+        schema_impact=_schema_impact(changes, inputs),
     )
 
 
@@ -53,19 +55,13 @@ def plan_digest(config_digest: str, changes: Sequence[Change]) -> str:
     return canonical_digest({"config_digest": config_digest, "changes": [change_form(c) for c in changes]})
 
 
-def recorded_dependencies(state: State) -> tuple[Dependency, ...]:
-    """The edges that the ledger's own resources had, as far as it records them: order for tearing down."""
-    edges: set[Dependency] = set()
-    for text, entry in state.resources.items():
-        kind, _, rest = text.partition(".")
-        if kind == Kind.SCHEMA:
-            edges.add(Dependency(text, f"graph.{rest}"))
-        elif kind == Kind.QUERY:
-            graph = rest.partition(".")[0]
-            edges |= {Dependency(text, f"graph.{graph}"), Dependency(text, f"schema.{graph}")}
-        elif kind == Kind.POLICY:
-            edges |= {Dependency(text, ref) for ref in entry.applies_to or () if ref.startswith("graph.")}
-    return tuple(sorted(edges))
+def _schema_impact(changes: Sequence[Change], inputs: PlanInputs) -> tuple[SchemaImpact, ...]:
+    if not inputs.recorded:
+        return ()
+    # It reads queries, and the language of queries is large to import: most plans change no schema.
+    from gitops.planning.impact import schema_impact
+
+    return schema_impact(changes, inputs.desired, inputs.recorded)
 
 
 def _with_preview(change: Change, inputs: PlanInputs) -> Change:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 
@@ -23,6 +23,9 @@ _OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a named pipe must not wait for a writer.
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _REPOSITORY = ".git"
+_TYPE = 0o170000  # the part of a mode that says what a thing is
+# A change within one tick of a coarse clock may leave the times of a file as they were: what is this young has no stamp.
+_SETTLED_NS = 2_000_000_000
 
 
 class FolderTree:
@@ -32,16 +35,64 @@ class FolderTree:
     local command may write them.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, confined: bool, limits: SourceLimits | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        confined: bool,
+        limits: SourceLimits | None = None,
+    ) -> None:
         """Open nothing yet; `folder` may be reached through links, since the operator named it."""
         self._folder = os.fspath(folder)
         self._confined = confined
+        self._now_ns: int | None = None
         self._meter = Meter(limits)
 
     @property
     def root(self) -> str:
         """The folder as it was given."""
         return self._folder
+
+    @property
+    def identity(self) -> str:
+        """The absolute path of the folder."""
+        return f"folder{' confined' * self._confined} {os.path.abspath(self._folder)}"  # noqa: PTH100 - links stay
+
+    @property
+    def limits(self) -> SourceLimits:
+        """As given."""
+        return self._meter.limits
+
+    def stamps(self, places: Iterable[str], kind: EntryKind) -> list[str | None]:
+        """Size, both times and number of each file or folder, as git's index keeps them.
+
+        None for what changed just now, and without a moment to hold it against.
+        """
+        if self._now_ns is None:
+            return [None for _ in places]
+        try:
+            start = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return [None for _ in places]
+        expected = stat.S_IFREG if kind is EntryKind.FILE else stat.S_IFDIR
+        settled = self._now_ns - _SETTLED_NS
+        try:
+            return [_stamp(start, place, expected, settled) for place in places]
+        finally:
+            os.close(start)
+
+    def reopened(self) -> FolderTree:
+        """The same folder at the same moment."""
+        return self._again(self._now_ns)
+
+    def at(self, now_ns: int) -> FolderTree:
+        """The same folder, with stamps: `now_ns` is the time now, in nanoseconds since 1970, before anything is read."""
+        return self._again(now_ns)
+
+    def _again(self, now_ns: int | None) -> FolderTree:
+        tree = FolderTree(self._folder, confined=self._confined, limits=self._meter.limits)
+        tree._now_ns = now_ns
+        return tree
 
     def kind(self, path: str) -> EntryKind:
         """What is at `path`."""
@@ -129,6 +180,18 @@ class FolderTree:
             os.close(descriptor)
             raise
         return descriptor
+
+
+def _stamp(start: int, place: str, expected: int, settled_ns: int) -> str | None:
+    try:
+        found = os.stat(place, dir_fd=start, follow_symlinks=False)
+    except (OSError, ValueError):
+        return None
+    changed, touched = found.st_ctime_ns, found.st_mtime_ns
+    # A time in the future says nothing either.
+    if found.st_mode & _TYPE != expected or changed > settled_ns or touched > settled_ns:
+        return None
+    return f"{found.st_size} {touched} {changed} {found.st_ino}"
 
 
 def _refuse_submodule(folder: int, marker: str, place: str) -> None:

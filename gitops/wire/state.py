@@ -20,6 +20,7 @@ __all__ = ["VERSION", "read_state", "write_state"]
 T = TypeVar("T")
 
 VERSION = 1
+_PLAIN_STATUSES = {status.value: StatusRecord(status) for status in Status}
 
 
 def read_state(data: bytes) -> State:
@@ -38,8 +39,8 @@ def read_state(data: bytes) -> State:
         return State(
             revision=fields["state_revision"].integer() if "state_revision" in fields else 0,
             config_digest=optional(applied, "config_digest", Node.text),
-            resources=_map(applied, "resources", _read_resource),
-            statuses=_map(fields, "resource_statuses", _read_status),
+            resources=_map(applied, "resources", _read_resource, _plain_resource),
+            statuses=_map(fields, "resource_statuses", _read_status, _plain_status),
             approval_records=_map(fields, "approval_records", Node.mapping),
             recovery_records=_map(fields, "recovery_records", Node.mapping),
             observations=_map(fields, "observations", Node.mapping),
@@ -64,14 +65,33 @@ def write_state(state: State) -> bytes:
     )
 
 
-def _map(fields: dict[str, Node], name: str, read: Callable[[Node], T]) -> Mapping[str, T]:
-    """A map that may be absent, but not null."""
+def _map(
+    fields: dict[str, Node], name: str, read: Callable[[Node], T], plain: Callable[[Any], T | None] = lambda _: None
+) -> Mapping[str, T]:
+    """A map that may be absent, but not null; `plain` answers for values of the usual form, of which there may be many."""
     node = fields.get(name)
-    return MappingProxyType({} if node is None else {key: read(value) for key, value in node.entries()})
+    if node is None:
+        return MappingProxyType({})
+    members = node.mapping()
+    return MappingProxyType(
+        {key: plain(value) or read(Node(value, f"[{key}]", node)) for key, value in members.items()}
+    )
 
 
 def _sorted(values: Mapping[str, T], form: Callable[[T], dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {key: form(values[key]) for key in sorted(values)}
+
+
+def _plain_resource(value: Any) -> AppliedResource | None:
+    """A resource that has nothing but its digest."""
+    digest = value.get("digest") if type(value) is dict and len(value) == 1 else None
+    return AppliedResource(digest) if type(digest) is str else None
+
+
+def _plain_status(value: Any) -> StatusRecord | None:
+    """A status that nothing is added to."""
+    status = value.get("status") if type(value) is dict and len(value) == 1 else None
+    return _PLAIN_STATUSES.get(status) if type(status) is str else None
 
 
 def _read_resource(node: Node) -> AppliedResource:

@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, TypeVar
 
 from gitops.core.canonical import document
@@ -33,7 +34,9 @@ MAX_LINE = 4096
 _MAX_DIGITS = 20
 _SHOWN = 60
 
-_PIECE = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_NO_BRACKETS = bytes(set(range(256)) - _STEPS.keys())
 # Line breaks, control characters, direction overrides and lone surrogates: nothing that may change how a line reads.
 _NOT_A_LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 _HEX64 = re.compile(r"[0-9a-f]{64}\Z")
@@ -253,15 +256,11 @@ def _check_depth(text: str) -> None:
     """Count brackets outside of strings in one linear pass; the parser itself recurses per level."""
     if text.count("{") + text.count("[") <= MAX_DEPTH:
         return
-    depth = 0
-    for match in _PIECE.finditer(text):
-        piece = match[0]
-        if piece in "{[":
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise MalformedError("", f"nested deeper than {MAX_DEPTH} levels")
-        elif piece in "}]":
-            depth -= 1
+    # What is between the quotes is dropped first, then all but the brackets: three passes in C instead of a match for each piece.
+    outside = "".join(text.split('"')[::2]) if "\\" not in text else _STRING.sub("", text)
+    brackets = outside.encode("utf-8", "surrogatepass").translate(None, _NO_BRACKETS)
+    if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > MAX_DEPTH:
+        raise MalformedError("", f"nested deeper than {MAX_DEPTH} levels")
 
 
 def _check_unicode(value: Any) -> None:

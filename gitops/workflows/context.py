@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from gitops.config.source import SourceTree
+from gitops.config.source import SourceTree, StampedTree
 from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults
@@ -14,6 +14,7 @@ from gitops.model.approval import Target
 from gitops.model.entry import SourceRevision
 from gitops.model.kind import Kinds
 from gitops.model.trust import TrustRoot
+from gitops.ports.cache import CompileCache
 from gitops.ports.engine import GraphEngine
 from gitops.ports.ledger import LedgerStore, LedgerView
 from gitops.ports.provider import ProviderFactory
@@ -51,6 +52,17 @@ class Governance:
     admit: Callable[[LedgerView], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What lets a verb that only advises load faster: a tree of the same folder as the workspace's, and a cache.
+
+    A cache is no evidence. No verb that permits, carries out or checks for a change request looks here.
+    """
+
+    tree: StampedTree
+    cache: CompileCache
+
+
 def _nowhere(graph: str, digest: str) -> bytes | None:  # noqa: ARG001 - the default of a lookup
     """Git has nothing: plan from the live graph."""
     return None
@@ -79,6 +91,7 @@ class Workspace:
     faults: Faults = field(default_factory=NoFaults)
     kinds: Kinds = field(default_factory=default_kinds)
     pid: int = 0
+    hints: Hints | None = None
 
     def stamp(self) -> str:
         """The time now as RFC 3339 UTC text."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gitops.config.result import LoadResult
 from gitops.core.diagnostics import Diagnostics
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import Plan, PlanInputs, TrustChange
@@ -13,8 +14,9 @@ from gitops.planning.planner import make_plan
 from gitops.ports.ledger import IntentListing
 from gitops.workflows.context import Governance, Workspace
 from gitops.workflows.gate import Admitted, GateQuestion, admit_approvals
+from gitops.workflows.loading import SourceMovedError, load_advice, load_afresh
 from gitops.workflows.previews import previews, recorded_graphs
-from gitops.workflows.session import Session, StateNeed, in_session
+from gitops.workflows.session import Session, StateNeed, begin, run_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +28,15 @@ class Planned:
 
 
 def plan(workspace: Workspace) -> PlanOutcome:
-    """Load, read the ledger, plan."""
-    return in_session(workspace, "plan", StateNeed.OPTIONAL, _planned, exclusive=False)
+    """Load, read the ledger, plan: what is remembered may help, since nothing is permitted or carried out by it."""
+    try:
+        return _plan(workspace, load_advice(workspace))
+    except SourceMovedError:
+        return _plan(workspace, load_afresh(workspace))
+
+
+def _plan(workspace: Workspace, loaded: LoadResult) -> PlanOutcome:
+    return run_session(begin(workspace, loaded), "plan", StateNeed.OPTIONAL, _planned, exclusive=False)
 
 
 def _planned(current: Session) -> PlanOutcome:
@@ -41,7 +50,7 @@ def _planned(current: Session) -> PlanOutcome:
         config_dir=current.workspace.config_dir,
         observations=current.observations(),
         config_digest=None if loaded.desired is None else loaded.desired.config_digest,
-        resource_digests={r.address.text: r.digest for r in loaded.resources.values()},
+        resource_digests=loaded.digests(),
         dependencies=loaded.dependencies,
         plan=None if planned is None or current.problems.has_errors else planned.plan,
         diagnostics=tuple(current.problems),

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gitops.core.errors import GitopsError
-from gitops.lang.schema import Schema, compile_schema, plan_migration
-from gitops.lang.text import LanguageError
 from gitops.model.address import Kind
 from gitops.model.change import Action, Change, MigrationPreview
 from gitops.model.impact import RecordedGraph
 from gitops.workflows.session import Session
+
+if TYPE_CHECKING:
+    from gitops.lang.schema import Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ def _preview(current: Session, change: Change) -> Previewed:
     wanted = current.desired.graphs[graph].schema
     source = current.workspace.accepted_schema(graph, change.before or "")
     if source is not None and wanted is not None:
+        from gitops.lang.schema import compile_schema, plan_migration
+
         accepted = compile_schema(source)
         migration = plan_migration(accepted, wanted)
         steps = tuple(step.to_json() for step in migration.steps)
@@ -71,6 +75,9 @@ def _preview(current: Session, change: Change) -> Previewed:
 
 
 def _live_schema(current: Session, graph: str) -> Schema | None:
+    from gitops.lang.schema import compile_schema
+    from gitops.lang.text import LanguageError
+
     try:
         return compile_schema(current.opened.engine.read(current.opened.graph_uri(graph)).schema_source)
     except (GitopsError, LanguageError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import TypeVar
 
-from gitops.config.load import LoadResult, load_desired
+from gitops.config.result import LoadResult
 from gitops.core.clock import timestamp
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
@@ -17,6 +17,7 @@ from gitops.model.resource import DesiredState
 from gitops.model.state import State
 from gitops.ports.ledger import LedgerView
 from gitops.workflows.context import Stores, Workspace
+from gitops.workflows.loading import load_afresh
 from gitops.workflows.observations import STATE_FILE, observe
 
 T = TypeVar("T", bound=VerbOutcome)
@@ -73,12 +74,29 @@ class Session:
 def in_session(
     workspace: Workspace, operation: str, need: StateNeed, body: Callable[[Session], T], *, exclusive: bool = True
 ) -> T:
+    """What `body` makes of a session on the folder as it is, loaded from its files alone; else as `run_session`."""
+    return run_session(begin(workspace, load_afresh(workspace)), operation, need, body, exclusive=exclusive)
+
+
+def begin(workspace: Workspace, loaded: LoadResult) -> Session:
+    """A session that has loaded its folder; the stores are open if it is sound."""
+    current = Session(workspace, loaded, Diagnostics(loaded.diagnostics))
+    if loaded.desired is not None and not current.problems.has_errors:
+        try:
+            current.stores = workspace.open_stores(loaded.desired.storage)
+        except GitopsError as error:
+            current.problems.add_error(error)
+    return current
+
+
+def run_session(
+    current: Session, operation: str, need: StateNeed, body: Callable[[Session], T], *, exclusive: bool = True
+) -> T:
     """What `body` makes of the session, ready or not. The lock is given back when it returns or raises.
 
     A lock that cannot be given back takes nothing from what was done: the outcome says so in a warning. `exclusive` False
     leaves out the lock where the ledger's reads are snapshots anyway.
     """
-    current = _open(workspace)
     try:
         if current.stores is not None:
             lock = exclusive or not current.stores.ledger.snapshot_reads
@@ -89,18 +107,6 @@ def in_session(
         raise
     left = _give_back(current)
     return replace(outcome, diagnostics=(*outcome.diagnostics, *left)) if left else outcome
-
-
-def _open(workspace: Workspace) -> Session:
-    """Load the folder, and open its stores if it is sound."""
-    loaded = load_desired(workspace.tree)
-    current = Session(workspace, loaded, Diagnostics(loaded.diagnostics))
-    if loaded.desired is not None and not current.problems.has_errors:
-        try:
-            current.stores = workspace.open_stores(loaded.desired.storage)
-        except GitopsError as error:
-            current.problems.add_error(error)
-    return current
 
 
 def _give_back(current: Session) -> Diagnostics:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from gitops.config.load import load_desired
 from gitops.model.outcome import ValidateOutcome
 from gitops.workflows.context import Workspace
+from gitops.workflows.loading import SourceMovedError, load_advice, load_afresh
 
 CONFIG_FILE = "cluster.yaml"
 
 
 def validate(workspace: Workspace) -> ValidateOutcome:
     """Check the folder and report every problem; on error what loaded is still reported."""
-    loaded = load_desired(workspace.tree)
+    try:
+        loaded = load_advice(workspace)
+    except SourceMovedError:
+        loaded = load_afresh(workspace)
     return ValidateOutcome(
         config_dir=workspace.config_dir,
         config_file=f"{workspace.config_dir.rstrip('/')}/{CONFIG_FILE}" if workspace.config_dir else CONFIG_FILE,

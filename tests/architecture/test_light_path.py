@@ -68,6 +68,15 @@ def test_nothing_heavy_for_reading(folders, folder, verb, form):
     assert loaded_by(verb, "--config", folders[folder], *form).isdisjoint(HEAVY)
 
 
+@pytest.mark.parametrize("form", ["text", "json", "sarif"])
+def test_nothing_heavy_for_a_look_at_schemas_and_queries(folders, form):
+    assert loaded_by("lint", "--config", folders["new"], "--format", form).isdisjoint(HEAVY)
+
+
+def test_nothing_heavy_for_the_way_back(folders):
+    assert loaded_by("down", "knowledge", "--config", folders["widened"]).isdisjoint(HEAVY)
+
+
 def test_nothing_heavy_for_the_graph_of_a_plan(folders):
     assert loaded_by("plan", "--config", folders["new"], "--graph-format", "mermaid").isdisjoint(HEAVY)
 

@@ -1,4 +1,4 @@
-"""Whole processes: start-up, and the reading verbs on a small and on a large cluster."""
+"""Whole processes: start-up, and the reading verbs on a small cluster."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from tests.bench.measure import GITOPS, Effort, Figure, Goals, Program, Usage, p
 
 _START_GOAL_MS = 60.0
 _SMALL_GOAL_MS = 200.0
-_COLD_GOAL_MS = 6000.0
-_CHANGED_GOAL_MS = 300.0
-_MEMORY_GOAL_MIB = 150.0
 _SMALL_QUERIES = 40
-_QUERIES_PER_GRAPH = 10
 # Larger than any that is generated.
 _NEW_LIMIT = 20_000
 
@@ -24,7 +20,6 @@ def figures(effort: Effort) -> Iterator[Figure]:
     """Start-up and reading verbs."""
     yield from _start_up(effort)
     yield from _small(effort)
-    yield from _large(effort)
 
 
 def _program(effort: Effort, folder: Path, *arguments: str) -> Program:
@@ -52,6 +47,8 @@ def _small(effort: Effort) -> Iterator[Figure]:
     folder = write_cluster(effort.folder("small"), graphs=1, queries=_SMALL_QUERIES)
     goals, label = Goals(_SMALL_GOAL_MS), f"1 graph, {_SMALL_QUERIES} queries"
     yield from process_figures(f"validate, {label}", _fresh(effort, _program(effort, folder, "validate")), goals)
+    without = _fresh(effort, _program(effort, folder, "plan", "--no-cache"))
+    yield from process_figures(f"plan, no ledger, no cache, {label}", without, goals)
     yield from process_figures(f"plan, no ledger, {label}", _fresh(effort, _program(effort, folder, "plan")), goals)
     _program(effort, folder, "--as", "bench", "import").run()
     applied = _program(effort, folder, "--as", "bench", "apply").run()
@@ -61,20 +58,6 @@ def _small(effort: Effort) -> Iterator[Figure]:
     changed = _fresh(effort, _program(effort, folder, "plan"))
     yield from process_figures(f"plan, one query changed, {label}", changed, goals)
     yield from process_figures("status", _fresh(effort, _program(effort, folder, "status")))
-
-
-def _large(effort: Effort) -> Iterator[Figure]:
-    """One run each: a cold plan, and a plan with one file changed against a ledger that has everything."""
-    graphs = 20 if effort.quick else 1000
-    label = f"{graphs} graphs, {graphs * _QUERIES_PER_GRAPH} queries"
-    folder = write_cluster(effort.folder("large"), graphs=graphs, queries=_QUERIES_PER_GRAPH)
-    plan = _program(effort, folder, "plan")
-    yield from process_figures(f"plan, no ledger, {label}", (plan.run(),), Goals(_COLD_GOAL_MS, _MEMORY_GOAL_MIB))
-    seed = (sys.executable, "-m", "tests.bench.seed", str(folder))
-    Program(seed, folder, effort.environment()).run()
-    edit_query(folder, _NEW_LIMIT)
-    changed = Goals(_CHANGED_GOAL_MS, _MEMORY_GOAL_MIB)
-    yield from process_figures(f"plan, one query changed, {label}", (plan.run(),), changed)
 
 
 def _ratio(name: str, above: Sequence[Usage], below: Sequence[Usage]) -> Figure:

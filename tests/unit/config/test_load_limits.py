@@ -73,7 +73,7 @@ def test_bindings_and_queries_share_the_suggestions() -> None:
 
 
 def test_queries_are_counted_over_all_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_MAX_QUERIES", 10)
+    monkeypatch.setattr(reading, "MAX_QUERIES", 10)
     result = load(graphs(6), q=gq("a", "b", "c"))
     assert [(d.code, d.path) for d in result.diagnostics] == [("source_too_large", "graphs.g00003.queries")]
     assert result.desired is None
@@ -82,7 +82,7 @@ def test_queries_are_counted_over_all_graphs(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_bytes_of_query_files_are_counted_for_each_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     file = gq("a") + b"// " + b"x" * 1000
-    monkeypatch.setattr(reading, "_MAX_QUERY_BYTES", 3 * len(file))
+    monkeypatch.setattr(reading, "MAX_QUERY_BYTES", 3 * len(file))
     assert load(graphs(3), q=file).desired is not None
     result = load(graphs(5), q=file)
     assert [(d.code, d.path) for d in result.diagnostics] == [("source_too_large", "graphs.g00003.queries")]

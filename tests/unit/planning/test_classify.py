@@ -53,7 +53,7 @@ def test_survey_sees_creates_deletes_and_unsettled_schemas():
         change("schema.lost", "delete"),
         change("schema.moved", "update"),
     ]
-    seen = survey(changes, desired({}), {"x"})
+    seen = survey(changes, (), {"x"})
     assert seen.created == {"made"}
     assert seen.deleted == {"gone"}
     assert seen.schema_unsettled == {"alone", "gone", "lost"}
@@ -63,4 +63,4 @@ def test_survey_sees_creates_deletes_and_unsettled_schemas():
 
 def test_survey_takes_the_graphs_of_a_policy_from_its_declared_bindings():
     wanted = desired({"graph.f": "1", "graph.g": "2", "policy.p": "3"}, {"policy.p": ["cluster", "graph.f", "graph.g"]})
-    assert survey([], wanted, ()).policy_graphs == {"policy.p": ("f", "g")}
+    assert survey([], wanted.dependencies, ()).policy_graphs == {"policy.p": ("f", "g")}

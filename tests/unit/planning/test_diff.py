@@ -6,7 +6,7 @@ from gitops.model.change import Action
 from gitops.model.plan import TrustChange
 from gitops.model.state import State
 from gitops.planning.diff import diff
-from gitops.planning.impact import impact
+from gitops.planning.needs import impact
 from tests.support.planning import change, desired, hexed, state
 
 

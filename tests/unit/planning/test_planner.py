@@ -15,7 +15,9 @@ from gitops.model.change import Action, MigrationPreview
 from gitops.model.execution import NodeResult, Outcome
 from gitops.model.plan import Plan, PlanInputs, TrustChange
 from gitops.model.state import State, Status, StatusRecord
-from gitops.planning.planner import make_plan, recorded_dependencies
+from gitops.planning.diff import diff
+from gitops.planning.needs import recorded_dependencies
+from gitops.planning.planner import make_plan
 from gitops.planning.settle import RunStamp, settle
 from tests.support.planning import desired, hexed, state
 
@@ -172,9 +174,10 @@ def test_the_digest_moves_with_what_would_be_done():
 
 
 def test_recorded_edges_are_those_of_the_recorded_resources():
-    assert [str(d.to_json()) for d in recorded_dependencies(state(FULL, {"policy.p": ["cluster", "graph.g"]}))] == [
-        str(d.to_json()) for d in desired(FULL, {"policy.p": ["cluster", "graph.g"]}).dependencies
-    ]
+    bound = {"policy.p": ["cluster", "graph.g"]}
+    everything = diff(desired({}), state(FULL, bound))
+    assert recorded_dependencies(everything, state(FULL, bound)) == desired(FULL, bound).dependencies
+    assert recorded_dependencies((), state(FULL, bound)) == ()
 
 
 # Laws.

@@ -1,0 +1,151 @@
+"""A compile cache in a folder of the user's own, and its twin in memory.
+
+Rules of this module:
+
+1. The folder belongs to the user and nobody else may write to it: a link, a foreign owner or a wider mode makes it no cache.
+2. An entry is one file, named by a digest of the edition of the program and the name of the entry, and it begins with that
+   digest and the digest of its content: whatever is cut off, mixed up or of another edition is not there.
+3. A file appears whole or not at all. It is not synced: what a crash takes is compiled again.
+4. All files together are bounded; the oldest go first.
+5. No trouble with the cache is ever reported or raised: the run is slower without, and says the same.
+
+The digests find accidents, not forgery: who can write to the folder can write any entry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import stat
+
+__all__ = ["DiskCache", "MemoryCache"]
+
+_FORMAT = b"cluster-gitops cache 1\n"
+_MAX_ENTRY_BYTES = 32 * 1024 * 1024
+_MAX_FILE_BYTES = _MAX_ENTRY_BYTES + 4096
+_MAX_BYTES = 256 * 1024 * 1024
+_TEMPORARY = ".new-"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# A cache that cannot be used is one that has nothing.
+_TROUBLE = (OSError, ValueError)
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+class MemoryCache:
+    """A CompileCache in a dictionary."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.entries: dict[str, bytes] = {}
+
+    def load(self, name: str) -> bytes | None:
+        """The entry, or None."""
+        return self.entries.get(name)
+
+    def save(self, name: str, data: bytes) -> None:
+        """Keep an entry."""
+        self.entries[name] = data
+
+
+class DiskCache:
+    """A CompileCache in `folder`, which is made when something is kept; `edition` names the program that made the entries."""
+
+    def __init__(self, folder: str | os.PathLike[str], edition: str, *, max_bytes: int = _MAX_BYTES) -> None:
+        """Touch nothing yet."""
+        self._folder = os.fspath(folder)
+        self._edition = edition
+        self._max_bytes = max_bytes
+        self._written: int | None = None
+
+    def load(self, name: str) -> bytes | None:
+        """The entry, if it is whole and the folder is the user's own."""
+        key = self._key(name)
+        with contextlib.suppress(*_TROUBLE):
+            folder = self._open()
+            try:
+                data = _read(folder, key)
+            finally:
+                os.close(folder)
+            head = _head(key, data[_head_size() :])
+            return data[len(head) :] if data.startswith(head) else None
+        return None
+
+    def save(self, name: str, data: bytes) -> None:
+        """Write the entry beside its place and move it there."""
+        if len(data) > min(_MAX_ENTRY_BYTES, self._max_bytes // 8):
+            return
+        key = self._key(name)
+        with contextlib.suppress(*_TROUBLE):
+            folder = self._open(make=True)
+            try:
+                _write(folder, key, _head(key, data) + data)
+                self._sweep(folder, len(data))
+            finally:
+                os.close(folder)
+
+    def _key(self, name: str) -> str:
+        return hashlib.sha256(f"{self._edition}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()
+
+    def _open(self, *, make: bool = False) -> int:
+        """A descriptor of the folder. Raises OSError if there is none, or it is not the user's alone."""
+        if make and not os.path.lexists(self._folder):
+            os.makedirs(os.path.dirname(os.path.abspath(self._folder)), mode=0o700, exist_ok=True)  # noqa: PTH100, PTH103, PTH120
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self._folder, 0o700)  # noqa: PTH102
+        folder = os.open(self._folder, _FOLDER)
+        found = os.fstat(folder)
+        if found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
+            os.close(folder)
+            raise PermissionError(self._folder)
+        return folder
+
+    def _sweep(self, folder: int, size: int) -> None:
+        """Remove the oldest files if there is too much: asked at the first write of a process, then from time to time."""
+        self._written = None if self._written is None else self._written + size
+        if self._written is not None and self._written < self._max_bytes // 8:
+            return
+        self._written = 0
+        with os.scandir(folder) as entries:
+            files = [(entry.stat(follow_symlinks=False), entry.name) for entry in entries]
+        total = sum(status.st_size for status, _ in files)
+        for status, name in sorted(files, key=lambda file: (file[0].st_mtime_ns, file[1])):
+            if total <= self._max_bytes * 3 // 4:
+                break
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=folder)
+                total -= status.st_size
+
+
+def _head(key: str, data: bytes) -> bytes:
+    return _FORMAT + f"{key}\n{hashlib.sha256(data).hexdigest()}\n".encode()
+
+
+def _head_size() -> int:
+    return len(_FORMAT) + 2 * (hashlib.sha256().digest_size * 2 + 1)
+
+
+def _read(folder: int, name: str) -> bytes:
+    descriptor = os.open(name, _READ, dir_fd=folder)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_size > _MAX_FILE_BYTES:
+            raise PermissionError(name)
+        return file.read(_MAX_FILE_BYTES)
+
+
+def _write(folder: int, name: str, data: bytes) -> None:
+    """Put a file in its place in one step. What a crash leaves has another name, and is swept with the rest."""
+    temporary = f"{_TEMPORARY}{secrets.token_hex(8)}"
+    descriptor = os.open(temporary, _CREATE, 0o600, dir_fd=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+        raise

@@ -1,0 +1,54 @@
+"""Loading with what earlier loads remember, and everything that such a load says, in one comparable form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gitops.config.load import load_desired
+from gitops.config.source import StampedTree
+from gitops.config.warm import SourceMovedError, load_remembering
+from gitops.model.resource import edges_near
+from gitops.storage.cache import MemoryCache
+
+
+def shown(result: Any) -> dict[str, Any]:
+    """All of a LoadResult; looks at every resource, its content and every compiled graph."""
+    desired = result.desired
+    return {
+        "header": result.header,
+        "resources": dict(result.resources.items()),
+        "contents": {text: resource.content for text, resource in result.resources.items()},
+        "digests": list(result.digests().items()),
+        "dependencies": tuple(result.dependencies),
+        "diagnostics": result.diagnostics.to_json(),
+        "desired": None
+        if desired is None
+        else {
+            "config_digest": desired.config_digest,
+            "resources": list(desired.resources),
+            "edges": [e for e in edges_near(desired.dependencies, ()) if e.source.startswith("policy.")],
+            "dependencies": tuple(desired.dependencies),
+            "graphs": {g: (_source(d.schema), dict(d.queries)) for g, d in desired.graphs.items()},
+            "rest": (desired.name, desired.storage, desired.lock),
+        },
+    }
+
+
+def _source(schema: Any) -> Any:
+    return None if schema is None else schema.ir
+
+
+def cold(tree: StampedTree) -> dict[str, Any]:
+    """What a load from the files alone says."""
+    return shown(load_desired(tree.reopened()))
+
+
+def warm(tree: StampedTree, cache: MemoryCache) -> dict[str, Any] | None:
+    """What a load with the cache says, which then keeps what it found; None if it says that the folder moved."""
+    try:
+        remembered = load_remembering(tree.reopened(), cache.load)
+        for name, data in remembered.entries.items():
+            cache.save(name, data)
+        return shown(remembered.result)
+    except SourceMovedError:
+        return None

@@ -1,0 +1,351 @@
+"""What a load with a cache reads and compiles, and each way in which a folder can have changed since."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gitops.config import units
+from gitops.config.source import MemoryTree, SourceLimits
+from gitops.config.warm import SourceMovedError, load_remembering
+from gitops.storage.cache import MemoryCache
+from gitops.storage.folder import FolderTree
+from tests.support.warm import cold, warm
+
+PG = b"node Person {\n  name: String @key\n  age: I32?\n}\n"
+NARROW = b"node Person {\n  name: String @key\n}\n"
+LATER_NS = 10_000_000_000
+
+
+def gq(*names: str, of: str = "age") -> bytes:
+    return "".join(f"query {name}() {{ match {{ $p: Person }} return {{ $p.{of} }} }}\n" for name in names).encode()
+
+
+def document(storage: str | None = None, **graphs: object) -> bytes:
+    forms = {
+        name: queries if isinstance(queries, dict) and "schema" in queries else {"schema": "s.pg", "queries": queries}
+        for name, queries in graphs.items()
+    }
+    policies = {"p": {"file": "rules/p.yaml", "applies_to": ["cluster", "g"]}}
+    head = {"version": 1} | ({"storage": storage} if storage else {})
+    return json.dumps(head | {"graphs": forms, "policies": policies}).encode()
+
+
+FILES = {
+    "cluster.yaml": document(
+        g=["q", "x.gq"], h={"one": {"file": "r/many.gq"}, "two": {"file": "r/many.gq"}}, i="q/deep"
+    ),
+    "s.pg": PG,
+    "q/a.gq": gq("a"),
+    "q/b.gq": gq("b", "bb"),
+    "q/deep/c.gq": gq("c"),
+    "q/note.txt": b"not a query",
+    "x.gq": gq("x", of="name"),
+    "r/many.gq": gq("one", "two", "three"),
+    "rules/p.yaml": b"rules: []\n",
+}
+
+
+class Watched(MemoryTree):
+    """Says which files were read."""
+
+    read_paths: list[str]
+
+    def read(self, path: str) -> bytes:
+        self.read_paths.append(path)
+        return super().read(path)
+
+    def reopened(self) -> Watched:
+        again = Watched(self._given, refused=self._refused, limits=self.limits)
+        again.read_paths = self.read_paths
+        return again
+
+
+def read_by(files: dict[str, bytes], cache: MemoryCache) -> list[str]:
+    """The files that a load reads, not counting what its result is asked for afterwards."""
+    tree = Watched(files)
+    tree.read_paths = []
+    remembered = load_remembering(tree, cache.load)
+    for name, data in remembered.entries.items():
+        cache.save(name, data)
+    return sorted(tree.read_paths)
+
+
+@pytest.fixture
+def cache() -> MemoryCache:
+    """What a first load leaves."""
+    kept = MemoryCache()
+    assert warm(MemoryTree(FILES), kept) == cold(MemoryTree(FILES))
+    return kept
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
+    """The query files that are compiled from here on; None stands for a schema alone."""
+    seen: list[bytes | None] = []
+    original = units.compiled_names
+
+    def noting(schemas: dict[bytes, object], schema: bytes, query: bytes | None) -> object:
+        seen.append(query)
+        return original(schemas, schema, query)
+
+    monkeypatch.setattr("gitops.config.rebuild.compiled_names", noting)
+    return seen
+
+
+def test_nothing_changed_reads_one_file_and_compiles_nothing(cache: MemoryCache, compiled: list[bytes | None]) -> None:
+    assert read_by(FILES, cache) == ["cluster.yaml"]
+    assert compiled == []
+
+
+def test_one_edited_query_is_read_and_compiled_alone(cache: MemoryCache, compiled: list[bytes | None]) -> None:
+    files = {**FILES, "q/a.gq": gq("a") + b"\n"}
+    # The schema is needed to check it.
+    assert read_by(files, cache) == ["cluster.yaml", "q/a.gq", "s.pg"]
+    assert compiled == [files["q/a.gq"]]
+    assert read_by(files, cache) == ["cluster.yaml", "q/a.gq"]
+    assert compiled == [files["q/a.gq"]]
+
+
+def test_going_back_compiles_nothing(cache: MemoryCache, compiled: list[bytes | None]) -> None:
+    files = {**FILES, "s.pg": PG + b"\n"}
+    read_by(files, cache)
+    assert len(compiled) == 6
+    read_by(FILES, cache)
+    read_by(files, cache)
+    assert len(compiled) == 6
+
+
+def test_reordering_the_document_compiles_nothing(cache: MemoryCache, compiled: list[bytes | None]) -> None:
+    value = json.loads(FILES["cluster.yaml"])
+    value["graphs"] = dict(reversed(value["graphs"].items()))
+    files = {**FILES, "cluster.yaml": b"\n\n" + json.dumps(value, indent=3).encode()}
+    assert read_by(files, cache) == ["cluster.yaml"]
+    assert compiled == []
+    assert warm(MemoryTree(files), cache) == cold(MemoryTree(files))
+
+
+def dropped(*paths: str) -> dict[str, bytes]:
+    return {path: data for path, data in FILES.items() if path not in paths}
+
+
+CHANGES: dict[str, dict[str, bytes]] = {
+    "nothing": FILES,
+    "a query is edited": FILES | {"q/a.gq": gq("a", of="name")},
+    "a query breaks": FILES | {"q/a.gq": b"query {"},
+    "a query is wrong": FILES | {"q/a.gq": gq("a", of="none")},
+    "a query is no text": FILES | {"q/a.gq": b"\xff"},
+    "a query file is added": FILES | {"q/new.gq": gq("new")},
+    "a query is declared again elsewhere": FILES | {"q/new.gq": gq("a")},
+    "a query is declared twice in a file": FILES | {"q/a.gq": gq("a", "a")},
+    "a query has another name": FILES | {"q/a.gq": gq("z")},
+    "a query has a name that is none": FILES | {"q/a.gq": gq("a").replace(b"query a", b"query a__b")},
+    "a query file is empty": FILES | {"q/a.gq": b""},
+    "a query file is gone": dropped("q/a.gq"),
+    "the only file of a folder is gone": dropped("q/deep/c.gq"),
+    "a folder is gone": dropped("q/a.gq", "q/b.gq", "q/deep/c.gq", "q/note.txt"),
+    "another file is added": FILES | {"q/more.txt": b""},
+    "the schema is edited": FILES | {"s.pg": PG + b"\n"},
+    "the schema does without what queries use": FILES | {"s.pg": NARROW},
+    "the schema breaks": FILES | {"s.pg": b"node {"},
+    "the schema is gone": dropped("s.pg"),
+    "a listed query is gone from its file": FILES | {"r/many.gq": gq("two", "three")},
+    "a listed query is there twice": FILES | {"r/many.gq": gq("one", "one", "two")},
+    "an unlisted query is wrong": FILES | {"r/many.gq": gq("one", "two") + gq("three", of="none")},
+    "a policy is edited": FILES | {"rules/p.yaml": b"rules: [1]\n"},
+    "a policy is gone": dropped("rules/p.yaml"),
+    "a graph is added": FILES | {"cluster.yaml": document(g=["q", "x.gq"], j="x.gq")},
+    "a graph lists another file": FILES | {"cluster.yaml": document(g=["q"])},
+    "a graph lists a file twice": FILES | {"cluster.yaml": document(g=["x.gq", "./x.gq"])},
+    "a graph lists a folder twice": FILES | {"cluster.yaml": document(g=["q", "q/../q"])},
+    "a graph lists a folder and a file of it": FILES | {"cluster.yaml": document(g=["q", "q/a.gq"])},
+    "a graph lists what is nowhere": FILES | {"cluster.yaml": document(g=["nowhere"])},
+    "a graph has a name that is none": FILES | {"cluster.yaml": document(**{"g": "q", "1x": "q/deep"})},
+    "a query is listed under another name": FILES | {"cluster.yaml": document(g={"zz": {"file": "x.gq"}})},
+    "the storage root is declared": FILES | {"cluster.yaml": document("s3://bucket/part", g="q")},
+    "the storage root is none": FILES | {"cluster.yaml": document("ftp://bucket/part", g="q")},
+    "the document is empty": FILES | {"cluster.yaml": b""},
+    "the document is no YAML": FILES | {"cluster.yaml": b"a: ["},
+    "the document is of a later version": FILES | {"cluster.yaml": FILES["cluster.yaml"].replace(b": 1", b": 2")},
+    "the document is gone": dropped("cluster.yaml"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_change_is_seen_and_so_is_going_back(name: str) -> None:
+    kept = MemoryCache()
+    for files in (FILES, CHANGES[name], CHANGES[name], FILES, CHANGES[name]):
+        assert warm(MemoryTree(files), kept) == cold(MemoryTree(files))
+
+
+@pytest.mark.parametrize("place", ["q", "q/deep", "q/a.gq", "s.pg", "rules", "rules/p.yaml", "r"])
+def test_a_link_that_takes_the_place_of_something_is_refused(cache: MemoryCache, place: str) -> None:
+    tree = MemoryTree(FILES, refused={place: "source_symlink"})
+    found = warm(tree, cache)
+    assert found is not None
+    assert found == cold(tree)
+    assert "source_symlink" in {d["code"] for d in found["diagnostics"]}
+
+
+@pytest.mark.parametrize("limits", [SourceLimits(files=5), SourceLimits(total_bytes=300), SourceLimits(file_bytes=50)])
+def test_limits_are_those_of_reading_everything(cache: MemoryCache, limits: SourceLimits) -> None:
+    tree = MemoryTree(FILES, limits=limits)
+    found = warm(tree, cache)
+    assert found is not None
+    assert found == cold(tree)
+    assert "source_too_large" in {d["code"] for d in found["diagnostics"]}
+
+
+# On a disk, where stamps are times.
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for path, data in FILES.items():
+        place = tmp_path / "c" / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+    return tmp_path / "c"
+
+
+def at(folder: Path, *, later: bool = True) -> FolderTree:
+    """The folder as it is some time after the last change to it, or at once."""
+    newest = max(p.stat().st_ctime_ns for p in [folder, *folder.rglob("*")])
+    return FolderTree(folder, confined=True).at(newest + LATER_NS * later)
+
+
+def edit(folder: Path) -> None:
+    (folder / "q/a.gq").write_bytes(gq("z"))
+
+
+def edit_and_set_back(folder: Path) -> None:
+    before = (folder / "q/a.gq").stat()
+    edit(folder)
+    os.utime(folder / "q/a.gq", ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def replace_in_one_step(folder: Path) -> None:
+    (folder / "new").write_bytes(gq("z"))
+    (folder / "new").rename(folder / "q/a.gq")
+
+
+def add(folder: Path) -> None:
+    (folder / "q/new.gq").write_bytes(gq("new"))
+
+
+def touch(folder: Path) -> None:
+    os.utime(folder / "q/a.gq")
+    os.utime(folder / "q")
+
+
+def link_a_file(folder: Path) -> None:
+    (folder / "q/a.gq").rename(folder / "aside")
+    (folder / "q/a.gq").symlink_to("../aside")
+
+
+def link_a_folder(folder: Path) -> None:
+    (folder / "q").rename(folder / "aside")
+    (folder / "q").symlink_to("aside")
+
+
+def link_the_folder_of_a_policy(folder: Path) -> None:
+    (folder / "rules").rename(folder / "aside")
+    (folder / "rules").symlink_to("aside")
+
+
+def make_a_submodule(folder: Path) -> None:
+    (folder / "q/.git").write_text("gitdir: elsewhere\n")
+
+
+def put_a_folder_there(folder: Path) -> None:
+    (folder / "x.gq").unlink()
+    (folder / "x.gq").mkdir()
+
+
+@pytest.mark.parametrize("later", [True, False])
+@pytest.mark.parametrize(
+    "change",
+    [
+        edit,
+        edit_and_set_back,
+        replace_in_one_step,
+        add,
+        touch,
+        link_a_file,
+        link_a_folder,
+        link_the_folder_of_a_policy,
+        make_a_submodule,
+        put_a_folder_there,
+    ],
+)
+def test_every_change_on_a_disk_is_seen(folder: Path, change: Callable[[Path], None], later: bool) -> None:
+    kept = MemoryCache()
+    for _ in range(2):
+        assert warm(at(folder, later=later), kept) == cold(at(folder))
+    change(folder)
+    for _ in range(2):
+        assert warm(at(folder, later=later), kept) == cold(at(folder))
+
+
+def test_an_unconfined_folder_may_reach_out_and_every_change_there_is_seen(folder: Path) -> None:
+    outside = folder.parent / "out" / "far"
+    outside.mkdir(parents=True)
+    (outside / "z.gq").write_bytes(gq("z"))
+    (folder / "cluster.yaml").write_bytes(document(g=["../out/far"], h=f"{outside}/z.gq"))
+
+    def tree() -> FolderTree:
+        return FolderTree(folder, confined=False).at((outside / "z.gq").stat().st_ctime_ns + LATER_NS)
+
+    kept = MemoryCache()
+    assert warm(tree(), kept) == cold(tree())
+    (outside / "z.gq").write_bytes(gq("y"))
+    assert warm(tree(), kept) == cold(tree())
+    (folder.parent / "out").rename(folder.parent / "elsewhere")
+    (folder.parent / "out").symlink_to("elsewhere")
+    found = warm(tree(), kept)
+    assert found is not None
+    assert found == cold(tree())
+    assert {d["code"] for d in found["diagnostics"]} == {"source_symlink"}
+
+
+def test_what_changed_a_moment_ago_is_read_again_and_trusted_later(folder: Path) -> None:
+    kept = MemoryCache()
+    reads: list[str] = []
+
+    class Counting(FolderTree):
+        def read(self, path: str) -> bytes:
+            reads.append(path)
+            return super().read(path)
+
+    def load(now_ns: int) -> int:
+        tree = Counting(folder, confined=True)
+        tree._now_ns = now_ns
+        reads.clear()
+        for name, data in load_remembering(tree, kept.load).entries.items():
+            kept.save(name, data)
+        return len(reads)
+
+    now = max(p.stat().st_ctime_ns for p in folder.rglob("*"))
+    everything = load(now)
+    assert load(now) == everything == len(FILES) - 1
+    kept.entries = {name: data for name, data in kept.entries.items() if not name.startswith("index")}
+    assert load(now + LATER_NS) == everything
+    assert load(now + LATER_NS) == 1
+
+
+def test_a_file_that_changes_under_a_load_is_noticed_when_it_is_looked_at(folder: Path) -> None:
+    kept = MemoryCache()
+    assert warm(at(folder), kept) is not None
+    result = load_remembering(at(folder), kept.load).result
+    assert result.desired is not None
+    (folder / "q/a.gq").write_bytes(gq("z"))
+    with pytest.raises(SourceMovedError):
+        result.resources["query.g.a"].content  # noqa: B018
+    with pytest.raises(SourceMovedError):
+        result.desired.graphs["g"]
+    assert "query.i.c" in result.resources
+    assert list(result.desired.graphs["i"].queries) == ["c"]
