@@ -7,6 +7,8 @@ internal_error | E | the program contradicts itself | report this defect
   a state was reached that the program holds to be impossible
 usage_error | E | the command cannot be used this way | see the help of the command
   options contradict each other, or name what cannot be used here
+lsp_unavailable | E | the language server is not installed | install the package with its extra: cluster-gitops[lsp]
+  the packages pygls and lsprotocol cannot be imported
 actor_required | E | the operator is not known | pass --as ACTOR, or set git config gitops.actor
   neither an option nor the git configuration says who acts
 source_missing | E | there is no such file or folder | fix the path, or add the file
@@ -139,10 +141,50 @@ graph_unreadable | E | a graph root does not open | inspect the root
   files of the root are missing, damaged, or of a release that is not known
 graph_conflict | E | another writer published first | run the command again
   two processes changed the same graph at the same time
+graph_version_gone | E | a version of a graph is not kept any more | choose a newer version
+  the version was removed to free its space, or its branch is gone
+graph_branch_missing | E | the graph has no such branch | list the branches of the graph
+  the name is misspelled, or the branch was removed
+graph_branch_exists | E | the graph has such a branch already | choose another name, or remove the branch
+  another process made it, or it was left from earlier work
+graph_branch_name | E | a branch of a graph cannot have this name | choose another name
+  names are letters, digits and _ . - in parts joined by /, and two underscores in front belong to the engine
+graph_merge_schema | E | branches with different schemas cannot be merged | make the change anew on the target branch
+  the schema was migrated after one of the branches was made
+graph_has_branches | E | a graph with branches is not migrated | merge or remove the branches, then try again
+  a branch keeps the schema that it was made with, and could not be merged afterwards
 graph_migration_unsupported | E | a schema change is not supported | change the schema in supported steps
   the change would need data to be rewritten or dropped for good
 graph_data_invalid | E | data does not fit the schema | correct the records shown
   a record lacks a field, has one too many, or has a value of another type
+key_conflict | E | an appended record has an id that exists | load it with merge, or give it another key
+  append adds rows and replaces none, and the graph has a row with the id that the key makes
+mutation_invalid | E | a mutation does not fit the schema or the graph | correct the values that are given
+  a written value, a number of edges, a unique group or an end of an edge breaks a rule of the schema
+mutation_mixed | E | a query deletes and also inserts or updates | make two queries of it
+  the statements of one query are all deletes, or none of them is
+query_params_invalid | E | a parameter of a query is missing or does not fit | give every declared parameter a value of its type
+  a declared parameter was left out, is null, or has a value of another type or out of range
+query_unknown | E | there is no such query | choose one of those that are declared
+  the name is misspelled, or the cluster folder does not list the query for this graph
+query_literal_invalid | E | a date or time in a query is not one | write it as YYYY-MM-DD, or as an ISO 8601 time
+  the text of a date(..) or datetime(..) literal is of another form, or names a day that does not exist
+query_target_differs | E | the version that is read lacks a type or property of the query | read a version that has it
+  the query was checked against another schema than that of the version: it is older or newer, or on another branch
+query_unsupported | E | a query asks for something that cannot be done here | see the detail
+  the query ranks by a text without an embedding service, returns a rank, or is no read at all
+query_timeout | E | a query took longer than it may | narrow its match, or allow it more time
+  the match reaches more of the graph than can be read in the time that was given
+query_memory_exceeded | E | a query needs more memory than it may use | narrow its match, or allow it more memory
+  rows multiply: unconnected variables, long hops, or a large result
+query_failed | E | the data of a query cannot be read | run it again; if it fails again, verify the graph
+  the storage does not answer, or files of a table are damaged or were removed
+resource_limit | E | a request is larger than what one step may take | split it into smaller steps
+  one mutation writes too many rows or bytes to one table, or a query needs more than it was given
+head_moved | E | the branch is not at the version that was expected | look at its new head, then decide again
+  another writer published since the caller looked
 engine_unavailable | E | the graph engine is not installed | install the package with its engine dependencies
   the packages pylance and pyarrow cannot be imported
+embedding_failed | E | a text could not be turned into a vector | check address, key and model of the embedding service
+  the service does not answer, refuses, or makes vectors of another length than the property has
 """

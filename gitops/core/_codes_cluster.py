@@ -33,6 +33,10 @@ schema_parse_error | E | a schema does not parse | correct the schema at the pla
   the text breaks the grammar of schemas
 schema_catalog_error | E | a schema parses but does not fit together | correct the schema at the place shown
   names clash, a type is not declared, or an annotation does not fit its property
+schema_not_recorded | E | no schema of a graph is applied yet | apply the graph first, or compare two files with --from and --to
+  the way back was asked for, and the ledger records no schema of the graph to go back to
+way_back_unsupported | E | a schema change cannot be taken back as a whole | split the change, or keep a copy of the graph before it
+  one step of the way back is not supported, such as dropping an index or a member of an enum
 query_file_missing | E | a query file cannot be read | fix the path, or encode the file as UTF-8
   the path of a query file leads to nothing, to a folder, or to bytes that are not UTF-8
 query_dir_unreadable | E | a query folder cannot be listed | fix its permissions
@@ -49,6 +53,8 @@ query_typecheck_error | E | a query does not fit the desired schema | correct th
   a query uses a type, property or parameter that the schema does not have in this form
 query_typecheck_skipped | W | a query was not checked because its schema is invalid | fix the schema first
   the schema of the same graph was reported, so there is nothing to check against
+lint_schema_unknown | E | a query file belongs to no graph | name its schema with --schema, or declare the file
+  lint was given a query file that no graph of cluster.yaml declares, or there is no cluster.yaml
 policy_file_missing | E | a policy file cannot be read | fix the path
   the path of a policy leads to nothing, to a folder, or to bytes that are not UTF-8
 policy_missing_applies_to | E | a policy is bound to nothing | bind it to cluster or to a graph

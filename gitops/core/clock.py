@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = tuple([high + low for high in _CROCKFORD for low in _CROCKFORD])
 ULID_LENGTH = 26
 
 
@@ -32,7 +33,8 @@ class IdSource(Protocol):
 def encode_ulid(milliseconds: int, entropy: int) -> str:
     """The ULID of a Unix time in milliseconds (48 bits) and 80 bits of entropy."""
     value = (milliseconds << 80) | entropy
-    return "".join(_CROCKFORD[(value >> shift) & 31] for shift in range(125, -1, -5))
+    # Ten bits at a time: a load makes millions of these.
+    return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
 def is_ulid(text: str) -> bool:

@@ -29,6 +29,10 @@ class Secret:
         """The value itself; only the call that hands it to its destination may use this."""
         return self._value
 
+    def prefixed(self, text: str) -> Secret:
+        """The secret with a text before it, as a header wants it."""
+        return Secret(self.name, text + self._value)
+
     def __repr__(self) -> str:
         """Never the value."""
         return f"Secret(${{{self.name}}})"

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from gitops.core.canonical import digest
 from gitops.core.clock import Clock, IdSource, timestamp
-from gitops.core.errors import GitopsError, IntegrityError, RemoteError
+from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults, NoFaults, around
 from gitops.engine import layout
+from gitops.engine.lines import INTERNAL, read_branches
 from gitops.engine.manifest import Identity, Manifest, publish
 from gitops.engine.roots import find_root
 from gitops.engine.snapshot import Snapshot, accept_schema, open_snapshot
@@ -22,7 +23,7 @@ from gitops.ports.storage import ObjectStore
 if TYPE_CHECKING:
     from gitops.lang.schema import Migration, Schema, Step
 
-__all__ = ["LanceEngine", "driver"]
+__all__ = ["LanceEngine", "driver", "plan_migration"]
 
 
 class LanceEngine:
@@ -57,7 +58,7 @@ class LanceEngine:
         snapshot = open_snapshot(uri)
         with _unreadable(uri):
             accepted = snapshot.schema()
-        migration = _plan_migration(accepted, accept_schema(schema_source))
+        migration = plan_migration(accepted, accept_schema(schema_source))
         return MigrationPreview(migration.supported, tuple(step.to_json() for step in migration.steps))
 
     def prepare_create(self, uri: str, schema_source: bytes, *, actor: str | None) -> Prepared:
@@ -92,44 +93,45 @@ class LanceEngine:
         self._faults.reach("engine.create.staged")
         return StagedGraph(staging, self._faults)
 
-    def prepare_migration(self, uri: str, schema_source: bytes, *, actor: str | None) -> Prepared:
-        """Stage the change to a new schema text, drops being soft; the version advances also when there is no step.
+    def prepare_migration(
+        self, uri: str, schema_source: bytes, *, actor: str | None, allow_data_loss: bool = False
+    ) -> Prepared:
+        """Stage the change to a new schema text; the version advances also when there is no step.
 
-        Raises GitopsError `graph_migration_unsupported` with the first unsupported step, and as the port says.
+        Drops are soft; with `allow_data_loss` all of them are hard, and older versions of the tables concerned go when the
+        new version is published. Raises GitopsError `graph_migration_unsupported` with the first unsupported step,
+        `graph_has_branches`, and as the port says.
         """
         desired = accept_schema(schema_source)
         with find_root(uri).lease():
             snapshot = open_snapshot(uri)
             with _unreadable(uri):
+                _require_no_branches(snapshot)
                 accepted = snapshot.schema()
-            migration = _plan_migration(accepted, desired)
+            migration = plan_migration(accepted, desired, allow_data_loss=allow_data_loss)
             if not migration.supported:
                 first = migration.unsupported[0]
                 raise GitopsError("graph_migration_unsupported", f"{first.entity}: {first.text}", path=uri)
-            manifest = self._migrate(snapshot, desired, migration.steps, actor)
-            self._faults.reach("engine.migrate.after_tables")
-            _write_schema(snapshot.store, desired)
+            staged = self.stage_migration(snapshot, desired, migration.steps, actor)
         self._faults.reach("engine.migrate.staged")
-        return StagedVersion(snapshot, manifest, self._faults)
+        return staged
 
-    def delete_tree(self, uri: str) -> None:
-        """Remove everything at the root, and what dead writers left beside it; succeeds on absent and partial roots."""
-        with _storage(uri):
-            root = find_root(uri)
-            with around(self._faults, "engine.delete", "remove"):
-                root.remove()
-
-    def _migrate(self, snapshot: Snapshot, desired: Schema, steps: Sequence[Step], actor: str | None) -> Manifest:
-        """Change the tables, if the steps need it, and describe the next version."""
+    def stage_migration(
+        self, snapshot: Snapshot, desired: Schema, steps: Sequence[Step], actor: str | None
+    ) -> StagedVersion:
+        """Stage steps on the branch of the snapshot, whatever other branches there are. Raises as `prepare_migration`."""
         base = snapshot.manifest
         tables, dropped = base.tables, base.dropped
+        purged: tuple[str, ...] = ()
         if steps:
             with driver():
                 from gitops.engine.migrate import migrate_tables
 
                 changed = migrate_tables(snapshot.folder, base, steps, desired.catalog, self._ids)
-            tables, dropped = changed.tables, changed.dropped
-        return Manifest(
+            tables, dropped, purged = changed.tables, changed.dropped, changed.purged
+        self._faults.reach("engine.migrate.after_tables")
+        _write_schema(snapshot.store, desired)
+        manifest = Manifest(
             n=base.n + 1,
             txn_id=self._ids.ulid(),
             operation="migrate",
@@ -140,25 +142,50 @@ class LanceEngine:
             tables=tables,
             dropped=dropped,
         )
+        return StagedVersion(snapshot, manifest, self._faults, purged)
+
+    def delete_tree(self, uri: str) -> None:
+        """Remove everything at the root, and what dead writers left beside it; succeeds on absent and partial roots."""
+        with _storage(uri):
+            root = find_root(uri)
+            with around(self._faults, "engine.delete", "remove"):
+                root.remove()
 
 
-def _plan_migration(accepted: Schema, desired: Schema) -> Migration:
-    from gitops.lang.schema import plan_migration
+def plan_migration(accepted: Schema, desired: Schema, *, allow_data_loss: bool = False) -> Migration:
+    """The way from one schema to another; `allow_data_loss` makes every drop a hard one."""
+    from gitops.lang.schema import plan_migration as plan
 
-    return plan_migration(accepted, desired)
+    migration = plan(accepted, desired)
+    return migration.hardened() if allow_data_loss else migration
+
+
+def _require_no_branches(snapshot: Snapshot) -> None:
+    """Raises ConflictError `graph_has_branches`, naming them."""
+    names = [line.name for line in read_branches(snapshot.store).lines()[1:] if not line.name.startswith(INTERNAL)]
+    if names:
+        place = snapshot.root.location
+        detail = f"a migration requires a graph with only main, and {place} has also {', '.join(names)[:200]}"
+        raise ConflictError("graph_has_branches", detail, path=place)
 
 
 def _write_schema(store: ObjectStore, schema: Schema) -> None:
-    """Store the text and the canonical form under their digests. Raises IntegrityError when other bytes are there."""
+    """Store the text and the canonical form under their digests. Raises IntegrityError when other bytes are there.
+
+    One that is there is written again: gc goes by the time of the last write, and must not take it for an old one.
+    """
     objects = {
         layout.source_key(digest(schema.source)): schema.source,
         layout.ir_key(schema.ir_digest): schema.ir.to_bytes(),
     }
     for key, data in objects.items():
-        if not store.create(key, data) and store.read(key) != data:
+        if store.create(key, data):
+            continue
+        if store.read(key) != data:
             raise IntegrityError(
                 "graph_unreadable", f"{store.display(key)} does not have the digest of its name", path=key
             )
+        store.write(key, data)
 
 
 @contextlib.contextmanager

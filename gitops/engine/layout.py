@@ -2,6 +2,10 @@
 
     graph.json                 identity and format, written once
     manifests/<10^20-1-n>.json the graph versions; the first name of a listing is the newest
+    branches/index.json        the branches that exist: their lines and where they were forked
+    branches/<id>/manifests/   the versions of one line, likewise
+    floors/<line>.json         up to which number manifests of a line may have been removed
+    leases/<id>.json           what readers and writers ask gc to keep for a while
     schema/<sha256>.pg         accepted schema texts, byte for byte, by their digest
     schema/<sha256>.json       their canonical forms, by their digest
     nodes/<id>.lance/          one dataset per incarnation of a node type
@@ -18,12 +22,18 @@ import stat
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from gitops.core.clock import is_ulid
 from gitops.core.errors import GitopsError
 from gitops.ports.engine import Existence
 
 IDENTITY = "graph.json"
 MANIFESTS = "manifests"
 SCHEMA = "schema"
+BRANCHES = "branches"
+BRANCH_INDEX = "branches/index.json"
+FLOORS = "floors"
+LEASES = "leases"
+MAIN = "main"
 ARTIFACTS = ("_schema.pg", "_schema.ir.json", "__schema_state.json", IDENTITY, MANIFESTS, SCHEMA)
 """Names that mark a folder as a graph root, of this format or of an older one; a new graph never goes where one lies."""
 
@@ -64,9 +74,29 @@ def is_folder(root: Path) -> bool:
     return stat.S_ISDIR(root.lstat().st_mode)
 
 
-def manifest_key(n: int) -> str:
+def is_line(text: str) -> bool:
+    """Whether this is the id of a line: the main line's, or that of one incarnation of a branch."""
+    return text == MAIN or is_ulid(text)
+
+
+def manifests(line: str) -> str:
+    """The folder of the manifests of a line."""
+    return MANIFESTS if line == MAIN else f"{BRANCHES}/{line}/{MANIFESTS}"
+
+
+def manifest_key(n: int, line: str = MAIN) -> str:
     """The object key of manifest `n`, from 1."""
-    return f"{MANIFESTS}/{_NEWEST - n:020}.json"
+    return f"{manifests(line)}/{_NEWEST - n:020}.json"
+
+
+def floor_key(line: str) -> str:
+    """The object key of the number up to which manifests of the line may have been removed."""
+    return f"{FLOORS}/{line}.json"
+
+
+def lease_key(lease_id: str) -> str:
+    """The object key of a lease."""
+    return f"{LEASES}/{lease_id}.json"
 
 
 def manifest_number(name: str) -> int | None:

@@ -14,12 +14,13 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.engine import layout
 from gitops.engine.manifest import Identity, read_identity
-from gitops.engine.places import DatasetPlace
+from gitops.engine.places import DatasetPlace, StoredFile
 from gitops.ports.engine import Existence
 from gitops.storage.local import LocalStore, delete_tree, folder_lease, sync_folder
 
@@ -63,6 +64,36 @@ class LocalFolder:
         if not known:
             _sync(dataset.parent)
             _sync(self._path)
+
+    def files(self, prefix: str) -> Iterator[StoredFile]:
+        """Files below the path, and folders with nothing in them; what vanishes meanwhile is left out."""
+        for place, folders, names in os.walk(self._path / prefix):
+            for name in names if names or folders else [""]:
+                file = Path(place, name)
+                with contextlib.suppress(FileNotFoundError):
+                    status = file.lstat()
+                    written = datetime.fromtimestamp(status.st_mtime, UTC)
+                    yield StoredFile(file.relative_to(self._path).as_posix(), status.st_size, written)
+
+    def children(self, prefix: str) -> tuple[str, ...]:
+        """Folders in the folder, links to folders left out."""
+        try:
+            with os.scandir(self._path / prefix) as entries:
+                return tuple(sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False)))
+        except FileNotFoundError:
+            return ()
+
+    def remove(self, path: str) -> None:
+        """Remove below the folder; a link is removed, and not followed."""
+        place = self._path / path
+        try:
+            if layout.is_folder(place):
+                shutil.rmtree(place)
+            else:
+                place.unlink()
+        except FileNotFoundError:
+            return
+        sync_folder(place.parent)
 
 
 class LocalRoot:
@@ -114,6 +145,10 @@ class LocalRoot:
     def stage(self, identity: Identity) -> StagingFolder:  # noqa: ARG002 - the folder's own name keeps it apart here
         """Begin a graph beside the root."""
         return StagingFolder(self._path)
+
+    def tidy(self) -> None:
+        """Remove the staging folders beside the root whose owners are dead."""
+        _remove_rubbish(self._path)
 
     def remove(self) -> None:
         """Remove the folder in one rename, then its files, and what dead writers left beside it."""

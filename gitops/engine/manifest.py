@@ -2,43 +2,49 @@
 
 Rules of this module:
 
-1. A manifest that exists is never changed; publishing creates the next number, and only if it is absent.
+1. A manifest that exists is never changed; publishing creates the next number of its line, and only if it is absent.
 2. The reader is strict: an unknown or missing member, a wrong type or an unsafe path refuses the whole document.
 3. A reader opens tables at the versions named here, never at their latest.
+4. Versions lie on lines: `main`, and one line per incarnation of a branch. A line begins one number after the version that it
+   was forked from, so a number means one version in the history of a branch. `txn_id` is the id of the commit.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from gitops.core.canonical import document
 from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.errors import IntegrityError
 from gitops.engine import layout
+from gitops.engine.strict import Members, parse_object
 from gitops.ports.storage import ObjectStore
 
 __all__ = [
+    "OPERATIONS",
+    "CommitRef",
     "Dropped",
     "Identity",
     "Manifest",
     "TableEntry",
+    "find_manifest",
     "head_number",
+    "line_numbers",
     "parse_identity",
     "publish",
     "read_identity",
     "read_manifest",
 ]
 
-FORMAT = 1
-OPERATIONS = ("create", "migrate", "load")
+FORMAT = 2
+IDENTITY_FORMAT = 1
+OPERATIONS = ("create", "migrate", "load", "mutate", "branch", "merge", "optimize")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _KEY = re.compile(r"(node|edge):[A-Za-z_][A-Za-z0-9_]*")
 _PATH = re.compile(r"(nodes|edges)/[0-9A-Z]{26}\.lance")
-_MAX_VERSION = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,7 @@ class Identity:
 
     def to_bytes(self) -> bytes:
         """The stored document."""
-        return document({"format": FORMAT, "graph_id": self.graph_id, "created_at": self.created_at})
+        return document({"format": IDENTITY_FORMAT, "graph_id": self.graph_id, "created_at": self.created_at})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +76,41 @@ class TableEntry:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A table that a migration took out of the graph: its files and its last version are kept."""
+    """A table that a migration took out of the graph: its files and its last version are kept, unless it was `purged`.
+
+    A migration that drops for good purges also a table of which it dropped a property: the rest lies in another folder.
+    """
 
     key: str
     path: str
     version: int
+    purged: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The stored form."""
-        return {"key": self.key, "path": self.path, "version": self.version}
+        return {"key": self.key, "path": self.path, "version": self.version, "purged": self.purged}
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRef:
+    """A version by its line and number. `commit` is None where a document of format 1 does not tell it."""
+
+    line: str
+    n: int
+    commit: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The stored form."""
+        return {"line": self.line, "n": self.n, "commit": self.commit}
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """Graph version `n`. `tables` maps `node:T` and `edge:E` to their tables; digests are 64 hex digits.
 
-    `actor` and `operation` explain who made the version and how; they never decide anything.
+    `lineage` says up to which number each other line is part of this version. `branch`, `actor`, `operation` and `message`
+    explain who made the version and how; they never decide anything. What publishes a version fills in `branch`, `line`,
+    `parent` and `lineage` from the version that it is based on.
     """
 
     n: int
@@ -97,6 +122,22 @@ class Manifest:
     schema_ir: str
     tables: Mapping[str, TableEntry]
     dropped: tuple[Dropped, ...] = ()
+    branch: str = layout.MAIN
+    line: str = layout.MAIN
+    parent: CommitRef | None = None
+    merge_parent: CommitRef | None = None
+    lineage: Mapping[str, int] = field(default_factory=dict)
+    message: str | None = None
+
+    @property
+    def ref(self) -> CommitRef:
+        """The name of this version in other documents."""
+        return CommitRef(self.line, self.n, self.txn_id)
+
+    @property
+    def reach(self) -> dict[str, int]:
+        """Up to which number each line is part of this version, its own line included."""
+        return {**self.lineage, self.line: self.n}
 
     def to_bytes(self) -> bytes:
         """The stored document: the same manifest always gives the same bytes."""
@@ -104,9 +145,14 @@ class Manifest:
             {
                 "format": FORMAT,
                 "n": self.n,
-                "parent": self.n - 1 or None,
+                "branch": self.branch,
+                "line": self.line,
                 "txn_id": self.txn_id,
+                "parent": None if self.parent is None else self.parent.to_json(),
+                "merge_parent": None if self.merge_parent is None else self.merge_parent.to_json(),
+                "lineage": {line: self.lineage[line] for line in sorted(self.lineage)},
                 "operation": self.operation,
+                "message": self.message,
                 "actor": self.actor,
                 "ts": self.ts,
                 "schema": {"source": self.schema_source, "ir": self.schema_ir},
@@ -116,47 +162,64 @@ class Manifest:
         )
 
 
-def head_number(store: ObjectStore) -> int | None:
-    """The number of the newest manifest, or None when there is none."""
-    for name in store.names(layout.MANIFESTS):
-        number = layout.manifest_number(name)
-        if number is not None:
-            return number
-    return None
+def line_numbers(store: ObjectStore, line: str = layout.MAIN) -> tuple[int, ...]:
+    """The numbers of the manifests of a line that are there, newest first."""
+    numbers = (layout.manifest_number(name) for name in store.names(layout.manifests(line)))
+    return tuple(n for n in numbers if n is not None)
+
+
+def head_number(store: ObjectStore, line: str = layout.MAIN) -> int | None:
+    """The number of the newest manifest of a line, or None when there is none."""
+    return next(iter(line_numbers(store, line)), None)
 
 
 def publish(store: ObjectStore, manifest: Manifest) -> bool:
-    """Make the manifest the newest version; False when another writer made this number.
+    """Make the manifest the newest version of its line; False when another writer made this number.
 
     Asking again for a manifest that is published already gives True: the transaction id tells.
     """
-    key, data = layout.manifest_key(manifest.n), manifest.to_bytes()
+    key, data = layout.manifest_key(manifest.n, manifest.line), manifest.to_bytes()
     return store.create(key, data) or store.read(key) == data
 
 
-def read_manifest(store: ObjectStore, n: int) -> Manifest:
-    """Manifest `n`. Raises IntegrityError `graph_unreadable` when it is absent or not well formed."""
-    key = layout.manifest_key(n)
-    place = store.display(key)
-    form = _Members(_parse(store.read(key), place), place)
-    form.expect_format("parent", "n", "txn_id", "operation", "actor", "ts", "schema", "tables", "dropped")
-    schema = _Members(form.take("schema", dict), place)
+def read_manifest(store: ObjectStore, n: int, line: str = layout.MAIN) -> Manifest:
+    """Manifest `n` of a line. Raises IntegrityError `graph_unreadable` when it is absent or not well formed."""
+    found = find_manifest(store, n, line)
+    if found is None:
+        place = store.display(layout.manifest_key(n, line))
+        raise IntegrityError("graph_unreadable", f"{place} is missing", path=place)
+    return found
+
+
+def find_manifest(store: ObjectStore, n: int, line: str = layout.MAIN) -> Manifest | None:
+    """As `read_manifest`, but None when it is absent."""
+    key = layout.manifest_key(n, line)
+    data = store.read(key)
+    return None if data is None else _parse_manifest(data, n, line, store.display(key))
+
+
+def _parse_manifest(data: bytes, n: int, line: str, place: str) -> Manifest:
+    form = Members(parse_object(data, place), place)
+    common = ("format", "n", "parent", "txn_id", "operation", "actor", "ts", "schema", "tables", "dropped")
+    first = form.format(1, FORMAT) == 1
+    form.expect(*common, *(() if first else ("branch", "line", "merge_parent", "lineage", "message")))
+    schema = form.inner("schema")
     schema.expect("source", "ir")
     manifest = Manifest(
         n=form.number("n", 1),
         txn_id=form.text("txn_id", is_ulid),
         operation=form.text("operation", OPERATIONS.__contains__),
-        actor=None if form.take("actor", (str, type(None))) is None else form.text("actor", lambda _: True),
+        actor=form.maybe_text("actor"),
         ts=form.text("ts", parse_timestamp),
         schema_source=schema.text("source", _DIGEST.fullmatch),
         schema_ir=schema.text("ir", _DIGEST.fullmatch),
-        tables=_tables(form.take("tables", dict), place),
-        dropped=tuple(_dropped(entry, place) for entry in form.take("dropped", list)),
+        tables=_tables(form.inner("tables"), form.take("tables", dict), place),
+        dropped=tuple(_dropped(entry, place, first=first) for entry in form.take("dropped", list)),
+        **(_first_origin(form, n) if first else _origin(form, place)),
     )
-    if manifest.n != n or form.take("parent", (int, type(None))) != (n - 1 or None):
-        raise IntegrityError(
-            "graph_unreadable", f"{place}: the manifest does not carry the number of its name", path=place
-        )
+    parent = None if manifest.parent is None else manifest.parent.n
+    if (manifest.n, manifest.line) != (n, line) or parent != (n - 1 or None):
+        raise form.error("the manifest does not carry the number of its name")
     return manifest
 
 
@@ -167,103 +230,79 @@ def read_identity(store: ObjectStore) -> Identity:
 
 def parse_identity(data: bytes | None, place: str) -> Identity:
     """The identity in a document found at `place`. Raises as `read_identity`."""
-    form = _Members(_parse(data, place), place)
-    form.expect_format("graph_id", "created_at")
+    form = Members(parse_object(data, place), place)
+    form.format(IDENTITY_FORMAT)
+    form.expect("format", "graph_id", "created_at")
     return Identity(form.text("graph_id", is_ulid), form.text("created_at", parse_timestamp))
 
 
-def _tables(form: Mapping[str, Any], place: str) -> dict[str, TableEntry]:
+def _first_origin(form: Members, n: int) -> dict[str, Any]:
+    """Where a version of format 1 comes from: there was one line, and no commit named its parent."""
+    found = form.take("parent", (int, type(None)))
+    if found != (n - 1 or None):
+        raise form.error("the manifest does not carry the number of its name")
+    return {"parent": None if found is None else CommitRef(layout.MAIN, found, None)}
+
+
+def _origin(form: Members, place: str) -> dict[str, Any]:
+    lineage = form.take("lineage", dict)
+    reach = form.inner("lineage")
+    if not all(layout.is_line(line) for line in lineage):
+        raise form.error("member 'lineage' is not well formed")
+    return {
+        "branch": form.text("branch", bool),
+        "line": form.text("line", layout.is_line),
+        "parent": read_ref(form.take("parent", (dict, type(None))), place),
+        "merge_parent": read_ref(form.take("merge_parent", (dict, type(None))), place),
+        "lineage": {line: reach.number(line, 1) for line in lineage},
+        "message": form.maybe_text("message"),
+    }
+
+
+def read_ref(value: dict[str, Any] | None, place: str) -> CommitRef | None:
+    """The version that a stored form names. Raises IntegrityError `graph_unreadable`."""
+    if value is None:
+        return None
+    form = Members(value, place)
+    form.expect("line", "n", "commit")
+    return CommitRef(form.text("line", layout.is_line), form.number("n", 1), form.maybe_text("commit", is_ulid))
+
+
+def _tables(members: Members, form: Mapping[str, Any], place: str) -> dict[str, TableEntry]:
     tables: dict[str, TableEntry] = {}
     for key, value in form.items():
         if not _KEY.fullmatch(key) or not isinstance(value, dict):
-            raise IntegrityError("graph_unreadable", f"{place}: {key[:80]!r} is not a table", path=place)
-        entry = _Members(value, place)
-        entry.expect("path", "version", "rows", "fields")
-        fields = entry.take("fields", dict)
-        columns = _Members(fields, place)
-        tables[key] = TableEntry(
-            path=_table_path(entry, key, place),
-            version=entry.number("version", 1),
-            rows=entry.number("rows", 0),
-            fields={name: columns.number(name, 0) for name in fields},
-        )
+            raise members.error(f"{key[:80]!r} is not a table")
+        tables[key] = read_entry(key, value, place)
     return tables
 
 
-def _dropped(value: Any, place: str) -> Dropped:
-    entry = _Members(value if isinstance(value, dict) else {}, place)
-    entry.expect("key", "path", "version")
+def read_entry(key: str, value: Mapping[str, Any], place: str) -> TableEntry:
+    """The table that a stored form describes. Raises IntegrityError `graph_unreadable`."""
+    entry = Members(value, place)
+    entry.expect("path", "version", "rows", "fields")
+    columns = entry.inner("fields")
+    return TableEntry(
+        path=_table_path(entry, key, place),
+        version=entry.number("version", 1),
+        rows=entry.number("rows", 0),
+        fields={name: columns.number(name, 0) for name in entry.take("fields", dict)},
+    )
+
+
+def _dropped(value: Any, place: str, *, first: bool) -> Dropped:
+    form = value if isinstance(value, dict) else {}
+    entry = Members(form, place)
+    entry.expect("key", "path", "version", *(() if first else ("purged",)))
+    purged = form.get("purged", False)
+    if type(purged) is not bool:
+        raise entry.error("member 'purged' has the wrong type")
     key = entry.text("key", _KEY.fullmatch)
-    return Dropped(key, _table_path(entry, key, place), entry.number("version", 1))
+    return Dropped(key, _table_path(entry, key, place), entry.number("version", 1), purged)
 
 
-def _table_path(entry: _Members, key: str, place: str) -> str:
+def _table_path(entry: Members, key: str, place: str) -> str:
     path = entry.text("path", _PATH.fullmatch)
     if not path.startswith(key[: len("node")]):
         raise IntegrityError("graph_unreadable", f"{place}: {key} lies at {path}", path=place)
     return path
-
-
-def _parse(data: bytes | None, place: str) -> dict[str, Any]:
-    """One JSON object without repeated members."""
-    if data is None:
-        raise IntegrityError("graph_unreadable", f"{place} is missing", path=place)
-    try:
-        value = json.loads(data.decode(), object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        raise IntegrityError("graph_unreadable", f"{place} is not a JSON document: {error}", path=place) from None
-    if not isinstance(value, dict):
-        raise IntegrityError("graph_unreadable", f"{place} is not a JSON object", path=place)
-    return value
-
-
-def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise ValueError("a member is given twice")
-    return value
-
-
-class _Members:
-    """The members of one object, read strictly."""
-
-    def __init__(self, form: Mapping[str, Any], place: str) -> None:
-        self._form = form
-        self._place = place
-
-    def expect(self, *names: str) -> None:
-        """Refuse any other set of members."""
-        odd = sorted(set(names) ^ set(self._form))
-        if odd:
-            raise self._error(f"member {odd[0][:80]!r} is missing or unknown")
-
-    def expect_format(self, *names: str) -> None:
-        """As `expect`, after a look at the format's number: a newer one is refused by naming both."""
-        found = self._form.get("format")
-        if type(found) is not int or found != FORMAT:
-            raise self._error(f"format {str(found)[:20]} is not format {FORMAT}, which this program reads")
-        self.expect("format", *names)
-
-    def take(self, name: str, kind: type | tuple[type, ...]) -> Any:
-        """The member if it is of this kind; a truth value is no number."""
-        value = self._form[name]
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise self._error(f"member {name!r} has the wrong type")
-        return value
-
-    def number(self, name: str, least: int) -> int:
-        """A whole number of at least `least`."""
-        value: int = self.take(name, int)
-        if not least <= value <= _MAX_VERSION:
-            raise self._error(f"member {name!r} is out of range")
-        return value
-
-    def text(self, name: str, accepts: Any) -> str:
-        """A text that the function accepts."""
-        value: str = self.take(name, str)
-        if not accepts(value):
-            raise self._error(f"member {name!r} is not well formed")
-        return value
-
-    def _error(self, what: str) -> IntegrityError:
-        return IntegrityError("graph_unreadable", f"{self._place}: {what}", path=self._place)

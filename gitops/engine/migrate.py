@@ -1,7 +1,10 @@
 """Carry out the steps of a migration on the tables of one graph; nothing becomes visible here.
 
-Every step is metadata only: columns are added as nulls, renamed and dropped without rewriting data, a dropped type keeps
-its files, a renamed type keeps its folder. Older versions of the graph keep reading what they read before.
+Every step but a hard drop is metadata only: columns are added as nulls, renamed and dropped without rewriting data, a dropped
+type keeps its files, a renamed type keeps its folder. Older versions of the graph keep reading what they read before.
+
+A hard drop is for data that must be gone. What is left of the table is copied to a folder of its own, and the old folder, with
+all older versions of the table, is removed once the new version is published.
 """
 
 from __future__ import annotations
@@ -15,16 +18,28 @@ from gitops.core.errors import BugError
 from gitops.engine import layout
 from gitops.engine.manifest import Dropped, Manifest, TableEntry
 from gitops.engine.places import GraphFolder
-from gitops.engine.tables import TableWriter, arrow_field, arrow_schema, create_table
+from gitops.engine.tables import (
+    TableWriter,
+    arrow_field,
+    arrow_schema,
+    arrow_table,
+    create_table,
+    declared_type,
+    raw_columns,
+    stage_rows,
+)
+from gitops.engine.write.committed import ADDRESS, CommittedTable
 from gitops.lang.schema import (
     AddProperty,
     AddType,
     Catalog,
+    DropMode,
     DropProperty,
     DropType,
     PropType,
     RenameProperty,
     RenameType,
+    Scalar,
     Step,
     TypeKind,
 )
@@ -34,10 +49,11 @@ __all__ = ["MigratedTables", "create_tables", "migrate_tables"]
 
 @dataclass(frozen=True, slots=True)
 class MigratedTables:
-    """The tables and tombstones of the next manifest."""
+    """The tables and tombstones of the next manifest, and the folders that go when it is published."""
 
     tables: dict[str, TableEntry]
     dropped: tuple[Dropped, ...]
+    purged: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -48,6 +64,7 @@ class _TablePlan:
     drops: list[str] = field(default_factory=list)
     renames: list[tuple[str, str]] = field(default_factory=list)
     adds: list[tuple[str, PropType]] = field(default_factory=list)
+    hard: bool = False
 
     @property
     def touched(self) -> bool:
@@ -74,7 +91,8 @@ def migrate_tables(
     for step in steps:
         if isinstance(step, DropType) and step.type_kind is not TypeKind.INTERFACE:
             entry = manifest.tables[plans.pop(_key(step.type_kind, step.name)).source]
-            dropped.append(Dropped(_key(step.type_kind, step.name), entry.path, entry.version))
+            hard = step.mode is DropMode.HARD
+            dropped.append(Dropped(_key(step.type_kind, step.name), entry.path, entry.version, hard))
         elif isinstance(step, AddType) and step.type_kind is not TypeKind.INTERFACE:
             added.append(_key(step.type_kind, step.name))
         elif isinstance(step, RenameType):
@@ -82,9 +100,13 @@ def migrate_tables(
         elif isinstance(step, AddProperty | RenameProperty | DropProperty) and step.type_kind is not TypeKind.INTERFACE:
             _plan_column(plans[_key(step.type_kind, step.type_name)], step)
     tables = {key: _alter(folder, manifest.tables[plan.source], plan) for key, plan in plans.items()}
+    for key in [key for key, plan in plans.items() if plan.hard]:
+        dropped.append(Dropped(key, tables[key].path, tables[key].version, purged=True))
+        tables[key] = _copy(folder, tables[key], catalog, key, ids)
     tables |= {key: _create(folder, catalog, key, ids) for key in added}
     _require_shape(tables, catalog)
-    return MigratedTables(tables, tuple(dropped))
+    purged = tuple(entry.path for entry in dropped[len(manifest.dropped) :] if entry.purged)
+    return MigratedTables(tables, tuple(dropped), purged)
 
 
 def _plan_column(plan: _TablePlan, step: AddProperty | RenameProperty | DropProperty) -> None:
@@ -94,6 +116,7 @@ def _plan_column(plan: _TablePlan, step: AddProperty | RenameProperty | DropProp
         plan.renames.append((step.from_, step.to))
     else:
         plan.drops.append(step.property_name)
+        plan.hard = plan.hard or step.mode is DropMode.HARD
 
 
 def _alter(folder: GraphFolder, entry: TableEntry, plan: _TablePlan) -> TableEntry:
@@ -112,9 +135,28 @@ def _alter(folder: GraphFolder, entry: TableEntry, plan: _TablePlan) -> TableEnt
 
 
 def _create(folder: GraphFolder, catalog: Catalog, key: str, ids: IdSource) -> TableEntry:
-    kind, _, name = key.partition(":")
-    declared = catalog.nodes[name] if kind == "node" else catalog.edges[name]
-    return create_table(folder, layout.table_path(kind, ids.ulid()), arrow_schema(declared))
+    path = layout.table_path(key.partition(":")[0], ids.ulid())
+    return create_table(folder, path, arrow_schema(declared_type(catalog, key)))
+
+
+def _copy(folder: GraphFolder, entry: TableEntry, catalog: Catalog, key: str, ids: IdSource) -> TableEntry:
+    """The rows of a table in a folder of their own, batch by batch, with what the columns of the catalog hold and no more."""
+    fresh = _create(folder, catalog, key, ids)
+    if not entry.rows:
+        return fresh
+    declared = declared_type(catalog, key)
+    source = CommittedTable(folder, entry, declared)
+    blobs = [name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB]
+    plain = [name for name in fresh.fields if name not in blobs]
+    staged: list[Any] = []
+    for batch in source.scan(plain):
+        columns = raw_columns(batch)
+        addresses = columns.pop(ADDRESS)
+        columns |= source.blobs(blobs, addresses)
+        staged += stage_rows(folder, fresh, arrow_table(declared, columns))
+    writer = TableWriter(folder, fresh, frozenset())
+    writer.exchange(staged, ())
+    return writer.finish(recount=True)
 
 
 def _key(kind: TypeKind, name: str) -> str:

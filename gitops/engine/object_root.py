@@ -25,14 +25,15 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import Protocol
 
 from gitops.core.canonical import document
 from gitops.core.clock import is_ulid
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.engine import layout
-from gitops.engine.manifest import FORMAT, Identity, parse_identity
-from gitops.engine.places import DatasetPlace
+from gitops.engine.manifest import IDENTITY_FORMAT, Identity, parse_identity
+from gitops.engine.places import DatasetPlace, StoredFile
 from gitops.ports.engine import Existence
 from gitops.ports.storage import ObjectStore
 
@@ -48,6 +49,10 @@ class Prefix(ObjectStore, Protocol):
 
     def keys(self, prefix: str = "") -> Iterator[str]:
         """Keys of all objects below `prefix`, however deep, page by page. Raises RemoteError while they are read."""
+        ...
+
+    def details(self, prefix: str = "") -> Iterator[tuple[str, int, datetime]]:
+        """As `keys`, with the bytes and the time of the last write of each object."""
         ...
 
     def delete_keys(self, keys: Iterable[str]) -> None:
@@ -84,6 +89,22 @@ class ObjectFolder:
 
     def settle(self, path: str, known: frozenset[str]) -> None:
         """Nothing: an object is durable when the service has answered its put, and the driver waits for each answer."""
+
+    def files(self, prefix: str) -> Iterator[StoredFile]:
+        """Objects below the prefix."""
+        for key, size, written in self._root.details(f"{self._name}/{prefix}"):
+            yield StoredFile(key.removeprefix(f"{self._name}/"), size, written)
+
+    def children(self, prefix: str) -> tuple[str, ...]:
+        """Names that stand before a slash in keys below the prefix."""
+        start = f"{self._name}/{prefix}/"
+        below = (key.removeprefix(start) for key in self._root.keys(f"{self._name}/{prefix}") if key.startswith(start))
+        return tuple(sorted({key.partition("/")[0] for key in below if "/" in key}))
+
+    def remove(self, path: str) -> None:
+        """Delete the object of this key and all below it."""
+        key = f"{self._name}/{path}"
+        self._root.delete_keys((key, *self._root.keys(key)))
 
 
 class ObjectRoot:
@@ -158,6 +179,9 @@ class ObjectRoot:
             raise ConflictError("graph_conflict", f"another writer begins a graph at {self._uri}", path=self._uri)
         self._store.delete_keys(left)
         return ObjectStaging(self._store, self.folder(identity), identity, claim)
+
+    def tidy(self) -> None:
+        """Nothing: of a maker nobody knows for sure that it is dead, and what makers left goes with the next claim (rule 4)."""
 
     def remove(self) -> None:
         """Delete what is listed, `graph.json` first, until nothing is listed any more."""
@@ -295,7 +319,7 @@ def _swap(store: ObjectStore, old: bytes | None, new: bytes) -> bool:
 
 def _claim(graph_id: str | None) -> bytes:
     """The claim of the maker of this graph; None for the claim that nobody holds any more."""
-    return document({"format": FORMAT, "claimed_by": graph_id})
+    return document({"format": IDENTITY_FORMAT, "claimed_by": graph_id})
 
 
 def _is_claim(marker: bytes) -> bool:
@@ -304,7 +328,7 @@ def _is_claim(marker: bytes) -> bool:
         form = json.loads(marker)
     except (ValueError, RecursionError):
         return False
-    if not isinstance(form, dict) or set(form) != _CLAIM or form["format"] != FORMAT:
+    if not isinstance(form, dict) or set(form) != _CLAIM or form["format"] != IDENTITY_FORMAT:
         return False
     owner = form["claimed_by"]
     return owner is None or (isinstance(owner, str) and is_ulid(owner))

@@ -9,16 +9,17 @@ Three things with a local and an object-store form each:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from gitops.engine.manifest import Identity
 from gitops.ports.engine import Existence
 from gitops.ports.storage import ObjectStore
 
-__all__ = ["DatasetPlace", "GraphFolder", "GraphRoot", "Staging"]
+__all__ = ["DatasetPlace", "GraphFolder", "GraphRoot", "Staging", "StoredFile"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,15 @@ class DatasetPlace:
 
     uri: str
     options: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file below a folder: its path, its size, and when it was written last, as the storage tells the time."""
+
+    path: str
+    bytes: int
+    written: datetime
 
 
 class GraphFolder(Protocol):
@@ -47,6 +57,21 @@ class GraphFolder(Protocol):
 
     def settle(self, path: str, known: frozenset[str]) -> None:
         """Make durable what a change wrote, which is all but the `known`; the driver syncs nothing. Raises OSError."""
+        ...
+
+    def files(self, prefix: str) -> Iterator[StoredFile]:
+        """All files below a path, however deep, also unfinished ones that no store shows.
+
+        A folder with nothing in it counts as a file of no bytes: somebody may be about to fill it. Raises OSError, RemoteError.
+        """
+        ...
+
+    def children(self, prefix: str) -> tuple[str, ...]:
+        """The names of the folders directly below a path, in code point order. Raises OSError, RemoteError."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a folder with all that is in it; nothing there is no failure. Raises OSError, RemoteError."""
         ...
 
 
@@ -104,6 +129,10 @@ class GraphRoot(Protocol):
 
     def stage(self, identity: Identity) -> Staging:
         """Begin a graph. Raises GitopsError `graph_exists` when the root is not free; OSError and RemoteError."""
+        ...
+
+    def tidy(self) -> None:
+        """Remove what makers of graphs left here that are dead for sure. Raises OSError and RemoteError."""
         ...
 
     def remove(self) -> None:

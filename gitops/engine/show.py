@@ -8,10 +8,12 @@ from typing import Any
 from lance.dataset import LanceDataset
 
 from gitops.core.errors import GitopsError
+from gitops.engine.layout import MAIN
 from gitops.engine.manifest import read_manifest
-from gitops.engine.snapshot import open_snapshot, version_numbers
+from gitops.engine.snapshot import ReadTarget, open_at
 from gitops.engine.tables import open_table, raw_columns
 from gitops.engine.values import cell_to_json
+from gitops.engine.versions import kept_versions
 from gitops.lang.schema import PropType, Scalar
 
 __all__ = ["describe", "rows", "versions"]
@@ -19,9 +21,12 @@ __all__ = ["describe", "rows", "versions"]
 MAX_ROWS = 10_000
 
 
-def describe(uri: str, version: int | None = None) -> dict[str, Any]:
-    """Identity, version, digests, and each table with its rows and columns. Raises as `open_snapshot`."""
-    snapshot = open_snapshot(uri, version)
+def describe(uri: str, version: int | None = None, *, target: ReadTarget | None = None) -> dict[str, Any]:
+    """Identity, version, digests, and each table with its rows and columns, at a version of `main` or at a target.
+
+    Raises as `open_at`.
+    """
+    snapshot = open_at(uri, target or ReadTarget(version=version))
     manifest, catalog = snapshot.manifest, snapshot.schema().catalog
     tables = {}
     for key in sorted(manifest.tables):
@@ -32,6 +37,8 @@ def describe(uri: str, version: int | None = None) -> dict[str, Any]:
     return {
         "graph_id": snapshot.identity.graph_id,
         "created_at": snapshot.identity.created_at,
+        "branch": snapshot.branch,
+        "commit": manifest.txn_id,
         "manifest_version": manifest.n,
         "schema_digest": manifest.schema_source,
         "tables": tables,
@@ -39,12 +46,14 @@ def describe(uri: str, version: int | None = None) -> dict[str, Any]:
     }
 
 
-def rows(uri: str, type_name: str, limit: int, version: int | None = None) -> list[dict[str, Any]]:
-    """At most `limit` rows (0 to 10000) of a node or edge type, by id, at a version; each an object of JSON values.
+def rows(
+    uri: str, type_name: str, limit: int, version: int | None = None, *, target: ReadTarget | None = None
+) -> list[dict[str, Any]]:
+    """At most `limit` rows (0 to 10000) of a node or edge type, by id, at a version of `main` or at a target.
 
-    Raises GitopsError `graph_missing` when that version has no such type, and as `open_snapshot`.
+    Each is an object of JSON values. Raises GitopsError `graph_missing` when that version has no such type, and as `open_at`.
     """
-    snapshot = open_snapshot(uri, version)
+    snapshot = open_at(uri, target or ReadTarget(version=version))
     catalog = snapshot.schema().catalog
     declared = catalog.nodes.get(type_name) or catalog.edge(type_name)
     if declared is None:
@@ -74,15 +83,17 @@ def _cells(
     return cells
 
 
-def versions(uri: str) -> list[dict[str, Any]]:
-    """Every version that is kept, oldest first: who made it, when, how, and its schema. Raises as `open_snapshot`."""
-    store = open_snapshot(uri).store
+def versions(uri: str, branch: str = MAIN) -> list[dict[str, Any]]:
+    """Every version of a branch that is kept, oldest first: who made it, when, how, and its schema. Raises as `open_at`."""
+    snapshot = open_at(uri, ReadTarget(branch))
     found = []
-    for n in version_numbers(uri):
-        manifest = read_manifest(store, n)
+    for line, n in reversed(tuple(kept_versions(snapshot.store, snapshot.line))):
+        manifest = read_manifest(snapshot.store, n, line)
         found.append(
             {
                 "manifest_version": n,
+                "commit": manifest.txn_id,
+                "branch": manifest.branch,
                 "operation": manifest.operation,
                 "actor": manifest.actor,
                 "ts": manifest.ts,

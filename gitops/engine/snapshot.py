@@ -12,25 +12,33 @@ from typing import TYPE_CHECKING
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.engine import layout
-from gitops.engine.manifest import Identity, Manifest, head_number, read_manifest
+from gitops.engine.lines import MAIN_LINE, Line, read_line
+from gitops.engine.manifest import Identity, Manifest
 from gitops.engine.places import GraphFolder, GraphRoot
 from gitops.engine.roots import find_root
+from gitops.engine.versions import ReadTarget, find_version, kept_versions
 from gitops.ports.storage import ObjectStore
 
 if TYPE_CHECKING:
     from gitops.lang.schema import Schema
 
-__all__ = ["Snapshot", "accept_schema", "open_snapshot", "version_numbers"]
+__all__ = ["ReadTarget", "Snapshot", "accept_schema", "open_at", "open_snapshot", "version_numbers"]
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A graph at one version."""
+    """A graph at one version of one branch."""
 
     root: GraphRoot
     folder: GraphFolder
     identity: Identity
     manifest: Manifest
+    line: Line = MAIN_LINE
+
+    @property
+    def branch(self) -> str:
+        """The name of the branch that was opened; its version may lie on a line that the branch inherits from."""
+        return self.line.name
 
     @property
     def store(self) -> ObjectStore:
@@ -75,30 +83,31 @@ class Snapshot:
 
 
 def open_snapshot(uri: str, version: int | None = None) -> Snapshot:
-    """The graph at `version`, or at its newest.
+    """The branch `main` at `version`, or at its newest. Raises as `open_at`."""
+    return open_at(uri, ReadTarget(version=version))
 
-    Raises GitopsError `graph_missing` only when nothing lies at the root or the version was never made, and
-    `graph_unreadable` for everything else.
+
+def open_at(uri: str, target: ReadTarget) -> Snapshot:
+    """The graph at the version that the target names.
+
+    Raises GitopsError `graph_missing` only when nothing lies at the root or the version was never made;
+    `graph_branch_missing`, `graph_branch_name`; `graph_version_gone` when the version was made and is not kept any more;
+    `usage_error` for a target that contradicts itself; and `graph_unreadable` for everything else.
     """
     root = find_root(uri)
     place = root.location
     try:
         identity, folder = root.open()
-        head = head_number(folder.store)
-        if head is None:
-            raise IntegrityError("graph_unreadable", f"{place} holds no manifest: the creation is incomplete", path=uri)
-        if version is not None and not 1 <= version <= head:
-            raise GitopsError("graph_missing", f"{place} has no version {version}; the newest is {head}", path=uri)
-        return Snapshot(root, folder, identity, read_manifest(folder.store, version or head))
+        line, manifest = find_version(folder.store, read_line(folder.store, target.branch), target)
+        return Snapshot(root, folder, identity, manifest, line)
     except (RemoteError, OSError) as error:
         raise GitopsError("graph_unreadable", f"{place} does not open: {error}", path=uri) from error
 
 
-def version_numbers(uri: str) -> tuple[int, ...]:
-    """The numbers of the versions that are kept, oldest first. Raises as `open_snapshot`."""
-    snapshot = open_snapshot(uri)
-    numbers = (layout.manifest_number(name) for name in snapshot.store.names(layout.MANIFESTS))
-    return tuple(sorted(n for n in numbers if n is not None))
+def version_numbers(uri: str, branch: str = layout.MAIN) -> tuple[int, ...]:
+    """The numbers of the versions of a branch that are kept, oldest first. Raises as `open_at`."""
+    snapshot = open_at(uri, ReadTarget(branch))
+    return tuple(n for _, n in reversed(tuple(kept_versions(snapshot.store, snapshot.line))))
 
 
 def accept_schema(source: bytes) -> Schema:

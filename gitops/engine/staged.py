@@ -6,13 +6,21 @@ version of a graph is one manifest that exists or does not.
 
 from __future__ import annotations
 
-from gitops.core.errors import BugError, ConflictError, GitopsError
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from gitops.core.clock import parse_timestamp
+from gitops.core.errors import BugError, ConflictError, GitopsError, RemoteError
 from gitops.core.faults import Faults
+from gitops.engine.layout import MAIN
+from gitops.engine.lines import read_floor, read_line
 from gitops.engine.manifest import Manifest, publish
 from gitops.engine.places import Staging
 from gitops.engine.snapshot import Snapshot
 
-__all__ = ["StagedGraph", "StagedVersion"]
+__all__ = ["StagedGraph", "StagedVersion", "later_of"]
 
 
 class StagedGraph:
@@ -46,35 +54,85 @@ class StagedGraph:
 
 
 class StagedVersion:
-    """The version of a graph after `base`: its manifest, not yet written; the table versions it names are."""
+    """The version of a branch after `base`: its manifest, not yet written; the table versions it names are."""
 
-    def __init__(self, base: Snapshot, manifest: Manifest, faults: Faults) -> None:
-        """Keep the manifest until it is published."""
+    def __init__(self, base: Snapshot, manifest: Manifest, faults: Faults, purged: Sequence[str] = ()) -> None:
+        """Keep the manifest until it is published, as the child of the base on the branch of the base.
+
+        `purged` are the folders of tables that go with their older versions, once the new version is there.
+        """
+        self._purged = purged
         self._base = base
-        self._manifest = manifest
+        self._manifest = _child(base, manifest)
         self._faults = faults
         self._open = True
 
-    def publish(self) -> int:
-        """Write the manifest if its number is free and the graph is still the one it was staged for.
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest that `publish` writes."""
+        return self._manifest
 
-        Raises ConflictError `graph_conflict` if not.
+    def keep_purged(self) -> None:
+        """Publish without removing anything: for a trial."""
+        self._purged = ()
+
+    def publish(self) -> int:
+        """Write the manifest if its number is free and the branch is still the one it was staged for.
+
+        Raises ConflictError `graph_conflict` if not; GitopsError `graph_branch_missing` when the branch was removed.
         """
         if not self._open:
             raise BugError("staged work is used twice")
         point = f"engine.{self._manifest.operation}"
         self._faults.reach(f"{point}.before_publish")
         self._open = False
-        root, identity = self._base.root, self._base.identity
+        root, store = self._base.root, self._base.store
         place = root.location
-        if not root.holds(identity):
-            raise ConflictError("graph_conflict", f"graph {identity.graph_id} no longer lies at {place}", path=place)
-        if not publish(self._base.store, self._manifest):
-            detail = f"another writer made version {self._manifest.n} of {place}"
+        if not root.holds(self._base.identity):
+            detail = f"graph {self._base.identity.graph_id} no longer lies at {place}"
+            raise ConflictError("graph_conflict", detail, path=place)
+        if self._base.manifest.line != self._base.line.id:
+            detail = f"version {self._base.manifest.n} of {self._base.branch} is not its newest"
+            raise ConflictError("graph_conflict", detail, path=place)
+        if self._base.line.id != MAIN and read_line(store, self._base.branch) != self._base.line:
+            raise ConflictError("graph_conflict", f"branch {self._base.branch} was made anew", path=place)
+        if not publish(store, self._manifest):
+            detail = f"another writer made version {self._manifest.n} of {self._base.branch} at {place}"
+            raise ConflictError("graph_conflict", detail, path=place)
+        if read_floor(store, self._manifest.line) >= self._manifest.n:
+            # Only a writer that slept while newer versions were made, and older ones removed, comes here.
+            detail = f"version {self._manifest.n} of {self._base.branch} at {place} was made before, and removed since"
             raise ConflictError("graph_conflict", detail, path=place)
         self._faults.reach(f"{point}.after_publish")
+        for path in self._purged:
+            # What a failure leaves is removed by gc: the new version says that it is purged.
+            with contextlib.suppress(OSError, RemoteError):
+                self._base.folder.remove(path)
         return self._manifest.n
 
     def abort(self) -> None:
         """Forget the manifest; the table versions stay unreferenced and the next writer undoes them."""
         self._open = False
+
+
+def _child(base: Snapshot, manifest: Manifest) -> Manifest:
+    """The manifest with its place in the lineage; a version is never older than its parent, whatever the clocks say."""
+    parent, line = base.manifest, base.line.id
+    reach = parent.reach
+    for older, n in manifest.lineage.items():
+        reach[older] = max(n, reach.get(older, 0))
+    reach.pop(line, None)
+    return replace(
+        manifest,
+        n=parent.n + 1,
+        branch=base.branch,
+        line=line,
+        parent=parent.ref,
+        lineage=reach,
+        ts=later_of(manifest.ts, parent.ts),
+    )
+
+
+def later_of(one: str, other: str) -> str:
+    """The later of two times; the first one when they are equal or do not read as times."""
+    return max(one, other, key=lambda text: parse_timestamp(text) or datetime.min.replace(tzinfo=UTC))

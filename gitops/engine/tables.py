@@ -7,22 +7,37 @@ Rules of this module:
 2. Every change must give exactly the next version. Lance rebases silently; another number means that another writer came
    in between, and the change is abandoned.
 3. Lance syncs nothing to disk. `finish` makes durable what the changes wrote, before any manifest may name it.
+4. Rows are exchanged in one version: data files for the rows that come are written first and belong to no version, and one
+   commit brings them in and marks the rows that go. A row that is rewritten gets a new row id: ids in the sense of this
+   package are texts in the column `id`, and nothing else names a row from outside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import lance
 import pyarrow as pa
+from lance.fragment import FragmentMetadata, write_fragments
 
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.engine.manifest import TableEntry
 from gitops.engine.places import DatasetPlace, GraphFolder
-from gitops.lang.schema import EdgeType, NodeType, PropType, Scalar
+from gitops.lang.schema import Catalog, EdgeType, NodeType, PropType, Scalar
 
-__all__ = ["TableWriter", "arrow_field", "arrow_schema", "arrow_table", "create_table", "open_table", "raw_columns"]
+__all__ = [
+    "TableWriter",
+    "arrow_field",
+    "arrow_schema",
+    "arrow_table",
+    "create_table",
+    "declared_type",
+    "open_table",
+    "raw_columns",
+    "stage_rows",
+]
 
 _PRIMARY_KEY = {b"lance-schema:unenforced-primary-key": b"true"}
 _ARROW: Mapping[Scalar, pa.DataType] = {
@@ -97,6 +112,17 @@ def arrow_table(declared: NodeType | EdgeType, columns: Mapping[str, list[Any]])
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
+def declared_type(catalog: Catalog, key: str) -> NodeType | EdgeType:
+    """The type that a table key (`node:T`, `edge:E`) names."""
+    kind, _, name = key.partition(":")
+    return catalog.nodes[name] if kind == "node" else catalog.edges[name]
+
+
+def stage_rows(folder: GraphFolder, entry: TableEntry, rows: pa.Table) -> list[FragmentMetadata]:
+    """Write rows to data files of the table that belong to no version yet. Raises RemoteError; as `open_table`."""
+    return _staged(folder.dataset(entry.path), open_table(folder, entry), rows)
+
+
 def raw_columns(rows: pa.Table | pa.RecordBatch) -> dict[str, list[Any]]:
     """The cells of each column: dates as days and times as milliseconds, also inside lists."""
     return {name: rows.column(name).cast(_raw(rows.column(name).type)).to_pylist() for name in rows.schema.names}
@@ -113,17 +139,17 @@ def _raw(kind: pa.DataType) -> pa.DataType:
 class TableWriter:
     """Changes one table, version by version, from the one that the manifest names."""
 
-    def __init__(self, folder: GraphFolder, entry: TableEntry) -> None:
+    def __init__(self, folder: GraphFolder, entry: TableEntry, known: frozenset[str] | None = None) -> None:
         """Open the table and undo what lies beyond the entry's version.
 
-        Raises ConflictError `graph_conflict` when another writer is at work, GitopsError `graph_unreadable` when the
-        named version is gone.
+        `known` is what the table consisted of before anything was staged for it, where something was. Raises ConflictError
+        `graph_conflict` when another writer is at work, GitopsError `graph_unreadable` when the named version is gone.
         """
         self._folder = folder
         self._path = entry.path
         self._rows = entry.rows
         self._place = folder.dataset(entry.path)
-        self._before = folder.begin(entry.path)
+        self._before = folder.begin(entry.path) if known is None else known
         self._dataset = open_table(folder, entry)
         if self._dataset.latest_version != entry.version:
             self._expected = self._dataset.latest_version
@@ -149,6 +175,17 @@ class TableWriter:
             raise ConflictError("graph_conflict", f"another writer changes {self._place.uri}") from failure
         self._dataset, self._expected = latest, latest.version
 
+    def stage(self, rows: pa.Table) -> list[FragmentMetadata]:
+        """As `stage_rows`, for this table."""
+        return _staged(self._place, self._dataset, rows)
+
+    def exchange(self, staged: Sequence[FragmentMetadata], gone: Iterable[int] | None) -> None:
+        """Make one version in which the rows at the addresses `gone` (None: all rows) give way to the staged ones.
+
+        Addresses are those of the version that the manifest names. Raises as `change`.
+        """
+        self.change(lambda dataset: _commit(dataset, staged, gone, _options(self._place)))
+
     def finish(self, *, recount: bool) -> TableEntry:
         """Make the changes durable and describe the table; rows are counted only if they changed."""
         try:
@@ -163,6 +200,45 @@ class TableWriter:
             return lance.dataset(self._place.uri, storage_options=_options(self._place))
         except (OSError, ValueError, RuntimeError) as error:
             raise _failed(self._place, error) from error
+
+
+def _staged(place: DatasetPlace, dataset: lance.LanceDataset, rows: pa.Table) -> list[FragmentMetadata]:
+    try:
+        written: list[FragmentMetadata] = write_fragments(
+            rows, dataset, mode="append", storage_options=_options(place), data_storage_version="2.2"
+        )
+    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+        raise _failed(place, error) from error
+    return written
+
+
+def _commit(
+    dataset: lance.LanceDataset,
+    staged: Sequence[FragmentMetadata],
+    gone: Iterable[int] | None,
+    options: dict[str, str] | None,
+) -> None:
+    """One strict commit. A fragment that loses its last row goes as a whole."""
+    changed: list[FragmentMetadata] = []
+    if gone is None:
+        emptied = [fragment.fragment_id for fragment in dataset.get_fragments()]
+    else:
+        emptied, offsets = [], defaultdict[int, list[int]](list)
+        for address in gone:
+            offsets[address >> 32].append(address & 0xFFFFFFFF)
+        for fragment_id in sorted(offsets):
+            fragment = dataset.get_fragment(fragment_id)
+            if fragment is None:
+                raise ValueError(f"there is no fragment {fragment_id}")
+            left = fragment.delete_rows(sorted(offsets[fragment_id]))
+            if left is None:
+                emptied.append(fragment_id)
+            else:
+                changed.append(left)
+    change = lance.LanceOperation.Update(
+        removed_fragment_ids=emptied, updated_fragments=changed, new_fragments=list(staged)
+    )
+    lance.LanceDataset.commit(dataset, change, read_version=dataset.version, storage_options=options, max_retries=0)
 
 
 def _entry(dataset: lance.LanceDataset, path: str, *, rows: int) -> TableEntry:

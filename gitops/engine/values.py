@@ -12,13 +12,14 @@ import json
 import math
 import re
 import struct
+from array import array
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from gitops.lang.schema import PropType, Scalar
 
-__all__ = ["CellError", "cell_to_json", "json_to_cell", "key_text", "odd_member"]
+__all__ = ["DAYS", "MOMENTS", "CellError", "cell_to_json", "compact", "json_to_cell", "key_text", "odd_member"]
 
 _INTEGERS: Mapping[Scalar, tuple[int, int]] = {
     Scalar.I32: (-(2**31), 2**31 - 1),
@@ -28,8 +29,8 @@ _INTEGERS: Mapping[Scalar, tuple[int, int]] = {
 }
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DAYS = (date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY)
-_MOMENTS = (_DAYS[0] * 86_400_000, (_DAYS[1] + 1) * 86_400_000 - 1)
+DAYS = (date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY)
+MOMENTS = (DAYS[0] * 86_400_000, (DAYS[1] + 1) * 86_400_000 - 1)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _DATETIME = re.compile(
     r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?(Z|[+-]\d{2}:\d{2})?)?",
@@ -88,9 +89,16 @@ def key_text(cell: Any, kind: PropType) -> str:
     return str(cell)
 
 
+def compact(value: Any) -> str:
+    """JSON without blanks, in the characters themselves."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
 def _text(value: Any, kind: PropType) -> str:
     if not isinstance(value, str):
         raise _expected(kind, value)
+    if value.isascii():
+        return value
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -126,7 +134,7 @@ def _float(value: Any, kind: PropType) -> float:
 
 
 def _date(value: Any, kind: PropType) -> int:
-    if type(value) is int and _DAYS[0] <= value <= _DAYS[1]:
+    if type(value) is int and DAYS[0] <= value <= DAYS[1]:
         return value
     if isinstance(value, str) and _DATE.fullmatch(value):
         try:
@@ -137,7 +145,7 @@ def _date(value: Any, kind: PropType) -> int:
 
 
 def _datetime(value: Any, kind: PropType) -> int:
-    if type(value) is int and _MOMENTS[0] <= value <= _MOMENTS[1]:
+    if type(value) is int and MOMENTS[0] <= value <= MOMENTS[1]:
         return value
     match = _DATETIME.fullmatch(value) if isinstance(value, str) else None
     if match:
@@ -150,7 +158,7 @@ def _datetime(value: Any, kind: PropType) -> int:
             pass
         else:
             cell = whole * 1000 + int((fraction or "0")[:3].ljust(3, "0"))
-            if _MOMENTS[0] <= cell <= _MOMENTS[1]:
+            if MOMENTS[0] <= cell <= MOMENTS[1]:
                 return cell
     raise CellError(
         f"invalid DateTime literal {_excerpt(value)}: expects {kind} as ISO 8601 text or milliseconds since 1970"
@@ -162,6 +170,14 @@ def _vector(value: Any, kind: PropType) -> list[float]:
         raise _expected(kind, value)
     if len(value) != kind.dimension:
         raise CellError(f"expects {kind.dimension} dimensions, got {len(value)}")
+    if set(map(type, value)) <= {int, float}:
+        # The common case at the speed of C; what does not fit is looked at number by number, for its message.
+        try:
+            cells = array("f", value).tolist()
+        except OverflowError:
+            cells = [math.inf]
+        if all(map(math.isfinite, cells)):
+            return cells
     return [_float(item, kind) for item in value]
 
 

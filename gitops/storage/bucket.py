@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -147,6 +147,14 @@ class Bucket:
         with self._guard(folder):
             for page in obstore.list(self._client, folder, chunk_size=_PAGE):
                 yield from (entry["path"] for entry in page)
+
+    def details(self, folder: str) -> Iterator[tuple[str, int, datetime]]:
+        """Key, bytes and time of the last write of the objects below a folder, page by page."""
+        import obstore
+
+        with self._guard(folder):
+            for page in obstore.list(self._client, folder, chunk_size=_PAGE):
+                yield from ((entry["path"], entry["size"], entry["last_modified"]) for entry in page)
 
     def _require_bucket(self, path: str) -> None:
         """A missing bucket is answered like a missing object, but is no place that is empty: asked if nothing has shown it."""

@@ -19,6 +19,7 @@ import secrets
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from functools import cache
 
 from gitops.config.storage import StorageKind, StorageRootError, parse_storage
@@ -131,6 +132,12 @@ class S3Store:
         """Keys of all objects below `prefix`, however deep, page by page. Raises RemoteError while they are read."""
         start = f"{self._prefix}/" if self._prefix else ""
         return (path.removeprefix(start) for path in self._bucket.below(self._folder(prefix)))
+
+    def details(self, prefix: str = "") -> Iterator[tuple[str, int, datetime]]:
+        """As `keys`, with the bytes and the time of the last write of each object."""
+        start = f"{self._prefix}/" if self._prefix else ""
+        found = self._bucket.details(self._folder(prefix))
+        return ((path.removeprefix(start), size, written) for path, size, written in found)
 
     def delete_keys(self, keys: Iterable[str]) -> None:
         """Remove objects, in no particular order; absent ones are no failure. A failure may leave some."""

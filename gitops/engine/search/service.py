@@ -1,6 +1,9 @@
-"""Vectors from a service that speaks the embeddings call of OpenAI, which many others speak too.
+"""Vectors from a service that speaks the embeddings call which most of them share.
 
-Source: https://platform.openai.com/docs/api-reference/embeddings
+    POST embeddings  {"model": .., "input": [text, ..], "encoding_format": "float"}
+    answer           {"data": [{"index": 0, "embedding": [number, ..]}, ..]}
+
+One description among many: https://docs.mistral.ai/api/#tag/embeddings
 """
 
 from __future__ import annotations

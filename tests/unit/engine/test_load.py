@@ -13,10 +13,11 @@ import pytest
 
 from gitops.core.clock import FixedClock, SequentialIds
 from gitops.core.errors import GitopsError
-from gitops.engine import records, show
+from gitops.engine import show
 from gitops.engine.engine import LanceEngine
 from gitops.engine.load import Loader, LoadError, LoadMode, LoadRequest
 from gitops.engine.local_root import LocalRoot
+from gitops.engine.write import records
 
 CLOCK = FixedClock(datetime(2026, 1, 1, tzinfo=UTC))
 SCHEMA = b"""

@@ -13,6 +13,7 @@ from gitops.core.clock import encode_ulid
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.engine import layout
 from gitops.engine.manifest import (
+    CommitRef,
     Dropped,
     Identity,
     Manifest,
@@ -25,11 +26,16 @@ from gitops.engine.manifest import (
 from gitops.storage.memory import MemoryStore
 
 ID = encode_ulid(1, 2)
+OTHER = encode_ulid(1, 7)
 
 
 def manifest(n: int = 3, **changes: Any) -> Manifest:
     values = {
         "n": n,
+        "parent": CommitRef("main", n - 1, encode_ulid(1, 0)) if n > 1 else None,
+        "merge_parent": CommitRef(OTHER, 9, encode_ulid(1, 5)),
+        "lineage": {OTHER: 9},
+        "message": "why",
         "txn_id": ID,
         "operation": "migrate",
         "actor": "änn",
@@ -85,11 +91,19 @@ def _set(*path: str, to: Any) -> Any:
 
 
 BROKEN = {
-    "newer format": _set("format", to=2),
+    "newer format": _set("format", to=3),
     "format is a truth value": _set("format", to=True),
     "unknown member": _set("extra", to=1),
     "other number": _set("n", to=4),
-    "other parent": _set("parent", to=1),
+    "other parent": _set("parent", "n", to=1),
+    "parent is a number": _set("parent", to=2),
+    "no parent": _set("parent", to=None),
+    "other line": _set("line", to=OTHER),
+    "bad line": _set("line", to="../main"),
+    "bad merge parent": _set("merge_parent", "line", to="x"),
+    "lineage of no line": _set("lineage", to={"x": 1}),
+    "lineage of text": _set("lineage", OTHER, to="1"),
+    "message is a number": _set("message", to=1),
     "bad id": _set("txn_id", to="x"),
     "bad operation": _set("operation", to="guess"),
     "bad time": _set("ts", to="yesterday"),

@@ -1,0 +1,212 @@
+"""The end of a bulk load: what workers wrote becomes one version of the graph, or nothing of it does.
+
+A worker has checked each row by itself. Here is checked what needs all rows: that ids and unique groups clash with none, that
+edges have their ends, and how many edges a source has, over all parts and what is in the graph by now. It is the second pass of
+a load (`gitops.engine.write.joint`); the keys that it needs are read back from the data files, and nothing else of them is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from lance.file import LanceFileReader
+from lance.fragment import FragmentMetadata
+
+from gitops.core.clock import parse_timestamp
+from gitops.core.diagnostics import SourceRef
+from gitops.core.errors import GitopsError, RemoteError, UsageError
+from gitops.engine import layout
+from gitops.engine.bulk.plan import BulkPlan, Part, table_form
+from gitops.engine.bulk.worker import remove_files
+from gitops.engine.history.datasets import data_files
+from gitops.engine.history.leases import hold
+from gitops.engine.history.work import Work
+from gitops.engine.load import Landing, Loader, LoadMode, LoadRequest, LoadResult
+from gitops.engine.snapshot import ReadTarget, Snapshot, open_at
+from gitops.engine.tables import open_table, raw_columns
+from gitops.engine.write.intake import Intake, TableIntake, group_key
+from gitops.engine.write.records import Problems
+from gitops.engine.write.retry import jittered, until_published
+
+__all__ = ["discard_bulk", "publish_bulk"]
+
+_BATCH_ROWS = 1 << 16
+
+
+def publish_bulk(plan: BulkPlan, parts: Sequence[Part], work: Work, mode: LoadMode = LoadMode.MERGE) -> LoadResult:
+    """Check the parts together and publish them as one version of the plan's branch. Parts without rows count for nothing.
+
+    May be called again after a failure or a crash; parts that are in the branch already are not published twice.
+
+    Raises LoadError with the parts and rows that do not fit (`parts[0].rows[17]`); UsageError for parts that are not of this
+    plan, or are given twice; GitopsError `graph_version_gone` when the plan has expired or was given up, `graph_conflict` when
+    the schema was changed since, or other writers were faster 32 times; RemoteError `storage_failed`, also when a file of a part
+    is not as it was written.
+    """
+    given = [part for part in parts if part.rows]
+    staged = _staged(plan, given)
+    snapshot = _opened(plan)
+    if given and _published(snapshot, given, staged):
+        return LoadResult(snapshot.manifest.n, _counts(given))
+    _require_standing(plan, snapshot, work)
+    with hold(snapshot, work), _Arrivals(snapshot, given) as arrivals:
+        for part, fragments in zip(given, staged, strict=True):
+            arrivals.take(part, fragments)
+        if not arrivals.tables:
+            _give_back(plan, snapshot)
+            return LoadResult(snapshot.manifest.n, {})
+        request = LoadRequest(plan.uri, io.BytesIO(), mode, work.actor, plan.branch)
+        landing = Landing(Loader(work.clock, work.ids, work.faults), request, snapshot, arrivals)
+        landing.check(snapshot)
+        result = until_published(landing.attempt, jittered)
+    _give_back(plan, snapshot)
+    return result
+
+
+def discard_bulk(plan: BulkPlan, parts: Sequence[Part]) -> None:
+    """Give up: remove the plan and the files of the parts, but for those that a version has.
+
+    What a worker wrote that died before it gave a part goes with gc, seven days later. Raises as `publish_bulk`.
+    """
+    staged = _staged(plan, parts)
+    snapshot = open_at(plan.uri, ReadTarget())
+    if snapshot.identity.graph_id != plan.graph_id:
+        return
+    for path in sorted({part.path for part in parts}):
+        kept = data_files(snapshot.folder, path)
+        for part, fragments in zip(parts, staged, strict=True):
+            if part.path == path:
+                free = [each for each in fragments if not kept.intersection(file.path for file in each.files)]
+                remove_files(snapshot.folder, path, free)
+    _give_back(plan, snapshot)
+
+
+class _PartProblems(Problems):
+    """Problems whose records are told by part and row."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        super().__init__()
+        self._starts = [sum(part.rows for part in parts[:at]) for at in range(len(parts))]
+
+    def place(self, record: int) -> tuple[str, str, SourceRef | None]:
+        at = bisect_right(self._starts, record - 1) - 1
+        row = record - self._starts[at]
+        return f"parts[{at}].rows[{row}]", f"part {at}, row {row}", None
+
+
+class _Arrivals(Intake):
+    """Rows that lie in data files already; their keys are read back."""
+
+    def __init__(self, snapshot: Snapshot, parts: Sequence[Part]) -> None:
+        super().__init__(snapshot, None)
+        self.problems = _PartProblems(parts)
+        self._record = 0
+
+    def take(self, part: Part, fragments: Sequence[FragmentMetadata]) -> None:
+        """Note the keys of a part, in the order of its rows. Raises RemoteError `storage_failed`."""
+        table = self.tables.get(part.key) or self.open_table(part.key)
+        columns = ["id", *table.ends, *dict.fromkeys(name for group in table.groups for name in group)]
+        for fragment in fragments:
+            rows = 0
+            for batch in _read(self.snapshot, part.path, fragment, list(dict.fromkeys(columns))):
+                self._note(table, raw_columns(batch), batch.num_rows)
+                rows += batch.num_rows
+            if rows != fragment.physical_rows:
+                raise RemoteError(
+                    "storage_failed", f"a part of {part.key} has {rows} rows, not {fragment.physical_rows}"
+                )
+        table.staged += fragments
+
+    def _note(self, table: TableIntake, cells: Mapping[str, Sequence[Any]], rows: int) -> None:
+        first = self._record + 1
+        for at, row_id in enumerate(cells["id"]):
+            table.ids.add(row_id, first + at, table.rows + at)
+        for column, spill in table.ends.items():
+            for at, end in enumerate(cells[column]):
+                spill.add(end, first + at)
+        for group, spill in table.groups.items():
+            for at, members in enumerate(zip(*(cells[name] for name in group), strict=True)):
+                key = group_key(members)
+                if key is not None:
+                    spill.add(key, first + at)
+        self._record += rows
+        table.rows += rows
+
+
+def _read(snapshot: Snapshot, path: str, fragment: FragmentMetadata, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Columns of the data file of a fragment that belongs to no version. A worker writes one file for each."""
+    place = snapshot.folder.dataset(f"{path}/data/{fragment.files[0].path}")
+    options = None if place.options is None else dict(place.options)
+    try:
+        reader = LanceFileReader(place.uri, storage_options=options, columns=columns)
+        yield from reader.read_all(batch_size=_BATCH_ROWS).to_batches()
+    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+        reason = str(error).partition("<")[0].partition("\n")[0][:200]
+        raise RemoteError("storage_failed", f"{place.uri}: {reason}") from error
+
+
+def _staged(plan: BulkPlan, parts: Sequence[Part]) -> list[list[FragmentMetadata]]:
+    """The fragments of each part. Raises UsageError for a part that is not of the plan, or is given twice."""
+    staged, seen = [], set[str]()
+    for at, part in enumerate(parts):
+        if part.bulk != plan.bulk or part.key not in plan.tables or part.path != plan.tables[part.key]["path"]:
+            raise UsageError("usage_error", f"part {at} does not belong to the bulk load {plan.bulk}")
+        fragments = part.staged()
+        names = {file.path for fragment in fragments for file in fragment.files}
+        if seen & names or sum(fragment.physical_rows for fragment in fragments) != part.rows:
+            raise UsageError("usage_error", f"part {at} is given twice, or is not as the worker returned it")
+        seen |= names
+        staged.append(fragments)
+    return staged
+
+
+def _opened(plan: BulkPlan) -> Snapshot:
+    """The branch as it is now. Raises GitopsError `graph_conflict` when rows were written for another schema or graph."""
+    snapshot = open_at(plan.uri, ReadTarget(plan.branch))
+    manifest = snapshot.manifest
+    tables = {key: table_form(entry) for key, entry in manifest.tables.items()}
+    if snapshot.identity.graph_id != plan.graph_id or manifest.schema_ir != plan.schema_ir or tables != plan.tables:
+        detail = f"the schema of {snapshot.root.location} changed since the bulk load began"
+        raise GitopsError("graph_conflict", detail, path=plan.uri)
+    return snapshot
+
+
+def _published(snapshot: Snapshot, parts: Sequence[Part], staged: Sequence[Sequence[FragmentMetadata]]) -> bool:
+    """Whether the version has the files of the parts. Raises GitopsError `graph_conflict` when it has some of them only."""
+    found = []
+    for path in sorted({part.path for part in parts}):
+        entry = next(entry for entry in snapshot.manifest.tables.values() if entry.path == path)
+        held = {f.path for each in open_table(snapshot.folder, entry).get_fragments() for f in each.metadata.files}
+        for part, fragments in zip(parts, staged, strict=True):
+            if part.path == path:
+                found += [file.path in held for fragment in fragments for file in fragment.files]
+    if any(found) and not all(found):
+        detail = f"some of these parts are in version {snapshot.manifest.n} already, and others are not"
+        raise GitopsError("graph_conflict", detail, path=snapshot.root.location)
+    return all(found)
+
+
+def _require_standing(plan: BulkPlan, snapshot: Snapshot, work: Work) -> None:
+    """Raises GitopsError `graph_version_gone` when gc may have taken files of the plan."""
+    until = parse_timestamp(plan.expires_at)
+    if until is None or until <= work.now() or snapshot.store.read(layout.lease_key(plan.bulk)) is None:
+        detail = f"the bulk load {plan.bulk} expired at {plan.expires_at}, or was given up: begin a new one"
+        raise GitopsError("graph_version_gone", detail, path=plan.uri)
+
+
+def _give_back(plan: BulkPlan, snapshot: Snapshot) -> None:
+    """End the lease; one that stays, after a failure, expires."""
+    with contextlib.suppress(RemoteError):
+        snapshot.store.delete(layout.lease_key(plan.bulk))
+
+
+def _counts(parts: Sequence[Part]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for part in parts:
+        counts[part.key] = counts.get(part.key, 0) + part.rows
+    return counts

@@ -1,0 +1,38 @@
+"""Trying again when another writer was faster."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from gitops.core.errors import ConflictError
+
+__all__ = ["ATTEMPTS", "jittered", "until_published"]
+
+ATTEMPTS = 32
+_FIRST_S = 0.005
+_LONGEST_S = 0.5
+
+T = TypeVar("T")
+
+
+def until_published(attempt: Callable[[], T], pause: Callable[[int], None]) -> T:
+    """Call until no other writer is in the way, at most 32 times; `pause` is told how many attempts have failed.
+
+    Raises ConflictError `graph_conflict` after the last attempt, and whatever else the attempt raises.
+    """
+    for failed in range(1, ATTEMPTS):
+        try:
+            return attempt()
+        except ConflictError as error:
+            if error.code != "graph_conflict":
+                raise
+        pause(failed)
+    return attempt()
+
+
+def jittered(failed: int) -> None:
+    """Sleep a random while, longer the more attempts have failed, at most half a second."""
+    time.sleep(random.uniform(0, min(_LONGEST_S, _FIRST_S * 2**failed)))  # noqa: S311 - spreads writers, keeps no secret

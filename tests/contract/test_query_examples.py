@@ -1,0 +1,149 @@
+"""The example clusters of real users: every stored query and mutation gives what the reference gives.
+
+Parameters are drawn from the data: values of the property that a parameter is compared with or written to.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gitops.engine.query import QueryResult, Strategy
+from gitops.engine.snapshot import open_snapshot
+from gitops.lang.query import CheckedQuery, QueryKind, check_query, parse_queries
+from gitops.lang.query.typed import ParameterValue, PropertyValue, TypedInsert, TypeKind
+from gitops.lang.schema import PropType, Scalar, Schema, compile_schema
+from tests.reference import Graph, Mode, Refused, answer, empty, load, mutate
+from tests.reference.cells import to_json
+from tests.support import query_engine
+from tests.support.query_cases import OPTIONS, Ground, contents, same_result
+from tests.support.query_engine import Run, outcome, refused_alike
+
+EXAMPLES = Path(__file__).parents[3] / "shared" / "examples"
+CLUSTERS = ("industry-intel", "pharma-intel")
+PICKS = 3
+
+pytestmark = pytest.mark.skipif(
+    not EXAMPLES.is_dir(), reason="the shared example clusters are not beside this checkout"
+)
+
+
+@pytest.fixture(scope="module", params=CLUSTERS)
+def cluster(request, tmp_path_factory):
+    """The schema, the checked queries, the reference graph and the root of an example."""
+    folder = EXAMPLES / request.param
+    source = (folder / "schema.pg").read_bytes()
+    schema = compile_schema(source)
+    lines = tuple((folder / "seed.jsonl").read_text(encoding="utf-8").splitlines())
+    world = query_engine.World(tmp_path_factory.mktemp("examples"))
+    graph = load(schema, empty(schema.catalog), lines, Mode.APPEND)
+    uri = world.make(Ground(source, schema, lines))
+    files = sorted((folder / "queries").glob("*.gq"))
+    queries = [check_query(query, schema.catalog) for file in files for query in parse_queries(file.read_bytes())]
+    return schema, queries, graph, world, uri
+
+
+def test_the_seed_is_loaded_whole(cluster):
+    schema, _, graph, _, uri = cluster
+    assert contents(schema, query_engine.contents_of(uri, schema)) == contents(schema, graph)
+
+
+def test_every_stored_read_gives_what_the_reference_gives(cluster):
+    schema, queries, _, _, uri = cluster
+    # Ids of edges that the seed leaves open are made by the engine, and ties may be broken by them.
+    graph, snapshot = query_engine.contents_of(uri, schema), open_snapshot(uri)
+    found = 0
+    for query in queries:
+        if query.kind is not QueryKind.READ:
+            continue
+        for pick in range(PICKS):
+            params = parameters(query, schema, graph, pick)
+            found += agree(schema, graph, Run(snapshot, query, params, OPTIONS))
+    assert found > len(queries) // 2, "most reads find something"
+
+
+def agree(schema: Schema, graph: Graph, run: Run) -> bool:
+    """Run one read under every strategy; whether it found rows."""
+    expected = outcome(lambda: answer(schema, graph, run.query, run.params, run.options))
+    for strategy in Strategy:
+        result = outcome(lambda strategy=strategy: run.under(strategy))
+        if isinstance(expected, Refused):
+            assert refused_alike(expected.why, result), (run.query.name, result, expected)
+            continue
+        assert isinstance(result, QueryResult), (run.query.name, result)
+        assert same_result(expected, result.rows()), (run.query.name, run.params, strategy)
+        assert result.touched == frozenset(run.query.reads), run.query.name
+    return not isinstance(expected, Refused) and bool(expected.rows)
+
+
+def test_every_stored_mutation_leaves_what_the_reference_leaves(cluster):
+    schema, queries, _, world, shared = cluster
+    uri = world.copy(shared)
+    for number, query in enumerate(queries):
+        if query.kind is not QueryKind.MUTATION:
+            continue
+        graph = query_engine.contents_of(uri, schema)
+        params = parameters(query, schema, graph, pick=number)
+        expected = outcome(lambda: mutate(schema, graph, query, params, OPTIONS))  # noqa: B023 - called at once
+        result = outcome(lambda: query_engine.write(uri, query, params, OPTIONS, start=(number + 1) * 1_000_000))  # noqa: B023
+        if isinstance(expected, Refused):
+            assert refused_alike(expected.why, result), (query.name, result, expected)
+            continue
+        assert [result.affected_nodes, result.affected_edges] == [expected.nodes, expected.edges], query.name
+        assert contents(schema, query_engine.contents_of(uri, schema)) == contents(schema, expected.graph), query.name
+
+
+def parameters(query: CheckedQuery, schema: Schema, graph: Graph, pick: int) -> dict[str, Any]:
+    """Values out of the data for every parameter; `pick` varies them."""
+    uses = dict(_uses(query.body, schema))
+    values: dict[str, Any] = {}
+    for name, kind in query.params.items():
+        known = uses[name](graph) if name in uses else []
+        values[name] = known[(pick * 7) % len(known)] if known else _default(kind, pick)
+    return values
+
+
+def _uses(part: Any, schema: Schema) -> Iterator[tuple[str, Any]]:
+    """Where parameters meet properties: each parameter with what finds fitting values in a graph."""
+    if isinstance(part, TypedInsert) and part.kind is TypeKind.EDGE:
+        edge = schema.catalog.edges[part.type_name]
+        for each, owner in ((each, edge.source if each.name == "from" else edge.target) for each in part.assignments):
+            if isinstance(each.value, ParameterValue) and each.name in ("from", "to"):
+                yield each.value.name, lambda graph, owner=owner: sorted(graph.nodes[owner])
+    elif hasattr(part, "predicate"):
+        # An update or a delete: its test is drawn from the data, what it writes is made up.
+        owner, kind = part.type_name, part.predicate.type
+        if isinstance(part.predicate.value, ParameterValue):
+            yield part.predicate.value.name, _column(owner, part.predicate.name, kind)
+    elif isinstance(part, tuple):
+        fields = [getattr(part, name) for name in part._fields] if hasattr(part, "_fields") else part
+        properties = [each for each in fields if isinstance(each, PropertyValue) and each.kind is TypeKind.NODE]
+        for each in fields:
+            if isinstance(each, ParameterValue) and properties:
+                yield each.name, _column(properties[0].owner, properties[0].name, properties[0].type)
+            else:
+                yield from _uses(each, schema)
+
+
+def _column(owner: str, name: str, kind: PropType) -> Any:
+    def values(graph: Graph) -> list[Any]:
+        cells = {str(row[name]): row[name] for row in graph.nodes.get(owner, {}).values() if row.get(name) is not None}
+        found = [to_json(cells[key], kind) for key in sorted(cells)]
+        return [item for cell in found for item in cell] if kind.is_list else found
+
+    return values
+
+
+def _default(kind: PropType, pick: int) -> Any:
+    """A value of a type that no data is known for."""
+    if kind.is_list:
+        return [_default(PropType(kind.scalar), pick)]
+    if kind.scalar is Scalar.VECTOR:
+        return [0.5] * (kind.dimension or 0)
+    letter = string.ascii_lowercase[pick % 26]
+    defaults = {Scalar.BOOL: True, Scalar.DATE: "2026-01-02", Scalar.DATETIME: "2026-01-02T03:04:05Z"}
+    return defaults.get(kind.scalar, f"new {letter}{pick}" if kind.scalar is Scalar.STRING else pick)

@@ -1,0 +1,289 @@
+"""Laws of writing: the engine does what the reference does, and whatever is refused leaves the graph as it was.
+
+The reference works on dictionaries. Ids of edges and of nodes without key are made anew by each, so rows are compared without
+them where no record gives them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gitops.core.errors import GitopsError
+from gitops.engine.load import LoadMode
+from gitops.engine.write import committed, filters, intake, joint, spill
+from gitops.lang.schema import compile_schema
+from tests import reference
+from tests.reference.cells import to_json
+from tests.support.mutations import WrittenGraph
+
+SOURCE = """
+node P {
+  k: String @key
+  n: I32?  x: F64?  t: String? @unique  day: Date?  tags: [String]?
+  e: enum(x, y)?
+  @range(n, 0..3)
+}
+node Q { a: I32  b: String  w: I32?  @key(a, b)  @unique(w, b) }
+node Free { n: I32 }
+edge E: P -> P @card(0..2) { w: I32?  @unique(dst, w) }
+edge F: P -> Q
+edge G: Q -> P { s: String? }
+"""
+SCHEMA = compile_schema(SOURCE.encode())
+KEYS = st.sampled_from(["a", "b", "c", "'", "é"])
+TEXTS = st.none() | st.sampled_from(["a", "b", "'", "\\", "é", ""])
+SMALL = st.none() | st.integers(-1, 4)
+FLOATS = st.none() | st.sampled_from([0.0, -0.0, 0.1, 2.5, 1e300, 3.0])
+DAYS = st.none() | st.sampled_from(["1970-01-01", "1969-12-31", "0001-01-01"])
+TAGS = st.none() | st.lists(st.sampled_from(["a", "b"]), max_size=2)
+SIGNS = st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
+
+
+def compact_q(a: int, b: str) -> str:
+    return json.dumps([str(a), b], separators=(",", ":"), ensure_ascii=False)
+
+
+Q_IDS = st.builds(compact_q, st.integers(0, 1), KEYS)
+Statement = tuple[str, str, dict[str, Any]]
+
+
+@st.composite
+def statements(draw: st.DrawFn, at: int, *, deletes: bool) -> Statement:
+    """A statement with parameters of its own: text, signature and values."""
+    values: dict[str, Any] = {}
+    signature: list[str] = []
+
+    def param(kind: str, value: Any) -> str:
+        name = f"p{at}_{len(values)}"
+        values[name] = value
+        signature.append(f"${name}: {kind}")
+        return f"${name}"
+
+    tests = {
+        "P": [
+            lambda: f"k {draw(SIGNS)} {param('String', draw(KEYS))}",
+            lambda: f"n {draw(SIGNS)} {param('F64?', draw(FLOATS))}",
+            lambda: f"x {draw(SIGNS)} {param('I32?', draw(SMALL))}",
+            lambda: f"t {draw(SIGNS)} {param('String?', draw(TEXTS))}",
+            lambda: f"day {draw(SIGNS)} {param('Date?', draw(DAYS))}",
+            lambda: f"tags {draw(SIGNS)} {param('[String]?', draw(TAGS))}",
+            lambda: f"e {draw(SIGNS)} {param('String?', draw(TEXTS))}",
+        ],
+        "Q": [
+            lambda: f"a {draw(SIGNS)} {param('I32', draw(st.integers(0, 1)))}",
+            lambda: f"w {draw(SIGNS)} {param('I32?', draw(SMALL))}",
+        ],
+        "Free": [lambda: f"n {draw(SIGNS)} {param('I32?', draw(SMALL))}"],
+        "E": [
+            lambda: f"from {draw(SIGNS)} {param('String', draw(KEYS))}",
+            lambda: f"to {draw(SIGNS)} {param('String', draw(KEYS))}",
+            lambda: f"w {draw(SIGNS)} {param('I32?', draw(SMALL))}",
+        ],
+        "F": [lambda: f"to {draw(SIGNS)} {param('String', draw(Q_IDS))}"],
+        "G": [lambda: f"s {draw(SIGNS)} {param('String?', draw(TEXTS))}"],
+    }
+    setters = {
+        "n": lambda: param("I32?", draw(SMALL)),
+        "x": lambda: param("F64?", draw(FLOATS)),
+        "t": lambda: param("String?", draw(TEXTS)),
+        "day": lambda: param("Date?", draw(DAYS)),
+        "tags": lambda: param("[String]?", draw(TAGS)),
+        "e": lambda: draw(st.sampled_from(['"x"', '"y"'])),
+    }
+    if deletes:
+        owner = draw(st.sampled_from(sorted(tests)))
+        text = " ".join(("delete", owner, "where", draw(st.sampled_from(tests[owner]))()))
+        return text, ", ".join(signature), values
+    chosen = draw(st.lists(st.sampled_from(sorted(setters)), unique=True, max_size=4))
+    sets = ", ".join(f"{name}: {setters[name]()}" for name in chosen)
+    kind = draw(st.sampled_from(["P", "P", "Q", "Free", "E", "E", "F", "G", "update", "update Q"]))
+    if kind == "P":
+        text = f"insert P {{ k: {param('String', draw(KEYS))}, {sets} }}"
+    elif kind == "Q":
+        a, b = param("I32", draw(st.integers(0, 1))), param("String", draw(KEYS))
+        text = f"insert Q {{ a: {a}, b: {b}, w: {param('I32?', draw(SMALL))} }}"
+    elif kind == "Free":
+        text = f"insert Free {{ n: {param('I32?', draw(SMALL))} }}"
+    elif kind == "E":
+        ends = f"from: {param('String', draw(KEYS))}, to: {param('String', draw(KEYS))}"
+        text = f"insert E {{ {ends}, w: {param('I32?', draw(SMALL))} }}"
+    elif kind == "F":
+        text = f"insert F {{ from: {param('String', draw(KEYS))}, to: {param('String', draw(Q_IDS))} }}"
+    elif kind == "G":
+        text = f"insert G {{ from: {param('String', draw(Q_IDS))}, to: {param('String', draw(KEYS))} }}"
+    elif kind == "update" and chosen:
+        text = " ".join(("update P set {", sets, "} where", draw(st.sampled_from(tests["P"]))()))
+    else:
+        value = param("I32?", draw(SMALL))
+        text = " ".join(("update Q set { w:", value, "} where", draw(st.sampled_from(tests["Q"]))()))
+    return text, ", ".join(signature), values
+
+
+@st.composite
+def mutations(draw: st.DrawFn) -> Statement:
+    deletes = draw(st.integers(0, 3)) == 0
+    parts = [draw(statements(at, deletes=deletes)) for at in range(draw(st.integers(1, 4)))]
+    signature = ", ".join(part[1] for part in parts if part[1])
+    return "  ".join(part[0] for part in parts), signature, {k: v for part in parts for k, v in part[2].items()}
+
+
+@st.composite
+def records(draw: st.DrawFn) -> list[dict[str, Any]]:
+    node = st.builds(
+        lambda k, n, x, t: {"type": "P", "data": {"k": k, "n": n, "x": x, "t": t}},
+        KEYS,
+        st.none() | st.integers(0, 3),
+        FLOATS,
+        TEXTS,
+    )
+    pair = st.builds(
+        lambda a, b, w: {"type": "Q", "data": {"a": a, "b": b, "w": w}},
+        st.integers(0, 1),
+        KEYS,
+        st.none() | st.integers(0, 2),
+    )
+    free = st.builds(
+        lambda i, n: {"type": "Free", "data": {"id": i, "n": n}}, st.sampled_from("abc"), st.integers(0, 2)
+    )
+    edge = st.builds(
+        lambda i, s, d, w: {"edge": "e", "from": s, "to": d, "data": {"id": i, "w": w}},
+        st.sampled_from("123456789"),
+        KEYS,
+        KEYS,
+        st.none() | st.integers(0, 9),
+    )
+    other = st.builds(
+        lambda i, s, d: {"edge": "F", "from": s, "to": d, "data": {"id": i}}, st.sampled_from("12"), KEYS, Q_IDS
+    )
+    return draw(st.lists(node | node | pair | free | edge | edge | other, min_size=1, max_size=14))
+
+
+def settled(graph: reference.Graph, step: int) -> reference.Graph:
+    """The graph with the ids that the reference made renamed, since it begins anew with each mutation."""
+    for side in (graph.nodes, graph.edges):
+        for rows in side.values():
+            for key in [key for key in rows if key.startswith("new-")]:
+                rows[f"{step}:{key}"] = rows.pop(key)
+    return graph
+
+
+def held(graph: reference.Graph, *, ids: bool) -> dict[str, Counter[str]]:
+    """The rows of the reference, as texts."""
+    found: dict[str, Counter[str]] = {}
+    for name, declared in SCHEMA.catalog.nodes.items():
+        keep = ids or declared.key is not None
+        found[name] = Counter(
+            json.dumps([key if keep else None, {p: to_json(row[p], kind) for p, kind in declared.properties.items()}])
+            for key, row in graph.nodes[name].items()
+        )
+    for name, edge in SCHEMA.catalog.edges.items():
+        found[name] = Counter(
+            json.dumps(
+                [
+                    key if ids else None,
+                    one.src,
+                    one.dst,
+                    {p: to_json(one.row[p], kind) for p, kind in edge.properties.items()},
+                ]
+            )
+            for key, one in graph.edges[name].items()
+        )
+    return found
+
+
+def stored(graph: WrittenGraph, *, ids: bool) -> dict[str, Counter[str]]:
+    """The rows of the engine, as the same texts."""
+    found: dict[str, Counter[str]] = {}
+    for name, declared in (*SCHEMA.catalog.nodes.items(), *SCHEMA.catalog.edges.items()):
+        keep = ids or getattr(declared, "key", None) is not None
+        ends = ("src", "dst") if name in SCHEMA.catalog.edges else ()
+        found[name] = Counter(
+            json.dumps(
+                [row["id"] if keep else None, *(row[end] for end in ends), {p: row[p] for p in declared.properties}]
+            )
+            for row in graph.shown(name)
+        )
+    return found
+
+
+@contextlib.contextmanager
+def fresh() -> Iterator[WrittenGraph]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield WrittenGraph(Path(folder) / "g.omni").create(SOURCE)
+
+
+@settings(max_examples=20)
+@given(st.lists(mutations(), min_size=1, max_size=10))
+def test_mutations_do_what_the_reference_does(sequence: list[Statement]) -> None:
+    """§4: equal counts and equal rows after each, or both refuse, and then nothing has changed and nothing is published."""
+    with fresh() as graph:
+        model = reference.empty(SCHEMA.catalog)
+        for step, (text, signature, params) in enumerate(sequence):
+            version = graph.version
+            query = graph.query(text, signature)
+            try:
+                outcome = reference.mutate(SCHEMA, model, query, params)
+            except reference.Refused:
+                with pytest.raises(GitopsError) as refusal:
+                    graph.mutate(text, params, signature)
+                assert refusal.value.code in ("mutation_invalid", "mutation_mixed")
+                assert graph.version == version
+            else:
+                result = graph.mutate(text, params, signature)
+                assert (result.affected_nodes, result.affected_edges) == (outcome.nodes, outcome.edges)
+                assert graph.version == version + bool(outcome.nodes or outcome.edges)
+                model = settled(outcome.graph, step)
+        assert stored(graph, ids=False) == held(model, ids=False)
+        assert {name: rows.total() for name, rows in held(model, ids=False).items()} == graph.counts()
+
+
+SIZES = st.sampled_from(["small", "spilled", "scanned"])
+
+
+@contextlib.contextmanager
+def limits(size: str) -> Iterator[None]:
+    """The paths of large loads, at small sizes: keys on disk, columns that are read whole, many data files."""
+    with pytest.MonkeyPatch.context() as patch:
+        if size != "small":
+            patch.setattr(spill, "CHUNK", 2)
+            patch.setattr(intake, "KEYS", 5)
+            patch.setattr(intake, "GROUP_BYTES", 100)
+            patch.setattr(intake, "FILE_BYTES", 1)
+        if size == "scanned":
+            for module in (joint, filters, committed):
+                patch.setattr(module, "MAX_PROBES", 0)
+        yield
+
+
+@settings(max_examples=20)
+@given(st.lists(st.tuples(records(), st.sampled_from(list(LoadMode)), SIZES), min_size=1, max_size=5))
+def test_loads_do_what_the_reference_does(sequence: list[tuple[list[dict[str, Any]], LoadMode, str]]) -> None:
+    """§5: equal rows after each load in each mode, whatever its size, or both refuse."""
+    with fresh() as graph:
+        model = reference.empty(SCHEMA.catalog)
+        for rows, mode, size in sequence:
+            version = graph.version
+            try:
+                outcome = reference.load(SCHEMA, model, map(json.dumps, rows), reference.Mode(mode.value))
+            except reference.Refused:
+                with limits(size), pytest.raises(GitopsError) as refusal:
+                    graph.load(rows, mode)
+                assert refusal.value.code == "graph_data_invalid"
+                assert graph.version == version
+            else:
+                with limits(size):
+                    graph.load(rows, mode)
+                model = outcome
+                assert graph.version == version + 1
+        assert stored(graph, ids=True) == held(model, ids=True)
+        assert {name: rows.total() for name, rows in held(model, ids=True).items()} == graph.counts()
