@@ -126,6 +126,9 @@ def first_push(demo: Demo) -> None:
     demo.quietly("git", "clone", "--quiet", str(demo.server), "bob", who="bob")
     seed = str(EXAMPLE / "seed.jsonl")
     demo.run("bot", "gitops", "graph", "load", "knowledge", seed, "--root", str(demo.graph), at=".", shown=3)
+    ask = ("gitops", "graph", "query", "knowledge", "--config", "cluster", "--root", str(demo.graph))
+    demo.run("alice", *ask, "search_documents", "--param", "q=compact bytes")
+    demo.run("alice", *ask, "cited_by", "--param", "slug=why-columns")
 
 
 def soft_drop(demo: Demo) -> None:

@@ -1,23 +1,26 @@
-"""`gitops graph load` and `gitops graph show`: data in, data out."""
+"""`gitops graph load`, `export` and `show`: data in, data out."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
+from gitops.cli.graph_inputs import embedder_of, records_of, root_of, target_of
 from gitops.cli.identity import actor_of
 from gitops.cli.output import FAILED, OK, say, show_form
 from gitops.cli.system import RandomIds, SystemClock
-from gitops.cli.wiring import graph_uri, storage_root
-from gitops.config.header import load_header
 from gitops.core.errors import GitopsError
 from gitops.engine.engine import driver
-from gitops.model.address import is_name
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
-from gitops.storage.folder import FolderTree
+
+_MIB = 2**20
 
 
 @driver()
@@ -25,9 +28,12 @@ def load(options: argparse.Namespace) -> int:
     """`gitops graph load GRAPH FILE`."""
     from gitops.engine.load import Loader, LoadError, LoadMode, LoadRequest
 
-    uri = _root(options)
-    with _records(options.file) as records:
-        request = LoadRequest(uri, records, LoadMode(options.mode), actor_of(options))
+    uri, mode = root_of(options), LoadMode(options.mode)
+    _make_branch(uri, options)
+    with records_of(options.file) as records, _progress(options.file) as progress:
+        request = LoadRequest(
+            uri, records, mode, actor_of(options), options.branch, progress=progress, embedder=embedder_of(options)
+        )
         try:
             result = Loader(SystemClock(), RandomIds()).load(request)
         except LoadError as error:
@@ -40,12 +46,87 @@ def load(options: argparse.Namespace) -> int:
         show_form(
             {"ok": True, "manifest_version": result.manifest_version, "rows": dict(result.rows), "diagnostics": []}
         )
-    else:
-        total = sum(result.rows.values())
-        say(f"graph load: {total} record(s) into {options.graph}, manifest version {result.manifest_version}")
-        for table in sorted(result.rows):
-            say(f"  {table}: {result.rows[table]}")
+        return OK
+    total = sum(result.rows.values())
+    say(f"graph load: {total} record(s) into {options.graph}, manifest version {result.manifest_version}")
+    for table in sorted(result.rows):
+        say(f"  {table}: {result.rows[table]}")
     return OK
+
+
+def _make_branch(uri: str, options: argparse.Namespace) -> None:
+    """Make the branch of the load, if it is to be made and is not there."""
+    if options.base is None:
+        return
+    from gitops.engine.history.branches import create_branch
+    from gitops.engine.history.work import Work
+    from gitops.engine.versions import ReadTarget
+
+    work = Work(SystemClock(), RandomIds(), actor_of(options))
+    try:
+        create_branch(uri, options.branch, work, ReadTarget(options.base))
+    except GitopsError as error:
+        if error.code != "graph_branch_exists":
+            raise
+
+
+@contextlib.contextmanager
+def _progress(name: str) -> Iterator[Callable[[int, int], None] | None]:
+    """One line on the terminal that counts records; nothing where nobody looks."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    size = 0 if name == "-" else Path(name).stat().st_size
+
+    def show_progress(records: int, read: int) -> None:
+        share = f" ({min(100, 100 * read // size)} %)" if size else ""
+        sys.stderr.write(f"\r{records:,} records, {read / _MIB:.1f} MiB{share}\x1b[K")
+        sys.stderr.flush()
+
+    try:
+        yield show_progress
+    finally:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+
+@driver()
+def export(options: argparse.Namespace) -> int:
+    """`gitops graph export GRAPH`."""
+    from gitops.engine.export import export as records
+    from gitops.engine.snapshot import open_at
+
+    lines = records(open_at(root_of(options), target_of(options)), options.type or None)
+    if options.output is None:
+        for line in lines:
+            sys.stdout.write(line + "\n")
+        return OK
+    with _whole_file(Path(options.output)) as file:
+        count = 0
+        for line in lines:
+            file.write(line + "\n")
+            count += 1
+    if options.json:
+        show_form({"ok": True, "records": count, "diagnostics": []})
+    else:
+        say(f"graph export: {count} record(s) of {options.graph} to {visible(options.output)}")
+    return OK
+
+
+@contextlib.contextmanager
+def _whole_file(path: Path) -> Iterator[IO[str]]:
+    """A file that appears when everything is in it."""
+    try:
+        descriptor, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise GitopsError("usage_error", f"cannot write {path}: {error.strerror}", path=str(path)) from error
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            yield file
+        Path(scratch).replace(path)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise
 
 
 @driver()
@@ -53,7 +134,7 @@ def show(options: argparse.Namespace) -> int:
     """`gitops graph show GRAPH`."""
     from gitops.engine.show import describe, rows
 
-    uri = _root(options)
+    uri = root_of(options)
     if options.type is not None:
         found = rows(uri, options.type, options.limit, options.at)
         if options.json:
@@ -75,25 +156,3 @@ def _row(row: dict[str, Any]) -> str:
     from gitops.render.json import to_line
 
     return to_line(row)
-
-
-def _root(options: argparse.Namespace) -> str:
-    """The root of the graph that the options mean."""
-    if options.root is not None:
-        return str(options.root)
-    if not is_name(options.graph):
-        raise GitopsError("invalid_resource_id", f"{options.graph!r} is not a graph id", path="graph")
-    header, problems = load_header(FolderTree(options.config, confined=False))
-    if header is None:
-        first = next(iter(problems))
-        raise GitopsError(first.code, first.message, path=first.path)
-    return graph_uri(storage_root(header.storage, options.config), options.graph)
-
-
-def _records(name: str) -> BinaryIO:
-    if name == "-":
-        return sys.stdin.buffer
-    try:
-        return Path(name).open("rb")
-    except OSError as error:
-        raise GitopsError("usage_error", f"cannot read {name}: {error.strerror}", path=name) from error

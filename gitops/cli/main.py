@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from gitops import __version__
+from gitops.cli.graph_parser import add_graph
 
-_CLUSTER, _GRAPH, _REPOSITORY, _HOOKS = (
+_CLUSTER, _REPOSITORY, _HOOKS = (
     "gitops.cli.cluster",
-    "gitops.cli.graph",
     "gitops.cli.repository",
     "gitops.cli.hooks",
 )
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 ok, 1 any error, 2 usage."""
     # A command lives for a moment and keeps nearly all that it makes: collecting often only costs (a fifth of a large plan).
     gc.set_threshold(50_000, 20, 20)
-    options = _parser().parse_args(arguments)
+    options = _options(arguments)
     if options.handler is None:
         _parser().print_help()
         return 2
@@ -51,6 +51,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "query", rest) is None:
+        # Older releases of argparse take an optional positional for absent when options stand before it.
+        options.query, rest = rest[0], []
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return options
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gitops", description="Plan, approve and apply clusters of graph databases from git.", allow_abbrev=False
@@ -61,10 +72,13 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     _add_verbs(commands)
     _add_fmt(commands)
-    _add_graph(commands)
+    _add_lint(commands)
+    _add_down(commands)
+    add_graph(commands, _command)
     _add_request(commands)
     _add_trail(commands)
     _add_hook(commands)
+    _add_lsp(commands)
     return parser
 
 
@@ -109,6 +123,10 @@ def _add_verbs(commands: Commands) -> None:  # type: ignore[valid-type]
         if name == "plan":
             parser.add_argument("--show-graph", action="store_true", help="print the execution graph")
             parser.add_argument("--graph-format", choices=("text", "json", "mermaid"), help="implies --show-graph")
+        if name in ("validate", "plan"):
+            parser.add_argument(
+                "--no-cache", action="store_true", help="compile everything again, and remember nothing"
+            )
         if name != "validate":
             _project_options(parser)
         if name in ("plan", "approve"):
@@ -133,20 +151,31 @@ def _add_fmt(commands: Commands) -> None:  # type: ignore[valid-type]
     parser.add_argument("--diff", action="store_true", help="write nothing; print what would change")
 
 
-def _add_graph(commands: Commands) -> None:  # type: ignore[valid-type]
-    parser = _command(commands, "graph", "load data into a graph and look at it", None)
-    parts = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    load = _command(parts, "load", "load NDJSON records in one publish", f"{_GRAPH}:load")
-    show = _command(parts, "show", "show tables, versions and rows", f"{_GRAPH}:show")
-    for part in (load, show):
-        part.add_argument("graph", metavar="GRAPH", help="graph id, or with --root nothing but a label")
-        part.add_argument("--config", metavar="DIR", default=".", help="cluster folder (default: the current folder)")
-        part.add_argument("--root", metavar="PATH", help="graph root, instead of the one that the folder gives")
-    load.add_argument("file", metavar="FILE", help="records, or - for standard input")
-    load.add_argument("--mode", choices=("merge", "append"), default="merge", help="what an existing id means")
-    show.add_argument("--type", metavar="NAME", help="print rows of this node or edge type")
-    show.add_argument("--limit", metavar="N", type=int, default=20, help="rows at most (default 20)")
-    show.add_argument("--at", metavar="VERSION", type=int, help="as of this manifest version")
+def _add_lint(commands: Commands) -> None:  # type: ignore[valid-type]
+    parser = _command(
+        commands, "lint", "check schemas and query files, each problem at its place", "gitops.cli.lint:lint"
+    )
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="*", help="files and folders (default: all that cluster.yaml declares)"
+    )
+    parser.add_argument("--config", metavar="DIR", default=None, help="cluster folder (default: the current folder)")
+    parser.add_argument("--schema", metavar="FILE", help="check the query files against this schema, without a cluster")
+    parser.add_argument("--format", choices=("text", "json", "sarif"), help="form of the report (default: text)")
+    parser.add_argument("--strict", action="store_true", help="exit 1 for a warning as well")
+
+
+def _add_down(commands: Commands) -> None:  # type: ignore[valid-type]
+    summary = "show the way back from a schema change, and what it cannot bring back"
+    parser = _command(commands, "down", summary, "gitops.cli.down:down")
+    parser.add_argument("graph", metavar="GRAPH", nargs="?", help="from what the folder declares to what is applied")
+    parser.add_argument("--config", metavar="DIR", default=None, help="cluster folder (default: the current folder)")
+    parser.add_argument("--from", dest="old", metavar="FILE", help="the earlier schema, instead of a graph")
+    parser.add_argument("--to", dest="new", metavar="FILE", help="the later schema, instead of a graph")
+    parser.add_argument(
+        "--write", metavar="FILE", help="make a schema file that goes back; - prints it and nothing else"
+    )
+    _project_options(parser)
+    parser.add_argument("--request", metavar="N", type=int, help="of change request N, as it would merge")
 
 
 def _add_request(commands: Commands) -> None:  # type: ignore[valid-type]
@@ -187,6 +216,12 @@ def _add_hook(commands: Commands) -> None:  # type: ignore[valid-type]
     run = _command(parts, "run", "what an installed hook calls", f"{_HOOKS}:run")
     run.add_argument("name", metavar="NAME", help="name of the git hook")
     run.add_argument("rest", metavar="ARGUMENT", nargs="*", help="what git gives the hook")
+
+
+def _add_lsp(commands: Commands) -> None:  # type: ignore[valid-type]
+    parser = _command(commands, "lsp", "serve an editor: problems, hovers, definitions and completion", None)
+    parser.add_argument("--stdio", action="store_true", help="over standard input and output, which is the only way")
+    parser.set_defaults(handler="gitops.cli.lsp:lsp")
 
 
 def _workers(text: str) -> int:

@@ -1,0 +1,327 @@
+"""`gitops graph` from the command line: data in, questions, changes, branches, and the way back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gitops.cli.main import main
+
+pytestmark = pytest.mark.e2e
+
+SCHEMA = """\
+node Station {
+  code: String @key
+  lines: [String]?
+  name: String? @index
+  opened: Date?
+  platforms: I32?
+  vec: Vector(4)? @embed(name)
+}
+
+edge Link: Station -> Station {
+  minutes: I32?
+}
+"""
+QUERIES = """\
+query by_name($name: String) {
+  match {
+    $s: Station { name: $name }
+  }
+  return { $s.code as code, $s.platforms as platforms, $s.opened as opened }
+  order { $s.code }
+}
+
+query reach($from: String) {
+  match {
+    $s: Station { code: $from }
+    $s link{1,2} $t
+  }
+  return { $t.code as code }
+  order { $t.code }
+}
+
+query like($text: String) {
+  match { $s: Station }
+  return { $s.code as code }
+  order { nearest($s.vec, $text) }
+  limit 1
+}
+
+query rename($code: String, $name: String?) {
+  update Station set { name: $name } where code = $code
+}
+
+query close($code: String) {
+  delete Station where code = $code
+}
+"""
+CLUSTER = """\
+version: 1
+metadata:
+  name: rail
+graphs:
+  rail:
+    schema: rail.pg
+    queries: [rail.gq]
+"""
+RECORDS = """\
+{"type": "Station", "data": {"code": "A", "name": "Alder", "platforms": 4, "opened": "1901-05-01", "lines": ["r", "g"]}}
+{"type": "Station", "data": {"code": "B", "name": "Birch", "platforms": 2}}
+{"type": "Station", "data": {"code": "C", "name": "Cedar", "platforms": 2, "lines": []}}
+{"edge": "Link", "from": "A", "to": "B", "data": {"id": "l1", "minutes": 5}}
+{"edge": "Link", "from": "B", "to": "C", "data": {"id": "l2"}}
+"""
+
+Run = Callable[..., "Answer"]
+
+
+class Answer:
+    """What one command said."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code = code
+        self.out = out
+        self.err = err
+
+    @property
+    def json(self) -> Any:
+        """Standard output as JSON."""
+        return json.loads(self.out)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cluster with one loaded graph, built once and never changed."""
+    folder = tmp_path_factory.mktemp("rail")
+    (folder / "rail.pg").write_text(SCHEMA)
+    (folder / "rail.gq").write_text(QUERIES)
+    (folder / "cluster.yaml").write_text(CLUSTER)
+    (folder / "rail.ndjson").write_text(RECORDS)
+    for verb in ("import", "apply"):
+        assert main(["--as", "ann", verb, "--config", str(folder)]) == 0
+    load = ["graph", "load", "rail", str(folder / "rail.ndjson"), "--config", str(folder), "--embeddings", "hash"]
+    assert main(load) == 0
+    return folder
+
+
+@pytest.fixture
+def run(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `gitops graph VERB rail ...` on a copy of the cluster."""
+    folder = tmp_path / "rail"
+    shutil.copytree(built, folder)
+    capsys.readouterr()
+
+    def command(verb: str, *arguments: str) -> Answer:
+        code = main(["--as", "ann", "graph", *verb.split(), "rail", *arguments, "--config", str(folder)])
+        out, err = capsys.readouterr()
+        return Answer(code, out, err)
+
+    return command
+
+
+def test_a_stored_query_is_a_table_a_document_or_lines(run: Run) -> None:
+    asked = ("by_name", "--param", "name=Alder")
+    assert run("query", *asked).out.splitlines() == [
+        "code  platforms  opened",
+        "----  ---------  ----------",
+        "A             4  1901-05-01",
+        "1 row, manifest version 2",
+    ]
+    row = {"code": "A", "platforms": 4, "opened": "1901-05-01"}
+    assert run("query", *asked, "--json").json == {
+        "ok": True,
+        "manifest_version": 2,
+        "row_count": 1,
+        "columns": ["code", "platforms", "opened"],
+        "rows": [row],
+        "diagnostics": [],
+    }
+    assert [json.loads(line) for line in run("query", *asked, "--format", "ndjson").out.splitlines()] == [row]
+
+
+def test_a_query_of_ones_own_comes_from_a_file_or_the_command_line(run: Run, tmp_path: Path) -> None:
+    text = "query far() { match { $s: Station $s.platforms > 2 } return { $s } }"
+    assert run("query", "--text", text, "--json").json["rows"] == [{"s": "A"}]
+    file = tmp_path / "mine.gq"
+    file.write_text(text + QUERIES)
+    assert run("query", "far", "--file", str(file), "--json").json["rows"] == [{"s": "A"}]
+    several = run("query", "--file", str(file))
+    assert (several.code, "declares 6 queries" in several.err) == (1, True)
+
+
+def test_options_may_stand_before_the_name(run: Run) -> None:
+    assert run("query", "--param", "name=Alder", "--json", "by_name").json["row_count"] == 1
+
+
+def test_a_plan_says_what_it_did(run: Run) -> None:
+    answer = run("query", "reach", "--param", "from=A", "--explain")
+    assert answer.out.splitlines()[2:] == ["B", "C", "2 rows, manifest version 2"]
+    assert "expand" in answer.err
+    assert "node:Station" in answer.err
+    form = run("query", "reach", "--param", "from=A", "--explain", "--json").json
+    assert [each["operator"] for each in form["explanation"]] == ["scan", "expand"]
+
+
+@pytest.mark.parametrize("strategy", ["index", "csr", "scan"])
+def test_every_way_to_hop_gives_the_same(run: Run, strategy: str) -> None:
+    form = run("query", "reach", "--param", "from=A", "--strategy", strategy, "--json").json
+    assert form["rows"] == [{"code": "B"}, {"code": "C"}]
+
+
+def test_a_text_is_near_to_itself(run: Run) -> None:
+    assert run("query", "like", "--param", "text=Birch", "--embeddings", "hash", "--json").json["rows"] == [
+        {"code": "B"}
+    ]
+    nobody = run("query", "like", "--param", "text=Birch")
+    assert (nobody.code, "query_unsupported" in nobody.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("by_nam", "--param", "name=x"), ["query_unknown", "did you mean", "by_name"]),
+        (("by_name",), ["query_params_invalid", "parameter 'name' not provided"]),
+        (("by_name", "--param", "nam=x"), ["usage_error", "name: String"]),
+        (("by_name", "--param", "name"), ["usage_error", "NAME=VALUE"]),
+        (("--text", "query q() { match { $s: Statio } return { $s } }"), ["query_typecheck_error", "T1", "1:25"]),
+        (("--text", "query q( {"), ["query_parse_error", "1:10"]),
+        (("by_name", "--param", "name=x", "--at", "9"), ["graph_missing"]),
+        (("by_name", "--param", "name=x", "--branch", "dev"), ["graph_branch_missing"]),
+        (("by_name", "--param", "name=x", "--at", "yesterday"), ["usage_error"]),
+        (("rename", "--param", "code=A"), ["query_unsupported", "mutation"]),
+        ((), ["usage_error", "--file or --text"]),
+    ],
+)
+def test_what_cannot_be_asked_is_told(run: Run, arguments: tuple[str, ...], said: list[str]) -> None:
+    answer = run("query", *arguments)
+    assert (answer.code, answer.out) == (1, "")
+    assert [each for each in said if each not in answer.err] == []
+
+
+def test_parameters_may_come_as_json(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "params.json"
+    file.write_text('{"name": "Birch"}')
+    assert run("query", "by_name", "--params", str(file), "--json").json["rows"][0]["code"] == "B"
+    file.write_text("[")
+    assert "is not JSON" in run("query", "by_name", "--params", str(file)).err
+
+
+def test_a_mutation_is_one_version_or_none(run: Run) -> None:
+    changed = run("mutate", "rename", "--param", "code=B", "--param", "name=Beech", "--json").json
+    assert changed == {
+        "ok": True,
+        "affectedNodes": 1,
+        "affectedEdges": 0,
+        "manifest_version": 3,
+        "changed": True,
+        "diagnostics": [],
+    }
+    nothing = run("mutate", "rename", "--param", "code=Z")
+    assert nothing.out == "graph mutate: 0 node(s) and 0 edge(s) of rail, nothing to publish\n"
+    stale = run("mutate", "close", "--param", "code=B", "--expect-head", "2")
+    assert (stale.code, "head_moved" in stale.err) == (1, True)
+    closed = run("mutate", "close", "--param", "code=B")
+    assert closed.out == "graph mutate: 1 node(s) and 2 edge(s) of rail, manifest version 4\n"
+    assert run("query", "by_name", "--param", "name=Beech", "--at", "3", "--json").json["row_count"] == 1
+    assert run("query", "by_name", "--param", "name=Beech", "--json").json["row_count"] == 0
+
+
+def test_a_branch_is_a_place_to_try_things(run: Run) -> None:
+    assert "made dev at version 2 of main" in run("branch create", "dev").out
+    assert run("mutate", "rename", "--param", "code=B", "--param", "name=Beech", "--branch", "dev").code == 0
+    assert [each["name"] for each in run("branch list", "--json").json["branches"]] == ["main", "dev"]
+    assert run("diff", "main", "dev").out == '~ node:Station B name: "Birch" -> "Beech"\n'
+    assert run("diff", "main", "dev", "--summary", "--json").json["tables"] == {
+        "node:Station": {"added": 0, "removed": 0, "changed": 1}
+    }
+    merged = run("branch merge", "dev", "--json").json
+    assert (merged["status"], merged["conflicts"]) == ("fast_forward", [])
+    assert run("branch merge", "dev").out == "graph branch: main has all of dev already\n"
+    assert run("branch delete", "dev").code == 0
+    assert "graph_branch_missing" in run("branch delete", "dev").err
+    operations = [each["operation"] for each in run("log", "--json").json["commits"]]
+    assert operations == ["merge", "load", "create"]
+
+
+def test_branches_that_contradict_each_other_do_not_merge(run: Run) -> None:
+    run("branch create", "dev")
+    run("mutate", "rename", "--param", "code=B", "--param", "name=Beech", "--branch", "dev")
+    run("mutate", "rename", "--param", "code=B", "--param", "name=Bay")
+    before = run("snapshot", "--json").json
+    refused = run("branch merge", "dev")
+    assert (refused.code, "DivergentUpdate" in refused.out, "nothing was merged" in refused.out) == (1, True, True)
+    assert run("branch merge", "dev", "--json").json["ok"] is False
+    assert run("snapshot", "--json").json == before
+
+
+def test_what_is_exported_can_be_loaded(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "all.ndjson"
+    assert run("export", "--output", str(file)).out.startswith("graph export: 5 record(s)")
+    assert run("export").out == file.read_text()
+    run("mutate", "close", "--param", "code=B")
+    assert run("load", str(file), "--mode", "overwrite").code == 0
+    assert run("export").out == file.read_text()
+    assert run("diff", "main@2", "main", "--summary", "--json").json["tables"] == {}
+    assert [json.loads(line)["edge"] for line in run("export", "--type", "Link").out.splitlines()] == ["Link"] * 2
+
+
+def test_records_can_go_to_a_new_branch(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "more.ndjson"
+    file.write_text('{"type": "Station", "data": {"code": "D"}}\n')
+    missing = run("load", str(file), "--branch", "next")
+    assert (missing.code, "graph_branch_missing" in missing.err) == (1, True)
+    assert run("load", str(file), "--branch", "next", "--from", "main").code == 0
+    assert run("load", str(file), "--branch", "next", "--from", "main").code == 0
+    assert run("snapshot", "--branch", "next", "--json").json["tables"]["node:Station"]["rows"] == 4
+    assert run("snapshot", "--json").json["tables"]["node:Station"]["rows"] == 3
+
+
+def test_bad_records_are_told_by_line_and_change_nothing(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "bad.ndjson"
+    file.write_text('{"type": "Station", "data": {"code": "D"}}\n{"type": "Station", "data": {"code": 7}}\n{"type"\n')
+    before = run("snapshot", "--json").json
+    answer = run("load", str(file), "--json")
+    assert answer.code == 1
+    assert {each["path"] for each in answer.json["diagnostics"]} == {"records[2]", "records[3]"}
+    assert run("snapshot", "--json").json == before
+
+
+def test_a_graph_is_kept_in_order(run: Run) -> None:
+    for name in ("x", "y", "z"):
+        run("mutate", "rename", "--param", "code=A", "--param", f"name={name}")
+    assert run("optimize", "--json").json["ok"]
+    dry = run("gc", "--keep", "1", "--older-than", "0m", "--dry-run", "--json").json
+    assert (dry["dry_run"], dry["manifests"] > 0) == (True, True)
+    assert run("gc", "--keep", "1", "--older-than", "0m", "--json").json["manifests"] == dry["manifests"]
+    gone = run("query", "by_name", "--param", "name=x", "--at", "3")
+    assert (gone.code, "graph_version_gone" in gone.err) == (1, True)
+    checked = run("verify", "--deep", "--json").json
+    assert (checked["ok"], [each for each in checked["findings"] if each["problem"]]) == (True, [])
+    assert run("gc", "--older-than", "soon").code == 1
+    assert run("gc", "--keep", "0").code == 1
+
+
+def test_damage_is_found(run: Run, tmp_path: Path) -> None:
+    (table,) = (tmp_path / "rail" / "graphs" / "rail.omni" / "edges").iterdir()
+    shutil.rmtree(table)
+    answer = run("verify")
+    assert (answer.code, "table_unreadable" in answer.out) == (1, True)
+
+
+def test_a_schema_can_be_tried_beside_the_graph(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "next.pg"
+    file.write_text(SCHEMA.replace("  opened: Date?\n", "  closed: Date?\n"))
+    before = run("snapshot", "--json").json
+    form = run("preview", str(file), "--json").json
+    kinds = [step["kind"] for step in form["steps"]]
+    assert (form["ok"], kinds) == (True, ["add_property", "drop_property"])
+    assert run("snapshot", "--json").json == before
+    file.write_text(SCHEMA.replace("platforms: I32?", "platforms: I64?"))
+    refused = run("preview", str(file))
+    assert (refused.code, "OG-MF-106" in refused.out) == (1, True)
