@@ -52,18 +52,26 @@ class LocalFolder:
         return frozenset(os.path.join(place, name) for place, _, names in walk for name in names)  # noqa: PTH118
 
     def settle(self, path: str, known: frozenset[str]) -> None:
-        """Sync the files that are not known, and every folder. What vanishes meanwhile is another writer's scratch file."""
+        """Sync the files that are not known, then each folder that holds one, and what holds a folder that is new.
+
+        What vanishes meanwhile is another writer's scratch file.
+        """
         dataset = self._path / path
-        for place, _, names in os.walk(dataset):
-            for name in names:
-                file = os.path.join(place, name)  # noqa: PTH118
-                if file not in known:
-                    with contextlib.suppress(FileNotFoundError):
-                        _sync(file)
-            _sync(place)
+        touched: set[str] = set()
+        old = {os.path.dirname(file) for file in known}  # noqa: PTH120
+        for place, _, names in os.walk(dataset, topdown=False):
+            fresh = [file for file in (os.path.join(place, name) for name in names) if file not in known]  # noqa: PTH118
+            for file in fresh:
+                with contextlib.suppress(FileNotFoundError):
+                    _sync(file)
+            if fresh:
+                touched.add(place)
+            if place in touched and not any(each == place or each.startswith(f"{place}/") for each in old):
+                touched.add(os.path.dirname(place))  # noqa: PTH120
         if not known:
-            _sync(dataset.parent)
-            _sync(self._path)
+            touched.update(map(str, (dataset, dataset.parent, self._path)))
+        for place in sorted(touched):
+            _sync(place)
 
     def files(self, prefix: str) -> Iterator[StoredFile]:
         """Files below the path, and folders with nothing in them; what vanishes meanwhile is left out."""
