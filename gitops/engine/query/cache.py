@@ -14,6 +14,7 @@ from gitops.engine.manifest import TableEntry
 from gitops.engine.query.adjacency import Adjacency, build
 from gitops.engine.query.adjacency_file import AdjacencyFolder
 from gitops.engine.query.limits import Budget
+from gitops.engine.query.resident import Residents, Shelf
 from gitops.engine.query.tables import ReadTable
 from gitops.engine.snapshot import Snapshot
 from gitops.engine.tables import open_table
@@ -22,6 +23,7 @@ __all__ = ["ReadCache", "Triple", "adjacency_name"]
 
 _TABLE_BYTES = 2**20
 _DEFAULT_BYTES = 2**30
+_COLUMN_BYTES = 2**26
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,10 @@ class ReadCache:
     Whatever is found here equals what would be read again, since versions never change.
     """
 
-    def __init__(self, max_bytes: int = _DEFAULT_BYTES) -> None:
-        """An opened table counts as 1 MiB, an adjacency by its arrays."""
+    def __init__(self, max_bytes: int = _DEFAULT_BYTES, max_column_bytes: int = _COLUMN_BYTES) -> None:
+        """An opened table counts as 1 MiB, an adjacency by its arrays, a column by its cells; none is larger than allowed."""
         self._max = max_bytes
+        self._column = max_column_bytes
         self._lock = threading.Lock()
         self._making: dict[Hashable, threading.Lock] = {}
         self._held: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
@@ -52,10 +55,24 @@ class ReadCache:
         entry = snapshot.manifest.tables[key]
 
         def opened() -> tuple[ReadTable, int]:
-            return ReadTable(key, open_table(snapshot.folder, entry), entry.rows), _TABLE_BYTES
+            residents = Residents(self._shelf(identity), entry.rows, self._column) if self._column else None
+            return ReadTable(key, open_table(snapshot.folder, entry), entry.rows, residents), _TABLE_BYTES
 
-        table: ReadTable = self._keep(("table", key, *_identity(snapshot, entry)), opened)
+        identity = _identity(snapshot, entry)
+        table: ReadTable = self._keep(("table", key, *identity), opened)
         return table
+
+    def _shelf(self, identity: tuple[Hashable, ...]) -> Shelf:
+        """The place of the columns of one version of a table."""
+
+        def find(name: str) -> Any:
+            with self._lock:
+                held = self._held.get(("column", identity, name))
+                if held is not None:
+                    self._held.move_to_end(("column", identity, name))
+            return None if held is None else held[0]
+
+        return Shelf(find, lambda name, column: self._add(("column", identity, name), column, column.nbytes))
 
     def adjacency(self, name: str, triple: Triple, budget: Budget, folder: Path | None) -> Adjacency:
         """The adjacency called `name`: from here, from its file, else built and kept. Raises as `adjacency.build`."""

@@ -95,15 +95,19 @@ class Executor:
         tested = [value.name for condition in rest for value in condition.properties if not condition.searches]
         columns = tuple(dict.fromkeys((*wanted.columns, *tested)))
         plain = [condition for condition in rest if not condition.searches]
-        batches = (
-            self._reader.passing(plain, rows) for rows in table.scan(columns, self._budget, pushed, wanted.order)
-        )
-        found = table.collect(columns, batches, self._budget, sort=wanted.order is None)
+        every = pushed is None and wanted.order is None
+        if every and not plain:
+            found = table.whole(columns, self._budget)
+        else:
+            kept = table.held(columns) if every else None
+            read = table.scan(columns, self._budget, pushed, wanted.order) if kept is None else iter([kept])
+            batches = (self._reader.passing(plain, rows) for rows in read)
+            found = table.collect(columns, batches, self._budget, sort=wanted.order is None)
         for condition in rest:
             if condition.searches:
                 (variable,) = condition.variables
-                kept = self._reader.keep([condition], Bindings(len(found.ids), {variable: found.ids}))
-                found = found.keep(np.isin(found.ids, kept.columns[variable]))
+                matched = self._reader.keep([condition], Bindings(len(found.ids), {variable: found.ids}))
+                found = found.keep(np.isin(found.ids, matched.columns[variable]))
         return Rows(found.ids, {name: found.columns[name] for name in wanted.columns})
 
     # Hops

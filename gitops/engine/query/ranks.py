@@ -8,8 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gitops.engine.query.tables import look_up
-
 __all__ = ["NULL", "ranks"]
 
 NULL = -1
@@ -23,11 +21,11 @@ def ranks(column: pa.Array) -> np.ndarray:
     if pa.types.is_nested(column.type):
         return _ranks_of_lists(column)
     if pa.types.is_string(column.type):
-        present = pc.unique(column.drop_null())
-        order = np.asarray(pc.array_sort_indices(present))
+        encoded = column.dictionary_encode()
+        order = np.asarray(pc.array_sort_indices(encoded.dictionary))
         places = np.empty(len(order), np.int64)
         places[order] = np.arange(len(order))
-        at = look_up(column, present)
+        at = np.asarray(encoded.indices.fill_null(-1)).astype(np.int64)
         return np.where(at < 0, NULL, places[at] if len(places) else NULL)
     valid = np.asarray(column.is_valid())
     found = np.full(len(column), NULL, np.int64)

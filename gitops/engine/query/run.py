@@ -199,6 +199,8 @@ def _top(read: TypedRead, ordered: list[TypedExpr], scan: ScanOp, hops: Hops) ->
             return None
         columns.setdefault(value.name if isinstance(value, PropertyValue) else "id", not key.descending)
     columns.setdefault("id", True)
+    if not scan.conditions and hops.settled(scan.table, tuple(columns)):
+        return None
     return Sorted(tuple(columns.items()), max(1, min(read.limit, table.rows)))
 
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from gitops.core.errors import GitopsError
 from gitops.engine.query.bindings import Bindings
+from gitops.engine.query.bindings import distinct as once
 from gitops.engine.query.cells import Constants
 from gitops.engine.query.limits import Budget
 from gitops.engine.query.strategies import Hops
@@ -63,7 +64,7 @@ class Search:
         if query is None or edits is None or not len(row_ids):
             return pa.nulls(len(row_ids), pa.bool_())
         column = self._texts(match.field)
-        distinct = np.unique(row_ids)
+        distinct, which = once(row_ids)
         within = distinct if len(distinct) <= _FEW else None
         if match.function is TextFunction.FUZZY:
             found = column.resembling(query, edits, within)
@@ -73,7 +74,7 @@ class Search:
         table = self._hops.table(f"node:{match.field.owner}")
         texts = table.take(distinct, [match.field.name], self._budget)[match.field.name]
         answer = pc.if_else(texts.is_valid(), pa.array(np.isin(distinct, found)), pa.scalar(None, pa.bool_()))
-        return answer.take(pa.array(np.searchsorted(distinct, row_ids)))
+        return answer.take(pa.array(which))
 
     def places(self, rank: NearestRank | TextRank | FusedRank, rows: Bindings, limit: int | None) -> np.ndarray:
         """For each row the place of its ranked node among those of all rows, from 0; -1 without one.
@@ -112,7 +113,7 @@ class Search:
     def _arm(self, rank: NearestRank | TextRank, rows: Bindings, limit: int | None) -> list[int]:
         """The distinct nodes of the rows, best first; of a vector rank no more than the limit."""
         target = _target(rank)
-        within = np.unique(rows.columns[target.variable])
+        within, _ = once(rows.columns[target.variable])
         self._budget.check()
         if isinstance(rank, TextRank):
             query = self._text(rank.query)

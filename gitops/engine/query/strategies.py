@@ -1,14 +1,14 @@
 """The tables of one run, and how each hop finds its neighbours.
 
-`AUTO` decides per hop by what it would read (hops x nodes x edges per node): an adjacency in memory is always taken; little is
-asked of the edge table, if that has an index or is small; else a stored adjacency is opened, or one is built, which costs about a
-second per million edges and serves all later hops; beyond a bound, or for one step of a query that keeps nothing, the edges
-are read whole.
+`AUTO` decides per hop by what it would read (the nodes, and those that each step adds, by edges per node): an adjacency in
+memory is always taken, and a stored one where the caller keeps a cache; little is asked of the edge table, if that has an
+index or is small; else a stored adjacency is opened, or one is built, which costs about a second per million edges and
+serves all later hops; beyond a bound, or for one step of a query that keeps nothing, the edges are read whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gitops.core.errors import GitopsError
 from gitops.engine.query.cache import ReadCache, Triple, adjacency_name
@@ -29,6 +29,9 @@ __all__ = ["Hops"]
 
 _FEW = 5_000
 _SMALL = 100_000
+_DEEP = 8
+# What reading a row in its turn costs beside one that is asked for.
+_PER_ROW = 40
 _MOST = 20_000_000
 
 
@@ -41,7 +44,9 @@ class Hops:
         """Without a cache nothing is kept after the run but what `options.cache_dir` takes."""
         self._snapshot = snapshot
         self._keeps = cache is not None or options.cache_dir is not None
-        self._cache = ReadCache() if cache is None else cache
+        self._shared = cache is not None
+        # What only this run sees is not worth keeping columns of.
+        self._cache = ReadCache(max_column_bytes=0) if cache is None else cache
         self._options = options
         self._budget = budget
         self._trace = trace
@@ -70,6 +75,11 @@ class Hops:
             raise GitopsError(
                 "query_target_differs", f"{place} has no property {name}.{column}", path=f"{name}.{column}"
             )
+
+    def settled(self, key: str, columns: Sequence[str]) -> bool:
+        """Whether all rows of these columns of a table are in memory, or are now, as they are asked for again and again."""
+        table = self.table(key)
+        return table.settles(columns, table.rows // _PER_ROW, self._budget) is not None
 
     def statistics(self) -> Statistics:
         """What planning needs to know."""
@@ -113,12 +123,14 @@ class Hops:
     def _strategy(self, hop: HopOp, triple: Triple, name: str, count: int) -> Strategy:
         if self._options.strategy is not Strategy.AUTO:
             return self._options.strategy
-        if self._cache.stored(name, None) is not None:
+        # A file is opened at once where that is paid for once in the life of a process.
+        if self._cache.stored(name, self._options.cache_dir if self._shared else None) is not None:
             return Strategy.CSR
         edges = triple.edges
         steps = self.bounds(hop).steps
         near = triple.target if hop.direction is Direction.IN else triple.source
-        asked = steps * count * max(1.0, edges.rows / max(1, near.rows))
+        degree = max(1.0, edges.rows / max(1, near.rows))
+        asked = count * sum(degree**step for step in range(1, min(steps, _DEEP) + 1))
         columns = {Direction.OUT: {"src"}, Direction.IN: {"dst"}, Direction.BOTH: {"src", "dst"}}[hop.direction]
         if asked < _FEW and (edges.rows <= _SMALL or columns <= edges.indexed):
             return Strategy.INDEX

@@ -18,6 +18,7 @@ from lance.dataset import ColumnOrdering, LanceDataset
 
 from gitops.core.errors import GitopsError
 from gitops.engine.query.limits import Budget
+from gitops.engine.query.resident import Residents
 
 __all__ = ["Pushed", "ReadTable", "Rows", "Sorted", "look_up"]
 
@@ -68,8 +69,12 @@ class Rows:
 class ReadTable:
     """A dataset at the version that a manifest names. Safe to share between threads."""
 
-    def __init__(self, key: str, dataset: LanceDataset, rows: int) -> None:
-        """`key` is the manifest's (`node:T`, `edge:E`); `rows` what the manifest counts, for estimates only."""
+    def __init__(self, key: str, dataset: LanceDataset, rows: int, residents: Residents | None = None) -> None:
+        """`key` is the manifest's (`node:T`, `edge:E`); `rows` what the manifest counts, for estimates only.
+
+        `residents` keeps columns in memory that are asked for often; without it none is kept.
+        """
+        self._residents = residents
         self.key = key
         self.dataset = dataset
         self.rows = rows
@@ -135,7 +140,26 @@ class ReadTable:
 
     def whole(self, columns: Sequence[str], budget: Budget) -> Rows:
         """All rows, by row id."""
-        return self.collect(columns, self.scan(columns, budget), budget)
+        found = self.held(columns)
+        if found is None:
+            found = self.collect(columns, self.scan(columns, budget), budget)
+            if self._residents is not None:
+                self._residents.keep(found.ids, dict(found.columns))
+        return found
+
+    def held(self, columns: Sequence[str]) -> Rows | None:
+        """All rows, by row id, if these columns are in memory."""
+        found = None if self._residents is None else self._residents.find(columns)
+        return None if found is None else Rows(*found)
+
+    def settles(self, columns: Sequence[str], rows: int, budget: Budget) -> Rows | None:
+        """All rows, if these columns are in memory, or if asking for so many rows makes it worth while to read them."""
+        found = self.held(columns)
+        if found is not None or self._residents is None or budget.bounded:
+            return found
+        self._residents.pay(columns, rows)
+        worth = self._residents.worth(columns, [self.types[name] for name in columns])
+        return self.whole(columns, budget) if worth else None
 
     def take(self, row_ids: np.ndarray, columns: Sequence[str], budget: Budget) -> dict[str, pa.Array]:
         """The columns of rows that exist, one cell per row id asked for, in that order. Raises GitopsError `query_failed`."""
@@ -145,6 +169,10 @@ class ReadTable:
             rows = self.whole(columns, budget)
             at = pa.array(self._positions(rows.ids, row_ids))
             return {name: rows.columns[name].take(at) for name in columns}
+        kept = self.settles(columns, len(row_ids), budget)
+        if kept is not None:
+            at = pa.array(self._positions(kept.ids, row_ids))
+            return {name: kept.columns[name].take(at) for name in columns}
         budget.check()
         with self._reading():
             # The one call that takes stable row ids; it has no public name in this release of the driver.
@@ -152,7 +180,10 @@ class ReadTable:
         if found.num_rows != len(row_ids):
             raise self._lost()
         budget.need(found.nbytes, f"reading {self.key}")
-        return {name: _joined(found.column(name).chunks) for name in columns}
+        taken = {name: _joined(found.column(name).chunks) for name in columns}
+        if self._residents is not None:
+            self._residents.measure(taken, len(row_ids))
+        return taken
 
     def locate(self, ids: pa.Array, budget: Budget, *, whole: bool = False) -> np.ndarray:
         """The row id of each node id, -1 where there is none. `ids` has no null; `whole` reads all rather than asking."""
@@ -173,6 +204,8 @@ class ReadTable:
         return placed
 
     def _positions(self, order: np.ndarray, row_ids: np.ndarray) -> np.ndarray:
+        if len(order) and order[-1] == len(order) - 1 and 0 <= row_ids.min() <= row_ids.max() < len(order):
+            return row_ids
         at = np.searchsorted(order, row_ids)
         if len(order) == 0 or at.max() == len(order) or not np.array_equal(order[at], row_ids):
             raise self._lost()

@@ -7,7 +7,7 @@ the same rows as any other exact way. A vector index is approximate, and is used
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,10 @@ METRIC = "L2"
 # How hard an index looks: of 100 probes the recall on clustered data is near 1, and refining compares the real vectors.
 _PROBES = 100
 _REFINE = 20
+# Up to so many rows are asked of the driver, and so many more than twice as many as are wanted.
+_LISTED, _SPARE = 1_000, 16
+# Distances between these did neither vanish nor overflow in single precision.
+_LEAST, _MOST = 1e-30, 1e30
 
 
 class VectorColumn:
@@ -51,7 +55,8 @@ class VectorColumn:
         target = np.asarray(vector, np.float32).astype(np.float64)
         if within is None and approximate and self._has_index():
             return self._indexed(target, k)
-        return _closest(self._batches(within), target, k)
+        found = self._listed(target, k) if within is None else None
+        return _closest(self._batches(within), target, k) if found is None else found
 
     def _has_index(self) -> bool:
         return any(
@@ -60,20 +65,30 @@ class VectorColumn:
         )
 
     def _indexed(self, target: NDArray[np.float64], k: int) -> list[tuple[int, float]]:
-        found = self._dataset.scanner(
-            columns=[self._name],
-            nearest={
-                "column": self._name,
-                "q": target.astype(np.float32),
-                "k": k,
-                "metric": METRIC,
-                "nprobes": _PROBES,
-                "refine_factor": _REFINE,
-            },
-            with_row_id=True,
-            disable_scoring_autoprojection=True,
-        ).to_table()
+        found = self._asked(target, k, nprobes=_PROBES, refine_factor=_REFINE)
         return _closest(found.to_batches(), target, k)
+
+    def _listed(self, target: NDArray[np.float64], k: int) -> list[tuple[int, float]] | None:
+        """What the exact way gives, out of a list of more rows than are wanted that the driver makes in single precision.
+
+        None where that precision cannot tell that all rows beyond the list are farther away.
+        """
+        if k > _LISTED:
+            return None
+        listed = self._asked(target, 2 * k + _SPARE, use_index=False)
+        found = _closest(listed.to_batches(), target, k)
+        if listed.num_rows < 2 * k + _SPARE:
+            return found if listed.num_rows == self._dataset.count_rows() else None
+        farthest = float(np.max(np.asarray(listed.column("_distance"), np.float64)))
+        margin = _margin(len(target)) ** 2
+        sure = bool(found) and _LEAST < farthest < _MOST and farthest > found[-1][1] * margin
+        return found if sure else None
+
+    def _asked(self, target: NDArray[np.float64], k: int, **how: Any) -> pa.Table:
+        query = {"column": self._name, "q": target.astype(np.float32), "k": k, "metric": METRIC, **how}
+        return self._dataset.scanner(
+            columns=[self._name, "_distance"], nearest=query, with_row_id=True, disable_scoring_autoprojection=True
+        ).to_table()
 
     def _batches(self, within: NDArray[np.int64] | None) -> Iterator[pa.RecordBatch]:
         if within is None:
@@ -106,12 +121,17 @@ def _candidates(vectors: NDArray[np.float32], target: NDArray[np.float64], k: in
     with np.errstate(over="ignore", invalid="ignore"):
         difference = vectors - target.astype(np.float32)
         distances = np.einsum("ij,ij->i", difference, difference)
-    margin = 1 + (len(target) + 4) * float(np.finfo(np.float32).eps)
+    margin = _margin(len(target))
     if len(distances) > k:
         bound = min(bound, float(np.partition(distances, k - 1)[k - 1]) * margin)
     # Written this way round, what overflowed in single precision stays a candidate.
     near: NDArray[np.bool_] = ~(distances > bound * margin)
     return near
+
+
+def _margin(dimension: int) -> float:
+    """The factor by which a distance in single precision may be wrong."""
+    return 1 + (dimension + 4) * float(np.finfo(np.float32).eps)
 
 
 def _vectors(column: pa.FixedSizeListArray, dimension: int) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
