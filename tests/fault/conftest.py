@@ -1,11 +1,16 @@
-"""Prints the crash matrix after a run of it: per store and verb, the deaths and what the second run had to do."""
+"""Prints the crash matrix after a run of it: per store and verb, the deaths and what the second run had to do.
+
+And the table of the crash campaign of the engine, likewise.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
+from tests.fault import engine_table
 from tests.fault.matrix import TABLE
 from tests.fault.matrix_recovery import Recovery
 
@@ -13,15 +18,22 @@ _ROW = "{:<8} {:<13} {:>7} {:>7}" + " {:>15}" * len(Recovery)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The table and its totals, of the cases that passed."""
-    found = [
-        value
-        for report in terminalreporter.getreports("passed")
-        for name, value in report.user_properties
-        if name == TABLE
-    ]
-    if not found:
-        return
+    """The tables and their totals, of the cases that passed."""
+    deaths = _values(terminalreporter, engine_table.TABLE)
+    if deaths:
+        terminalreporter.section("crash campaign of the engine")
+        engine_table.print_table(deaths, terminalreporter.write_line)
+    found = _values(terminalreporter, TABLE)
+    if found:
+        _print_matrix(terminalreporter, found)
+
+
+def _values(terminalreporter: pytest.TerminalReporter, table: str) -> list[Any]:
+    reports = terminalreporter.getreports("passed")
+    return [value for report in reports for name, value in report.user_properties if name == table]
+
+
+def _print_matrix(terminalreporter: pytest.TerminalReporter, found: list[Any]) -> None:
     killed: dict[tuple[str, str], Counter[str]] = {}
     points: dict[tuple[str, str], set[str]] = {}
     for store, verb, point, recovery in found:

@@ -22,6 +22,8 @@ from tests.fault.engine_world import Deed, perform
 from tests.support.pages import ROOT
 
 DEADLINE_S = 120
+LONGEST_S = 1800
+"""How long a slow test may take."""
 
 
 class Watch:

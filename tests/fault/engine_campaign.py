@@ -1,0 +1,287 @@
+"""Kill writers of a graph, look at everything, and go on with the same graph.
+
+After each death:
+
+1. every branch holds what the acknowledged deeds made it hold, with or without the one deed that was going on: nothing is lost,
+   and nothing is there by half; the versions that name the deed say the same;
+2. `verify` finds nothing wrong, and whoever reads a version under a lease still reads the same bytes;
+3. the next writers succeed, whatever lies around;
+4. `gc` frees what the dead left, and nothing else: 1 and 2 hold again, and nothing is left that no version names.
+
+python -m tests.fault.engine_campaign   write tests/data/engine_campaign.json again: the points that each operation reaches
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import random
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from gitops.cli.system import RandomIds, SystemClock
+from gitops.engine.export import export
+from gitops.engine.history.leases import hold
+from gitops.engine.history.retention import read_all
+from gitops.engine.history.verify import verify
+from gitops.engine.history.work import Work
+from gitops.engine.snapshot import Snapshot, open_snapshot
+from tests.fault.engine_child import Child, Told
+from tests.fault.engine_debris import debris, grow_old
+from tests.fault.engine_world import SCHEMAS, SIDE, Deed, Model, begin, collect, found, perform
+from tests.support.pages import ROOT
+
+POINTS = ROOT / "tests" / "data" / "engine_campaign.json"
+OPERATIONS: Mapping[str, tuple[str, ...]] = {
+    "load_merge": (),
+    "load_append": (),
+    "load_overwrite": (),
+    "insert": (),
+    "insert@side": ("branch_create",),
+    "update": (),
+    "delete": (),
+    "add": (),
+    "rename": ("add",),
+    "drop": ("add", "fill", "rename"),
+    "branch_create": (),
+    "branch_delete": ("branch_create", "insert@side"),
+    "merge": ("branch_create", "insert@side", "insert"),
+    "fast_forward": ("branch_create", "insert@side"),
+    "optimize": ("insert", "insert"),
+    "gc": ("add", "plain", "insert", "branch_create", "insert@side", "branch_delete"),
+}
+"""What is killed, where it is not on `main`, and what comes before it."""
+
+_VERSIONED = frozenset({"load_merge", "load_append", "load_overwrite", "insert", "update", "delete", *SCHEMAS, "merge"})
+_TARGETED = frozenset({"load_merge", "update", "delete", "fill"})
+_CYCLES = 3
+_FRESH_EVERY = 8
+_LEASE = timedelta(days=1)
+Death = Callable[[Child, int], None]
+"""Lets a child that has its order do so many deeds, and sees to its death."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of the deed that was going on: it is there or not, and what the dead process left beside."""
+
+    op: str
+    published: bool
+    left: bool
+
+    def row(self, store: str, how: str) -> list[object]:
+        """As a row of the table."""
+        return [store, self.op, how, self.published, self.left]
+
+
+class Campaign:
+    """One graph that is written to by processes that die."""
+
+    def __init__(self, uri: str, seed: int, age: Callable[[], None] | None = None) -> None:
+        """Make the graph; `age` lets a week pass for its files."""
+        self.uri = uri
+        self._age = age or (lambda: grow_old(uri))
+        self.chance = random.Random(seed)  # noqa: S311 - a test's order
+        self._model = begin(uri)
+        collect(uri)
+        self._number = 1
+        self._turn = 0
+        self._spare: Child | None = None
+
+    def close(self) -> None:
+        """Let the child that waits for an order go."""
+        if self._spare is not None:
+            self._spare.stop()
+
+    def rehearse(self, op: str) -> Told:
+        """Do it in a child that is only killed when it is done: how long that takes, and which points it reaches."""
+
+        def wait(child: Child, _deeds: int) -> None:
+            child.go()
+            child.acknowledged()
+            child.kill()
+
+        _, told = self._die(op, wait)
+        return told
+
+    def die_at(self, op: str, point: str, visit: int) -> Fate:
+        """Let the child kill itself when it reaches the point."""
+
+        def go(child: Child, _deeds: int) -> None:
+            child.go()
+
+        fate, told = self._die(op, go, point, visit)
+        assert told.acked == 0, "the child went past the point"
+        return fate
+
+    def die_after(self, op: str, seconds: float) -> Fate:
+        """Kill the child after a while, whatever it is doing then."""
+
+        def strike(child: Child, deeds: int) -> None:
+            child.go(deeds)
+            time.sleep(seconds)
+            child.kill()
+
+        fate, _ = self._die(op, strike)
+        return fate
+
+    def die_by(self, op: str, death: Death) -> Fate:
+        """Let somebody else see to the death."""
+        fate, _ = self._die(op, death)
+        return fate
+
+    def _die(self, op: str, death: Death, point: str = "", visit: int = 0) -> tuple[Fate, Told]:
+        for deed in self._plan(self._model, OPERATIONS[op]):
+            self._do(deed)
+        deeds = self._cycles(op)
+        child = self._child()
+        with _pinned(self.uri) as pinned:
+            before = len(list(read_all(open_snapshot(self.uri).folder, {})))
+            child.order(self.uri, deeds, point, visit)
+            death(child, len(deeds))
+            self._spare = Child()
+            told = child.end()
+            fate = self._examine(deeds, told, before)
+            pinned.require_same()
+            self._go_on()
+            self._age()
+            collect(self.uri)
+            pinned.require_same()
+        collect(self.uri)
+        self._require_clean()
+        return fate, told
+
+    def _child(self) -> Child:
+        child, self._spare = self._spare or Child(), None
+        return child
+
+    def _cycles(self, op: str) -> list[Deed]:
+        """The deed, and more of its kind for a child that lives longer than it takes."""
+        deeds = self._plan(self._model, (op,))
+        for _ in range(_CYCLES):
+            model = self._ahead(deeds)
+            deeds += self._plan(model, (*_way_home(model), *OPERATIONS[op], op))
+        return deeds
+
+    def _ahead(self, deeds: list[Deed]) -> Model:
+        model = self._model
+        for deed in deeds:
+            model = model.after(deed)
+        return model
+
+    def _plan(self, model: Model, ops: tuple[str, ...]) -> list[Deed]:
+        """Deeds that can be done one after the other."""
+        deeds = []
+        for each in ops:
+            op, _, branch = each.partition("@")
+            self._number += 1
+            target = self.chance.choice(model.branches["main"].items()) if op in _TARGETED else 0
+            deeds.append(Deed(op, self._number, branch or "main", target))
+            model = model.after(deeds[-1])
+        return deeds
+
+    def _do(self, deed: Deed) -> None:
+        perform(self.uri, deed)
+        self._model = self._model.after(deed)
+
+    def _examine(self, deeds: list[Deed], told: Told, before: int) -> Fate:
+        """Steps 1 and 2."""
+        sure = self._ahead(deeds[: told.acked])
+        going = deeds[told.acked] if told.begun > told.acked else None
+        maybe = sure if going is None else sure.after(going)
+        seen, schema = found(self.uri), open_snapshot(self.uri).schema_source()
+        whole = [model for model in (maybe, sure) if (model.branches, _source(model)) == (seen, schema)]
+        assert whole, f"{going} is there by half, or one of {deeds[: told.acked]} is lost"
+        self._model = whole[0]
+        manifests = list(read_all(open_snapshot(self.uri).folder, {}))
+        made = Counter(manifest.actor for manifest in manifests if manifest.operation != "branch")
+        last = going or deeds[told.acked - 1]
+        published = self._model is maybe
+        if sure.branches == maybe.branches and sure.schema == maybe.schema:
+            published = len(manifests) < before if last.op == "gc" else bool(made[last.marker])
+        if going is not None and going.op in _VERSIONED:
+            assert made[going.marker] == published
+        assert all(made[deed.marker] <= 1 for deed in deeds if deed.op in _VERSIONED), "a deed is done twice"
+        self._require_sound()
+        return Fate(_name(last), published, debris(self.uri).more_than(leases=1))
+
+    def _go_on(self) -> None:
+        """Step 3."""
+        self._turn += 1
+        load = "load_overwrite" if self._turn % _FRESH_EVERY == 0 else "load_merge"
+        for deed in self._plan(self._model, (*_way_home(self._model), load, "insert")):
+            self._do(deed)
+
+    def _require_clean(self) -> None:
+        """Step 4."""
+        assert found(self.uri) == self._model.branches
+        assert verify(self.uri, deep=True).findings == ()
+        left = debris(self.uri)
+        assert not left.more_than(), left
+
+    def _require_sound(self) -> None:
+        problems = [finding for finding in verify(self.uri, deep=True).findings if finding.is_problem]
+        assert problems == []
+
+
+class _Pinned:
+    """A version that is read under a lease."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._digest = digest(snapshot)
+
+    def require_same(self) -> None:
+        assert digest(self._snapshot) == self._digest
+
+
+@contextlib.contextmanager
+def _pinned(uri: str) -> Iterator[_Pinned]:
+    snapshot = open_snapshot(uri)
+    with hold(snapshot, Work(SystemClock(), RandomIds(), "reader"), _LEASE):
+        yield _Pinned(snapshot)
+
+
+def digest(snapshot: Snapshot) -> str:
+    """Tells whether a version holds the same rows, ids of edges included."""
+    state = hashlib.sha256()
+    for line in export(snapshot):
+        state.update(line.encode() + b"\n")
+    return state.hexdigest()
+
+
+def _name(deed: Deed) -> str:
+    return deed.op if deed.branch == "main" else f"{deed.op}@{deed.branch}"
+
+
+def _source(model: Model) -> bytes:
+    return SCHEMAS[model.schema].encode()
+
+
+def _way_home(model: Model) -> tuple[str, ...]:
+    """What leads back to one branch and the first schema."""
+    branch = ("branch_delete",) if SIDE in model.branches else ()
+    return (*branch, *{"add": ("plain",), "rename": ("back",), "drop": ("back",)}.get(model.schema, ()))
+
+
+def recorded() -> dict[str, list[str]]:
+    """The points that each operation reaches, as they were recorded last."""
+    content: dict[str, list[str]] = json.loads(POINTS.read_text(encoding="utf-8"))
+    return content
+
+
+def _record() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        graph = Campaign(f"{place}/g.omni", 1)
+        reached = {op: sorted(set(graph.rehearse(op).reached[0])) for op in OPERATIONS}
+        graph.close()
+    POINTS.write_text(json.dumps(reached, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    _record()
