@@ -1,6 +1,7 @@
 # make demo   a story from change request to audit, in ./demo
 # make test   the tests; make test-slow for those that take longer
 # make faults kill every verb at every fault point, recover, and print what that took
+# make engine-faults  kill writers of a graph at every fault point and at any moment, look at everything, print a table
 # make fuzz   compare the parsers with a second grammar on 100,000 inputs
 # make fuzz-crash  ten minutes of inputs that must raise nothing; guided by coverage where atheris is installed
 # make lint   format, lint, types, import contracts, workflows
@@ -12,10 +13,11 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
+RIVALS := $(VENV)/.rivals
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow faults fuzz fuzz-crash lint bench docs lock clean
+.PHONY: demo test test-slow faults engine-faults fuzz fuzz-crash lint bench docs lock clean
 .DEFAULT_GOAL := test
 
 $(READY): requirements.lock pyproject.toml
@@ -37,6 +39,9 @@ test-slow: $(READY)
 faults: $(READY)
 	$(PY) -m pytest -n auto -q tests/fault/test_matrix.py
 
+engine-faults: $(READY)
+	$(PY) -m pytest -n 2 -q tests/fault/test_engine_campaign.py tests/fault/test_engine_crowd.py tests/fault/test_engine_disk.py
+
 fuzz: $(READY)
 	$(PY) -m tests.fuzz
 
@@ -51,7 +56,12 @@ lint: $(READY)
 	$(VENV)/bin/zizmor --offline --no-progress --quiet .github
 	$(VENV)/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
-bench: $(READY)
+$(RIVALS): requirements-bench.lock $(READY)
+	$(PY) -m pip install --quiet --require-hashes --requirement requirements-bench.lock \
+	  || echo 'There is nothing to compare the graph engine with: that part will be left out.'
+	@touch $@
+
+bench: $(RIVALS)
 	$(PY) -m tests.bench
 
 docs: $(READY)
@@ -62,6 +72,8 @@ docs: $(READY)
 lock:
 	uv pip compile pyproject.toml --extra s3 --group build --group test --group lint --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements.lock
+	uv pip compile --group bench --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements-bench.lock
 
 clean:
 	rm -rf $(VENV) build dist demo bench.json .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -73,7 +73,7 @@ def _settings(options: argparse.Namespace) -> QueryOptions:
         self_loops=options.self_loops,
         explain=options.explain,
         embedder=embedder_of(options),
-        cache_dir=None if folder is None else folder / "adjacency",
+        cache_dir=folder,
         approximate=options.approximate,
     )
 

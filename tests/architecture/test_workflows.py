@@ -14,6 +14,7 @@ import yaml
 
 from tests.support.pages import ROOT
 
+_LOCKS = ("requirements.lock", "requirements-bench.lock")
 _WORKFLOWS = sorted((ROOT / ".github").rglob("*.yml"))
 _PIN = re.compile(r"\s*(?:- )?uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+\Z")
 
@@ -54,8 +55,9 @@ def test_workflows_fit_their_schema():
     _run(_program("check-jsonschema"), "--builtin-schema", "vendor.github-workflows", *files)
 
 
-def test_every_locked_package_has_a_version_and_hashes():
-    entries = re.split(r"\n(?=\S)", (ROOT / "requirements.lock").read_text(encoding="utf-8").strip())
+@pytest.mark.parametrize("name", _LOCKS)
+def test_every_locked_package_has_a_version_and_hashes(name):
+    entries = re.split(r"\n(?=\S)", (ROOT / name).read_text(encoding="utf-8").strip())
     packages = [e for e in entries if not e.startswith("#")]
     assert packages
     assert [e.splitlines()[0] for e in packages if not re.match(r"[a-z0-9._-]+==\S+", e)] == []
@@ -70,14 +72,17 @@ def test_the_lock_has_everything_that_is_declared():
         for group in (project["project"]["dependencies"], *groups)
         for line in group
     }
-    locked = set(
-        re.findall(r"^([a-z0-9._-]+)==", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE)
-    )
+    locked = {
+        package
+        for name in _LOCKS
+        for package in re.findall(r"^([a-z0-9._-]+)==", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE)
+    }
     assert declared - locked == set()
 
 
-def test_the_lock_names_no_host():
-    assert "://" not in (ROOT / "requirements.lock").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", _LOCKS)
+def test_the_lock_names_no_host(name):
+    assert "://" not in (ROOT / name).read_text(encoding="utf-8")
 
 
 def test_the_build_script_is_executable():

@@ -40,6 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
                 left_out.append({"group": group, "reason": str(reason)})
             figures.extend(found)
             print("\n" + "\n".join(table_lines(found)) if found else f"\n{group}: left out", flush=True)
+            print(*(f"  left out: {each['reason']}" for each in left_out if each["group"] == group), sep="\n")
     form = document(facts, figures, left_out, "quick" if options.quick else "full")
     Path(options.json).write_text(json.dumps(form, indent=2) + "\n", encoding="utf-8")
     return 0

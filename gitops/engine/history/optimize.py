@@ -17,7 +17,7 @@ from typing import Any
 
 import lance
 
-from gitops.core.errors import ConflictError
+from gitops.core.errors import ConflictError, RemoteError
 from gitops.engine.history.datasets import guarded
 from gitops.engine.history.leases import hold
 from gitops.engine.history.work import Work, precise
@@ -219,7 +219,13 @@ class _Optimizer(TableWriter):
     def _dataset_changes(self, action: Any) -> bool:
         """Run a change that may take several versions, or none; no version of another writer may be among them."""
         before = self._expected
-        guarded(self._path, partial(action, self._dataset))
+        try:
+            guarded(self._path, partial(action, self._dataset))
+        except RemoteError as error:
+            # The driver refuses to rebase its rewrite on what somebody else did: a lost race, and no fault of the storage.
+            if self._latest().version == before:
+                raise
+            raise ConflictError("graph_conflict", f"another writer changes {self._place.uri}") from error
         latest = self._latest()
         for version in range(before + 1, latest.version + 1):
             if _made_by(latest, version) not in (*_COMPACTION, "CreateIndex"):

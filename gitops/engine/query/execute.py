@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from gitops.engine.query.bindings import Bindings, distinct, spread
+from gitops.engine.query.cells import Cell
 from gitops.engine.query.conditions import Condition
 from gitops.engine.query.expand import Reached, reach
 from gitops.engine.query.explain import Trace
@@ -22,6 +23,7 @@ from gitops.engine.query.ranks import ranks
 from gitops.engine.query.reader import ColumnReader
 from gitops.engine.query.strategies import Hops
 from gitops.engine.query.tables import Pushed, ReadTable, Rows, Sorted
+from gitops.lang.query.ast import Operator as Sign
 from gitops.lang.query.typed import PropertyValue
 
 __all__ = ["Executor", "Wanted"]
@@ -92,6 +94,9 @@ class Executor:
         pushed, rest = _split(table, conditions)
         if pushed is NEVER:
             return table.collect(wanted.columns, iter(()), self._budget)
+        known = self._known(table, conditions) if wanted.order is None else None
+        if known is not None:
+            return Rows(known, table.take(known, wanted.columns, self._budget))
         tested = [value.name for condition in rest for value in condition.properties if not condition.searches]
         columns = tuple(dict.fromkeys((*wanted.columns, *tested)))
         plain = [condition for condition in rest if not condition.searches]
@@ -109,6 +114,17 @@ class Executor:
                 matched = self._reader.keep([condition], Bindings(len(found.ids), {variable: found.ids}))
                 found = found.keep(np.isin(found.ids, matched.columns[variable]))
         return Rows(found.ids, {name: found.columns[name] for name in wanted.columns})
+
+    def _known(self, table: ReadTable, conditions: Sequence[Condition]) -> np.ndarray | None:
+        """The row ids that satisfy conditions of which one asks for a text that is looked up in memory."""
+        for condition in conditions:
+            text = _text_asked(table, condition)
+            found = None if text is None else table.equal(condition.properties[0].name, text, self._budget)
+            if found is not None:
+                (variable,) = condition.variables
+                others = [each for each in conditions if each is not condition]
+                return self._reader.keep(others, Bindings(len(found), {variable: found})).columns[variable]
+        return None
 
     # Hops
 
@@ -264,6 +280,14 @@ def _split(table: ReadTable, conditions: Sequence[Condition]) -> tuple[Any, list
             more = Pushed(filter_, (names[0],))
             pushed = more if pushed is None else pushed & more
     return pushed, rest
+
+
+def _text_asked(table: ReadTable, condition: Condition) -> str | None:
+    """The text that a property of texts has to equal, if that is what the condition says."""
+    left, right = condition.left, condition.right
+    if condition.sign is not Sign.EQ or not isinstance(left, PropertyValue) or not isinstance(right, Cell):
+        return None
+    return right.value if isinstance(right.value, str) and pa.types.is_string(table.types[left.name]) else None
 
 
 def _within(nodes: np.ndarray, starts: np.ndarray, runs: np.ndarray, wanted: np.ndarray) -> np.ndarray:

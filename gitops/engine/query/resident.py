@@ -6,26 +6,62 @@ there by its bytes, and goes when the cache is full. What a query gets does not 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-__all__ = ["Residents", "Shelf"]
+__all__ = ["Residents", "Shelf", "Texts"]
 
-# What asking costs, in cells of a column that is read from end to end: a call, and each row of it.
-_CALL, _ROW = 5_000, 40
+# What asking costs, in cells of a column that is read from end to end: a call, each row of it, and a search by an index.
+_CALL, _ROW, _SEARCH = 5_000, 40, 20_000
+# What sorting costs per cell.
+_SORT = 15
 _EAGER = 4
 _ROW_IDS = "_rowid"
+_SORTED = "sorted "
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """The texts of a column in order, by code point, and the row id of each; nulls are left out."""
+
+    cells: pa.StringArray
+    row_ids: np.ndarray
+
+    @classmethod
+    def of(cls, row_ids: np.ndarray, column: pa.StringArray) -> Texts:
+        """Sort a column."""
+        order = pc.array_sort_indices(column).slice(0, len(column) - column.null_count)
+        return cls(column.take(order), row_ids[np.asarray(order)])
+
+    @property
+    def nbytes(self) -> int:
+        """What they take in memory."""
+        return int(self.cells.nbytes + self.row_ids.nbytes)
+
+    def find(self, text: str) -> np.ndarray:
+        """The row ids, ascending, of the rows with this text."""
+        start = bisect_left(self, text)
+        return np.sort(self.row_ids[start : bisect_right(self, text, lo=start)])
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def __getitem__(self, at: int) -> str:
+        text: str = self.cells[at].as_py()
+        return text
 
 
 class Shelf:
     """Where the columns of one table version lie: two functions of the cache."""
 
-    def __init__(
-        self, find: Callable[[str], pa.Array | np.ndarray | None], put: Callable[[str, pa.Array | np.ndarray], None]
-    ) -> None:
-        """`find` gives what was `put` by this name, unless it is gone."""
+    def __init__(self, find: Callable[[str], Any], put: Callable[[str, pa.Array | np.ndarray | Texts], None]) -> None:
+        """`find` gives what was `put` by this name, None if it is gone."""
         self.find = find
         self.put = put
 
@@ -65,14 +101,38 @@ class Residents:
     def worth(self, names: Sequence[str], types: Sequence[pa.DataType]) -> bool:
         """Whether it is time to read these columns as a whole."""
         return all(
-            _plain(kind)
-            and _EAGER * self._paid.get(name, 0) >= self._rows
-            and self._width.get(name, self._most) * self._rows <= self._most
+            _plain(kind) and _EAGER * self._paid.get(name, 0) >= self._rows and self.small(name)
             for name, kind in zip(names, types, strict=True)
         )
 
+    def texts(self, name: str) -> Texts | None:
+        """A column in the order of its texts, if it is here."""
+        found: Texts | None = self._shelf.find(_SORTED + name)
+        return found
+
+    def worth_sorting(self, name: str) -> bool:
+        """Note that a text is looked for in a column; whether it is time to sort it, if it is small enough."""
+        paid = self._paid[_SORTED + name] = self._paid.get(_SORTED + name, 0) + _SEARCH
+        return _EAGER * paid >= _SORT * self._rows
+
+    def sort(self, name: str, ids: np.ndarray, column: pa.StringArray) -> Texts | None:
+        """Sort a column and keep it, unless it is too large."""
+        texts = Texts.of(ids, column) if column.nbytes <= self._most else None
+        if texts is not None:
+            self._shelf.put(_SORTED + name, texts)
+        return texts
+
+    def measured(self, name: str) -> bool:
+        """Whether it is known how large cells of a column are."""
+        return name in self._width
+
+    def small(self, name: str) -> bool:
+        """Whether a column is small enough to be kept, as far as is known."""
+        return self._width.get(name, self._most) * self._rows <= self._most
+
     def keep(self, ids: np.ndarray, columns: dict[str, pa.Array]) -> None:
         """Keep what was read as a whole, by row id, as far as it is small."""
+        self.measure(columns, len(ids))
         if ids.nbytes > self._most:
             return
         self._shelf.put(_ROW_IDS, ids)

@@ -115,13 +115,13 @@ class Search:
         target = _target(rank)
         within, _ = once(rows.columns[target.variable])
         self._budget.check()
+        table = self._hops.table(f"node:{target.owner}")
+        chosen = None if len(within) == table.rows else within
         if isinstance(rank, TextRank):
             query = self._text(rank.query)
-            found = [] if query is None else self._texts(target).ranked(query, within)
+            found = [] if query is None else self._texts(target).ranked(query, chosen)
             return self._broken([(row, -score) for row, score in found], target)
-        table = self._hops.table(f"node:{target.owner}")
         k = len(within) if limit is None else min(limit, len(within))
-        chosen = None if len(within) == table.rows else within
         column = VectorColumn(table.dataset, target.name)
         nearest = column.nearest(self._vector(rank), k, within=chosen, approximate=self._approximate)
         return self._broken(nearest, target)[:k]

@@ -1,9 +1,10 @@
 """The tables of one run, and how each hop finds its neighbours.
 
 `AUTO` decides per hop by what it would read (the nodes, and those that each step adds, by edges per node): an adjacency in
-memory is always taken, and a stored one where the caller keeps a cache; little is asked of the edge table, if that has an
-index or is small; else a stored adjacency is opened, or one is built, which costs about a second per million edges and
-serves all later hops; beyond a bound, or for one step of a query that keeps nothing, the edges are read whole.
+memory is always taken, and a stored one where the caller keeps a cache; several steps over few edges build one; little is
+asked of the edge table, if that has an index or is small; else a stored adjacency is opened, or one is built, which costs
+about a second per million edges and serves all later hops; beyond a bound, or for one step of a query that keeps nothing,
+the edges are read whole.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ __all__ = ["Hops"]
 _FEW = 5_000
 _SMALL = 100_000
 _DEEP = 8
+# In microseconds: a round of questions to the driver, an edge that is asked for. Building takes one for an edge or a node.
+_ROUND, _ASKED = 4_000, 20
 # What reading a row in its turn costs beside one that is asked for.
 _PER_ROW = 40
 _MOST = 20_000_000
@@ -131,6 +134,9 @@ class Hops:
         near = triple.target if hop.direction is Direction.IN else triple.source
         degree = max(1.0, edges.rows / max(1, near.rows))
         asked = count * sum(degree**step for step in range(1, min(steps, _DEEP) + 1))
+        # Several rounds of questions cost more than reading few edges once.
+        if steps > 1 and not self._budget.bounded and _small(triple) < steps * _ROUND + asked * _ASKED:
+            return Strategy.CSR
         columns = {Direction.OUT: {"src"}, Direction.IN: {"dst"}, Direction.BOTH: {"src", "dst"}}[hop.direction]
         if asked < _FEW and (edges.rows <= _SMALL or columns <= edges.indexed):
             return Strategy.INDEX
@@ -139,3 +145,8 @@ class Hops:
         if edges.rows > _MOST or (steps == 1 and not self._keeps):
             return Strategy.SCAN
         return Strategy.CSR
+
+
+def _small(triple: Triple) -> int:
+    """Microseconds to build an adjacency."""
+    return triple.edges.rows + triple.source.rows + triple.target.rows

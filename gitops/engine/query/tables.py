@@ -161,6 +161,24 @@ class ReadTable:
         worth = self._residents.worth(columns, [self.types[name] for name in columns])
         return self.whole(columns, budget) if worth else None
 
+    def equal(self, name: str, text: str, budget: Budget) -> np.ndarray | None:
+        """The row ids, ascending, of the rows with a text in a column, where that is in memory; None to ask the driver."""
+        if self._residents is None:
+            return None
+        texts = self._residents.texts(name)
+        if texts is None and not budget.bounded and self._residents.worth_sorting(name):
+            if not self._residents.measured(name):
+                self.take(self._some(budget), [name], budget)
+            if self._residents.small(name):
+                rows = self.whole([name], budget)
+                texts = self._residents.sort(name, rows.ids, rows.columns[name])
+        return None if texts is None else texts.find(text)
+
+    def _some(self, budget: Budget) -> np.ndarray:
+        """Row ids of a few rows."""
+        first = next(self.scan([], budget), None)
+        return np.empty(0, np.int64) if first is None else first.ids[:_PROBE]
+
     def take(self, row_ids: np.ndarray, columns: Sequence[str], budget: Budget) -> dict[str, pa.Array]:
         """The columns of rows that exist, one cell per row id asked for, in that order. Raises GitopsError `query_failed`."""
         if not len(row_ids):

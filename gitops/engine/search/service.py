@@ -82,9 +82,18 @@ def _vectors(answer: Any, count: int) -> list[list[float]]:
         index = item.get("index") if isinstance(item, dict) else None
         vector = item.get("embedding") if isinstance(item, dict) else None
         numbers = isinstance(vector, list) and all(type(part) in (int, float) for part in vector)
-        if type(index) is not int or not numbers or not all(map(math.isfinite, vector or ())):
-            raise GitopsError("embedding_failed", "the service answers with something that is no vector")
-        found[index] = [float(part) for part in vector or ()]
+        if type(index) is not int or not numbers:
+            raise _no_vector()
+        try:
+            found[index] = [float(part) for part in vector or ()]
+        except OverflowError:
+            raise _no_vector() from None
+        if not all(map(math.isfinite, found[index])):
+            raise _no_vector()
     if sorted(found) != list(range(count)):
         raise GitopsError("embedding_failed", "the service does not answer with one vector for each text")
     return [found[index] for index in range(count)]
+
+
+def _no_vector() -> GitopsError:
+    return GitopsError("embedding_failed", "the service answers with something that is no vector")

@@ -83,6 +83,7 @@ class Mutator:
         self._ids = ids
         self._faults = faults or NoFaults()
         self._pause = pause
+        self._known: tuple[tuple[str, frozenset[str]], Catalog] | None = None
 
     def run(self, uri: str, query: CheckedQuery, params: object, options: MutationOptions) -> MutationResult:
         """Carry out a checked mutation; `params` is a JSON object or None.
@@ -101,7 +102,7 @@ class Mutator:
             with find_root(uri).lease():
                 snapshot = open_at(uri, target)
                 _expect_head(snapshot, options.expected_head)
-                catalog = snapshot.schema().catalog
+                catalog = self._catalog(snapshot)
                 _require_types(catalog, statements)
                 changes = Changes(snapshot.folder, snapshot.manifest.tables, catalog)
                 run = Evaluation(catalog, changes, operands, self._ids, options.embedder)
@@ -114,6 +115,13 @@ class Mutator:
             return MutationResult(run.nodes, run.edges, version, changed=True)
 
         return until_published(attempt, self._pause)
+
+    def _catalog(self, snapshot: Snapshot) -> Catalog:
+        """That of the accepted schema; the last one is kept, by its digest, since compiling takes a while."""
+        key, known = (snapshot.manifest.schema_ir, frozenset(snapshot.manifest.tables)), self._known
+        if known is None or known[0] != key:
+            known = self._known = key, snapshot.schema().catalog
+        return known[1]
 
     def _publish(self, snapshot: Snapshot, changes: Changes, actor: str | None) -> int:
         self._faults.reach("engine.mutate.before_tables")

@@ -8,15 +8,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from gitops.model.change import Action
 from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph
-from tests.bench.measure import Figure, Program
+from tests.bench import graphs
+from tests.bench.contender import digest_of
+from tests.bench.graphs import Found, require_equal
+from tests.bench.measure import Effort, Figure, LeftOutError, Program, Usage
 from tests.bench.parallel import heaviest_path, played
+from tests.bench.social import APPROXIMATE, EXACT, Social
 
 ROOT = Path(__file__).parents[3]
-GROUPS = {"processes", "languages", "cache", "editor", "ledgers", "engine", "parallel", "scale", "requests"}
+GROUPS = {"processes", "languages", "cache", "editor", "ledgers", "engine", "graphs", "parallel", "scale", "requests"}
 FIGURE = {"group", "name", "unit", "median", "min", "max", "samples", "goal", "within_goal"}
 MACHINE = {"cores", "memory_gib", "load_1min", "system", "python", "git", "ssh", "gitops", "packages"}
 
@@ -39,7 +45,7 @@ def check_document(document: dict[str, Any], table: str) -> None:
         assert set(figure) == FIGURE
         assert figure["min"] <= figure["median"] <= figure["max"]
         assert figure["samples"] >= 1
-        assert figure["unit"] in ("ms", "MiB", "%", "x")
+        assert figure["unit"] in ("ms", "MiB", "%", "x", "1/s")
         assert (figure["goal"] is None) == (figure["within_goal"] is None)
         assert figure["name"] in table
 
@@ -64,6 +70,57 @@ def test_a_quick_run_covers_every_group(tmp_path: Path) -> None:
     assert {"processes", "languages", "engine", "parallel"} <= measured
     goals = {f["name"] for f in document["figures"] if f["goal"] is not None}
     assert {"gitops --version", "gitops --help", "load 1 row", "publish a migration: the manifest alone"} <= goals
+
+
+def test_the_file_of_records_has_the_rows_of_the_columns(tmp_path: Path) -> None:
+    social = Social(40, 90, dimension=3)
+    lines = [json.loads(line) for line in social.records(tmp_path).read_text().splitlines()]
+    people, knows = (pq.read_table(path).to_pylist() for path in social.parquet(tmp_path))
+    written = [line["data"] for line in lines[:40]]
+    for person in written:
+        person["vec"] = np.array(person["vec"], np.float32).tolist()
+    assert written == people
+    edges = [{"src": line["from"], "dst": line["to"], **line["data"]} for line in lines[40:]]
+    assert edges == knows
+    assert len(edges) == 90
+
+
+def test_the_same_graph_is_made_again(tmp_path: Path) -> None:
+    texts = set()
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        texts.add(Social(60, 100, dimension=2).records(tmp_path / name).read_text())
+    assert len(texts) == 1
+
+
+def said(**rows: list[tuple[str, ...]]) -> Found:
+    answers = {name: {"rows": len(each), "digest": digest_of(each)} for name, each in rows.items()}
+    return Found({}, Usage(1, 1, 1), {"answers": answers}, Usage(1, 1, 1))
+
+
+def test_answers_are_equal_in_any_order_and_where_a_rival_has_none() -> None:
+    ours = said(point=[("a",), ("b",)], text=[("c",)])
+    require_equal({"gitops": ours, "ladybug": said(point=[("b",), ("a",)])})
+
+
+@pytest.mark.parametrize("other", [[("a",)], [("a",), ("c",)], [("a",), ("b",), ("b",)]])
+def test_different_answers_end_the_comparison(other: list[tuple[str, ...]]) -> None:
+    with pytest.raises(RuntimeError, match="point: the answers differ"):
+        require_equal({"gitops": said(point=[("a",), ("b",)]), "DuckDB": said(point=other)})
+
+
+def test_an_absent_rival_is_left_out_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    answer = {"rows": 1, "digest": "d", "head": ["a"], "first_ms": 2.0, "ms": [1.0]}
+    answers = dict.fromkeys(("point", EXACT, APPROXIMATE), answer)
+    ask = {"answers": answers, "reopen_ms": 1.0, "publish_ms": [1.0]}
+    found = Found({"steps": {"load": 1.0}, "bytes": 1}, Usage(1, 1, 1), ask, Usage(1, 1, 1))
+    monkeypatch.setattr(graphs, "find_spec", lambda _: None)
+    monkeypatch.setattr(graphs, "_prepared", lambda *_: tmp_path)
+    monkeypatch.setattr(graphs, "_measured", lambda *_: found)
+    seen: list[Figure] = []
+    with pytest.raises(LeftOutError, match="ladybug and duckdb not installed"):
+        seen.extend(graphs.figures(Effort(True, tmp_path)))
+    assert {"point, gitops", "publish step of a change"} <= {figure.name for figure in seen}
 
 
 def chain(*edges: tuple[str, str], nodes: str) -> ExecutionGraph:

@@ -71,3 +71,11 @@ def test_an_endless_number_is_no_number() -> None:
     body = b'{"data": [{"index": 0, "embedding": [NaN, 1, 1, 1]}]}'
     with HttpService(lambda _: Reply(200, body)) as service, pytest.raises(GitopsError, match="no vector"):
         _embedder(service).embed(["a"], dimension=4, model=None)
+
+
+@pytest.mark.parametrize("number", [10**400, float("1e308") * 10])
+def test_a_number_that_no_vector_holds_is_refused(number: float) -> None:
+    embedder = ServiceEmbedder(lambda _path, _body: {"data": [{"index": 0, "embedding": [number]}]}, "small")
+    with pytest.raises(GitopsError, match="no vector") as failure:
+        embedder.embed(["a"], dimension=1, model=None)
+    assert failure.value.code == "embedding_failed"

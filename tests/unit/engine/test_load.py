@@ -119,6 +119,8 @@ BAD_VALUES = [
     ("f", 1e39, "expects F32?"),
     ("f", "NaN", "expects F32?"),
     ("d", 10**400, "expects F64?"),
+    ("d", 2**53 + 1, "cannot convert 9007199254740993 to F64? exactly"),
+    ("f", 2**24 + 1, "cannot convert 16777217 to F32? exactly"),
     ("b", 1, "expects Bool?"),
     ("day", "2026-02-30", "invalid Date literal"),
     ("day", "20260101", "invalid Date literal"),

@@ -10,7 +10,7 @@ import pytest
 from gitops.core.errors import GitopsError
 from gitops.engine.engine import LanceEngine
 from gitops.engine.load import Loader, LoadRequest
-from tests.support.histories import SCHEMA, History, person, town
+from tests.support.histories import SCHEMA, History, lives, person, town
 
 
 class Meanwhile(io.BytesIO):
@@ -31,9 +31,12 @@ class Meanwhile(io.BytesIO):
 
 def test_a_column_that_went_and_came_again_is_another_one(tmp_path: Path) -> None:
     history = History(str(tmp_path / "g.omni"))
-    history.put("main", {"node:Person": [person("ann")], "node:Town": [town("oslo")]})
+    people = [person("ann"), person("bob")]
+    history.put(
+        "main", {"node:Person": people, "node:Town": [town("oslo")], "edge:Lives": [lives("l", "bob", "oslo", 1)]}
+    )
     records = Meanwhile(b'{"edge": "Lives", "from": "ann", "to": "oslo", "data": {"since": 2019}}\n', history)
     with pytest.raises(GitopsError) as failure:
         Loader(history.clock, history.ids).load(LoadRequest(history.uri, records))
     assert failure.value.code == "graph_conflict"
-    assert history.rows("edge:Lives") == []
+    assert history.rows("edge:Lives") == [lives("l", "bob", "oslo")]

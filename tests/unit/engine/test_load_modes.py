@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tempfile
+import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -320,3 +321,19 @@ def test_a_bucket_takes_loads_and_mutations(bucket_graph: WrittenGraph) -> None:
     graph.load([edge("d", "d")], LoadMode.OVERWRITE)
     assert [(row["from"], row["to"]) for row in graph.rows("E")] == [("d", "d")]
     assert open_snapshot(graph.uri).manifest.n == 6
+
+
+def test_all_edges_of_one_node_are_checked_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spill, "CHUNK", 1024)
+    hub = spill.Spill()
+    for at in range(100_000):
+        hub.add("hub" + "b" * (at == 0), at)
+    tracemalloc.start()
+    try:
+        counted = sum(1 for number in range(spill.PARTS) for _ in hub.part(number))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        hub.close()
+    assert counted == 100_000
+    assert peak < 2_000_000

@@ -154,6 +154,22 @@ def test_the_nearest_are_the_nearest(
     assert column.nearest(target, k, within=np.array(sorted(within), np.int64)) == expected(within)
 
 
+@pytest.mark.parametrize("whole", [False, True], ids=["any", "whole numbers"])
+@pytest.mark.parametrize("scale", [1.0, 1e-25, 1e18], ids=["plain", "tiny", "huge"])
+@pytest.mark.parametrize("absent", [0.0, 0.2])
+def test_the_list_of_the_driver_changes_nothing(tmp_path: Path, whole: bool, scale: float, absent: float) -> None:
+    random = np.random.default_rng(3)
+    points = random.normal(size=(700, 4)).astype(np.float32)
+    points = (points.round() if whole else points) * np.float32(scale)
+    cells = [None if random.random() < absent else point.tolist() for point in points]
+    table = pa.table({"vec": pa.array(cells, pa.list_(pa.float32(), 4))})
+    dataset = lance.write_dataset(table, tmp_path / "t", enable_stable_row_ids=True, data_storage_version="2.2")
+    column, everything = VectorColumn(dataset, "vec"), np.arange(len(cells))
+    for k in (1, 10, 300, 700):
+        # What is chosen is always compared one by one.
+        assert column.nearest(points[5].tolist(), k) == column.nearest(points[5].tolist(), k, within=everything)
+
+
 def test_an_approximate_index_is_used_only_where_it_is_allowed(tmp_path: Path) -> None:
     points = np.random.default_rng(7).normal(size=(600, 8)).astype(np.float32)
     table = pa.table({"vec": pa.FixedSizeListArray.from_arrays(pa.array(points.ravel()), 8)})

@@ -165,3 +165,15 @@ def test_an_id_twice_is_found_by_a_deep_look(history: History) -> None:
     table = arrow_table(declared, {"id": ["x"], "name": ["x"]})
     history.put_table("main", "node:Town", lambda dataset: dataset.insert(table))
     assert "rule_broken" in codes(history, deep=True)
+
+
+def test_bounds_are_compared_exactly_at_the_ends_of_every_kind(tmp_path: Path) -> None:
+    schema = b"""node N { k: String @key  u: U64? @range(u, 1..)  v: U64? @range(v, -1..)  i: I64? @range(i, ..5)
+      f: F32? @range(f, 0.5..)  w: U32? @range(w, ..7) }"""
+    history = History(str(tmp_path / "g.omni"), schema)
+    whole = {"id": "a", "k": "a", "u": 2**64 - 1, "v": 2**64 - 1, "i": -(2**63), "f": 3.0e38, "w": 0}
+    history.put("main", {"node:N": [whole]})
+    assert verify(history.uri, deep=True).ok
+    history.put("main", {"node:N": [{"id": "b", "k": "b", "u": 0, "i": 6, "f": 0.25, "w": 2**32 - 1}]})
+    found = [finding.detail for finding in verify(history.uri, deep=True).findings]
+    assert sorted(text.partition("N.")[2][0] for text in found) == ["f", "i", "u", "w"]

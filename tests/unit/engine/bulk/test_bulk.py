@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from gitops.core.errors import GitopsError
+from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import NoFaults
 from gitops.engine.bulk import BulkPlan, BulkTask, Part, discard_bulk, plan_bulk, publish_bulk, write_part
 from gitops.engine.engine import LanceEngine
@@ -231,6 +231,10 @@ def test_a_bulk_load_goes_to_its_branch(local: History) -> None:
 
 
 def test_a_change_of_the_schema_ends_it(local: History) -> None:
+    people = [person("ann"), person("bob")]
+    local.put(
+        "main", {"node:Person": people, "node:Town": [town("oslo")], "edge:Lives": [lives("l", "bob", "oslo", 1)]}
+    )
     plan = plan_of(local)
     written = part(local, plan, "edge:Lives", to=["oslo"], since=[2019], **{"from": ["ann"]})
     without = SCHEMA.replace(b" since: I32? ", b"")
@@ -278,6 +282,39 @@ def test_publishing_again_after_a_crash(history: History, point: str) -> None:
     gc(history.uri, history.work(), Retention(1, timedelta(0), timedelta(0)))
     assert history.ages() == {"ann": 1, "bob": 2}
     assert verify(history.uri, deep=True).ok
+
+
+def test_what_was_published_is_found_again_after_compaction(local: History) -> None:
+    local.people("main", ann=1)
+    plan = plan_of(local)
+    edges = [part(local, plan, "edge:Knows", to=["ann"], **{"from": ["ann"]}) for _ in range(2)]
+    with pytest.raises(Crash):
+        publish_bulk(plan, edges, local.work(DieAt("engine.load.after_publish")))
+    optimize(local.uri, local.work(), options=EAGER)
+    assert publish(local, plan, *edges) == {"edge:Knows": 2}
+    assert len(local.rows("edge:Knows")) == 2
+    assert local.at(commit=plan.bulk).manifest.operation == "load"
+
+
+def test_a_plan_is_published_once(local: History) -> None:
+    plan = plan_of(local)
+    first, late = (part(local, plan, "node:Person", name=[name]) for name in ("ann", "bob"))
+    publish(local, plan, first)
+    with pytest.raises(UsageError):
+        publish(local, plan, first, late)
+    assert local.ages() == {"ann": None}
+
+
+def test_what_nobody_can_tell_is_not_published_again(local: History) -> None:
+    plan = plan_of(local)
+    written = part(local, plan, "node:Person", name=["ann"])
+    with pytest.raises(Crash):
+        publish_bulk(plan, [written], local.work(DieAt("engine.load.after_publish")))
+    local.people("main", bob=1)
+    gc(local.uri, local.work(), Retention(1, timedelta(0), timedelta(0)))
+    with pytest.raises(GitopsError) as failure:
+        publish(local, plan, written)
+    assert failure.value.code == "graph_version_gone"
 
 
 def test_giving_up_removes_what_was_written(history: History) -> None:

@@ -73,6 +73,7 @@ def place(tmp_path: Path) -> Place:
     return Place(str(tmp_path / "g.omni"))
 
 
+NOON = datetime(2026, 1, 2, 3, 4, 5, 6000, tzinfo=UTC)
 MOMENT = datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 
 
@@ -91,7 +92,7 @@ def test_every_type_becomes_what_a_record_becomes(place: Place) -> None:
         "e": pa.array(["in-progress", None], pa.large_string()),
         "tags": pa.array([["x", ""], None], pa.list_(pa.large_string())),
         "days": pa.array([[date(1, 1, 1), date(9999, 12, 31)], None], pa.large_list(pa.date32())),
-        "times": pa.array([[datetime(2026, 1, 2, 3, 4, 5, 6000)], None], pa.list_(pa.timestamp("ns"))),
+        "times": pa.array([[NOON], None], pa.list_(pa.timestamp("ns"))),
         "code": pa.nulls(2),
     }
     record = {
@@ -141,13 +142,16 @@ BAD = [
 
 @pytest.mark.parametrize(("name", "column", "message"), BAD)
 def test_what_does_not_fit_is_named(place: Place, name: str, column: pa.Array, message: str) -> None:
-    good = pa.nulls(1, column.type) if name not in ("id", "nope", "src") else column
+    good = column if name in ("nope", "src") else pa.nulls(1, column.type)
     with pytest.raises(LoadError) as failure:
         place.put("node:P", {"k": ["good", "a"], name: pa.concat_arrays([good, column])})
     found = [problem.message for problem in failure.value.problems]
-    assert message in found[-1]
-    assert found[-1].startswith("record 2: ") == (name not in ("nope", "src"))
+    assert any(message in text for text in found)
+    assert all(text.startswith("record 2: ") == (name not in ("nope", "src")) for text in found[1:] or found)
     assert open_snapshot(place.uri).manifest.n == 1
+
+
+FIRST, LAST = (datetime.fromisoformat(day) for day in ("0001-01-03", "9999-12-29"))
 
 
 @given(
@@ -155,8 +159,8 @@ def test_what_does_not_fit_is_named(place: Place, name: str, column: pa.Array, m
         st.one_of(
             st.none(),
             st.datetimes(
-                datetime(1, 1, 3),
-                datetime(9999, 12, 29),
+                FIRST,
+                LAST,
                 timezones=st.sampled_from([UTC, timezone(timedelta(hours=-9))]),
             ),
         ),

@@ -114,6 +114,8 @@ def chosen(result: Any) -> list[str]:
 def test_what_is_asked_decides_how(graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, far = '$a: Town {key: "t1"}  $a road $b', "$a: Town  $a road{1,3} $b"
     cache = ReadCache()
+    monkeypatch.setattr(rules, "_ROUND", 0)
+    monkeypatch.setattr(rules, "_ASKED", 0)
     assert chosen(ask(graph, both(one), explain=True, cache=cache)) == ["index"], "little is asked of a small table"
     monkeypatch.setattr(rules, "_FEW", 100)
     assert chosen(ask(graph, both(far), explain=True)) == ["csr"], "much is asked"
@@ -122,6 +124,14 @@ def test_what_is_asked_decides_how(graph: str, tmp_path: Path, monkeypatch: pyte
     assert chosen(ask(graph, both(far), explain=True, cache=cache)) == ["csr"]
     assert chosen(ask(graph, both(one), explain=True, cache=cache)) == ["csr"], "what is in memory is taken"
     assert chosen(ask(graph, both(one), explain=True, cache_dir=tmp_path)) == ["index"], "a file costs to open"
+    assert chosen(ask(graph, both(one), explain=True, cache_dir=tmp_path, cache=ReadCache())) == ["csr"], (
+        "but once only"
+    )
+    monkeypatch.setattr(rules, "_FEW", 20)
+    deep = '$a: Town {key: "t1"}  $a road{1,3} $b'
+    assert chosen(ask(graph, both(one), explain=True)) == ["index"]
+    assert chosen(ask(graph, both(deep), explain=True)) == ["csr"], "every step multiplies what is asked"
+    monkeypatch.setattr(rules, "_FEW", 100)
     monkeypatch.setattr(rules, "_MOST", 10)
     assert chosen(ask(graph, both(far), explain=True)) == ["scan"], "too many edges to build"
     monkeypatch.setattr(rules, "_SMALL", 10)
@@ -129,6 +139,16 @@ def test_what_is_asked_decides_how(graph: str, tmp_path: Path, monkeypatch: pyte
     assert chosen(ask(graph, both(one), explain=True, cache_dir=tmp_path)) == ["csr"], (
         "no index, and the table is not small"
     )
+
+
+def test_several_steps_over_few_edges_are_walked_in_memory(graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep, one = '$a: Town {key: "t1"}  $a road{1,2} $b', '$a: Town {key: "t1"}  $a road $b'
+    assert chosen(ask(graph, both(deep), explain=True)) == ["csr"]
+    assert chosen(ask(graph, both(one), explain=True)) == ["index"]
+    assert chosen(ask(graph, both(deep), explain=True, memory_bytes=2**30)) == ["index"], "it takes no memory unasked"
+    monkeypatch.setattr(rules, "_ROUND", 10)
+    monkeypatch.setattr(rules, "_ASKED", 1)
+    assert chosen(ask(graph, both(deep), explain=True)) == ["index"], "there are too many edges for that"
 
 
 PAIRINGS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=14)

@@ -1,0 +1,133 @@
+"""One graph of people who know people, in this package's engine, in ladybug and in DuckDB: what each question costs where.
+
+Every system loads and is asked in a process of its own, one after the other, on the same rows. The answers must be equal, or
+there is no benchmark. Ratios are of one run: what the machine does besides hits all systems of it alike, more or less.
+
+`GITOPS_BENCH_PEOPLE` is the number of people, ten times as many edges; and `GITOPS_BENCH_DATA` a folder for the generated files,
+which are used again if they are there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tests.bench.contender import AGAIN
+from tests.bench.measure import Effort, Figure, LeftOutError, Program, Usage
+from tests.bench.social import APPROXIMATE, EXACT, Social
+
+_OURS = "gitops"
+_RIVALS = ("ladybug", "DuckDB")
+_PEOPLE, _FEW = 1_000_000, 2_000
+_DEGREE = 10
+_TIMEOUT_S = 7200.0
+_WALKS = ("1 hop", "2 hops", "{1,3} hops", "anti-join", *(f"{question} after a change" for question in AGAIN))
+_SAME, _TWICE = 1.0, 2.0
+_PUBLISH = "publish step of a change"
+_GOALS = {"point": 1.5, "1 hop": 3.0, "{1,3} hops": 0.5, "change 1 row": 30.0}
+_PUBLISH_GOAL = 1.0
+_MIB = float(1 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the two processes of a system said, and what they took."""
+
+    load: Mapping[str, Any]
+    loading: Usage
+    ask: Mapping[str, Any]
+    asking: Usage
+
+    def median(self, question: str) -> float:
+        """The middle of the warm samples."""
+        return Figure(question, "ms", tuple(self.ask["answers"][question]["ms"])).median
+
+
+def figures(effort: Effort) -> Iterator[Figure]:
+    """Load, size, memory, reopen, then every question: first, warm, and against the best rival."""
+    people = int(os.environ.get("GITOPS_BENCH_PEOPLE") or (_FEW if effort.quick else _PEOPLE))
+    social = Social(people, people * _DEGREE)
+    names = [_OURS, *(name for name in _RIVALS if find_spec(name.casefold()))]
+    folder = _prepared(effort, social)
+    found = {name: _measured(effort, folder, social, name) for name in names}
+    require_equal(found)
+    yield from _whole(found, people * (1 + _DEGREE))
+    questions = found[_OURS].ask["answers"]
+    for question in questions:
+        yield from _question(found, question)
+    exact, approximate = (set(questions[name]["head"]) for name in (EXACT, APPROXIMATE))
+    yield Figure(f"{APPROXIMATE}, of the exact answer", "%", (100 * len(exact & approximate) / len(exact),))
+    yield Figure(_PUBLISH, "ms", tuple(found[_OURS].ask["publish_ms"]), _PUBLISH_GOAL)
+    absent = [name.casefold() for name in _RIVALS if name not in names]
+    if absent:
+        raise LeftOutError(
+            f"{' and '.join(absent)} not installed: pip install --require-hashes -r requirements-bench.lock"
+        )
+
+
+def _prepared(effort: Effort, social: Social) -> Path:
+    """The folder of the files that the systems load."""
+    kept = os.environ.get("GITOPS_BENCH_DATA")
+    folder = effort.folder("graphs")
+    files = folder if kept is None else Path(kept) / str(social.nodes)
+    files.mkdir(parents=True, exist_ok=True)
+    social.records(files)
+    social.parquet(files)
+    for path in () if files == folder else files.iterdir():
+        (folder / path.name).symlink_to(path)
+    return folder
+
+
+def _measured(effort: Effort, folder: Path, social: Social, name: str) -> Found:
+    def run(step: str) -> tuple[Mapping[str, Any], Usage]:
+        sizes = (str(social.nodes), str(social.edges), str(effort.samples))
+        argv = (sys.executable, "-m", "tests.bench.contender", name, step, str(folder), *sizes)
+        usage = Program(argv, folder, effort.environment(), timeout_s=_TIMEOUT_S).run()
+        return json.loads((folder / f"{name}-{step}.json").read_text(encoding="utf-8")), usage
+
+    return Found(*run("load"), *run("ask"))
+
+
+def require_equal(found: Mapping[str, Found]) -> None:
+    """Raises RuntimeError if two systems answer a question differently."""
+    for question, answer in found[_OURS].ask["answers"].items():
+        for name, other in found.items():
+            theirs = other.ask["answers"].get(question, answer)
+            if (theirs["rows"], theirs["digest"]) != (answer["rows"], answer["digest"]):
+                detail = f"{name} has {theirs['rows']} rows, {_OURS} has {answer['rows']}"
+                raise RuntimeError(f"{question}: the answers differ: {detail}")
+
+
+def _whole(found: Mapping[str, Found], rows: int) -> Iterator[Figure]:
+    """What is no question."""
+    for name, each in found.items():
+        steps = each.load["steps"]
+        for step, took in steps.items():
+            yield Figure(f"{step}, {name}", "ms", (took,))
+        yield Figure(f"load rate, with indexes, {name}", "1/s", (rows / sum(steps.values()) * 1000,))
+        yield Figure(f"load, peak memory, {name}", "MiB", (each.loading.peak_mib,))
+        yield Figure(f"size on disk, {name}", "MiB", (each.load["bytes"] / _MIB,))
+        yield Figure(f"reopen and read one row, {name}", "ms", (each.ask["reopen_ms"],))
+        yield Figure(f"all questions, peak memory, {name}", "MiB", (each.asking.peak_mib,))
+
+
+def _question(found: Mapping[str, Found], question: str) -> Iterator[Figure]:
+    rivals = []
+    for name, each in found.items():
+        answer = each.ask["answers"].get(question)
+        if answer is None:
+            continue
+        goal = _GOALS.get(question) if name == _OURS else None
+        yield Figure(f"{question}, {name}", "ms", tuple(answer["ms"]), goal)
+        yield Figure(f"{question}, first, {name}", "ms", (answer["first_ms"],))
+        if name != _OURS:
+            rivals.append(each.median(question))
+    if rivals:
+        goal = _SAME if question in _WALKS else _TWICE
+        yield Figure(f"{question}, gitops : best rival", "x", (found[_OURS].median(question) / min(rivals),), goal)
