@@ -9,16 +9,19 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from gitops.cli.graph_inputs import embedder_of, records_of, root_of, target_of
 from gitops.cli.identity import actor_of
 from gitops.cli.output import FAILED, OK, say, show_form
 from gitops.cli.system import RandomIds, SystemClock
-from gitops.core.errors import GitopsError
+from gitops.core.errors import GitopsError, UsageError
 from gitops.engine.engine import driver
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
+
+if TYPE_CHECKING:
+    from gitops.engine.load import LoadMode, LoadResult
 
 _MIB = 2**20
 
@@ -26,22 +29,20 @@ _MIB = 2**20
 @driver()
 def load(options: argparse.Namespace) -> int:
     """`gitops graph load GRAPH FILE`."""
-    from gitops.engine.load import Loader, LoadError, LoadMode, LoadRequest
+    from gitops.engine.load import LoadError, LoadMode
 
+    if bool(options.parquet) == (options.file is not None):
+        raise UsageError("usage_error", "give either a file of records or --parquet TYPE=FILE")
     uri, mode = root_of(options), LoadMode(options.mode)
     _make_branch(uri, options)
-    with records_of(options.file) as records, _progress(options.file) as progress:
-        request = LoadRequest(
-            uri, records, mode, actor_of(options), options.branch, progress=progress, embedder=embedder_of(options)
-        )
-        try:
-            result = Loader(SystemClock(), RandomIds()).load(request)
-        except LoadError as error:
-            if options.json:
-                show_form({"ok": False, "diagnostics": error.problems.to_json()})
-            else:
-                say("\n".join(["graph load failed", *diagnostic_lines(error.problems)]))
-            return FAILED
+    try:
+        result = (_from_parquet if options.parquet else _from_records)(uri, mode, options)
+    except LoadError as error:
+        if options.json:
+            show_form({"ok": False, "diagnostics": error.problems.to_json()})
+        else:
+            say("\n".join(["graph load failed", *map(visible, diagnostic_lines(error.problems))]))
+        return FAILED
     if options.json:
         show_form(
             {"ok": True, "manifest_version": result.manifest_version, "rows": dict(result.rows), "diagnostics": []}
@@ -52,6 +53,31 @@ def load(options: argparse.Namespace) -> int:
     for table in sorted(result.rows):
         say(f"  {table}: {result.rows[table]}")
     return OK
+
+
+def _from_records(uri: str, mode: LoadMode, options: argparse.Namespace) -> LoadResult:
+    from gitops.engine.load import Loader, LoadRequest
+
+    with records_of(options.file) as records, _progress(options.file) as progress:
+        request = LoadRequest(
+            uri, records, mode, actor_of(options), options.branch, progress=progress, embedder=embedder_of(options)
+        )
+        return Loader(SystemClock(), RandomIds()).load(request)
+
+
+def _from_parquet(uri: str, mode: LoadMode, options: argparse.Namespace) -> LoadResult:
+    from gitops.engine.bulk.parquet import load_parquet
+    from gitops.engine.history.work import Work
+
+    if options.embeddings:
+        raise UsageError("usage_error", "--parquet takes vectors as they are: leave out --embeddings")
+    files = []
+    for text in options.parquet:
+        name, equals, file = text.partition("=")
+        if not (name and equals and file):
+            raise UsageError("usage_error", f"--parquet {text[:80]!r}: use TYPE=FILE")
+        files.append((name, Path(file)))
+    return load_parquet(uri, files, Work(SystemClock(), RandomIds(), actor_of(options)), mode, options.branch)
 
 
 def _make_branch(uri: str, options: argparse.Namespace) -> None:
@@ -115,18 +141,31 @@ def export(options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _whole_file(path: Path) -> Iterator[IO[str]]:
-    """A file that appears when everything is in it."""
+    """A file that appears when everything is in it. A pipe or a device is written to as it is, and never replaced."""
     try:
-        descriptor, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise GitopsError("usage_error", f"cannot write {path}: {error.strerror}", path=str(path)) from error
+        if path.exists() and not path.is_file():
+            target, scratch, descriptor = path, None, os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        else:
+            target = path.resolve()
+            descriptor, scratch = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error) from error
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             yield file
-        Path(scratch).replace(path)
-    except BaseException:
-        Path(scratch).unlink(missing_ok=True)
+        if scratch is not None:
+            Path(scratch).replace(target)
+    except BaseException as error:
+        if scratch is not None:
+            Path(scratch).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _unwritable(path, error) from error
         raise
+
+
+def _unwritable(path: Path, error: OSError | ValueError) -> GitopsError:
+    reason = error.strerror if isinstance(error, OSError) else "that is no name of a file"
+    return GitopsError("usage_error", f"cannot write {path}: {reason}", path=str(path))
 
 
 @driver()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -31,7 +32,14 @@ def add_graph(commands: Any, command: Command) -> None:
 
 def _add_data(parts: Any, command: Command) -> None:
     load = _part(parts, command, "load", "load NDJSON records in one publish", f"{_DATA}:load")
-    load.add_argument("file", metavar="FILE", help="records, or - for standard input")
+    load.add_argument("file", metavar="FILE", nargs="?", help="records, or - for standard input")
+    load.add_argument(
+        "--parquet",
+        metavar="TYPE=FILE",
+        action="append",
+        default=[],
+        help="rows of a type, columns named like its properties, and from and to; instead of FILE; repeatable",
+    )
     load.add_argument(
         "--mode",
         choices=("merge", "append", "overwrite"),
@@ -49,7 +57,7 @@ def _add_data(parts: Any, command: Command) -> None:
     _version(export)
     show = _part(parts, command, "show", "show tables, versions and rows", f"{_DATA}:show")
     show.add_argument("--type", metavar="NAME", help="print rows of this node or edge type")
-    show.add_argument("--limit", metavar="N", type=int, default=20, help="rows at most (default 20)")
+    show.add_argument("--limit", metavar="N", type=_count, default=20, help="rows at most (default 20)")
     show.add_argument("--at", metavar="VERSION", type=int, help="as of this manifest version")
 
 
@@ -69,8 +77,8 @@ def _add_queries(parts: Any, command: Command) -> None:
     _version(query)
     query.add_argument("--format", choices=("table", "json", "ndjson"), help="form of the rows (default: table)")
     query.add_argument("--explain", action="store_true", help="print the operators with estimates and real rows")
-    query.add_argument("--timeout", metavar="SECONDS", type=float, help="give up after this time")
-    query.add_argument("--memory", metavar="MIB", type=int, default=1024, help="memory for the query (default 1024)")
+    query.add_argument("--timeout", metavar="SECONDS", type=_seconds, help="give up after this time")
+    query.add_argument("--memory", metavar="MIB", type=_count, default=1024, help="memory for the query (default 1024)")
     query.add_argument("--self-loops", action="store_true", help="let hops return over an edge from a node to itself")
     query.add_argument("--approximate", action="store_true", help="allow a vector index, which may miss near rows")
     query.add_argument(
@@ -85,7 +93,7 @@ def _add_queries(parts: Any, command: Command) -> None:
 def _add_history(parts: Any, command: Command) -> None:
     log = _part(parts, command, "log", "list the versions of a branch, newest first", f"{_HISTORY}:log")
     _branch(log)
-    log.add_argument("--limit", metavar="N", type=int, default=20, help="versions at most (default 20)")
+    log.add_argument("--limit", metavar="N", type=_count, default=20, help="versions at most (default 20)")
     snapshot = _part(parts, command, "snapshot", "describe one version with its tables", f"{_HISTORY}:snapshot")
     _version(snapshot)
     diff = _part(parts, command, "diff", "show the rows that differ between two versions", f"{_HISTORY}:diff")
@@ -146,3 +154,17 @@ def _version(part: argparse.ArgumentParser) -> None:
 
 def _embeddings(part: argparse.ArgumentParser) -> None:
     part.add_argument("--embeddings", metavar="WHO", help="who makes vectors of texts: hash, or MODEL@https://HOST/v1")
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("use a number of at least 1")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError("use a number of seconds above 0")
+    return value

@@ -27,6 +27,7 @@ from gitops.engine.write.retry import jittered, until_published
 __all__ = ["Landing", "LoadError", "LoadMode", "LoadRequest", "LoadResult", "Loader"]
 
 _PROGRESS_EVERY = 1000
+_MANY = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,9 @@ class Loader:
                 self._read(request, intake, lease)
                 if not intake.tables:
                     return LoadResult(snapshot.manifest.n, {})
-                landing.check(_opened(request))
+                if request.base is not None or intake.rows > _MANY:
+                    # Others need not wait for a long check, and a branch is made for records that are good.
+                    landing.check(_opened(request))
                 if request.base is not None:
                     _make_branch(request, work)
                 return until_published(landing.attempt, self._pause)
@@ -186,7 +189,8 @@ class Landing:
         return LoadResult(version, rows)
 
     def _land(self, snapshot: Snapshot, table: TableIntake, outcome: Outcome) -> TableEntry:
-        writer = TableWriter(snapshot.folder, snapshot.manifest.tables[table.key], table.known)
+        entry = snapshot.manifest.tables[table.key]
+        writer = TableWriter(snapshot.folder, entry, table.known, self._intake.opened(table.key, entry))
         before = {fragment.fragment_id for fragment in writer.dataset.get_fragments()}
         writer.exchange(table.staged, None if self._request.mode is LoadMode.OVERWRITE else outcome.replaced)
         if outcome.superseded_rows:

@@ -130,6 +130,9 @@ def _float(value: Any, kind: PropType) -> float:
         raise _expected(kind, value) from None
     if not math.isfinite(number):
         raise _expected(kind, value)
+    if type(value) is int and number != value:
+        # An integer stays what it is (K15); a decimal is rounded as decimals are.
+        raise CellError(f"cannot convert {value} to {kind} exactly")
     return number
 
 

@@ -73,7 +73,10 @@ class BulkTask:
 
 @dataclass(frozen=True, slots=True)
 class BulkPlan:
-    """A bulk load that was begun: its id, the version that it starts from, and the folder and columns of each table."""
+    """A bulk load that was begun: its id, the version that it starts from, and the folder and columns of each table.
+
+    The id is the commit id of the version that it is going to be: a plan is published once.
+    """
 
     bulk: str
     uri: str
@@ -115,12 +118,16 @@ class BulkPlan:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of one table that lie in data files: `fragments` describes them in the JSON of the Lance driver."""
+    """Rows of one table that lie in data files: `fragments` describes them in the JSON of the Lance driver.
+
+    `fresh` says that all ids were made for these rows, so that nothing else can have them.
+    """
 
     bulk: str
     key: str
     path: str
     rows: int
+    fresh: bool
     fragments: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -134,7 +141,7 @@ class Part:
         members.expect(*cls.__slots__)
         texts = {name: members.text(name, bool) for name in ("bulk", "key", "path")}
         fragments = tuple(str(each) for each in members.take("fragments", list))
-        return cls(rows=members.number("rows", 0), fragments=fragments, **texts)
+        return cls(rows=members.number("rows", 0), fresh=form["fresh"] is True, fragments=fragments, **texts)
 
     def staged(self) -> list[FragmentMetadata]:
         """The fragments, for the driver. Raises IntegrityError `graph_unreadable`."""

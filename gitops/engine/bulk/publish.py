@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import io
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
+import numpy as np
 import pyarrow as pa
 from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata
@@ -24,14 +26,18 @@ from gitops.engine import layout
 from gitops.engine.bulk.plan import BulkPlan, Part, table_form
 from gitops.engine.bulk.worker import remove_files
 from gitops.engine.history.datasets import data_files
-from gitops.engine.history.leases import hold
-from gitops.engine.history.work import Work
+from gitops.engine.history.leases import hold, read_leases
+from gitops.engine.history.work import Work, precise
+from gitops.engine.lines import read_floor
 from gitops.engine.load import Landing, Loader, LoadMode, LoadRequest, LoadResult
+from gitops.engine.manifest import find_manifest
 from gitops.engine.snapshot import ReadTarget, Snapshot, open_at
 from gitops.engine.tables import open_table, raw_columns
+from gitops.engine.versions import kept_versions
 from gitops.engine.write.intake import Intake, TableIntake, group_key
 from gitops.engine.write.records import Problems
 from gitops.engine.write.retry import jittered, until_published
+from gitops.lang.schema import EdgeType
 
 __all__ = ["discard_bulk", "publish_bulk"]
 
@@ -41,7 +47,7 @@ _BATCH_ROWS = 1 << 16
 def publish_bulk(plan: BulkPlan, parts: Sequence[Part], work: Work, mode: LoadMode = LoadMode.MERGE) -> LoadResult:
     """Check the parts together and publish them as one version of the plan's branch. Parts without rows count for nothing.
 
-    May be called again after a failure or a crash; parts that are in the branch already are not published twice.
+    May be called again after a failure or a crash: a plan is published once, and what it has become is found again.
 
     Raises LoadError with the parts and rows that do not fit (`parts[0].rows[17]`); UsageError for parts that are not of this
     plan, or are given twice; GitopsError `graph_version_gone` when the plan has expired or was given up, `graph_conflict` when
@@ -51,9 +57,11 @@ def publish_bulk(plan: BulkPlan, parts: Sequence[Part], work: Work, mode: LoadMo
     given = [part for part in parts if part.rows]
     staged = _staged(plan, given)
     snapshot = _opened(plan)
-    if given and _published(snapshot, given, staged):
-        return LoadResult(snapshot.manifest.n, _counts(given))
-    _require_standing(plan, snapshot, work)
+    published = _published(plan, snapshot, given)
+    if published is not None:
+        _give_back(plan, snapshot)
+        return published
+    _begin(plan, snapshot, work)
     with hold(snapshot, work), _Arrivals(snapshot, given) as arrivals:
         for part, fragments in zip(given, staged, strict=True):
             arrivals.take(part, fragments)
@@ -61,7 +69,7 @@ def publish_bulk(plan: BulkPlan, parts: Sequence[Part], work: Work, mode: LoadMo
             _give_back(plan, snapshot)
             return LoadResult(snapshot.manifest.n, {})
         request = LoadRequest(plan.uri, io.BytesIO(), mode, work.actor, plan.branch)
-        landing = Landing(Loader(work.clock, work.ids, work.faults), request, snapshot, arrivals)
+        landing = Landing(Loader(work.clock, _CommitId(plan.bulk), work.faults), request, snapshot, arrivals)
         landing.check(snapshot)
         result = until_published(landing.attempt, jittered)
     _give_back(plan, snapshot)
@@ -84,6 +92,17 @@ def discard_bulk(plan: BulkPlan, parts: Sequence[Part]) -> None:
                 free = [each for each in fragments if not kept.intersection(file.path for file in each.files)]
                 remove_files(snapshot.folder, path, free)
     _give_back(plan, snapshot)
+
+
+@dataclass(frozen=True, slots=True)
+class _CommitId:
+    """Gives the one id that is known beforehand."""
+
+    id: str
+
+    def ulid(self) -> str:
+        """The id."""
+        return self.id
 
 
 class _PartProblems(Problems):
@@ -110,41 +129,52 @@ class _Arrivals(Intake):
     def take(self, part: Part, fragments: Sequence[FragmentMetadata]) -> None:
         """Note the keys of a part, in the order of its rows. Raises RemoteError `storage_failed`."""
         table = self.tables.get(part.key) or self.open_table(part.key)
-        columns = ["id", *table.ends, *dict.fromkeys(name for group in table.groups for name in group)]
+        groups = [name for group in table.groups for name in group]
+        columns = list(dict.fromkeys(("id", *table.ends, *groups)))
         for fragment in fragments:
-            rows = 0
-            for batch in _read(self.snapshot, part.path, fragment, list(dict.fromkeys(columns))):
-                self._note(table, raw_columns(batch), batch.num_rows)
-                rows += batch.num_rows
-            if rows != fragment.physical_rows:
-                raise RemoteError(
-                    "storage_failed", f"a part of {part.key} has {rows} rows, not {fragment.physical_rows}"
-                )
+            keys = _read(self.snapshot, part.path, fragment, columns)
+            if keys.num_rows != fragment.physical_rows:
+                detail = f"a part of {part.key} has {keys.num_rows} rows, and {fragment.physical_rows} were written"
+                raise RemoteError("storage_failed", detail)
+            self._note(table, keys, fresh=part.fresh)
         table.staged += fragments
 
-    def _note(self, table: TableIntake, cells: Mapping[str, Sequence[Any]], rows: int) -> None:
-        first = self._record + 1
-        for at, row_id in enumerate(cells["id"]):
-            table.ids.add(row_id, first + at, table.rows + at)
+    def _note(self, table: TableIntake, keys: pa.Table, *, fresh: bool) -> None:
+        """Of ids that nothing else can have none is noted. Then no row gives way to a later one, and each end counts once."""
+        first, start = self._record + 1, table.rows
+        self._record += keys.num_rows
+        table.rows += keys.num_rows
+        if not fresh:
+            for at, row_id in enumerate(keys.column("id").to_pylist()):
+                table.ids.add(row_id, first + at, start + at)
+        counted = isinstance(table.declared, EdgeType) and table.declared.cardinality != (0, None)
         for column, spill in table.ends.items():
-            for at, end in enumerate(cells[column]):
+            for at, end in (
+                _distinct(keys.column(column)) if fresh and not counted else enumerate(keys.column(column).to_pylist())
+            ):
                 spill.add(end, first + at)
+        cells = raw_columns(keys.select(list(dict.fromkeys(name for group in table.groups for name in group))))
         for group, spill in table.groups.items():
             for at, members in enumerate(zip(*(cells[name] for name in group), strict=True)):
                 key = group_key(members)
                 if key is not None:
                     spill.add(key, first + at)
-        self._record += rows
-        table.rows += rows
 
 
-def _read(snapshot: Snapshot, path: str, fragment: FragmentMetadata, columns: list[str]) -> Iterator[pa.RecordBatch]:
+def _distinct(column: pa.ChunkedArray) -> Iterator[tuple[int, str]]:
+    """Each text once, with the place where it is first."""
+    encoded = column.combine_chunks().dictionary_encode()
+    texts, places = np.unique(encoded.indices.to_numpy(), return_index=True)
+    yield from zip(places.tolist(), encoded.dictionary.take(pa.array(texts)).to_pylist(), strict=True)
+
+
+def _read(snapshot: Snapshot, path: str, fragment: FragmentMetadata, columns: list[str]) -> pa.Table:
     """Columns of the data file of a fragment that belongs to no version. A worker writes one file for each."""
     place = snapshot.folder.dataset(f"{path}/data/{fragment.files[0].path}")
     options = None if place.options is None else dict(place.options)
     try:
         reader = LanceFileReader(place.uri, storage_options=options, columns=columns)
-        yield from reader.read_all(batch_size=_BATCH_ROWS).to_batches()
+        return reader.read_all(batch_size=_BATCH_ROWS).to_table()
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
         reason = str(error).partition("<")[0].partition("\n")[0][:200]
         raise RemoteError("storage_failed", f"{place.uri}: {reason}") from error
@@ -176,26 +206,43 @@ def _opened(plan: BulkPlan) -> Snapshot:
     return snapshot
 
 
-def _published(snapshot: Snapshot, parts: Sequence[Part], staged: Sequence[Sequence[FragmentMetadata]]) -> bool:
-    """Whether the version has the files of the parts. Raises GitopsError `graph_conflict` when it has some of them only."""
-    found = []
-    for path in sorted({part.path for part in parts}):
-        entry = next(entry for entry in snapshot.manifest.tables.values() if entry.path == path)
-        held = {f.path for each in open_table(snapshot.folder, entry).get_fragments() for f in each.metadata.files}
-        for part, fragments in zip(parts, staged, strict=True):
-            if part.path == path:
-                found += [file.path in held for fragment in fragments for file in fragment.files]
-    if any(found) and not all(found):
-        detail = f"some of these parts are in version {snapshot.manifest.n} already, and others are not"
-        raise GitopsError("graph_conflict", detail, path=snapshot.root.location)
-    return all(found)
+def _published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[Part]) -> LoadResult | None:
+    """The version that this bulk load has become, if it has: the plan was made before, with the id that its commit was to have.
+
+    Raises UsageError for a part that is not in it.
+    """
+    store, line = snapshot.store, snapshot.line
+    for holder, n in kept_versions(store, line):
+        if n <= plan.version:
+            break
+        manifest = find_manifest(store, n, holder)
+        if manifest is not None and manifest.txn_id == plan.bulk:
+            for at, part in enumerate(parts):
+                dataset = open_table(snapshot.folder, manifest.tables[part.key])
+                held = {file.path for each in dataset.get_fragments() for file in each.metadata.files}
+                if any(file.path not in held for fragment in part.staged() for file in fragment.files):
+                    detail = f"the bulk load {plan.bulk} was published as version {n}, without part {at}"
+                    raise UsageError("usage_error", detail)
+            return LoadResult(n, _counts(parts))
+    return None
 
 
-def _require_standing(plan: BulkPlan, snapshot: Snapshot, work: Work) -> None:
-    """Raises GitopsError `graph_version_gone` when gc may have taken files of the plan."""
-    until = parse_timestamp(plan.expires_at)
-    if until is None or until <= work.now() or snapshot.store.read(layout.lease_key(plan.bulk)) is None:
+def _begin(plan: BulkPlan, snapshot: Snapshot, work: Work) -> None:
+    """Mark the plan as one that somebody tried to publish, or see that it was marked.
+
+    The mark is a lease that ends a second earlier. Raises GitopsError `graph_version_gone` when the plan is over, or when it was
+    marked before and the versions are gone that would tell what became of it.
+    """
+    store, until = snapshot.store, parse_timestamp(plan.expires_at)
+    lease = next((each for each in read_leases(store) if each.id == plan.bulk), None)
+    if until is None or lease is None or until <= work.now():
         detail = f"the bulk load {plan.bulk} expired at {plan.expires_at}, or was given up: begin a new one"
+        raise GitopsError("graph_version_gone", detail, path=plan.uri)
+    marked = replace(lease, expires_at=precise(until - timedelta(seconds=1)))
+    if lease != marked:
+        store.write(layout.lease_key(lease.id), marked.to_bytes())
+    elif read_floor(store, snapshot.line.id) > plan.version:
+        detail = f"whether the bulk load {plan.bulk} was published cannot be told: versions since it began are not kept any more"
         raise GitopsError("graph_version_gone", detail, path=plan.uri)
 
 

@@ -52,6 +52,8 @@ class RowMaker:
         self._ids = ids
         self._problems = problems
         self.count = 0
+        self.fresh = isinstance(declared, EdgeType) or declared.key is None
+        """Whether all ids were made here."""
 
     def rows(self, batch: pa.RecordBatch) -> pa.Table:
         """The rows of a batch, none if there is a problem with any. Raises LoadError when there are too many problems."""
@@ -163,6 +165,7 @@ class RowMaker:
         """The ids that are given, and new ones where none is."""
         if given is None:
             return pa.array([self._ids.ulid() for _ in range(count)], pa.string())
+        self.fresh = self.fresh and given.null_count == len(given)
         return pa.array([own or self._ids.ulid() for own in given.to_pylist()], pa.string())
 
     def _table(self, head: Mapping[str, pa.Array], cells: Mapping[str, pa.Array]) -> pa.Table:

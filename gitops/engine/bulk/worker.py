@@ -20,7 +20,7 @@ from gitops.lang.schema import EdgeType, NodeType, Scalar
 
 __all__ = ["remove_files", "write_part"]
 
-_BATCH_ROWS = 1 << 16
+_BATCH_ROWS = 1 << 14
 
 
 def write_part(task: BulkTask, batches: Iterable[pa.RecordBatch] | pa.Table, ids: IdSource) -> Part:
@@ -61,7 +61,7 @@ def write_part(task: BulkTask, batches: Iterable[pa.RecordBatch] | pa.Table, ids
         remove_files(folder, task.path, staged)
         raise
     fragments = tuple(json.dumps(fragment.to_json()) for fragment in staged)
-    return Part(task.bulk, task.key, task.path, maker.count, fragments)
+    return Part(task.bulk, task.key, task.path, maker.count, maker.fresh, fragments)
 
 
 def require_readable_keys(declared: NodeType | EdgeType) -> None:
@@ -92,7 +92,7 @@ def remove_files(folder: GraphFolder, path: str, staged: Iterable[FragmentMetada
 
 
 def _small(batches: Iterable[pa.RecordBatch] | pa.Table) -> Iterable[pa.RecordBatch]:
-    """Batches of some ten thousand rows, whatever comes."""
+    """Batches of at most some ten thousand rows, whatever comes."""
     for batch in batches.to_batches() if isinstance(batches, pa.Table) else batches:
         for start in range(0, batch.num_rows, _BATCH_ROWS):
             yield batch.slice(start, _BATCH_ROWS)

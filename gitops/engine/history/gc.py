@@ -5,9 +5,9 @@
    this and then creates one of their numbers learns that it was made before.
 3. Their manifests are removed, oldest first. Now nobody can open them any more; who could has a lease.
 4. Leases are read, after that: see `leases`. What manifests and leases refer to is kept.
-5. Versions of datasets that nothing refers to, and that are older than the grace period, are removed by explicit lists. The
-   newest version of a dataset always stays, whatever it is. Files of a dataset that belong to no version go when they are
-   older than seven days, unless a lease is on the dataset: they may be the work of a load.
+5. Versions of datasets that nothing refers to, and that a newer one followed before the grace period, are removed by explicit
+   lists. The newest version of a dataset always stays, whatever it is. Files of a dataset that belong to no version go when they
+   are older than seven days, unless a lease is on the dataset: they may be the work of a load.
 6. Folders of datasets and of lines, schemas, expired leases and unfinished files that nothing refers to are removed, likewise.
 
 A crash at any point leaves a graph that reads as before, and the next run goes on. Bytes are counted as they are freed.
@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from gitops.core.canonical import document
@@ -150,9 +151,13 @@ class _Run:
 
     def _sweep_versions(self, path: str, needs: Needs) -> None:
         versions = dataset_versions(self._folder, path)
-        gone = tuple(v.number for v in versions[:-1] if not needs.keeps(path, v.number) and self._old(v.made))
+        gone = tuple(
+            version.number
+            for version, newer in pairwise(versions)
+            if not needs.keeps(path, version.number) and self._old(newer.made)
+        )
         if not gone:
-            if not self._dry and path not in needs.since:
+            if not self._dry:
                 self._freed.bytes += drop_left_files(self._folder, path)
             return
         self._freed.versions[path] = gone
@@ -177,13 +182,14 @@ class _Run:
             left = [n for n in line_numbers(self._store, line) if not (self._dry and n in gone.get(line, ()))]
             if line not in alive and not left and self._sweep_folder(f"{layout.BRANCHES}/{line}"):
                 self._folder.remove(layout.floor_key(line))
+        over = self._expired()
         for prefix in _SMALL:
             for file in list(self._folder.files(prefix)):
                 name = file.path.rpartition("/")[2]
                 if not self._old(file.written):
                     continue
                 stem = name.partition(".")[0]
-                if name.startswith(TEMP_PREFIX) or (prefix == layout.LEASES and self._expired(stem)):
+                if name.startswith(TEMP_PREFIX) or (prefix == layout.LEASES and stem in over):
                     self._remove(file.path, file.bytes)
                 elif prefix == layout.SCHEMA and stem not in needs.schemas:
                     self._schemas[file.path] = self._store.read(file.path) or b""
@@ -199,10 +205,10 @@ class _Run:
             if key.rpartition("/")[2].partition(".")[0] in needed:
                 self._store.create(key, data)
 
-    def _expired(self, lease_id: str) -> bool:
-        """Whether a lease is over for sure: clocks of other machines may be behind."""
-        margin = timedelta(minutes=5)
-        return any(lease.id == lease_id and lease.expired(self._now - margin) for lease in read_leases(self._store))
+    def _expired(self) -> set[str]:
+        """The leases that are over for sure: clocks of other machines may be behind."""
+        sure = self._now - timedelta(minutes=5)
+        return {lease.id for lease in read_leases(self._store) if lease.expired(sure)}
 
     def _remove(self, path: str, size: int) -> None:
         self._freed.paths.append(path)

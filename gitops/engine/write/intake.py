@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import lance
 import pyarrow as pa
 from lance.fragment import FragmentMetadata
 
 from gitops.core.errors import RemoteError
+from gitops.engine.manifest import TableEntry
 from gitops.engine.snapshot import Snapshot
-from gitops.engine.tables import arrow_table, declared_type, stage_rows
+from gitops.engine.tables import arrow_table, declared_type, open_table, stage_rows
 from gitops.engine.values import compact
 from gitops.engine.write.embed import VectorMaker, embed_rows
 from gitops.engine.write.records import Incoming, Problems
@@ -80,6 +82,7 @@ class Intake:
         self.catalog = snapshot.schema().catalog
         self.problems = Problems()
         self._maker = maker
+        self._opened: dict[str, tuple[TableEntry, lance.LanceDataset]] = {}
         self._pending_bytes = self._pending_keys = 0
         self.tables: dict[str, TableIntake] = {}
 
@@ -90,6 +93,11 @@ class Intake:
         for table in self.tables.values():
             for spill in table.spills():
                 spill.close()
+
+    @property
+    def rows(self) -> int:
+        """How many rows were taken, over all tables."""
+        return sum(table.rows for table in self.tables.values())
 
     def add(self, incoming: Incoming) -> None:
         """Take one row. Raises LoadError, RemoteError `storage_failed`, and as the maker of vectors."""
@@ -142,6 +150,13 @@ class Intake:
         self.tables[key] = table
         return table
 
+    def opened(self, key: str, entry: TableEntry) -> lance.LanceDataset:
+        """A table of the load at the entry's version, opened anew only when that has moved. Raises as `open_table`."""
+        held = self._opened.get(key)
+        if held is None or (held[0].path, held[0].version) != (entry.path, entry.version):
+            held = self._opened[key] = entry, open_table(self.snapshot.folder, entry)
+        return held[1]
+
     def _group(self) -> None:
         """Turn the waiting rows into Arrow tables, and the largest of these into data files while there are too many."""
         self._pending_bytes = 0
@@ -169,4 +184,5 @@ class Intake:
         tables, table.tables = table.tables, []
         if tables and not self.problems.total:
             entry = self.snapshot.manifest.tables[table.key]
-            table.staged += stage_rows(self.snapshot.folder, entry, pa.concat_tables(tables))
+            opened = self.opened(table.key, entry)
+            table.staged += stage_rows(self.snapshot.folder, entry, pa.concat_tables(tables), opened)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, BinaryIO, NamedTuple
 
 from gitops.core.clock import IdSource
@@ -48,11 +49,14 @@ class LoadError(GitopsError):
 
 
 class Problems:
-    """What is wrong with the records: the first 100 are kept, all are counted, and at 10,000 it is enough."""
+    """What is wrong with the records: the first 100 are kept, all are counted, and at 10,000 it is enough.
+
+    They are told in the order of the records, in whatever order they are found.
+    """
 
     def __init__(self) -> None:
         """Start with none."""
-        self._found = Diagnostics()
+        self._found: list[tuple[int, str, str, str]] = []
         self._blanks = array("Q")
         self.total = 0
 
@@ -66,12 +70,9 @@ class Problems:
         Raises LoadError when there are enough.
         """
         self.total += 1
-        if self.total <= MAX_REPORTED:
-            if record:
-                path, name, source = self.place(record)
-                self._found.add(code, path, f"{name}: {message}", source=source)
-            else:
-                self._found.add(code, "records", message)
+        # Problems of one record are found in an order of their own; those of the load come as its keys are hashed.
+        insort(self._found, (record, "" if record else message, code, message), key=itemgetter(0, 1))
+        del self._found[MAX_REPORTED:]
         if self.total >= MAX_PROBLEMS:
             self.settle()
 
@@ -82,8 +83,16 @@ class Problems:
 
     def settle(self) -> None:
         """End a stage. Raises LoadError when there is any problem."""
-        if self.total:
-            raise LoadError(self._found, self.total)
+        if not self.total:
+            return
+        told = Diagnostics()
+        for record, _, code, message in self._found:
+            if record:
+                path, name, source = self.place(record)
+                told.add(code, path, f"{name}: {message}", source=source)
+            else:
+                told.add(code, "records", message)
+        raise LoadError(told, self.total)
 
 
 class Incoming(NamedTuple):
