@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -131,7 +130,7 @@ def _schema(texts: Texts, file: File) -> Iterator[Finding]:
             yield _Teller(texts, file, Piece(0, file.data)).finding(code, problem)
             continue
         inner = Span(problem.span.start - piece.start, problem.span.end - piece.start)
-        yield _Teller(texts, file, piece, held.marks).finding(code, replace(problem, span=inner))
+        yield _Teller(texts, file, piece, held.marks).finding(code, problem._replace(span=inner))
 
 
 def _queries(texts: Texts, file: File) -> Iterator[Finding]:

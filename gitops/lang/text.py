@@ -7,8 +7,9 @@ lines and 1-based columns counted in characters, as editors show them.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from gitops.lang.record import Record
 
 
 class Stage(StrEnum):
@@ -19,16 +20,14 @@ class Stage(StrEnum):
     TYPE = "type"
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Record):
     """Half-open byte range `[start, end)` of a source text."""
 
     start: int
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Record):
     """One thing wrong in a source text.
 
     `rule` is the label of the broken rule (`S-03`, `T6`; empty for a plain grammar failure), stable for tests and
@@ -60,13 +59,16 @@ _CONTINUATION = bytes(range(0x80, 0xC0))
 _BLOCK = 4096
 
 
-@dataclass(slots=True)
 class SourceText:
     """The bytes of one `.pg` or `.gq` file, and the way from offsets to lines and columns."""
 
-    data: bytes
-    _starts: list[int] | None = field(default=None, repr=False)
-    _blocks: list[int] | None = field(default=None, repr=False)
+    __slots__ = ("_blocks", "_starts", "data")
+
+    def __init__(self, data: bytes) -> None:
+        """Keep the bytes; lines are counted when a position is asked for."""
+        self.data = data
+        self._starts: list[int] | None = None
+        self._blocks: list[int] | None = None
 
     def position(self, offset: int) -> tuple[int, int]:
         """Line and column of a byte offset, both from 1; the column counts characters.

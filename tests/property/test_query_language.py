@@ -94,7 +94,16 @@ TYPES = st.builds(
     st.sampled_from([scalar for scalar in Scalar if scalar is not Scalar.VECTOR]),
     nullable=st.booleans(),
     is_list=st.booleans(),
-) | st.builds(PropType, st.just(Scalar.VECTOR), nullable=st.booleans(), dimension=st.integers(1, 3))
+    enum_values=st.none(),
+    dimension=st.none(),
+) | st.builds(
+    PropType,
+    st.just(Scalar.VECTOR),
+    nullable=st.booleans(),
+    is_list=st.just(value=False),
+    enum_values=st.none(),
+    dimension=st.integers(1, 3),
+)
 
 
 @given(st.dictionaries(st.sampled_from("abc"), TYPES), st.dictionaries(st.sampled_from("abcd"), JSON) | JSON)

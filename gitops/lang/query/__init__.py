@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gitops.lang.query.check import CheckedQuery, QueryKind, check_query
-from gitops.lang.query.describe import Access, ResultColumn
-from gitops.lang.query.params import ParameterCode, ParameterError
-from gitops.lang.query.params import coerce_params as _coerce
+from gitops.lang.query.describe import ResultColumn
 from gitops.lang.query.parser import parse_queries
+from gitops.lang.query.typed import Access
 
 if TYPE_CHECKING:
     from typing import Any
+
+    from gitops.lang.query.params import ParameterCode, ParameterError
 
 __all__ = [
     "Access",
@@ -32,4 +33,15 @@ def coerce_params(checked: CheckedQuery, values: object) -> dict[str, Any]:
     Every declared parameter is in the result, in declared order; see `params.coerce_params` for the conversions.
     Raises `ParameterError` with a code and the parameter's name.
     """
-    return _coerce(checked.params, values)
+    from gitops.lang.query import params
+
+    return params.coerce_params(checked.params, values)
+
+
+def __getattr__(name: str) -> Any:
+    """What belongs to the values of parameters, which only those who run a query load."""
+    if name not in ("ParameterCode", "ParameterError"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from gitops.lang.query import params
+
+    return getattr(params, name)

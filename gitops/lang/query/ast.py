@@ -8,8 +8,9 @@ kept without the `$` of a variable; every node ends with its span.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+from gitops.lang.record import Record
 from gitops.lang.schema.types import PropType
 from gitops.lang.text import Span
 
@@ -61,14 +62,14 @@ class Operator(StrEnum):
     STARTS_WITH = "starts_with"
 
 
-class Ident(NamedTuple):
+class Ident(Record):
     """A name at its place: variable (without `$`), type, property, edge or alias."""
 
     text: str
     span: Span
 
 
-class Literal(NamedTuple):
+class Literal(Record):
     """A literal; the value of a list is a tuple of literals."""
 
     kind: LiteralKind
@@ -76,20 +77,20 @@ class Literal(NamedTuple):
     span: Span
 
 
-class Now(NamedTuple):
+class Now(Record):
     """`now()`: the one instant of the query, a DateTime."""
 
     span: Span
 
 
-class Variable(NamedTuple):
+class Variable(Record):
     """`$name`: a parameter or a binding, decided by the checker."""
 
     name: str
     span: Span
 
 
-class Property(NamedTuple):
+class Property(Record):
     """`$variable.name`; the variable is always a binding."""
 
     variable: Ident
@@ -97,14 +98,14 @@ class Property(NamedTuple):
     span: Span
 
 
-class Alias(NamedTuple):
+class Alias(Record):
     """A bare name: an alias of a return item."""
 
     name: str
     span: Span
 
 
-class Nearest(NamedTuple):
+class Nearest(Record):
     """`nearest($v.p, query)`: rank by vector distance."""
 
     target: Property
@@ -112,7 +113,7 @@ class Nearest(NamedTuple):
     span: Span
 
 
-class TextCall(NamedTuple):
+class TextCall(Record):
     """`search`, `fuzzy`, `match_text` or `bm25`; `max_edits` only with `fuzzy`."""
 
     function: TextFunction
@@ -122,7 +123,7 @@ class TextCall(NamedTuple):
     span: Span
 
 
-class Rrf(NamedTuple):
+class Rrf(Record):
     """`rrf(first, second, k)`: reciprocal rank fusion of two ranks."""
 
     first: Nearest | TextCall
@@ -131,7 +132,7 @@ class Rrf(NamedTuple):
     span: Span
 
 
-class Aggregate(NamedTuple):
+class Aggregate(Record):
     """`count(x)` and its like."""
 
     function: AggregateFunction
@@ -143,7 +144,7 @@ Expr: TypeAlias = "Now | Nearest | TextCall | Rrf | Aggregate | Property | Varia
 Value: TypeAlias = "Literal | Variable | Now"
 
 
-class Pair(NamedTuple):
+class Pair(Record):
     """`name: value`: a condition of a binding, or an assignment of a write."""
 
     name: Ident
@@ -151,7 +152,7 @@ class Pair(NamedTuple):
     span: Span
 
 
-class Bind(NamedTuple):
+class Bind(Record):
     """`$v: Type {pairs}`."""
 
     variable: Ident
@@ -160,7 +161,7 @@ class Bind(NamedTuple):
     span: Span
 
 
-class Bounds(NamedTuple):
+class Bounds(Record):
     """`{low,high}` of a hop; `high` is None in the unbounded form."""
 
     low: int
@@ -168,7 +169,7 @@ class Bounds(NamedTuple):
     span: Span
 
 
-class Hop(NamedTuple):
+class Hop(Record):
     """`$a edge{bounds} $b`, with an edge variable in `$a $e:edge $b`, undirected in `$a <edge> $b`."""
 
     left: Ident
@@ -180,7 +181,7 @@ class Hop(NamedTuple):
     span: Span
 
 
-class Condition(NamedTuple):
+class Condition(Record):
     """`left operator right`."""
 
     left: Expr
@@ -189,14 +190,14 @@ class Condition(NamedTuple):
     span: Span
 
 
-class TextCondition(NamedTuple):
+class TextCondition(Record):
     """A text call standing alone as a clause; shorthand for the call being true."""
 
     call: TextCall
     span: Span
 
 
-class Not(NamedTuple):
+class Not(Record):
     """`not { clauses }`."""
 
     clauses: tuple[Clause, ...]
@@ -206,7 +207,7 @@ class Not(NamedTuple):
 Clause: TypeAlias = "Not | Bind | Hop | Condition | TextCondition"
 
 
-class Item(NamedTuple):
+class Item(Record):
     """One return item."""
 
     value: Expr
@@ -214,7 +215,7 @@ class Item(NamedTuple):
     span: Span
 
 
-class Sort(NamedTuple):
+class Sort(Record):
     """One order item."""
 
     value: Expr
@@ -222,7 +223,7 @@ class Sort(NamedTuple):
     span: Span
 
 
-class Read(NamedTuple):
+class Read(Record):
     """Body of a read query."""
 
     clauses: tuple[Clause, ...]
@@ -232,7 +233,7 @@ class Read(NamedTuple):
     span: Span
 
 
-class Test(NamedTuple):
+class Test(Record):
     """`name operator value`: the one predicate of an update or delete."""
 
     name: Ident
@@ -241,7 +242,7 @@ class Test(NamedTuple):
     span: Span
 
 
-class Insert(NamedTuple):
+class Insert(Record):
     """`insert Type {pairs}`."""
 
     type_name: Ident
@@ -249,7 +250,7 @@ class Insert(NamedTuple):
     span: Span
 
 
-class Update(NamedTuple):
+class Update(Record):
     """`update Type set {pairs} where test`."""
 
     type_name: Ident
@@ -258,7 +259,7 @@ class Update(NamedTuple):
     span: Span
 
 
-class Delete(NamedTuple):
+class Delete(Record):
     """`delete Type where test`."""
 
     type_name: Ident
@@ -269,7 +270,7 @@ class Delete(NamedTuple):
 Statement: TypeAlias = "Insert | Update | Delete"
 
 
-class Param(NamedTuple):
+class Param(Record):
     """`$name: Type`; the dimension of a vector type is as written, not yet checked."""
 
     name: Ident
@@ -278,7 +279,7 @@ class Param(NamedTuple):
     span: Span
 
 
-class Query(NamedTuple):
+class Query(Record):
     """One query of a file; `body` is a read or the statements of a mutation, at least one."""
 
     name: Ident

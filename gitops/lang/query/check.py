@@ -6,7 +6,6 @@ order items; then the rules over whole sections (T21, T17, T18, T9), and last wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -15,11 +14,11 @@ from gitops.lang.query import ast
 from gitops.lang.query.check_expr import check_output
 from gitops.lang.query.check_match import check_clauses
 from gitops.lang.query.check_mutation import check_statement
-from gitops.lang.query.describe import Access, ResultColumn, result_column, return_item, statement_access
-from gitops.lang.query.params import parameter_types
+from gitops.lang.query.describe import ResultColumn, result_column, return_item, statement_access
 from gitops.lang.query.scope import Scope, refuse
 from gitops.lang.query.typed import (
     RANKS,
+    Access,
     AggregateValue,
     AliasValue,
     FusedRank,
@@ -33,12 +32,19 @@ from gitops.lang.query.typed import (
     TypedRead,
     TypedStatement,
 )
+from gitops.lang.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
     from gitops.lang.schema.types import Catalog, PropType
+
+
+RESERVED = "__nanograph_now"
+"""The name under which engines of this language hand in the instant of `now()`."""
+
+MAX_DIMENSION = 2**31 - 1
 
 
 class QueryKind(StrEnum):
@@ -48,8 +54,7 @@ class QueryKind(StrEnum):
     MUTATION = "mutation"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedQuery:
+class CheckedQuery(Record):
     """A query that satisfies every rule against one catalog.
 
     `columns` is empty for mutations. `reads` and `writes` are sorted and unique. `uses` holds every (type, property)
@@ -78,7 +83,7 @@ class CheckedQuery:
 
 def check_query(query: ast.Query, catalog: Catalog) -> CheckedQuery:
     """Check one parsed query. Raises `LanguageError` with the first violated rule (T1 to T24, or none) and its span."""
-    params = parameter_types(query.params)
+    params = _parameter_types(query.params)
     scope = Scope(catalog, params)
     columns: tuple[ResultColumn, ...] = ()
     body: TypedRead | tuple[TypedStatement, ...]
@@ -86,23 +91,39 @@ def check_query(query: ast.Query, catalog: Catalog) -> CheckedQuery:
         kind = QueryKind.READ
         body = _read(scope, query.body)
         columns = tuple([result_column(item) for item in body.items])
-        reads, writes = {Access(*touched) for touched in scope.touched}, set[Access]()
+        reads, writes = scope.touched, set[Access]()
     else:
         kind = QueryKind.MUTATION
         body = tuple([check_statement(scope, statement) for statement in query.body])
         reads, writes = statement_access(catalog, body)
     return CheckedQuery(
-        name=query.name.text,
-        kind=kind,
-        params=params,
-        columns=columns,
-        reads=tuple(sorted(reads)),
-        writes=tuple(sorted(writes)),
-        uses=frozenset(scope.uses),
-        body=body,
-        description=query.description,
-        instruction=query.instruction,
+        query.name.text,
+        kind,
+        params,
+        columns,
+        tuple(sorted(reads)),
+        tuple(sorted(writes)),
+        frozenset(scope.uses),
+        body,
+        query.description,
+        query.instruction,
     )
+
+
+def _parameter_types(params: tuple[ast.Param, ...]) -> Mapping[str, PropType]:
+    """Name to type, in declared order. Refuses the reserved name, a repeated name and an impossible dimension."""
+    types: dict[str, PropType] = {}
+    for param in params:
+        name, kind = param.name.text, param.type
+        if name == RESERVED:
+            refuse("", f"parameter name `${name}` is reserved", param.name.span)
+        if name in types:
+            refuse("", f"parameter `${name}` is declared twice", param.name.span)
+        if kind.dimension is not None and not 1 <= kind.dimension <= MAX_DIMENSION:
+            fix = f"a dimension is from 1 to {MAX_DIMENSION}"
+            refuse("", f"unknown parameter type `{kind}` of `${name}`", param.type_span, fix)
+        types[name] = kind
+    return MappingProxyType(types)
 
 
 def _read(scope: Scope, read: ast.Read) -> TypedRead:
@@ -111,10 +132,12 @@ def _read(scope: Scope, read: ast.Read) -> TypedRead:
     aliases = {item.alias: index for index, item in enumerate(items) if item.alias is not None}
     order = tuple([SortKey(check_output(scope, sort.value, aliases), sort.descending) for sort in read.order])
     aggregated = any(isinstance(item.value, AggregateValue) for item in items)
-    _check_ranked_order(read, items, order)
+    if order:
+        _check_ranked_order(read, items, order)
     if aggregated:
         _check_grouping(read, items)
-    _check_sortable(read, items, order, aggregated=aggregated)
+    if order:
+        _check_sortable(read, items, order, aggregated=aggregated)
     return TypedRead(
         clauses,
         MappingProxyType({name: node.name for name, node in scope.nodes.items()}),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from gitops.lang.query.scope import Scope
 
+_BLOB = Scalar.BLOB
 _AVERAGED = frozenset({ast.AggregateFunction.SUM, ast.AggregateFunction.AVG})
 
 
@@ -68,7 +69,7 @@ def check_output(scope: Scope, expr: ast.Expr, aliases: Mapping[str, int] | None
     """Resolve an expression whose value leaves the query or orders it; a Blob cannot (T24)."""
     value = check_expr(scope, expr, aliases)
     kind = type_of(value)
-    if kind is not None and kind.scalar is Scalar.BLOB:
+    if kind is not None and kind.scalar is _BLOB:
         refuse("T24", "a Blob is not available as a .gq read value", expr.span)
     return value
 

@@ -10,6 +10,7 @@ from gitops.lang.query.check_value import Target, pattern
 from gitops.lang.query.scope import refuse, suggest
 from gitops.lang.query.typed import (
     Absent,
+    Access,
     AggregateValue,
     Direction,
     Filter,
@@ -22,6 +23,7 @@ from gitops.lang.query.typed import (
     TypeKind,
 )
 from gitops.lang.query.types import is_scalar, member, same_family
+from gitops.lang.record import make
 from gitops.lang.schema.types import EdgeType, NodeType, PropType, Scalar
 
 if TYPE_CHECKING:
@@ -29,6 +31,13 @@ if TYPE_CHECKING:
 
     from gitops.lang.query.scope import Scope
     from gitops.lang.text import Span
+
+
+# A global name is found much faster than a member of an enumeration.
+_NODE, _EDGE = TypeKind.NODE, TypeKind.EDGE
+_OUT, _IN = Direction.OUT, Direction.IN
+_CONTAINS, _STARTS_WITH = ast.Operator.CONTAINS, ast.Operator.STARTS_WITH
+_BLOB, _VECTOR = Scalar.BLOB, Scalar.VECTOR
 
 
 def check_clauses(scope: Scope, clauses: tuple[ast.Clause, ...]) -> tuple[TypedClause, ...]:
@@ -81,12 +90,12 @@ def _pair(scope: Scope, node: NodeType, variable: str, pair: ast.Pair) -> PairTe
     if declared is None:
         fix = suggest(name, node.properties)
         refuse("T2", f"node type `{node.name}` has no property `{name}`", pair.name.span, fix)
-    if declared.scalar is Scalar.BLOB:
+    if declared.scalar is _BLOB:
         message = f"Blob property `{node.name}.{name}` cannot be used in match patterns"
         refuse("T3", message, pair.name.span)
     value = pattern(scope, Target(node.name, name, declared), pair.value)
     scope.uses.add((node.name, name))
-    tested = PropertyValue(variable, TypeKind.NODE, node.name, name, declared)
+    tested = make(PropertyValue, (variable, _NODE, node.name, name, declared))
     return PairTest(tested, declared.is_list, value)
 
 
@@ -102,7 +111,11 @@ def _hop(scope: Scope, clause: ast.Hop) -> Traverse:
     left_type, right_type, direction = _orient(scope, clause, edge)
     _bind_end(scope, clause.left, left_type, edge)
     _bind_end(scope, clause.right, right_type, edge)
-    scope.touched.update(((TypeKind.EDGE, edge.name), (TypeKind.NODE, edge.source), (TypeKind.NODE, edge.target)))
+    scope.touched |= {
+        make(Access, (_EDGE, edge.name)),
+        make(Access, (_NODE, edge.source)),
+        make(Access, (_NODE, edge.target)),
+    }
     if clause.binding is not None:
         scope.bind_edge(clause.binding.text, edge)
     if clause.undirected:
@@ -149,8 +162,8 @@ def _check_edge_variables(scope: Scope, clause: ast.Hop) -> None:
 
 def _orient(scope: Scope, clause: ast.Hop, edge: EdgeType) -> tuple[str, str, Direction]:
     """Left type, right type and direction: told by the left variable if bound, else by the right, else forward."""
-    forward = (edge.source, edge.target, Direction.OUT)
-    backward = (edge.target, edge.source, Direction.IN)
+    forward = (edge.source, edge.target, _OUT)
+    backward = (edge.target, edge.source, _IN)
     left, right = scope.nodes.get(clause.left.text), scope.nodes.get(clause.right.text)
     if left is not None:
         if left.name == edge.source:
@@ -230,11 +243,11 @@ def _condition(scope: Scope, clause: ast.Condition) -> Filter:
     aggregate = isinstance(left, AggregateValue) or isinstance(right, AggregateValue)
     if left_type is None or right_type is None or aggregate:
         refuse("T7", "comparisons require scalar operands", clause.span, "compare a property: `$v.p`")
-    if Scalar.BLOB in (left_type.scalar, right_type.scalar):
+    if _BLOB in (left_type.scalar, right_type.scalar):
         refuse("T7", "blob comparisons are not supported", clause.span)
-    if clause.operator is ast.Operator.CONTAINS:
+    if clause.operator is _CONTAINS:
         _check_contains(left_type, right_type, clause.span)
-    elif clause.operator is ast.Operator.STARTS_WITH:
+    elif clause.operator is _STARTS_WITH:
         if not (is_scalar(left_type, Scalar.STRING) and is_scalar(right_type, Scalar.STRING)):
             message = f"starts_with requires String on both sides, got {left_type} and {right_type}"
             refuse("T7", message, clause.span)
@@ -264,7 +277,7 @@ def _check_contains(left: PropType, right: PropType, span: Span) -> None:
 def _check_comparison(left: PropType, right: PropType, clause: ast.Condition) -> None:
     if left.is_list or right.is_list:
         refuse("T7", "list comparisons are not supported", clause.span, "use `contains`")
-    if Scalar.VECTOR in (left.scalar, right.scalar):
+    if _VECTOR in (left.scalar, right.scalar):
         refuse("T7", "vector comparisons are not supported", clause.span, "order by `nearest(..)`")
     if not same_family(left, right):
         fix = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gitops.lang.query import ast
 from gitops.lang.query.scope import refuse, suggest
@@ -16,6 +16,7 @@ from gitops.lang.query.types import (
     member,
     same_family,
 )
+from gitops.lang.record import Record
 from gitops.lang.schema.types import NUMERIC, PropType, Scalar
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _SHOWN = 40
 
 
-class Target(NamedTuple):
+class Target(Record):
     """The property that takes a value."""
 
     owner: str

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gitops.lang.query.check_expr import type_of
 from gitops.lang.query.typed import (
+    Access,
     AggregateValue,
     AliasValue,
     Constant,
@@ -25,6 +26,7 @@ from gitops.lang.query.typed import (
     TypedUpdate,
     TypeKind,
 )
+from gitops.lang.record import Record
 from gitops.lang.schema.types import PropType, Scalar
 
 if TYPE_CHECKING:
@@ -49,18 +51,7 @@ _KINDS = {
 }
 
 
-class Access(NamedTuple):
-    """A node or edge type that a query reads or writes."""
-
-    kind: TypeKind
-    type_name: str
-
-    def to_json(self) -> dict[str, Any]:
-        """The JSON form of descriptors."""
-        return {"kind": self.kind.value, "type_name": self.type_name}
-
-
-class ResultColumn(NamedTuple):
+class ResultColumn(Record):
     """One column of a read's result.
 
     `name` is the descriptor's name: alias, else property, variable, `now`, `literal` or function name. `column` is the

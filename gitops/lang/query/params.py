@@ -1,26 +1,17 @@
-"""Parameters: their declared types, and their values out of a JSON object (standard mode)."""
+"""Values of parameters out of a JSON object (standard mode)."""
 
 from __future__ import annotations
 
 import math
 import re
 from enum import StrEnum
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from gitops.lang.query.scope import refuse
 from gitops.lang.schema.types import INTEGERS, NUMERIC, PropType, Scalar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
-
-    from gitops.lang.query.ast import Param
-
-RESERVED = "__nanograph_now"
-"""The name under which engines of this language hand in the instant of `now()`."""
-
-MAX_DIMENSION = 2**31 - 1
 
 _SIGNED = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 _UNSIGNED = re.compile(r"[0-9]{1,20}", re.ASCII)
@@ -59,22 +50,6 @@ class ParameterError(Exception):
         self.code = code
         self.parameter = parameter
         self.message = message
-
-
-def parameter_types(params: tuple[Param, ...]) -> Mapping[str, PropType]:
-    """Name to type, in declared order. Refuses the reserved name, a repeated name and an impossible dimension."""
-    types: dict[str, PropType] = {}
-    for param in params:
-        name, kind = param.name.text, param.type
-        if name == RESERVED:
-            refuse("", f"parameter name `${name}` is reserved", param.name.span)
-        if name in types:
-            refuse("", f"parameter `${name}` is declared twice", param.name.span)
-        if kind.dimension is not None and not 1 <= kind.dimension <= MAX_DIMENSION:
-            fix = f"a dimension is from 1 to {MAX_DIMENSION}"
-            refuse("", f"unknown parameter type `{kind}` of `${name}`", param.type_span, fix)
-        types[name] = kind
-    return MappingProxyType(types)
 
 
 def coerce_params(types: Mapping[str, PropType], values: object) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from gitops.lang.query.ast import (
     Value,
     Variable,
 )
+from gitops.lang.record import make
 from gitops.lang.text import Span
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ _BOOLEANS = {"true": True, "false": False}
 _TIMES = {"date": LiteralKind.DATE, "datetime": LiteralKind.DATETIME}
 _STARTS = frozenset({Kind.VAR, Kind.NAME, Kind.STRING, Kind.INT, Kind.FLOAT, Kind.LBRACKET})
 
+# Looked up for nearly every token, and a member of an enumeration is found ten times slower than a global name.
+_NAME, _VAR, _COMMA, _DOT = Kind.NAME, Kind.VAR, Kind.COMMA, Kind.DOT
+_LPAREN, _RPAREN = Kind.LPAREN, Kind.RPAREN
+
 
 class ExpressionParser:
     """Reads expressions at the cursor of a lexer. Every method may raise `LanguageError` with one parse problem."""
@@ -52,39 +57,52 @@ class ExpressionParser:
 
     def expression(self, expected: str = _EXPECTED) -> Expr:
         """Read one expression; `expected` names it in a refusal."""
+        if self._lexer.kind is _VAR:
+            return self.expression_of(self.variable(expected))
         return self.expression_from(self._start(expected))
 
+    def expression_of(self, variable: Ident) -> Property | Variable:
+        """Read the expression whose variable has just been passed."""
+        if self._lexer.skip(_DOT):
+            return self._property_of(variable)
+        return make(Variable, (variable.text, variable.span))
+
     def expression_from(self, first: Token) -> Expr:
-        """Read the expression whose first token has just been passed."""
-        kind = first.kind
-        if kind is Kind.VAR:
-            return self._variable_or_property(first)
-        if kind is not Kind.NAME:
+        """Read the expression whose first token, not a variable, has just been passed."""
+        if first.kind is not _NAME:
             return self._literal_from(first)
         if first.text in _BOOLEANS:
             return Literal(LiteralKind.BOOL, _BOOLEANS[first.text], first.span)
-        if not self._lexer.at(Kind.LPAREN):
+        if self._lexer.kind is not _LPAREN:
             return Alias(self._checked(first), first.span)
         return self._call(first)
 
     def value(self) -> Value:
         """Read a literal, a variable or `now()`: what may stand behind a property name."""
+        if self._lexer.kind is _VAR:
+            variable = self.variable()
+            return make(Variable, (variable.text, variable.span))
         first = self._start("a literal, a variable or `now()`")
-        if first.kind is Kind.VAR:
-            return Variable(self._checked(first)[1:], first.span)
-        if first.kind is Kind.NAME and first.text == "now":
+        if first.kind is _NAME and first.text == "now":
             return self._now(first)
         return self._literal_from(first)
 
     def variable(self, expected: str = "a variable") -> Ident:
         """Read `$name` or `$_`."""
-        token = self._lexer.expect(Kind.VAR, expected)
-        return Ident(self._checked(token)[1:], token.span)
+        name = self.ident(_VAR, expected)
+        return make(Ident, (name.text[1:], name.span))
 
     def ident(self, kind: Kind, expected: str) -> Ident:
         """Read a name of one kind."""
-        token = self._lexer.expect(kind, expected)
-        return Ident(self._checked(token), token.span)
+        lexer = self._lexer
+        if lexer.kind is not kind:
+            lexer.unexpected(expected)
+        text = lexer.text
+        span = make(Span, (lexer.start, lexer.end))
+        lexer.step()
+        if len(text) > MAX_NAME:
+            self._refuse_name(span)
+        return make(Ident, (text, span))
 
     def integer(self, token: Token, maximum: int, what: str) -> int:
         """The value of an INT token, at most `maximum`."""
@@ -95,7 +113,7 @@ class ExpressionParser:
 
     def span_from(self, start: int) -> Span:
         """From `start` to the end of the last token passed."""
-        return Span(start, self._lexer.previous_end)
+        return make(Span, (start, self._lexer.previous_end))
 
     def enter(self, token: Token) -> None:
         """Count one level of nesting that `token` opens; each is ended by `leave`."""
@@ -108,29 +126,24 @@ class ExpressionParser:
         self._depth -= 1
 
     def _start(self, expected: str) -> Token:
-        if self._lexer.current.kind not in _STARTS:
-            if self._lexer.at(Kind.MINUS):
-                self._refuse_negative()
-            self._lexer.unexpected(expected)
-        return self._lexer.advance()
-
-    def _refuse_negative(self) -> NoReturn:
-        self._lexer.fail("there is no negative literal", self._lexer.current.span, "pass the number as a parameter")
+        lexer = self._lexer
+        if lexer.kind not in _STARTS:
+            if lexer.kind is Kind.MINUS:
+                lexer.fail("there is no negative literal", lexer.current.span, "pass the number as a parameter")
+            lexer.unexpected(expected)
+        return lexer.advance()
 
     def _checked(self, token: Token) -> str:
         if len(token.text) > MAX_NAME:
-            self._lexer.fail(f"name is longer than {MAX_NAME} characters", token.span)
+            self._refuse_name(token.span)
         return token.text
 
-    def _variable_or_property(self, first: Token) -> Property | Variable:
-        name = self._checked(first)[1:]
-        if self._lexer.accept(Kind.DOT) is None:
-            return Variable(name, first.span)
-        return self._property_of(Ident(name, first.span))
+    def _refuse_name(self, span: Span) -> NoReturn:
+        self._lexer.fail(f"name is longer than {MAX_NAME} characters", span)
 
     def _property_of(self, variable: Ident) -> Property:
-        name = self.ident(Kind.NAME, "a property name after `.`")
-        return Property(variable, name, self.span_from(variable.span.start))
+        name = self.ident(_NAME, "a property name after `.`")
+        return make(Property, (variable, name, make(Span, (variable.span.start, name.span.end))))
 
     def _call(self, name: Token) -> Expr:
         """Read what follows a name that stands before `(`."""
@@ -148,7 +161,7 @@ class ExpressionParser:
             node = self._rrf(name)
         elif word in _AGGREGATES:
             argument = self.expression()
-            self._lexer.expect(Kind.RPAREN)
+            self._lexer.require(_RPAREN)
             node = Aggregate(_AGGREGATES[word], argument, self.span_from(name.start))
         else:
             self._refuse_function(name)
@@ -163,32 +176,32 @@ class ExpressionParser:
 
     def _nearest(self, name: Token) -> Nearest:
         target = self._property_of_nearest()
-        self._lexer.expect(Kind.COMMA)
+        self._lexer.require(_COMMA)
         query = self.expression()
-        self._lexer.expect(Kind.RPAREN)
+        self._lexer.require(_RPAREN)
         return Nearest(target, query, self.span_from(name.start))
 
     def _property_of_nearest(self) -> Property:
         variable = self.variable("a vector property `$v.p`")
-        self._lexer.expect(Kind.DOT)
+        self._lexer.require(_DOT)
         return self._property_of(variable)
 
     def _text_call(self, name: Token, function: TextFunction) -> TextCall:
         field = self.expression()
-        self._lexer.expect(Kind.COMMA)
+        self._lexer.require(_COMMA)
         query = self.expression()
         max_edits = None
-        if function is TextFunction.FUZZY and self._lexer.accept(Kind.COMMA):
+        if function is TextFunction.FUZZY and self._lexer.skip(_COMMA):
             max_edits = self.expression()
-        self._lexer.expect(Kind.RPAREN)
+        self._lexer.require(_RPAREN)
         return TextCall(function, field, query, max_edits, self.span_from(name.start))
 
     def _rrf(self, name: Token) -> Rrf:
         first = self._arm()
-        self._lexer.expect(Kind.COMMA)
+        self._lexer.require(_COMMA)
         second = self._arm()
-        k = self.expression() if self._lexer.accept(Kind.COMMA) else None
-        self._lexer.expect(Kind.RPAREN)
+        k = self.expression() if self._lexer.skip(_COMMA) else None
+        self._lexer.require(_RPAREN)
         return Rrf(first, second, k, self.span_from(name.start))
 
     def _arm(self) -> Nearest | TextCall:
@@ -203,8 +216,8 @@ class ExpressionParser:
         return arm
 
     def _now(self, name: Token) -> Now:
-        self._lexer.expect(Kind.LPAREN)
-        self._lexer.expect(Kind.RPAREN)
+        self._lexer.require(_LPAREN)
+        self._lexer.require(_RPAREN)
         return Now(self.span_from(name.start))
 
     def _literal(self) -> Literal:
@@ -225,18 +238,18 @@ class ExpressionParser:
         if first.text not in _TIMES:
             fix = "there is no null literal; pass a nullable parameter" if first.text == "null" else None
             self._lexer.fail(f"expected a literal, found {first}", first.span, fix)
-        self._lexer.expect(Kind.LPAREN)
+        self._lexer.require(_LPAREN)
         text = self._lexer.expect(Kind.STRING)
-        self._lexer.expect(Kind.RPAREN)
+        self._lexer.require(_RPAREN)
         return Literal(_TIMES[first.text], text.value, self.span_from(first.start))
 
     def _list(self, opened: Token) -> Literal:
         self.enter(opened)
         items: list[Literal] = []
-        if not self._lexer.at(Kind.RBRACKET):
+        if self._lexer.kind is not Kind.RBRACKET:
             items.append(self._literal())
-            while self._lexer.accept(Kind.COMMA):
+            while self._lexer.skip(_COMMA):
                 items.append(self._literal())
-        self._lexer.expect(Kind.RBRACKET, "`,` or `]`")
+        self._lexer.require(Kind.RBRACKET, "`,` or `]`")
         self.leave()
         return Literal(LiteralKind.LIST, tuple(items), self.span_from(opened.start))

@@ -21,6 +21,7 @@ from gitops.lang.query.ast import (
     Update,
 )
 from gitops.lang.query.parse_match import MatchParser
+from gitops.lang.record import make
 from gitops.lang.schema.types import PropType, Scalar
 from gitops.lang.text import Span
 
@@ -32,6 +33,10 @@ MAX_LIMIT = 2**64 - 1
 _BASES = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECTOR}
 _WRITES = frozenset({"insert", "update", "delete"})
 _ANNOTATIONS = frozenset({"description", "instruction"})
+
+# As in the layers below: a global name is found much faster than a member of an enumeration.
+_NAME, _COMMA, _LBRACE, _RBRACE = Kind.NAME, Kind.COMMA, Kind.LBRACE, Kind.RBRACE
+_VECTOR = Scalar.VECTOR.value
 
 
 def parse_queries(source: bytes) -> tuple[Query, ...]:
@@ -45,24 +50,28 @@ def parse_queries(source: bytes) -> tuple[Query, ...]:
 class _QueryParser(MatchParser):
     def file(self) -> tuple[Query, ...]:
         queries: list[Query] = []
-        while not self._lexer.at(Kind.EOF):
+        while self._lexer.kind is not Kind.EOF:
             queries.append(self._query())
         return tuple(queries)
 
     def _query(self) -> Query:
-        start = self._keyword("query").start
-        name = self.ident(Kind.NAME, "a query name")
+        lexer = self._lexer
+        start = lexer.start
+        self._keyword("query")
+        name = self.ident(_NAME, "a query name")
         params = self._params()
         notes = self._annotations()
-        self._lexer.expect(Kind.LBRACE, "`{`, the body of the query")
+        lexer.require(_LBRACE, "`{`, the body of the query")
         body: Read | tuple[Statement, ...]
-        if self._lexer.at(Kind.NAME, "match"):
+        if lexer.at(_NAME, "match"):
             body = self._read()
         elif self._at_write():
             body = self._writes()
         else:
-            self._lexer.unexpected("`match`, `insert`, `update` or `delete`")
-        self._lexer.expect(Kind.RBRACE, self._after_body(body))
+            lexer.unexpected("`match`, `insert`, `update` or `delete`")
+        if lexer.kind is not _RBRACE:
+            lexer.unexpected(self._after_body(body))
+        lexer.step()
         return Query(name, params, notes.get("description"), notes.get("instruction"), body, self.span_from(start))
 
     def _after_body(self, body: Read | tuple[Statement, ...]) -> str:
@@ -72,51 +81,53 @@ class _QueryParser(MatchParser):
             return "`}` (the sections are match, return, order, limit, in this order)"
         return "`limit` or `}`" if body.order else "`order`, `limit` or `}`"
 
-    def _keyword(self, word: str) -> Token:
-        if not self._lexer.at(Kind.NAME, word):
-            self._lexer.unexpected(f"`{word}`")
-        return self._lexer.advance()
+    def _keyword(self, word: str) -> None:
+        lexer = self._lexer
+        if lexer.kind is not _NAME or lexer.text != word:
+            lexer.unexpected(f"`{word}`")
+        lexer.step()
 
     def _params(self) -> tuple[Param, ...]:
-        self._lexer.expect(Kind.LPAREN, "`(`, the parameters of the query")
+        lexer = self._lexer
+        lexer.require(Kind.LPAREN, "`(`, the parameters of the query")
         params: list[Param] = []
-        if not self._lexer.at(Kind.RPAREN):
+        if lexer.kind is not Kind.RPAREN:
             params.append(self._param())
-            while self._lexer.accept(Kind.COMMA):
+            while lexer.skip(_COMMA):
                 params.append(self._param())
-        self._lexer.expect(Kind.RPAREN, "`,` or `)`")
+        lexer.require(Kind.RPAREN, "`,` or `)`")
         return tuple(params)
 
     def _param(self) -> Param:
         name = self.variable("a parameter")
         if name.text == ANONYMOUS:
             self._lexer.fail("`$_` cannot be a parameter", name.span, "give the parameter a name")
-        self._lexer.expect(Kind.COLON)
-        start = self._lexer.current.start
+        self._lexer.require(Kind.COLON)
+        start = self._lexer.start
         declared = self._type()
-        return Param(name, declared, self.span_from(start), self.span_from(name.span.start))
+        return make(Param, (name, declared, self.span_from(start), self.span_from(name.span.start)))
 
     def _type(self) -> PropType:
-        is_list = self._lexer.accept(Kind.LBRACKET) is not None
-        name = self._lexer.current
-        if name.kind is not Kind.TYPE_NAME:
-            self._refuse_type(name)
-        self._lexer.advance()
+        lexer = self._lexer
+        is_list = lexer.skip(Kind.LBRACKET)
+        if lexer.kind is not Kind.TYPE_NAME:
+            self._refuse_type(lexer.current)
+        name = lexer.advance()
         dimension = None
-        if name.text == Scalar.VECTOR and not is_list:
+        if name.text == _VECTOR and not is_list:
             scalar = Scalar.VECTOR
-            self._lexer.expect(Kind.LPAREN)
-            dimension = int(self._lexer.expect(Kind.INT, "the dimension of the vector").text)
-            self._lexer.expect(Kind.RPAREN)
+            lexer.require(Kind.LPAREN)
+            dimension = int(lexer.expect(Kind.INT, "the dimension of the vector").text)
+            lexer.require(Kind.RPAREN)
         else:
             found = _BASES.get(name.text)
             if found is None:
                 self._refuse_type(name)
             scalar = found
         if is_list:
-            self._lexer.expect(Kind.RBRACKET)
-        nullable = self._lexer.accept(Kind.QUESTION) is not None
-        return PropType(scalar, nullable=nullable, is_list=is_list, dimension=dimension)
+            lexer.require(Kind.RBRACKET)
+        nullable = lexer.skip(Kind.QUESTION)
+        return make(PropType, (scalar, nullable, is_list, None, dimension))
 
     def _refuse_type(self, name: Token) -> NoReturn:
         if name.kind is Kind.NAME and name.text == "enum":
@@ -132,7 +143,7 @@ class _QueryParser(MatchParser):
 
     def _annotations(self) -> dict[str, str]:
         notes: dict[str, str] = {}
-        while self._lexer.at(Kind.AT):
+        while self._lexer.kind is Kind.AT:
             at = self._lexer.advance()
             name = self._lexer.current
             if name.start != at.end or name.text not in _ANNOTATIONS:
@@ -150,48 +161,51 @@ class _QueryParser(MatchParser):
         return notes
 
     def _read(self) -> Read:
-        start = self._keyword("match").start
+        lexer = self._lexer
+        start = lexer.start
+        self._keyword("match")
         clauses = self.clauses()
         self._keyword("return")
         items = self._items()
         order: tuple[Sort, ...] = ()
-        if self._lexer.accept(Kind.NAME, "order"):
+        if lexer.accept(_NAME, "order"):
             order = self._order()
         limit = None
-        if self._lexer.accept(Kind.NAME, "limit"):
-            limit = self.integer(self._lexer.expect(Kind.INT, "a row count"), MAX_LIMIT, "limit")
+        if lexer.accept(_NAME, "limit"):
+            limit = self.integer(lexer.expect(Kind.INT, "a row count"), MAX_LIMIT, "limit")
         return Read(clauses, items, order, limit, self.span_from(start))
 
     def _items(self) -> tuple[Item, ...]:
-        self._lexer.expect(Kind.LBRACE)
+        self._lexer.require(_LBRACE)
         items = [self._item()]
-        while self._lexer.accept(Kind.RBRACE) is None:
+        while not self._lexer.skip(_RBRACE):
             items.append(self._item())
         return tuple(items)
 
     def _item(self) -> Item:
-        start = self._lexer.current.start
+        lexer = self._lexer
+        start = lexer.start
         value = self.expression("a return item")
         alias = None
-        if self._lexer.accept(Kind.NAME, "as"):
-            alias = self.ident(Kind.NAME, "an alias after `as`")
+        if lexer.accept(_NAME, "as"):
+            alias = self.ident(_NAME, "an alias after `as`")
         span = self.span_from(start)
-        self._lexer.accept(Kind.COMMA)
-        return Item(value, alias, span)
+        lexer.skip(_COMMA)
+        return make(Item, (value, alias, span))
 
     def _order(self) -> tuple[Sort, ...]:
-        self._lexer.expect(Kind.LBRACE)
+        self._lexer.require(_LBRACE)
         order = [self._sort()]
-        while self._lexer.accept(Kind.COMMA):
+        while self._lexer.skip(_COMMA):
             order.append(self._sort())
-        self._lexer.expect(Kind.RBRACE, "`,` or `}`")
+        self._lexer.require(_RBRACE, "`,` or `}`")
         return tuple(order)
 
     def _sort(self) -> Sort:
-        start = self._lexer.current.start
+        start = self._lexer.start
         value = self.expression("an order item")
         descending = False
-        if self._lexer.at(Kind.NAME, "asc") or self._lexer.at(Kind.NAME, "desc"):
+        if self._lexer.at(_NAME, "asc") or self._lexer.at(_NAME, "desc"):
             direction = self._lexer.advance()
             descending = direction.text == "desc"
             if isinstance(value, Nearest):
@@ -199,7 +213,7 @@ class _QueryParser(MatchParser):
         return Sort(value, descending, self.span_from(start))
 
     def _at_write(self) -> bool:
-        return self._lexer.at(Kind.NAME) and self._lexer.current.text in _WRITES
+        return self._lexer.kind is _NAME and self._lexer.text in _WRITES
 
     def _writes(self) -> tuple[Statement, ...]:
         statements: list[Statement] = []
@@ -222,15 +236,15 @@ class _QueryParser(MatchParser):
         return Delete(type_name, test, self.span_from(verb.start))
 
     def _assignments(self) -> tuple[Pair, ...]:
-        self._lexer.expect(Kind.LBRACE)
+        self._lexer.require(_LBRACE)
         pairs = [self._assignment()]
-        while self._lexer.accept(Kind.RBRACE) is None:
+        while not self._lexer.skip(_RBRACE):
             pairs.append(self._assignment())
         return tuple(pairs)
 
     def _assignment(self) -> Pair:
         pair = self.pair()
-        self._lexer.accept(Kind.COMMA)
+        self._lexer.skip(_COMMA)
         return pair
 
     def _test(self) -> Test:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gitops.lang.query.typed import PropertyValue, TypeKind
+from gitops.lang.query.typed import Access, PropertyValue, TypeKind
+from gitops.lang.record import make
 from gitops.lang.text import LanguageError, Problem, Stage
 
 if TYPE_CHECKING:
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from gitops.lang.query import ast
     from gitops.lang.schema.types import Catalog, EdgeType, NodeType, PropType
     from gitops.lang.text import Span
+
+
+# A global name is found much faster than a member of an enumeration, and these are looked up for every property.
+_NODE, _EDGE = TypeKind.NODE, TypeKind.EDGE
 
 
 def refuse(rule: str, message: str, span: Span, fix: str | None = None) -> NoReturn:
@@ -44,12 +49,12 @@ class Scope:
         self.nodes: dict[str, NodeType] = {}
         self.edges: dict[str, EdgeType] = {}
         self.uses: set[tuple[str, str]] = set()
-        self.touched: set[tuple[TypeKind, str]] = set()
+        self.touched: set[Access] = set()
         self._trail: list[str] = []
 
     def bind_node(self, variable: str, node: NodeType) -> None:
         """Bind a variable to a node type."""
-        self.touched.add((TypeKind.NODE, node.name))
+        self.touched.add(make(Access, (_NODE, node.name)))
         if variable not in self.nodes:
             self.nodes[variable] = node
             self._trail.append(variable)
@@ -85,12 +90,12 @@ class Scope:
         variable, name = place.variable.text, place.name.text
         node = self.nodes.get(variable)
         if node is not None:
-            owner, kind, properties = node.name, TypeKind.NODE, node.properties
+            owner, kind, properties = node.name, _NODE, node.properties
         else:
             edge = self.edges.get(variable)
             if edge is None:
                 self._refuse_unbound(rule, variable, place.variable.span)
-            owner, kind, properties = edge.name, TypeKind.EDGE, edge.properties
+            owner, kind, properties = edge.name, _EDGE, edge.properties
         found = properties.get(name)
         if found is None:
             fix = suggest(name, properties)
@@ -98,7 +103,7 @@ class Scope:
                 fix = f"`id` is not a property: use the key property, or `${variable}` itself"
             refuse(rule, f"{kind} type `{owner}` has no property `{name}`", place.name.span, fix)
         self.uses.add((owner, name))
-        return PropertyValue(variable, kind, owner, name, found)
+        return make(PropertyValue, (variable, kind, owner, name, found))
 
     def _refuse_unbound(self, rule: str, variable: str, span: Span) -> NoReturn:
         fix = suggest(variable, (*self.nodes, *self.edges))

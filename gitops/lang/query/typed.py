@@ -7,10 +7,13 @@ tuples and are told apart by class. A `type` is always that of the value, with i
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+from gitops.lang.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
     from gitops.lang.query.ast import AggregateFunction, Operator, TextFunction
     from gitops.lang.schema.types import PropType
@@ -25,6 +28,17 @@ class TypeKind(StrEnum):
     EDGE = "edge"
 
 
+class Access(Record):
+    """A node or edge type that a query reads or writes."""
+
+    kind: TypeKind
+    type_name: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form of descriptors."""
+        return {"kind": self.kind.value, "type_name": self.type_name}
+
+
 class Direction(StrEnum):
     """How a hop walks its edges, seen from the left variable."""
 
@@ -33,7 +47,7 @@ class Direction(StrEnum):
     BOTH = "both"
 
 
-class PropertyValue(NamedTuple):
+class PropertyValue(Record):
     """`$variable.name` of a node or, for an edge variable, of an edge; `owner` is its type."""
 
     variable: str
@@ -43,41 +57,41 @@ class PropertyValue(NamedTuple):
     type: PropType
 
 
-class ParameterValue(NamedTuple):
+class ParameterValue(Record):
     """A parameter."""
 
     name: str
     type: PropType
 
 
-class Constant(NamedTuple):
+class Constant(Record):
     """A literal; of `Date` and `DateTime` the text, of a list a tuple."""
 
     value: ConstantValue
     type: PropType
 
 
-class NowValue(NamedTuple):
+class NowValue(Record):
     """The one instant of the query."""
 
     type: PropType
 
 
-class NodeValue(NamedTuple):
+class NodeValue(Record):
     """A bound node variable; as a value, the id of the node."""
 
     variable: str
     owner: str
 
 
-class AliasValue(NamedTuple):
+class AliasValue(Record):
     """An alias in `order`: the return item at this index."""
 
     name: str
     item: int
 
 
-class TextMatch(NamedTuple):
+class TextMatch(Record):
     """`search`, `fuzzy` or `match_text`: a Bool."""
 
     function: TextFunction
@@ -87,7 +101,7 @@ class TextMatch(NamedTuple):
     type: PropType
 
 
-class NearestRank(NamedTuple):
+class NearestRank(Record):
     """Rank by distance between a vector property and a vector, or a text that is embedded first."""
 
     target: PropertyValue
@@ -95,7 +109,7 @@ class NearestRank(NamedTuple):
     type: PropType
 
 
-class TextRank(NamedTuple):
+class TextRank(Record):
     """`bm25`: rank by relevance of a text property."""
 
     field: PropertyValue
@@ -103,7 +117,7 @@ class TextRank(NamedTuple):
     type: PropType
 
 
-class FusedRank(NamedTuple):
+class FusedRank(Record):
     """`rrf`: two ranks fused; `k` is None where the query leaves the default."""
 
     first: NearestRank | TextRank
@@ -112,7 +126,7 @@ class FusedRank(NamedTuple):
     type: PropType
 
 
-class AggregateValue(NamedTuple):
+class AggregateValue(Record):
     """An aggregate over the rows of a group."""
 
     function: AggregateFunction
@@ -127,7 +141,7 @@ TypedExpr: TypeAlias = (
 RANKS = (NearestRank, TextRank, FusedRank)
 
 
-class PairTest(NamedTuple):
+class PairTest(Record):
     """`{property: value}` of a binding: equality, or `membership` of the value in a list property."""
 
     property: PropertyValue
@@ -135,7 +149,7 @@ class PairTest(NamedTuple):
     value: TypedExpr
 
 
-class Scan(NamedTuple):
+class Scan(Record):
     """The variable holds nodes of the type that pass every test. A further scan of one variable adds tests."""
 
     variable: str
@@ -143,7 +157,7 @@ class Scan(NamedTuple):
     tests: tuple[PairTest, ...]
 
 
-class Traverse(NamedTuple):
+class Traverse(Record):
     """One hop. A side that is None is anonymous: any node, no variable.
 
     `binding` is the edge variable, with which there is one row per edge. Depths run from `low` to `high`, both at
@@ -161,7 +175,7 @@ class Traverse(NamedTuple):
     binding: str | None
 
 
-class Filter(NamedTuple):
+class Filter(Record):
     """A comparison that must be true."""
 
     left: TypedExpr
@@ -169,13 +183,13 @@ class Filter(NamedTuple):
     right: TypedExpr
 
 
-class TextFilter(NamedTuple):
+class TextFilter(Record):
     """A text match that must be true."""
 
     match: TextMatch
 
 
-class Absent(NamedTuple):
+class Absent(Record):
     """No assignment of the inner clauses exists for the row; `variables` are those the block binds itself."""
 
     clauses: tuple[TypedClause, ...]
@@ -185,7 +199,7 @@ class Absent(NamedTuple):
 TypedClause: TypeAlias = "Scan | Traverse | Filter | TextFilter | Absent"
 
 
-class ReturnItem(NamedTuple):
+class ReturnItem(Record):
     """One return item; `column` is its name in result rows: of two equal ones, the later one wins."""
 
     value: TypedExpr
@@ -193,14 +207,14 @@ class ReturnItem(NamedTuple):
     column: str
 
 
-class SortKey(NamedTuple):
+class SortKey(Record):
     """One order item: a property, an alias, or, as the first only, a rank."""
 
     value: TypedExpr
     descending: bool
 
 
-class TypedRead(NamedTuple):
+class TypedRead(Record):
     """A checked read. `variables` maps each outer node variable to its type, in order of first mention.
 
     `edge_variables` does so for edge variables. `aggregated` says that rows are grouped by the items that are not
@@ -216,7 +230,7 @@ class TypedRead(NamedTuple):
     aggregated: bool
 
 
-class Assignment(NamedTuple):
+class Assignment(Record):
     """A written property, or `from` and `to` of an edge; `type` is the target's."""
 
     name: str
@@ -224,7 +238,7 @@ class Assignment(NamedTuple):
     value: TypedExpr
 
 
-class Predicate(NamedTuple):
+class Predicate(Record):
     """The test that selects the rows of an update or delete."""
 
     name: str
@@ -233,7 +247,7 @@ class Predicate(NamedTuple):
     value: TypedExpr
 
 
-class TypedInsert(NamedTuple):
+class TypedInsert(Record):
     """Add one node (by key: replace it) or one edge."""
 
     kind: TypeKind
@@ -241,7 +255,7 @@ class TypedInsert(NamedTuple):
     assignments: tuple[Assignment, ...]
 
 
-class TypedUpdate(NamedTuple):
+class TypedUpdate(Record):
     """Rewrite the nodes that pass the predicate."""
 
     type_name: str
@@ -249,7 +263,7 @@ class TypedUpdate(NamedTuple):
     predicate: Predicate
 
 
-class TypedDelete(NamedTuple):
+class TypedDelete(Record):
     """Remove the nodes, with their edges, or the edges that pass the predicate."""
 
     kind: TypeKind

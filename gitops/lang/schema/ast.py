@@ -6,14 +6,16 @@ Named tuples, as a large schema makes very many of these and they are made sever
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from gitops.lang.record import Record
 
 if TYPE_CHECKING:
     from gitops.lang.schema.types import ConstraintKind, PropType
     from gitops.lang.text import Span
 
 
-class Name(NamedTuple):
+class Name(Record):
     """A name where the grammar wants one."""
 
     text: str
@@ -29,7 +31,7 @@ class ValueKind(Enum):
     NAME = "name"
 
 
-class Value(NamedTuple):
+class Value(Record):
     """An argument of an annotation or a constraint; `text` is decoded for strings, as written otherwise."""
 
     kind: ValueKind
@@ -37,7 +39,7 @@ class Value(NamedTuple):
     span: Span
 
 
-class Interval(NamedTuple):
+class Interval(Record):
     """`low..high`, both ends inclusive, at least one end present. Integral decimals are held as integers."""
 
     low: int | float | None
@@ -45,14 +47,14 @@ class Interval(NamedTuple):
     span: Span
 
 
-class Keyword(NamedTuple):
+class Keyword(Record):
     """A keyword argument of an annotation: `name="value"`."""
 
     name: Name
     value: Value
 
 
-class Annotation(NamedTuple):
+class Annotation(Record):
     """`@name`, `@name(value)` or `@name(value, keyword=value)`."""
 
     name: str
@@ -61,7 +63,7 @@ class Annotation(NamedTuple):
     span: Span
 
 
-class Constraint(NamedTuple):
+class Constraint(Record):
     """A body constraint with its arguments as written, at least one."""
 
     kind: ConstraintKind
@@ -69,7 +71,7 @@ class Constraint(NamedTuple):
     span: Span
 
 
-class Property(NamedTuple):
+class Property(Record):
     """A property. `type` is None when its spelling was refused with a problem of its own."""
 
     name: Name
@@ -79,14 +81,14 @@ class Property(NamedTuple):
     span: Span
 
 
-class Interface(NamedTuple):
+class Interface(Record):
     """An interface: a template of properties."""
 
     name: Name
     properties: tuple[Property, ...]
 
 
-class Node(NamedTuple):
+class Node(Record):
     """A node type; after the check stage `properties` also holds those its interfaces contribute."""
 
     name: Name
@@ -96,7 +98,7 @@ class Node(NamedTuple):
     constraints: tuple[Constraint, ...]
 
 
-class Edge(NamedTuple):
+class Edge(Record):
     """An edge type; `cardinality` is (min, max) of edges per source node, max None for unbounded."""
 
     name: Name
@@ -108,7 +110,7 @@ class Edge(NamedTuple):
     constraints: tuple[Constraint, ...]
 
 
-class Document(NamedTuple):
+class Document(Record):
     """A whole schema text."""
 
     interfaces: tuple[Interface, ...]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from gitops.lang.schema.ast import Interface, Node, Value, ValueKind
 from gitops.lang.schema.findings import Findings, Unknown
 from gitops.lang.schema.ir import IrAnnotation, IrConstraint, IrEdge, IrNode, SchemaIR, property_id, type_id
-from gitops.lang.schema.pattern import PatternError, check_pattern
 from gitops.lang.schema.types import (
     Catalog,
     ConstraintKind,
@@ -96,11 +95,17 @@ def _check_patterns(owner: ast.Node | ast.Edge, findings: Findings) -> None:
             and isinstance(pattern, Value)
             and pattern.kind is ValueKind.STRING
         ):
-            try:
-                check_pattern(pattern.text)
-            except PatternError as error:
-                message = f"invalid regex in `@check` of node `{owner.name.text}`: {error}"
-                findings.catalog("K5", message, pattern.span)
+            _check_pattern(owner.name.text, pattern, findings)
+
+
+def _check_pattern(owner: str, pattern: Value, findings: Findings) -> None:
+    # Few schemas have patterns, and what reads them is large.
+    from gitops.lang.schema.pattern import PatternError, check_pattern
+
+    try:
+        check_pattern(pattern.text)
+    except PatternError as error:
+        findings.catalog("K5", f"invalid regex in `@check` of node `{owner}`: {error}", pattern.span)
 
 
 def _check_endpoints(document: ast.Document, findings: Findings) -> None:

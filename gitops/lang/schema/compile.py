@@ -6,18 +6,16 @@ All problems of steps 2 and 3 come in one run; a grammar failure stops after ste
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gitops.core.canonical import digest
 from gitops.lang.lexer import MAX_SOURCE_BYTES
+from gitops.lang.record import Record
 from gitops.lang.schema.catalog import build_catalog, check_catalog
 from gitops.lang.schema.check import check_document
 from gitops.lang.schema.findings import Findings
 from gitops.lang.schema.ir import IR_VERSION, SchemaIR, canonical_form
 from gitops.lang.schema.parser import parse_schema
-from gitops.lang.schema.printer import print_schema
 from gitops.lang.text import LanguageError, Problem, Span, Stage
 
 if TYPE_CHECKING:
@@ -29,8 +27,7 @@ MAX_IR_BYTES = 64 * 1024 * 1024
 _MAX_PRINTED_BYTES = 8 * MAX_SOURCE_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(Record):
     """A compiled schema.
 
     `source` is the exact text it was compiled from. `ir_digest` is the SHA-256 of the canonical form's bytes as 64 hex
@@ -57,6 +54,10 @@ def schema_from_ir(form: bytes) -> Schema:
     The text is compiled like any other and must give exactly `form` again, so a form that was edited, is not
     canonical or breaks a rule is refused. Raises `LanguageError`, with a span that means nothing, if so.
     """
+    import json
+
+    from gitops.lang.schema.printer import print_schema
+
     if len(form) > MAX_IR_BYTES:
         raise _refused(f"is {len(form)} bytes, over the limit of {MAX_IR_BYTES}")
     try:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gitops.lang.record import Record
 from gitops.lang.schema.ast import Interval, Value, ValueKind
 from gitops.lang.schema.findings import Findings, Unknown
 from gitops.lang.schema.types import NUMERIC, ConstraintKind, Scalar, TypeKind
@@ -28,8 +28,7 @@ _UNKNOWN = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Record):
     """The type whose parts are being checked, and its properties by name."""
 
     kind: TypeKind

@@ -12,7 +12,7 @@ renames never depend on each other's order. A hint is an error when it names not
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gitops.lang.schema.ir import SHORTHANDS, IrAnnotation, IrConstraint, IrEdge, IrNode, IrProperty, SchemaIR
@@ -245,7 +245,7 @@ def _notes(annotations: Iterable[IrAnnotation]) -> tuple[Note, ...]:
 
 def _added_members(old: PropType, new: PropType) -> tuple[str, ...]:
     """The members an enum gains; empty unless the new type is a pure superset of the old one."""
-    if old.enum_values is None or new.enum_values is None or replace(old, enum_values=new.enum_values) != new:
+    if old.enum_values is None or new.enum_values is None or old._replace(enum_values=new.enum_values) != new:
         return ()
     gained = set(new.enum_values) - set(old.enum_values)
     return tuple(sorted(gained)) if set(old.enum_values) <= set(new.enum_values) else ()
@@ -253,11 +253,11 @@ def _added_members(old: PropType, new: PropType) -> tuple[str, ...]:
 
 def _renamed(constraint: IrConstraint, renames: Mapping[str, str]) -> IrConstraint:
     columns = tuple(sorted(renames.get(name, name) for name in constraint.columns))
-    return replace(constraint, columns=columns)
+    return constraint._replace(columns=columns)
 
 
 def _renamed_source(note: IrAnnotation, renames: Mapping[str, str]) -> IrAnnotation:
     """An `@embed` follows the rename of its source, as the rules make the author write the new name."""
     if note.name != "embed" or note.value is None:
         return note
-    return replace(note, value=renames.get(note.value, note.value))
+    return note._replace(value=renames.get(note.value, note.value))

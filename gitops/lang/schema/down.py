@@ -11,7 +11,6 @@ a type or property that was dropped comes back empty.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gitops.lang.schema.diff import plan_migration
@@ -58,7 +57,7 @@ def _hinted(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> SchemaIR
             fields.setdefault((each.type_kind, each.type_name), {})[each.from_] = each.to
     return SchemaIR(
         tuple(
-            replace(each, properties=_properties(each.properties, fields.get((TypeKind.INTERFACE, each.name), {})))
+            each._replace(properties=_properties(each.properties, fields.get((TypeKind.INTERFACE, each.name), {})))
             for each in form.interfaces
         ),
         tuple(_declared(each, TypeKind.NODE, types, fields) for each in form.nodes),
@@ -74,15 +73,14 @@ def _declared(
 ) -> _Declared:
     renamed = types.get((kind, declared.name))
     renames = fields.get((kind, renamed or declared.name), {})
-    return replace(
-        declared,
+    return declared._replace(
         annotations=_annotations(declared.annotations, renamed),
         properties=_properties(declared.properties, renames),
     )
 
 
 def _properties(declared: tuple[IrProperty, ...], renames: Mapping[str, str]) -> tuple[IrProperty, ...]:
-    return tuple(replace(each, annotations=_annotations(each.annotations, renames.get(each.name))) for each in declared)
+    return tuple(each._replace(annotations=_annotations(each.annotations, renames.get(each.name))) for each in declared)
 
 
 def _annotations(notes: tuple[IrAnnotation, ...], renamed: str | None) -> tuple[IrAnnotation, ...]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gitops.lang.suggest import did_you_mean
+from gitops.lang.record import Record
 from gitops.lang.text import Problem, Stage
 
 if TYPE_CHECKING:
@@ -19,8 +18,7 @@ MAX_PROBLEMS = 100
 _MAX_KEPT = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Record):
     """A name that is not known, and the names that are: the fix of its problem is the nearest one."""
 
     name: str
@@ -45,10 +43,7 @@ class Findings:
     def problems(self) -> tuple[Problem, ...]:
         """The first `MAX_PROBLEMS` in source order; nearest names are looked up only for these."""
         ordered = sorted(self._found.values(), key=lambda each: (each[0].span.start, each[0].rule))
-        return tuple(
-            problem if unknown is None else replace(problem, fix=did_you_mean(unknown.name, unknown.known))
-            for problem, unknown in ordered[:MAX_PROBLEMS]
-        )
+        return tuple([_explained(problem, unknown) for problem, unknown in ordered[:MAX_PROBLEMS]])
 
     def _add(self, stage: Stage, rule: str, message: str, span: Span, fix: str | Unknown | None) -> None:
         if len(self._found) < _MAX_KEPT:
@@ -56,3 +51,11 @@ class Findings:
             text = fix if isinstance(fix, str) else None
             problem = Problem(stage, rule, message, span, text)
             self._found.setdefault((rule, span.start, span.end), (problem, unknown))
+
+
+def _explained(problem: Problem, unknown: Unknown | None) -> Problem:
+    if unknown is None:
+        return problem
+    from gitops.lang.suggest import did_you_mean
+
+    return problem._replace(fix=did_you_mean(unknown.name, unknown.known))

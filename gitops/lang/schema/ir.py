@@ -7,10 +7,10 @@ are kept, hints and shorthands too. Types and properties carry an id, FNV-1a-32 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gitops.core.canonical import canonical
+from gitops.lang.record import Record
 from gitops.lang.schema.ast import Interval, Value
 from gitops.lang.schema.types import ConstraintKind, TypeKind
 
@@ -30,8 +30,7 @@ _FNV_PRIME = 16777619
 _MASK = 0xFFFFFFFF
 
 
-@dataclass(frozen=True, slots=True)
-class IrAnnotation:
+class IrAnnotation(Record):
     """An annotation; `value` and the keyword values are text, however they were spelled."""
 
     name: str
@@ -43,8 +42,7 @@ class IrAnnotation:
         return {"name": self.name, "value": self.value, "keywords": dict(self.keywords)}
 
 
-@dataclass(frozen=True, slots=True)
-class IrConstraint:
+class IrConstraint(Record):
     """A constraint in body form; `low` and `high` belong to ranges, `pattern` to checks."""
 
     kind: ConstraintKind
@@ -72,8 +70,7 @@ class IrConstraint:
         return form
 
 
-@dataclass(frozen=True, slots=True)
-class IrProperty:
+class IrProperty(Record):
     """A property of a type."""
 
     name: str
@@ -81,16 +78,14 @@ class IrProperty:
     annotations: tuple[IrAnnotation, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class IrInterface:
+class IrInterface(Record):
     """An interface."""
 
     name: str
     properties: tuple[IrProperty, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class IrNode:
+class IrNode(Record):
     """A node type, with the properties of its interfaces."""
 
     name: str
@@ -100,8 +95,7 @@ class IrNode:
     implements: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class IrEdge:
+class IrEdge(Record):
     """An edge type."""
 
     name: str
@@ -113,8 +107,7 @@ class IrEdge:
     cardinality: tuple[int, int | None]
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaIR:
+class SchemaIR(Record):
     """A whole schema in canonical form."""
 
     interfaces: tuple[IrInterface, ...]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gitops.lang.lexer import MAX_SOURCE_BYTES, Kind, Lexer, Token
+from gitops.lang.record import make
 from gitops.lang.schema.ast import (
     Annotation,
     Constraint,
@@ -26,7 +27,6 @@ from gitops.lang.schema.ast import (
 )
 from gitops.lang.schema.findings import MAX_PROBLEMS, Findings
 from gitops.lang.schema.types import ConstraintKind, PropType, Scalar
-from gitops.lang.suggest import did_you_mean
 from gitops.lang.text import LanguageError, Problem, Span
 
 if TYPE_CHECKING:
@@ -44,6 +44,11 @@ _VALUE_KINDS = {
     Kind.FLOAT: ValueKind.NUMBER,
     Kind.NAME: ValueKind.NAME,
 }
+
+# A global name is found much faster than a member of an enumeration, and these are looked up for every token.
+_NAME, _TYPE_NAME, _AT = Kind.NAME, Kind.TYPE_NAME, Kind.AT
+_COLON, _COMMA, _QUESTION = Kind.COLON, Kind.COMMA, Kind.QUESTION
+_LPAREN, _RPAREN, _LBRACE, _RBRACE = Kind.LPAREN, Kind.RPAREN, Kind.LBRACE, Kind.RBRACE
 
 
 def parse_schema(data: bytes, findings: Findings, *, limit: int = MAX_SOURCE_BYTES) -> Document:
@@ -66,13 +71,13 @@ class _Parser:
         nodes: list[Node] = []
         edges: list[Edge] = []
         failures: list[Problem] = []
-        while lexer.current.kind is not Kind.EOF and len(failures) < MAX_PROBLEMS:
+        while lexer.kind is not Kind.EOF and len(failures) < MAX_PROBLEMS:
             try:
-                if lexer.accept(Kind.NAME, "interface"):
+                if lexer.accept(_NAME, "interface"):
                     interfaces.append(self._interface())
-                elif lexer.accept(Kind.NAME, "node"):
+                elif lexer.accept(_NAME, "node"):
                     nodes.append(self._node())
-                elif lexer.accept(Kind.NAME, "edge"):
+                elif lexer.accept(_NAME, "edge"):
                     edges.append(self._edge())
                 else:
                     lexer.unexpected("`interface`, `node` or `edge`")
@@ -88,11 +93,11 @@ class _Parser:
         """Stand on the next declaration or the end; False when the text cannot be read any further."""
         lexer = self._lexer
         try:
-            while lexer.current.kind is not Kind.EOF:
-                starts = lexer.at(Kind.NAME) and lexer.current.text in _DECLARATIONS
-                if starts and lexer.peek().kind is Kind.TYPE_NAME:
+            while lexer.kind is not Kind.EOF:
+                starts = lexer.kind is _NAME and lexer.text in _DECLARATIONS
+                if starts and lexer.peek().kind is _TYPE_NAME:
                     return True
-                lexer.advance()
+                lexer.step()
         except LanguageError:
             # The refused token is where the first problem stands, or lies behind it in unread text.
             return False
@@ -100,9 +105,9 @@ class _Parser:
 
     def _interface(self) -> Interface:
         name = self._type_name("an interface name")
-        self._lexer.expect(Kind.LBRACE)
+        self._lexer.require(_LBRACE)
         properties: list[Property] = []
-        while not self._lexer.accept(Kind.RBRACE):
+        while not self._lexer.skip(_RBRACE):
             self._refuse_constraint("an interface body")
             properties.append(self._property())
         return Interface(name, tuple(properties))
@@ -112,60 +117,60 @@ class _Parser:
         name = self._type_name("a node type name")
         annotations = self._header_annotations()
         implements: list[Name] = []
-        if lexer.accept(Kind.NAME, "implements"):
+        if lexer.accept(_NAME, "implements"):
             implements.append(self._type_name("an interface name"))
-            while lexer.accept(Kind.COMMA):
+            while lexer.skip(_COMMA):
                 implements.append(self._type_name("an interface name"))
-            if lexer.at(Kind.AT):
+            if lexer.kind is _AT:
                 lexer.fail(
-                    f"expected {Kind.LBRACE}, found an annotation after `implements`",
+                    f"expected {_LBRACE}, found an annotation after `implements`",
                     lexer.current.span,
                     "write the annotations of a node before `implements`",
                 )
-        lexer.expect(Kind.LBRACE)
+        lexer.require(_LBRACE)
         properties, constraints = self._body()
         return Node(name, annotations, tuple(implements), properties, constraints)
 
     def _edge(self) -> Edge:
         lexer = self._lexer
         name = self._type_name("an edge type name")
-        lexer.expect(Kind.COLON)
+        lexer.require(_COLON)
         source = self._type_name("the source node type")
-        lexer.expect(Kind.ARROW)
+        lexer.require(Kind.ARROW)
         target = self._type_name("the target node type")
         cardinality: tuple[int, int | None] = (0, None)
-        if lexer.at(Kind.AT) and lexer.peek().text == "card":
+        if lexer.kind is _AT and lexer.peek().text == "card":
             cardinality = self._cardinality(lexer.advance())
         annotations = self._header_annotations()
         properties: tuple[Property, ...] = ()
         constraints: tuple[Constraint, ...] = ()
-        if lexer.accept(Kind.LBRACE):
+        if lexer.skip(_LBRACE):
             properties, constraints = self._body()
         return Edge(name, source, target, cardinality, annotations, properties, constraints)
 
     def _body(self) -> tuple[tuple[Property, ...], tuple[Constraint, ...]]:
         properties: list[Property] = []
         constraints: list[Constraint] = []
-        while not self._lexer.accept(Kind.RBRACE):
-            if self._lexer.at(Kind.AT):
+        while not self._lexer.skip(_RBRACE):
+            if self._lexer.kind is _AT:
                 constraints.append(self._constraint())
             else:
                 properties.append(self._property())
         return tuple(properties), tuple(constraints)
 
     def _type_name(self, what: str) -> Name:
-        token = self._lexer.expect(Kind.TYPE_NAME, what)
-        return Name(token.text, token.span)
+        token = self._lexer.expect(_TYPE_NAME, what)
+        return make(Name, (token.text, token.span))
 
     def _cardinality(self, at: Token) -> tuple[int, int | None]:
         lexer = self._lexer
         lexer.advance()
-        lexer.expect(Kind.LPAREN)
+        lexer.require(_LPAREN)
         tokens = [lexer.expect(Kind.INT, "the least number of edges")]
-        lexer.expect(Kind.DOTDOT)
+        lexer.require(Kind.DOTDOT)
         if lexer.at(Kind.INT):
             tokens.append(lexer.advance())
-        span = Span(at.start, lexer.expect(Kind.RPAREN).end)
+        span = Span(at.start, lexer.expect(_RPAREN).end)
         for token in tokens:
             if int(token.text) > MAX_CARDINALITY:
                 self._findings.parse("S-05", f"invalid cardinality {token.text}: over {MAX_CARDINALITY}", token.span)
@@ -178,30 +183,30 @@ class _Parser:
 
     def _header_annotations(self) -> tuple[Annotation, ...]:
         found: list[Annotation] = []
-        while self._lexer.at(Kind.AT):
+        while self._lexer.kind is _AT:
             self._refuse_constraint("the head of a type")
             found.append(self._annotation())
         return tuple(found)
 
     def _property(self) -> Property:
         lexer = self._lexer
-        name = lexer.expect(Kind.NAME, "a property name or `}`")
-        lexer.expect(Kind.COLON)
-        start = lexer.current.start
+        name = lexer.expect(_NAME, "a property name or `}`")
+        lexer.require(_COLON)
+        start = lexer.start
         kind = self._type()
-        type_span = Span(start, lexer.previous_end)
+        type_span = make(Span, (start, lexer.previous_end))
         annotations: list[Annotation] = []
-        while lexer.at(Kind.AT) and self._constraint_ahead() is None:
+        while lexer.kind is _AT and self._constraint_ahead() is None:
             annotations.append(self._annotation())
-        span = Span(name.start, lexer.previous_end)
-        return Property(Name(name.text, name.span), kind, type_span, tuple(annotations), span)
+        span = make(Span, (name.start, lexer.previous_end))
+        return make(Property, (make(Name, (name.text, name.span)), kind, type_span, tuple(annotations), span))
 
     def _type(self) -> PropType | None:
         lexer = self._lexer
-        start = lexer.current.start
-        if lexer.accept(Kind.LBRACKET):
+        start = lexer.start
+        if lexer.skip(Kind.LBRACKET):
             scalar = self._base()
-            lexer.expect(Kind.RBRACKET)
+            lexer.require(Kind.RBRACKET)
             found: PropType | None = PropType(scalar, is_list=True)
             if scalar is Scalar.BLOB:
                 span = Span(start, lexer.previous_end)
@@ -209,33 +214,36 @@ class _Parser:
                     "S-12", "list of Blob is not supported", span, "keep each blob in a node of its own"
                 )
                 found = None
-        elif lexer.at(Kind.NAME, "enum"):
+        elif lexer.at(_NAME, "enum"):
             found = self._enum()
-        elif lexer.at(Kind.TYPE_NAME, "Vector"):
+        elif lexer.at(_TYPE_NAME, "Vector"):
             found = self._vector()
         else:
-            found = PropType(self._base())
-        if lexer.accept(Kind.QUESTION) and found is not None:
+            found = make(PropType, (self._base(), False, False, None, None))
+        if lexer.skip(_QUESTION) and found is not None:
             return PropType(found.scalar, True, found.is_list, found.enum_values, found.dimension)
         return found
 
     def _base(self) -> Scalar:
-        token = self._lexer.current
-        scalar = _BASES.get(token.text) if token.kind is Kind.TYPE_NAME else None
+        lexer = self._lexer
+        scalar = _BASES.get(lexer.text) if lexer.kind is _TYPE_NAME else None
         if scalar is None:
+            from gitops.lang.suggest import did_you_mean
+
+            token = lexer.current
             fix = did_you_mean(token.text, (*_BASES, "Vector"))
-            self._lexer.fail(f"expected a property type, found {token}", token.span, fix)
-        self._lexer.advance()
+            lexer.fail(f"expected a property type, found {token}", token.span, fix)
+        lexer.step()
         return scalar
 
     def _enum(self) -> PropType | None:
         lexer = self._lexer
         lexer.advance()
-        lexer.expect(Kind.LPAREN)
+        lexer.require(_LPAREN)
         members = [lexer.enum_member()]
-        while lexer.accept(Kind.COMMA):
+        while lexer.skip(_COMMA):
             members.append(lexer.enum_member())
-        lexer.expect(Kind.RPAREN)
+        lexer.require(_RPAREN)
         seen: set[str] = set()
         for member in members:
             if member.text in seen:
@@ -246,9 +254,9 @@ class _Parser:
     def _vector(self) -> PropType | None:
         lexer = self._lexer
         lexer.advance()
-        lexer.expect(Kind.LPAREN)
+        lexer.require(_LPAREN)
         token = lexer.expect(Kind.INT, "the dimension of the vector")
-        lexer.expect(Kind.RPAREN)
+        lexer.require(_RPAREN)
         dimension = int(token.text)
         if dimension == 0:
             self._findings.parse("S-10", "Vector dimension must be greater than zero", token.span)
@@ -263,9 +271,9 @@ class _Parser:
         """The kind token when the cursor's `@` opens a body constraint: its kind is followed by `(`."""
         lexer = self._lexer
         word = lexer.peek()
-        if not lexer.at(Kind.AT) or word.text not in _CONSTRAINTS or word.kind is not Kind.NAME:
+        if lexer.kind is not _AT or word.text not in _CONSTRAINTS or word.kind is not _NAME:
             return None
-        return word if lexer.peek(2).kind is Kind.LPAREN else None
+        return word if lexer.peek(2).kind is _LPAREN else None
 
     def _refuse_constraint(self, where: str) -> None:
         word = self._constraint_ahead()
@@ -273,7 +281,7 @@ class _Parser:
             rule = "S-23" if word.text in _SHORTHANDS else "S-01"
             self._lexer.fail(
                 f"`@{word.text}` does not accept a value in {where}",
-                Span(self._lexer.current.start, word.end),
+                Span(self._lexer.start, word.end),
                 "write the constraint in the body of the node or edge",
                 rule=rule,
             )
@@ -285,11 +293,11 @@ class _Parser:
             lexer.unexpected("a property, a constraint with arguments, or `}`")
         start = lexer.advance().start
         lexer.advance()
-        lexer.expect(Kind.LPAREN)
+        lexer.require(_LPAREN)
         arguments = [self._argument()]
-        while lexer.accept(Kind.COMMA):
+        while lexer.skip(_COMMA):
             arguments.append(self._argument())
-        end = lexer.expect(Kind.RPAREN).end
+        end = lexer.expect(_RPAREN).end
         return Constraint(_CONSTRAINTS[word.text], tuple(arguments), Span(start, end))
 
     def _argument(self) -> Value | Interval:
@@ -301,9 +309,9 @@ class _Parser:
 
     def _interval(self) -> Interval:
         lexer = self._lexer
-        start = lexer.current.start
+        start = lexer.start
         low = None if lexer.at(Kind.DOTDOT) else self._number()
-        lexer.expect(Kind.DOTDOT)
+        lexer.require(Kind.DOTDOT)
         closed = lexer.at(Kind.MINUS) or lexer.at(Kind.INT) or lexer.at(Kind.FLOAT)
         high = self._number() if closed or low is None else None
         return Interval(low, high, Span(start, lexer.previous_end))
@@ -329,20 +337,20 @@ class _Parser:
 
     def _annotation(self) -> Annotation:
         lexer = self._lexer
-        start = lexer.expect(Kind.AT).start
-        name = lexer.expect(Kind.NAME, "an annotation name")
+        start = lexer.expect(_AT).start
+        name = lexer.expect(_NAME, "an annotation name")
         value: Value | None = None
         keywords: dict[str, Keyword] = {}
-        if lexer.accept(Kind.LPAREN):
+        if lexer.skip(_LPAREN):
             value = self._value("a literal or a name")
-            while lexer.accept(Kind.COMMA):
+            while lexer.skip(_COMMA):
                 keyword = self._keyword(keywords)
                 keywords[keyword.name.text] = keyword
-            lexer.expect(Kind.RPAREN)
+            lexer.require(_RPAREN)
         return Annotation(name.text, value, tuple(keywords.values()), Span(start, lexer.previous_end))
 
     def _keyword(self, earlier: Mapping[str, Keyword]) -> Keyword:
-        token = self._lexer.expect(Kind.NAME, "a keyword argument")
+        token = self._lexer.expect(_NAME, "a keyword argument")
         self._lexer.expect(Kind.EQ)
         if token.text in earlier:
             self._lexer.fail(f"keyword argument {token} is given twice", token.span)

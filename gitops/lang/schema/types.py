@@ -7,10 +7,11 @@ is built from the canonical form of a schema.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+from gitops.lang.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,9 +56,10 @@ INTEGERS = frozenset({Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64})
 FLOATS = frozenset({Scalar.F32, Scalar.F64})
 NUMERIC = INTEGERS | FLOATS
 
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
-@dataclass(frozen=True, slots=True)
-class PropType:
+
+class PropType(Record):
     """Type of a property or a parameter.
 
     `dimension` is set for vectors only (1 to 2147483647). `enum_values` is the sorted, distinct member list of an
@@ -104,8 +106,7 @@ class PropType:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RangeBound:
+class RangeBound(Record):
     """`@range(p, lo..hi)`: both ends inclusive, either may be open (None)."""
 
     property_name: str
@@ -113,25 +114,22 @@ class RangeBound:
     high: int | float | None
 
 
-@dataclass(frozen=True, slots=True)
-class PatternCheck:
+class PatternCheck(Record):
     """`@check(p, "regex")`: an unanchored search that a non-null value must match."""
 
     property_name: str
     pattern: str
 
 
-@dataclass(frozen=True, slots=True)
-class Docs:
+class Docs(Record):
     """The descriptions of a type and its properties; documentation only, nothing decides by them."""
 
     description: str | None = None
     instruction: str | None = None
-    properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    properties: Mapping[str, str] = _NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class NodeType:
+class NodeType(Record):
     """One node type. `key` is the key columns in name order, or None; `properties` are in name order.
 
     `indexes` are the declared groups and the key; `embeds` maps a vector property to its source property, and
@@ -145,14 +143,13 @@ class NodeType:
     indexes: tuple[tuple[str, ...], ...] = ()
     ranges: tuple[RangeBound, ...] = ()
     checks: tuple[PatternCheck, ...] = ()
-    embeds: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    embed_models: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    embeds: Mapping[str, str] = _NOTHING
+    embed_models: Mapping[str, str] = _NOTHING
     implements: tuple[str, ...] = ()
     docs: Docs = Docs()
 
 
-@dataclass(frozen=True, slots=True)
-class EdgeType:
+class EdgeType(Record):
     """One edge type from `source` to `target`; `cardinality` is (min, max) with max None for unbounded.
 
     The members of `unique` and `indexes` may name `src` and `dst` beside the properties.
@@ -168,14 +165,13 @@ class EdgeType:
     docs: Docs = Docs()
 
 
-@dataclass(frozen=True, slots=True)
-class Catalog:
+class Catalog(Record):
     """A whole schema, checked. `folded_edges` maps the lower-cased edge name to its exact name."""
 
     nodes: Mapping[str, NodeType]
     edges: Mapping[str, EdgeType]
     interfaces: tuple[str, ...] = ()
-    folded_edges: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    folded_edges: Mapping[str, str] = _NOTHING
 
     def edge(self, name: str) -> EdgeType | None:
         """The edge that a query means by `name`: exact, else by lower-cased match."""
