@@ -34,7 +34,6 @@ def load(options: argparse.Namespace) -> int:
     if bool(options.parquet) == (options.file is not None):
         raise UsageError("usage_error", "give either a file of records or --parquet TYPE=FILE")
     uri, mode = root_of(options), LoadMode(options.mode)
-    _make_branch(uri, options)
     try:
         result = (_from_parquet if options.parquet else _from_records)(uri, mode, options)
     except LoadError as error:
@@ -60,7 +59,7 @@ def _from_records(uri: str, mode: LoadMode, options: argparse.Namespace) -> Load
 
     with records_of(options.file) as records, _progress(options.file) as progress:
         request = LoadRequest(
-            uri, records, mode, actor_of(options), options.branch, progress=progress, embedder=embedder_of(options)
+            uri, records, mode, actor_of(options), options.branch, options.base, progress, embedder_of(options)
         )
         return Loader(SystemClock(), RandomIds()).load(request)
 
@@ -77,6 +76,7 @@ def _from_parquet(uri: str, mode: LoadMode, options: argparse.Namespace) -> Load
         if not (name and equals and file):
             raise UsageError("usage_error", f"--parquet {text[:80]!r}: use TYPE=FILE")
         files.append((name, Path(file)))
+    _make_branch(uri, options)
     return load_parquet(uri, files, Work(SystemClock(), RandomIds(), actor_of(options)), mode, options.branch)
 
 

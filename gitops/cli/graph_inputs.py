@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gitops.lang.schema import Catalog, PropType
 
 _PLACE = re.compile(r"(?:(?P<branch>[^@]+)@)?(?P<when>.+)")
-_MAX_QUERY_BYTES = 1 << 20
+_MAX_INPUT_BYTES = 1 << 20
 _KEY_REFERENCE = "${GITOPS_EMBEDDINGS_KEY}"
 
 
@@ -108,10 +108,12 @@ def _names(declared: dict[str, Any]) -> str:
 def _query_source(options: argparse.Namespace) -> tuple[str, bytes]:
     """Where the text is, for people, and the text."""
     if options.text is not None:
-        return "the query", options.text.encode()
+        # A byte of the command line that is no UTF-8 comes back as it was, and the parser says so.
+        return "the query", options.text.encode(errors="surrogateescape")
     if options.file is not None:
-        with records_of(options.file) as stream:
-            return options.file, stream.read(_MAX_QUERY_BYTES)
+        if options.file == "-" == options.params:
+            raise UsageError("usage_error", "--file - and --params - both ask for standard input; name a file for one")
+        return options.file, _small(options.file)
     if options.query is None:
         raise UsageError("usage_error", "say which query: the name of a stored one, --file or --text")
     return _stored(options)
@@ -152,11 +154,10 @@ def parameters_of(options: argparse.Namespace, checked: CheckedQuery) -> dict[st
 
     values: dict[str, Any] = {}
     if options.params is not None:
-        with records_of(options.params) as stream:
-            try:
-                values = json.loads(stream.read(_MAX_QUERY_BYTES))
-            except (ValueError, RecursionError) as error:
-                raise UsageError("usage_error", f"{options.params} is not JSON: {error}") from None
+        try:
+            values = json.loads(_small(options.params))
+        except (ValueError, RecursionError) as error:
+            raise UsageError("usage_error", f"{options.params} is not JSON: {error}") from None
     for text in options.param:
         name, equals, value = text.partition("=")
         if not equals or name not in checked.params:
@@ -194,6 +195,17 @@ def records_of(name: str) -> BinaryIO:
         return Path(name).open("rb")
     except OSError as error:
         raise GitopsError("usage_error", f"cannot read {name}: {error.strerror}", path=name) from error
+    except ValueError:
+        raise UsageError("usage_error", f"{name!r} is no name of a file") from None
+
+
+def _small(name: str) -> bytes:
+    """The content of a file that is no longer than a query or its parameters may be."""
+    with records_of(name) as stream:
+        data = stream.read(_MAX_INPUT_BYTES + 1)
+    if len(data) > _MAX_INPUT_BYTES:
+        raise UsageError("usage_error", f"{name} has more than {_MAX_INPUT_BYTES} bytes")
+    return data
 
 
 def embedder_of(options: argparse.Namespace) -> Embedder | None:

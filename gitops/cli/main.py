@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -19,8 +20,17 @@ _CLUSTER, _REPOSITORY, _HOOKS = (
 
 
 def entry() -> None:
-    """Console entry point."""
-    sys.exit(main())
+    """Console entry point. What could not be printed in the end is a failure, too."""
+    code = main()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        sys.stderr.close()
+    except OSError as error:
+        sys.stderr.write(f"ERROR storage_failed: standard output: {error.strerror}\n")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,11 +53,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         from gitops.core.errors import GitopsError
 
+        as_json = getattr(options, "json", False)
+        if isinstance(error, OSError):
+            # Adapters name what they touch; what gets here is the disk of temporary files, or an output that takes no more.
+            as_json = as_json and error.filename is not None
+            reason = error.strerror or type(error).__name__
+            error = GitopsError("storage_failed", f"{error.filename or 'an output or a temporary file'}: {reason}")
         if not isinstance(error, GitopsError):
             raise
         from gitops.cli.output import show_error
 
-        return show_error(error, as_json=getattr(options, "json", False))
+        return show_error(error, as_json=as_json)
     return code
 
 

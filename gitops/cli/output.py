@@ -36,13 +36,14 @@ def show_error(error: GitopsError, *, as_json: bool) -> int:
     """Print a problem that ended a command before there was an outcome."""
     from gitops.core.diagnostics import Diagnostics
     from gitops.render import json, text
+    from gitops.render.characters import visible
 
     problems = Diagnostics()
     problems.add_error(error)
     if as_json:
         say(json.to_text({"ok": False, "diagnostics": problems.to_json()}))
     else:
-        print("\n".join(text.diagnostic_lines(problems)), file=sys.stderr)
+        print("\n".join(map(visible, text.diagnostic_lines(problems))), file=sys.stderr)
     return FAILED
 
 

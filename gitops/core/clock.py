@@ -61,9 +61,10 @@ def parse_timestamp(text: str) -> datetime | None:
     zone = "+00:00" if rest in ("Z", "z") else rest
     try:
         moment = datetime.fromisoformat(f"{head}.{fraction[:6].ljust(6, '0')}{zone}")
-    except ValueError:
+        return None if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        # The second one is for a time that its offset takes out of the years 1 to 9999.
         return None
-    return None if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 class FixedClock:

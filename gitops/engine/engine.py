@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from gitops.core.canonical import digest
 from gitops.core.clock import Clock, IdSource, timestamp
-from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
+from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults, NoFaults, around
 from gitops.engine import layout
-from gitops.engine.lines import INTERNAL, read_branches
 from gitops.engine.manifest import Identity, Manifest, publish
 from gitops.engine.roots import find_root
 from gitops.engine.snapshot import Snapshot, accept_schema, open_snapshot
-from gitops.engine.staged import StagedGraph, StagedVersion
+from gitops.engine.staged import StagedGraph, StagedVersion, require_no_branches
 from gitops.model.change import MigrationPreview
 from gitops.ports.engine import Existence, GraphReading, Prepared
 from gitops.ports.storage import ObjectStore
@@ -106,7 +105,7 @@ class LanceEngine:
         with find_root(uri).lease():
             snapshot = open_snapshot(uri)
             with _unreadable(uri):
-                _require_no_branches(snapshot)
+                require_no_branches(snapshot)
                 accepted = snapshot.schema()
             migration = plan_migration(accepted, desired, allow_data_loss=allow_data_loss)
             if not migration.supported:
@@ -158,15 +157,6 @@ def plan_migration(accepted: Schema, desired: Schema, *, allow_data_loss: bool =
 
     migration = plan(accepted, desired)
     return migration.hardened() if allow_data_loss else migration
-
-
-def _require_no_branches(snapshot: Snapshot) -> None:
-    """Raises ConflictError `graph_has_branches`, naming them."""
-    names = [line.name for line in read_branches(snapshot.store).lines()[1:] if not line.name.startswith(INTERNAL)]
-    if names:
-        place = snapshot.root.location
-        detail = f"a migration requires a graph with only main, and {place} has also {', '.join(names)[:200]}"
-        raise ConflictError("graph_has_branches", detail, path=place)
 
 
 def _write_schema(store: ObjectStore, schema: Schema) -> None:

@@ -50,7 +50,9 @@ def locate(uri: str) -> Path:
         parts = urlsplit(uri)
         if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
             raise GitopsError(
-                "graph_unreadable", f"{uri}: graphs are stored on local disks; use a path or file:///path", path=uri
+                "graph_unreadable",
+                f"{uri[:200]}: no such kind of address; use a path, file:///path or s3://bucket/prefix",
+                path=uri,
             )
         text = unquote(parts.path)
     if not text or "\0" in text:

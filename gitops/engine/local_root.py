@@ -75,7 +75,7 @@ class LocalFolder:
 
     def files(self, prefix: str) -> Iterator[StoredFile]:
         """Files below the path, and folders with nothing in them; what vanishes meanwhile is left out."""
-        for place, folders, names in os.walk(self._path / prefix):
+        for place, folders, names in os.walk(self._real(prefix)):
             for name in names if names or folders else [""]:
                 file = Path(place, name)
                 with contextlib.suppress(FileNotFoundError):
@@ -86,14 +86,15 @@ class LocalFolder:
     def children(self, prefix: str) -> tuple[str, ...]:
         """Folders in the folder, links to folders left out."""
         try:
-            with os.scandir(self._path / prefix) as entries:
+            with os.scandir(self._real(prefix)) as entries:
                 return tuple(sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False)))
         except FileNotFoundError:
             return ()
 
     def remove(self, path: str) -> None:
         """Remove below the folder; a link is removed, and not followed."""
-        place = self._path / path
+        above, _, name = path.rpartition("/")
+        place = self._real(above) / name
         try:
             if layout.is_folder(place):
                 shutil.rmtree(place)
@@ -102,6 +103,15 @@ class LocalFolder:
         except FileNotFoundError:
             return
         sync_folder(place.parent)
+
+    def _real(self, path: str) -> Path:
+        """The place of a path below the folder. Raises OSError for a link on the way: what is removed must lie in the graph."""
+        place = self._path
+        for part in filter(None, path.split("/")):
+            place /= part
+            if place.is_symlink():
+                raise OSError(errno.ELOOP, "a link in a graph is not followed", str(place))
+        return place
 
 
 class LocalRoot:

@@ -8,6 +8,7 @@ from typing import Any
 from lance.dataset import LanceDataset
 
 from gitops.core.errors import GitopsError
+from gitops.engine.history.datasets import guarded
 from gitops.engine.layout import MAIN
 from gitops.engine.manifest import read_manifest
 from gitops.engine.snapshot import ReadTarget, open_at
@@ -51,7 +52,8 @@ def rows(
 ) -> list[dict[str, Any]]:
     """At most `limit` rows (0 to 10000) of a node or edge type, by id, at a version of `main` or at a target.
 
-    Each is an object of JSON values. Raises GitopsError `graph_missing` when that version has no such type, and as `open_at`.
+    Each is an object of JSON values. Raises GitopsError `graph_missing` when that version has no such type; RemoteError
+    `storage_failed`; and as `open_at`.
     """
     snapshot = open_at(uri, target or ReadTarget(version=version))
     catalog = snapshot.schema().catalog
@@ -59,9 +61,11 @@ def rows(
     if declared is None:
         raise GitopsError("graph_missing", f"version {snapshot.manifest.n} has no type {type_name[:80]!r}", path=uri)
     kind = "node" if type_name in catalog.nodes else "edge"
-    dataset = open_table(snapshot.folder, snapshot.manifest.tables[f"{kind}:{declared.name}"])
+    entry = snapshot.manifest.tables[f"{kind}:{declared.name}"]
+    dataset = open_table(snapshot.folder, entry)
     heads = ["id"] if kind == "node" else ["id", "src", "dst"]
-    shown = _cells(dataset, heads, declared.properties, max(0, min(limit, MAX_ROWS)))
+    most = max(0, min(limit, MAX_ROWS))
+    shown = guarded(entry.path, lambda: _cells(dataset, heads, declared.properties, most))
     for name, prop in declared.properties.items():
         shown[name] = [cell_to_json(cell, prop) for cell in shown[name]]
     names = [*heads, *declared.properties]
@@ -74,6 +78,8 @@ def _cells(
     """The first rows by id; blobs are fetched by row, since a scan gives only where they lie."""
     blobs = [name for name, kind in properties.items() if kind.scalar is Scalar.BLOB]
     plain = [*heads, *(name for name in properties if name not in blobs)]
+    if not limit:
+        return {name: [] for name in [*heads, *properties]}
     rows_found = dataset.scanner(columns=plain, order_by=["id"], limit=limit, with_row_id=True).to_table()
     cells = raw_columns(rows_found)
     row_ids = cells.pop("_rowid")

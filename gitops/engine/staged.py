@@ -15,12 +15,12 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.errors import BugError, ConflictError, GitopsError, RemoteError
 from gitops.core.faults import Faults
 from gitops.engine.layout import MAIN
-from gitops.engine.lines import read_floor, read_line
+from gitops.engine.lines import INTERNAL, read_branches, read_floor, read_line
 from gitops.engine.manifest import Manifest, publish
 from gitops.engine.places import Staging
 from gitops.engine.snapshot import Snapshot
 
-__all__ = ["StagedGraph", "StagedVersion", "later_of"]
+__all__ = ["StagedGraph", "StagedVersion", "later_of", "require_no_branches"]
 
 
 class StagedGraph:
@@ -96,6 +96,9 @@ class StagedVersion:
             raise ConflictError("graph_conflict", detail, path=place)
         if self._base.line.id != MAIN and read_line(store, self._base.branch) != self._base.line:
             raise ConflictError("graph_conflict", f"branch {self._base.branch} was made anew", path=place)
+        if self._purged:
+            # A branch that was made since this was staged has the tables that are about to go.
+            require_no_branches(self._base)
         if not publish(store, self._manifest):
             detail = f"another writer made version {self._manifest.n} of {self._base.branch} at {place}"
             raise ConflictError("graph_conflict", detail, path=place)
@@ -113,6 +116,15 @@ class StagedVersion:
     def abort(self) -> None:
         """Forget the manifest; the table versions stay unreferenced and the next writer undoes them."""
         self._open = False
+
+
+def require_no_branches(snapshot: Snapshot) -> None:
+    """Raises ConflictError `graph_has_branches`, naming them; those of the engine do not count."""
+    names = [line.name for line in read_branches(snapshot.store).lines()[1:] if not line.name.startswith(INTERNAL)]
+    if names:
+        place = snapshot.root.location
+        detail = f"a migration requires a graph with only main, and {place} has also {', '.join(names)[:200]}"
+        raise ConflictError("graph_has_branches", detail, path=place)
 
 
 def _child(base: Snapshot, manifest: Manifest) -> Manifest:

@@ -14,6 +14,7 @@ Rules of this module:
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ import pyarrow as pa
 from lance.fragment import FragmentMetadata, write_fragments
 
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
-from gitops.engine.manifest import TableEntry
+from gitops.engine.manifest import TableEntry, find_manifest, head_number
 from gitops.engine.places import DatasetPlace, GraphFolder
 from gitops.lang.schema import Catalog, EdgeType, NodeType, PropType, Scalar
 
@@ -34,11 +35,13 @@ __all__ = [
     "arrow_table",
     "create_table",
     "declared_type",
+    "driver_words",
     "open_table",
     "raw_columns",
     "stage_rows",
 ]
 
+_SOURCE = re.compile(r",? */[^ ]*\.rs:[0-9]+:[0-9]+")
 _PRIMARY_KEY = {b"lance-schema:unenforced-primary-key": b"true"}
 _ARROW: Mapping[Scalar, pa.DataType] = {
     Scalar.STRING: pa.string(),
@@ -92,13 +95,31 @@ def create_table(folder: GraphFolder, path: str, schema: pa.Schema) -> TableEntr
 
 
 def open_table(folder: GraphFolder, entry: TableEntry) -> lance.LanceDataset:
-    """The table at the version that the manifest names. Raises GitopsError `graph_unreadable`."""
+    """The table at the version that the manifest names.
+
+    Raises GitopsError `graph_version_gone` for a table whose older versions went with a hard drop; `graph_unreadable`.
+    """
     place = folder.dataset(entry.path)
     try:
         return lance.dataset(place.uri, version=entry.version, storage_options=_options(place))
     except (OSError, ValueError, RuntimeError) as error:
+        if _purged(folder, entry.path):
+            detail = (
+                f"table {entry.path} was dropped for good, with all its versions; read a newer version of the graph"
+            )
+            raise GitopsError("graph_version_gone", detail, path=folder.store.location) from None
         detail = f"table {entry.path} does not open at version {entry.version}: {_reason(place, error)}"
         raise GitopsError("graph_unreadable", detail, path=folder.store.location) from error
+
+
+def _purged(folder: GraphFolder, path: str) -> bool:
+    """Whether the newest version of `main`, the only branch that is migrated, says that the table is purged."""
+    try:
+        head = head_number(folder.store)
+        newest = None if head is None else find_manifest(folder.store, head)
+    except GitopsError:
+        return False
+    return newest is not None and any(each.purged and each.path == path for each in newest.dropped)
 
 
 def arrow_table(declared: NodeType | EdgeType, columns: Mapping[str, list[Any]]) -> pa.Table:
@@ -118,9 +139,16 @@ def declared_type(catalog: Catalog, key: str) -> NodeType | EdgeType:
     return catalog.nodes[name] if kind == "node" else catalog.edges[name]
 
 
-def stage_rows(folder: GraphFolder, entry: TableEntry, rows: pa.Table) -> list[FragmentMetadata]:
+def stage_rows(
+    folder: GraphFolder, entry: TableEntry, rows: pa.Table, opened: lance.LanceDataset | None = None
+) -> list[FragmentMetadata]:
     """Write rows to data files of the table that belong to no version yet. Raises RemoteError; as `open_table`."""
-    return _staged(folder.dataset(entry.path), open_table(folder, entry), rows)
+    return _staged(folder.dataset(entry.path), open_table(folder, entry) if opened is None else opened, rows)
+
+
+def driver_words(error: Exception) -> str:
+    """What the driver says, in one line, without the places in its own source."""
+    return _SOURCE.sub("", str(error).partition("\n")[0])
 
 
 def raw_columns(rows: pa.Table | pa.RecordBatch) -> dict[str, list[Any]]:
@@ -139,8 +167,14 @@ def _raw(kind: pa.DataType) -> pa.DataType:
 class TableWriter:
     """Changes one table, version by version, from the one that the manifest names."""
 
-    def __init__(self, folder: GraphFolder, entry: TableEntry, known: frozenset[str] | None = None) -> None:
-        """Open the table and undo what lies beyond the entry's version.
+    def __init__(
+        self,
+        folder: GraphFolder,
+        entry: TableEntry,
+        known: frozenset[str] | None = None,
+        opened: lance.LanceDataset | None = None,
+    ) -> None:
+        """Open the table, unless it is `opened` at the entry's version, and undo what lies beyond that version.
 
         `known` is what the table consisted of before anything was staged for it, where something was. Raises ConflictError
         `graph_conflict` when another writer is at work, GitopsError `graph_unreadable` when the named version is gone.
@@ -150,7 +184,7 @@ class TableWriter:
         self._rows = entry.rows
         self._place = folder.dataset(entry.path)
         self._before = folder.begin(entry.path) if known is None else known
-        self._dataset = open_table(folder, entry)
+        self._dataset = open_table(folder, entry) if opened is None else opened
         if self._dataset.latest_version != entry.version:
             self._expected = self._dataset.latest_version
             self.change(lance.LanceDataset.restore)
@@ -252,8 +286,8 @@ def _failed(place: DatasetPlace, error: Exception) -> RemoteError:
 
 def _reason(place: DatasetPlace, error: Exception) -> str:
     """What the driver says. A service may answer with what it was asked, signature included: its documents are left out."""
-    text = str(error)
-    return text if place.options is None else text.partition("<")[0].partition("\n")[0][:300]
+    text = driver_words(error)
+    return text if place.options is None else text.partition("<")[0][:300]
 
 
 def _options(place: DatasetPlace) -> dict[str, str] | None:

@@ -56,9 +56,9 @@ class WebClient:
             or parts.query
             or parts.fragment
         ):
-            detail = (
-                f"{service.base[:200]!r} is no address of a service: use https://HOST/PATH, without a user or a query"
-            )
+            # What stands before the host may be a password, and what follows a question mark a token.
+            shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"[:200]
+            detail = f"{shown!r} is no address of a service: use https://HOST/PATH, without a user or a query"
             raise GitopsError(service.code, detail)
         self._service = service
         self._pause = pause

@@ -1,4 +1,4 @@
-"""The stories that a control plane is accepted by: each names what tells it, and what it names is there."""
+"""The stories that a control plane and its engine are accepted by: each names what tells it, and what it names is there."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ import pytest
 
 from tests.support.pages import ROOT
 
-_STORIES = [
-    line.split("\t") for line in (ROOT / "tests/data/acceptance.tsv").read_text(encoding="utf-8").splitlines() if line
-]
+
+def _stories(name: str) -> list[list[str]]:
+    lines = (ROOT / "tests/data" / name).read_text(encoding="utf-8").splitlines()
+    return [line.split("\t") for line in lines if line]
+
+
+_STORIES = _stories("acceptance.tsv")
+_OF_THE_ENGINE = _stories("engine_acceptance.tsv")
 
 
 def _names(path: str) -> set[str]:
@@ -21,9 +26,10 @@ def _names(path: str) -> set[str]:
 
 def test_the_stories_are_numbered_without_a_gap():
     assert [int(number) for number, *_ in _STORIES] == list(range(1, 72))
+    assert [int(number) for number, *_ in _OF_THE_ENGINE] == list(range(1, 13))
 
 
-@pytest.mark.parametrize(("number", "told_by"), [(number, told) for number, _, told in _STORIES])
+@pytest.mark.parametrize(("number", "told_by"), [(number, told) for number, _, told in [*_STORIES, *_OF_THE_ENGINE]])
 def test_a_story_is_told(number, told_by):
     for teller in told_by.split():
         place, _, name = teller.partition("::")

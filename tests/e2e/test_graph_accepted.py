@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gitops.cli.main import main
+from gitops.engine.history.branches import list_branches
 from tests.support.http_service import HttpService, Reply, Request, as_json
 from tests.support.mutations import WrittenGraph
 
@@ -44,30 +45,30 @@ def run(graph: WrittenGraph, capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 @pytest.mark.parametrize(
-    ("line", "code", "said"),
+    ("line", "said"),
     [
-        (b'{"type":"P","data":{"k":"x","n":"1"}}', "graph_data_invalid", "P.n expects I32?"),
-        (b'{"type":"P","data":{"k":7}}', "graph_data_invalid", "P.k expects String"),
-        (b'{"type":"P","data":{"k":"x","at":"2026-02-30"}}', "graph_data_invalid", "invalid Date literal"),
-        (b'{"type":"Nope","data":{}}', "graph_data_invalid", "unknown node type 'Nope'"),
-        (b'{"edge":"Nope","from":"a","to":"b"}', "graph_data_invalid", "unknown edge type 'Nope'"),
-        (b'{"edge":"E","from":"a","to":"gone"}', "graph_data_invalid", "dst 'gone' not found in P"),
-        (GOOD.strip(), "graph_data_invalid", "@unique violation on P.k: value new"),
-        (b'{"type":"P","data":{"k":"x","n":10}}', "graph_data_invalid", "@range violation on P.n"),
-        (b'{"type":"P","data":{"k":"\xff"}}', "graph_data_invalid", "invalid JSON at record 2"),
-        (b'{"type":"P","data":{"k":"x"', "graph_data_invalid", "invalid JSON at record 2"),
-        (b'{"type":"P","data":{"k":"x","k":"y"}}', "graph_data_invalid", "given twice"),
+        (b'{"type":"P","data":{"k":"x","n":"1"}}', "P.n expects I32?"),
+        (b'{"type":"P","data":{"k":7}}', "P.k expects String"),
+        (b'{"type":"P","data":{"k":"x","at":"2026-02-30"}}', "invalid Date literal"),
+        (b'{"type":"Nope","data":{}}', "unknown node type 'Nope'"),
+        (b'{"edge":"Nope","from":"a","to":"b"}', "unknown edge type 'Nope'"),
+        (b'{"edge":"E","from":"a","to":"gone"}', "dst 'gone' not found in P"),
+        (GOOD.strip(), "@unique violation on P.k: value new"),
+        (b'{"type":"P","data":{"k":"x","n":10}}', "@range violation on P.n"),
+        (b'{"type":"P","data":{"k":"\xff"}}', "invalid JSON at record 2"),
+        (b'{"type":"P","data":{"k":"x"', "invalid JSON at record 2"),
+        (b'{"type":"P","data":{"k":"x","k":"y"}}', "given twice"),
     ],
 )
 def test_bad_data_is_told_by_line_and_code_and_changes_nothing(
-    graph: WrittenGraph, run: Run, tmp_path: Path, line: bytes, code: str, said: str
+    graph: WrittenGraph, run: Run, tmp_path: Path, line: bytes, said: str
 ) -> None:
     file, before = tmp_path / "bad.ndjson", (graph.lines(), graph.version)
     file.write_bytes(GOOD + b"\n" + line)
     exit_code, told = run("load", str(file))
     assert (exit_code, told["ok"]) == (1, False)
     [problem] = told["diagnostics"]
-    assert (problem["code"], problem["source"]["line"]) == (code, 3)
+    assert (problem["code"], problem["source"]["line"]) == ("graph_data_invalid", 3)
     assert said in problem["message"]
     assert (graph.lines(), graph.version) == before
 
@@ -80,6 +81,15 @@ def test_a_key_that_exists_has_a_code_of_its_own_when_it_is_appended(
     assert (exit_code, [problem["code"] for problem in told["diagnostics"]]) == (1, ["key_conflict"])
     assert told["diagnostics"][0]["source"]["line"] == 2
     assert len(graph.rows("P")) == 2
+
+
+def test_records_that_are_refused_make_no_branch(graph: WrittenGraph, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.ndjson").write_bytes(GOOD + b"{}")
+    assert run("load", str(tmp_path / "bad.ndjson"), "--branch", "dev", "--from", "main")[0] == 1
+    assert [branch.name for branch in list_branches(graph.uri)] == ["main"]
+    (tmp_path / "good.ndjson").write_bytes(GOOD)
+    assert run("load", str(tmp_path / "good.ndjson"), "--branch", "dev", "--from", "main")[0] == 0
+    assert (len(graph.rows("P")), len(graph.rows("P", "dev"))) == (2, 3)
 
 
 def test_a_line_of_a_hundred_megabytes_is_refused(graph: WrittenGraph, run: Run, tmp_path: Path) -> None:

@@ -117,7 +117,10 @@ def cell_from_json(value: Any, kind: PropType) -> Any:
     if kind.scalar in RANGES and not isinstance(value, int):
         raise Refused("value", f"expects {kind}, got {value!r}")
     if kind.scalar in RANGES or kind.scalar in (Scalar.F32, Scalar.F64):
-        return number(value, kind.scalar)
+        held = number(value, kind.scalar)
+        if isinstance(value, int) and held != value:
+            raise Refused("value", f"{value} is not exactly a {kind.scalar}")
+        return held
     if kind.scalar in (Scalar.DATE, Scalar.DATETIME) and isinstance(value, int) and not isinstance(value, bool):
         return value
     if not isinstance(value, bool if kind.scalar is Scalar.BOOL else str):

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from gitops.core.errors import RemoteError
 from gitops.engine.places import GraphFolder
+from gitops.engine.tables import driver_words
 
 __all__ = [
     "DatasetVersion",
@@ -105,5 +106,5 @@ def guarded(path: str, call: Callable[[], _T]) -> _T:
     try:
         return call()
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
-        reason = str(error).partition("<")[0].partition("\n")[0][:200]
+        reason = driver_words(error).partition("<")[0][:200]
         raise RemoteError("storage_failed", f"table {path}: {reason}", path=path) from error

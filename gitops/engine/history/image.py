@@ -210,12 +210,21 @@ def _outside(column: pa.Array, bound: RangeBound) -> pa.Array:
     ends = [end for end in (bound.low, bound.high) if end is not None]
     if not all(isinstance(end, int) == pa.types.is_integer(column.type) and abs(end) < _EXACT for end in ends):
         return pc.is_valid(column)
+    if pa.types.is_unsigned_integer(column.type) and min(ends, default=0) < 0:
+        return pc.is_valid(column)
     mask = pa.array(np.zeros(len(column), bool))
     for end, compare in ((bound.low, pc.greater_equal), (bound.high, pc.less_equal)):
         if end is not None:
-            within = compare(column, pa.scalar(end, pa.int64() if isinstance(end, int) else pa.float64()))
+            within = compare(column, pa.scalar(end, _kind_of(end, column.type)))
             mask = pc.or_(mask, pc.fill_null(pc.invert(within), fill_value=False))
     return mask
+
+
+def _kind_of(end: float, column: pa.DataType) -> pa.DataType:
+    """The widest kind that every number of the column can be compared in: an unsigned one may be in no signed kind."""
+    if not isinstance(end, int):
+        return pa.float64()
+    return pa.uint64() if pa.types.is_unsigned_integer(column) else pa.int64()
 
 
 def row_violations(key: str, declared: NodeType | EdgeType, row: Mapping[str, Any]) -> Iterator[Violation]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from gitops.core.canonical import document
 from gitops.core.clock import Clock, is_ulid, parse_timestamp
-from gitops.core.errors import GitopsError, IntegrityError
+from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.engine import layout
 from gitops.engine.history.work import Work, precise
 from gitops.engine.manifest import CommitRef, find_manifest, read_ref
@@ -110,7 +110,9 @@ def hold(snapshot: Snapshot, work: Work, term: timedelta = DEFAULT_TERM) -> Iter
             raise GitopsError("graph_version_gone", detail, path=store.location)
         yield held
     finally:
-        held.release()
+        # What was done in the block stands, whether or not the lease can be given back: it expires by itself.
+        with contextlib.suppress(RemoteError):
+            held.release()
 
 
 def read_leases(store: ObjectStore) -> tuple[Lease, ...]:

@@ -26,7 +26,8 @@ __all__ = ["Needs", "Retention", "all_lines", "condemned", "needs_of", "purged_p
 class Retention:
     """A version goes when it is beyond the newest `keep_versions` of its line and was superseded more than `older_than` ago.
 
-    What no version refers to goes when it is older than `grace`: it may be the work of a writer who is about to publish.
+    What no version refers to goes when it is older than `grace`: it may be the work of a writer who is about to publish. A
+    version of a table also stays until a newer one is so old: who opened the graph just before may be about to read it.
     """
 
     keep_versions: int = 10

@@ -23,7 +23,7 @@ from gitops.engine.history.retention import all_lines, needs_of, purged_paths
 from gitops.engine.lines import Line, read_branches, read_floor
 from gitops.engine.manifest import Manifest, TableEntry, line_numbers, read_manifest
 from gitops.engine.snapshot import Snapshot, open_snapshot
-from gitops.engine.tables import declared_type, open_table
+from gitops.engine.tables import declared_type, driver_words, open_table
 from gitops.lang.schema import Catalog, EdgeType
 
 __all__ = ["Finding", "FindingCode", "VerifyReport", "verify"]
@@ -228,7 +228,7 @@ class _Run:
             fields = {part.name(): part.id() for part in dataset.lance_schema.fields()}
             rows = dataset.count_rows()
         except (GitopsError, OSError, ValueError, RuntimeError) as error:
-            self._add(FindingCode.TABLE_UNREADABLE, place, str(error).partition("\n")[0][:300])
+            self._add(FindingCode.TABLE_UNREADABLE, place, driver_words(error)[:300])
             return
         if fields != dict(entry.fields) or (columns is not None and set(fields) != columns):
             self._add(FindingCode.COLUMNS_MISMATCH, place, "the columns are not those of the manifest and the schema")

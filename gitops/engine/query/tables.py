@@ -19,6 +19,7 @@ from lance.dataset import ColumnOrdering, LanceDataset
 from gitops.core.errors import GitopsError
 from gitops.engine.query.limits import Budget
 from gitops.engine.query.resident import Residents
+from gitops.engine.tables import driver_words
 
 __all__ = ["Pushed", "ReadTable", "Rows", "Sorted", "look_up"]
 
@@ -238,7 +239,7 @@ class ReadTable:
             yield
         except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
             # A service may answer with what it was asked, signature included: its documents are left out.
-            reason = str(error).partition("<")[0].partition("\n")[0][:300]
+            reason = driver_words(error).partition("<")[0][:300]
             raise GitopsError("query_failed", f"table {self.key} cannot be read: {reason}") from error
 
 

@@ -29,12 +29,18 @@ Columns = dict[str, list[Any]]
 class CommittedTable:
     """Reads one table; nothing is opened before the first row is asked for."""
 
-    def __init__(self, folder: GraphFolder, entry: TableEntry, declared: NodeType | EdgeType) -> None:
-        """The table at the entry's version."""
+    def __init__(
+        self,
+        folder: GraphFolder,
+        entry: TableEntry,
+        declared: NodeType | EdgeType,
+        opened: lance.LanceDataset | None = None,
+    ) -> None:
+        """The table at the entry's version, at which it may be `opened` already."""
         self._folder = folder
         self._entry = entry
         self._declared = declared
-        self._opened: lance.LanceDataset | None = None
+        self._opened = opened
 
     @property
     def rows(self) -> int:

@@ -52,6 +52,7 @@ class JointChecks:
         """Nothing is read yet."""
         self._snapshot = snapshot
         self._catalog = intake.catalog
+        self._intake = intake
         self._tables = intake.tables
         self._problems = intake.problems
         self._mode = mode
@@ -228,7 +229,9 @@ class JointChecks:
     def _table(self, key: str) -> CommittedTable:
         if key not in self._committed:
             entry = self._snapshot.manifest.tables[key]
-            self._committed[key] = CommittedTable(self._snapshot.folder, entry, declared_type(self._catalog, key))
+            opened = self._intake.opened(key, entry) if key in self._tables else None
+            declared = declared_type(self._catalog, key)
+            self._committed[key] = CommittedTable(self._snapshot.folder, entry, declared, opened)
         return self._committed[key]
 
 
@@ -246,7 +249,7 @@ def _findable(table: CommittedTable, name: str, sample: Any) -> bool:
     return membership(name, table.kind(name), [sample]) is not None
 
 
-def _parts(spill: Spill) -> Iterator[tuple[int, list[tuple[str, int, int]]]]:
+def _parts(spill: Spill) -> Iterator[tuple[int, Iterator[tuple[str, int, int]]]]:
     for number in range(PARTS) if spill.rows else ():
         yield number, spill.part(number)
 

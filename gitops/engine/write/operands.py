@@ -17,7 +17,7 @@ from gitops.engine.values import CellError, json_to_cell
 from gitops.lang.query.params import ParameterError, coerce_params
 from gitops.lang.query.typed import Constant, NowValue, ParameterValue, TypedExpr
 from gitops.lang.schema import PropType, Scalar
-from gitops.lang.schema.types import FLOATS, INTEGERS, NUMERIC
+from gitops.lang.schema.types import INTEGERS, NUMERIC
 
 __all__ = ["Operands", "invalid"]
 
@@ -92,13 +92,9 @@ def _cell(raw: Any, kind: PropType) -> Any:
 
 def _number(value: Any, kind: PropType) -> Any:
     """An integer becomes a float only if it stays what it is, a float an integer only if it is whole (K15)."""
-    single = PropType(kind.scalar, nullable=kind.nullable)
     if kind.scalar in INTEGERS and isinstance(value, float) and value.is_integer():
         value = int(value)
-    cell = json_to_cell(value, single)
-    if kind.scalar in FLOATS and isinstance(value, int) and cell != value:
-        raise CellError(f"cannot convert {value} to {single} exactly")
-    return cell
+    return json_to_cell(value, PropType(kind.scalar, nullable=kind.nullable))
 
 
 def nearest_single(value: float) -> float:

@@ -55,8 +55,11 @@ class Spill:
             self._writer.write_batch(pa.record_batch(arrays, schema=_SCHEMA))
         self._pending = []
 
-    def part(self, number: int) -> Rows:
-        """The rows of a part, from 0 to 63, in the order of their coming."""
+    def part(self, number: int) -> Iterator[tuple[str, int, int]]:
+        """The rows of a part, from 0 to 63, in the order of their coming.
+
+        They are read batch by batch: all edges of one node have one key, and so lie in one part, however many there are.
+        """
         if self._parts is None:
             self._parts = _apart(self._pending)
             self._pending = []
@@ -64,12 +67,11 @@ class Spill:
                 self._writer.close()
                 self._file.seek(0)
                 self._reader = pa.ipc.open_file(self._file)
-        found: Rows = []
         if self._reader is not None:
             for at in range(number, self._reader.num_record_batches, PARTS):
                 batch = self._reader.get_batch(at)
-                found += zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        return found + self._parts[number]
+                yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        yield from self._parts[number]
 
     def keys(self) -> Iterator[str]:
         """The keys of all rows, part by part."""

@@ -66,6 +66,8 @@ def test_a_document_is_indented_and_ends_with_one_newline() -> None:
         ("2026-06-11T08:00:00.1234567890Z", None),
         ("2026-06-31T08:00:00Z", None),
         ("2026-06-11 08:00:00Z", None),
+        ("0001-01-01T00:00:00+23:59", None),
+        ("9999-12-31T23:59:59-23:59", None),
         ("", None),
         ("yesterday", None),
     ],

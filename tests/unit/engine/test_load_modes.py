@@ -337,3 +337,11 @@ def test_all_edges_of_one_node_are_checked_in_bounded_memory(monkeypatch: pytest
         hub.close()
     assert counted == 100_000
     assert peak < 2_000_000
+
+
+def test_problems_come_in_the_order_of_the_records(graph: WrittenGraph) -> None:
+    graph.load([node(f"k{at}", code=chr(97 + at)) for at in range(20)])
+    found = problems(graph, [node(f"n{at}", code=chr(97 + at)) for at in range(20)] * 2, LoadMode.APPEND)
+    lines = [problem.source.line for problem in found.problems if problem.source is not None]
+    assert lines == sorted(lines)
+    assert len(lines) == 60

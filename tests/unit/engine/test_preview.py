@@ -171,3 +171,16 @@ def test_a_schema_text_is_written_again_so_that_gc_takes_it_for_young(local: His
     os.utime(key, (0, 0))
     migrate(local, SCHEMA)
     assert key.stat().st_mtime > 0
+
+
+def test_every_kind_of_property_is_counted(tmp_path: Path) -> None:
+    kinds = ["String", "Bool", "I32", "I64", "U32", "U64", "F32", "F64", "Date", "DateTime", "Vector(2)", "Blob"]
+    types = [*kinds, *(f"[{kind}]" for kind in kinds[:-2])]
+    wide = "".join(f" p{at}X: {kind}?" for at, kind in enumerate(types))
+    history = History(str(tmp_path / "g.omni"), f"node N {{ k: String @key{wide} }}".encode())
+    cells = ["t", True, 1, 1, 1, 1, 0.5, 0.5, 1, 1, [0.5, 0.5], b"x"]
+    cells += [[cell] for cell in cells[:10]]
+    full = {f"p{at}X": cell for at, cell in enumerate(cells)}
+    history.put("main", {"node:N": [{"id": "a", "k": "a", **full}, {"id": "b", "k": "b"}]})
+    report = preview_on_branch(history.uri, b"node N { k: String @key }", history.work())
+    assert [rows for _, rows in effects(report)] == [1] * len(types)
