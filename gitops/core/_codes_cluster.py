@@ -33,7 +33,7 @@ schema_parse_error | E | a schema does not parse | correct the schema at the pla
   the text breaks the grammar of schemas
 schema_catalog_error | E | a schema parses but does not fit together | correct the schema at the place shown
   names clash, a type is not declared, or an annotation does not fit its property
-schema_not_recorded | E | no schema of a graph is applied yet | apply the graph first, or name two files by --from and --to
+schema_not_recorded | E | no schema of a graph is applied yet | apply the graph first, or pass --from and --to
   the way back was asked for, and the ledger records no schema of the graph to go back to
 way_back_unsupported | E | a schema change cannot be taken back as a whole | split the change, or keep a copy of the graph before it
   one step of the way back is not supported, such as dropping an index or a member of an enum
