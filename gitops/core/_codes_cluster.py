@@ -35,7 +35,7 @@ schema_catalog_error | E | a schema parses but does not fit together | correct t
   names clash, a type is not declared, or an annotation does not fit its property
 schema_not_recorded | E | no schema of a graph is applied yet | apply the graph first, or pass --from and --to
   the way back was asked for, and the ledger records no schema of the graph to go back to
-way_back_unsupported | E | a schema change cannot be taken back as a whole | split the change, or keep a copy of the graph before it
+way_back_unsupported | E | a schema change cannot be taken back as a whole | split the change, or keep a copy of the graph first
   one step of the way back is not supported, such as dropping an index or a member of an enum
 query_file_missing | E | a query file cannot be read | fix the path, or encode the file as UTF-8
   the path of a query file leads to nothing, to a folder, or to bytes that are not UTF-8
