@@ -23,7 +23,9 @@ def entry() -> None:
     """Console entry point. What could not be printed in the end is a failure, too."""
     code = main()
     try:
-        sys.stdout.flush()
+        # The language server has closed its output by now.
+        if not sys.stdout.closed:
+            sys.stdout.flush()
     except BrokenPipeError:
         sys.stderr.close()
     except OSError as error:
