@@ -37,12 +37,12 @@ class Commit:
 
     def ancestors(self) -> set[Commit]:
         """Itself and all it comes from."""
-        found, todo = set(), [self]
-        while todo:
-            commit = todo.pop()
+        found, waiting = set(), [self]
+        while waiting:
+            commit = waiting.pop()
             if commit not in found:
                 found.add(commit)
-                todo += commit.parents
+                waiting += commit.parents
         return found
 
 
