@@ -17,7 +17,7 @@ from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.redact import resolve
 from gitops.engine.versions import ReadTarget
-from gitops.model.address import is_name, query_address
+from gitops.model.address import is_name
 from gitops.storage.folder import FolderTree
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _stored(options: argparse.Namespace) -> tuple[str, bytes]:
     if resource is None or resource.content is None:
         hint = did_you_mean(options.query, stored)
         detail = f"graph {options.graph} has no stored query {options.query[:80]!r}" + (f"; {hint}" if hint else "")
-        raise GitopsError("query_unknown", detail, path=query_address(options.graph, "x").text.removesuffix(".x"))
+        raise GitopsError("query_unknown", detail, path=start.rstrip("."))
     return resource.path or options.query, resource.content
 
 

@@ -25,9 +25,10 @@ def column_cells(column: pa.Array, kind: PropType) -> pa.Array:
         if kind.is_list:
             return _list(column, kind)
         return _READERS[kind.scalar](_plain(column), kind)
+    except CellError:
+        raise
     except (pa.ArrowException, ValueError, NotImplementedError) as error:
-        if isinstance(error, CellError):
-            raise
+        # The driver tells what it cannot convert in any of these ways.
         raise CellError(str(error).partition("\n")[0]) from error
 
 
