@@ -23,8 +23,7 @@ def test_the_example_has_nothing_to_complain_about():
 
 
 @pytest.mark.e2e
-def test_the_example_applies_and_takes_its_data(tmp_path, capsys, monkeypatch):
-    monkeypatch.delenv("CI", raising=False)
+def test_the_example_applies_and_takes_its_data(tmp_path, capsys):
     folder = tmp_path / "brain"
     shutil.copytree(_EXAMPLE, folder)
     for verb in (["import"], ["apply"], ["graph", "load", "knowledge", str(folder / "seed.jsonl")]):

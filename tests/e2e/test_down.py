@@ -72,8 +72,7 @@ def test_wrong_use(files, capsys, arguments):
     assert "usage_error" in "".join(capsys.readouterr())
 
 
-def test_a_cluster_folder(tmp_path, capsys, monkeypatch):
-    monkeypatch.delenv("CI", raising=False)
+def test_a_cluster_folder(tmp_path, capsys):
     cluster = Cluster(tmp_path, engine=lance_engine())
     cluster.converge()
     cluster.write("knowledge.pg", WIDER)
