@@ -67,6 +67,27 @@ def gc(options: argparse.Namespace) -> int:
 
 
 @driver()
+def purge(options: argparse.Namespace) -> int:
+    """`gitops graph purge GRAPH`: nothing goes unless the options say so."""
+    from gitops.engine.history.purge import purge_dropped
+
+    if not (options.allow_data_loss or options.dry_run):
+        raise UsageError("usage_error", "this cannot be undone: look first with --dry-run, then add --allow-data-loss")
+    result = purge_dropped(root_of(options), _work(options), dry_run=options.dry_run)
+    if options.json:
+        show_form({"ok": True, **result.to_json(), "diagnostics": []})
+        return OK
+    count = len(result.types) + sum(map(len, result.properties.values()))
+    said = "would remove" if options.dry_run else "removed"
+    say(f"graph purge: {said} {count} dropped type(s) and properties of {options.graph} for good")
+    for key in result.types:
+        say(visible(f"  {key}"))
+    for key in sorted(result.properties):
+        say(visible(f"  {key}: {', '.join(result.properties[key])}"))
+    return OK
+
+
+@driver()
 def verify(options: argparse.Namespace) -> int:
     """`gitops graph verify GRAPH`; exit code 1 when anything is wrong."""
     from gitops.engine.history.verify import verify as run

@@ -131,6 +131,9 @@ def _add_care(parts: Any, command: Command) -> None:
         "--older-than", metavar="AGE", default="7d", help="and all younger than 7d, 12h or 30m (default 7d)"
     )
     gc.add_argument("--dry-run", action="store_true", help="remove nothing; say what would go")
+    purge = _part(parts, command, "purge", "remove dropped types and properties for good", f"{_CARE}:purge")
+    purge.add_argument("--allow-data-loss", action="store_true", help="do it; older versions lose these tables")
+    purge.add_argument("--dry-run", action="store_true", help="remove nothing; say what would go")
     verify = _part(parts, command, "verify", "check every document, table and reference of a graph", f"{_CARE}:verify")
     verify.add_argument("--deep", action="store_true", help="read all rows: ids, ends of edges, constraints")
 

@@ -44,7 +44,7 @@ from gitops.lang.schema import (
     TypeKind,
 )
 
-__all__ = ["MigratedTables", "create_tables", "migrate_tables"]
+__all__ = ["MigratedTables", "copy_table", "create_tables", "migrate_tables"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def migrate_tables(
     tables = {key: _alter(folder, manifest.tables[plan.source], plan) for key, plan in plans.items()}
     for key in [key for key, plan in plans.items() if plan.hard]:
         dropped.append(Dropped(key, tables[key].path, tables[key].version, purged=True))
-        tables[key] = _copy(folder, tables[key], catalog, key, ids)
+        tables[key] = copy_table(folder, tables[key], catalog, key, ids)
     tables |= {key: _create(folder, catalog, key, ids) for key in added}
     _require_shape(tables, catalog)
     purged = tuple(entry.path for entry in dropped[len(manifest.dropped) :] if entry.purged)
@@ -139,7 +139,7 @@ def _create(folder: GraphFolder, catalog: Catalog, key: str, ids: IdSource) -> T
     return create_table(folder, path, arrow_schema(declared_type(catalog, key)))
 
 
-def _copy(folder: GraphFolder, entry: TableEntry, catalog: Catalog, key: str, ids: IdSource) -> TableEntry:
+def copy_table(folder: GraphFolder, entry: TableEntry, catalog: Catalog, key: str, ids: IdSource) -> TableEntry:
     """The rows of a table in a folder of their own, batch by batch, with what the columns of the catalog hold and no more."""
     fresh = _create(folder, catalog, key, ids)
     if not entry.rows:

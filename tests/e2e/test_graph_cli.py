@@ -307,6 +307,22 @@ def test_a_graph_is_kept_in_order(run: Run) -> None:
     assert run("gc", "--keep", "0").code == 1
 
 
+def test_dropped_data_goes_for_good_only_when_told(run: Run, tmp_path: Path) -> None:
+    schema = tmp_path / "rail" / "rail.pg"
+    schema.write_text(SCHEMA.replace("  platforms: I32?\n", ""))
+    (tmp_path / "rail" / "rail.gq").write_text("query codes() { match { $s: Station } return { $s.code } }\n")
+    apply = ["--as", "ann", "apply", "--config", str(tmp_path / "rail")]
+    assert main(apply) == 0
+    refused = run("purge")
+    assert (refused.code, "--allow-data-loss" in refused.err) == (1, True)
+    planned = run("purge", "--dry-run", "--json").json
+    assert (planned["dry_run"], planned["properties"]) == (True, {"node:Station": ["platforms"]})
+    done = run("purge", "--allow-data-loss", "--json").json
+    assert (done["properties"], done["manifest_version"]) == (planned["properties"], planned["manifest_version"] + 1)
+    assert run("verify", "--deep", "--json").json["ok"]
+    assert main(apply) == 0
+
+
 def test_damage_is_found(run: Run, tmp_path: Path) -> None:
     (table,) = (tmp_path / "rail" / "graphs" / "rail.omni" / "edges").iterdir()
     shutil.rmtree(table)
