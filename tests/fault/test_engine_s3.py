@@ -93,10 +93,17 @@ def deed_load(uri: str, seed: int) -> int:
     return load(uri, 1, seed)
 
 
+# The last write of a load gives its lease back. One that is not given back runs out.
+TIDYING = (deed_load,)
+
+
 def at_every_write(
     s3: S3Place, cut: Cut, deed: Callable[[str, int], object], *, graph: bool, stride: int = 1
 ) -> Iterator[tuple[str, object]]:
-    """Do the deed on graph after graph, and strike one write later each time; gives what is left of each."""
+    """Do the deed on graph after graph, and strike one write later each time; gives what is left of each.
+
+    What still writes after it is done may be told as done although that was struck.
+    """
     number, left = 0, 0
     while True:
         number += 1
@@ -108,7 +115,7 @@ def at_every_write(
         with contextlib.suppress(GitopsError):
             told = deed(uri, 1_000)
         s3.server.fault = lambda _asked: None
-        assert told is None or not strike.struck or cut.lost
+        assert told is None or not strike.struck or cut.lost or deed in TIDYING
         yield uri, told
         left += stride
         if not strike.struck:

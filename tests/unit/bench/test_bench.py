@@ -22,7 +22,20 @@ from tests.bench.parallel import heaviest_path, played
 from tests.bench.social import APPROXIMATE, EXACT, Social
 
 ROOT = Path(__file__).parents[3]
-GROUPS = {"processes", "languages", "cache", "editor", "ledgers", "engine", "graphs", "parallel", "scale", "requests"}
+GROUPS = {
+    "processes",
+    "languages",
+    "cache",
+    "editor",
+    "ledgers",
+    "audits",
+    "engine",
+    "graphs",
+    "parallel",
+    "scale",
+    "requests",
+    "bot",
+}
 FIGURE = {"group", "name", "unit", "median", "min", "max", "samples", "goal", "within_goal"}
 MACHINE = {"cores", "memory_gib", "load_1min", "system", "python", "git", "ssh", "gitops", "packages"}
 
@@ -45,7 +58,7 @@ def check_document(document: dict[str, Any], table: str) -> None:
         assert set(figure) == FIGURE
         assert figure["min"] <= figure["median"] <= figure["max"]
         assert figure["samples"] >= 1
-        assert figure["unit"] in ("ms", "MiB", "%", "x", "1/s")
+        assert figure["unit"] in ("ms", "us", "MiB", "%", "x", "1/s")
         assert (figure["goal"] is None) == (figure["within_goal"] is None)
         assert figure["name"] in table
 
