@@ -24,6 +24,8 @@ _DURATION = re.compile(r"([1-9][0-9]{0,4})([dhm])\Z")
 _UNITS = {"d": "days", "h": "hours", "m": "minutes"}
 # One name as in allowed-signers files: no list, no pattern.
 _PRINCIPAL = re.compile(r"[^\s,\"*?!\\]+")
+_ACCOUNT = re.compile(r"(github|gitlab|gitea):[1-9][0-9]{0,18}\Z", re.ASCII)
+_PROJECT = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+){1,20}\Z", re.ASCII)
 _BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,200}\Z", re.ASCII)
 _Place = tuple[int | str, ...]
 _RESERVED = "gitops/"
@@ -44,8 +46,15 @@ def _principal(value: str) -> str:
     return value
 
 
+def _account(value: str) -> str:
+    if not _ACCOUNT.match(value):
+        raise ValueError("is not an account such as github:583231, the forge and its number for the account")
+    return value
+
+
 _Path = Annotated[str, AfterValidator(_path)]
 _Principal = Annotated[str, AfterValidator(_principal)]
+_Account = Annotated[str, AfterValidator(_account)]
 
 
 class _Part(BaseModel):
@@ -99,13 +108,22 @@ class LedgerRule(_Part):
 
 
 class ApprovalRule(_Part):
-    """Who may approve irreversible changes, how many are needed, and how long an approval lasts."""
+    """Who may approve irreversible changes, how many are needed, and how long an approval lasts.
+
+    `accounts` says which person a forge account is, by the number that the forge never gives to anybody else. `via_forge`
+    are the kinds of change for which a review on the forge counts as that person's approval; `forge_verdict` asks for the
+    forge's own verdict on top. `break_glass` are those who may act alone in an emergency.
+    """
 
     allowed_signers: _Path = DEFAULT_SIGNERS
     revoked_keys: _Path | None = None
     approvers: tuple[_Principal, ...] = Field(default=(), strict=False)
     required: Annotated[int, Field(ge=1, le=20)] = 1
     expires_after: str = "7d"
+    accounts: dict[_Account, _Principal] = Field(default_factory=dict)
+    via_forge: tuple[Literal["reversible", "irreversible"], ...] = Field(default=("reversible",), strict=False)
+    forge_verdict: bool = False
+    break_glass: tuple[_Principal, ...] = Field(default=(), strict=False)
 
     @field_validator("expires_after")
     @classmethod
@@ -130,6 +148,29 @@ class ApplyRule(_Part):
     fail_fast: bool = False
 
 
+class ForgeRule(_Part):
+    """Which forge the repository is on and what the bot does there.
+
+    Where it is reached, and with which token, is the operator's to say, never a commit's. `kind` and `project` are for those
+    who run the bot outside of a job that says them. `templates` is a folder with the repository's own comment templates.
+    """
+
+    kind: Literal["github", "gitlab", "gitea", "local"] | None = None
+    project: str | None = None
+    commands: Literal["write", "maintain", "admin"] = "write"
+    checks: bool = True
+    deployments: bool = True
+    labels: bool = True
+    templates: _Path | None = None
+
+    @field_validator("project")
+    @classmethod
+    def _projects(cls, value: str | None) -> str | None:
+        if value is not None and not _PROJECT.match(value):
+            raise ValueError("is not a project such as owner/name")
+        return value
+
+
 class BotConfig(_Part):
     """The whole file. `repository` is a stable id of the repository; without it the root commit serves."""
 
@@ -139,6 +180,7 @@ class BotConfig(_Part):
     ledger: LedgerRule = LedgerRule()
     approvals: ApprovalRule = ApprovalRule()
     apply: ApplyRule = ApplyRule()
+    forge: ForgeRule = ForgeRule()
 
     # Not a Literal: `true` and `1.0` equal 1.
     @field_validator("version")
@@ -262,6 +304,7 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
         "ledger_signers": sorted(set(config.ledger.signers)),
         "required": rule.required,
         "expires_after_s": int(rule.lifetime.total_seconds()),
+        **_later_rules(rule),
     }
     return TrustRoot(
         digest=canonical_digest(form),
@@ -271,7 +314,24 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
         required=rule.required,
         expires_after=rule.lifetime,
         revoked=revoked,
+        accounts=tuple(sorted(rule.accounts.items())),
+        via_forge=frozenset(rule.via_forge),
+        forge_verdict=rule.forge_verdict,
+        break_glass=frozenset(rule.break_glass),
     )
+
+
+def _later_rules(rule: ApprovalRule) -> dict[str, object]:
+    """Rules that came after the first ledgers: left out where they say nothing, so that old digests stand."""
+    form: dict[str, object] = {
+        "accounts": dict(sorted(rule.accounts.items())),
+        "break_glass": sorted(set(rule.break_glass)),
+        "forge_verdict": rule.forge_verdict,
+    }
+    said = {name: value for name, value in form.items() if value}
+    if set(rule.via_forge) != {"reversible"}:
+        said["via_forge"] = sorted(set(rule.via_forge))
+    return said
 
 
 def _check_quorum(config: BotConfig, speaking: set[str]) -> None:

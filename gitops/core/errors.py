@@ -27,12 +27,18 @@ class ConflictError(GitopsError):
 
 
 class RemoteError(GitopsError):
-    """A remote (git, forge, object store) failed; `retryable` says whether the same call may succeed later."""
+    """A remote (git, forge, object store) failed; `retryable` says whether the same call may succeed later.
 
-    def __init__(self, code: str, detail: str, *, path: str = "", retryable: bool = False) -> None:
-        """As `GitopsError`, with the verdict on retrying."""
+    `status` is what an HTTP service answered with, None where it did not answer or does not speak HTTP.
+    """
+
+    def __init__(
+        self, code: str, detail: str, *, path: str = "", retryable: bool = False, status: int | None = None
+    ) -> None:
+        """As `GitopsError`, with the verdict on retrying and the status."""
         super().__init__(code, detail, path=path)
         self.retryable = retryable
+        self.status = status
 
 
 class IntegrityError(GitopsError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -30,6 +31,9 @@ class TrustRoot:
     `approvers` and `ledger_signers` are principals; an empty `approvers` means every principal that is not a ledger signer.
     `required` distinct people must approve an irreversible change. `expires_after` is the longest life of an approval.
     `revoked` holds key blobs that count no more. `digest` identifies the whole bundle (the policy digest of statements).
+    `accounts` pairs forge accounts (`github:583231`) with principals; a review on the forge counts for the kinds of change in
+    `via_forge` (`reversible`, `irreversible`), and `forge_verdict` asks for the forge's own verdict on top. `break_glass` are
+    the principals who may act alone in an emergency.
     """
 
     digest: str
@@ -39,6 +43,10 @@ class TrustRoot:
     required: int = 1
     expires_after: timedelta = timedelta(days=7)
     revoked: frozenset[str] = frozenset()
+    accounts: tuple[tuple[str, str], ...] = ()
+    via_forge: frozenset[str] = frozenset({"reversible"})
+    forge_verdict: bool = False
+    break_glass: frozenset[str] = frozenset()
 
     def principal(self, key: str, *, at: datetime, namespace: str = "git") -> str | None:
         """The one principal that `key` speaks for at time `at` in `namespace`, or None if it is not trusted then."""
@@ -56,6 +64,26 @@ class TrustRoot:
     def names(self, key: str) -> frozenset[str]:
         """Every principal that is listed for `key`, whether or not it counts now: all the names its owner goes by."""
         return frozenset(name for signer in self.signers if signer.key == key for name in signer.principals)
+
+    def known_as(self, names: Iterable[str]) -> frozenset[str]:
+        """All names of a person of whom some are known, in lower case.
+
+        Those that share the line of a key with one of them, and the forge accounts of any, until nothing is added.
+        """
+        known = {name.casefold() for name in names}
+        groups = [{name.casefold() for name in signer.principals} for signer in self.signers]
+        groups += [{account.casefold(), principal.casefold()} for account, principal in self.accounts]
+        while added := [group for group in groups if group & known and not group <= known]:
+            known = known.union(*added)
+        return frozenset(known)
+
+    def account(self, account: str) -> str | None:
+        """The one principal that a forge account is, or None if the rules do not say."""
+        return dict(self.accounts).get(account)
+
+    def may_act_alone(self, principal: str) -> bool:
+        """Whether a principal may approve an emergency alone."""
+        return principal in self.break_glass and principal not in self.ledger_signers
 
     def may_approve(self, principal: str) -> bool:
         """Whether a principal may approve irreversible changes."""
