@@ -223,9 +223,10 @@ def embedder_of(options: argparse.Namespace) -> Embedder | None:
     model, at, base = spec.partition("@")
     if not at or not model:
         raise UsageError("usage_error", f"--embeddings {spec[:80]!r}: use hash, or MODEL@https://HOST/v1")
+    from gitops.cli.system import SystemClock
     from gitops.engine.search.service import ServiceEmbedder
     from gitops.web.client import Service, WebClient
 
     key = resolve(_KEY_REFERENCE, os.environ)
     headers = {} if key is None else {"Authorization": key.prefixed("Bearer ")}
-    return ServiceEmbedder(WebClient(Service(base, "embedding_failed", headers), time.sleep).post, model)
+    return ServiceEmbedder(WebClient(Service(base, "embedding_failed", headers), time.sleep, SystemClock()).post, model)

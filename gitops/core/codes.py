@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from gitops.core import _codes_bot, _codes_cluster
+from gitops.core import _codes_bot, _codes_cluster, _codes_forge
 
 __all__ = ["REGISTRY", "Code", "Severity"]
 
@@ -55,4 +55,4 @@ def _read(*tables: str) -> Mapping[str, Code]:
     return MappingProxyType(registry)
 
 
-REGISTRY: Mapping[str, Code] = _read(_codes_cluster.TABLE, _codes_bot.TABLE)
+REGISTRY: Mapping[str, Code] = _read(_codes_cluster.TABLE, _codes_bot.TABLE, _codes_forge.TABLE)

@@ -11,24 +11,26 @@ from typing import Any, NamedTuple, Self
 
 
 class Request(NamedTuple):
-    """What came in; the body as JSON."""
+    """What came in; the body as JSON, None without one."""
 
     path: str
     headers: Mapping[str, str]
     body: Any
+    method: str = "POST"
 
 
 class Reply(NamedTuple):
-    """What goes out; None as a body drops the connection."""
+    """What goes out; None as a body drops the connection. With `trickle` the body goes out byte by byte."""
 
     status: int = 200
     body: bytes | None = b"{}"
     headers: tuple[tuple[str, str], ...] = ()
+    trickle: bool = False
 
 
 @dataclass
 class HttpService:
-    """Answers each POST with what `answer` makes of it; `requests` holds all of them. Use as a context manager."""
+    """Answers each request with what `answer` makes of it; `requests` holds all of them. Use as a context manager."""
 
     answer: Callable[[Request], Reply]
     requests: list[Request] = field(default_factory=list)
@@ -37,9 +39,12 @@ class HttpService:
         service = self
 
         class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
             def do_POST(self) -> None:
-                data = self.rfile.read(int(self.headers["Content-Length"]))
-                request = Request(self.path, dict(self.headers), json.loads(data))
+                data = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+                request = Request(self.path, dict(self.headers), json.loads(data) if data else None, self.command)
                 service.requests.append(request)
                 reply = service.answer(request)
                 if reply.body is None:
@@ -50,7 +55,16 @@ class HttpService:
                     self.send_header(name, value)
                 self.send_header("Content-Length", str(len(reply.body)))
                 self.end_headers()
-                self.wfile.write(reply.body)
+                step = 1 if reply.trickle else max(1, len(reply.body))
+                for start in range(0, len(reply.body), step):
+                    try:
+                        self.wfile.write(reply.body[start : start + step])
+                    except OSError:
+                        # Whoever asked has had enough.
+                        self.close_connection = True
+                        return
+
+            do_GET = do_PUT = do_PATCH = do_DELETE = do_POST  # noqa: N815 - the names that the library calls
 
             def log_message(self, *args: object) -> None:
                 pass

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.engine.search.service import ServiceEmbedder
 from gitops.web.client import Service, WebClient
 from tests.support.http_service import HttpService, Reply, Request, as_json
 
 
+CLOCK = FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC))
+
+
 def _embedder(service: HttpService) -> ServiceEmbedder:
-    return ServiceEmbedder(WebClient(Service(service.base, "embedding_failed"), lambda _: None).post, "small")
+    return ServiceEmbedder(WebClient(Service(service.base, "embedding_failed"), lambda _: None, CLOCK).post, "small")
 
 
 def _lengths(request: Request) -> Reply:

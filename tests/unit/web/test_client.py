@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
+from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.core.redact import Secret
 from gitops.web.client import Service, WebClient
 from tests.support.http_service import HttpService, Reply, Request, as_json
 
+CLOCK = FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC))
 KEY = Secret("KEY", "sk-planted-secret")
 
 
@@ -19,9 +23,9 @@ def _replies(*replies: Reply) -> Callable[[Request], Reply]:
     return lambda _: next(rest)
 
 
-def _client(service: HttpService, pauses: list[float], **settings: int) -> WebClient:
+def _client(service: HttpService, pauses: list[float], **settings: Any) -> WebClient:
     headers = {"Authorization": Secret("KEY", f"Bearer {KEY.reveal()}"), "X-Key": KEY}
-    return WebClient(Service(service.base, "embedding_failed", headers, **settings), pauses.append)
+    return WebClient(Service(service.base, "embedding_failed", headers, **settings), pauses.append, CLOCK)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +43,7 @@ def _client(service: HttpService, pauses: list[float], **settings: int) -> WebCl
 )
 def test_only_an_encrypted_address_or_this_host_will_do(base: str) -> None:
     with pytest.raises(GitopsError) as refused:
-        WebClient(Service(base, "embedding_failed"), lambda _: None)
+        WebClient(Service(base, "embedding_failed"), lambda _: None, CLOCK)
     assert refused.value.code == "embedding_failed"
 
 
@@ -72,6 +76,7 @@ def test_it_is_not_asked_for_ever() -> None:
         (Reply(401, b"bad key sk-planted-secret"), "status 401"),
         (Reply(302, b"", (("Location", "http://127.0.0.1:1/"),)), "status 302"),
         (Reply(200, b"<html>"), "not JSON"),
+        (Reply(200, b""), "not JSON"),
         (Reply(200, b"[" * 200_000), "not JSON"),
         (Reply(200, b"1" * 300_001), "more than 300000 bytes"),
     ],
@@ -89,4 +94,4 @@ def test_nobody_there_is_told() -> None:
     with HttpService(lambda _: as_json(1)) as service:
         base = service.base
     with pytest.raises(RemoteError, match="does not answer"):
-        WebClient(Service(base, "embedding_failed", attempts=2), lambda _: None).post("things", {})
+        WebClient(Service(base, "embedding_failed", attempts=2), lambda _: None, CLOCK).post("things", {})
