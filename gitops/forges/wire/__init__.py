@@ -1,0 +1,1 @@
+"""What forges say and are told, as functions of values: requests and answers, webhooks and their signatures. Pure."""

@@ -1,0 +1,76 @@
+"""Texts for forges, which take so many characters and no more."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["carries", "cut", "cut_markdown", "first_line_marker", "hidden_line", "with_marker"]
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_HIDDEN = re.compile(r"<!-- [^\n<>]{1,300} -->")
+_CUT = "…"
+_NOTE = "\n\n*The rest is left out: it is longer than the forge takes.*"
+
+
+def cut(text: str, most: int) -> str:
+    """A text of at most so many characters; one that is cut ends in an ellipsis."""
+    return text if len(text) <= most else text[: most - 1].rstrip() + _CUT
+
+
+def cut_markdown(text: str, most: int) -> str:
+    """The same for Markdown: cut between two lines, with a note, and without a fence left open."""
+    if len(text) <= most:
+        return text
+    room = most - len(_NOTE)
+    kept: list[str] = []
+    length, fence = 0, ""
+    for line in text.splitlines(keepends=True):
+        after = _fence_after(fence, line)
+        closing = len(after) + 1 if after else 0
+        if length + len(line) + closing > room:
+            break
+        kept.append(line)
+        length, fence = length + len(line), after
+    closed = "".join(kept).rstrip("\n") + (f"\n{fence}" if fence else "")
+    return closed + _NOTE
+
+
+def _fence_after(fence: str, line: str) -> str:
+    """The fence that is open after a line, given the one that is open before it.
+
+    https://spec.commonmark.org/0.31.2/#fenced-code-blocks
+    """
+    found = _FENCE.match(line)
+    if found is None:
+        return fence
+    signs, rest = found[1], line[found.end() :].strip()
+    if not fence:
+        return "" if signs[0] == "`" and "`" in rest else signs
+    closes = signs[0] == fence[0] and len(signs) >= len(fence) and not rest
+    return "" if closes else fence
+
+
+def hidden_line(marker: str) -> str:
+    """The first line by which a text is found again: its marker as a comment that no reader sees."""
+    return marker if _HIDDEN.fullmatch(marker) else f"<!-- {marker} -->"
+
+
+def with_marker(marker: str, body: str) -> str:
+    """A text with its marker as first line, which it may have already."""
+    line = hidden_line(marker)
+    return body if _first_line(body) == line else f"{line}\n{body}"
+
+
+def carries(body: str, marker: str) -> bool:
+    """Whether a text's first line is that of a marker. Says nothing of who wrote it."""
+    return _first_line(body) == hidden_line(marker)
+
+
+def first_line_marker(body: str) -> str | None:
+    """The marker that is the whole first line of a text, with its brackets, or None. Says nothing of who wrote it."""
+    line = _first_line(body)
+    return line if _HIDDEN.fullmatch(line) else None
+
+
+def _first_line(body: str) -> str:
+    return body.partition("\n")[0].rstrip("\r")
