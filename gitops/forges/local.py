@@ -3,6 +3,7 @@
     refs/gitops/requests/<n>/head      the head commit of request n, which so stays alive when its branch is deleted
     refs/gitops/requests/<n>/meta      a chain of commits whose trees hold the request's documents
     refs/gitops/statuses/<2 hex>       a chain of commits whose trees hold the statuses of commits that start so
+    refs/gitops/{checks,deployments,issues}/…   chains alike, see `reports`
 
 Rules:
 
@@ -22,8 +23,9 @@ from typing import TypeVar
 from gitops.core.clock import Clock, timestamp
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError
 from gitops.forges import records
-from gitops.forges.records import Folder, Push, Remark
-from gitops.ports.forge import ChangeRequest, CheckStatus, Comment, RequestState
+from gitops.forges.recorded import Amend, Operator, RecordedForge
+from gitops.forges.records import Folder, Push
+from gitops.ports.forge import ChangeRequest
 from gitops.ports.git import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpdate
 from gitops.wire.request import MAX_DOCUMENT
 
@@ -35,133 +37,111 @@ _ATTEMPTS = 100
 T = TypeVar("T")
 
 
-class LocalForge:
+class LocalForge(RecordedForge):
     """Implements Forge, and what a forge does by itself: opening, merging and closing requests, comments of people."""
 
-    def __init__(self, store: GitStore, remote: GitRemote, bot: Person, clock: Clock) -> None:
+    def __init__(
+        self, store: GitStore, remote: GitRemote, bot: Person, clock: Clock, operator: Operator | None = None
+    ) -> None:
         """`store` holds the objects, `remote` has the refs that count; `bot` writes the commits and its own comments."""
+        super().__init__(bot, clock, operator or Operator())
         self._store = store
         self._remote = remote
-        self._bot = bot
-        self._clock = clock
-
-    @property
-    def identity(self) -> str:
-        """The author of the bot's comments."""
-        return records.identity_of(self._bot)
-
-    # What every forge offers
-
-    def requests(self) -> tuple[ChangeRequest, ...]:
-        """All change requests, by number."""
-        return tuple(found.request for found in self._all())
 
     def request(self, number: int) -> ChangeRequest:
         """One change request; its head commit is here afterwards. Raises GitopsError `request_not_found`."""
         return self._one(number).request
 
-    def comments(self, number: int) -> tuple[Comment, ...]:
-        """Its comments, oldest first. Raises GitopsError `request_not_found`."""
-        return records.read_comments(self._one(number).folder, self.identity)
+    def files(self, number: int) -> tuple[str, ...]:
+        """Paths that a request changes since it left its target, sorted; both names of a moved file.
 
-    def upsert_comment(self, number: int, marker: str, body: str) -> None:
-        """Write the bot's comment with this marker, or update it in place.
-
-        Raises GitopsError `request_not_found`, UsageError `comment_too_large`.
+        Of a merged request the target is what it was before; of one that came in by a fast-forward, that is taken to be
+        the commit before its last one. Raises GitopsError `request_not_found`.
         """
-        self._comment(number, self.identity, marker, body)
+        request = self._one(number).request
+        # Also when it is merged: what brought it in is behind the target.
+        tip = self._branch(request.target)
+        if request.merged_as is not None:
+            tip = next(iter(self._store.commit(request.merged_as).parents), None)
+        base = None if tip is None else self._store.merge_base(tip, request.head)
+        theirs = None if base is None else self._store.commit(base).tree
+        return self._store.changed_paths(theirs, self._store.commit(request.head).tree)
 
-    def statuses(self, commit: str) -> tuple[CheckStatus, ...]:
-        """Statuses of a commit, by context."""
-        ref = records.status_ref(commit)
-        return records.read_statuses(self._folder(self._refs(ref).get(ref)), commit)
+    # How documents are kept
 
-    def set_status(self, status: CheckStatus) -> None:
-        """Set the status of a commit in a context, replacing the one before. The commit itself need not be here."""
-        ref, now = records.status_ref(status.commit), self._clock.now()
-
-        def attempt() -> None:
-            old = self._refs(ref).get(ref)
-            folder = self._folder(old)
-            files = records.with_status(folder, status)
-            if files:
-                move = self._commit(ref, old, files, "statuses: " + status.commit[:12], now)
-                self._remote.push([move])
-
-        _until_won(attempt)
-
-    # What a forge does by itself
-
-    def open_or_update(
-        self, source: str, target: str, head: str, title: str, pusher: str
-    ) -> tuple[ChangeRequest, bool]:
-        """The open request of `source` into `target` (full ref names) with the new head; opened if there is none.
-
-        The second value says whether it was opened now. `head` must be in the store. Raises IntegrityError
-        `request_invalid` for a title or pusher that is not one plain line.
-        """
-        push, now = Push(source, target, head, title, pusher), self._clock.now()
+    def _opened(self, push: Push, text: str | None) -> tuple[ChangeRequest, bool]:
+        now = self._clock.now()
 
         def attempt() -> tuple[ChangeRequest, bool]:
-            known = {found.request.number: found for found in self._all()}
+            known = {found.request.number: found for found in self._found_all()}
             request, opened = records.pushed((found.request for found in known.values()), push, timestamp(now))
-            before = known.get(request.number, _Found(request, None, None, self._folder(None)))
-            if opened or request != before.request:
+            before = known.get(request.number, _Found(request, None, None, self._at(None)))
+            files = dict(records.request_files(request) if opened or request != before.request else {})
+            if text is not None:
+                files |= records.text_files(before.folder, text)
+            if files:
                 what = f"request {request.number}: {'opened' if opened else 'pushed'}"
-                self._store_request(request, before, what, now)
+                self._push_request(request, before, self._commit(_meta(request), before.meta, files, what, now))
             return request, opened
 
         return _until_won(attempt)
 
-    def mark_merged(self, number: int, commit: str) -> ChangeRequest:
-        """Record that `commit` on the target branch brought the request in.
+    def _push_request(self, request: ChangeRequest, before: _Found, move: RefUpdate) -> None:
+        """Push the documents of a request, together with its head where that moved."""
+        moves = [move]
+        if before.head != request.head:
+            moves.append(RefUpdate(request.head_ref, before.head or ZERO, request.head))
+        self._remote.push(moves)
 
-        Raises GitopsError `request_not_found`, `request_closed` if it is closed, or merged as another commit.
-        """
-        return self._end(number, RequestState.MERGED, commit)
+    def _amend(self, ref: str, what: str, change: Amend) -> Folder:
+        def read() -> tuple[str | None, Folder]:
+            old = self._refs(ref).get(ref)
+            return old, self._at(old)
 
-    def close(self, number: int) -> ChangeRequest:
-        """Close a request without merging it. Raises GitopsError `request_not_found`, `request_closed` if it is merged."""
-        return self._end(number, RequestState.CLOSED, None)
+        return self._amended(ref, what, change, read)
 
-    def add_comment(self, number: int, author: str, body: str) -> None:
-        """Write a person's comment. Raises as `upsert_comment`, and IntegrityError `request_invalid` for its author."""
-        self._comment(number, author, None, body)
-
-    # Inside
-
-    def _comment(self, number: int, author: str, marker: str | None, body: str) -> None:
-        now = self._clock.now()
-        remark = Remark(author, marker, body, timestamp(now))
-
-        def attempt() -> None:
+    def _amend_request(self, number: int, what: str, change: Amend) -> Folder:
+        def read() -> tuple[str | None, Folder]:
             found = self._one(number)
-            files = records.with_comment(found.folder, remark)
+            return found.meta, found.folder
+
+        return self._amended(records.meta_ref(number), f"request {number}: {what}", change, read)
+
+    def _amended(self, ref: str, what: str, change: Amend, read: Callable[[], tuple[str | None, Folder]]) -> Folder:
+        now = self._clock.now()
+
+        def attempt() -> Folder:
+            old, folder = read()
+            files = change(folder)
             if files:
-                move = self._commit(records.meta_ref(number), found.meta, files, f"request {number}: comment", now)
-                self._remote.push([move])
-
-        _until_won(attempt)
-
-    def _end(self, number: int, state: RequestState, merged_as: str | None) -> ChangeRequest:
-        now = self._clock.now()
-
-        def attempt() -> ChangeRequest:
-            found = self._one(number)
-            request = records.ended(found.request, state, merged_as)
-            if request != found.request:
-                self._store_request(request, found, f"request {number}: {state.value}", now)
-            return request
+                self._remote.push([self._commit(ref, old, files, what, now)])
+            return folder
 
         return _until_won(attempt)
 
-    def _store_request(self, request: ChangeRequest, before: _Found, message: str, now: datetime) -> None:
-        """Push the document of a request, together with its head where that moved."""
-        ref, head = records.meta_ref(request.number), records.head_ref(request.number)
-        moves = [self._commit(ref, before.meta, records.request_files(request), message, now)]
-        if before.head != request.head:
-            moves.append(RefUpdate(head, before.head or ZERO, request.head))
-        self._remote.push(moves)
+    def _folder(self, ref: str) -> Folder:
+        return self._at(self._refs(ref).get(ref))
+
+    def _request_folder(self, number: int) -> Folder:
+        return self._one(number).folder
+
+    def _all(self) -> tuple[ChangeRequest, ...]:
+        return tuple(found.request for found in self._found_all())
+
+    def _tip(self, branch: str) -> str:
+        tip = self._branch(branch)
+        if tip is None:
+            raise GitopsError("git_object_missing", f"{branch} does not exist", path=branch)
+        return tip
+
+    def _branch(self, branch: str) -> str | None:
+        """The tip of a branch on the remote, now; its objects are here afterwards, and no branch of this clone moves."""
+        tip = self._remote.refs(branch).get(branch)
+        if tip is not None and self._store.resolve(tip) is None:
+            self._remote.fetch([branch])
+        return tip
+
+    # Inside
 
     def _commit(self, ref: str, old: str | None, files: Mapping[str, bytes], message: str, now: datetime) -> RefUpdate:
         """A commit that changes `files` of commit `old`, and the move of `ref` to it."""
@@ -171,7 +151,7 @@ class LocalForge:
         new = NewCommit(self._store.write_files(base, files), parents, author, f"{message}\n")
         return RefUpdate(ref, old or ZERO, self._store.write_commit(new, signing_key=None))
 
-    def _all(self) -> tuple[_Found, ...]:
+    def _found_all(self) -> tuple[_Found, ...]:
         refs = self._refs(records.REQUESTS)
         numbers = sorted(number for number in map(records.number_of, refs) if number is not None)
         return tuple(self._found(number, refs) for number in numbers)
@@ -187,10 +167,10 @@ class LocalForge:
 
     def _found(self, number: int, refs: Mapping[str, str]) -> _Found:
         meta = refs[records.meta_ref(number)]
-        folder = self._folder(meta)
+        folder = self._at(meta)
         return _Found(records.read_request(folder, number), meta, refs.get(records.head_ref(number)), folder)
 
-    def _folder(self, commit_id: str | None) -> Folder:
+    def _at(self, commit_id: str | None) -> Folder:
         return _GitFolder(self._store, None if commit_id is None else self._store.commit(commit_id).tree)
 
     def _refs(self, prefix: str) -> Mapping[str, str]:
@@ -249,6 +229,10 @@ class _GitFolder:
             entries = () if inner is None else self.store.entries(inner)
             self.listed[folder] = {entry.name: entry.size for entry in entries}
         return self.listed[folder]
+
+
+def _meta(request: ChangeRequest) -> str:
+    return records.meta_ref(request.number)
 
 
 def _until_won(attempt: Callable[[], T]) -> T:

@@ -7,13 +7,15 @@ compare-and-swap is here simply a critical section. Every handle made by `share`
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gitops.core.clock import Clock, timestamp
+from gitops.core.clock import Clock
+from gitops.core.errors import GitopsError
 from gitops.forges import records
-from gitops.forges.records import Push, Remark
-from gitops.ports.forge import ChangeRequest, CheckStatus, Comment, RequestState
+from gitops.forges.recorded import Amend, Operator, RecordedForge
+from gitops.forges.records import Folder, Push
+from gitops.ports.forge import ChangeRequest
 from gitops.ports.git import Person
 
 __all__ = ["MemoryForge"]
@@ -21,24 +23,27 @@ __all__ = ["MemoryForge"]
 
 @dataclass(slots=True)
 class _Shared:
-    """One forge: its files by ref and path."""
+    """One forge: its files by ref and path, its branches, and what their commits change."""
 
     refs: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    branches: dict[str, str] = field(default_factory=dict)
+    changed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     mutex: threading.RLock = field(default_factory=threading.RLock)
 
 
-class MemoryForge:
+class MemoryForge(RecordedForge):
     """Implements Forge in a dictionary, with the further methods of the local one; safe for threads."""
 
-    def __init__(self, bot: Person, clock: Clock, *, shared: _Shared | None = None) -> None:
+    def __init__(
+        self, bot: Person, clock: Clock, operator: Operator | None = None, *, shared: _Shared | None = None
+    ) -> None:
         """Start without requests, or as another handle of a forge (see `share`)."""
-        self._bot = bot
-        self._clock = clock
+        super().__init__(bot, clock, operator or Operator())
         self._shared = shared or _Shared()
 
     def share(self, bot: Person | None = None) -> MemoryForge:
         """Another handle of the same forge, perhaps of another bot."""
-        return MemoryForge(bot or self._bot, self._clock, shared=self._shared)
+        return MemoryForge(bot or self._bot, self._clock, self._operator, shared=self._shared)
 
     def dump(self) -> Mapping[str, str]:
         """All files as text, by ref and path, sorted: what a person looks at when a story goes wrong."""
@@ -46,71 +51,53 @@ class MemoryForge:
             rows = [(f"{ref}:{path}", data) for ref, files in self._shared.refs.items() for path, data in files.items()]
         return {name: data.decode() for name, data in sorted(rows)}
 
-    @property
-    def identity(self) -> str:
-        """The author of the bot's comments."""
-        return records.identity_of(self._bot)
-
-    def requests(self) -> tuple[ChangeRequest, ...]:
-        """All change requests, by number."""
+    def push_branch(self, ref: str, commit: str, changed: Sequence[str] = ()) -> None:
+        """Let a branch (full ref name) stand at a commit that changes these paths: git itself is not here."""
         with self._shared.mutex:
-            numbers = sorted(number for number in map(records.number_of, self._shared.refs) if number is not None)
-            return tuple(self.request(number) for number in numbers)
+            self._shared.branches[ref] = commit
+            self._shared.changed[commit] = tuple(sorted(changed))
 
     def request(self, number: int) -> ChangeRequest:
         """One change request. Raises GitopsError `request_not_found`."""
         return records.read_request(self._request_folder(number), number)
 
-    def comments(self, number: int) -> tuple[Comment, ...]:
-        """Its comments, oldest first. Raises GitopsError `request_not_found`."""
-        return records.read_comments(self._request_folder(number), self.identity)
+    def files(self, number: int) -> tuple[str, ...]:
+        """Paths that the head of a request changes, as `push_branch` told. Raises GitopsError `request_not_found`."""
+        return self._shared.changed.get(self.request(number).head, ())
 
-    def upsert_comment(self, number: int, marker: str, body: str) -> None:
-        """Write the bot's comment with this marker, or update it in place; the errors are those of the local forge."""
-        self._comment(number, self.identity, marker, body)
-
-    def statuses(self, commit: str) -> tuple[CheckStatus, ...]:
-        """Statuses of a commit, by context."""
-        return records.read_statuses(self._folder(records.status_ref(commit)), commit)
-
-    def set_status(self, status: CheckStatus) -> None:
-        """Set the status of a commit in a context, replacing the one before."""
-        ref = records.status_ref(status.commit)
+    def _opened(self, push: Push, text: str | None) -> tuple[ChangeRequest, bool]:
+        at = self._now()
         with self._shared.mutex:
-            self._write(ref, records.with_status(self._folder(ref), status))
-
-    def open_or_update(
-        self, source: str, target: str, head: str, title: str, pusher: str
-    ) -> tuple[ChangeRequest, bool]:
-        """The open request of `source` into `target` with the new head, and whether it was opened now."""
-        at = timestamp(self._clock.now())
-        with self._shared.mutex:
-            request, opened = records.pushed(self.requests(), Push(source, target, head, title, pusher), at)
-            self._write(records.meta_ref(request.number), records.request_files(request))
+            request, opened = records.pushed(self._all(), push, at)
+            ref = records.meta_ref(request.number)
+            files = dict(records.request_files(request))
+            if text is not None:
+                files |= records.text_files(self._folder(ref), text)
+            self._write(ref, files)
             return request, opened
 
-    def mark_merged(self, number: int, commit: str) -> ChangeRequest:
-        """Record that `commit` on the target branch brought the request in."""
-        return self._end(number, RequestState.MERGED, commit)
-
-    def close(self, number: int) -> ChangeRequest:
-        """Close a request without merging it."""
-        return self._end(number, RequestState.CLOSED, None)
-
-    def add_comment(self, number: int, author: str, body: str) -> None:
-        """Write a person's comment."""
-        self._comment(number, author, None, body)
-
-    def _comment(self, number: int, author: str, marker: str | None, body: str) -> None:
-        remark = Remark(author, marker, body, timestamp(self._clock.now()))
+    def _amend(self, ref: str, what: str, change: Amend) -> Folder:  # noqa: ARG002 - there is no history to name it in
         with self._shared.mutex:
-            self._write(records.meta_ref(number), records.with_comment(self._request_folder(number), remark))
+            folder = self._folder(ref)
+            self._write(ref, change(folder))
+            return folder
 
-    def _end(self, number: int, state: RequestState, merged_as: str | None) -> ChangeRequest:
+    def _amend_request(self, number: int, what: str, change: Amend) -> Folder:  # noqa: ARG002 - there is no history to name it in
         with self._shared.mutex:
-            request = records.ended(self.request(number), state, merged_as)
-            self._write(records.meta_ref(number), records.request_files(request))
-            return request
+            folder = self._request_folder(number)
+            self._write(records.meta_ref(number), change(folder))
+            return folder
+
+    def _all(self) -> tuple[ChangeRequest, ...]:
+        with self._shared.mutex:
+            numbers = sorted(number for number in map(records.number_of, self._shared.refs) if number is not None)
+            return tuple(self.request(number) for number in numbers)
+
+    def _tip(self, branch: str) -> str:
+        tip = self._shared.branches.get(branch)
+        if tip is None:
+            raise GitopsError("git_object_missing", f"{branch} does not exist", path=branch)
+        return tip
 
     def _request_folder(self, number: int) -> _MemoryFolder:
         ref = records.meta_ref(number)

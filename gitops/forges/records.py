@@ -2,8 +2,8 @@
 
 Rules:
 
-1. A request's folder holds `request.json` and `comments/<seq>-<slug>.json` with the text beside it as `.md`; a folder of
-   statuses holds `<commit>/<slug>.json`.
+1. A request's folder holds `request.json`, perhaps its text as `request.md`, and `comments/<seq>-<slug>.json` with the text
+   beside it as `.md`; a folder of statuses holds `<commit>/<slug>.json`.
 2. One request is open per source and target. Merged and closed are final: a later push opens a new number.
 3. The bot's comment is found by marker and own author. A marker that anybody else wrote is text.
 4. A change is a map of path to bytes; an empty map says that nothing changes, so repeating a call writes nothing.
@@ -18,7 +18,7 @@ from typing import Protocol
 
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
-from gitops.ports.forge import ChangeRequest, CheckState, CheckStatus, Comment, RequestState
+from gitops.ports.forge import Account, ChangeRequest, CheckState, CheckStatus, Comment, RequestState
 from gitops.ports.git import Person
 from gitops.wire import request as wire
 
@@ -29,6 +29,7 @@ REQUESTS = "refs/gitops/requests"
 STATUSES = "refs/gitops/statuses"
 
 _DOCUMENT = "request.json"
+_TEXT = "request.md"
 _COMMENTS = "comments"
 _COMMENT_NAME = re.compile(r"([0-9]{4,9})-[a-z0-9-]+\.json")
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
@@ -100,7 +101,7 @@ def not_found(number: int) -> GitopsError:
 
 def read_request(folder: Folder, number: int) -> ChangeRequest:
     """The request that a folder holds. Raises IntegrityError `request_invalid`, also for another's number."""
-    document = wire.read_request(_required(folder, _DOCUMENT))
+    document = wire.read_request(required(folder, _DOCUMENT))
     if document.number != number:
         raise IntegrityError("request_invalid", f"the documents of request {number} are those of {document.number}")
     return ChangeRequest(
@@ -113,6 +114,9 @@ def read_request(folder: Folder, number: int) -> ChangeRequest:
         opened_at=document.opened_at,
         pushers=document.pushers,
         merged_as=document.merged_as,
+        author=None if document.author is None else Account(document.author, document.author),
+        head_ref=head_ref(number),
+        labels=document.labels,
     )
 
 
@@ -128,8 +132,28 @@ def request_files(request: ChangeRequest) -> Mapping[str, bytes]:
         opened_at=request.opened_at,
         pushers=request.pushers,
         merged_as=request.merged_as,
+        author=None if request.author is None else request.author.id,
+        labels=request.labels,
     )
     return {_DOCUMENT: wire.write_request(document)}
+
+
+def text_files(folder: Folder, text: str) -> Mapping[str, bytes]:
+    """What to write for the text of a request. Raises UsageError `comment_too_large`."""
+    data = text_bytes(text)
+    return {} if folder.read(_TEXT) == data else {_TEXT: data}
+
+
+def labelled(request: ChangeRequest, add: Iterable[str], remove: Iterable[str]) -> ChangeRequest:
+    """The request with labels put on and taken off; what is in both lists ends on."""
+    return replace(request, labels=tuple(sorted((set(request.labels) - set(remove)) | set(add))))
+
+
+def selected(
+    requests: Iterable[ChangeRequest], state: RequestState | None, target: str | None
+) -> tuple[ChangeRequest, ...]:
+    """The requests of a state and a target; None for any."""
+    return tuple(r for r in requests if state in (None, r.state) and target in (None, r.target))
 
 
 def pushed(known: Iterable[ChangeRequest], push: Push, at: str) -> tuple[ChangeRequest, bool]:
@@ -142,8 +166,9 @@ def pushed(known: Iterable[ChangeRequest], push: Push, at: str) -> tuple[ChangeR
         if request.state is RequestState.OPEN and (request.source, request.target) == (push.source, push.target):
             pushers = (*(name for name in request.pushers if name != push.pusher), push.pusher)
             return replace(request, head=push.head, title=push.title, pushers=pushers), False
+    number = max((request.number for request in requests), default=0) + 1
     request = ChangeRequest(
-        number=max((request.number for request in requests), default=0) + 1,
+        number=number,
         title=push.title,
         source=push.source,
         target=push.target,
@@ -151,6 +176,8 @@ def pushed(known: Iterable[ChangeRequest], push: Push, at: str) -> tuple[ChangeR
         state=RequestState.OPEN,
         opened_at=at,
         pushers=(push.pusher,),
+        author=Account(push.pusher, push.pusher),
+        head_ref=head_ref(number),
     )
     return request, True
 
@@ -172,7 +199,8 @@ def read_comments(folder: Folder, own: str) -> tuple[Comment, ...]:
     for stem in _stems(folder):
         document = _document(folder, stem)
         marker = document.marker if document.author == own else None
-        comments.append(Comment(document.author, _body(folder, stem), document.at, marker))
+        name = stem.removeprefix(f"{_COMMENTS}/")
+        comments.append(Comment(document.author, _body(folder, stem), document.at, marker, name))
     return tuple(comments)
 
 
@@ -181,7 +209,7 @@ def with_comment(folder: Folder, remark: Remark) -> Mapping[str, bytes]:
 
     A comment written again keeps its time and place. Raises UsageError `comment_too_large`.
     """
-    text = _text(remark.body)
+    text = text_bytes(remark.body)
     stems = _stems(folder)
     # A person's remark is always new: the comments before it are not even read.
     for stem in stems if remark.marker is not None else ():
@@ -189,7 +217,7 @@ def with_comment(folder: Folder, remark: Remark) -> Mapping[str, bytes]:
         if (document.author, document.marker) == (remark.author, remark.marker):
             return {} if _body(folder, stem) == remark.body else {f"{stem}.md": text}
     sequence = 1 + (_sequence(stems[-1]) if stems else 0)
-    stem = f"{_COMMENTS}/{sequence:04}-{_slug(remark.marker or remark.author)}"
+    stem = f"{_COMMENTS}/{sequence:04}-{slug(remark.marker or remark.author)}"
     document = wire.CommentDocument(remark.author, remark.at, remark.marker)
     return {f"{stem}.json": wire.write_comment(document), f"{stem}.md": text}
 
@@ -205,17 +233,18 @@ def _sequence(stem: str) -> int:
 
 
 def _document(folder: Folder, stem: str) -> wire.CommentDocument:
-    return wire.read_comment(_required(folder, f"{stem}.json"))
+    return wire.read_comment(required(folder, f"{stem}.json"))
 
 
 def _body(folder: Folder, stem: str) -> str:
     try:
-        return _required(folder, f"{stem}.md").decode()
+        return required(folder, f"{stem}.md").decode()
     except UnicodeDecodeError as error:
         raise IntegrityError("request_invalid", f"{stem}.md is not UTF-8", path=stem) from error
 
 
-def _text(body: str) -> bytes:
+def text_bytes(body: str) -> bytes:
+    """A text for people as bytes. Raises UsageError `comment_too_large`, `usage_error` for text that is no Unicode."""
     if len(body) > MAX_COMMENT:
         raise UsageError("comment_too_large", f"the comment has {len(body)} characters; at most {MAX_COMMENT} are kept")
     try:
@@ -229,14 +258,19 @@ def _text(body: str) -> bytes:
 
 def status_ref(commit: str) -> str:
     """The ref of the statuses of a commit. Raises UsageError `usage_error` for anything but a full id."""
+    return sharded(STATUSES, commit)
+
+
+def sharded(prefix: str, commit: str) -> str:
+    """The ref below `prefix` of what is said of a commit. Raises UsageError `usage_error` for anything but a full id."""
     if _OBJECT_ID.fullmatch(commit) is None:
         raise UsageError("usage_error", f"{commit[:80]!r} is not the full id of a commit")
-    return f"{STATUSES}/{commit[:2]}"
+    return f"{prefix}/{commit[:2]}"
 
 
 def read_statuses(folder: Folder, commit: str) -> tuple[CheckStatus, ...]:
     """Statuses of one commit, by context. Raises IntegrityError `request_invalid`."""
-    documents = [wire.read_status(_required(folder, f"{commit}/{name}")) for name in folder.names(commit)]
+    documents = [wire.read_status(required(folder, f"{commit}/{name}")) for name in folder.names(commit)]
     if any(document.commit != commit for document in documents):
         raise IntegrityError("request_invalid", f"a status of {commit} says that it is another commit's")
     statuses = (CheckStatus(commit, d.context, CheckState(d.state), d.description, d.at) for d in documents)
@@ -245,18 +279,24 @@ def read_statuses(folder: Folder, commit: str) -> tuple[CheckStatus, ...]:
 
 def with_status(folder: Folder, status: CheckStatus) -> Mapping[str, bytes]:
     """What to write for a status."""
-    # Contexts that differ only in signs must not share a file.
-    path = f"{status.commit}/{_slug(status.context)}-{digest(status.context.encode())[:12]}.json"
+    path = f"{status.commit}/{file_name(status.context)}.json"
     document = wire.StatusDocument(status.commit, status.context, status.state.value, status.description, status.at)
     data = wire.write_status(document)
     return {} if folder.read(path) == data else {path: data}
 
 
-def _slug(text: str) -> str:
+def file_name(text: str) -> str:
+    """A name for the file of what is known as `text`: texts that differ only in signs do not share one."""
+    return f"{slug(text)}-{digest(text.encode(errors='replace'))[:12]}"
+
+
+def slug(text: str) -> str:
+    """A name for a file that a person recognizes."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower())[:_SLUG].strip("-") or "text"
 
 
-def _required(folder: Folder, path: str) -> bytes:
+def required(folder: Folder, path: str) -> bytes:
+    """Content of a file. Raises IntegrityError `request_invalid` if it is not there."""
     content = folder.read(path)
     if content is None:
         raise IntegrityError("request_invalid", f"{path} is missing", path=path)

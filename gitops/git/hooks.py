@@ -26,7 +26,7 @@ import gitops
 from gitops.core.errors import GitopsError, UsageError
 from gitops.git.command import GitProgram
 
-__all__ = ["HookKind", "install_hooks", "remove_hooks"]
+__all__ = ["HookKind", "install_hooks", "installed_hooks", "remove_hooks"]
 
 HookKind = Literal["client", "server"]
 
@@ -63,6 +63,12 @@ def install_hooks(git_dir: str, kind: HookKind, command: Sequence[str]) -> tuple
     except OSError as error:
         raise GitopsError("storage_failed", f"cannot write the hooks: {error}", path=str(folder)) from error
     return _NAMES[kind]
+
+
+def installed_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
+    """Names of our hooks of one kind that git would run. Raises UsageError `not_a_repository`, GitopsError `hook_exists`."""
+    folder = _folder(git_dir)
+    return tuple(name for name in _NAMES[kind] if _is_ours(folder / name) and os.access(folder / name, os.X_OK))
 
 
 def remove_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:

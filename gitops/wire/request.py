@@ -1,7 +1,9 @@
-"""`request.json`, comment and status, version 1: what a forge of our own keeps of a change request.
+"""`request.json`, comment and status: what a forge of our own keeps of a change request.
 
 The documents stand alone: a comment's text lies beside its document as Markdown, so that `git show` reads well. Every name,
 title and time in them is one plain line, because all of them are shown.
+
+All are of version 1; a request that has an author or labels is of version 2, and one that has neither is written as ever.
 """
 
 from __future__ import annotations
@@ -16,32 +18,37 @@ from gitops.wire.strict import Node
 
 __all__ = [
     "MAX_DOCUMENT",
+    "REQUEST_VERSION",
     "VERSION",
     "CommentDocument",
     "RequestDocument",
     "StatusDocument",
     "read_comment",
+    "read_document",
     "read_request",
     "read_status",
     "write_comment",
+    "write_document",
     "write_request",
     "write_status",
 ]
 
 VERSION = 1
+REQUEST_VERSION = 2
 MAX_DOCUMENT = 1024 * 1024
 _CODE = "request_invalid"
 _REQUEST_STATES = ("open", "merged", "closed")
 _CHECK_STATES = ("pending", "success", "failure", "error")
 
-D = TypeVar("D", "RequestDocument", "CommentDocument", "StatusDocument")
+D = TypeVar("D")
 
 
 @dataclass(frozen=True, slots=True)
 class RequestDocument:
     """A change request. `source` and `target` are full ref names, `head` and `merged_as` commit ids.
 
-    `pushers` are names in the order of their latest push; `merged_as` is set exactly when `state` is `merged`.
+    `pushers` are names in the order of their latest push; `merged_as` is set exactly when `state` is `merged`. `author` is
+    who opened it, unknown in version 1; `labels` are sorted, each once.
     """
 
     number: int
@@ -53,6 +60,8 @@ class RequestDocument:
     opened_at: str
     pushers: tuple[str, ...]
     merged_as: str | None
+    author: str | None = None
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +86,7 @@ class StatusDocument:
 
 def read_request(data: bytes) -> RequestDocument:
     """Read `request.json`. Raises IntegrityError `request_invalid`."""
-    return _read(data, _request)
+    return read_document(data, _request, newest=REQUEST_VERSION)
 
 
 def write_request(document: RequestDocument) -> bytes:
@@ -93,23 +102,26 @@ def write_request(document: RequestDocument) -> bytes:
         "pushers": list(document.pushers),
         "merged_as": document.merged_as,
     }
-    return _write(document, form, _request)
+    if document.author is None and not document.labels:
+        return write_document(document, form, _request)
+    form |= {"author": document.author, "labels": list(document.labels)}
+    return write_document(document, form, _request, version=REQUEST_VERSION)
 
 
 def read_comment(data: bytes) -> CommentDocument:
     """Read the document of a comment. Raises IntegrityError `request_invalid`."""
-    return _read(data, _comment)
+    return read_document(data, _comment)
 
 
 def write_comment(document: CommentDocument) -> bytes:
     """The bytes of a comment. Raises IntegrityError `request_invalid` when they could not be read back."""
     form = {"author": document.author, "at": document.at, "marker": document.marker}
-    return _write(document, form, _comment)
+    return write_document(document, form, _comment)
 
 
 def read_status(data: bytes) -> StatusDocument:
     """Read the document of a status. Raises IntegrityError `request_invalid`."""
-    return _read(data, _status)
+    return read_document(data, _status)
 
 
 def write_status(document: StatusDocument) -> bytes:
@@ -121,26 +133,39 @@ def write_status(document: StatusDocument) -> bytes:
         "description": document.description,
         "at": document.at,
     }
-    return _write(document, form, _status)
+    return write_document(document, form, _status)
 
 
-def _read(data: bytes, build: Callable[[Node], D]) -> D:
+def read_document(data: bytes, build: Callable[[Node], D], *, newest: int = VERSION) -> D:
+    """What `build` makes of a document of any version up to `newest`. Raises IntegrityError `request_invalid`."""
     with strict.refusing(_CODE):
         root = strict.parse(data, limit=MAX_DOCUMENT)
-        strict.expect_version(root, "version", supported=VERSION, code=_CODE)
+        _version(root, newest)
         return build(root)
 
 
-def _write(document: D, form: dict[str, Any], build: Callable[[Node], D]) -> bytes:
-    data = strict.encode({"version": VERSION, **form}, limit=MAX_DOCUMENT)
-    if _read(data, build) != document:
+def write_document(document: D, form: dict[str, Any], build: Callable[[Node], D], *, version: int = VERSION) -> bytes:
+    """The bytes of a document. Raises IntegrityError `request_invalid` when `build` could not read them back."""
+    data = strict.encode({"version": version, **form}, limit=MAX_DOCUMENT)
+    if read_document(data, build, newest=version) != document:
         raise IntegrityError(_CODE, "the document does not survive being written down")
     return data
 
 
+def _version(root: Node, newest: int) -> int:
+    """The version of a document, looked at before anything else."""
+    found = root.mapping().get("version")
+    # Exactly an integer: neither true nor 1.0.
+    if type(found) is not int or not 1 <= found <= newest:
+        strict.expect_version(root, "version", supported=newest, code=_CODE)
+        return newest
+    return found
+
+
 def _request(root: Node) -> RequestDocument:
     names = ("number", "title", "source", "target", "head", "state", "opened_at", "pushers", "merged_as")
-    fields = root.fields(("version", *names))
+    later = ("author", "labels") if _version(root, REQUEST_VERSION) > 1 else ()
+    fields = root.fields(("version", *names, *later))
     document = RequestDocument(
         number=fields["number"].integer(1),
         title=fields["title"].line(),
@@ -151,9 +176,13 @@ def _request(root: Node) -> RequestDocument:
         opened_at=fields["opened_at"].moment(),
         pushers=tuple(item.line() for item in fields["pushers"].items()),
         merged_as=fields["merged_as"].nullable(Node.object_id),
+        author=fields["author"].nullable(Node.line) if later else None,
+        labels=tuple(item.line() for item in fields["labels"].items()) if later else (),
     )
     if (document.state == "merged") != (document.merged_as is not None):
         raise fields["merged_as"].refuse("only a merged request, and it always, has it")
+    if later and list(document.labels) != sorted(set(document.labels)):
+        raise fields["labels"].refuse("expected sorted names, each once")
     return document
 
 

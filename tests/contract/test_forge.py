@@ -1,4 +1,7 @@
-"""The forge contract in memory and on a repository (itself, by path, over HTTP), and what only a repository can show."""
+"""The contract of our own forges in memory and on a repository (itself, by path, over HTTP).
+
+Also what only a repository can show.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +22,19 @@ from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import Repository
 from gitops.ports.forge import CheckState, CheckStatus, Comment
 from gitops.ports.git import ZERO, GitRemote, Person, RefUpdate
-from tests.contract.forge_suite import (
+from tests.contract.own_forge_suite import (
     AT,
     BOT,
     MAIN,
     MARKER,
     TOPIC,
-    ForgeContract,
     MakeForge,
+    OwnForgeContract,
     WholeForge,
     clock,
     code_of,
 )
+from tests.support.forge_world import Overtaken
 from tests.support.git_fixture import bare, commit, environment, hook, opened, run
 from tests.support.git_http import GitServer
 
@@ -51,7 +55,7 @@ def clone(path: Path, url: str) -> tuple[Repository, GitRemote]:
     return repository, ProgramRemote(repository.git_dir, url, environ=environment(path.parent))
 
 
-class TestMemory(ForgeContract):
+class TestMemory(OwnForgeContract):
     @pytest.fixture
     def heads(self) -> tuple[str, ...]:
         return "1" * 40, "2" * 40, "3" * 40
@@ -86,7 +90,7 @@ class Repositories:
         return LocalForge(repository, remote, bot, clock())
 
 
-class RepositoryContract(ForgeContract):
+class RepositoryContract(OwnForgeContract):
     """The contract on a repository; needs the fixture `repositories`."""
 
     @pytest.fixture
@@ -216,6 +220,26 @@ class RepositoryContract(ForgeContract):
         other.requests()
         assert mine.refs("refs/heads") == {MAIN: heads[0]}
 
+    def test_files_and_proposals_move_no_branch(self, repositories: Repositories, heads: tuple[str, ...]) -> None:
+        far = opened(repositories.far)
+        history(far)
+        new = commit(far, {"b": b"new"}, heads[1])
+        far.update_refs([RefUpdate(MAIN, ZERO, heads[1]), RefUpdate(TOPIC, ZERO, new)])
+        forge = repositories.make(BOT)
+        mine = repositories.made[0]
+        if repositories.url:
+            mine.update_refs([RefUpdate(MAIN, ZERO, heads[0])])
+        before = mine.refs("refs/heads")
+        request = forge.propose(TOPIC, MAIN, "Adopt", "text")
+        assert (request.head, forge.files(request.number)) == (new, ("b",))
+        later = commit(far, {"c": b"later"}, heads[1])
+        merged = commit(far, {"b": b"new"}, later, new)
+        far.update_refs([RefUpdate(MAIN, heads[1], merged)])
+        assert forge.mark_merged(request.number, merged).merged_as == merged
+        assert forge.files(request.number) == ("b",)
+        if repositories.url:
+            assert mine.refs("refs/heads") == before
+
 
 class TestSelf(RepositoryContract):
     @pytest.fixture
@@ -245,29 +269,6 @@ class TestHttp(RepositoryContract):
         far = bare(tmp_path / "far.git")
         with GitServer(tmp_path, users={"bot": "s3cret/pass"}) as server:
             yield Repositories(far, server.url("far.git", "bot"))
-
-
-@dataclass
-class Overtaken:
-    """A remote where somebody else is faster: before each of the first pushes it lets a rival act."""
-
-    remote: GitRemote
-    rivals: list[Callable[[], object]]
-
-    @property
-    def url(self) -> str:
-        return self.remote.url
-
-    def refs(self, prefix: str) -> Any:
-        return self.remote.refs(prefix)
-
-    def fetch(self, refspecs: Any) -> None:
-        self.remote.fetch(refspecs)
-
-    def push(self, updates: Any) -> None:
-        if self.rivals:
-            self.rivals.pop(0)()
-        self.remote.push(updates)
 
 
 def overtaken(tmp_path: Path, act: Callable[[WholeForge, int], object], times: int) -> tuple[LocalForge, LocalForge]:
