@@ -1,95 +1,88 @@
 """Comments on change requests: what a plan would do, what an apply did, why a command was refused.
 
 A comment is found again by its first line, a hidden marker, together with the author's id; its second line names the commit
-and the plan that it speaks of. It only tells: no later decision reads it.
+and the plan that it speaks of, and its last paragraph says both to people. These three are made here, whatever the templates
+are. A comment only tells: no later decision reads it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import shlex
+from collections.abc import Mapping, Sequence
 
 from gitops.core.codes import REGISTRY
-from gitops.core.diagnostics import Diagnostic, Severity
-from gitops.model.address import Kind, is_name
-from gitops.model.change import Action, Change, Disposition, Reason
-from gitops.model.execution import NodeResult, Outcome
-from gitops.model.outcome import ApplyOutcome, PlanOutcome
-from gitops.model.plan import Plan
-from gitops.render.impact import affected_views, migration_views
-from gitops.render.markdown import NAME_LIMIT, assemble
+from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity, SourceRef
+from gitops.model.address import is_name
+from gitops.model.entry import Debt
+from gitops.model.outcome import PlanOutcome
+from gitops.planning.graph_json import to_json
+from gitops.render.comment_inputs import (
+    TEMPLATE_NAMES,
+    ApplyComment,
+    ApprovalState,
+    DriftReport,
+    FullPlan,
+    OtherRequest,
+    PlanComment,
+    RefusalComment,
+    RefusedCommand,
+    Subject,
+    Templates,
+)
+from gitops.render.comment_rows import (
+    DONE,
+    PLANNED,
+    apply_verdict,
+    approvals,
+    gated,
+    plan_verdict,
+    problems,
+    rows,
+    stops,
+)
+from gitops.render.explain import explain
+from gitops.render.graph import to_mermaid
+from gitops.render.impact import affected_views, breaks_views, migration_views
+from gitops.render.json import plan_form, to_text
+from gitops.render.markdown import (
+    COMMENT_LIMIT,
+    MUST_KEEP,
+    NAME_LIMIT,
+    SUMMARY_LIMIT,
+    Section,
+    assemble,
+    code,
+    hidden,
+    link,
+)
+
+__all__ = [
+    "TEMPLATE_NAMES",
+    "ApplyComment",
+    "ApprovalState",
+    "DriftReport",
+    "FullPlan",
+    "OtherRequest",
+    "PlanComment",
+    "RefusalComment",
+    "RefusedCommand",
+    "Subject",
+    "apply_comment",
+    "marker",
+    "plan_comment",
+    "plan_document",
+    "plan_summary",
+    "refusal_comment",
+    "rendered",
+]
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _UNPLANNED = "none"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """What a comment speaks of: a cluster in an environment, a change request, and commit ids of 40 or 64 hex digits."""
-
-    cluster: str
-    environment: str
-    request: int
-    head: str
-    base: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalState:
-    """Where the approval of one change stands.
-
-    `by` are the people who gave it, of whom `needed` distinct ones must. `code` and `detail` say why what was given does
-    not count (a registered code and one line). `reason` says why the change needs an approval; a plan knows it. `command`
-    gives the missing approval, ready to be pasted into a shell.
-    """
-
-    resource: str
-    satisfied: bool
-    by: tuple[str, ...] = ()
-    code: str | None = None
-    detail: str = ""
-    command: str = ""
-    reason: str = ""
-    needed: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanComment:
-    """Input of `plan_comment`."""
-
-    subject: Subject
-    outcome: PlanOutcome
-    approvals: tuple[ApprovalState, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyComment:
-    """Input of `apply_comment`; the commit applied is the subject's head."""
-
-    subject: Subject
-    outcome: ApplyOutcome
-    approvals: tuple[ApprovalState, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusalComment:
-    """Input of `refusal_comment`: a command (`apply`, `approve`, …) and at least one problem that stopped it."""
-
-    subject: Subject
-    command: str
-    diagnostics: tuple[Diagnostic, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A line of the table of changes: risk first, then what happens, to what, and what apply does with it."""
-
-    risk: int
-    action: str
-    resource: str
-    effect: str
+_DOCUMENT_VERSION = 1
+# Nodes of the picture of the execution graph: what one can take in, and what viewers draw at most.
+_NODES_IN_COMMENT, _NODES_IN_SUMMARY = 40, 150
 
 
 def marker(cluster: str) -> str:
@@ -108,36 +101,60 @@ def plan_comment(comment: PlanComment) -> str:
 
     Raises ValueError for a subject that is not of names and commit ids.
     """
-    outcome, plan = comment.outcome, comment.outcome.plan
-    approvals = _approvals(plan, comment.approvals)
-    digest = plan.digest if plan else None
-    return _rendered(
-        "plan.md.j2",
-        **_frame("plan", comment.subject, digest),
-        verdict=_plan_verdict(outcome, approvals),
-        approvals=approvals,
-        commands="\n".join(a.command for a in approvals if not a.satisfied and a.command),
-        rows=_rows(plan.changes, _gated(plan), _PLANNED) if plan else (),
-        migrations=tuple(migration_views(plan).values()) if plan else (),
-        impact=affected_views(plan) if plan else (),
-        **_problems(outcome.diagnostics),
+    digest = _digest(comment.outcome)
+    head = _marks("plan", comment.subject, digest)
+    return assemble(
+        (head, *_plan_sections(comment, _NODES_IN_COMMENT), _plan_foot(comment, digest)), limit=COMMENT_LIMIT
     )
+
+
+def plan_summary(comment: PlanComment) -> str:
+    """The same in full, for the summary page of a job: at most 1 MiB of UTF-8, without the hidden lines.
+
+    Raises ValueError like `plan_comment`.
+    """
+    digest = _digest(comment.outcome)
+    _marks("plan", comment.subject, digest)
+    sections = (*_plan_sections(comment, _NODES_IN_SUMMARY), _plan_foot(comment, digest))
+    return assemble(sections, limit=SUMMARY_LIMIT, measure=_bytes)
+
+
+def plan_document(outcome: PlanOutcome) -> bytes:
+    """The whole plan as one JSON document, to be kept in git: the same plan always gives the same bytes.
+
+    It is the envelope of `plan` without what was seen of lock and ledger, with the digest of the plan and its graph. It is
+    laid out for `git show` and `git diff`, and holds no character that acts on a terminal.
+    """
+    plan = outcome.plan
+    form = {name: part for name, part in plan_form(outcome).items() if name not in ("ok", "state_observations")}
+    graph = None if plan is None else to_json(plan.graph)
+    digest = None if plan is None else plan.digest
+    return to_text({"version": _DOCUMENT_VERSION, "plan_digest": digest, **form, "execution_graph": graph}).encode()
 
 
 def apply_comment(comment: ApplyComment) -> str:
     """What an apply did and where it stopped; at most 65,536 characters. Raises ValueError like `plan_comment`."""
-    outcome = comment.outcome
-    return _rendered(
-        "apply.md.j2",
-        **_frame("apply", comment.subject, outcome.plan_digest),
-        verdict=_apply_verdict(outcome),
-        rows=_rows(outcome.changes, {a.resource for a in comment.approvals}, _DONE),
-        approvals=comment.approvals,
-        stopped=tuple(_stop(r) for r in outcome.results if r.outcome is not Outcome.DONE),
-        outcome=outcome,
-        revision=outcome.observations.state_revision,
-        **_problems(outcome.diagnostics),
-    )
+    outcome, subject = comment.outcome, comment.subject
+    head = _marks("apply", subject, outcome.plan_digest)
+    values = {
+        **_frame(subject),
+        "verdict": apply_verdict(outcome),
+        "rows": rows(outcome.changes, {a.resource for a in comment.approvals}, DONE),
+        "approvals": comment.approvals,
+        "stopped": stops(outcome.results),
+        "retry": _forge_command(comment, "retry") if not (outcome.ok and outcome.converged) else "",
+        **_debts(comment.debts),
+        "refusals": comment.refusals,
+        "notes": comment.notes,
+        "deployment": comment.deployment,
+    }
+    written = "written" if outcome.state_written else "unchanged"
+    parts = [f"Ledger revision {outcome.observations.state_revision}, {written}"]
+    parts += [f"entry {code(outcome.entry_id)}"] if outcome.entry_id else []
+    speaks = f"commit {code(subject.head[:12])}{_plan_words(outcome.plan_digest)}"
+    foot = _foot(subject, [f"{speaks}. {', '.join(parts)}.", _pointer(comment.run, "")])
+    sections = rendered("apply.md.j2", values, outcome.diagnostics, comment.templates)
+    return assemble((head, *sections, foot))
 
 
 def refusal_comment(comment: RefusalComment) -> str:
@@ -145,150 +162,139 @@ def refusal_comment(comment: RefusalComment) -> str:
 
     Raises ValueError like `plan_comment`.
     """
-    problems = comment.diagnostics
-    errors = [d for d in problems if d.severity is Severity.ERROR]
-    summaries = [REGISTRY[d.code].summary for d in (*errors, *problems) if d.code in REGISTRY]
-    return _rendered(
-        "refusal.md.j2",
-        **_frame("refusal", comment.subject, None),
-        command=f"gitops {comment.command}",
-        summary=summaries[0] if summaries else "see below",
-        **_problems(problems),
-    )
+    found, subject = comment.diagnostics, comment.subject
+    errors = [d for d in found if d.severity is Severity.ERROR]
+    summaries = [REGISTRY[d.code].summary for d in (*errors, *found) if d.code in REGISTRY]
+    head = _marks("refusal", subject, None)
+    values = {
+        **_frame(subject),
+        "command": f"gitops {comment.command}",
+        "summary": summaries[0] if summaries else "see below",
+        "retry": _forge_command(comment, "retry"),
+        "refusals": comment.refusals,
+        "notes": comment.notes,
+    }
+    foot = _foot(subject, [f"{_onto(subject)}. Nothing was changed.", _pointer(comment.run, "")])
+    return assemble((head, *rendered("refusal.md.j2", values, found, comment.templates), foot))
 
 
-def _rendered(template: str, **values: object) -> str:
+def rendered(
+    template: str, values: Mapping[str, object], diagnostics: Sequence[Diagnostic], own: Templates
+) -> tuple[Section, ...]:
+    """The sections of a template, which also gets `errors` and `warnings`.
+
+    If one of the repository is no good, ours is used and warns of it.
+    """
     # jinja2 takes longer to import than a plan to make: only the verbs that comment pay for it.
-    from gitops.render.environment import sections
+    from gitops.render.environment import fill
 
-    return assemble(sections(template, **values))
+    filled = fill(template, {**values, **problems(diagnostics)}, own)
+    if filled.broken is None:
+        return filled.sections
+    told, broken = Diagnostics(diagnostics), filled.broken
+    message = f"{broken.why}; the built-in templates are used instead"
+    told.add("template_invalid", broken.name, message, source=SourceRef(broken.name, broken.line))
+    return fill(template, {**values, **problems(told)}).sections
 
 
-def _frame(kind: str, subject: Subject, digest: str | None) -> dict[str, object]:
+def _plan_sections(comment: PlanComment, nodes: int) -> tuple[Section, ...]:
+    outcome, plan = comment.outcome, comment.outcome.plan
+    gates = approvals(plan, comment.approvals)
+    asked = [a for a in gates if not a.satisfied]
+    drawn = plan is not None and len(plan.graph.nodes) > 1
+    values = {
+        **_frame(comment.subject),
+        "verdict": plan_verdict(outcome, gates),
+        "approvals": gates,
+        "commands": "\n".join(_line(a.command) for a in asked if a.command),
+        "forge_commands": "\n".join(_approve(comment, a) for a in asked if a.via_forge and comment.forge_commands),
+        "refusals": comment.refusals,
+        **_debts(comment.debts),
+        "rows": rows(plan.changes, gated(plan), PLANNED) if plan else (),
+        "migrations": tuple(migration_views(plan).values()) if plan else (),
+        "breaks": breaks_views(plan) if plan else (),
+        "explained": explain(outcome, comment.explained, gates),
+        "others": comment.others,
+        "impact": affected_views(plan) if plan else (),
+        "graph": to_mermaid(plan.graph, most=nodes).rstrip("\n") if plan is not None and drawn else "",
+    }
+    return rendered("plan.md.j2", values, outcome.diagnostics, comment.templates)
+
+
+def _frame(subject: Subject) -> dict[str, object]:
     """The values that every template has."""
+    return {
+        "cluster": subject.cluster,
+        "environment": subject.environment,
+        "place": f"{subject.environment}/{subject.cluster}",
+        "request": subject.request,
+    }
+
+
+def _debts(debts: Sequence[Debt]) -> dict[str, object]:
+    return {
+        "debts": debts,
+        "countersign": "\n".join(shlex.join(("gitops", "countersign", d.approval_id)) for d in debts),
+    }
+
+
+def _marks(kind: str, subject: Subject, digest: str | None) -> Section:
+    """The two hidden lines."""
     if not _COMMIT.match(subject.head) or not _COMMIT.match(subject.base):
         raise ValueError("head and base are commit ids")
     if digest is not None and not _DIGEST.match(digest):
         raise ValueError("a plan digest has 64 hex digits")
-    return {
-        "marker": marker(subject.cluster),
-        "reference": f"gitops:{kind} head={subject.head} plan={digest or _UNPLANNED}",
-        "place": f"{subject.environment}/{subject.cluster}",
-        "request": subject.request,
-        "head": subject.head[:12],
-        "base": subject.base[:12],
-        "digest": digest or "",
-    }
+    reference = f"gitops:{kind} head={subject.head} plan={digest or _UNPLANNED}"
+    return Section("Marks", MUST_KEEP, f"{hidden(marker(subject.cluster))}\n{hidden(reference)}")
 
 
-def _problems(diagnostics: Iterable[Diagnostic]) -> dict[str, object]:
-    items = tuple(diagnostics)
-    return {
-        "errors": tuple(d for d in items if d.severity is Severity.ERROR),
-        "warnings": tuple(d for d in items if d.severity is not Severity.ERROR),
-    }
+def _plan_foot(comment: PlanComment, digest: str | None) -> Section:
+    void = " An approval is void as soon as the change that it covers moves." if comment.outcome.plan and digest else ""
+    gates = comment.outcome.plan.approvals_required if comment.outcome.plan else ()
+    speaks = f"{_onto(comment.subject)}{_plan_words(digest)}.{void if gates else ''}"
+    return _foot(comment.subject, [speaks, _pointer(comment.full_plan.url, comment.full_plan.ref)])
 
 
-def _approvals(plan: Plan | None, states: Sequence[ApprovalState]) -> tuple[ApprovalState, ...]:
-    """One state per gate of the plan; a gate is open only if the plan and the state that was handed in both say so."""
-    known = {s.resource: s for s in states}
-    result: list[ApprovalState] = []
-    for need in plan.approvals_required if plan else ():
-        by = tuple(a.approved_by for a in need.approvals)
-        state = known.get(need.resource, ApprovalState(resource=need.resource, satisfied=need.satisfied, by=by))
-        result.append(
-            replace(state, satisfied=state.satisfied and need.satisfied, reason=need.reason, needed=need.needed)
-        )
-    return tuple(result)
+def _foot(subject: Subject, sentences: Sequence[str]) -> Section:
+    """The last paragraph: what the comment is about."""
+    about = f"Change request {subject.request}" if subject.request else "No change request"
+    return Section("Reference", MUST_KEEP, f"---\n\n{about}, {' '.join(filter(None, sentences))}")
 
 
-def _plan_verdict(outcome: PlanOutcome, approvals: Sequence[ApprovalState]) -> str:
-    plan = outcome.plan
-    if not outcome.ok or plan is None:
-        return f"failed, {_count(_errors(outcome.diagnostics), 'error')}"
-    if not plan.changes:
-        return "no changes"
-    parts = [_count(len(plan.changes), "change")]
-    missing = sum(not a.satisfied for a in approvals)
-    if approvals:
-        parts.append(
-            f"{_count(missing, 'approval')} missing" if missing else f"{_count(len(approvals), 'approval')} given"
-        )
-    unsupported = sum(c.migration is not None and not c.migration.supported for c in plan.changes)
-    if unsupported:
-        parts.append(f"{_count(unsupported, 'migration')} not supported")
-    return ", ".join(parts)
+def _onto(subject: Subject) -> str:
+    return f"head {code(subject.head[:12])} onto {code(subject.base[:12])}"
 
 
-def _apply_verdict(outcome: ApplyOutcome) -> str:
-    counts = f"{outcome.applied_count} applied, {outcome.deferred_count} deferred or blocked"
-    if not outcome.ok:
-        return f"failed, {_count(_errors(outcome.diagnostics), 'error')}, {counts}"
-    return f"{counts}, {'converged' if outcome.converged else 'not converged'}"
+def _plan_words(digest: str | None) -> str:
+    return f", plan {code(digest)}" if digest else ""
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def _pointer(url: str, ref: str) -> str:
+    """Where there is more to read."""
+    where = [link(url, "the page of the job")] if url else []
+    where += [f"{code(ref)} in this repository"] if ref else []
+    return f"In full: {' and '.join(where)}." if where else ""
 
 
-def _errors(diagnostics: Iterable[Diagnostic]) -> int:
-    return sum(d.severity is Severity.ERROR for d in diagnostics)
+def _approve(comment: PlanComment, state: ApprovalState) -> str:
+    return _forge_command(comment, f"approve {_line(state.resource)} {_digest(comment.outcome)}")
 
 
-_IRREVERSIBLE, _MIGRATION, _DELETE, _UPDATE, _CREATE = range(5)
-
-_PLANNED: Mapping[Disposition, str] = {
-    Disposition.APPLIED: "runs",
-    Disposition.DERIVED: "follows from its parts",
-    Disposition.DEFERRED: "deferred",
-    Disposition.BLOCKED: "blocked",
-}
-_DONE: Mapping[Disposition, str] = {**_PLANNED, Disposition.APPLIED: "applied"}
-
-_BECAUSE: Mapping[Reason, str] = {
-    Reason.APPROVAL_REQUIRED: "an approval is missing",
-    Reason.RECOVERY_PENDING: "an interrupted operation is not settled",
-    Reason.DEPENDENCY_NOT_APPLIED: "something that it needs is not applied",
-    Reason.UNSUPPORTED_KIND: "apply does not carry this out",
-    Reason.GRAPH_CREATE_FAILED: "the graph could not be created",
-    Reason.SCHEMA_APPLY_FAILED: "the schema change failed",
-    Reason.GRAPH_DELETE_FAILED: "the graph could not be deleted",
-}
+def _forge_command(comment: PlanComment | ApplyComment | RefusalComment, words: str) -> str:
+    """A command for a comment, which names its cluster where there are several."""
+    if not comment.forge_commands:
+        return ""
+    return f"/gitops {words}{f' --cluster {comment.subject.cluster}' if comment.several else ''}"
 
 
-def _gated(plan: Plan) -> set[str]:
-    return {need.resource for need in plan.approvals_required}
+def _line(words: str) -> str:
+    """A command is one line, whatever a name in it holds."""
+    return " ".join(words.splitlines())
 
 
-def _rows(changes: Iterable[Change], gated: set[str], words: Mapping[Disposition, str]) -> tuple[_Row, ...]:
-    """Irreversible changes first, then migrations, deletes, updates and creates; each group in address order."""
-    rows = [_row(change, gated, words) for change in changes]
-    return tuple(sorted(rows, key=lambda row: (row.risk, row.resource)))
+def _digest(outcome: PlanOutcome) -> str | None:
+    return outcome.plan.digest if outcome.plan else None
 
 
-def _row(change: Change, gated: set[str], words: Mapping[Disposition, str]) -> _Row:
-    risk = _risk(change, gated)
-    action = change.action.value
-    if risk == _MIGRATION:
-        action = "migrate"
-    elif change.binding_change:
-        action = "update bindings"
-    effect = words[change.disposition]
-    if change.reason is not None:
-        effect = f"{effect}, {_BECAUSE[change.reason]}"
-    return _Row(risk, action, change.address.text, effect)
-
-
-def _risk(change: Change, gated: set[str]) -> int:
-    """Where a change stands in the table. It orders and explains; what needs an approval is the planner's decision."""
-    if change.address.text in gated or change.reason is Reason.APPROVAL_REQUIRED:
-        return _IRREVERSIBLE
-    if change.action is Action.DELETE:
-        return _IRREVERSIBLE if change.address.kind in (Kind.GRAPH, Kind.SCHEMA) else _DELETE
-    if change.action is Action.CREATE:
-        return _CREATE
-    return _MIGRATION if change.address.kind is Kind.SCHEMA else _UPDATE
-
-
-def _stop(result: NodeResult) -> dict[str, str]:
-    return {"resource": result.node_id, "how": result.outcome.value, "blocked_by": result.blocked_by or ""}
+def _bytes(text: str) -> int:
+    return len(text.encode())

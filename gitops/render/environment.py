@@ -1,72 +1,234 @@
-"""The template engine, set up so that a value which nobody escaped cannot get into a comment.
+"""The template engine, set up so that no template can do more than lay out values that were escaped.
 
-Templates are ours, values are not. Rules:
+Templates are ours or those of the target branch, values are neither. Rules, for both alike:
 
-1. Every value passes one of the filters `code`, `cell`, `text`, `block`, `hidden` or `step`; only what a filter, a macro or
-   `section` made, and whole numbers, may be printed. Anything else stops the rendering.
-2. The environment is sandboxed and immutable, and an undefined name stops the rendering.
-3. Templates come from this distribution, never from the repository that is being planned.
+1. Every value passes one of the filters `code`, `text`, `block`, `link` or `step`; only what a filter, a macro or `section`
+   made, and whole numbers, may be printed. Anything else stops the rendering.
+2. A template is a small part of the language, listed below; nothing in it builds text, calls a method or reads a private
+   name. Fixed text has no HTML, code mark, escape or line that a forge could obey: `section` folds, `block` fences.
+3. It names no template but ours and those that override them, and an undefined name stops the rendering.
+4. Work is counted: what loops, macros and filters make, and what is printed, has one bound.
 
+If a template of the repository breaks a rule, the caller is told where, and uses the built-in ones.
 Source: https://jinja.palletsprojects.com/en/stable/sandbox/
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from functools import lru_cache
 from importlib.abc import Traversable
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
+from types import CodeType, MappingProxyType
 from typing import Any
 
-from jinja2 import FunctionLoader, StrictUndefined
+from jinja2 import (
+    BaseLoader,
+    Environment,
+    StrictUndefined,
+    Template,
+    TemplateError,
+    TemplateNotFound,
+    nodes,
+    pass_context,
+)
+from jinja2.exceptions import SecurityError
+from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.tests import TESTS
 from markupsafe import Markup
 
 import gitops
 from gitops.core.errors import BugError
 from gitops.render import markdown, migration
-from gitops.render.markdown import Section
+from gitops.render.characters import visible
+from gitops.render.markdown import MOST_SECTIONS, MUST_KEEP, TITLE, Section
 
-# Control characters never survive a filter, so no value can start a section.
+BUILT_IN = "builtin/"
+"""Before the name of a template: ours, also where the repository has one of that name."""
+
+TEMPLATE_LIMIT = 65_536
+"""Characters of one template."""
+
+# What a comment needs, and what each change, migration or warning of a plan adds to it.
+_WORK, _WORK_PER_ITEM = 8_000_000, 2_000
+_UNBOUNDED = 1 << 62
+_STEP = 50
+_DEPTH = 60
+_HEAD_LIMIT = 4_000
+_LEAST_RANK, _LAST_RANK = 1, 99
+# Control characters never survive a filter and are refused in a template, so nothing but `section` can start a section.
 _START, _FIELD = "\x1e", "\x1f"
+# Around each escaped value: two that touch would join their code marks, so that neither were code.
+_OPEN, _CLOSE = "\x1c", "\x1d"
+
+_KNOWN_NODES = (
+    nodes.Template, nodes.Output, nodes.TemplateData, nodes.Name, nodes.Const, nodes.Getattr, nodes.Getitem, nodes.Filter,
+    nodes.Test, nodes.If, nodes.For, nodes.Compare, nodes.Operand, nodes.And, nodes.Or, nodes.Not, nodes.CondExpr, nodes.Macro,
+    nodes.Call, nodes.Keyword, nodes.Assign, nodes.Import, nodes.FromImport, nodes.Include, nodes.Tuple, nodes.List, nodes.Sub,
+)  # fmt: skip
+_RESERVED = frozenset({"self", "super", "caller", "varargs", "kwargs"})
+_MEMORY = re.compile(r" at 0x[0-9a-f]+")
+# Signs alone, since a text may be put together from pieces.
+_LIVE_TEXT = re.compile(r"[`\\<~]|\$\Z|(?:\A|\n)[^\S\n]*/")
+_LINKED_VALUE = re.compile(r"\]\([^)]*\x1c")
 
 
-def sections(template: str, **values: object) -> tuple[Section, ...]:
-    """Fill a template and split it at its `section` marks; what precedes the first mark must be kept.
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Why a template of the repository could not be used: its name, the line if it is known, and what is wrong there."""
 
-    Raises BugError if the template prints a value that no filter escaped.
+    name: str
+    line: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What a template gave, or why one of the repository gave nothing."""
+
+    sections: tuple[Section, ...]
+    broken: Broken | None = None
+
+
+class _RuleError(TemplateError):
+    """A template breaks a rule of this module."""
+
+    def __init__(self, message: str, lineno: int = 0) -> None:
+        super().__init__(message)
+        self.lineno = lineno
+
+
+def fill(template: str, values: Mapping[str, object], own: Mapping[str, str] = MappingProxyType({})) -> Filled:
+    """Fill a template and split it at its `section` marks; what precedes the first mark is kept whatever happens.
+
+    `own` are the templates of the repository by name, such as `plan.md.j2`; if one of them is no good, there are no sections.
+    Raises BugError if a built-in one breaks a rule.
     """
-    head, *parts = _environment().get_template(template).render(**values).split(_START)
-    return (Section("Head", markdown.MUST_KEEP, head), *(_section(part) for part in parts))
+    if own:
+        try:
+            return Filled(_sections(template, values, own))
+        except Exception as error:  # noqa: BLE001 - a foreign template may fail in any way, and must never fail the report
+            return Filled((), _explain(error, own, template))
+    try:
+        return Filled(_sections(template, values, {}))
+    except TemplateError as error:
+        raise BugError(f"template {template}: {error}") from error
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    root = _templates()
+def _sections(template: str, values: Mapping[str, object], own: Mapping[str, str]) -> tuple[Section, ...]:
+    items = sum(len(value) for value in values.values() if isinstance(value, tuple))
+    # The built-in ones loop over a plan once and need no bound.
+    work = _WORK + _WORK_PER_ITEM * items if own else _UNBOUNDED
+    text = "".join(_Environment(own, work).get_template(template).generate(**values))
+    if _LINKED_VALUE.search(text):
+        raise _RuleError("a value is the address of a link; use the filter link")
+    text = text.replace(_CLOSE + _OPEN, " ").replace(_OPEN, "").replace(_CLOSE, "")
+    head, *parts = text.split(_START)
+    if len(head) > _HEAD_LIMIT:
+        raise _RuleError(f"more than {_HEAD_LIMIT} characters precede the first section")
+    if len(parts) > MOST_SECTIONS:
+        raise _RuleError(f"there are more than {MOST_SECTIONS} sections")
+    return (Section("Head", MUST_KEEP, head), *(_section(part) for part in parts))
 
-    def source(name: str) -> str | None:
-        file = root / name
-        return file.read_text("utf-8") if file.is_file() else None
 
-    # Autoescape marks what a macro made as safe; the filters have escaped it for Markdown, which HTML escaping would not.
-    environment = ImmutableSandboxedEnvironment(
-        loader=FunctionLoader(source),
-        undefined=StrictUndefined,
-        autoescape=True,
-        finalize=_escaped_only,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    filters: dict[str, Callable[..., str]] = {
-        "code": markdown.code,
-        "cell": markdown.cell,
-        "text": markdown.text,
-        "block": markdown.block,
-        "hidden": markdown.hidden,
-        "step": migration.in_words,
-    }
-    environment.filters.update({name: _marking(escape) for name, escape in filters.items()})
-    environment.globals["section"] = _mark
-    return environment
+def _section(part: str) -> Section:
+    title, rank, fold, body = part.split(_FIELD, 3)
+    return Section(title, int(rank), body, fold == "1")
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """The sandbox of one rendering, with its own count of work."""
+
+    intercepted_binops = frozenset({"-"})
+
+    def __init__(self, own: Mapping[str, str] = MappingProxyType({}), work: int = _UNBOUNDED) -> None:
+        # Autoescape marks what a macro made as safe; the filters have escaped it for Markdown, which HTML escaping would not.
+        super().__init__(
+            loader=_Loader(own),
+            undefined=StrictUndefined,
+            autoescape=True,
+            finalize=_printed,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            optimized=False,
+        )
+        self.left = work
+        self.filters = {name: self._counted(escape) for name, escape in _FILTERS.items()}
+        self.filters |= {"length": len, "top": self._top}
+        self.tests = {name: TESTS[name] for name in ("defined", "undefined", "none")}
+        self.globals = {"section": _mark, "_spend": self.spend}
+
+    def spend(self, characters: int = 0) -> None:
+        """Count one step and what it makes. Raises TemplateError when a comment needs no more."""
+        self.left -= _STEP + characters
+        if self.left < 0:
+            raise _RuleError("it does more work than a comment needs")
+
+    def is_safe_callable(self, obj: Any) -> bool:
+        """Macros and our own functions: no method of any value."""
+        return isinstance(obj, Macro) or obj is _mark or obj == self.spend
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """An item of a list or a map; a piece of an escaped text would not be escaped."""
+        if isinstance(obj, str):
+            raise SecurityError("a text has no items")
+        return super().getitem(obj, argument)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Only numbers are subtracted."""
+        if not isinstance(left, int) or not isinstance(right, int):
+            raise SecurityError("only numbers can be subtracted")
+        return super().call_binop(context, operator, left, right)
+
+    def _counted(self, escape: Callable[..., str]) -> Callable[..., Markup]:
+        def filtered(value: Any, *arguments: Any) -> Markup:
+            escaped = escape(value, *arguments)
+            self.spend(len(escaped))
+            return Markup(f"{_OPEN}{escaped}{_CLOSE}")  # noqa: S704 - this is the one place where escaped text is marked so
+
+        return filtered
+
+    def _top(self, values: Any, most: object) -> Any:
+        """The first `most` items of a list."""
+        if isinstance(values, str) or not isinstance(most, int) or most < 0:
+            raise _RuleError("top gives the first items of a list")
+        found = tuple(islice(values, most))
+        self.spend(len(found))
+        return found
+
+
+class _Loader(BaseLoader):
+    """Finds a template by name, checks it, and has it count its own work."""
+
+    def __init__(self, own: Mapping[str, str]) -> None:
+        self._own = own
+        self._root = _templates()
+
+    def load(
+        self,
+        environment: Environment,
+        name: str,
+        globals: MutableMapping[str, Any] | None = None,  # noqa: A002
+    ) -> Template:
+        """The template called `name`: the repository's, else ours."""
+        return environment.template_class.from_code(environment, _compiled(name, self._text(name)), globals or {}, None)
+
+    def _text(self, name: str) -> str:
+        text = None if name.startswith(BUILT_IN) else self._own.get(name)
+        if text is not None:
+            if len(text) > TEMPLATE_LIMIT:
+                raise _RuleError(f"{name} is longer than {TEMPLATE_LIMIT} characters")
+            return text
+        plain = name.removeprefix(BUILT_IN)
+        file = self._root / plain
+        if "/" in plain or not plain.endswith(".md.j2") or not file.is_file():
+            raise TemplateNotFound(name)
+        return file.read_text("utf-8")
 
 
 def _templates() -> Traversable:
@@ -75,23 +237,128 @@ def _templates() -> Traversable:
     return packaged if packaged.is_dir() else Path(gitops.__file__).resolve().parent.parent / "templates"
 
 
-def _marking(escape: Callable[..., str]) -> Callable[..., Markup]:
-    def filtered(value: Any, *arguments: Any) -> Markup:
-        return Markup(escape(value, *arguments))  # noqa: S704 - this is the one place where escaped text is marked so
-
-    return filtered
-
-
-def _mark(title: str, rank: int) -> Markup:
-    return Markup(f"{_START}{title}{_FIELD}{rank}{_FIELD}")  # noqa: S704 - both are constants of a template
-
-
-def _section(part: str) -> Section:
-    title, rank, body = part.split(_FIELD, 2)
-    return Section(title, int(rank), body)
+@lru_cache(maxsize=32)
+def _compiled(name: str, text: str) -> CodeType:
+    """The program of a template that passed every check; the same text always gives the same."""
+    environment = _Environment()
+    tree = environment.parse(text, name, name)
+    _check(tree)
+    for node in (tree, *tree.find_all((nodes.For, nodes.Macro))):
+        _count(node, environment)
+    return environment.compile(tree, name, name)
 
 
-def _escaped_only(value: object) -> object:
-    if isinstance(value, Markup | int | StrictUndefined):
+def _count(node: Any, environment: Environment) -> None:
+    """Make each pass through a body count itself with the fixed text that it holds."""
+    length = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
+    call = nodes.Call(nodes.Name("_spend", "load"), [nodes.Const(length)], [], None, None)
+    node.body.insert(0, nodes.ExprStmt(call).set_lineno(node.lineno).set_environment(environment))
+
+
+def _check(tree: nodes.Template) -> None:
+    """Refuse what templates do not need. Raises TemplateError with the line."""
+    stack: list[tuple[nodes.Node, int, int]] = [(tree, 1, 0)]
+    while stack:
+        node, line, depth = stack.pop()
+        line = node.lineno or line
+        if depth > _DEPTH:
+            raise _RuleError("it is nested too deeply", line)
+        for problem in _problems(node):
+            raise _RuleError(problem, line)
+        stack.extend((child, line, depth + 1) for child in node.iter_child_nodes())
+
+
+def _problems(node: nodes.Node) -> Iterator[str]:
+    match node:
+        case nodes.TemplateData(data=data):
+            if _LIVE_TEXT.search(data) or visible(data, keep="\n\t") != data:
+                yield "fixed text has HTML, a code mark, an escape, a hidden character, or a line that begins with a slash"
+        case nodes.Name(name=name) if name.startswith("_") or name in _RESERVED:
+            yield f"the name {name} is reserved"
+        case nodes.For(test=test, recursive=recursive) if test is not None or recursive:
+            yield "a loop has a condition or calls itself"
+        case nodes.Assign(target=target) if not isinstance(target, nodes.Name):
+            yield "only a name can be set"
+        case nodes.Import(template=named) | nodes.FromImport(template=named) | nodes.Include(template=named) if (
+            not isinstance(named, nodes.Const)
+        ):
+            yield "a template is named by a fixed text"
+        case nodes.Compare():
+            if not _bounded(node):
+                yield "a comparison needs a fixed value, and `in` a fixed list"
+        case _ if not isinstance(node, _KNOWN_NODES):
+            yield f"{type(node).__name__} is not for templates"
+
+
+def _bounded(node: nodes.Compare) -> bool:
+    """Whether what is compared cannot take long."""
+    left: nodes.Expr = node.expr
+    for operand in node.ops:
+        right = operand.expr
+        needed = (right,) if operand.op in ("in", "notin") else (left, right)
+        if not any(isinstance(each, nodes.Const | nodes.Tuple | nodes.List) for each in needed):
+            return False
+        left = right
+    return True
+
+
+def _explain(error: Exception, own: Mapping[str, str], template: str) -> Broken:
+    """The place of a failure: what the error says itself, else the innermost line of a template on its way."""
+    name, line = template if template in own else next(iter(sorted(own))), 0
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename in own:
+            name, line = trace.tb_frame.f_code.co_filename, trace.tb_lineno
+        trace = trace.tb_next
+    named = getattr(error, "name", None)
+    if isinstance(named, str) and named in own:
+        name = named
+    line = getattr(error, "lineno", None) or line
+    match error:
+        case TemplateNotFound():
+            why = f"there is no template {error}"
+        case RecursionError():
+            why, line = "it is nested too deeply, or calls itself", 0
+        case TemplateError():
+            why = error.message or type(error).__name__
+        case _:
+            why = f"{type(error).__name__}: {error}"
+    # The same failure is told in the same words: without the place of an object in memory.
+    first = _MEMORY.sub("", why.partition("\n")[0]).rstrip(". ")
+    return Broken(name, line, first[: markdown.VALUE_LIMIT])
+
+
+def _mark(title: object, rank: object, *, fold: object = False) -> Markup:
+    """The start of a section; what it is made of must be fixed."""
+    if not isinstance(title, str) or not TITLE.match(title):
+        raise _RuleError("the title of a section is a few plain words")
+    if not isinstance(rank, int) or not _LEAST_RANK <= rank <= _LAST_RANK:
+        raise _RuleError(f"the rank of a section is a number from {_LEAST_RANK} to {_LAST_RANK}")
+    return Markup(f"{_START}{title}{_FIELD}{rank:d}{_FIELD}{int(fold is True)}{_FIELD}")  # noqa: S704 - checked above
+
+
+# With the context it is asked at every run, also for what is fixed: a fixed text is a value like any other.
+@pass_context
+def _printed(context: Context, value: object) -> object:
+    if isinstance(value, Markup):
+        environment = context.environment
+        if isinstance(environment, _Environment):
+            environment.spend(len(value))
         return value
-    raise BugError("a template prints a value without escaping it")
+    if isinstance(value, int | StrictUndefined):
+        return value
+    raise _RuleError("a value is printed without a filter")
+
+
+def _block(value: str, language: str = "") -> str:
+    # Wherever a template prints it, a block stands at the start of a line and out of any list.
+    return f"\n\n{markdown.block(value, language)}\n\n"
+
+
+_FILTERS: Mapping[str, Callable[..., str]] = {
+    "code": markdown.code,
+    "text": markdown.text,
+    "block": _block,
+    "link": markdown.link,
+    "step": migration.in_words,
+}

@@ -15,6 +15,7 @@ from gitops.planning.layers import cycles, layers
 from gitops.render.characters import visible
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_ .:,-]")
+_LABEL = 60
 
 
 def to_text(graph: ExecutionGraph) -> str:
@@ -34,22 +35,30 @@ def to_text(graph: ExecutionGraph) -> str:
     return "\n".join(lines) + "\n"
 
 
-def to_mermaid(graph: ExecutionGraph) -> str:
+def to_mermaid(graph: ExecutionGraph, *, most: int | None = None) -> str:
     """A flowchart (https://mermaid.js.org/syntax/flowchart.html), one arrow per pair of nodes with all its reasons.
 
-    What this does not do: keep within the limits of a viewer (500 edges and 50,000 characters unless configured).
+    With `most`, only so many nodes in serial order, as many arrows again, and short labels: 150 nodes stay far within what
+    viewers draw (500 edges and 50,000 characters unless configured).
     """
-    names = {node.id: f"n{index}" for index, node in enumerate(graph.nodes)}
+    nodes = graph.nodes if most is None else tuple(sorted(graph.nodes, key=lambda node: node.position))[:most]
+    limit = None if most is None else _LABEL
+    names = {node.id: f"n{index}" for index, node in enumerate(nodes)}
     lines = ["flowchart TD"]
-    for node in graph.nodes:
+    for node in nodes:
         opening, closing = ("{{", "}}") if node.kind == BARRIER_KIND else ("[", "]")
-        lines.append(f'  {names[node.id]}{opening}"{_label(_title(node))}"{closing}')
+        lines.append(f'  {names[node.id]}{opening}"{_label(_title(node), limit)}"{closing}')
+    if len(nodes) < len(graph.nodes):
+        lines.append(f'  more(["and {len(graph.nodes) - len(nodes)} more"])')
     reasons: dict[tuple[str, str], list[str]] = {}
     for edge in graph.edges:
         if edge.before in names and edge.after in names:
             reasons.setdefault((names[edge.before], names[edge.after]), []).append(edge.reason)
-    for (before, after), found in reasons.items():
-        lines.append(f'  {before} -->|"{_label(", ".join(dict.fromkeys(found)))}"| {after}')
+    arrows = [
+        f'  {before} -->|"{_label(", ".join(dict.fromkeys(found)), limit)}"| {after}'
+        for (before, after), found in reasons.items()
+    ]
+    lines += arrows if most is None else arrows[: 2 * most]
     return "\n".join(lines) + "\n"
 
 
@@ -66,6 +75,7 @@ def _locks(claims: Sequence[LockClaim]) -> str:
     return visible(f"  [locks: {', '.join(shown)}]") if claims else ""
 
 
-def _label(text: str) -> str:
-    """`text` with every other character as a Mermaid entity code."""
-    return _UNSAFE.sub(lambda match: f"#{ord(match[0])};", text)
+def _label(text: str, limit: int | None) -> str:
+    """`text` with every other character as a Mermaid entity code; at most `limit` of its characters."""
+    shown = text if limit is None or len(text) <= limit else f"{text[:limit]}..."
+    return _UNSAFE.sub(lambda match: f"#{ord(match[0])};", shown)

@@ -49,6 +49,11 @@ class StepView:
     note: str = ""
 
     @property
+    def using(self) -> int:
+        """How many queries use it by name."""
+        return len(self.users) + self.more
+
+    @property
     def back(self) -> str:
         """What the way back costs, beginning with the class; empty for a step that nothing is known of or that never runs."""
         found = _class_of(self.step)
@@ -95,6 +100,49 @@ class AffectedView:
     queries: int = 0
     using: int | None = None
     policies: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BreakView:
+    """A type or property that goes or gets another form, with the queries that use it and how many `more` there are."""
+
+    subject: str
+    step: Any
+    users: tuple[User, ...]
+    more: int
+
+
+@dataclass(frozen=True, slots=True)
+class BreaksView:
+    """What the migration of one schema breaks: by property, by result of a query, and the policies bound to its graph."""
+
+    resource: str
+    items: tuple[BreakView, ...]
+    results: tuple[ResultView, ...]
+    policies: tuple[str, ...]
+
+
+def breaks_views(plan: Plan) -> tuple[BreaksView, ...]:
+    """Per schema whose migration takes something from a stored query, what that is; in plan order."""
+    views, known = [], _by_schema(plan)
+    for resource, migration in migration_views(plan).items():
+        items = tuple(
+            BreakView(_subject(each.step), each.step, each.users, each.more) for each in migration.steps if each.users
+        )
+        found = known.get(resource)
+        if items or migration.results:
+            policies = found.policies[:SHOWN] if found is not None else ()
+            views.append(BreaksView(resource, items, migration.results, policies))
+    return tuple(views)
+
+
+def _subject(step: Any) -> str:
+    """What a step is about, as schemas spell it: `Person` or `Person.nick`, under its old name."""
+    names = [
+        str(step.get("type_name", "")),
+        str(step.get("property_name") or step.get("from") or step.get("name") or ""),
+    ]
+    return ".".join(filter(None, names)) or str(step.get("entity", ""))
 
 
 def migration_views(plan: Plan) -> dict[str, MigrationView]:

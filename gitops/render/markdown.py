@@ -3,6 +3,8 @@
 A value of a change request must not become a mention, a link, a reference that closes an issue, a forge command, HTML, or
 the end of the table or fence it stands in. One rule serves all of that: only plain words stay text, everything else is
 shown as code, where no forge interprets anything. No escape character is needed, so none can be forgotten.
+
+One dialect serves GitHub, GitLab and Gitea: what CommonMark, GFM tables, `<details>` and Mermaid fences mean in all three.
 Sources: CommonMark 0.31 (code spans, fenced code blocks); GitHub Flavored Markdown (tables, autolinks); GitLab quick
 actions, which read lines that begin with a slash outside of code.
 """
@@ -10,22 +12,32 @@ actions, which read lines that begin with a slash outside of code.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gitops.render.characters import visible
 
 COMMENT_LIMIT = 65_536
+SUMMARY_LIMIT = 1_048_576
 VALUE_LIMIT = 400
 NAME_LIMIT = 200
 MUST_KEEP = 0
+MOST_SECTIONS = 30
+TITLE = re.compile(r"[A-Za-z][A-Za-z ,-]{0,29}\Z")
 
 _RUN = re.compile(r"`+")
-# Letters or digits, never mixed (a mix may be a commit id or an issue key), with a little punctuation around.
-_PLAIN_WORD = re.compile(r"""[("']*(?:[^\W\d_]+(?:['\u2019-][^\W\d_]+)*|\d+)[)"']*[,;:.?]?[)"']*\Z""")
+# Letters or digits, never mixed (a mix may be an issue key), with a little punctuation around. A number and a full stop
+# would start a list.
+_PLAIN_WORD = re.compile(r"""[("']*(?:[^\W\d_]+(?:['\u2019-][^\W\d_]+)*[)"']*[,;:.?]?|[0-9]+["']*[,;:?]?)[)"']*\Z""")
+_COMMIT_LIKE = re.compile(r"\W*[0-9A-Fa-f]{7,64}\W*\Z")
 _HIDDEN_NOTE = re.compile(r"[A-Za-z0-9_:=. -]+\Z", re.ASCII)
 _FENCE = re.compile(r"(`{3,})[^`]*\Z")
-_NOTICE_ROOM = 1_000
+_LANGUAGE = re.compile(r"[a-z]{0,20}\Z")
+# Old readers of quick actions do not know a fence of more than three backticks.
+_FOREIGN_COMMAND = re.compile(r"^(\s*)/(?!gitops )", re.MULTILINE)
+_ADDRESS = re.compile(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~/%+=&?#:@-]*)?\Z", re.ASCII)
+_ADDRESS_LIMIT = 1_000
+_NOTICE_ROOM = 2_000
 # A section cut to less than a heading, a table head and one row says nothing.
 _LEAST_LINES = 5
 
@@ -35,30 +47,30 @@ class Section:
     """A part of a comment in reading order.
 
     `rank` says how long it is kept: `MUST_KEEP` for ever, then the higher the rank, the earlier it goes. `title` is a fixed
-    word of ours that names it when it is left out. `body` is Markdown whose values are escaped.
+    word of ours that names it when it is left out, and heads it when it is folded. `body` is Markdown whose values are
+    escaped.
     """
 
     title: str
     rank: int
     body: str
+    fold: bool = False
 
 
 def code(value: str) -> str:
-    """`value` on one line as a code span that it cannot end; at most 400 of its characters."""
+    r"""`value` on one line as a code span that it cannot end; at most 400 of its characters.
+
+    A pipe is spelled `\x7c`: renderers differ on an escaped one in a table, and no value may depend on where it stands.
+    """
     return _span(visible(_shortened(value)))
 
 
 def _span(shown: str) -> str:
-    shown = shown or "(empty)"
+    shown = shown.replace("|", "\\x7c") or "(empty)"
     fence = "`" * (_longest_run(shown) + 1)
     touches = shown[0] == "`" or shown[-1] == "`" or (shown[0] == " " and shown[-1] == " ")
     pad = " " if touches else ""
     return f"{fence}{pad}{shown}{pad}{fence}"
-
-
-def cell(value: str) -> str:
-    r"""`value` as code inside a table row; a pipe is spelled `\x7c`, since renderers differ on an escaped one."""
-    return _span(visible(_shortened(value)).replace("|", "\\x7c"))
 
 
 def text(value: str) -> str:
@@ -67,7 +79,7 @@ def text(value: str) -> str:
     parts: list[str] = []
     special: list[str] = []
     for word in words:
-        if _PLAIN_WORD.match(word):
+        if _PLAIN_WORD.match(word) and not _COMMIT_LIKE.match(word):
             if special:
                 parts.append(_span(" ".join(special)))
                 special = []
@@ -82,11 +94,22 @@ def text(value: str) -> str:
 def block(value: str, language: str = "") -> str:
     """`value` as a fenced code block that it cannot end, its lines kept; to be placed at the start of a line.
 
-    `language` is a fixed word of ours. The value is not shortened: `assemble` cuts between its lines.
+    The value is not shortened: `assemble` cuts between its lines. A line that a forge could take for a command to itself has
+    its slash spelled out. Raises ValueError for a `language` that is not a word.
     """
+    if not _LANGUAGE.match(language):
+        raise ValueError("the language of a block is a word")
     shown = visible(value.replace("\r\n", "\n"), keep="\n\t")
+    shown = _FOREIGN_COMMAND.sub(r"\1\\x2f", shown)
     fence = "`" * max(3, _longest_run(shown) + 1)
     return f"{fence}{language}\n{shown}\n{fence}"
+
+
+def link(address: str, words: str) -> str:
+    """`words` as a link to `address`; the words alone if that is not a plain address over HTTP."""
+    if len(address) > _ADDRESS_LIMIT or not _ADDRESS.match(address):
+        return text(words)
+    return f"[{text(words)}]({address})"
 
 
 def hidden(note: str) -> str:
@@ -96,58 +119,68 @@ def hidden(note: str) -> str:
     return f"<!-- {note} -->"
 
 
-def assemble(sections: Sequence[Section], *, limit: int = COMMENT_LIMIT) -> str:
-    """The document of `sections`, at most `limit` characters, every fence closed.
+def assemble(sections: Sequence[Section], *, limit: int = COMMENT_LIMIT, measure: Callable[[str], int] = len) -> str:
+    """The document of `sections`, at most `limit` by `measure`, every fence and fold closed.
 
     What does not fit goes in the order of ranks, last first. A section that is too long itself keeps its first lines: in the
     room that the sections after it leave, or in half of the room if they need more. A last line says what is missing.
     Raises ValueError if the sections that must stay do not fit: they hold bounded values only.
     """
-    whole = _joined([s.body for s in sections])
-    if len(whole) <= limit:
+    whole = _joined([_dressed(s, s.body) for s in sections])
+    if measure(whole) <= limit:
         return whole
-    room = limit - _NOTICE_ROOM - sum(len(s.body) + 2 for s in sections if s.rank == MUST_KEEP)
+    cost = [measure(_dressed(s, s.body)) + 2 for s in sections]
+    room = limit - _NOTICE_ROOM - sum(c for s, c in zip(sections, cost, strict=True) if s.rank == MUST_KEEP)
     if room < 0:
         raise ValueError("the fixed parts of a comment do not fit")
     bodies: dict[int, str] = {}
     missing: dict[int, str] = {}
-    later = sum(len(s.body) + 2 for s in sections if s.rank != MUST_KEEP)
+    later = sum(c for s, c in zip(sections, cost, strict=True) if s.rank != MUST_KEEP)
     for index in sorted(range(len(sections)), key=lambda i: sections[i].rank):
         section = sections[index]
         if section.rank == MUST_KEEP:
             bodies[index] = section.body
             continue
-        later -= len(section.body) + 2
-        kept, omitted = _fitted(section.body, room, max(room // 2, room - later))
+        later -= cost[index]
+        around = measure(_dressed(section, "x")) - 1
+        kept, omitted = _fitted(section.body, room - around, max(room // 2, room - later) - around, measure)
         if kept:
-            bodies[index] = kept
-            room -= len(kept) + 2
+            bodies[index] = _dressed(section, kept)
+            room -= measure(bodies[index]) + 2
         if omitted:
             missing[index] = f"{omitted} lines of {section.title}" if kept else f"all of {section.title}"
-    notice = f"Left out to fit into a comment: {'; '.join(missing[i] for i in sorted(missing))}."
+    notice = f"Left out to fit: {'; '.join(missing[i] for i in sorted(missing))}."
     return _joined([*(bodies[i] for i in sorted(bodies)), notice])
 
 
-def _fitted(body: str, room: int, share: int) -> tuple[str, int]:
+def _dressed(section: Section, body: str) -> str:
+    """`body` within the fold of its section; nothing if it says nothing."""
+    inner = body.strip("\n")
+    if not section.fold or not inner:
+        return inner
+    return f"<details>\n<summary>{section.title}</summary>\n\n{inner}\n\n</details>"
+
+
+def _fitted(body: str, room: int, share: int, measure: Callable[[str], int]) -> tuple[str, int]:
     """The part of `body` that gets a place, and how many of its lines do not: all in `room`, or else lines in `share`."""
-    if len(body) + 2 <= room:
+    if measure(body) + 2 <= room:
         return body, 0
     lines = body.split("\n")
-    kept = _cut(lines, share - 2)
+    kept = _cut(lines, share - 2, measure)
     if len(kept) < _LEAST_LINES:
         return "", len(lines)
     closing = _open_fence(kept)
     return "\n".join([*kept, closing] if closing else kept), len(lines) - len(kept)
 
 
-def _cut(lines: list[str], room: int) -> list[str]:
+def _cut(lines: list[str], room: int, measure: Callable[[str], int]) -> list[str]:
     """As many first lines as fit, leaving room to close the longest fence among them."""
     kept: list[str] = []
     used = longest = 0
     for line in lines:
         fence = _FENCE.match(line)
         longest = max(longest, len(fence[1]) if fence else 0)
-        used += len(line) + 1
+        used += measure(line) + 1
         if used + longest > room:
             break
         kept.append(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,9 @@ from markdown_it import MarkdownIt
 from gitops.core.diagnostics import Diagnostic, Severity, SourceRef
 from gitops.model.address import Address
 from gitops.model.change import Action, Change, Disposition, MigrationPreview, Reason
-from gitops.model.execution import ExecutionGraph, NodeResult, Outcome
+from gitops.model.drift import DriftItem, DriftKind, DriftOutcome
+from gitops.model.entry import Debt
+from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, NodeResult, Outcome
 from gitops.model.lock import LockInfo, LockObservation
 from gitops.model.outcome import (
     ApplyOutcome,
@@ -29,14 +32,22 @@ from gitops.render import text as render_text
 from gitops.render.comment import (
     ApplyComment,
     ApprovalState,
+    DriftReport,
+    FullPlan,
+    OtherRequest,
     PlanComment,
     RefusalComment,
+    RefusedCommand,
     Subject,
     apply_comment,
     plan_comment,
+    plan_document,
+    plan_summary,
     refusal_comment,
 )
-from gitops.render.markdown import COMMENT_LIMIT, block, cell, code, text
+from gitops.render.drift import drift_body
+from gitops.render.graph import to_mermaid
+from gitops.render.markdown import COMMENT_LIMIT, SUMMARY_LIMIT, block, code, link, text
 
 PIECES = st.sampled_from(
     [
@@ -45,7 +56,9 @@ PIECES = st.sampled_from(
         "bob@evil.example", "![x](https://evil.example/p.png)", "[x](javascript:y)", "[x]: https://evil.example", "\n",
         "\r\n", "\n\n", "\t", "\n/close\n", "\n# h", "\n---\n", "\n- x", "    ", "*", "**", "_", "&lt;", "&#64;bob",
         "{{ 7*7 }}", "{% raw %}", "\x1b[2J", "\x07", "\x1e", "\x1f", "\u202e", "\u200b", "\u2028", "\x85", "\ud800",
-        "::error::x", "##[error]x", "a", "graph.x", "Person", "0",
+        "::error::x", "##[error]x", "a", "graph.x", "Person", "0", "</details>", "</summary>", "<details>", "1. ", "$",
+        "/gitops plan", "deadbeef", "- [ ] x", "+ x", "[^1]", ":tada:", "!3", "~bug", "%%{init: {}}%%",
+        '"]; click n0 "x"', "a/b@abcdef0",
     ]
 )  # fmt: skip
 HOSTILE = st.lists(st.one_of(PIECES, st.text(max_size=8)), max_size=8).map("".join)
@@ -117,6 +130,18 @@ def several(strategy, most=4):
 
 
 PROBLEMS = several(DIAGNOSTICS)
+GRAPHS = st.builds(
+    ExecutionGraph,
+    nodes=several(
+        st.builds(ExecNode, HOSTILE, st.sampled_from(["graph", "barrier"]), st.sampled_from(Action), st.integers(0, 9))
+    ),
+    edges=several(st.builds(ExecEdge, HOSTILE, HOSTILE, HOSTILE)),
+)
+URLS = st.one_of(
+    HOSTILE, HOSTILE.map("https://forge.example/{}".format), st.just("https://forge.example/a/b/pull/9?a=b#c")
+)
+REFUSED = several(st.builds(RefusedCommand, HOSTILE, HOSTILE, HOSTILE), 2)
+DEBTS = several(st.builds(Debt, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE), 2)
 PLANS = st.builds(
     Plan,
     config_digest=st.just("b" * 64),
@@ -124,7 +149,7 @@ PLANS = st.builds(
     changes=several(CHANGES),
     impact=several(st.builds(Impact, HOSTILE, several(HOSTILE, 30))),
     approvals_required=several(st.builds(ApprovalRequirement, HOSTILE, HOSTILE, HOSTILE)),
-    graph=st.just(ExecutionGraph()),
+    graph=GRAPHS,
 )
 PLAN_OUTCOMES = st.builds(
     PlanOutcome, config_dir=HOSTILE, observations=SEEN, plan=st.none() | PLANS, diagnostics=PROBLEMS
@@ -173,24 +198,101 @@ APPROVALS = several(
         command=HOSTILE,
     )
 )
+LAYOUT = st.sampled_from(
+    [
+        "\n", "\n\n", "\n\n- ", "| ", " |\n", "**", "_", "[", "]", "[x](", "](", "(", ")", "> ", "\n> ", "    ", "# ", "&", "1. ",
+        "1) ",
+        "[x]: ", "[^1]: ", "!", "\n---\n", "\n===\n", "- [ ] ", "\n| a | b |\n| --- | --- |\n", "a", "$", ":", "\n    ", '"', "'",
+    ]
+)  # fmt: skip
+TEMPLATE_TEXT = st.one_of(PIECES, LAYOUT)
+TEMPLATE_VALUE = st.sampled_from(
+    [
+        "{{ environment|code }}", "{{ environment|text }}", "{{ environment|block }}", "{{ environment|link(environment) }}",
+        "{% for d in warnings %}{{ d.message|text }}{% endfor %}", "{{ section('A', 1) }}", "{{ section('B', 2, fold=true) }}",
+        "{{ request }}", "{% set x = environment|code %}{{ x }}", "{% if errors %}a{% else %}{{ environment|code }}{% endif %}",
+        "{% macro m(x) %}{{ x|text }}{% endmacro %}{{ m(environment) }}", "{{ verdict }}", "{% if errors %}",
+    ]
+)  # fmt: skip
+TEMPLATES = st.lists(st.one_of(LAYOUT, TEMPLATE_VALUE, TEMPLATE_VALUE, TEMPLATE_TEXT), max_size=9).map("".join)
+OWN = st.one_of(st.just({}), st.fixed_dictionaries({"plan.md.j2": TEMPLATES}))
+# Every part of it has a sign that would be a mention outside of code.
+SIGNED = st.lists(PIECES, min_size=1, max_size=6).map(lambda pieces: "".join(f"{piece}@ZZ" for piece in pieces))
+PLAN_COMMENTS = st.builds(
+    PlanComment,
+    subject=SUBJECTS,
+    outcome=PLAN_OUTCOMES,
+    approvals=APPROVALS,
+    others=several(st.builds(OtherRequest, st.integers(1, 9), HOSTILE, URLS, several(HOSTILE, 25)), 2),
+    explained=several(HOSTILE, 2),
+    refusals=REFUSED,
+    debts=DEBTS,
+    full_plan=st.builds(FullPlan, URLS, HOSTILE),
+    forge_commands=st.booleans(),
+    several=st.booleans(),
+)
+APPLY_COMMENTS = st.builds(
+    ApplyComment,
+    subject=SUBJECTS,
+    outcome=APPLY_OUTCOMES,
+    approvals=APPROVALS,
+    debts=DEBTS,
+    refusals=REFUSED,
+    notes=several(HOSTILE, 2),
+    deployment=URLS,
+    run=URLS,
+    forge_commands=st.booleans(),
+)
+REFUSAL_COMMENTS = st.builds(
+    RefusalComment,
+    subject=SUBJECTS,
+    command=HOSTILE,
+    diagnostics=PROBLEMS,
+    refusals=REFUSED,
+    notes=several(HOSTILE, 2),
+    run=URLS,
+    forge_commands=st.booleans(),
+)
 COMMENTS = st.one_of(
-    st.tuples(
-        st.just(plan_comment), st.builds(PlanComment, subject=SUBJECTS, outcome=PLAN_OUTCOMES, approvals=APPROVALS)
+    st.tuples(st.just(plan_comment), PLAN_COMMENTS),
+    st.tuples(st.just(apply_comment), APPLY_COMMENTS),
+    st.tuples(st.just(refusal_comment), REFUSAL_COMMENTS),
+)
+DRIFTS = st.builds(
+    DriftReport,
+    cluster=NAMES,
+    environment=HOSTILE,
+    at=HOSTILE,
+    outcome=st.builds(
+        DriftOutcome,
+        config_dir=HOSTILE,
+        observations=SEEN,
+        items=several(
+            st.builds(
+                DriftItem,
+                HOSTILE,
+                st.sampled_from(DriftKind),
+                HOSTILE,
+                st.none() | HOSTILE,
+                HOSTILE,
+                st.none() | HOSTILE,
+            )
+        ),
+        diagnostics=PROBLEMS,
     ),
-    st.tuples(
-        st.just(apply_comment), st.builds(ApplyComment, subject=SUBJECTS, outcome=APPLY_OUTCOMES, approvals=APPROVALS)
-    ),
-    st.tuples(
-        st.just(refusal_comment), st.builds(RefusalComment, subject=SUBJECTS, command=HOSTILE, diagnostics=PROBLEMS)
-    ),
+    adopt=several(HOSTILE, 2),
+    reapply=several(HOSTILE, 2),
+    proposal=URLS,
 )
 
 # Everything that a forge would act on outside of code. The first two lines of a comment are our own hidden notes.
 REFERENCE = re.compile(r"@\w|\w#\d|#\d|GH-\d|://|www\.|!\w", re.IGNORECASE)
 ALLOWED = {
     "paragraph", "inline", "heading", "bullet_list", "list_item", "table", "thead", "tbody", "tr", "th", "td", "hr", "fence",
-    "html_block", "text", "code_inline", "strong", "softbreak",
+    "html_block", "text", "code_inline", "strong", "softbreak", "link",
 }  # fmt: skip
+FOLD = re.compile(r"<details>\n<summary>[A-Za-z ]+</summary>\n|</details>\n?")
+NOTE = re.compile(r"<!-- [A-Za-z0-9_:=. -]+ -->\n?")
 
 
 def parsed(body):
@@ -198,17 +300,25 @@ def parsed(body):
     return [each for token in tokens for each in (token, *(token.children or ()))]
 
 
-def assert_tame(body, html_blocks=0):
+def assert_tame(body, notes=0, markup=ALLOWED):
+    """Nothing in a body but what the layout makes: no foreign element, link, mention, reference, command or HTML."""
     body.encode("utf-8")
     tokens = parsed(body)
     kinds = {re.sub(r"_(open|close)$", "", token.type) for token in tokens}
-    assert kinds <= ALLOWED
-    assert sum(token.type == "html_block" for token in tokens) == html_blocks
+    assert kinds <= markup
+    html = [token.content for token in tokens if token.type == "html_block"]
+    assert sum(NOTE.fullmatch(each) is not None for each in html) == notes
+    folds = [each for each in html if NOTE.fullmatch(each) is None]
+    assert all(FOLD.fullmatch(each) for each in folds)
+    assert [each.startswith("</") for each in folds] == [False, True] * (len(folds) // 2)
     for token in tokens:
         if token.type == "text":
             assert REFERENCE.search(token.content) is None
             assert not token.content.startswith("/")
+        elif token.type == "link_open":
+            assert re.fullmatch(r"https?://[A-Za-z0-9.:/_~%+=&?#@-]+", token.attrs["href"])
     assert all(c in "\n\t" or c.isprintable() for c in body)
+    assert not [line for line in body.split("\n") if line.startswith("/") and not line.startswith("/gitops ")]
 
 
 @given(HOSTILE)
@@ -219,10 +329,9 @@ def test_a_value_as_code_is_one_code_span(value):
 
 @given(HOSTILE, HOSTILE)
 def test_a_value_in_a_cell_stays_in_its_cell(left, right):
-    body = f"| a | b |\n| --- | --- |\n| {cell(left)} | {cell(right)} |\n| c | d |\n"
+    body = f"| a | b |\n| --- | --- |\n| {code(left)} | {text(right)} |\n| c | d |\n"
     tokens = parsed(body)
     assert sum(t.type == "td_open" for t in tokens) == 4
-    assert sum(t.type == "code_inline" for t in tokens) == 2
     assert_tame(body)
 
 
@@ -250,8 +359,63 @@ def test_no_value_escapes_from_a_comment(comment):
     assert blank == ""
     assert verdict.startswith("**")
     assert verdict.endswith("**")
-    assert_tame(body, html_blocks=2)
+    assert_tame(body, notes=2)
     assert parsed(body)[-1].type == "paragraph_close"
+
+
+@given(URLS, HOSTILE)
+def test_a_link_is_a_link_or_words(address, words):
+    assert_tame(f"- {link(address, words)} y")
+
+
+@settings(max_examples=50)
+@given(PLAN_COMMENTS)
+def test_a_summary_is_the_plan_without_its_hidden_lines(comment):
+    assert_tame(plan_summary(comment))
+    assert plan_document(comment.outcome) == plan_document(comment.outcome)
+    json.loads(plan_document(comment.outcome))
+
+
+@given(DRIFTS)
+def test_no_value_escapes_from_a_report_of_drift(report):
+    body = drift_body(report)
+    assert re.match(r"<!-- gitops drift=[A-Za-z0-9_-]+ -->\n\n\*\*", body)
+    assert len(body) <= COMMENT_LIMIT
+    assert_tame(body, notes=1)
+
+
+@settings(max_examples=50)
+@given(PLAN_COMMENTS, OWN)
+def test_no_value_escapes_from_a_template_of_the_repository(comment, own):
+    """Whatever its layout: either the template is refused, or every value in it is words and code, and the frame stands."""
+    comment = replace(comment, templates=own)
+    body = plan_comment(comment)
+    tokens = parsed(body)
+    assert sum(NOTE.fullmatch(t.content) is not None for t in tokens if t.type == "html_block") == 2
+    assert not [t for t in tokens if t.type == "html_inline"]
+    assert all(FOLD.fullmatch(t.content) or NOTE.fullmatch(t.content) for t in tokens if t.type == "html_block")
+    digest = comment.outcome.plan.digest if comment.outcome.plan else None
+    assert body.split("\n")[1].endswith(f"plan={digest or 'none'} -->")
+    last = max(i for i, token in enumerate(tokens) if token.type == "hr")
+    assert [t.type for t in tokens[last + 1 : last + 3]] == ["paragraph_open", "inline"]
+    assert tokens[last + 2].content.startswith(f"Change request {comment.subject.request}, head")
+
+
+@given(SIGNED, st.lists(st.one_of(LAYOUT, TEMPLATE_VALUE), max_size=12).map("".join))
+def test_a_value_stays_code_wherever_a_template_prints_it(value, template):
+    subject = Subject(cluster="a", environment=value, request=1, head="1a" * 20, base="2b" * 20)
+    outcome = PlanOutcome(config_dir=".", observations=StateObservations("s", "l"))
+    body = plan_comment(PlanComment(subject=subject, outcome=outcome, templates={"plan.md.j2": template}))
+    assert not [t.content for t in parsed(body) if t.type.startswith(("text", "html")) and "@ZZ" in t.content]
+
+
+@given(GRAPHS, st.none() | st.integers(0, 3))
+def test_a_picture_holds_labels_only(graph, most):
+    node = r'n\d+(\["[A-Za-z0-9_ .:,#;-]*"\]|\{\{"[A-Za-z0-9_ .:,#;-]*"\}\})|more\(\["and \d+ more"\]\)'
+    arrow = r'n\d+ -->\|"[A-Za-z0-9_ .:,#;-]*"\| n\d+'
+    first, *lines = to_mermaid(graph, most=most).splitlines()
+    assert first == "flowchart TD"
+    assert all(re.fullmatch(f"  ({node}|{arrow})", line) for line in lines)
 
 
 @settings(max_examples=25)
@@ -275,12 +439,14 @@ def test_any_comment_fits_and_closes_its_fences(problems, changes, many_problems
         config_dir=".", observations=StateObservations("s", "l"), plan=plan, diagnostics=problems * (many_problems // 3)
     )
     subject = Subject(cluster="a", environment="e" * length, request=1, head="1a" * 20, base="2b" * 20)
-    body = plan_comment(PlanComment(subject=subject, outcome=outcome, approvals=states))
+    comment = PlanComment(subject=subject, outcome=outcome, approvals=states)
+    body = plan_comment(comment)
     assert len(body) <= COMMENT_LIMIT
+    assert len(plan_summary(comment).encode()) <= SUMMARY_LIMIT
     assert "e" * 64 in body
     fences = [line for line in body.split("\n") if re.fullmatch(r"`{3,}(sh)?", line)]
     assert len(fences) % 2 == 0
-    assert_tame(body, html_blocks=2)
+    assert_tame(body, notes=2)
 
 
 @given(OUTCOMES)

@@ -7,10 +7,18 @@ from pathlib import Path
 
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.model.address import graph_address, policy_address, query_address, schema_address
-from gitops.model.approval import Approval, Target
-from gitops.model.audit import ApprovalVerdict, AuditFinding, AuditReport, LogRecord
+from gitops.model.approval import Approval, Target, Via
+from gitops.model.audit import ApprovalVerdict, AuditFinding, AuditReport, LogRecord, SettlementVerdict
 from gitops.model.change import Action, Change, Disposition, MigrationPreview, Reason
-from gitops.model.entry import ApprovalUse, EntryChange, EntryKind, LedgerEntry, SourceRevision
+from gitops.model.entry import (
+    ApprovalUse,
+    Debt,
+    DebtSettlement,
+    EntryChange,
+    EntryKind,
+    LedgerEntry,
+    SourceRevision,
+)
 from gitops.model.execution import ExecutionGraph, NodeResult, Outcome
 from gitops.model.impact import Fate, ResultChange, SchemaImpact, Touch
 from gitops.model.lock import LockInfo, LockObservation
@@ -32,16 +40,6 @@ from gitops.model.resource import Dependency, Resource
 from gitops.model.state import AppliedResource, State, Status, StatusRecord
 from gitops.render import json, text
 from gitops.render.audit import audit_form, audit_text, log_form, log_text
-from gitops.render.comment import (
-    ApplyComment,
-    ApprovalState,
-    PlanComment,
-    RefusalComment,
-    Subject,
-    apply_comment,
-    plan_comment,
-    refusal_comment,
-)
 
 DATA = Path(__file__).parents[2] / "data" / "render"
 
@@ -333,50 +331,6 @@ VERBS: dict[str, VerbOutcome] = {
     ),
 }
 
-SUBJECT = Subject(cluster="knowledge", environment="production", request=7, head=HEAD, base=BASE)
-MISSING = ApprovalState(
-    resource="graph.legacy",
-    satisfied=False,
-    by=("alice@example.com",),
-    code="approval_self",
-    detail="alice@example.com wrote commit 1a2b3c4d of this change",
-    command="gitops approve graph.legacy --request 7",
-)
-
-
-def _comments() -> dict[str, str]:
-    approved = Plan(
-        PLAN.config_digest,
-        PLAN.digest,
-        (replace(CHANGES[1], disposition=Disposition.APPLIED, reason=None),),
-        (),
-        (ApprovalRequirement("graph.legacy", GATE.reason, GATE.change_digest, (APPROVAL,)),),
-        ExecutionGraph(),
-    )
-    good = ApprovalState(resource="graph.legacy", satisfied=True, by=("bob@example.com",))
-    plan_ok, no_changes, plan_not_ok = VERBS["plan_ok"], VERBS["plan_no_changes"], VERBS["plan_not_ok"]
-    touched = VERBS["plan_touched"]
-    assert isinstance(touched, PlanOutcome)
-    apply_ok, apply_not_ok = VERBS["apply_ok"], VERBS["apply_not_ok"]
-    assert isinstance(plan_ok, PlanOutcome)
-    assert isinstance(no_changes, PlanOutcome)
-    assert isinstance(plan_not_ok, PlanOutcome)
-    assert isinstance(apply_ok, ApplyOutcome)
-    assert isinstance(apply_not_ok, ApplyOutcome)
-    given = PlanOutcome(config_dir=".", observations=SEEN, plan=approved)
-    moved = problems(("request_head_moved", "", "the head is 2b3c4d5e now", None))
-    return {
-        "comment_plan": plan_comment(PlanComment(subject=SUBJECT, outcome=plan_ok, approvals=(MISSING,))),
-        "comment_plan_touched": plan_comment(PlanComment(subject=SUBJECT, outcome=touched)),
-        "comment_plan_approved": plan_comment(PlanComment(subject=SUBJECT, outcome=given, approvals=(good,))),
-        "comment_plan_no_changes": plan_comment(PlanComment(subject=SUBJECT, outcome=no_changes)),
-        "comment_plan_failed": plan_comment(PlanComment(subject=SUBJECT, outcome=plan_not_ok)),
-        "comment_apply": apply_comment(ApplyComment(subject=SUBJECT, outcome=apply_ok, approvals=(good,))),
-        "comment_apply_failed": apply_comment(ApplyComment(subject=SUBJECT, outcome=apply_not_ok)),
-        "comment_refusal": refusal_comment(RefusalComment(subject=SUBJECT, command="apply", diagnostics=moved)),
-    }
-
-
 USE = ApprovalUse(ULID, "5d" * 20, "graph.legacy", "bob@example.com")
 DELETED = EntryChange("graph.legacy", "delete", digest("3"), None, "applied")
 APPLIED_ENTRY = LedgerEntry(
@@ -405,7 +359,21 @@ APPLIED_ENTRY = LedgerEntry(
 ANNOUNCED_ENTRY = replace(
     APPLIED_ENTRY, number=3, kind=EntryKind.INTENT, previous="6b" * 20, state_revision=8, changes=(DELETED,)
 )
+ALONE = replace(USE, approval_id=ULID[:-1] + "C", via=Via.BREAK_GLASS)
+DEBT = Debt(ALONE.approval_id, ALONE.commit, ALONE.resource, ALONE.principal, "the disk is full")
+PAID = DebtSettlement(ALONE.approval_id, ULID[:-1] + "B", "5e" * 20, "carol@example.com")
 RECORDS = (
+    LogRecord(
+        commit="7e" * 20,
+        entry=replace(APPLIED_ENTRY, number=6, kind=EntryKind.COUNTERSIGN, changes=(), approvals=(), settled=(PAID,)),
+        settlements=(SettlementVerdict(PAID, "good"),),
+    ),
+    LogRecord(
+        commit="7d" * 20,
+        entry=replace(APPLIED_ENTRY, number=5, approvals=(ALONE,), debts=(DEBT,)),
+        verdicts=(ApprovalVerdict(ALONE, "good"), ApprovalVerdict(replace(USE, via=Via.FORGE), "good")),
+        owed=(ALONE.approval_id,),
+    ),
     LogRecord(
         commit="7c" * 20,
         entry=APPLIED_ENTRY,
@@ -439,10 +407,21 @@ BAD = AuditReport(
     "7c" * 20,
     entries=4,
     verified=3,
-    finding=AuditFinding("7c" * 20, 4, "ledger_change_unapproved", "graph.legacy was deleted without an approval"),
+    findings=(AuditFinding("7c" * 20, 4, "ledger_change_unapproved", "graph.legacy was deleted without an approval"),),
 )
 CUT = AuditReport(
-    "knowledge", "7c" * 20, 0, 0, AuditFinding("7c" * 20, 0, "shallow_repository", "the repository is shallow")
+    "knowledge", "7c" * 20, 0, 0, (AuditFinding("7c" * 20, 0, "shallow_repository", "the repository is shallow"),)
+)
+SINCE = AuditReport(
+    "knowledge",
+    "7c" * 20,
+    entries=4,
+    verified=4,
+    findings=(
+        AuditFinding("7c" * 20, 0, "ledger_diverged", "gitops/approvals/knowledge/X names entry 6e, which is not here"),
+        AuditFinding("7c" * 20, 0, "ledger_behind", "witness /srv/other.git has a newer head, 6f"),
+    ),
+    since=2,
 )
 GOOD = AuditReport(
     "knowledge", "7c" * 20, 4, 4, notes=("entry 2: source commit 1a2b3c4d5e6f is not in this repository",)
@@ -455,10 +434,9 @@ def files() -> dict[str, str]:
     for name, outcome in VERBS.items():
         result[f"{name}.txt"] = text.to_text(outcome)
         result[f"{name}.json"] = json.to_text(json.envelope(outcome))
-    result.update({f"{name}.md": body for name, body in _comments().items()})
     result["log.txt"] = log_text(RECORDS)
     result["log.json"] = json.to_text(log_form(RECORDS))
-    for name, report in (("audit_good", GOOD), ("audit_failed", BAD), ("audit_cut", CUT)):
+    for name, report in (("audit_good", GOOD), ("audit_failed", BAD), ("audit_cut", CUT), ("audit_since", SINCE)):
         result[f"{name}.txt"] = audit_text(report)
         result[f"{name}.json"] = json.to_text(audit_form(report))
     return result

@@ -10,20 +10,20 @@ from dataclasses import replace
 from typing import get_args
 
 import pytest
-from render_cases import BASE, HEAD, SUBJECT, VERBS, digest
+from comment_cases import SUBJECT
+from render_cases import BASE, HEAD, VERBS, digest
 
-from gitops.core.errors import BugError
 from gitops.lang.schema import Step
 from gitops.model.approval import Approval
 from gitops.model.change import Action
 from gitops.model.execution import ExecutionGraph
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import ApprovalRequirement, Plan
-from gitops.render import environment, migration
+from gitops.render import migration
 from gitops.render.characters import visible, visible_json
 from gitops.render.comment import ApprovalState, PlanComment, marker, plan_comment
 from gitops.render.json import plain, to_line, to_text
-from gitops.render.markdown import MUST_KEEP, Section, assemble, block, cell, code, hidden, text
+from gitops.render.markdown import MUST_KEEP, Section, assemble, block, code, hidden, link, text
 from gitops.render.migration import in_words
 
 
@@ -83,7 +83,8 @@ def test_code_span(raw, shown):
 
 
 def test_a_pipe_cannot_end_a_cell():
-    assert cell("a|b\\|c") == "`a\\x7cb\\\\x7cc`"
+    assert code("a|b\\|c") == "`a\\x7cb\\\\x7cc`"
+    assert text("a | b") == "a `\\x7c` b"
 
 
 @pytest.mark.parametrize(
@@ -99,6 +100,9 @@ def test_a_pipe_cannot_end_a_cell():
         ("one\ntwo\r\n\r\n/close", "one two `/close`"),
         ("", ""),
         ("---", "`---`"),
+        ("1. one", "`1.` one"),
+        ("fixed in defaced 1234567", "fixed in `defaced 1234567`"),
+        ("!12 ~bug %1 :tada: $5", "`!12 ~bug %1 :tada: $5`"),
     ],
 )
 def test_running_text(raw, shown):
@@ -107,6 +111,48 @@ def test_running_text(raw, shown):
 
 def test_a_block_is_fenced_longer_than_what_it_holds():
     assert block("a\n````\nb\x1b", "sh") == "`````sh\na\n````\nb\\x1b\n`````"
+
+
+def test_a_block_holds_no_command_of_a_forge():
+    shown = block("/close\n  /approve\n/gitops retry\na/b")
+    assert shown == "```\n\\x2fclose\n  \\x2fapprove\n/gitops retry\na/b\n```"
+    with pytest.raises(ValueError):
+        block("a", "sh\n/close")
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://forge.example/a/b/pull/9?x=1#n", "[the page](https://forge.example/a/b/pull/9?x=1#n)"),
+        ("javascript:alert(1)", "the page"),
+        ("https://a.example/x) @admin", "the page"),
+        ("https://a.example/x\n/close", "the page"),
+        ("https://user@a.example/x", "the page"),
+        ("https://a.example/" + "x" * 1_000, "the page"),
+        ("", "the page"),
+    ],
+)
+def test_a_link_leads_to_a_plain_address_only(address, shown):
+    assert link(address, "the page") == shown
+
+
+def test_a_fold_is_closed_and_counts():
+    sections = (
+        Section("Head", MUST_KEEP, "head"),
+        Section("Picture", 2, "\n".join(f"- line {i}" for i in range(400)), fold=True),
+        Section("Nothing", 1, "\n\n", fold=True),
+    )
+    body = assemble(sections, limit=4_000)
+    assert len(body) <= 4_000
+    assert body.count("<details>") == body.count("</details>") == 1
+    assert body.index("<summary>Picture</summary>") < body.index("- line 9") < body.index("</details>")
+    assert "lines of Picture" in body
+
+
+def test_a_limit_may_be_in_bytes():
+    sections = (Section("Head", MUST_KEEP, "head"), Section("Words", 1, "\n".join(["- ü 名前"] * 1_000)))
+    body = assemble(sections, limit=5_000, measure=lambda s: len(s.encode()))
+    assert len(body.encode()) <= 5_000 < len(body.encode()) * 2
 
 
 def test_long_values_are_shortened():
@@ -148,11 +194,11 @@ def test_the_last_rank_goes_first_and_is_named():
         Section("Most", 1, "- one"),
         Section("Foot", MUST_KEEP, "foot"),
     )
-    body = assemble(sections, limit=1_200)
+    body = assemble(sections, limit=2_200)
     assert len(body) <= 1_200
     assert body.startswith("head\n\n- row 0\n")
     assert body.index("- one") < body.index("foot") < body.index("lines of Least")
-    tight = assemble(sections, limit=1_040)
+    tight = assemble(sections, limit=2_040)
     assert "row" not in tight
     assert "all of Least" in tight
 
@@ -167,23 +213,6 @@ def test_a_cut_fence_is_closed():
 def test_fixed_parts_that_do_not_fit_are_a_defect():
     with pytest.raises(ValueError):
         assemble((Section("Head", MUST_KEEP, "x" * 100),), limit=50)
-
-
-def test_a_template_cannot_print_what_no_filter_escaped(tmp_path, monkeypatch):
-    (tmp_path / "raw.md.j2").write_text("{{ value }}")
-    (tmp_path / "joined.md.j2").write_text("{{ 'a' ~ value|string }}")
-    (tmp_path / "undefined.md.j2").write_text("{{ other|code }}")
-    (tmp_path / "good.md.j2").write_text("{{ value|code }} {{ 3 }}{{ section('A', 1) }}x")
-    monkeypatch.setattr(environment, "_templates", lambda: tmp_path)
-    for name in ("raw", "joined"):
-        with pytest.raises(BugError):
-            environment.sections(f"{name}.md.j2", value="<b>")
-    with pytest.raises(Exception, match="other"):
-        environment.sections("undefined.md.j2", value="<b>")
-    assert environment.sections("good.md.j2", value="<b>") == (
-        Section("Head", MUST_KEEP, "`<b>` 3"),
-        Section("A", 1, "x"),
-    )
 
 
 @pytest.mark.parametrize(

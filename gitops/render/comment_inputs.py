@@ -1,0 +1,157 @@
+"""What the renderers of comments are given: values, read by nobody else and deciding nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from gitops.core.diagnostics import Diagnostic
+from gitops.model.drift import DriftOutcome
+from gitops.model.entry import Debt
+from gitops.model.outcome import ApplyOutcome, PlanOutcome
+
+Templates = Mapping[str, str]
+"""Texts of the target branch that override ours, by name (`TEMPLATE_NAMES`)."""
+
+TEMPLATE_NAMES = ("plan.md.j2", "apply.md.j2", "refusal.md.j2", "drift.md.j2", "macros.md.j2")
+"""The files of a repository's template folder that mean something."""
+
+
+def _none() -> Templates:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What a comment speaks of: a cluster in an environment, a change request, and commit ids of 40 or 64 hex digits."""
+
+    cluster: str
+    environment: str
+    request: int
+    head: str
+    base: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalState:
+    """Where the approval of one change stands.
+
+    `by` are the people who gave it, of whom `needed` distinct ones must. `code` and `detail` say why what was given does
+    not count (a registered code and one line). `reason` says why the change needs an approval; a plan knows it. `command`
+    gives the missing approval, ready to be pasted into a shell. `via_forge` says that a review or a command in a comment
+    counts, too.
+    """
+
+    resource: str
+    satisfied: bool
+    by: tuple[str, ...] = ()
+    code: str | None = None
+    detail: str = ""
+    command: str = ""
+    reason: str = ""
+    needed: int = 1
+    via_forge: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OtherRequest:
+    """Another open request that touches the same resources, by their address texts."""
+
+    number: int
+    title: str
+    url: str = ""
+    resources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedCommand:
+    """A command of a comment that was not carried out, with the code and the words that say why."""
+
+    command: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class FullPlan:
+    """Where the whole plan lies: the page of the job that made it, and the ref of the repository that keeps it."""
+
+    url: str = ""
+    ref: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanComment:
+    """Input of `plan_comment` and `plan_summary`.
+
+    `others` touch the same resources. `explained` are address texts to be told in full. `refusals` are commands that were
+    not carried out. `forge_commands` says that comments may give commands, which name the cluster if there are `several`.
+    `debts` stand in the way of the next apply.
+    """
+
+    subject: Subject
+    outcome: PlanOutcome
+    approvals: tuple[ApprovalState, ...] = ()
+    others: tuple[OtherRequest, ...] = ()
+    explained: tuple[str, ...] = ()
+    refusals: tuple[RefusedCommand, ...] = ()
+    debts: tuple[Debt, ...] = ()
+    full_plan: FullPlan = FullPlan()
+    forge_commands: bool = False
+    several: bool = False
+    templates: Templates = field(default_factory=_none)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyComment:
+    """Input of `apply_comment`; the commit applied is the subject's head.
+
+    `deployment` and `run` are addresses of the forge's record and of the job. `notes` are lines of our own on how it came to
+    this run, such as that the sweep found the merge. `debts` were incurred by it.
+    """
+
+    subject: Subject
+    outcome: ApplyOutcome
+    approvals: tuple[ApprovalState, ...] = ()
+    debts: tuple[Debt, ...] = ()
+    refusals: tuple[RefusedCommand, ...] = ()
+    notes: tuple[str, ...] = ()
+    deployment: str = ""
+    run: str = ""
+    forge_commands: bool = False
+    several: bool = False
+    templates: Templates = field(default_factory=_none)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalComment:
+    """Input of `refusal_comment`: a command (`apply`, `approve`, …) and at least one problem that stopped it."""
+
+    subject: Subject
+    command: str
+    diagnostics: tuple[Diagnostic, ...]
+    refusals: tuple[RefusedCommand, ...] = ()
+    notes: tuple[str, ...] = ()
+    run: str = ""
+    forge_commands: bool = False
+    several: bool = False
+    templates: Templates = field(default_factory=_none)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftReport:
+    """Input of `drift_body`: what `drift` found in a cluster, as seen `at` (RFC 3339 UTC).
+
+    `adopt` and `reapply` are the commands of the two ways out, ready to be pasted into a shell; empty where there is no such
+    way. `proposal` is the address of a change request that adopts what is there, if the bot opened one.
+    """
+
+    cluster: str
+    environment: str
+    at: str
+    outcome: DriftOutcome
+    adopt: tuple[str, ...] = ()
+    reapply: tuple[str, ...] = ()
+    proposal: str = ""
+    templates: Templates = field(default_factory=_none)

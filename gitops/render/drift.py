@@ -1,0 +1,94 @@
+"""The report of drift: the text of the one issue or change request of a cluster, with both ways out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gitops.model.address import is_name
+from gitops.model.drift import DriftItem, DriftKind
+from gitops.render.comment import rendered
+from gitops.render.comment_inputs import DriftReport
+from gitops.render.comment_rows import count
+from gitops.render.markdown import MUST_KEEP, NAME_LIMIT, Section, assemble, code, hidden
+
+__all__ = ["drift_body", "drift_gone", "drift_marker", "drift_title"]
+
+# What is lost first.
+_ORDER = (DriftKind.MISSING, DriftKind.SCHEMA, DriftKind.CATALOG)
+_WORDS = {
+    DriftKind.MISSING: "is gone",
+    DriftKind.SCHEMA: "has another schema",
+    DriftKind.CATALOG: "has another text",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One line of the table: the resource, what is other than recorded, and both digests."""
+
+    resource: str
+    what: str
+    detail: str
+    recorded: str
+    live: str
+    adoptable: bool
+
+
+def drift_marker(cluster: str) -> str:
+    """The text of the hidden first line, such as `gitops drift=knowledge`. Raises ValueError for what is not a name."""
+    if not is_name(cluster) or len(cluster) > NAME_LIMIT:
+        raise ValueError("a marker is made of a name")
+    return f"gitops drift={cluster}"
+
+
+def drift_title(report: DriftReport) -> str:
+    """One plain line that stays the same while the drift does, such as `Drift in production/knowledge: 2 resources`.
+
+    A title is not Markdown, so a place that is not of names is left out. Raises ValueError like `drift_marker`.
+    """
+    drift_marker(report.cluster)
+    place = f"{report.environment}/{report.cluster}" if is_name(report.environment) else report.cluster
+    return f"Drift in {place}: {count(len(report.outcome.items), 'resource')}"
+
+
+def drift_body(report: DriftReport) -> str:
+    """Which resources differ from the ledger and how, and both ways out; at most 65,536 characters.
+
+    Raises ValueError like `drift_marker`.
+    """
+    items = tuple(_difference(item) for item in sorted(report.outcome.items, key=_rank))
+    values = {
+        "cluster": report.cluster,
+        "environment": report.environment,
+        "place": f"{report.environment}/{report.cluster}",
+        "verdict": f"{count(len(items), 'resource')} {'differs' if len(items) == 1 else 'differ'} from the ledger",
+        "items": items,
+        "kept": sum(not item.adoptable for item in items),
+        "adopt": "\n".join(" ".join(command.splitlines()) for command in report.adopt),
+        "reapply": "\n".join(" ".join(command.splitlines()) for command in report.reapply),
+        "proposal": report.proposal,
+    }
+    head = Section("Marks", MUST_KEEP, hidden(drift_marker(report.cluster)))
+    return assemble(
+        (head, *rendered("drift.md.j2", values, report.outcome.diagnostics, report.templates), _foot(report))
+    )
+
+
+def drift_gone(report: DriftReport) -> str:
+    """The last comment on the issue of a cluster in which nothing differs any more."""
+    seen = f"Seen {code(report.at)}, ledger revision {report.outcome.observations.state_revision}."
+    return f"Nothing differs any more from the ledger of {code(f'{report.environment}/{report.cluster}')}. {seen}\n"
+
+
+def _difference(item: DriftItem) -> Difference:
+    return Difference(item.address, _WORDS[item.kind], item.detail, item.recorded, item.live or "", item.adoptable)
+
+
+def _rank(item: DriftItem) -> tuple[int, str]:
+    return _ORDER.index(item.kind), item.address
+
+
+def _foot(report: DriftReport) -> Section:
+    told = "It is brought up to date by every look, and closed when nothing differs."
+    body = f"---\n\nSeen {code(report.at)} against ledger revision {report.outcome.observations.state_revision}. {told}"
+    return Section("Reference", MUST_KEEP, body)

@@ -1,0 +1,115 @@
+"""Everything about one change of a plan, for somebody who asked for it by its address."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gitops.model.execution import ExecEdge
+from gitops.model.outcome import PlanOutcome
+from gitops.model.plan import Plan
+from gitops.render.comment_inputs import ApprovalState
+from gitops.render.comment_rows import PLANNED, action_words, effect, gated
+from gitops.render.impact import SHOWN, MigrationView, migration_views
+
+_STEPS: tuple[tuple[str, frozenset[str]], ...] = (
+    ("its commit has the form of an approval", frozenset({"approval_malformed"})),
+    ("its signature is good", frozenset({"approval_unsigned", "approval_signature_invalid"})),
+    ("its key is trusted now, for one person", frozenset({"approval_signer_unknown"})),
+    ("this person may approve, and did not write the change", frozenset({"approval_signer_not_allowed", "approval_self"})),
+    ("it is meant for this cluster, branch and folder", frozenset({"approval_wrong_target"})),
+    ("it is not used, taken back or past its time", frozenset({"approval_spent", "approval_revoked", "approval_expired"})),
+    ("it covers exactly this change", frozenset({"approval_stale"})),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A node that runs before or after, and why."""
+
+    resource: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A numbered step of the check of an approval: `passed`, `refused` or `not reached`."""
+
+    number: int
+    words: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One change in full; `changed` is false for a resource that the plan leaves as it is, of which only `after` is known.
+
+    `waits_for` and `awaited_by` are its edges of the execution graph, `needed_by` what depends on the resource, each cut
+    after 20 with the number of `more`.
+    """
+
+    resource: str
+    changed: bool
+    action: str = ""
+    effect: str = ""
+    before: str = ""
+    after: str = ""
+    waits_for: tuple[Neighbour, ...] = ()
+    awaited_by: tuple[Neighbour, ...] = ()
+    more_edges: int = 0
+    needed_by: tuple[str, ...] = ()
+    more_needed: int = 0
+    migration: MigrationView | None = None
+    approval: ApprovalState | None = None
+    checks: tuple[Check, ...] = ()
+
+
+def explain(outcome: PlanOutcome, addresses: Sequence[str], states: Sequence[ApprovalState]) -> tuple[Explanation, ...]:
+    """One explanation per address text, in their order, each once."""
+    return tuple(_explain(outcome, address, states) for address in dict.fromkeys(addresses))
+
+
+def _explain(outcome: PlanOutcome, address: str, states: Sequence[ApprovalState]) -> Explanation:
+    plan = outcome.plan
+    change = None if plan is None else plan.change(address)
+    if plan is None or change is None:
+        return Explanation(address, changed=False, after=outcome.resource_digests.get(address, ""))
+    before = [Neighbour(e.before, _reason(e)) for e in plan.graph.edges if e.after == address]
+    after = [Neighbour(e.after, _reason(e)) for e in plan.graph.edges if e.before == address]
+    needed = _needed_by(plan, address)
+    approval = next((state for state in states if state.resource == address), None)
+    return Explanation(
+        address,
+        changed=True,
+        action=action_words(change, gated(plan)),
+        effect=effect(change, PLANNED),
+        before=change.before or "",
+        after=change.after or "",
+        waits_for=tuple(before[:SHOWN]),
+        awaited_by=tuple(after[:SHOWN]),
+        more_edges=max(0, len(before) - SHOWN) + max(0, len(after) - SHOWN),
+        needed_by=needed[:SHOWN],
+        more_needed=max(0, len(needed) - SHOWN),
+        migration=migration_views(plan).get(address),
+        approval=approval,
+        checks=() if approval is None else checks(approval),
+    )
+
+
+def checks(approval: ApprovalState) -> tuple[Check, ...]:
+    """How far what was given came in the numbered check of approvals; empty if nothing was given, or the code says nothing."""
+    if approval.satisfied:
+        return tuple(Check(n, words, "passed") for n, (words, _) in enumerate(_STEPS, start=1))
+    failed = next((n for n, (_, codes) in enumerate(_STEPS, start=1) if approval.code in codes), None)
+    if failed is None:
+        return ()
+    states = ["passed"] * (failed - 1) + ["refused"] + ["not reached"] * (len(_STEPS) - failed)
+    return tuple(Check(n, words, states[n - 1]) for n, (words, _) in enumerate(_STEPS, start=1))
+
+
+def _needed_by(plan: Plan, address: str) -> tuple[str, ...]:
+    return next((impact.affected for impact in plan.impact if impact.resource == address), ())
+
+
+def _reason(edge: ExecEdge) -> str:
+    return f"{edge.reason}: {edge.detail}" if edge.detail else edge.reason

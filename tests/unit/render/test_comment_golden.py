@@ -1,0 +1,142 @@
+"""Every comment as a file: a change of what people read is a change of a file that a reviewer sees."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from comment_cases import DATA, DRIFT, MISSING, SUBJECT, comments, everything, planned
+from render_cases import PLAN, digest
+
+from gitops.model.address import query_address
+from gitops.model.change import Action
+from gitops.model.execution import ExecNode, ExecutionGraph
+from gitops.model.outcome import PlanOutcome
+from gitops.render.comment import PlanComment, plan_comment, plan_document, plan_summary
+from gitops.render.drift import drift_body, drift_marker, drift_title
+from gitops.render.explain import checks
+from gitops.render.graph import to_mermaid
+
+FILES = comments()
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_comment_equals_its_file(name):
+    assert FILES[name] == (DATA / name).read_text("utf-8")
+
+
+def test_every_file_has_a_case():
+    assert {path.name for path in DATA.iterdir()} == set(FILES)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in FILES if name.endswith(".md")))
+def test_no_line_is_a_command_to_a_forge(name):
+    outside = True
+    for line in FILES[name].split("\n"):
+        if line.startswith("```"):
+            outside = not outside
+        assert not (outside and line.lstrip("> -").startswith("/"))
+        assert not line.startswith("/") or line.startswith("/gitops ")
+    assert outside
+
+
+def test_the_summary_is_the_comment_without_its_hidden_lines():
+    comment, summary = FILES["plan_everything.md"], FILES["plan_summary.md"]
+    assert comment.partition("**Plan")[2] == summary.partition("**Plan")[2]
+    assert not summary.startswith("<!--")
+
+
+def test_the_document_of_a_plan_does_not_depend_on_the_moment():
+    outcome = everything().outcome
+    later = replace(outcome, observations=replace(outcome.observations, lock_age_seconds=5, acquired_lock_id="x"))
+    assert plan_document(later) == plan_document(outcome)
+    form = json.loads(plan_document(outcome))
+    assert form["plan_digest"] == outcome.plan.digest
+    assert len(form["changes"]) == len(outcome.plan.changes)
+    assert len(form["execution_graph"]["nodes"]) == 4
+    failed = json.loads(plan_document(PlanOutcome(config_dir=".", observations=outcome.observations)))
+    assert (failed["plan_digest"], failed["execution_graph"], failed["changes"]) == (None, None, [])
+
+
+def test_commands_name_their_cluster_only_where_there_are_several():
+    one = plan_comment(replace(everything(), several=False))
+    assert f"\n/gitops approve graph.legacy {everything().outcome.plan.digest}\n" in one
+    assert "\n/gitops" not in plan_comment(replace(everything(), forge_commands=False))
+    assert "\n/gitops" not in plan_comment(replace(everything(), approvals=(MISSING,)))
+
+
+def test_a_picture_is_bounded():
+    nodes = tuple(ExecNode(f"graph.g{n}" + "x" * 500, "graph", Action.CREATE, n) for n in range(1_000))
+    drawn = to_mermaid(ExecutionGraph(nodes), most=150)
+    assert drawn.count('["create') == 150
+    assert 'more(["and 850 more"])' in drawn
+    assert len(drawn) < 50_000
+
+
+def _large(number: int) -> PlanComment:
+    """A plan with so many more changes, each of about 110 characters in a table."""
+    outcome = planned("plan_ok")
+    assert outcome.plan is not None
+    model = outcome.plan.changes[3]
+    many = tuple(replace(model, address=query_address("knowledge", f"q{n:05}_{'x' * 60}")) for n in range(number))
+    large = replace(outcome, plan=replace(outcome.plan, changes=(*outcome.plan.changes, *many)))
+    return PlanComment(subject=SUBJECT, outcome=large, approvals=(MISSING,))
+
+
+def test_a_plan_of_three_megabytes_gives_one_comment_with_all_that_matters():
+    comment = _large(28_000)
+    body, summary = plan_comment(comment), plan_summary(comment)
+    assert len(plan_document(comment.outcome)) > 3_000_000
+    assert len(body) <= 65_536
+    assert len(summary.encode()) <= 1_048_576
+    for text in (body, summary):
+        assert "**Plan for `production/knowledge`: 28008 changes, 1 approval missing" in text
+        assert f"plan `{PLAN.digest}`" in text
+        assert "```sh\ngitops approve graph.legacy --request 7\n```" in text
+        assert "| **delete** | `graph.legacy` |" in text
+        assert "### Migrations" in text
+        assert text.count("```") % 2 == 0
+        assert "lines of Changes" in text
+
+
+def test_a_summary_has_the_changes_that_a_comment_leaves_out():
+    comment = _large(2_500)
+    assert "lines of Changes" in plan_comment(comment)
+    summary = plan_summary(comment)
+    assert summary.count("| create |") == 2_501
+    assert "Left out" not in summary
+
+
+def test_a_template_of_the_repository_may_lay_out_a_large_plan():
+    template = '{% import "builtin/macros.md.j2" as m %}{{ section("Changes", 1) }}{{ m.changes(rows) }}'
+    body = plan_comment(replace(_large(5_000), templates={"plan.md.j2": template}))
+    assert "template_invalid" not in body
+    assert "lines of Changes" in body
+
+
+def test_the_check_of_an_approval_is_told_as_far_as_it_came():
+    assert {c.state for c in checks(replace(MISSING, satisfied=True))} == {"passed"}
+    assert [c.state for c in checks(replace(MISSING, code="approval_spent"))][4:] == [
+        "passed",
+        "refused",
+        "not reached",
+    ]
+    assert checks(replace(MISSING, code="approval_quorum")) == ()
+    assert checks(replace(MISSING, code=None)) == ()
+
+
+def test_the_report_of_drift_is_found_again():
+    assert drift_body(DRIFT).startswith("<!-- gitops drift=knowledge -->\n")
+    assert drift_title(DRIFT) == "Drift in production/knowledge: 3 resources"
+    assert drift_title(replace(DRIFT, environment="@prod\n")) == "Drift in knowledge: 3 resources"
+    with pytest.raises(ValueError):
+        drift_marker("a b")
+    with pytest.raises(ValueError):
+        drift_body(replace(DRIFT, cluster="-->"))
+
+
+def test_another_plan_gives_another_comment_and_the_same_one_the_same():
+    assert plan_comment(everything()) == plan_comment(everything())
+    moved = replace(everything().outcome, plan=replace(everything().outcome.plan, digest=digest("c")))
+    assert plan_comment(replace(everything(), outcome=moved)) != plan_comment(everything())
