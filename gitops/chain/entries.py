@@ -4,11 +4,12 @@
     trust/<path>                   the keys and rules in force after it
     __cluster/...                  state, catalog blobs, recovery sidecars, consumed approvals
 
-The first parent of an entry is the entry before; further parents are the approval commits that it consumed.
+The first parent of an entry is the entry before; further parents are the approval commits that it consumed, and the
+countersignatures that it took in.
 
 Rules of belief:
 
-1. The parents of an entry are exactly the entry before and the approvals that it names; the first entry has no parent.
+1. The parents of an entry are exactly the entry before and the commits that it names; the first entry has no parent.
 2. It is signed by a ledger signer of the keys in force before it (of its own keys, for the first entry), judged at the
    entry's own time.
 3. Numbers count up by one and times never run backwards, so an entry cannot be dated back to when its key was still good.
@@ -33,24 +34,35 @@ from gitops.wire.entry import read_entry
 
 __all__ = [
     "APPROVALS",
+    "BRANCHES",
+    "COUNTERSIGNATURES",
     "ENTRY",
     "LEDGERS",
+    "REVOCATIONS",
+    "SIGNED",
     "TRUST",
     "ChainEntry",
     "approvals_prefix",
     "continues",
+    "countersignatures_prefix",
     "entry_trust",
     "first_entry",
     "ledger_ref",
     "read_chain_entry",
+    "revocations_prefix",
     "trust_files",
     "verify_chain",
 ]
 
 ENTRY = "entry.json"
 TRUST = "trust"
+BRANCHES = "refs/heads/gitops/"
 LEDGERS = "refs/heads/gitops/ledger/"
 APPROVALS = "refs/heads/gitops/approvals/"
+REVOCATIONS = "refs/heads/gitops/revocations/"
+COUNTERSIGNATURES = "refs/heads/gitops/countersignatures/"
+SIGNED = (APPROVALS, REVOCATIONS, COUNTERSIGNATURES)
+"""The folders of create-only branches, each with one folder per cluster, that carry what people sign."""
 
 TrustCache = dict[str, TrustRoot]
 """Tree id of the folder of keys and rules to what it says: most entries share one."""
@@ -64,6 +76,16 @@ def ledger_ref(cluster: str) -> str:
 def approvals_prefix(cluster: str) -> str:
     """Prefix of the create-only branches that carry the approvals of a cluster."""
     return f"{APPROVALS}{cluster}/"
+
+
+def revocations_prefix(cluster: str) -> str:
+    """Prefix of the create-only branches that take approvals of a cluster back."""
+    return f"{REVOCATIONS}{cluster}/"
+
+
+def countersignatures_prefix(cluster: str) -> str:
+    """Prefix of the create-only branches that agree to what was done in an emergency."""
+    return f"{COUNTERSIGNATURES}{cluster}/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +127,7 @@ def read_chain_entry(reader: GitReader, commit_id: str, known: TrustCache | None
     if content is None:
         raise IntegrityError("ledger_entry_invalid", f"{commit_id[:12]} has no {ENTRY}", path=commit_id)
     entry = read_entry(content)
-    approvals = dict.fromkeys(use.commit for use in entry.approvals)
-    if commit.parents != (() if entry.previous is None else (entry.previous, *approvals)):
+    if commit.parents != (() if entry.previous is None else (entry.previous, *entry.carried)):
         detail = f"the parents of {commit_id[:12]} are not the entry before and the approvals that it names"
         raise IntegrityError("ledger_chain_broken", detail, path=commit_id)
     before = _trust_after(reader, entry.previous or commit_id, known)

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from typing import TypeVar
 
 from gitops.core.errors import GitopsError
-from gitops.model.approval import ApprovalEvidence, CommitSignature
+from gitops.model.approval import ApprovalEvidence, ApprovalStatement, CommitSignature
 from gitops.ports.git import GitReader
 from gitops.wire.approval import read_approval
+from gitops.wire.entry import read_entry
 from gitops.wire.statement import read_statement
 
-__all__ = ["read_evidence"]
+__all__ = ["announced_evidence", "read_evidence"]
 
 _APPROVALS = "__cluster/approvals/"
+_ENTRY = "entry.json"
 _MAX_PATHS = 100
+_EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+_WITH_APPROVALS = 2
 
 T = TypeVar("T")
 
 
-def read_evidence(store: GitReader, ref: str, commit_id: str, chain: frozenset[str]) -> ApprovalEvidence:
+def read_evidence(store: GitReader, ref: str, commit_id: str, chain: Container[str]) -> ApprovalEvidence:
     """The evidence that a commit gives; `chain` are the ids of all ledger entries. Never raises for its content.
 
     What can be read is returned together with the first problem, so that a refusal can name the change it was meant for.
@@ -49,7 +53,38 @@ def read_evidence(store: GitReader, ref: str, commit_id: str, chain: frozenset[s
         signature=signature,
         on_chain=parent in chain,
         problem=misread or unread or more,
+        reviewed_tree=None if statement is None else _reviewed_tree(store, statement),
     )
+
+
+def _reviewed_tree(store: GitReader, statement: ApprovalStatement) -> str | None:
+    """The cluster folder of the commit that was reviewed on a forge, where that is at hand.
+
+    A commit without the folder has the empty tree: not the one that anybody means to approve.
+    """
+    if statement.grant is None or store.resolve(statement.grant.commit) is None:
+        return None
+    tree = store.commit(statement.grant.commit).tree
+    return store.subtree(tree, statement.target.path) or _EMPTY_TREE
+
+
+def announced_evidence(store: GitReader, head: str, approval_ids: Iterable[str]) -> tuple[ApprovalEvidence, ...]:
+    """The approvals of these ids as the newest entries that used them name their commits, whatever became of their branches.
+
+    For approvals that an entry announced and that no state records as used yet: their run was cut short.
+    """
+    wanted, found = set(approval_ids), list[ApprovalEvidence]()
+    at: str | None = head
+    while wanted and at is not None:
+        commit = store.commit(at)
+        content = store.read(commit.tree, _ENTRY)
+        uses = () if content is None or len(commit.parents) < _WITH_APPROVALS else read_entry(content).approvals
+        for use in uses:
+            if use.approval_id in wanted:
+                wanted.discard(use.approval_id)
+                found.append(read_evidence(store, "", use.commit, frozenset()))
+        at = next(iter(commit.parents), None)
+    return tuple(found)
 
 
 def _attempt(read: Callable[[], T]) -> tuple[T | None, str]:

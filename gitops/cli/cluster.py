@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gitops.cli.identity import actor_of
 from gitops.cli.output import complain, say, show, show_form
+from gitops.core.errors import UsageError
 from gitops.model.outcome import PlanOutcome
 from gitops.workflows.context import Workspace
 
@@ -63,15 +64,19 @@ def apply(options: argparse.Namespace) -> int:
 
 def approve(options: argparse.Namespace) -> int:
     """`gitops approve`."""
-    actor = actor_of(options)
+    if options.break_glass != (options.reason is not None):
+        raise UsageError("usage_error", "--break-glass and --reason belong together")
+    actor, emergency = actor_of(options), options.reason
     project = _project(options)
     if project is not None and not actor:
         actor = project.person().email
     if project is not None:
         from gitops.workflows.endorse import endorse
 
-        workspace = project.workspace(options, actor)
-        return show(endorse(workspace, options.resource, project.endorsement(options)), as_json=options.json)
+        workspace, by = project.workspace(options, actor), project.endorsement(options)
+        return show(endorse(workspace, options.resource, by, emergency=emergency), as_json=options.json)
+    if emergency is not None:
+        raise UsageError("usage_error", "acting alone needs a ledger branch, which remembers it")
     if not actor:
         complain("approve needs to know who approves: pass --as ACTOR, or set git config gitops.actor")
         return 1

@@ -87,6 +87,22 @@ approval_spent | E | an approval was used before | approve again
   the ledger records that an earlier run consumed it
 approval_expired | E | an approval is past its time | approve again
   it was made too long ago by the rules in force, or is dated in the future
+approval_revoked | E | an approval was taken back | talk to who took it back, then approve again
+  the approver, another approver or the bot signed a revocation of it
+approval_via_refused | E | an approval was given in a way that does not count here | approve with gitops approve and a key
+  the rules do not let a review on the forge, or one person alone, permit a change of this kind
+approval_account_unknown | E | the forge account is nobody that the rules know | list the account under approvals.accounts
+  approvals.accounts in force pairs no person with the number of this account
+approval_not_found | E | there is no such approval | see gitops/approvals on the remote for the ids
+  the id is misspelled, or the approval belongs to another cluster
+decision_malformed | E | a revocation or countersignature does not have the expected form | use gitops revoke or countersign
+  the message of its commit is missing, edited or of another release
+decision_refused | E | a revocation or countersignature does not count | have it signed by somebody who may
+  it is unsigned, signed by somebody who may not decide this, or meant for something else
+debt_open | E | an emergency waits for a second person | look at it, then run gitops countersign with its approval id
+  somebody applied a change alone with break-glass, and nobody else has countersigned it yet
+debt_not_found | E | no emergency of this approval waits for a second person | see gitops status for those that do
+  the id is misspelled, or it was countersigned before
 approval_malformed | E | an approval commit does not have the expected form | approve with gitops approve
   document and statement of the commit are missing or contradict each other
 approval_quorum | W | more approvals are needed | have another person approve
@@ -107,6 +123,16 @@ ledger_source_mismatch | E | an entry does not match its source commit | compare
   the commit that an entry names declares something else than was applied
 ledger_diverged | E | the ledger was rewound or forked | compare with another clone; do not apply
   the branch lost entries that were seen before, or does not belong to this repository's history
+ledger_behind | E | an old state of the ledger is served here | fetch again; if it stays, do not apply and ask who runs the remote
+  another clone or remote has newer entries of the same ledger
+ledger_debt_mismatch | E | what an emergency owes is not kept as it must be | compare with another clone; do not apply
+  a debt was not recorded, was settled by nobody who may, or changes were applied over an open one
+witness_unproven | E | what a witness shows cannot be believed | check that it is a clone of this repository, and fetch there
+  the head that it shows is missing, or no entry of a ledger of this cluster
+envelope_invalid | E | an envelope does not hold | ask whoever made it for another one
+  it is no DSSE envelope of a statement, nobody who is trusted signed it, or it says something else than the ledger
+pin_invalid | E | the note of an earlier audit cannot be used | audit from the first entry, and keep the note that this leaves
+  the file was edited, or is the note of another cluster or release
 ledger_missing | E | there is no ledger branch | import the cluster first
   nothing was imported for this cluster, or the ledger branch was not fetched
 ledger_not_writable | E | the ledger cannot be written by this bot | allow the bot to push the ledger branch
@@ -187,4 +213,10 @@ engine_unavailable | E | the graph engine is not installed | install the package
   the packages pylance and pyarrow cannot be imported
 embedding_failed | E | a text could not be turned into a vector | check address, key and model of the embedding service
   the service does not answer, refuses, or makes vectors of another length than the property has
+init_file_differs | E | a file is there already and says something else | compare with gitops init --diff, then edit or remove the file
+  init never changes a file that it did not just make
+init_key_missing | E | a key is missing | name a public key, or have one made
+  a ledger needs a key that signs it, and rules need somebody with another key who may approve
+init_key_refused | E | a key cannot be used | name a public SSH key, and keep private ones out of the repository
+  the file is missing or no public key, half of a pair is there, or a private key would lie in the repository
 """

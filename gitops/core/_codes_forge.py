@@ -35,4 +35,6 @@ queue_event_invalid | E | an event in the queue cannot be handled | forget it, a
   another release wrote it in another form, or its repository is not served any more
 queue_event_missing | E | there is no such event to decide about | list what there is: gitops bot queue --queue FILE
   it is done, or just being worked on
+attack_impossible | E | no copy of the set-up could be attacked | correct what gitops doctor reports, then run it again
+  the honest way does not work in the copy, so that nothing could be learned from what is refused there
 """

@@ -1,7 +1,8 @@
 """The names of all fault points, each with the moment that it stands for.
 
 A name says where and when: `area.before_step` is reached when nothing of the step is durable yet, `area.after_step` when all
-of it is. Names that begin with `cluster_` belong to a verb, `ledger.` to a ledger store, `engine.` to the graph engine.
+of it is. Names that begin with `cluster_` belong to a verb, `ledger.` to a ledger store, `engine.` to the graph engine, `server.`
+to the server.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ FAULT_POINTS: Mapping[str, str] = MappingProxyType(
         "cluster_import.before_state_write": "everything is observed, there is no ledger yet",
         "cluster_approve.before_push": "an approval is signed in the local objects, nobody can see it",
         "cluster_approve.after_push": "an approval is where the bot looks for it",
+        "cluster_decide.before_push": "a revocation or countersignature is signed in the local objects, nobody can see it",
+        "cluster_decide.after_push": "a revocation or countersignature is where every run looks for it",
         # Ledger stores.
         "ledger.lock.before_take": "the lock is free",
         "ledger.lock.after_take": "the lock is ours, nothing else has happened",
@@ -56,6 +59,11 @@ FAULT_POINTS: Mapping[str, str] = MappingProxyType(
         "ledger.branch.after_note": "a verified head is noted as seen",
         "ledger.branch.before_follow": "the branch of this clone is behind the remote's",
         "ledger.branch.after_follow": "the branch of this clone is where the remote's is",
+        # The queue of a server.
+        "server.queue.before_accept": "a delivery is believed and read, nothing of it is durable",
+        "server.queue.after_accept": "the event is in the queue, the forge has no answer yet",
+        "server.worker.before_handle": "an event is marked as being worked on, nothing of it is done",
+        "server.worker.after_handle": "an event is handled, the queue says that it is being worked on",
         # Graph engine.
         "engine.create.before_tables": "a new graph has its staging place and its schema, but no table",
         "engine.create.staged": "a new graph is whole in its staging place, no root exists",

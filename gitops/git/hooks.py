@@ -26,7 +26,7 @@ import gitops
 from gitops.core.errors import GitopsError, UsageError
 from gitops.git.command import GitProgram
 
-__all__ = ["HookKind", "install_hooks", "installed_hooks", "remove_hooks"]
+__all__ = ["HookKind", "expected_hooks", "install_hooks", "installed_hooks", "remove_hooks", "stale_hooks"]
 
 HookKind = Literal["client", "server"]
 
@@ -53,11 +53,10 @@ def install_hooks(git_dir: str, kind: HookKind, command: Sequence[str]) -> tuple
     if foreign:
         names = ", ".join(str(folder / name) for name in foreign)
         raise GitopsError("hook_exists", f"not written by gitops: {names}", path=str(folder))
-    quoted = os.fsencode(shlex.join(command))
     try:
         folder.mkdir(exist_ok=True)
         for name in _NAMES[kind]:
-            _write(folder / name, (_templates() / name).read_bytes().replace(_PLACEHOLDER, quoted))
+            _write(folder / name, _content(name, command))
         if kind == "server":
             _check_objects(git_dir)
     except OSError as error:
@@ -69,6 +68,17 @@ def installed_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
     """Names of our hooks of one kind that git would run. Raises UsageError `not_a_repository`, GitopsError `hook_exists`."""
     folder = _folder(git_dir)
     return tuple(name for name in _NAMES[kind] if _is_ours(folder / name) and os.access(folder / name, os.X_OK))
+
+
+def expected_hooks(kind: HookKind) -> tuple[str, ...]:
+    """Names of the hooks of one kind."""
+    return _NAMES[kind]
+
+
+def stale_hooks(git_dir: str, kind: HookKind, command: Sequence[str]) -> tuple[str, ...]:
+    """Names of our installed hooks that `install_hooks` with this `command` would write anew. Raises as `installed_hooks`."""
+    folder = _folder(git_dir)
+    return tuple(n for n in installed_hooks(git_dir, kind) if (folder / n).read_bytes() != _content(n, command))
 
 
 def remove_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
@@ -84,6 +94,11 @@ def remove_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
     except OSError as error:
         raise GitopsError("storage_failed", f"cannot remove the hooks: {error}", path=str(folder)) from error
     return ours
+
+
+def _content(name: str, command: Sequence[str]) -> bytes:
+    """A hook that starts the program by this argument vector."""
+    return (_templates() / name).read_bytes().replace(_PLACEHOLDER, os.fsencode(shlex.join(command)))
 
 
 def _folder(git_dir: str) -> Path:

@@ -39,6 +39,7 @@ _PORCELAIN = re.compile(r"([ +*=!-])\t[^\t:]*:([^\t]+)\t(.*)")
 _CREDENTIALS = re.compile(r"(?<=://)\S*@")
 _FETCH_SPEC = re.compile(r"\+?([^:+]+)(?::([^:]*))?")
 _SCP_LIKE = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!//|:)[^\s-].*", re.ASCII)
+_HEAD = re.compile(r"ref: (refs/heads/\S+)\tHEAD\n(\S+)\tHEAD\n")
 _LOST = (
     "stale info",
     "fetch first",
@@ -116,10 +117,14 @@ def _locate(url: str) -> _Location:
         return _Location(url, bare, {})
     pair = f"{unquote(parts.username or '')}:{unquote(parts.password)}"
     header = f"Authorization: Basic {base64.b64encode(pair.encode()).decode()}"
+    name = f"http.{parts.scheme}://{host}/.extraHeader"
+    # An empty value takes back what the configuration says: the checkout of a job leaves a login there, and two are refused.
     variables = {
-        "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": f"http.{parts.scheme}://{host}/.extraHeader",
-        "GIT_CONFIG_VALUE_0": header,
+        "GIT_CONFIG_COUNT": "2",
+        "GIT_CONFIG_KEY_0": name,
+        "GIT_CONFIG_VALUE_0": "",
+        "GIT_CONFIG_KEY_1": name,
+        "GIT_CONFIG_VALUE_1": header,
     }
     return _Location(bare, bare, variables)
 
@@ -163,6 +168,21 @@ class ProgramRemote:
         rows = (line.partition("\t") for line in output.stdout.decode("utf-8", "replace").splitlines())
         found = {name: object_id for object_id, _, name in rows if is_id(object_id) and is_below(name, folder)}
         return dict(sorted(found.items()))
+
+    def head(self) -> Mapping[str, str]:
+        """The branch (full ref name) that the remote's HEAD names, and its commit; empty if it names none, or does not answer."""
+        output = self._run("ls-remote", "--symref", "--", self._location.argument, "HEAD")
+        match = _HEAD.match(output.stdout.decode("utf-8", "replace"))
+        if not output.ok or match is None or not is_ref(match[1]) or not is_id(match[2]):
+            return {}
+        return {match[1]: match[2]}
+
+    def unshallow(self) -> None:
+        """Fetch the history that a clone of limited depth left out. Raises RemoteError `git_remote_unavailable`."""
+        options = ("--unshallow", "--no-tags", "--no-prune", "--no-auto-gc", "--no-write-fetch-head", "--refmap=")
+        output = self._run("fetch", *options, "--no-recurse-submodules", "--", self._location.argument, "HEAD")
+        if not output.ok:
+            raise self._unavailable(output)
 
     def fetch(self, refspecs: Sequence[str]) -> None:
         """Fetch exactly these refspecs: no tags on the side, no pruning, nothing run afterwards.

@@ -26,7 +26,7 @@ from gitops.core.errors import ConflictError, GitopsError, IntegrityError, Usage
 from gitops.git.command import GitProgram, Output, Quarantine
 from gitops.git.objects import format_commit, is_id, is_ref, parse_commit, parse_tree, with_signature
 from gitops.git.signatures import sign, verify_commit
-from gitops.git.trees import TreeWriter, changed_paths, find
+from gitops.git.trees import Levels, TreeWriter, changed_paths
 from gitops.model.approval import CommitSignature
 from gitops.ports.git import ZERO, Commit, EntryType, MergeResult, NewCommit, RefUpdate, TreeEntry
 
@@ -56,7 +56,7 @@ class Repository:
         self._local = threading.local()
         self._git_dir = self._repo.path
         self._git = GitProgram(self._git_dir, environ=environ, quarantine=quarantine)
-        grafts = self._common_dir() / "info" / "grafts"
+        grafts = self.common_dir / "info" / "grafts"
         if grafts.is_file() and grafts.stat().st_size:
             raise GitopsError("git_failed", f"the repository has grafts, which rewrite history; remove {grafts}")
 
@@ -84,6 +84,10 @@ class Repository:
         """Whether history is cut off somewhere."""
         return bool(self._repo.is_shallow)
 
+    def reopen(self) -> None:
+        """Forget what was read. An open handle goes on taking a history for cut off that was fetched meanwhile, silently."""
+        self._local = threading.local()
+
     @property
     def _repo(self) -> pygit2.Repository:
         """The libgit2 repository of the current thread."""
@@ -100,7 +104,16 @@ class Repository:
             self._local.repo = repo
         return repo
 
-    def _common_dir(self) -> Path:
+    @property
+    def _levels(self) -> Levels:
+        """The trees that the current thread read lately."""
+        levels: Levels | None = getattr(self._local, "levels", None)
+        if levels is None:
+            levels = self._local.levels = Levels(self._read)
+        return levels
+
+    @property
+    def common_dir(self) -> Path:
         """Where a linked work tree keeps what it shares (gitrepository-layout(5), `commondir`)."""
         git_dir = Path(self._git_dir)
         link = git_dir / "commondir"
@@ -172,7 +185,7 @@ class Repository:
 
     def subtree(self, tree_id: str, path: str) -> str | None:
         """Tree id of a folder; None also when a link or submodule is on the way."""
-        entry = find(self._read, tree_id, path)
+        entry = self._levels.find(tree_id, path)
         return entry.id if entry is not None and entry.type is EntryType.TREE else None
 
     def entries(self, tree_id: str) -> tuple[TreeEntry, ...]:
@@ -184,7 +197,7 @@ class Repository:
 
     def read(self, tree_id: str, path: str) -> bytes | None:
         """Content of a regular file; None for anything else at `path` or on the way."""
-        entry = find(self._read, tree_id, path)
+        entry = self._levels.find(tree_id, path)
         return self._read(entry.id, "blob") if entry is not None and entry.type is EntryType.FILE else None
 
     def changed_paths(self, old_tree: str | None, new_tree: str) -> tuple[str, ...]:

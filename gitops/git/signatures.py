@@ -6,8 +6,11 @@ are claims of whoever wrote it and play no part.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
 
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.command import run_program
@@ -20,6 +23,8 @@ __all__ = ["NAMESPACE", "sign", "verify_commit", "verify_detached"]
 NAMESPACE = "git"
 # A person may have to type a passphrase or touch a key.
 _SIGN_TIMEOUT_S = 120.0
+_LITERAL = "key::"
+_PUBLIC_KEY = re.compile(r"[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}(?: [\x20-\x7e]*)?", re.ASCII)
 
 
 def verify_commit(raw: bytes) -> CommitSignature:
@@ -44,14 +49,17 @@ def verify_commit(raw: bytes) -> CommitSignature:
 
 
 def sign(payload: bytes, key: str, *, namespace: str = NAMESPACE, environ: Mapping[str, str] | None = None) -> str:
-    """Sign `payload` with the SSH key at path `key` and return the armored signature.
+    """Sign `payload` with an SSH key and return the armored signature.
 
-    With a `.pub` file the private half is asked from the agent. The signature is checked before it is handed out.
-    Raises GitopsError `signing_failed`.
+    `key` is what git takes as `user.signingKey`: the path of a private key, that of a public key (`.pub`), or a public key
+    itself behind `key::`. With a public one the private half is asked from the agent, which may be a security key that has
+    to be touched. The signature is checked before it is handed out. Raises GitopsError `signing_failed`.
+    Source: git-config(1), user.signingKey.
     """
     env = {**(os.environ if environ is None else environ), "LC_ALL": "C"}
-    argv = ("ssh-keygen", "-Y", "sign", "-q", "-n", namespace, "-f", key)
-    output = run_program(argv, env=env, stdin=payload, timeout_s=_SIGN_TIMEOUT_S)
+    with _key_file(key) as path:
+        argv = ("ssh-keygen", "-Y", "sign", "-q", "-n", namespace, "-f", path)
+        output = run_program(argv, env=env, stdin=payload, timeout_s=_SIGN_TIMEOUT_S)
     if not output.ok:
         reason = "no answer in time" if output.timed_out else output.stderr.strip()
         raise GitopsError("signing_failed", f"ssh-keygen could not sign with {key}: {reason}")
@@ -60,3 +68,18 @@ def sign(payload: bytes, key: str, *, namespace: str = NAMESPACE, environ: Mappi
     if not verdict.good:
         raise GitopsError("signing_failed", f"the signature made with {key} is not acceptable: {verdict.problem}")
     return armored
+
+
+@contextlib.contextmanager
+def _key_file(key: str) -> Iterator[str]:
+    """The path that ssh-keygen is given: a public key that is written out lies in a file of its own meanwhile."""
+    if not key.startswith(_LITERAL):
+        yield key
+        return
+    line = key.removeprefix(_LITERAL).strip()
+    if not _PUBLIC_KEY.fullmatch(line):
+        raise GitopsError("signing_failed", "user.signingKey holds no public key behind key::")
+    with tempfile.NamedTemporaryFile("w", suffix=".pub", encoding="ascii", prefix="gitops-") as file:
+        file.write(f"{line}\n")
+        file.flush()
+        yield file.name

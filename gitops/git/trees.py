@@ -7,11 +7,12 @@ that is bounded by the number of entries visited.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gitops.core.errors import GitopsError
-from gitops.git.objects import RawEntry, parse_tree
+from gitops.git.objects import RawEntry, parse_tree, raw_entry, tree_level
 from gitops.ports.git import EntryType
 
 ReadObject = Callable[[str, str], bytes]
@@ -19,6 +20,7 @@ ReadObject = Callable[[str, str], bytes]
 
 MAX_VISITED = 1_000_000
 _MAX_PATH = 4096
+_MAX_HELD = 20_000
 _MAX_WRITE_DEPTH = 64
 _MODE_FILE = 0o100644
 _MODE_TREE = 0o040000
@@ -32,17 +34,43 @@ def split_path(path: str) -> tuple[str, ...] | None:
     return None if any(part in ("", ".", "..") or "\0" in part for part in parts) else parts
 
 
-def find(read: ReadObject, tree_id: str, path: str) -> RawEntry | None:
-    """The entry at `path`; None when it is missing or when something on the way is not a folder."""
-    parts = split_path(path)
-    if parts is None:
-        return None
-    entry: RawEntry | None = RawEntry("", _MODE_TREE, tree_id)
-    for part in parts:
-        if entry is None or entry.type is not EntryType.TREE:
+class Levels:
+    """Levels of trees that were read lately, by id: what an id names never changes. For one thread."""
+
+    def __init__(self, read: ReadObject) -> None:
+        """`read` gives the bytes of an object."""
+        self._read = read
+        self._known: OrderedDict[str, dict[bytes, tuple[bytes, bytes]]] = OrderedDict()
+        self._held = 0
+
+    def find(self, tree_id: str, path: str) -> RawEntry | None:
+        """The entry at `path`; None when it is missing or when something on the way is not a folder."""
+        parts = split_path(path)
+        if parts is None:
             return None
-        entry = next((e for e in parse_tree(entry.id, read(entry.id, "tree")) if e.name == part), None)
-    return entry
+        try:
+            names = [part.encode("utf-8", "surrogateescape") for part in parts]
+        except UnicodeEncodeError:
+            return None
+        entry = RawEntry("", _MODE_TREE, tree_id)
+        for name in names:
+            found = self._level(entry.id).get(name) if entry.type is EntryType.TREE else None
+            if found is None:
+                return None
+            entry = raw_entry(name, *found)
+        return entry
+
+    def _level(self, tree_id: str) -> dict[bytes, tuple[bytes, bytes]]:
+        level = self._known.get(tree_id)
+        if level is not None:
+            self._known.move_to_end(tree_id)
+            return level
+        level = tree_level(tree_id, self._read(tree_id, "tree"))
+        self._known[tree_id] = level
+        self._held += len(level) + 1
+        while self._held > _MAX_HELD and len(self._known) > 1:
+            self._held -= len(self._known.popitem(last=False)[1]) + 1
+        return level
 
 
 def changed_paths(read: ReadObject, old_tree: str | None, new_tree: str) -> Iterator[str]:

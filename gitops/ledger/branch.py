@@ -5,35 +5,21 @@ What lies where, and which entries are believed, is said in `gitops.chain.entrie
 Rules of this module:
 
 1. The branch moves only by compare-and-swap on the remote, so that a lost race writes nothing.
-2. A head is believed if its chain verifies back to the last head seen here, and only that head is read from. What was seen
-   is noted before the remote is asked, so that another process's newer note is never taken for a rewound branch. Where
-   nothing was seen yet, the first entry must stand up to the `anchor`.
+2. Only a head that `gitops.ledger.heads` believes is read from.
 3. Our own entry is verified like anybody's before it is pushed: an entry that nobody believes would end the ledger.
-4. In a clone the branch of the same name follows what was verified, by fast-forward and through git itself, which does not
-   move a branch under a checkout.
-5. Blobs and changed sidecars wait in memory for the next entry: objects that no ref names are not durable.
+4. Blobs and changed sidecars wait in memory for the next entry: objects that no ref names are not durable.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from gitops.chain.entries import (
-    ENTRY,
-    TRUST,
-    ChainEntry,
-    approvals_prefix,
-    continues,
-    first_entry,
-    ledger_ref,
-    read_chain_entry,
-    trust_files,
-    verify_chain,
-)
-from gitops.chain.evidence import read_evidence
+from gitops.chain.decisions import read_decision_evidence
+from gitops.chain.entries import APPROVALS, ENTRY, TRUST, ChainEntry, read_chain_entry, trust_files
+from gitops.chain.evidence import announced_evidence, read_evidence
+from gitops.chain.witnesses import Line
 from gitops.core.canonical import digest
 from gitops.core.clock import Clock, timestamp
 from gitops.core.diagnostics import Diagnostics
@@ -41,6 +27,7 @@ from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityEr
 from gitops.core.faults import Faults, NoFaults, around
 from gitops.ledger import layout
 from gitops.ledger.git_lock import GitLock, LockPlaces, push_own
+from gitops.ledger.heads import BranchPlace, Heads
 from gitops.ledger.readings import (
     Document,
     approval_listing,
@@ -66,7 +53,7 @@ from gitops.model.approval import Approval
 from gitops.model.entry import LedgerEntry
 from gitops.model.intent import Intent
 from gitops.model.lock import LockInfo, LockObservation
-from gitops.ports.git import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpdate
+from gitops.ports.git import ZERO, GitRemote, GitStore, NewCommit, RefUpdate
 from gitops.ports.ledger import (
     ApprovalListing,
     BlobCondition,
@@ -87,24 +74,6 @@ Files = Mapping[str, bytes | None]
 """Path in the ledger to content; None removes the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class BranchPlace:
-    """Which cluster, and who writes: `signing_key` is a path for ssh-keygen, None where nothing is going to be written.
-
-    `lock_ref` is tried first, `fallback_lock_ref` where the host refuses refs of that kind; `remember_lock_ref` is told. Both
-    are looked at by everybody, so every writer must name the same two, in any order. `anchor` raises GitopsError for a first
-    entry that is not this cluster's.
-    """
-
-    cluster: str
-    author: Person
-    signing_key: str | None
-    lock_ref: str
-    fallback_lock_ref: str
-    remember_lock_ref: Callable[[str], None] = field(default=lambda _: None)
-    anchor: Callable[[ChainEntry], None] = field(default=lambda _: None)
-
-
 class BranchLedger:
     """A LedgerStore over a branch of a git remote; safe for the threads of one run."""
 
@@ -116,9 +85,9 @@ class BranchLedger:
         self._remote = remote
         self._place = place
         self._clock = clock
-        self._ref = ledger_ref(place.cluster)
-        self._seen_ref = f"refs/gitops/seen/{place.cluster}"
         self._faults = faults or NoFaults()
+        self._heads = Heads(store, remote, place, self._faults)
+        self._ref = self._heads.ref
         places = LockPlaces(place.lock_ref, place.fallback_lock_ref, place.remember_lock_ref)
         self._lock = GitLock(store, remote, places, self._faults)
         self._guard = threading.Lock()
@@ -146,22 +115,15 @@ class BranchLedger:
 
     def view(self) -> LedgerView:
         """The newest entry, verified. A branch that does not verify is a problem, never silently another ledger."""
-        seen, local = self._store.resolve(self._seen_ref), self._store.resolve(self._ref)
-        head = self._remote.refs(self._ref).get(self._ref)
         try:
-            view = LedgerView()
-            if head is not None:
-                view = self._accept(head, seen, local)
-            elif seen is not None or local is not None:
-                raise IntegrityError(
-                    "ledger_diverged", "the ledger branch was seen here before and is gone", path=self._ref
-                )
+            found = self._heads.newest()
+            view = LedgerView() if found is None else self._view_at(found)
         except (RemoteError, BugError):
             raise
         except GitopsError as error:
             problems = Diagnostics()
             problems.add_error(error)
-            view = LedgerView(found=True, head=head, problems=tuple(problems))
+            view = LedgerView(found=True, problems=tuple(problems))
         self._last = view
         return view
 
@@ -173,18 +135,26 @@ class BranchLedger:
             return IntentListing(problem=error.detail)
 
     def approvals(self) -> ApprovalListing:
-        """Consumed approvals from the head, and all approval commits from their branches, spent ones too."""
+        """Consumed approvals from the head, and all approval and decision commits from their branches, spent ones too."""
         listing = ApprovalListing()
         try:
             listing = approval_listing(self._documents(layout.APPROVALS))
-            waiting = self._remote.refs(approvals_prefix(self._place.cluster))
-            missing = [ref for ref, oid in waiting.items() if self._store.resolve(oid) is None]
-            self._remote.fetch(missing)
-            chain = self._chain() if waiting else frozenset()
+            waiting, head = self._heads.approvals(), self._head()
+            alarms = self._heads.contradicted(head, waiting)
+            begun = [a.approval_id for a in listing.documents if a.consumed_at is None]
+            announced = () if head is None or not begun else announced_evidence(self._store, head, begun)
         except GitopsError as error:
             return replace(listing, problem=error.detail)
-        evidence = [read_evidence(self._store, ref, oid, chain) for ref, oid in waiting.items()]
-        return replace(listing, evidence=tuple(evidence))
+        store, line = self._store, Line(self._store, head)
+        given = [pair for pair in waiting.items() if pair[0].startswith(APPROVALS)]
+        decided = [pair for pair in waiting.items() if not pair[0].startswith(APPROVALS)]
+        return replace(
+            listing,
+            evidence=tuple(read_evidence(store, ref, oid, line) for ref, oid in given),
+            decisions=tuple(read_decision_evidence(store, ref, oid, line) for ref, oid in decided),
+            announced=announced,
+            unreadable=(*listing.unreadable, *alarms),
+        )
 
     def blob(self, address: Address, digest: str) -> BlobReading:
         """The catalog blob at the head, or one that waits for the next entry."""
@@ -281,45 +251,9 @@ class BranchLedger:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def _accept(self, head: str, seen: str | None, local: str | None) -> LedgerView:
-        """The view of a head that verifies and continues `seen` and the branch of this clone. Raises GitopsError."""
-        if self._store.resolve(head) is None:
-            self._remote.fetch([self._ref])
-        found = verify_chain(self._store, head, seen)
-        if found.entry.target.cluster != self._place.cluster:
-            detail = f"{head[:12]} is an entry of cluster {found.entry.target.cluster}"
-            raise IntegrityError("ledger_entry_invalid", detail, path=self._ref)
-        if seen is None:
-            self._place.anchor(first_entry(self._store, head))
-        if local is not None and not continues(self._store, head, local):
-            detail = f"head {head[:12]} does not continue {local[:12]}, which the branch of this repository is at"
-            raise IntegrityError("ledger_diverged", detail, path=self._ref)
-        self._remember(seen, head)
-        if local != head:
-            self._follow(local)
-        return self._view_at(found)
-
     def _view_at(self, found: ChainEntry) -> LedgerView:
         state = self._store.read(found.commit.tree, layout.STATE)
         return replace(view_of(state), head=found.commit.id, entry=found.entry, trust=found.after)
-
-    def _remember(self, seen: str | None, head: str) -> None:
-        """Note a verified head. Another process that was faster held its head to the same rules."""
-        if seen != head:
-            with contextlib.suppress(ConflictError), around(self._faults, "ledger.branch", "note"):
-                self._store.update_refs([RefUpdate(self._seen_ref, seen or ZERO, head)])
-
-    def _follow(self, local: str | None) -> None:
-        """Move the branch of this clone forward. Raises GitopsError `ledger_checked_out`, RemoteError."""
-        try:
-            with around(self._faults, "ledger.branch", "follow"):
-                self._remote.fetch([f"{self._ref}:{self._ref}"])
-        except (RemoteError, ConflictError) as error:
-            if self._store.resolve(self._ref) != local:
-                return
-            # A remote that still answers is not what went wrong.
-            self._remote.refs(self._ref)
-            raise GitopsError("ledger_checked_out", error.detail, path=self._ref) from error
 
     def _head(self) -> str | None:
         """The verified head that reads come from: that of the last view, or of one taken now. Raises GitopsError."""
@@ -340,15 +274,6 @@ class BranchLedger:
             return []
         return [Document(e.name, self._store.read(root, e.name), "not a file") for e in self._store.entries(root)]
 
-    def _chain(self) -> frozenset[str]:
-        """Ids of all entries. They are verified, so they need no more than their links."""
-        ids: list[str] = []
-        at = self._head()
-        while at is not None:
-            ids.append(at)
-            at = next(iter(self._store.commit(at).parents), None)
-        return frozenset(ids)
-
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def _stage(self, key: str, content: bytes | None) -> None:
@@ -357,14 +282,14 @@ class BranchLedger:
 
     def _append(self, view: LedgerView, entry: LedgerEntry, files: Files) -> LedgerView:
         """Sign and push the entry that follows `view`. Raises ConflictError `state_cas_mismatch`, RemoteError."""
-        if view.head is not None and view.entry is None:
+        if view.found and view.entry is None:
             raise BugError("an entry on top of one that was not believed")
         with self._guard:
             staged = dict(self._staged)
         # What the caller decides outranks what waited: a retired sidecar is not amended again.
         with around(self._faults, "ledger.branch", "sign"):
             found = self._sign(view, following(entry, view), {**staged, **files})
-        seen = self._store.resolve(self._seen_ref)
+        seen = self._heads.noted().seen
         try:
             with around(self._faults, "ledger.branch", "push"):
                 push_own(self._remote, RefUpdate(self._ref, view.head or ZERO, found.commit.id))
@@ -376,7 +301,7 @@ class BranchLedger:
             raise GitopsError("ledger_not_writable", error.detail, path=self._ref) from error
         with self._guard:
             self._staged = {k: v for k, v in self._staged.items() if k not in staged or staged[k] is not v}
-        self._remember(seen, found.commit.id)
+        self._heads.remember(seen, found.commit.id)
         self._last = self._view_at(found)
         return self._last
 
@@ -387,9 +312,8 @@ class BranchLedger:
         base = None if view.head is None else self._store.commit(view.head).tree
         tree = self._store.write_files(base, {**files, ENTRY: write_entry(entry)})
         before = () if view.head is None else (view.head,)
-        approvals = tuple(dict.fromkeys(use.commit for use in entry.approvals))
         author = replace(self._place.author, time=int(self._clock.now().timestamp()))
-        commit = NewCommit(tree, (*before, *approvals), author, commit_message(entry))
+        commit = NewCommit(tree, (*before, *entry.carried), author, commit_message(entry))
         oid = self._store.write_commit(commit, signing_key=self._place.signing_key)
         try:
             return read_chain_entry(self._store, oid)

@@ -1,10 +1,54 @@
-"""Approvals: the document of the ledger, the statement that a signature covers, and the evidence found in git."""
+"""Approvals: the document of the ledger, the statement that a signature covers, and the evidence found in git.
+
+An approval is a person's own signature, or what the bot attests of a review on a forge, or an emergency of one person
+alone. It can be taken back by a revocation; an emergency leaves a debt, which somebody else's countersignature settles.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from gitops.model.change import Action
+
+
+class Via(StrEnum):
+    """How an approval was given.
+
+    SIGNATURE: signed by the approver. FORGE: signed by the bot, about what an account did on a forge. BREAK_GLASS: signed by one
+    person who may act alone in an emergency, and leaving a debt.
+    """
+
+    SIGNATURE = "signature"
+    FORGE = "forge"
+    BREAK_GLASS = "break-glass"
+
+
+class GrantSource(StrEnum):
+    """What somebody approved with on a forge."""
+
+    REVIEW = "review"
+    COMMENT = "comment"
+
+
+@dataclass(frozen=True, slots=True)
+class ForgeGrant:
+    """What an account did on a forge that is attested as its approval.
+
+    `account` is the forge's unchanging number for it, such as `github:583231`; `login` and `url` are for people and decide
+    nothing. `reference` is the forge's id of the review or comment in change request `request`, given at `at` (RFC 3339 UTC)
+    about `commit`. `tree` is the git tree id of the cluster folder in that commit; the attesting bot fills it in.
+    """
+
+    account: str
+    login: str
+    request: int
+    source: GrantSource
+    reference: str
+    commit: str
+    at: str
+    url: str = ""
+    tree: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +102,8 @@ class ApprovalStatement:
 
     `cluster_tree` is the git tree id of the cluster folder that was approved; `plan_digest`, `config_digest`,
     `change_digest` and `policy_digest` are 64 hex digits; `expires_at` is RFC 3339 UTC; `nonce` makes the commit unique;
-    `ledger_head` is the ledger entry that the approver saw, which is also the commit's parent.
+    `ledger_head` is the ledger entry that the approver saw, which is also the commit's parent. `via` says how it was given:
+    `grant` belongs to FORGE alone, and `emergency`, the reason that one person gave, to BREAK_GLASS alone.
     """
 
     approval_id: str
@@ -71,6 +116,9 @@ class ApprovalStatement:
     ledger_head: str
     expires_at: str
     nonce: str
+    via: Via = Via.SIGNATURE
+    grant: ForgeGrant | None = None
+    emergency: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +143,8 @@ class ApprovalEvidence:
     """One approval commit as found: commit id, its parents, what it adds, its documents and its signature.
 
     `on_chain` says that the parent is an entry of this ledger. `moved` are the files that differ between the approved
-    cluster folder and the one at hand, where both are known.
+    cluster folder and the one at hand, where both are known. `reviewed_tree` is the cluster folder of the commit that was
+    reviewed on a forge, None where there was none or the repository does not have the commit.
     """
 
     commit: str
@@ -107,4 +156,45 @@ class ApprovalEvidence:
     signature: CommitSignature
     on_chain: bool = False
     moved: tuple[str, ...] = ()
+    problem: str = ""
+    reviewed_tree: str | None = None
+
+
+class DecisionKind(StrEnum):
+    """What a signed decision about an earlier approval does."""
+
+    REVOKE = "revoke"
+    COUNTERSIGN = "countersign"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the signature of a decision commit covers: one approval is taken back, or a debt is agreed to.
+
+    `decision_id` is a ULID and the last part of the branch. `approval_id` and `subject`, its commit, name the approval that is
+    revoked, or that left the debt. `reason` is one line for people. `ledger_head` is the entry that the signer saw, and the
+    commit's parent.
+    """
+
+    kind: DecisionKind
+    decision_id: str
+    target: Target
+    approval_id: str
+    subject: str
+    reason: str
+    ledger_head: str
+    created_at: str
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionEvidence:
+    """One decision commit as found. `on_chain` says that the parent is an entry of this ledger."""
+
+    commit: str
+    ref: str
+    parents: tuple[str, ...]
+    decision: Decision | None
+    signature: CommitSignature
+    on_chain: bool = False
     problem: str = ""

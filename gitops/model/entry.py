@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from gitops.model.approval import Target
+from gitops.model.approval import Target, Via
 
 
 class EntryKind(StrEnum):
-    """What an entry records. INTENT comes before the first side effect of a run that moves graphs."""
+    """What an entry records.
+
+    INTENT comes before the first side effect of a run that moves graphs. COUNTERSIGN only takes in what settles debts.
+    """
 
     IMPORT = "import"
     INTENT = "intent"
     APPLY = "apply"
     REFRESH = "refresh"
+    COUNTERSIGN = "countersign"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +44,36 @@ class EntryChange:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalUse:
-    """An approval that an entry consumed: its id, its commit, the change it covered and who signed."""
+    """An approval that an entry consumed: its id, its commit, the change it covered, whose it is and how it was given."""
 
     approval_id: str
     commit: str
     resource: str
+    principal: str
+    via: Via = Via.SIGNATURE
+
+
+@dataclass(frozen=True, slots=True)
+class Debt:
+    """What an emergency left: `principal` alone let `resource` be changed, for `reason`, by an approval and its commit.
+
+    It is open until somebody else countersigns it; until then nothing but that, and further emergencies, is applied.
+    """
+
+    approval_id: str
+    commit: str
+    resource: str
+    principal: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DebtSettlement:
+    """A debt that an entry settles: its approval, and the countersignature with its commit and who signed it."""
+
+    approval_id: str
+    countersignature: str
+    commit: str
     principal: str
 
 
@@ -55,7 +84,8 @@ class LedgerEntry:
     `number` counts from 1 without gaps; `previous` is the commit id of the entry before (None for the first) and must be
     the commit's first parent. `authors` are the identities whose work is applied, which may not approve it. `at` is RFC 3339
     UTC and never runs backwards along the chain. `changeset` identifies the run of one plan. `policy_digest` is that of the
-    keys and rules under which the entry was made; `trust_digest` that of those in force after it.
+    keys and rules under which the entry was made; `trust_digest` that of those in force after it. `debts` are opened by this
+    entry, `settled` are closed by it.
     """
 
     number: int
@@ -76,3 +106,10 @@ class LedgerEntry:
     approvals: tuple[ApprovalUse, ...] = ()
     authors: tuple[str, ...] = ()
     recovered: tuple[str, ...] = field(default=())
+    debts: tuple[Debt, ...] = ()
+    settled: tuple[DebtSettlement, ...] = ()
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """The commits that must be its further parents: approvals that it uses, then countersignatures that it takes in."""
+        return tuple(dict.fromkeys((*(u.commit for u in self.approvals), *(s.commit for s in self.settled))))

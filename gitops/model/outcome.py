@@ -9,6 +9,7 @@ from types import MappingProxyType
 from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.model.approval import Approval
 from gitops.model.change import Change
+from gitops.model.entry import Debt
 from gitops.model.execution import NodeResult
 from gitops.model.lock import LockObservation
 from gitops.model.plan import Plan
@@ -60,18 +61,22 @@ class ValidateOutcome(VerbOutcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOutcome(VerbOutcome):
-    """`plan`: the plan, None when the command failed before there was one."""
+    """`plan`: the plan, None when the command failed before there was one. `debts` stop what it would apply."""
 
     observations: StateObservations
     config_digest: str | None = None
     resource_digests: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     dependencies: Sequence[Dependency] = ()
     plan: Plan | None = None
+    debts: tuple[Debt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyOutcome(VerbOutcome):
-    """`apply`: the changes with their final dispositions, and the ledger as it is on disk afterwards."""
+    """`apply`: the changes with their final dispositions, and the ledger as it is on disk afterwards.
+
+    `debts` are open then: emergencies that wait for a second person.
+    """
 
     observations: StateObservations
     actor: str | None = None
@@ -81,6 +86,7 @@ class ApplyOutcome(VerbOutcome):
     state_written: bool = False
     state: State | None = None
     results: tuple[NodeResult, ...] = ()
+    debts: tuple[Debt, ...] = ()
     plan_digest: str | None = None
     entry_id: str | None = None
     approvals_used: Mapping[str, tuple[Approval, ...]] = field(default_factory=lambda: MappingProxyType({}))
@@ -102,6 +108,20 @@ class ApproveOutcome(VerbOutcome):
     """`approve`: the approval that was written. `commit` is its commit id in a branch ledger."""
 
     approval: Approval | None = None
+    commit: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionOutcome(VerbOutcome):
+    """`revoke` and `countersign`: what was decided about an approval, by whom, and the commit that says so.
+
+    `resource` is what the approval is for. `commit` is None when the command failed.
+    """
+
+    operation: str
+    approval_id: str
+    resource: str = ""
+    decided_by: str = ""
     commit: str | None = None
 
 

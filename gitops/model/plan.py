@@ -32,7 +32,7 @@ class PlanInputs:
     signer, target, author, expiry). `pending` are graph ids whose interrupted operation is not settled. `previews` holds a
     migration preview per schema address where the accepted schema could be read. `recorded` holds per schema address what the
     ledger records of the graph, if the plan is to say what hangs on the migration. `approvals_needed` is how many distinct
-    people must approve an irreversible change.
+    people must approve an irreversible change; each of the approvals in `alone` is enough by itself.
     """
 
     desired: DesiredState
@@ -43,6 +43,7 @@ class PlanInputs:
     recorded: Mapping[str, RecordedGraph] = field(default_factory=lambda: MappingProxyType({}))
     trust_change: TrustChange | None = None
     approvals_needed: int = 1
+    alone: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,29 +5,36 @@
 1. The commit has the form of an approval: one parent, which is an entry of this ledger and the head it names, exactly one
    added document, and a message that repeats what the document says.
 2. It is signed, and the signature is good over the raw commit in the namespace `git`.
-3. The key is trusted at this ledger position and speaks for one principal, who is the one the document names.
-4. The principal may approve, and under no name that is listed for the key is an author or pusher of the change.
+3. The key is trusted at this ledger position and speaks for one principal, who is the one the document names. What happened on a
+   forge is signed by a ledger signer instead, and the document names the one principal that the account is.
+4. The principal may approve, and under no name or account of theirs is an author or pusher of the change. What happened on a
+   forge counts only for the kinds of change that the rules list. In an emergency it is enough to be listed for that.
+   Keys and rules themselves are approved by signature alone.
 5. It is meant for this repository, cluster, environment, branch and folder.
-6. It is not spent, and not past its time.
-7. It covers exactly this change: same folder, config, change and policy digests.
+6. It is not taken back, not spent, and not past its time.
+7. It covers exactly this change: same folder, config, change and policy digests; what was reviewed on a forge is that folder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from gitops.core.canonical import canonical_digest
 from gitops.core.clock import parse_timestamp
 from gitops.core.diagnostics import Diagnostics
-from gitops.model.approval import Approval, ApprovalEvidence, ApprovalStatement, Target
-from gitops.model.change import Change
+from gitops.model.address import Kind
+from gitops.model.approval import Approval, ApprovalEvidence, ApprovalStatement, Target, Via
+from gitops.model.change import Action, Change
 from gitops.model.trust import TrustRoot
 
 _APPROVAL_PATH = "__cluster/approvals/{}.json"
 _SHOWN_PATHS = 5
+# How far the clocks of an approver and of the bot may be apart.
+_SKEW = timedelta(hours=1)
+_Refusal = tuple[str, str]
 
 
 def change_form(change: Change) -> dict[str, Any]:
@@ -63,7 +70,8 @@ def covers(approval: Approval, change: Change, config_digest: str) -> bool:
 class Need:
     """What evidence must be for: the change at hand, in its surroundings.
 
-    `at` is the time at the ledger position; `spent` the ids of used approvals; `authors` the identities whose work it is.
+    `at` is the time at the ledger position; `spent` the ids of used approvals, `revoked` of those that were taken back; `authors`
+    the identities whose work it is.
     """
 
     target: Target
@@ -74,14 +82,19 @@ class Need:
     at: datetime
     spent: frozenset[str] = frozenset()
     authors: frozenset[str] = frozenset()
+    revoked: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether evidence counts, for whom, and if not, why (one code per failed step, the first failure only)."""
+    """Whether evidence counts, for whom, and if not, why (one code per failed step, the first failure only).
+
+    `names` are all names of that person, in lower case: whoever shares one is the same.
+    """
 
     evidence: ApprovalEvidence
     principal: str | None = None
+    names: frozenset[str] = frozenset()
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
 
     @property
@@ -89,56 +102,129 @@ class Verdict:
         """Whether every step passed."""
         return not len(self.diagnostics)
 
+    @property
+    def alone(self) -> bool:
+        """Whether it is enough by itself: an emergency, which leaves a debt."""
+        statement = self.evidence.statement
+        return self.good and statement is not None and statement.via is Via.BREAK_GLASS
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One piece of evidence of good form, with what it is held against."""
+
+    evidence: ApprovalEvidence
+    approval: Approval
+    statement: ApprovalStatement
+    need: Need
+    trust: TrustRoot
+
+    def names(self) -> frozenset[str]:
+        """All names of the person whose approval it is, once step 3 has passed."""
+        listed = frozenset[str]() if self.statement.via is Via.FORGE else self.trust.names(self.evidence.signature.key)
+        return self.trust.known_as({self.approval.approved_by, *listed})
+
 
 def verify_approval(evidence: ApprovalEvidence, need: Need, trust: TrustRoot) -> Verdict:
     """Apply the numbered steps of this module to one piece of evidence.
 
-    The caller still owes: that `need.change` really is gated, and counting distinct principals.
+    The caller still owes: that `need.change` really is gated, and that there are enough (`enough`).
     """
-    refused = Diagnostics()
 
-    def refuse(code: str, message: str) -> Verdict:
+    def refuse(refusal: _Refusal) -> Verdict:
+        refused = Diagnostics()
+        code, message = refusal
         refused.add(code, need.change.address.text, f"approval {_short(evidence.commit)}: {message}")
-        return Verdict(evidence, None, refused)
+        return Verdict(evidence, diagnostics=refused)
 
-    # 1. form
     approval, statement = evidence.approval, evidence.statement
     problem = evidence.problem or _form_problem(evidence, approval, statement)
     if problem or approval is None or statement is None:
-        return refuse("approval_malformed", problem or "document or statement is missing")
-    # 2. signature
-    signature = evidence.signature
+        return refuse(("approval_malformed", problem or "document or statement is missing"))
+    case = _Case(evidence, approval, statement, need, trust)
+    for step in (_signature, _signer, _permission, _target, _validity, _coverage):
+        refusal = step(case)
+        if refusal is not None:
+            return refuse(refusal)
+    return Verdict(evidence, approval.approved_by, case.names())
+
+
+def _signature(case: _Case) -> _Refusal | None:
+    """Step 2."""
+    signature = case.evidence.signature
     if not signature.signed:
-        return refuse("approval_unsigned", "the commit carries no signature")
+        return "approval_unsigned", "the commit carries no signature"
     if not signature.good or signature.namespace != "git":
-        return refuse("approval_signature_invalid", signature.problem or "the signature does not match the commit")
-    # 3. trusted key, one principal
-    principal = trust.principal(signature.key, at=need.at)
+        return "approval_signature_invalid", signature.problem or "the signature does not match the commit"
+    return None
+
+
+def _signer(case: _Case) -> _Refusal | None:
+    """Step 3."""
+    signature, approval, trust = case.evidence.signature, case.approval, case.trust
+    principal = trust.principal(signature.key, at=case.need.at)
     if principal is None:
-        return refuse("approval_signer_unknown", f"its {signature.key_type} key is not trusted at this position")
+        return "approval_signer_unknown", f"its {signature.key_type} key is not trusted at this position"
+    grant = case.statement.grant
+    if grant is not None:
+        if principal not in trust.ledger_signers:
+            return "approval_signer_not_allowed", f"{principal} does not sign for the bot what happens on a forge"
+        principal = trust.account(grant.account)
+        if principal is None:
+            return "approval_account_unknown", f"the rules do not say who {grant.account} is"
     if principal != approval.approved_by:
-        return refuse("approval_malformed", f"signed by {principal} in the name of {approval.approved_by}")
-    # 4. allowed, and not their own change
-    if not trust.may_approve(principal):
-        return refuse("approval_signer_not_allowed", f"{principal} is not an approver")
-    own = {name.casefold() for name in trust.names(signature.key)} & {a.casefold() for a in need.authors}
+        return "approval_malformed", f"signed by {principal} in the name of {approval.approved_by}"
+    return None
+
+
+def _permission(case: _Case) -> _Refusal | None:
+    """Step 4."""
+    principal, trust, change, names = case.approval.approved_by, case.trust, case.need.change, case.names()
+    via = case.statement.via
+    if via is not Via.SIGNATURE and change.address.kind is Kind.TRUST:
+        return "approval_via_refused", "keys and rules are approved by signature alone"
+    if via is Via.BREAK_GLASS:
+        if not trust.may_act_alone(principal):
+            return "approval_signer_not_allowed", f"{principal} may not act alone"
+        return None
+    if via is Via.FORGE and tier_of(change) not in trust.via_forge:
+        return "approval_via_refused", f"a review does not count for an {tier_of(change)} change"
+    if not trust.may_approve(principal) or names & {signer.casefold() for signer in trust.ledger_signers}:
+        return "approval_signer_not_allowed", f"{principal} is not an approver"
+    own = names & {author.casefold() for author in case.need.authors}
     if own:
         alias = "" if principal.casefold() in own else f", as {', '.join(sorted(own))}"
-        return refuse("approval_self", f"{principal} is an author of the change{alias}")
-    # 5. target
-    if statement.target != need.target:
-        return refuse("approval_wrong_target", _target_difference(statement.target, need.target))
-    # 6. unspent, in time
-    if approval.approval_id in need.spent or approval.consumed_at is not None:
-        return refuse("approval_spent", f"{approval.approval_id} was consumed before")
-    late = _time_problem(approval, statement, need, trust)
-    if late:
-        return refuse("approval_expired", late)
-    # 7. exactly this change
-    moved = _movement(evidence, approval, statement, need)
-    if moved:
-        return refuse("approval_stale", moved)
-    return Verdict(evidence, principal)
+        return "approval_self", f"{principal} is an author of the change{alias}"
+    return None
+
+
+def _target(case: _Case) -> _Refusal | None:
+    """Step 5."""
+    if case.statement.target == case.need.target:
+        return None
+    return "approval_wrong_target", _target_difference(case.statement.target, case.need.target)
+
+
+def _validity(case: _Case) -> _Refusal | None:
+    """Step 6."""
+    identity = case.approval.approval_id
+    if identity in case.need.revoked:
+        return "approval_revoked", f"{identity} was taken back"
+    if identity in case.need.spent or case.approval.consumed_at is not None:
+        return "approval_spent", f"{identity} was consumed before"
+    late = _time_problem(case)
+    return None if late is None else ("approval_expired", late)
+
+
+def _coverage(case: _Case) -> _Refusal | None:
+    """Step 7."""
+    grant, seen = case.statement.grant, case.evidence.reviewed_tree
+    if grant is not None and seen not in (None, grant.tree):
+        return "approval_malformed", f"commit {_short(grant.commit)} has another cluster folder than it says"
+    if grant is not None and grant.tree != case.statement.cluster_tree:
+        return "approval_stale", f"what was reviewed in {_short(grant.commit)} is not what would be applied"
+    moved = _movement(case.evidence, case.approval, case.statement, case.need)
+    return None if moved is None else ("approval_stale", moved)
 
 
 def _form_problem(
@@ -150,6 +236,11 @@ def _form_problem(
         return "its parent is not the ledger entry that it names"
     if evidence.changed_paths != (_APPROVAL_PATH.format(approval.approval_id),):
         return "it changes more than its own document"
+    if (statement.grant is None, statement.emergency is None) != (
+        statement.via is not Via.FORGE,
+        statement.via is not Via.BREAK_GLASS,
+    ):
+        return "it does not say how it was given"
     same = statement.approval_id == approval.approval_id and statement.config_digest == approval.bound_config_digest
     return None if same else "its message and its document differ"
 
@@ -162,12 +253,18 @@ def _target_difference(approved: Target, needed: Target) -> str:
     return "it is for another target"
 
 
-def _time_problem(approval: Approval, statement: ApprovalStatement, need: Need, trust: TrustRoot) -> str | None:
-    created, expires = parse_timestamp(approval.created_at), parse_timestamp(statement.expires_at)
-    if created is None or expires is None:
+def _time_problem(case: _Case) -> str | None:
+    """Nobody makes an approval last longer by its dates: not by a late one of its own, nor by an attestation of an old review."""
+    grant, at = case.statement.grant, case.need.at
+    begins = [parse_timestamp(t) for t in (case.approval.created_at, *(() if grant is None else (grant.at,)))]
+    expires = parse_timestamp(case.statement.expires_at)
+    if expires is None or None in begins:
         return "its times are not readable"
-    expires = min(expires, created + trust.expires_after)
-    return f"it expired at {expires.isoformat()}" if need.at >= expires else None
+    begin = min(b for b in begins if b is not None)
+    if begin > at + _SKEW:
+        return f"it is dated in the future, {begin.isoformat()}"
+    expires = min(expires, begin + case.trust.expires_after)
+    return f"it expired at {expires.isoformat()}" if at >= expires else None
 
 
 def _movement(evidence: ApprovalEvidence, approval: Approval, statement: ApprovalStatement, need: Need) -> str | None:
@@ -192,13 +289,42 @@ def _movement(evidence: ApprovalEvidence, approval: Approval, statement: Approva
     return None
 
 
+def tier_of(change: Change) -> str:
+    """What the rules call a gated change: `reversible` or `irreversible`.
+
+    Whatever deletes a graph or a schema, or changes keys and rules, is irreversible. A migration is what its steps are: one
+    that only hides data, which older versions keep, is reversible.
+    """
+    if change.address.kind is not Kind.SCHEMA or change.action is not Action.UPDATE or change.migration is None:
+        return "irreversible"
+    # The language of schemas is large to import: most plans gate no migration.
+    from gitops.lang.schema.steps import Reversibility, reversibility_of
+
+    steps = change.migration.steps
+    lossless = all(reversibility_of(step) is not Reversibility.IRREVERSIBLE for step in steps)
+    return "reversible" if lossless else "irreversible"
+
+
 def distinct(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """The good verdicts, one per principal (the lowest approval id), in approval id order."""
-    good = sorted((v for v in verdicts if v.good), key=_approval_id)
-    seen: dict[str, Verdict] = {}
+    """The good verdicts, one per person (the lowest approval id), in approval id order; emergencies are nobody's vote."""
+    good = sorted((v for v in verdicts if v.good and not v.alone), key=_approval_id)
+    kept: list[Verdict] = []
     for verdict in good:
-        seen.setdefault(verdict.principal or "", verdict)
-    return tuple(seen.values())
+        own = verdict.names or {verdict.principal}
+        if all(own.isdisjoint(other.names or {other.principal}) for other in kept):
+            kept.append(verdict)
+    return tuple(kept)
+
+
+def enough(verdicts: Sequence[Verdict], required: int) -> tuple[Verdict, ...]:
+    """The verdicts that permit a change together: `required` people, else one emergency; nothing if it is not permitted.
+
+    An emergency that is not needed is left unspent.
+    """
+    people = distinct(verdicts)
+    if len(people) >= required:
+        return people[:required]
+    return tuple(sorted((v for v in verdicts if v.alone), key=_approval_id)[:1])
 
 
 def _approval_id(verdict: Verdict) -> str:

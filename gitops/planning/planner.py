@@ -8,6 +8,7 @@ from dataclasses import replace
 from gitops.core.canonical import canonical_digest
 from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import Kind
+from gitops.model.approval import Approval
 from gitops.model.change import Action, Change
 from gitops.model.impact import SchemaImpact
 from gitops.model.kind import Kinds, Situation, rules_for
@@ -82,12 +83,22 @@ def _requirements(
             (a for a in inputs.approvals if covers(a, change, inputs.desired.config_digest)),
             key=lambda a: a.approval_id,
         )
-        needed = inputs.approvals_needed
-        # One approval per person, and no more than needed: the rest stays unspent.
-        people = {a.approved_by: a for a in reversed(valid)}
-        chosen = sorted(people.values(), key=lambda a: a.approval_id)[:needed]
-        found.append(ApprovalRequirement(change.address.text, reason, change_digest(change), tuple(chosen), needed))
+        chosen, needed = _chosen(valid, inputs)
+        found.append(ApprovalRequirement(change.address.text, reason, change_digest(change), chosen, needed))
     return tuple(found)
+
+
+def _chosen(valid: Sequence[Approval], inputs: PlanInputs) -> tuple[tuple[Approval, ...], int]:
+    """The approvals to use, in order of their ids, and how many are needed.
+
+    One per person, and no more than needed: the rest stays unspent. An emergency is used only where there are too few people.
+    """
+    people = {a.approved_by: a for a in reversed(valid) if a.approval_id not in inputs.alone}
+    chosen = sorted(people.values(), key=lambda a: a.approval_id)[: inputs.approvals_needed]
+    alone = [a for a in valid if a.approval_id in inputs.alone]
+    if alone and len(chosen) < inputs.approvals_needed:
+        return (alone[0],), 1
+    return tuple(chosen), inputs.approvals_needed
 
 
 def _report_quorum(required: Sequence[ApprovalRequirement], problems: Diagnostics) -> None:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from gitops.core.diagnostics import Diagnostic
 from gitops.model.address import Address
-from gitops.model.approval import Approval, ApprovalEvidence, UnreadableApproval
+from gitops.model.approval import Approval, ApprovalEvidence, DecisionEvidence, UnreadableApproval
 from gitops.model.entry import LedgerEntry
 from gitops.model.intent import Intent, UnreadableIntent
 from gitops.model.lock import LockInfo, LockObservation
@@ -68,12 +68,18 @@ class IntentListing:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalListing:
-    """All approvals: `documents` of the store itself, `evidence` of approval commits that wait to be consumed."""
+    """All approvals: `documents` of the store itself, `evidence` of approval commits that wait to be consumed.
+
+    `decisions` take approvals back or settle debts. `announced` are the approvals of `documents` that an entry announced and none
+    records as used: with the commits that the ledger itself names.
+    """
 
     documents: tuple[Approval, ...] = ()
     evidence: tuple[ApprovalEvidence, ...] = ()
     unreadable: tuple[UnreadableApproval, ...] = ()
     problem: str | None = None
+    decisions: tuple[DecisionEvidence, ...] = ()
+    announced: tuple[ApprovalEvidence, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,11 @@ from typing import Any
 
 from gitops.core.diagnostics import Diagnostic
 from gitops.model.change import Change
+from gitops.model.entry import Debt
 from gitops.model.outcome import (
     ApplyOutcome,
     ApproveOutcome,
+    DecisionOutcome,
     PlanOutcome,
     ReadyOutcome,
     RefreshOutcome,
@@ -74,6 +76,8 @@ def envelope(outcome: VerbOutcome) -> Form:
             return apply_form(outcome)
         case ApproveOutcome():
             return approve_form(outcome)
+        case DecisionOutcome():
+            return decision_form(outcome)
         case StatusOutcome():
             return status_form(outcome)
         case RefreshOutcome():
@@ -114,6 +118,7 @@ def plan_form(outcome: PlanOutcome) -> Form:
         "changes": [change_form(c, migration=True) for c in plan.changes] if plan else [],
         "blast_radius": impact_form(plan.impact) if plan else [],
         "approvals_required": approvals_form(plan.approvals_required) if plan else [],
+        **debts_form(outcome.debts),
         "diagnostics": _diagnostics(outcome.diagnostics),
     }
 
@@ -132,6 +137,7 @@ def apply_form(outcome: ApplyOutcome) -> Form:
         "converged": outcome.converged,
         "state_written": outcome.state_written,
         "resource_statuses": _statuses(outcome.state),
+        **debts_form(outcome.debts),
         "diagnostics": _diagnostics(outcome.diagnostics),
     }
 
@@ -146,6 +152,15 @@ def approve_form(outcome: ApproveOutcome) -> Form:
         form["operation"] = approval.operation.value
         form["approved_by"] = approval.approved_by
         form.update(present(commit=outcome.commit))
+    form["diagnostics"] = _diagnostics(outcome.diagnostics)
+    return form
+
+
+def decision_form(outcome: DecisionOutcome) -> Form:
+    """The envelope of `revoke` and `countersign`; what was decided only if it was."""
+    form: Form = {"ok": outcome.ok, "operation": outcome.operation, "approval_id": outcome.approval_id}
+    if outcome.commit is not None:
+        form.update(resource=outcome.resource, decided_by=outcome.decided_by, commit=outcome.commit)
     form["diagnostics"] = _diagnostics(outcome.diagnostics)
     return form
 
@@ -254,6 +269,21 @@ def impact_form(impact: Iterable[Impact]) -> list[Form]:
 def approvals_form(required: Iterable[ApprovalRequirement]) -> list[Form]:
     """The approval gates of a plan."""
     return [{"resource": r.resource, "reason": r.reason, "satisfied": r.satisfied} for r in required]
+
+
+def debts_form(debts: Iterable[Debt]) -> Form:
+    """Emergencies that wait for a second person; no field where there are none."""
+    found = [
+        {
+            "approval_id": debt.approval_id,
+            "commit": debt.commit,
+            "resource": debt.resource,
+            "principal": debt.principal,
+            "reason": debt.reason,
+        }
+        for debt in debts
+    ]
+    return {"debts": found} if found else {}
 
 
 def present(**fields: Any) -> Form:

@@ -12,6 +12,7 @@ from gitops.model.change import Change
 from gitops.model.outcome import (
     ApplyOutcome,
     ApproveOutcome,
+    DecisionOutcome,
     PlanOutcome,
     ReadyOutcome,
     RefreshOutcome,
@@ -56,6 +57,8 @@ def _body(outcome: VerbOutcome) -> list[str]:
             return _apply(outcome)
         case ApproveOutcome():
             return _approve(outcome)
+        case DecisionOutcome():
+            return _decision(outcome)
         case StatusOutcome():
             return _status(outcome)
         case RefreshOutcome():
@@ -105,6 +108,14 @@ def _approve(outcome: ApproveOutcome) -> list[str]:
     what = f"{approval.operation} {approval.resource}"
     lines = [f"cluster approve: {what} approved by {approval.approved_by} (approval {approval.approval_id})"]
     return lines if outcome.commit is None else [*lines, f"  commit: {outcome.commit}"]
+
+
+def _decision(outcome: DecisionOutcome) -> list[str]:
+    if outcome.commit is None:
+        return [f"cluster {outcome.operation} failed"]
+    what = f"approval {outcome.approval_id} of {outcome.resource}"
+    done = "taken back" if outcome.operation == "revoke" else "countersigned"
+    return [f"cluster {outcome.operation}: {what} {done} by {outcome.decided_by}", f"  commit: {outcome.commit}"]
 
 
 def _status(outcome: StatusOutcome) -> list[str]:

@@ -6,22 +6,27 @@
 
 There is exactly one message per statement and summary, and reading accepts no other spelling of it: a message that two
 readers could understand differently is no approval.
+
+Version 1 is an approver's own signature. Version 2 says how else it was given: what the bot attests of a forge, or an emergency.
+Each statement has one version, so that old ones keep their bytes.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from gitops.core.canonical import canonical
 from gitops.core.errors import IntegrityError
-from gitops.model.approval import ApprovalStatement
+from gitops.model.approval import ApprovalStatement, ForgeGrant, GrantSource, Via
 from gitops.wire import strict
-from gitops.wire.strict import MalformedError
+from gitops.wire.message import read_message, write_message
+from gitops.wire.strict import Node
 from gitops.wire.target import read_target, target_json
 
-__all__ = ["VERSION", "read_statement", "statement_message"]
+__all__ = ["VERSIONS", "read_statement", "statement_message"]
 
-VERSION = 1
+VERSIONS = (1, 2)
 _LIMIT = 64 * 1024
 _CODE = "approval_malformed"
 _FIELDS = (
@@ -37,6 +42,8 @@ _FIELDS = (
     "expires_at",
     "nonce",
 )
+_LATER_FIELDS = ("via", "grant", "emergency")
+_GRANT_FIELDS = ("account", "login", "request", "source", "reference", "commit", "at", "url", "tree")
 
 
 def statement_message(statement: ApprovalStatement, summary: str) -> str:
@@ -44,11 +51,7 @@ def statement_message(statement: ApprovalStatement, summary: str) -> str:
 
     Raises IntegrityError `approval_malformed` when a value could not be read back.
     """
-    try:
-        line = canonical(_statement_json(statement)).decode()
-    except UnicodeEncodeError:
-        raise IntegrityError(_CODE, "a value of the statement is not valid Unicode") from None
-    message = f"approve({statement.target.cluster}): {summary}\n\n{line}\n"
+    message = write_message(f"approve({statement.target.cluster}): {summary}", _statement_json(statement), _CODE)
     if read_statement(message) != statement:
         raise IntegrityError(_CODE, "the statement does not survive being written down")
     return message
@@ -61,27 +64,16 @@ def read_statement(message: str) -> ApprovalStatement:
     signature, nor that the statement is true.
     """
     with strict.refusing(_CODE):
-        lines = message.removesuffix("\n").split("\n")
-        if len(lines) != 3 or lines[1]:  # noqa: PLR2004 - subject, empty line, statement
-            raise MalformedError("", "expected a subject, an empty line and one line of JSON")
-        subject, _, line = lines
-        try:
-            data = line.encode()
-        except UnicodeEncodeError:
-            raise MalformedError("", "the message is not valid Unicode") from None
-        statement = _read_json(data)
-        if canonical(_statement_json(statement)) != data:
-            raise MalformedError("", "the JSON is not in canonical form")
-        if not strict.is_line(subject) or not subject.startswith(f"approve({statement.target.cluster}): "):
-            raise MalformedError("", "the subject does not belong to the statement")
+        text = read_message(message)
+        statement = _read_json(strict.parse(text.data, limit=_LIMIT))
+        text.expect(f"approve({statement.target.cluster}): ", canonical(_statement_json(statement)))
         return statement
 
 
-def _read_json(data: bytes) -> ApprovalStatement:
-    root = strict.parse(data, limit=_LIMIT)
-    strict.expect_version(root, "version", supported=VERSION, code=_CODE)
-    fields = root.fields(_FIELDS)
-    return ApprovalStatement(
+def _read_json(root: Node) -> ApprovalStatement:
+    version = strict.one_version(root, "version", supported=VERSIONS, code=_CODE)
+    fields = root.fields(_FIELDS if version == 1 else (*_FIELDS, *_LATER_FIELDS))
+    statement = ApprovalStatement(
         approval_id=fields["approval_id"].ulid(),
         target=read_target(fields["target"]),
         cluster_tree=fields["cluster_tree"].object_id(),
@@ -93,11 +85,41 @@ def _read_json(data: bytes) -> ApprovalStatement:
         expires_at=fields["expires_at"].moment(),
         nonce=fields["nonce"].line(),
     )
+    if version == 1:
+        return statement
+    statement = replace(
+        statement,
+        via=fields["via"].one_of(Via),
+        grant=fields["grant"].nullable(_read_grant),
+        emergency=fields["emergency"].nullable(Node.line),
+    )
+    if (statement.grant is None, statement.emergency is None) != _ABSENT.get(statement.via):
+        raise fields["via"].refuse(f"an approval via {statement.via} does not have this form")
+    return statement
+
+
+# Whether grant and emergency are absent; version 2 is for nothing else.
+_ABSENT = {Via.FORGE: (False, True), Via.BREAK_GLASS: (True, False)}
+
+
+def _read_grant(node: Node) -> ForgeGrant:
+    fields = node.fields(_GRANT_FIELDS)
+    return ForgeGrant(
+        account=fields["account"].line(),
+        login=fields["login"].line(),
+        request=fields["request"].integer(1),
+        source=fields["source"].one_of(GrantSource),
+        reference=fields["reference"].line(),
+        commit=fields["commit"].object_id(),
+        at=fields["at"].moment(),
+        url=fields["url"].nullable(Node.line) or "",
+        tree=fields["tree"].object_id(),
+    )
 
 
 def _statement_json(statement: ApprovalStatement) -> dict[str, Any]:
-    return {
-        "version": VERSION,
+    form: dict[str, Any] = {
+        "version": 1,
         "approval_id": statement.approval_id,
         "target": target_json(statement.target),
         "cluster_tree": statement.cluster_tree,
@@ -108,4 +130,22 @@ def _statement_json(statement: ApprovalStatement) -> dict[str, Any]:
         "ledger_head": statement.ledger_head,
         "expires_at": statement.expires_at,
         "nonce": statement.nonce,
+    }
+    if statement.via is Via.SIGNATURE:
+        return form
+    grant = None if statement.grant is None else _grant_json(statement.grant)
+    return {**form, "version": 2, "via": statement.via.value, "grant": grant, "emergency": statement.emergency}
+
+
+def _grant_json(grant: ForgeGrant) -> dict[str, Any]:
+    return {
+        "account": grant.account,
+        "login": grant.login,
+        "request": grant.request,
+        "source": grant.source.value,
+        "reference": grant.reference,
+        "commit": grant.commit,
+        "at": grant.at,
+        "url": grant.url or None,
+        "tree": grant.tree,
     }

@@ -208,13 +208,21 @@ def expect_version(root: Node, name: str, *, supported: int, code: str) -> None:
 
     Raises IntegrityError `code` for an integer that is not `supported`, MalformedError for anything that is no version.
     """
+    one_version(root, name, supported=(supported,), code=code)
+
+
+def one_version(root: Node, name: str, *, supported: Sequence[int], code: str) -> int:
+    """The version of a document of which several are read. Raises as `expect_version`."""
     members = root.mapping()
     if name not in members:
         raise root.refuse(f"field {name} is missing")
     found = Node(members[name], name, root)
-    if found.integer() != supported:
-        detail = f"the document has {name} {found.value}; this release reads {name} {supported}"
+    version = found.integer()
+    if version not in supported:
+        known = " and ".join(map(str, supported))
+        detail = f"the document has {name} {found.value}; this release reads {name} {known}"
         raise IntegrityError(code, detail, path=found.path)
+    return version
 
 
 def parse(data: bytes, *, limit: int = MAX_BYTES) -> Node:

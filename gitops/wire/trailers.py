@@ -39,6 +39,8 @@ def trailers(entry: LedgerEntry) -> tuple[tuple[str, str], ...]:
         ("State-Revision", str(entry.state_revision)),
         ("Actor", entry.actor),
         *(("Approval", use.approval_id) for use in entry.approvals),
+        *(("Debt", debt.approval_id) for debt in entry.debts),
+        *(("Settles", settled.approval_id) for settled in entry.settled),
     )
     return tuple((name, _line(name, value)) for name, value in pairs if value is not None)
 
@@ -72,6 +74,8 @@ def parse_trailers(message: str) -> tuple[tuple[str, str], ...]:
 def _summary(entry: LedgerEntry) -> str:
     if entry.kind is EntryKind.INTENT:
         return f"announces {len(entry.changes)} graph operation(s), revision {entry.state_revision}"
+    if entry.kind is EntryKind.COUNTERSIGN:
+        return f"settles {len(entry.settled)} debt(s), revision {entry.state_revision}"
     counts = Counter(change.disposition for change in entry.changes)
     parts = [f"{counts[d.value]} {d.value}" for d in Disposition if counts[d.value]]
     return f"{', '.join(parts) or 'no change'}, revision {entry.state_revision}"

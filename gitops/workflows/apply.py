@@ -1,7 +1,8 @@
 """`apply`: plan again under the lock, run the graph, settle, publish.
 
-1. Load; any error ends here. 2. Lock. 3. Read the ledger. 4. Sweep interrupted operations. 5. Plan with the approvals that
-count. 6. Announce intents. 7. Run the graph. 8. Settle. 9. Write if anything moved, else only tidy up. 10. Report.
+1. Load; any error ends here. 2. Lock. 3. Read the ledger, and take in what settles debts. 4. Sweep interrupted operations.
+5. Plan with the approvals that count; an open debt ends here. 6. Announce intents. 7. Run the graph. 8. Settle. 9. Write if
+anything moved, else only tidy up. 10. Report.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from gitops.core.errors import GitopsError
 from gitops.model.address import Kind
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change, Disposition
-from gitops.model.entry import ApprovalUse, EntryKind
+from gitops.model.entry import ApprovalUse, Debt, EntryKind
 from gitops.model.execution import NodeResult, Outcome
 from gitops.model.intent import Intent, IntentKind
 from gitops.model.outcome import ApplyOutcome
 from gitops.model.plan import Plan
+from gitops.planning.decisions import open_debts, with_debts
 from gitops.planning.recovery import Sweep
 from gitops.planning.settle import RunStamp, Settlement, settle
 from gitops.ports.ledger import LedgerView, LedgerWrite
 from gitops.ports.provider import CRASHED, DISARMED, ClusterWork
 from gitops.workflows.context import Workspace
+from gitops.workflows.debts import announced_debts, may_go_on, settle_debts
 from gitops.workflows.entries import EntryFacts, make_entry
 from gitops.workflows.gate import Admitted
 from gitops.workflows.plan import plan_session
@@ -51,6 +54,7 @@ class _Run:
     results: tuple[NodeResult, ...] = ()
     settlement: Settlement | None = None
     written: bool = False
+    debts: tuple[Debt, ...] = ()
 
 
 def apply(workspace: Workspace) -> ApplyOutcome:
@@ -59,7 +63,7 @@ def apply(workspace: Workspace) -> ApplyOutcome:
 
 
 def _apply(current: Session) -> ApplyOutcome:
-    if not current.ready or not _admitted(current):
+    if not current.ready or not _admitted(current) or not settle_debts(current):
         return _early(current)
     run = _prepare(current)
     if run is None:
@@ -101,11 +105,14 @@ def _prepare(current: Session) -> _Run | None:
             current.problems.add(
                 "apply_approval_invariant_violation", change.address.text, "a gated change has no matching approval"
             )
+    may_go_on(current, planned)
     if any(d.severity == "error" for d in list(current.problems)[before:]):
         return None
+    owed = announced_debts(planned.admitted.announced, swept.consumed)
+    swept = replace(swept, state=with_debts(swept.state, owed))
     operation = workspace.ids.ulid()
     intents = _intents(current, planned.plan)
-    return _Run(current, swept, planned.plan, planned.admitted, operation, intents, current.view)
+    return _Run(current, swept, planned.plan, planned.admitted, operation, intents, current.view, debts=owed)
 
 
 def _intents(current: Session, plan: Plan) -> dict[str, Intent]:
@@ -218,7 +225,11 @@ def _settle(run: _Run) -> Settlement:
     """Step 8."""
     workspace = run.session.workspace
     stamp = RunStamp(workspace.stamp(), workspace.actor)
-    return settle(run.plan, run.session.desired, run.sweep.state, run.results, stamp)
+    settled = settle(run.plan, run.session.desired, run.sweep.state, run.results, stamp)
+    owed = run.admitted.debts
+    opened = tuple(owed[a.approval_id] for a in settled.consumed if a.approval_id in owed)
+    run.debts = (*run.debts, *opened)
+    return replace(settled, state=with_debts(settled.state, opened))
 
 
 def _publish(run: _Run) -> bool:
@@ -238,6 +249,7 @@ def _publish(run: _Run) -> bool:
         approvals=_uses(run, [a.approval_id for a in settlement.consumed]),
         recovered=run.sweep.retire,
         trust_applied=settlement.trust_applied,
+        debts=run.debts,
     )
     entry = make_entry(workspace, run.view, EntryKind.APPLY, facts)
     try:
@@ -303,6 +315,7 @@ def _early(current: Session, run: _Run | None = None) -> ApplyOutcome:
         config_digest=None if loaded.desired is None else loaded.desired.config_digest,
         changes=tuple(changes),
         state=current.view.state,
+        debts=open_debts(current.state),
         results=() if run is None else run.results,
         counted=False,
         diagnostics=tuple(current.problems),
@@ -325,6 +338,7 @@ def _report(run: _Run) -> ApplyOutcome:
         state_written=run.written,
         state=current.view.state,
         results=run.results,
+        debts=open_debts(current.state),
         plan_digest=run.plan.digest,
         entry_id=current.view.head,
         approvals_used={

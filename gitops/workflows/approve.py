@@ -36,7 +36,7 @@ def _record(current: Session, address: str) -> Approval:
     # What is gated follows from folder and ledger alone: no graph is opened, and no other approval is looked at.
     plan = make_plan(PlanInputs(desired=current.desired, state=current.state), kinds=current.workspace.kinds)
     change, requirement = gated_change(plan, address)
-    approval = draft_approval(current.workspace, change, requirement, plan.config_digest)
+    approval = draft_approval(current.workspace, change, requirement.reason, plan.config_digest)
     current.opened.ledger.record_approval(approval)
     return approval
 
@@ -53,15 +53,13 @@ def gated_change(plan: Plan, address: str) -> tuple[Change, ApprovalRequirement]
     return change, requirement
 
 
-def draft_approval(
-    workspace: Workspace, change: Change, requirement: ApprovalRequirement, config_digest: str
-) -> Approval:
+def draft_approval(workspace: Workspace, change: Change, reason: str, config_digest: str) -> Approval:
     """The document that permits exactly this change."""
     return Approval(
         approval_id=workspace.ids.ulid(),
         resource=change.address.text,
         operation=change.action,
-        reason=requirement.reason,
+        reason=reason,
         bound_config_digest=config_digest,
         bound_before_digest=change.before,
         bound_after_digest=change.after,

@@ -1,26 +1,31 @@
 """`approve` on a branch ledger: the signed approval commit for one gated change of a change request or of the target branch.
 
 Its parent is the ledger head that the approver saw; it adds one document; its message repeats, for the signature to cover,
-everything that the permission is bound to.
+everything that the permission is bound to, and how it was given: by the approver's own key, alone in an emergency, or on a forge
+and attested by the bot (`gitops.workflows.attest`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gitops.chain.evidence import read_evidence
 from gitops.core.clock import timestamp
+from gitops.core.diagnostics import Severity
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.core.faults import around
-from gitops.model.approval import Approval, ApprovalStatement
+from gitops.model.approval import Approval, ApprovalEvidence, ApprovalStatement, ForgeGrant, Via
+from gitops.model.change import Change
 from gitops.model.outcome import ApproveOutcome
+from gitops.model.plan import Plan
 from gitops.planning.approvals import Need, change_digest, verify_approval
 from gitops.ports.git import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpdate
 from gitops.ports.ledger import LedgerView
 from gitops.wire.approval import write_approval
 from gitops.wire.statement import statement_message
 from gitops.workflows.approve import draft_approval, gated_change
-from gitops.workflows.context import Workspace
+from gitops.workflows.context import Governance, Workspace
 from gitops.workflows.plan import plan_session
 from gitops.workflows.session import Session, StateNeed, in_session
 
@@ -36,68 +41,95 @@ class Endorsement:
     ref_prefix: str
 
 
-def endorse(workspace: Workspace, address: str, endorsement: Endorsement) -> ApproveOutcome:
-    """Sign and push the approval; refused here already when it could not count."""
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How an approval is given, as its statement says. `principal` is whose it is, if not the signer's."""
+
+    via: Via = Via.SIGNATURE
+    grant: ForgeGrant | None = None
+    emergency: str | None = None
+    principal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """What is approved, and where: the gated change of a plan against one reading of the ledger."""
+
+    workspace: Workspace
+    governance: Governance
+    view: LedgerView
+    plan: Plan
+    change: Change
+    reason: str
+
+    def need(self) -> Need:
+        """What the approval has to stand up to now."""
+        governance, trust = self.governance, self.view.trust or self.governance.trust
+        return Need(
+            target=governance.target,
+            cluster_tree=governance.source.tree,
+            config_digest=self.plan.config_digest,
+            policy_digest=trust.digest,
+            change=self.change,
+            at=self.workspace.clock.now(),
+            authors=governance.authors,
+        )
+
+
+def endorse(
+    workspace: Workspace, address: str, endorsement: Endorsement, *, emergency: str | None = None
+) -> ApproveOutcome:
+    """Sign and push the approval; refused here already when it could not count.
+
+    `emergency` is the reason of one person who acts alone: what that permits leaves a debt.
+    """
+    way = Way() if emergency is None else Way(Via.BREAK_GLASS, emergency=emergency)
+    return approving(workspace, address, lambda current: give(occasion(current, address), endorsement, way))
+
+
+def approving(workspace: Workspace, address: str, make: Callable[[Session], tuple[Approval, str]]) -> ApproveOutcome:
+    """The outcome of a session in which `make` gives an approval for `address`: its document and its commit."""
 
     def body(current: Session) -> ApproveOutcome:
-        return _endorsed(current, address, endorsement)
+        approval, commit = None, None
+        if current.ready:
+            try:
+                approval, commit = make(current)
+            except GitopsError as error:
+                # Whatever a code usually is: here it means that there is no approval.
+                current.problems.add(error.code, error.path or address, error.detail, severity=Severity.ERROR)
+        problems = tuple(current.problems)
+        return ApproveOutcome(config_dir=workspace.config_dir, approval=approval, commit=commit, diagnostics=problems)
 
     return in_session(workspace, "approve", StateNeed.REQUIRED, body, exclusive=False)
 
 
-def _endorsed(current: Session, address: str, endorsement: Endorsement) -> ApproveOutcome:
-    approval, commit = None, None
-    if current.ready:
-        try:
-            approval, commit = _endorse(current, address, endorsement)
-        except GitopsError as error:
-            current.problems.add_error(error)
-    return ApproveOutcome(
-        config_dir=current.workspace.config_dir,
-        approval=approval,
-        commit=commit,
-        diagnostics=tuple(current.problems),
-    )
-
-
-def _endorse(current: Session, address: str, by: Endorsement) -> tuple[Approval, str]:
+def occasion(current: Session, address: str) -> Occasion:
+    """The gated change of `address` as it stands. Raises GitopsError `approval_not_required`, `ledger_missing`."""
     workspace, view, governance = current.workspace, current.view, current.workspace.governance
     if governance is None or view.head is None or view.trust is None:
         raise GitopsError("ledger_missing", "there is no ledger branch to approve against", path=address)
     plan = plan_session(current, current.state).plan
     change, requirement = gated_change(plan, address)
-    approval = draft_approval(workspace, change, requirement, plan.config_digest)
-    statement = ApprovalStatement(
-        approval_id=approval.approval_id,
-        target=governance.target,
-        cluster_tree=governance.source.tree,
-        plan_digest=plan.digest,
-        config_digest=plan.config_digest,
-        change_digest=change_digest(change),
-        policy_digest=view.trust.digest,
-        ledger_head=view.head,
-        expires_at=timestamp(workspace.clock.now() + view.trust.expires_after),
-        nonce=workspace.ids.ulid(),
-    )
+    return Occasion(workspace, governance, view, plan, change, requirement.reason)
+
+
+def give(what: Occasion, by: Endorsement, way: Way) -> tuple[Approval, str]:
+    """Write, verify and push the approval commit. Raises GitopsError with the code of the step that it would not pass."""
+    workspace, view = what.workspace, what.view
+    trust = view.trust or what.governance.trust
+    statement = _statement(what, way)
+    drafted = draft_approval(workspace, what.change, what.reason, what.plan.config_digest)
+    owner = way.principal or drafted.approved_by
+    approval = replace(drafted, approval_id=statement.approval_id, approved_by=owner)
     draft = _commit(by, view, approval, statement, workspace)
-    principal = view.trust.principal(by.store.signature(draft).key, at=workspace.clock.now())
-    if principal is not None and principal != approval.approved_by:
+    signer = trust.principal(by.store.signature(draft).key, at=workspace.clock.now())
+    if way.grant is None and signer is not None and signer != approval.approved_by:
         # The document names who signed, by the keys in force, whatever name the operator goes by on this machine.
-        approval = replace(approval, approved_by=principal)
+        approval = replace(approval, approved_by=signer)
         draft = _commit(by, view, approval, statement, workspace)
-    need = Need(
-        target=governance.target,
-        cluster_tree=governance.source.tree,
-        config_digest=plan.config_digest,
-        policy_digest=view.trust.digest,
-        change=change,
-        at=workspace.clock.now(),
-        authors=governance.authors,
-    )
     ref = by.ref_prefix + approval.approval_id
-    verdict = verify_approval(read_evidence(by.store, ref, draft, frozenset({view.head})), need, view.trust)
-    for problem in verdict.diagnostics:
-        raise GitopsError(problem.code, problem.message, path=address)
+    _hold(read_evidence(by.store, ref, draft, frozenset({statement.ledger_head})), what)
     try:
         with around(workspace.faults, "cluster_approve", "push"):
             by.remote.push([RefUpdate(ref, ZERO, draft)])
@@ -106,11 +138,37 @@ def _endorse(current: Session, address: str, by: Endorsement) -> tuple[Approval,
     return approval, draft
 
 
+def _hold(evidence: ApprovalEvidence, what: Occasion) -> None:
+    """Verify an approval before anybody sees it, as everybody will."""
+    trust = what.view.trust or what.governance.trust
+    for problem in verify_approval(evidence, what.need(), trust).diagnostics:
+        raise GitopsError(problem.code, problem.message, path=what.change.address.text)
+
+
+def _statement(what: Occasion, way: Way) -> ApprovalStatement:
+    workspace, trust = what.workspace, what.view.trust or what.governance.trust
+    return ApprovalStatement(
+        approval_id=workspace.ids.ulid(),
+        target=what.governance.target,
+        cluster_tree=what.governance.source.tree,
+        plan_digest=what.plan.digest,
+        config_digest=what.plan.config_digest,
+        change_digest=change_digest(what.change),
+        policy_digest=trust.digest,
+        ledger_head=what.view.head or ZERO,
+        expires_at=timestamp(workspace.clock.now() + trust.expires_after),
+        nonce=workspace.ids.ulid(),
+        via=way.via,
+        grant=way.grant,
+        emergency=way.emergency,
+    )
+
+
 def _commit(
     by: Endorsement, view: LedgerView, approval: Approval, statement: ApprovalStatement, workspace: Workspace
 ) -> str:
     if view.head is None:
-        raise AssertionError("an approval follows a ledger entry")
+        raise AssertionError("an occasion has a ledger entry")
     base = by.store.commit(view.head).tree
     path = f"__cluster/approvals/{approval.approval_id}.json"
     tree = by.store.write_files(base, {path: write_approval(approval)})

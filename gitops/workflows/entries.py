@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gitops.model.change import Change
 from gitops.model.changeset import changeset_key
-from gitops.model.entry import ApprovalUse, EntryChange, EntryKind, LedgerEntry
+from gitops.model.entry import ApprovalUse, Debt, DebtSettlement, EntryChange, EntryKind, LedgerEntry
 from gitops.ports.ledger import LedgerView
 from gitops.workflows.context import Workspace
 
@@ -24,6 +24,8 @@ class EntryFacts:
     approvals: tuple[ApprovalUse, ...] = ()
     recovered: tuple[str, ...] = ()
     trust_applied: bool = False
+    debts: tuple[Debt, ...] = ()
+    settled: tuple[DebtSettlement, ...] = ()
 
 
 def make_entry(workspace: Workspace, view: LedgerView, kind: EntryKind, facts: EntryFacts) -> LedgerEntry | None:
@@ -62,4 +64,6 @@ def make_entry(workspace: Workspace, view: LedgerView, kind: EntryKind, facts: E
         approvals=facts.approvals,
         authors=tuple(sorted(governance.authors)),
         recovered=facts.recovered,
+        debts=facts.debts,
+        settled=facts.settled,
     )

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 
 from gitops.config.result import LoadResult
 from gitops.core.diagnostics import Diagnostics
+from gitops.model.entry import Debt
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import Plan, PlanInputs, TrustChange
 from gitops.model.state import State
+from gitops.planning.decisions import open_debts
 from gitops.planning.diff import diff
 from gitops.planning.planner import make_plan
 from gitops.ports.ledger import IntentListing
 from gitops.workflows.context import Governance, Workspace
-from gitops.workflows.gate import Admitted, GateQuestion, admit_approvals
+from gitops.workflows.gate import Admitted, GateQuestion, admit_approvals, tell_debts
 from gitops.workflows.loading import SourceMovedError, load_advice, load_afresh
 from gitops.workflows.previews import previews, recorded_graphs
 from gitops.workflows.session import Session, StateNeed, begin, run_session
@@ -46,6 +48,7 @@ def _planned(current: Session) -> PlanOutcome:
         _warn_of_intents(current.opened.ledger.intents(), current.problems)
         planned = plan_session(current, current.state, explain=True)
         current.problems.extend(planned.plan.diagnostics)
+        tell_debts(_owed(current, planned), current.problems)
     return PlanOutcome(
         config_dir=current.workspace.config_dir,
         observations=current.observations(),
@@ -53,8 +56,14 @@ def _planned(current: Session) -> PlanOutcome:
         resource_digests=loaded.digests(),
         dependencies=loaded.dependencies,
         plan=None if planned is None or current.problems.has_errors else planned.plan,
+        debts=() if planned is None else _owed(current, planned),
         diagnostics=tuple(current.problems),
     )
+
+
+def _owed(current: Session, planned: Planned) -> tuple[Debt, ...]:
+    """Open debts: without governance nobody looked for countersignatures, so all that the ledger records."""
+    return open_debts(current.state) if current.workspace.governance is None else planned.admitted.dues.open
 
 
 def plan_session(
@@ -79,6 +88,7 @@ def plan_session(
         recorded=recorded_graphs(current, changes, migrations) if explain else {},
         trust_change=trust,
         approvals_needed=admitted.needed,
+        alone=admitted.alone,
     )
     return Planned(make_plan(inputs, kinds=current.workspace.kinds), admitted)
 

@@ -17,12 +17,15 @@ from gitops.model.observation import Existence
 from gitops.model.outcome import RefreshOutcome
 from gitops.model.state import AppliedResource, State, Status, StatusRecord
 from gitops.planning.composites import StateDraft
+from gitops.planning.decisions import open_debts, with_debts
 from gitops.planning.diff import diff
 from gitops.planning.recovery import GraphProbe
 from gitops.ports.ledger import LedgerWrite
 from gitops.workflows.catalog import verify_catalog
 from gitops.workflows.context import Workspace
+from gitops.workflows.debts import announced_debts
 from gitops.workflows.entries import EntryFacts, make_entry
+from gitops.workflows.gate import tell_debts
 from gitops.workflows.observe import probe_graph
 from gitops.workflows.recover import recover
 from gitops.workflows.session import Session, StateNeed, in_session
@@ -80,11 +83,15 @@ def _run(current: Session, operation: str) -> None:
     if importing and not diff(current.desired, state):
         state = replace(state, config_digest=current.desired.config_digest)
     state = replace(state, revision=1 if importing else current.state.revision + 1)
+    listing = stores.ledger.approvals()
+    owed = announced_debts(listing.announced, swept.consumed)
+    state = with_debts(state, owed)
     facts = EntryFacts(
         workspace.ids.ulid(),
         state.revision,
         config_digest=current.desired.config_digest,
         recovered=swept.retire,
+        debts=owed,
     )
     kind = EntryKind.IMPORT if importing else EntryKind.REFRESH
     entry = make_entry(workspace, current.view, kind, facts)
@@ -92,10 +99,11 @@ def _run(current: Session, operation: str) -> None:
     trust = governance.trust_files if governance is not None and current.view.trust is None else None
     try:
         workspace.faults.reach(f"cluster_{operation}.before_state_write")
-        consumed = tuple(a for a in stores.ledger.approvals().documents if a.approval_id in swept.consumed)
+        consumed = tuple(a for a in listing.documents if a.approval_id in swept.consumed)
         current.view = stores.ledger.commit(current.view, LedgerWrite(state, entry, swept.retire, consumed, trust))
     except GitopsError as error:
         problems.add_error(error)
+    tell_debts(open_debts(current.state), problems)
 
 
 def _record(current: Session, draft: StateDraft, graph: str, seen: GraphProbe, error: str | None) -> None:

@@ -8,9 +8,11 @@ from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.model.lock import LockObservation
 from gitops.model.outcome import StateObservations, StatusOutcome
+from gitops.planning.decisions import open_debts
 from gitops.ports.ledger import LedgerReader, LedgerView
 from gitops.workflows.catalog import verify_catalog
 from gitops.workflows.context import Workspace
+from gitops.workflows.gate import tell_debts
 from gitops.workflows.observations import LOCK_FILE, RECOVERIES, STATE_FILE, observe
 
 
@@ -62,6 +64,7 @@ def _report_ledger(ledger: LedgerReader, view: LedgerView, problems: Diagnostics
         problems.add("state_missing", STATE_FILE, "there is no ledger yet", severity=Severity.WARNING)
     elif view.state is not None:
         verify_catalog(ledger, view.state, problems)
+        tell_debts(open_debts(view.state), problems)
 
 
 def _report_intents(ledger: LedgerReader, problems: Diagnostics) -> None:

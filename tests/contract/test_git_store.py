@@ -323,6 +323,19 @@ def test_a_shallow_repository_does_not_guess(path: Path, store: Repository, tmp_
         assert caught.value.code == "shallow_repository"
 
 
+def test_a_history_that_was_fetched_meanwhile_is_seen_after_opening_anew(tmp_path: Path, store: Repository) -> None:
+    first = commit(store, {"a": b"1"}, message="first\n")
+    tip = commit(store, {"a": b"2"}, first, message="tip\n")
+    store.update_refs([RefUpdate(MAIN, ZERO, tip)])
+    run("git", "clone", "-q", "--depth=1", f"file://{store.git_dir}", str(tmp_path / "late"), home=tmp_path)
+    late = opened(tmp_path / "late" / ".git")
+    assert late.is_shallow
+    run("git", f"--git-dir={late.git_dir}", "fetch", "-q", "--unshallow", home=tmp_path)
+    late.reopen()
+    assert late.is_ancestor(first, tip)
+    assert [c.id for c in late.commits_between(None, tip)] == [tip, first]
+
+
 def test_what_is_missing_is_said(store: Repository) -> None:
     tree = tree_of(store, {})
     for call in (

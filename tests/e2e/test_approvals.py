@@ -119,7 +119,7 @@ def _off_the_ledger(loop: Loop, approval: Approval, told: ApprovalStatement) -> 
     return loop.write_approval(approval, replace(told, ledger_head=fork), "bob")
 
 
-_FORGERIES: dict[str, tuple[str, Forger]] = {
+FORGERIES: dict[str, tuple[str, Forger]] = {
     "unknown key": ("approval_signer_unknown", _signed("mallory")),
     "unknown key in its own name": ("approval_signer_unknown", _signed("mallory", email("mallory"))),
     "no signature": ("approval_unsigned", _signed(None)),
@@ -145,9 +145,9 @@ _FORGERIES: dict[str, tuple[str, Forger]] = {
 }
 
 
-@pytest.mark.parametrize("forgery", _FORGERIES)
+@pytest.mark.parametrize("forgery", FORGERIES)
 def test_forged_approval_does_not_count_and_does_no_harm(pending: Loop, forgery: str) -> None:
-    code, forge = _FORGERIES[forgery]
+    code, forge = FORGERIES[forgery]
     outcome = pending.endorse("bob", "graph.legacy")
     assert outcome.approval is not None
     assert outcome.commit is not None

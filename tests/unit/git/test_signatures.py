@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -98,6 +101,54 @@ def test_signing_through_the_agent(tmp_path: Path) -> None:
     assert verify_detached(PAYLOAD, armored, "git").good
     with pytest.raises(GitopsError) as caught:
         sign(PAYLOAD, f"{key}.pub", environ=environment(tmp_path))
+    assert caught.value.code == "signing_failed"
+
+
+@contextmanager
+def agent_of(folder: Path, key: Path) -> Iterator[dict[str, str]]:
+    """A real agent that holds a key whose private file is gone: the environment in which it answers."""
+    socket = folder / "agent"
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL, env=environment(folder))
+    try:
+        within = environment(folder, SSH_AUTH_SOCK=str(socket))
+        for _ in range(100):
+            if (
+                subprocess.run(["ssh-add", "-q", str(key)], env=within, check=False, capture_output=True).returncode
+                == 0
+            ):
+                break
+        key.unlink()
+        yield within
+    finally:
+        agent.kill()
+        agent.wait()
+
+
+@pytest.mark.skipif(shutil.which("ssh-agent") is None, reason="ssh-agent comes with the package openssh-client")
+@pytest.mark.parametrize("form", ["{path}.pub", "key::{line}", "key::{line} ada on her laptop"])
+def test_a_public_key_signs_through_the_agent(tmp_path: Path, form: str) -> None:
+    key = ssh_key(tmp_path, "k")
+    line = public_key(key)
+    with agent_of(tmp_path, key) as within:
+        armored = sign(PAYLOAD, form.format(path=key, line=line), environ=within)
+    assert verify_detached(PAYLOAD, armored, "git").key == line.split()[1]
+    assert allowed_by_openssh(tmp_path, line, armored)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "key::",
+        "key::ssh-ed25519",
+        "key::-f x",
+        "key::ssh-ed25519 AAAA\nssh-ed25519 BBBB",
+        "key::~/k.pub",
+        "key::ssh-ed25519 ü",
+    ],
+)
+def test_what_is_no_public_key_is_never_handed_on(tmp_path: Path, key: str) -> None:
+    with pytest.raises(GitopsError) as caught:
+        sign(PAYLOAD, key, environ=environment(tmp_path))
     assert caught.value.code == "signing_failed"
 
 

@@ -1,0 +1,39 @@
+"""Decisions about approvals that were given: taking one back, agreeing to what was done in an emergency."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from gitops.cli.output import show
+from gitops.cli.project import LocalProject, choice_of
+from gitops.cli.system import RandomIds, SystemClock
+from gitops.core.faults import NoFaults
+from gitops.workflows.decide import Office
+from gitops.workflows.decide import countersign as run_countersign
+from gitops.workflows.decide import revoke as run_revoke
+
+
+def revoke(options: argparse.Namespace) -> int:
+    """`gitops revoke`."""
+    return show(run_revoke(_office(options), options.approval, options.reason), as_json=options.json)
+
+
+def countersign(options: argparse.Namespace) -> int:
+    """`gitops countersign`."""
+    return show(run_countersign(_office(options), options.approval, options.reason), as_json=options.json)
+
+
+def _office(options: argparse.Namespace) -> Office:
+    """Where the options mean to decide. Raises UsageError `signing_key_missing`, `actor_required`."""
+    local = LocalProject(choice_of(options))
+    rule = local.rule(options)
+    return Office(
+        ledger=local.ledger(rule),
+        target=local.project.target(rule),
+        by=local.endorsement(options),
+        clock=SystemClock(),
+        ids=RandomIds(),
+        faults=NoFaults(),
+        pid=os.getpid(),
+    )

@@ -1,0 +1,48 @@
+"""What a clone saw last, kept in a file beside its refs.
+
+A ref is exact, but whoever mirrors a remote (`+refs/*:refs/*` with pruning) loses the refs that the remote does not have, and
+takes over those that it invents. No fetch writes here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from gitops.git.objects import is_id
+from gitops.model.address import is_name
+
+_FOLDER = "gitops/seen"
+
+
+class HeadPin:
+    """The last ledger head that a clone saw of one cluster."""
+
+    def __init__(self, git_dir: str | Path, cluster: str) -> None:
+        """`git_dir` is what all work trees of the clone share. Raises ValueError for a cluster with an impossible name."""
+        if not is_name(cluster):
+            raise ValueError(f"{cluster!r} is no name of a cluster")
+        self._path = Path(git_dir) / _FOLDER / cluster
+
+    def read(self) -> str | None:
+        """The id, or None where nothing was noted or the note cannot be read."""
+        try:
+            text = self._path.read_text("ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            return None
+        return text if is_id(text) else None
+
+    def write(self, head: str) -> None:
+        """Note a head, in one step. A repository that cannot be written keeps what it has: the ref was there first."""
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=".")
+            try:
+                with os.fdopen(handle, "w", encoding="ascii") as file:
+                    file.write(f"{head}\n")
+                Path(name).replace(self._path)
+            except OSError:
+                Path(name).unlink(missing_ok=True)
+                raise

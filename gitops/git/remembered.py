@@ -1,0 +1,48 @@
+"""A remote whose branches are asked for once in a run: most questions of a run are about the same few.
+
+Remembered are branches of people alone. The ledger, approvals, locks and everything else of the bot is asked for each time,
+because what is decided by them must be true now. A push, whether it succeeds or not, forgets everything: it may have taken long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gitops.ports.git import GitRemote, RefUpdate
+
+__all__ = ["RememberedRemote"]
+
+_BRANCHES, _OWN = "refs/heads/", "refs/heads/gitops/"
+
+
+class RememberedRemote:
+    """Implements GitRemote over another one, for one run of one process."""
+
+    def __init__(self, remote: GitRemote, known: Mapping[str, str] | None = None) -> None:
+        """`known` are branches that the run has asked for just now."""
+        self._remote = remote
+        self._known: dict[str, Mapping[str, str]] = {ref: {ref: tip} for ref, tip in (known or {}).items()}
+
+    @property
+    def url(self) -> str:
+        """Where it is, without credentials."""
+        return self._remote.url
+
+    def refs(self, prefix: str) -> Mapping[str, str]:
+        """Refs under `prefix`: branches of people as they were when this was first asked, everything else as it is."""
+        if not prefix.startswith(_BRANCHES) or f"{prefix}/".startswith(_OWN):
+            return self._remote.refs(prefix)
+        if prefix not in self._known:
+            self._known[prefix] = self._remote.refs(prefix)
+        return self._known[prefix]
+
+    def fetch(self, refspecs: Sequence[str]) -> None:
+        """Fetch, as the other does."""
+        self._remote.fetch(refspecs)
+
+    def push(self, updates: Sequence[RefUpdate]) -> None:
+        """Push, as the other does, and ask anew from then on."""
+        try:
+            self._remote.push(updates)
+        finally:
+            self._known.clear()

@@ -1,0 +1,79 @@
+"""What somebody did on a forge, attested as their approval by a commit that the bot's ledger key signs.
+
+An attestation says who (by the forge's number for the account), what (the review or comment), about which commit, and which
+cluster folder that commit has. It is held against the same numbered steps as any approval before it is pushed. The forge is
+believed in this one thing: that the account did it; what it permits is decided by the rules of the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gitops.core.errors import GitopsError
+from gitops.model.approval import Approval, ApprovalEvidence, ForgeGrant, Via
+from gitops.model.outcome import ApproveOutcome
+from gitops.planning.approvals import verify_approval
+from gitops.planning.decisions import Place, judge_revocations, taken_back
+from gitops.ports.git import GitStore
+from gitops.ports.ledger import ApprovalListing
+from gitops.workflows.context import Workspace
+from gitops.workflows.endorse import Endorsement, Occasion, Way, approving, give, occasion
+from gitops.workflows.session import Session
+
+__all__ = ["attest"]
+
+
+def attest(workspace: Workspace, address: str, grant: ForgeGrant, endorsement: Endorsement) -> ApproveOutcome:
+    """Attest `grant` as the approval of the change of `address`; refused here already when it could not count.
+
+    `endorsement` is the bot's, with its ledger key. Repeating it gives the attestation that is there.
+    """
+
+    def make(current: Session) -> tuple[Approval, str]:
+        what = occasion(current, address)
+        trust = what.view.trust or what.governance.trust
+        principal = trust.account(grant.account)
+        if principal is None:
+            detail = f"the rules do not say who {grant.account} ({grant.login}) is"
+            raise GitopsError("approval_account_unknown", detail, path=address)
+        told = replace(grant, tree=_reviewed_folder(endorsement.store, grant, what.governance.target.path))
+        listing = current.opened.ledger.approvals()
+        return _standing(listing, told, what) or give(what, endorsement, Way(Via.FORGE, told, None, principal))
+
+    return approving(workspace, address, make)
+
+
+def _reviewed_folder(store: GitStore, grant: ForgeGrant, path: str) -> str:
+    """The cluster folder in the commit that was reviewed, which the caller has fetched."""
+    if store.resolve(grant.commit) is None:
+        raise GitopsError("git_object_missing", f"commit {grant.commit[:12]}, which was reviewed, is not here")
+    tree = store.subtree(store.commit(grant.commit).tree, path)
+    if tree is None:
+        raise GitopsError("approval_stale", f"commit {grant.commit[:12]}, which was reviewed, has no folder {path}")
+    return tree
+
+
+def _standing(listing: ApprovalListing, grant: ForgeGrant, what: Occasion) -> tuple[Approval, str] | None:
+    """The attestation of the same deed that counts already, if there is one."""
+    same = [e for e in listing.evidence if e.statement is not None and _deed(e.statement.grant) == _deed(grant)]
+    for evidence in _counting(same, listing, what):
+        if evidence.approval is not None:
+            return evidence.approval, evidence.commit
+    return None
+
+
+def _deed(grant: ForgeGrant | None) -> tuple[object, ...]:
+    """What makes two grants the same: not what is for people, which may be renamed."""
+    return (
+        () if grant is None else (grant.account, grant.request, grant.source, grant.reference, grant.commit, grant.tree)
+    )
+
+
+def _counting(same: Sequence[ApprovalEvidence], listing: ApprovalListing, what: Occasion) -> list[ApprovalEvidence]:
+    trust, need = what.view.trust or what.governance.trust, what.need()
+    state = what.view.state
+    revocations = judge_revocations(same, listing.decisions, Place(need.target, need.at), trust)
+    spent = frozenset() if state is None else frozenset(state.approval_records)
+    need = replace(need, spent=spent, revoked=taken_back(revocations))
+    return [evidence for evidence in same if verify_approval(evidence, need, trust).good]

@@ -1,0 +1,105 @@
+"""What people and the bot do about approvals in a `Life`: alone, on a forge, taken back, countersigned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gitops.chain.entries import SIGNED, approvals_prefix
+from gitops.core.clock import timestamp
+from gitops.model.approval import ForgeGrant, GrantSource
+from gitops.model.entry import LedgerEntry
+from gitops.model.outcome import ApplyOutcome, ApproveOutcome, VerbOutcome
+from gitops.wire.entry import read_entry
+from gitops.workflows.attest import attest
+from gitops.workflows.decide import Office
+from gitops.workflows.endorse import Endorsement, endorse
+from tests.support.audited import CLUSTER, CONFIG, LEDGER, MAIN, Life, declared, person
+
+ACCOUNTS = {"ada": "github:1", "ben": "github:2", "mallory": "github:6"}
+RULES = """\
+  accounts: {"github:1": ada, "github:2": ben@example.org, "github:6": mallory@example.org}
+  via_forge: [reversible, irreversible]
+  break_glass: [ada]
+"""
+PERMISSIVE = CONFIG + RULES
+WITHOUT_LEGACY = {"cluster/cluster.yaml": declared("notes")}
+
+
+def waiting(folder: Path, config: str = PERMISSIVE, author: str = "mallory") -> Life:
+    """A cluster in which the delete of graph.legacy, written by `author`, is merged and waits."""
+    life = Life(folder, config=config)
+    life.begin()
+    life.change(author, WITHOUT_LEGACY)
+    return life
+
+
+def means(life: Life, who: str) -> Endorsement:
+    """Whose key signs, and where approvals go."""
+    return Endorsement(life.repository, life.remote, person(who), str(life.keys[who]), approvals_prefix(CLUSTER))
+
+
+def office(life: Life, who: str) -> Office:
+    """Where somebody takes back and countersigns."""
+    rule = life.project.config().cluster(None)
+    return Office(
+        life.ledger(rule), life.project.target(rule), means(life, who), life.clock, life.ids, life.faults, pid=1
+    )
+
+
+def alone(life: Life, who: str = "ada", address: str = "graph.legacy", reason: str = "it leaks") -> ApproveOutcome:
+    """`gitops approve ADDRESS --break-glass --reason REASON`."""
+    return endorse(life.workspace(), address, means(life, who), emergency=reason)
+
+
+def grant(life: Life, who: str, source: GrantSource = GrantSource.REVIEW, **values: object) -> ForgeGrant:
+    """A review, or command, of somebody about main as it is."""
+    fields: dict[str, object] = {
+        "account": ACCOUNTS[who],
+        "login": who,
+        "request": 7,
+        "source": source,
+        "reference": f"{source}-{who}",
+        "commit": life.project.tip(MAIN),
+        "at": timestamp(life.clock.now()),
+        "url": "",
+    }
+    return ForgeGrant(**{**fields, **values})  # type: ignore[arg-type]
+
+
+def attested(life: Life, given: ForgeGrant, address: str = "graph.legacy", signer: str = "bot") -> ApproveOutcome:
+    """What the bot makes of it, or whoever else tries."""
+    return attest(life.workspace(), address, given, means(life, signer))
+
+
+def errors(outcome: VerbOutcome) -> list[str]:
+    """The codes of its errors."""
+    return [d.code for d in outcome.diagnostics if d.severity == "error"]
+
+
+def warnings(outcome: VerbOutcome) -> list[str]:
+    """The codes of its warnings."""
+    return [d.code for d in outcome.diagnostics if d.severity == "warning"]
+
+
+def made(outcome: ApproveOutcome) -> str:
+    """The id of an approval that was made."""
+    if outcome.approval is None:
+        raise AssertionError(outcome.diagnostics)
+    return outcome.approval.approval_id
+
+
+def branches(life: Life) -> Sequence[str]:
+    """The branches with what people signed."""
+    return [ref for folder in SIGNED for ref in life.repository.refs(folder.rstrip("/"))]
+
+
+def newest(life: Life) -> LedgerEntry:
+    """The newest entry."""
+    head = life.repository.resolve(LEDGER) or ""
+    return read_entry(life.repository.read(life.repository.commit(head).tree, "entry.json") or b"")
+
+
+def deleted(outcome: ApplyOutcome) -> bool:
+    """Whether a run deleted graph.legacy."""
+    return any(c.address.text == "graph.legacy" and c.disposition == "applied" for c in outcome.changes)
