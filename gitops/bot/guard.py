@@ -4,7 +4,8 @@ Among the refs that carry trust, everything that is not plainly allowed here is 
 the push.
 
 1. The ledger moves only forward, by entries that continue it and are signed by a ledger key in force.
-2. An approval branch is created once, with a well-formed commit signed by a trusted key, and never moved or deleted.
+2. An approval branch is created once, with a well-formed commit signed by a trusted key, and never moved or deleted. So is a
+   branch that takes one back, or countersigns an emergency.
 3. A lock is named after a cluster, created and deleted, never moved, and its commit has no parent.
 4. Other refs of the bot are written by the bot alone.
 5. The target branch only moves forward, to a commit whose cluster folders are valid.
@@ -15,7 +16,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from gitops.bot.project import refuse_links
-from gitops.chain.entries import APPROVALS, LEDGERS, entry_trust, first_entry, ledger_ref, verify_chain
+from gitops.chain.decisions import read_decision_evidence
+from gitops.chain.entries import (
+    APPROVALS,
+    COUNTERSIGNATURES,
+    LEDGERS,
+    REVOCATIONS,
+    SIGNED,
+    entry_trust,
+    first_entry,
+    ledger_ref,
+    verify_chain,
+)
 from gitops.chain.evidence import read_evidence
 from gitops.chain.trust import trust_at
 from gitops.config.bot import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
@@ -25,6 +37,7 @@ from gitops.core.clock import Clock
 from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.core.errors import GitopsError
 from gitops.model.address import is_name
+from gitops.model.approval import DecisionKind
 from gitops.ports.git import ZERO, GitReader, RefUpdate
 
 _LOCKS = ("refs/gitops/locks/", "refs/heads/gitops/locks/")
@@ -58,6 +71,8 @@ class Guard:
             yield from self._check_ledger(update)
         elif ref.startswith(APPROVALS):
             yield from self._check_approval(update)
+        elif ref.startswith(SIGNED):
+            yield from self._check_decision(update)
         elif ref.startswith(_LOCKS):
             yield from self._check_lock(update)
         elif f"{ref}/".startswith(_OWN):
@@ -119,6 +134,26 @@ class Guard:
             yield f"approval_signature_invalid: {signature.problem}"
         elif entry_trust(self._reader, head).principal(signature.key, at=self._clock.now()) is None:
             yield f"approval_signer_unknown: its {signature.key_type} key is not trusted"
+
+    def _check_decision(self, update: RefUpdate) -> Iterator[str]:
+        """Rule 2. Whether it counts, and for which approval, is decided by every run."""
+        kind = DecisionKind.REVOKE if update.ref.startswith(REVOCATIONS) else DecisionKind.COUNTERSIGN
+        if update.old != ZERO or update.new == ZERO:
+            yield f"push_refused: a branch of what people {kind} is created once, and never moved or deleted"
+            return
+        cluster, _, name = update.ref.removeprefix(REVOCATIONS).removeprefix(COUNTERSIGNATURES).partition("/")
+        head = self._reader.resolve(ledger_ref(cluster))
+        if head is None:
+            yield f"ledger_missing: cluster {cluster} has no ledger yet"
+            return
+        evidence = read_decision_evidence(self._reader, update.ref, update.new, frozenset())
+        decision, signature = evidence.decision, evidence.signature
+        if evidence.problem or decision is None or (decision.kind, decision.decision_id) != (kind, name):
+            yield f"decision_malformed: {evidence.problem or 'the commit is no decision of this name'}"
+        elif not signature.good:
+            yield f"decision_refused: {signature.problem or 'the commit carries no signature'}"
+        elif entry_trust(self._reader, head).principal(signature.key, at=self._clock.now()) is None:
+            yield f"decision_refused: its {signature.key_type} key is not trusted"
 
     def _check_lock(self, update: RefUpdate) -> Iterator[str]:
         """Rule 3."""

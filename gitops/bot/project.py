@@ -6,7 +6,8 @@ cluster folder of a request is read from git objects, as it would be after mergi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from gitops.chain.authors import AuthorQuestion, authors_of, signers_of
@@ -16,10 +17,12 @@ from gitops.config.bot import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_con
 from gitops.config.load import declared_schema
 from gitops.config.source import SourceTree
 from gitops.core.clock import Clock, IdSource
-from gitops.core.errors import GitopsError, IntegrityError
+from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults
 from gitops.model.approval import Target
-from gitops.model.entry import SourceRevision
+from gitops.model.entry import Debt, SourceRevision
+from gitops.model.trust import TrustRoot
+from gitops.planning.decisions import open_debts
 from gitops.ports.forge import ChangeRequest
 from gitops.ports.git import EntryType, GitReader, GitRemote, GitStore
 from gitops.ports.ledger import LedgerReader, LedgerView
@@ -74,11 +77,24 @@ class Standing:
     """Where a cluster stands: the source commit of its newest entry, and the authors of what that left unapplied.
 
     Without the latter, somebody could merge their own change first, and approve it when they are nobody's author any more.
+    `trust` are the keys and rules in force, None before the first entry; `debts` are what emergencies left open.
     """
 
     applied: str | None = None
     authors: frozenset[str] = frozenset()
     settled: bool = True
+    trust: TrustRoot | None = None
+    debts: tuple[Debt, ...] = ()
+
+    def people(self, request: ChangeRequest) -> frozenset[str]:
+        """Whom a forge knows to be behind a request: who pushed it, and who opened it, as the rules in force name them.
+
+        Accounts are compared without the name of their forge: taking somebody for an author by mistake permits nothing.
+        """
+        known = () if self.trust is None else self.trust.accounts
+        ids = {request.author.id, *request.pushers} if request.author else set(request.pushers)
+        ids |= {pusher.partition(":")[2] for pusher in request.pushers}
+        return frozenset(request.pushers) | {name for account, name in known if account.partition(":")[2] in ids}
 
 
 class Project:
@@ -111,6 +127,19 @@ class Project:
             return config.repository
         return "root:" + self.tools.store.commits_between(None, commit, first_parent=True)[-1].id
 
+    def target(self, rule: ClusterRule, commit: str | None = None) -> Target:
+        """What approvals of a cluster are for; `commit` stands for its branch where that is not to be found."""
+        anchor = self.tip(rule.ref) or commit
+        if anchor is None:
+            raise GitopsError("cluster_not_found", f"there is no branch {rule.branch}", path=rule.name)
+        return Target(
+            repository=self.repository_id(self.config(), anchor),
+            cluster=rule.name,
+            environment=rule.environment,
+            ref=rule.ref,
+            path=rule.path,
+        )
+
     def anchor(self, rule: ClusterRule, first: ChainEntry) -> None:
         """Hold the first entry of a ledger against the branch that it speaks of: nobody brings keys of their own.
 
@@ -133,7 +162,9 @@ class Project:
         source = None if entry.source is None else entry.source.commit
         converged = view.state is not None and view.state.config_digest == entry.config_digest
         settled = converged and not trust_waits(self.tools.store, source, entry.trust_digest)
-        return Standing(source, frozenset() if settled else frozenset(entry.authors), settled)
+        authors = frozenset() if settled else frozenset(entry.authors)
+        debts = () if view.state is None else open_debts(view.state)
+        return Standing(source, authors, settled, view.trust, debts)
 
     def at_commit(self, commit: str, standing: Standing, authors: Iterable[str] = ()) -> Revision:
         """A commit of the target branch, applied on top of what is; `authors` are known by other means than its commits."""
@@ -141,11 +172,13 @@ class Project:
         return Revision(commit, tree, standing.applied, commit, standing.authors | frozenset(authors))
 
     def at_request(self, request: ChangeRequest, standing: Standing) -> Revision:
-        """A change request as it would merge now. Raises GitopsError `request_conflict`."""
-        also = standing.authors | frozenset(request.pushers)
+        """A change request as it would merge now. Raises GitopsError `request_conflict`, `request_head_moved`."""
+        also = standing.authors | standing.people(request)
         store, tip = self.tools.store, self.tip(request.target)
+        self.fetch_heads([request])
         if store.resolve(request.head) is None:
-            self.tools.remote.fetch([f"refs/gitops/requests/{request.number}/head"])
+            detail = f"request {request.number} has moved on from {request.head[:12]}"
+            raise GitopsError("request_head_moved", detail)
         if tip is None:
             return Revision(request.head, store.commit(request.head).tree, None, request.head, also)
         merged = store.merge(tip, request.head)
@@ -154,6 +187,31 @@ class Project:
             raise GitopsError("request_conflict", f"request {request.number} conflicts with its target in {paths}")
         base = store.merge_base(tip, request.head)
         return Revision(request.head, merged.tree, base, request.head, also, count_signers=True)
+
+    def bring(self, *commits: str) -> None:
+        """Have commits here, by their ids if need be. Raises GitopsError `git_object_missing`, RemoteError."""
+        missing = [commit for commit in commits if self.tools.store.resolve(commit) is None]
+        if missing:
+            self.tools.remote.fetch(missing)
+        for commit in missing:
+            if self.tools.store.resolve(commit) is None:
+                raise GitopsError("git_object_missing", f"commit {commit[:12]} is not to be had from the remote")
+
+    def fetch_heads(self, requests: Iterable[ChangeRequest]) -> None:
+        """Bring the heads of requests here, those that can be had; a request may be in a fork whose branch is gone."""
+        missing = [head_ref(r) for r in requests if self.tools.store.resolve(r.head) is None]
+        try:
+            self.tools.remote.fetch(missing)
+        except RemoteError:
+            # One ref that is gone fails them all.
+            for ref in missing if len(missing) > 1 else ():
+                with suppress(RemoteError):
+                    self.tools.remote.fetch([ref])
+
+    def moved(self, request: ChangeRequest) -> bool:
+        """Whether the head of a request is another by now; False where the remote does not have it any more."""
+        ref = head_ref(request)
+        return self.tools.remote.refs(ref).get(ref, request.head) != request.head
 
     def workspace(self, rule: ClusterRule, revision: Revision, *, actor: str | None) -> Workspace:
         """The workspace of a cluster at a revision. Raises GitopsError when folder, keys or rules are not usable there."""
@@ -182,17 +240,8 @@ class Project:
     def _governance(self, rule: ClusterRule, revision: Revision, folder: str) -> Governance:
         store, files = self.tools.store, trust_at(self.tools.store, revision.tree)
         trust = trust_root(files)
-        config = self.config()
-        anchor = self.tip(rule.ref) or revision.commit
-        target = Target(
-            repository=self.repository_id(config, anchor),
-            cluster=rule.name,
-            environment=rule.environment,
-            ref=rule.ref,
-            path=rule.path,
-        )
         return Governance(
-            target=target,
+            target=self.target(rule, revision.commit),
             source=SourceRevision(revision.commit, folder),
             authors=self._authors(rule, revision, files),
             trust_files=files,
@@ -208,18 +257,21 @@ class Project:
             found |= signers_of(self.tools.store, question, trust_root(files))
         return found
 
-    def contributors(self, rule: ClusterRule, requests: Iterable[ChangeRequest], base: str, tip: str) -> frozenset[str]:
-        """Whose work requests are that were merged on the way from `base` to `tip`.
+    def contributors(
+        self, rule: ClusterRule, requests: Sequence[ChangeRequest], standing: Standing, tip: str
+    ) -> frozenset[str]:
+        """Whose work requests are that were merged on the way from what is applied to `tip`.
 
         The commits there do not say it all: a squash keeps one author, and who pushed is in no commit.
         """
         store = self.tools.store
         files = trust_at(store, store.commit(tip).tree)
+        self.fetch_heads(requests)
         found: set[str] = set()
         for request in requests:
-            found.update(request.pushers)
-            if store.resolve(request.head) is not None:
-                fork = store.merge_base(base, request.head)
+            found |= standing.people(request)
+            if standing.applied is not None and store.resolve(request.head) is not None:
+                fork = store.merge_base(standing.applied, request.head)
                 question = AuthorQuestion(fork, request.head, rule.path, tuple(files))
                 found |= authors_of(store, question) | signers_of(store, question, trust_root(files))
         return frozenset(found)
@@ -258,6 +310,11 @@ class Project:
         if head is None:
             raise GitopsError("ledger_missing", f"cluster {rule.name} has no ledger branch", path=rule.name)
         return head
+
+
+def head_ref(request: ChangeRequest) -> str:
+    """The ref of the remote that holds the head of a request."""
+    return request.head_ref or f"refs/gitops/requests/{request.number}/head"
 
 
 def refuse_links(store: GitReader, folder: str, path: str) -> None:

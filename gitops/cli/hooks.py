@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Iterator
@@ -80,7 +81,8 @@ def _post_receive(_: list[str]) -> int:
         return OK
     local = LocalProject(RepositoryChoice(_git_dir()))
     bot = local.person()
-    handler = PushHandler(local.project, local.forge(), actor=local.setting("gitops.actor") or bot.email)
+    actor = local.setting("gitops.actor") or bot.email
+    handler = PushHandler(local.project, local.forge(), actor=actor, person=bot)
     try:
         for line in handler.handle(PushEvent(updates, os.environ.get("REMOTE_USER"))):
             say(visible(f"gitops: {line}"))
@@ -138,6 +140,7 @@ def _format_problems(repository: Repository, subtree: str, folder: str) -> Diagn
 
 def _commit_msg(rest: list[str]) -> int:
     """Refuse a message made by hand that looks like one of the ledger or of an approval: the bot knows its own by them."""
+    from gitops.wire.decision import read_decision
     from gitops.wire.statement import read_statement
     from gitops.wire.trailers import parse_trailers
 
@@ -148,12 +151,11 @@ def _commit_msg(rest: list[str]) -> int:
         message = "".join(line for line in file if not line.startswith("#"))
     names = {name for name, _ in parse_trailers(message)}
     reserved = sorted(names & {"Entry", "Plan-Digest", "State-Revision", "Config-Digest"})
-    try:
-        read_statement(message)
-    except GitopsError:
-        statement = False
-    else:
-        statement = True
+    statement = False
+    for read in (read_statement, read_decision):
+        with contextlib.suppress(GitopsError):
+            read(message)
+            statement = True
     if reserved or statement:
         what = ", ".join(reserved) or "an approval statement"
         complain(

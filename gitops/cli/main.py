@@ -10,7 +10,11 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from gitops import __version__
+from gitops.cli.audit_parser import add_trail
+from gitops.cli.bot_parser import add_bot
+from gitops.cli.doctor_parser import add_doctor
 from gitops.cli.graph_parser import add_graph
+from gitops.cli.init_parser import add_init
 
 _CLUSTER, _REPOSITORY, _HOOKS = (
     "gitops.cli.cluster",
@@ -88,13 +92,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--as", dest="actor", metavar="ACTOR", help="who is acting; default: git config gitops.actor")
     parser.set_defaults(handler=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    add_init(commands, _command)
+    add_doctor(commands, _command, _project_options)
     _add_verbs(commands)
+    _add_decisions(commands)
     _add_fmt(commands)
     _add_lint(commands)
     _add_down(commands)
     add_graph(commands, _command)
+    add_bot(commands, _command, _project_options)
     _add_request(commands)
-    _add_trail(commands)
+    add_trail(commands, _command, _project_options)
     _add_hook(commands)
     _add_lsp(commands)
     return parser
@@ -133,6 +141,10 @@ def _add_verbs(commands: Commands) -> None:  # type: ignore[valid-type]
         )
         if name == "approve":
             parser.add_argument("resource", metavar="RESOURCE", help="address such as graph.legacy")
+            parser.add_argument(
+                "--break-glass", action="store_true", help="permit it alone in an emergency; needs --reason"
+            )
+            parser.add_argument("--reason", metavar="TEXT", help="why nobody else could be asked, in one line")
         if name == "force-unlock":
             parser.add_argument("lock_id", metavar="LOCK_ID", help="exact id, as status shows it")
         if name == "apply":
@@ -149,6 +161,21 @@ def _add_verbs(commands: Commands) -> None:  # type: ignore[valid-type]
             _project_options(parser)
         if name in ("plan", "approve"):
             parser.add_argument("--request", metavar="N", type=int, help="of change request N, as it would merge")
+
+
+def _add_decisions(commands: Commands) -> None:  # type: ignore[valid-type]
+    verbs = {
+        "revoke": ("take an approval back that was not used yet", "no reason given"),
+        "countersign": ("agree to what somebody did alone in an emergency", "agreed"),
+    }
+    for name, (summary, reason) in verbs.items():
+        parser = _command(commands, name, summary, f"gitops.cli.approvals:{name}")
+        parser.add_argument("approval", metavar="APPROVAL_ID", help="id of the approval, as its branch is named")
+        parser.add_argument("--reason", metavar="TEXT", default=reason, help="why, in one line")
+        parser.add_argument(
+            "--config", metavar="DIR", default=None, help="cluster folder (default: the current folder)"
+        )
+        _project_options(parser)
 
 
 def _project_options(parser: argparse.ArgumentParser) -> None:
@@ -213,14 +240,6 @@ def _add_request(commands: Commands) -> None:  # type: ignore[valid-type]
         help="how it lands (default: a merge commit)",
     )
     merge.add_argument("--head", metavar="COMMIT", help="refuse if the request has moved on from this commit")
-
-
-def _add_trail(commands: Commands) -> None:  # type: ignore[valid-type]
-    log = _command(commands, "log", "print the audit trail of a ledger branch", f"{_REPOSITORY}:log")
-    audit = _command(commands, "audit", "verify a ledger branch offline, from its first entry", f"{_REPOSITORY}:audit")
-    for part in (log, audit):
-        _project_options(part)
-    log.add_argument("--limit", metavar="N", type=int, default=0, help="newest N entries (default: all)")
 
 
 def _add_hook(commands: Commands) -> None:  # type: ignore[valid-type]

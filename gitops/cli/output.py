@@ -47,9 +47,11 @@ def show_error(error: GitopsError, *, as_json: bool) -> int:
     return FAILED
 
 
-def say(text: str) -> None:
-    """Print to standard output, without a second newline at the end."""
+def say(text: str, *, flush: bool = False) -> None:
+    """Print to standard output, without a second newline at the end. With `flush` it is to be seen at once."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    if flush:
+        sys.stdout.flush()
 
 
 def complain(text: str) -> None:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gitops.bot.project import Project, ProjectTools
 from gitops.chain.entries import approvals_prefix
+from gitops.cli.operator import operator_of
 from gitops.cli.system import RandomIds, SystemClock
 from gitops.cli.wiring import graph_engine, graph_uri
 from gitops.config.bot import ClusterRule
@@ -28,11 +29,14 @@ from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
 from gitops.forges.local import LocalForge
 from gitops.git.command import GitProgram, Quarantine
+from gitops.git.pins import HeadPin
+from gitops.git.remembered import RememberedRemote
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import Repository
 from gitops.git.tracking import TrackingRemote
 from gitops.git.tree import CommitTree
 from gitops.ledger.branch import BranchLedger, BranchPlace
+from gitops.ledger.heads import Heads
 from gitops.ports.git import GitReader, GitRemote, Person
 from gitops.providers.cluster import ClusterProvider
 from gitops.storage.folder import FolderTree
@@ -66,13 +70,16 @@ class LocalProject:
         environ: Mapping[str, str] | None = None,
         quarantine: Quarantine | None = None,
         faults: Faults | None = None,
+        login: Callable[[str], str] | None = None,
     ) -> None:
-        """Open it. Raises UsageError `not_a_repository`."""
+        """Open it. `login` puts credentials into addresses of remotes. Raises UsageError `not_a_repository`."""
         self.repository = Repository.discover(choice.path, environ=environ)
         if quarantine is not None:
             self.repository = Repository(self.repository.git_dir, environ=environ, quarantine=quarantine)
         self._git = GitProgram(self.repository.git_dir, environ=environ, as_user=True)
-        self.remote = self._remote(choice)
+        self._login = login or str
+        self._settings: dict[tuple[str, bool], str | None] = {}
+        self.remote: GitRemote = self._remote(choice)
         self._faults = faults or NoFaults()
         tools = ProjectTools(
             store=self.repository,
@@ -88,8 +95,10 @@ class LocalProject:
         self.project = Project(tools, self.default_ref())
 
     def setting(self, key: str, *, path: bool = False) -> str | None:
-        """A value of the git configuration."""
-        return self._git.config(key, path=path)
+        """A value of the git configuration, looked up once."""
+        if (key, path) not in self._settings:
+            self._settings[key, path] = self._git.config(key, path=path)
+        return self._settings[key, path]
 
     def default_ref(self) -> str:
         """Full name of the branch with `gitops.yaml`."""
@@ -102,12 +111,36 @@ class LocalProject:
         branch = found.removeprefix("refs/heads/").removeprefix("refs/remotes/origin/")
         return f"refs/heads/{branch or 'main'}"
 
+    def complete(self) -> None:
+        """Have what a job's checkout leaves out: the whole history, and which branch the remote's HEAD names.
+
+        From then on, branches of the remote are asked for once. Raises GitopsError `shallow_repository` where the history is not
+        to be had.
+        """
+        remote = self.remote
+        if isinstance(remote, ProgramRemote):
+            if self.repository.is_shallow:
+                remote.unshallow()
+                self.repository.reopen()
+            named = {} if self.setting("gitops.targetBranch") is not None else remote.head()
+            self.project.default_ref = next(iter(named), self.project.default_ref)
+            self.remote = RememberedRemote(remote, named)
+            self.project.tools = replace(self.project.tools, remote=self.remote)
+        if self.repository.is_shallow:
+            raise GitopsError(
+                "shallow_repository", "the rest of the history cannot be fetched; check out with fetch-depth: 0"
+            )
+
     def person(self) -> Person:
         """Who commits from here; asked before anything is written. Raises UsageError `actor_required`."""
         person = self._person()
         if person is None:
             raise UsageError("actor_required", "set git config user.name and user.email")
         return person
+
+    def person_or_none(self) -> Person | None:
+        """Who commits from here, None if nobody is named."""
+        return self._person()
 
     def signing_key(self) -> str | None:
         """Path of the SSH key that signs."""
@@ -121,13 +154,31 @@ class LocalProject:
 
     def forge(self) -> LocalForge:
         """The forge of a bare repository; reading it takes no identity."""
-        return LocalForge(self.repository, self.remote, self._person() or _NOBODY, SystemClock())
+        own = self.repository.git_dir if isinstance(self.remote, SelfRemote) else None
+        operator = operator_of(self.setting, own, self._targets)
+        return LocalForge(self.repository, self.remote, self._person() or _NOBODY, SystemClock(), operator)
+
+    def _targets(self) -> frozenset[str]:
+        """The branches that clusters follow, and the one with `gitops.yaml`, which may be broken or missing."""
+        try:
+            rules = self.project.config().clusters
+        except GitopsError:
+            rules = ()
+        return frozenset({self.default_ref(), *(rule.ref for rule in rules)})
 
     def ledger(self, rule: ClusterRule) -> BranchLedger:
         """The branch ledger of a cluster; reading it takes no identity."""
+        return BranchLedger(self.repository, self.remote, self._place(rule), SystemClock(), self._faults)
+
+    def heads(self, rule: ClusterRule) -> Heads:
+        """What this clone knows of the heads of a cluster's ledger."""
+        return Heads(self.repository, self.remote, self._place(rule), self._faults)
+
+    def _place(self, rule: ClusterRule) -> BranchPlace:
         custom, branch = f"refs/gitops/locks/{rule.name}", f"refs/heads/gitops/locks/{rule.name}"
         known = self.setting("gitops.lockRef")
-        place = BranchPlace(
+        pin = HeadPin(self.repository.common_dir, rule.name)
+        return BranchPlace(
             cluster=rule.name,
             author=self._person() or _NOBODY,
             signing_key=self.signing_key(),
@@ -135,8 +186,9 @@ class LocalProject:
             fallback_lock_ref=custom if known == _BRANCH else branch,
             remember_lock_ref=lambda ref: self._remember("gitops.lockRef", _BRANCH if ref == branch else _CUSTOM),
             anchor=lambda first: self.project.anchor(rule, first),
+            kept=pin.read,
+            keep=pin.write,
         )
-        return BranchLedger(self.repository, self.remote, place, SystemClock(), self._faults)
 
     def uses_branch_ledger(self) -> bool:
         """Whether the repository keeps its ledgers on branches."""
@@ -208,16 +260,33 @@ class LocalProject:
         url = self.setting(f"remote.{name}.url")
         if url is None:
             raise UsageError("usage_error", f"the repository has no remote {name!r}")
-        if url.startswith((".", "~")) or ("/" in url and "://" not in url and ":" not in url.partition("/")[0]):
-            base = self.repository.work_tree or self.repository.git_dir
-            url = os.path.abspath(os.path.join(base, os.path.expanduser(url)))  # noqa: PTH100, PTH111, PTH118
-        return ProgramRemote(self.repository.git_dir, url)
+        return self._at(url, self.repository.work_tree or self.repository.git_dir)
 
-    def _stores(self, rule: ClusterRule, storage: str | None) -> Stores:
+    def other(self, name: str) -> ProgramRemote:
+        """Another repository: a remote by its name, an address, or a path from the current folder."""
+        url = self.setting(f"remote.{name}.url")
+        if url is not None:
+            return self._at(url, self.repository.work_tree or self.repository.git_dir)
+        return self._at(name, ".")
+
+    def _at(self, url: str, base: str) -> ProgramRemote:
+        """The repository at an address; a relative path begins at `base`."""
+        local = "://" not in url and ":" not in url.partition("/")[0]
+        if url.startswith((".", "~")) or (local and ("/" in url or base == ".")):
+            url = os.path.abspath(os.path.join(base, os.path.expanduser(url)))  # noqa: PTH100, PTH111, PTH118
+        return ProgramRemote(self.repository.git_dir, self._login(url))
+
+    def storage_base(self, rule: ClusterRule, storage: str | None) -> str | None:
+        """The root for the graphs of a cluster that declares `storage`, None where this machine has no place for them.
+
+        Raises GitopsError `storage_root_refused`, `storage_root_invalid`.
+        """
         root = self.setting("gitops.root", path=True)
         base = None if root is None else str(Path(root).absolute() / rule.name)
-        if storage is not None:
-            base = self._admitted(rule, parse_storage(storage), base)
+        return base if storage is None else self._admitted(rule, parse_storage(storage), base)
+
+    def _stores(self, rule: ClusterRule, storage: str | None) -> Stores:
+        base = self.storage_base(rule, storage)
         problem = None
         if base is None:
             problem = GitopsError(
@@ -250,6 +319,7 @@ class LocalProject:
 
     def _remember(self, key: str, value: str) -> None:
         self._git.run("config", "--local", "--", key, value)
+        self._settings.clear()
 
 
 def _inside(declared: StorageRoot, base: str | None) -> str:

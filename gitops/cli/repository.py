@@ -1,15 +1,14 @@
-"""Commands on a repository: change requests, the audit trail, the auditor."""
+"""Commands on the change requests of a repository."""
 
 from __future__ import annotations
 
 import argparse
-from itertools import islice
 from typing import Any
 
-from gitops.cli.output import FAILED, OK, say, show_form
-from gitops.cli.project import LocalProject, choice_of, open_commit_tree
+from gitops.cli.output import OK, say, show_form
+from gitops.cli.project import LocalProject, choice_of
 from gitops.forges.merge import MergeMethod, MergeOrder, merge_request
-from gitops.ports.forge import ChangeRequest, CheckStatus
+from gitops.ports.forge import ChangeRequest, CheckReport, CheckStatus
 from gitops.render.characters import visible
 
 
@@ -37,9 +36,11 @@ def request_show(options: argparse.Namespace) -> int:
     comments = forge.comments(request.number)
     commits = [request.head] if request.merged_as is None else [request.head, request.merged_as]
     statuses = [s for commit in commits for s in forge.statuses(commit)]
+    checks = [c for commit in commits for c in forge.checks(commit)]
     if options.json:
         form = _request_form(request)
         form["statuses"] = [_status_form(s) for s in statuses]
+        form["checks"] = [_check_form(c) for c in checks]
         form["comments"] = [{"author": c.author, "at": c.at, "body": c.body} for c in comments]
         show_form(form)
         return OK
@@ -47,6 +48,12 @@ def request_show(options: argparse.Namespace) -> int:
     say(visible(f"  {request.state}, {_branch(request.source)} -> {_branch(request.target)}, head {request.head[:12]}"))
     for status in statuses:
         say(visible(f"  {status.state:<8} {status.commit[:12]} {status.context}: {status.description}"))
+    if request.labels:
+        say(visible(f"  labels: {', '.join(request.labels)}"))
+    for check in checks:
+        say(visible(f"  {check.state:<8} {check.commit[:12]} {check.name}: {check.title}"))
+        for note in check.annotations:
+            say(visible(f"    {note.path}:{note.line}: {note.severity}: {note.message}"))
     for comment in comments:
         say("")
         say(visible(f"--- {comment.author}, {comment.at}"))
@@ -71,42 +78,6 @@ def request_merge(options: argparse.Namespace) -> int:
     return OK
 
 
-def log(options: argparse.Namespace) -> int:
-    """`gitops log`."""
-    from gitops.render.audit import log_form, log_text
-    from gitops.workflows.trail import trail
-
-    local = LocalProject(choice_of(options, offline=True))
-    head = local.project.ledger_head(local.rule(options))
-    found = trail(local.repository, head)
-    records = tuple(islice(found, options.limit) if options.limit > 0 else found)
-    if options.json:
-        show_form(log_form(records))
-    else:
-        say(log_text(records))
-    return OK if all(record.signature == "good" for record in records) else FAILED
-
-
-def audit(options: argparse.Namespace) -> int:
-    """`gitops audit`."""
-    from gitops.render.audit import audit_form, audit_text
-    from gitops.workflows.audit import audit as run
-
-    local = LocalProject(choice_of(options, offline=True))
-    rule = local.rule(options)
-    report = run(
-        local.repository,
-        local.project.ledger_head(rule),
-        rule.name,
-        lambda reader, tree: open_commit_tree(reader, tree, rule.path),
-    )
-    if options.json:
-        show_form(audit_form(report))
-    else:
-        say(audit_text(report))
-    return OK if report.ok else FAILED
-
-
 def _branch(ref: str) -> str:
     return ref.removeprefix("refs/heads/")
 
@@ -122,6 +93,21 @@ def _request_form(request: ChangeRequest) -> dict[str, Any]:
         "opened_at": request.opened_at,
         "pushers": list(request.pushers),
         "merged_as": request.merged_as,
+        "author": None if request.author is None else request.author.id,
+        "labels": list(request.labels),
+    }
+
+
+def _check_form(check: CheckReport) -> dict[str, Any]:
+    return {
+        "commit": check.commit,
+        "name": check.name,
+        "state": check.state.value,
+        "title": check.title,
+        "notes": [
+            {"path": note.path, "line": note.line, "severity": note.severity.value, "message": note.message}
+            for note in check.annotations
+        ],
     }
 
 

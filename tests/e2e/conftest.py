@@ -67,3 +67,29 @@ def web(loop: Loop) -> Iterator[Loop]:
     with LoopServer(loop) as server:
         loop.http = server
         yield loop
+
+
+@pytest.fixture(scope="session")
+def with_verdict(tmp_path_factory: pytest.TempPathFactory) -> Loop:
+    """Built once, never changed: as `applied`, but the forge's own verdict is asked for."""
+    return Loop.build(tmp_path_factory.mktemp("judged"), CONFIG + "  forge_verdict: true\n")
+
+
+@pytest.fixture
+def judged(with_verdict: Loop, tmp_path: Path) -> Loop:
+    """As `loop`, but the forge's own verdict is asked for."""
+    return with_verdict.copied(tmp_path / "judged")
+
+
+@pytest.fixture(scope="session")
+def with_accounts(tmp_path_factory: pytest.TempPathFactory) -> Loop:
+    """Built once, never changed: as `applied`, but what people do on the forge counts as their approval."""
+    accounts = "{'github:11': alice@people.example, 'github:12': bob@people.example, 'github:13': carol@people.example}"
+    config = f"{CONFIG}  accounts: {accounts}\n  via_forge: [reversible, irreversible]\n"
+    return Loop.build(tmp_path_factory.mktemp("accounts"), config)
+
+
+@pytest.fixture
+def known(with_accounts: Loop, tmp_path: Path) -> Loop:
+    """As `loop`, but what people do on the forge counts as their approval."""
+    return with_accounts.copied(tmp_path / "known")

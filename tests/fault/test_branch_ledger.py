@@ -10,6 +10,7 @@ import pytest
 
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
+from gitops.git.pins import HeadPin
 from gitops.ledger import layout
 from gitops.ledger.branch import BranchLedger, BranchPlace
 from gitops.model.address import query_address
@@ -18,6 +19,7 @@ from gitops.model.state import State
 from gitops.ports.git import GitRemote, RefUpdate
 from gitops.ports.ledger import BlobCondition, LedgerView
 from tests.support.branch_ledger import (
+    CLUSTER,
     LOCK,
     LOCK_BRANCH,
     REF,
@@ -31,7 +33,7 @@ from tests.support.branch_ledger import (
     under_trust,
     written,
 )
-from tests.support.git_fixture import ALICE, branch, commit, opened, run
+from tests.support.git_fixture import ALICE, bare, branch, commit, opened, run
 
 QUERY = query_address("catalogue", "by_handle")
 CONTENT = b"query by_handle() { match { $a: Author } return { $a } }\n"
@@ -120,6 +122,85 @@ def test_a_branch_that_is_gone(world: World) -> None:
     assert caught.value.code == "resource_payload_write_error"
     set_head(world, one)
     assert world.ledger().view().problems == ()
+
+
+def approval_on(world: World, entry: str, number: int = 1) -> str:
+    """A branch on the server that names an entry: nobody has checked who signed it."""
+    far = opened(world.far)
+    ref = f"refs/heads/gitops/approvals/{CLUSTER}/01JZ00000000000000000000{number:02}"
+    branch(far, ref, commit(far, {"x": b"1"}, entry))
+    return ref
+
+
+def test_an_approval_tells_a_fresh_clone_of_a_rewound_branch(clones: World) -> None:
+    one, two = ledger_of(clones, 2)
+    approval_on(clones, two)
+    assert clones.ledger("two.git").view().head == two
+    fresh = bare(clones.home / "three.git")
+    for head in (one, None):
+        set_head(clones, head)
+        view = clones.ledger(fresh.name).view()
+        assert [p.code for p in view.problems] == ["ledger_diverged"]
+        assert "gitops/approvals/library/" in view.problems[0].message
+        assert opened(fresh).refs(SEEN) == {}
+    set_head(clones, two)
+    assert clones.ledger(fresh.name).view().problems == ()
+
+
+def test_an_approval_that_names_nothing_of_a_ledger_stops_nobody(clones: World) -> None:
+    one, two = ledger_of(clones, 2)
+    far = opened(clones.far)
+    unsigned = forge(far, replace(entry_at(far, two), number=3, previous=two), {}, None, two)
+    stranger = forge(far, replace(entry_at(far, two), number=3, previous=two), {}, clones.keys.stranger, two)
+    for number, named in enumerate((unsigned, stranger, commit(far, {"y": b"1"}))):
+        approval_on(clones, named, number)
+    assert clones.ledger("two.git").view().head == two
+    assert clones.ledger("two.git").approvals().unreadable == ()
+    assert one != two
+
+
+def test_a_clone_that_is_up_to_date_is_told_by_the_listing_of_approvals(clones: World) -> None:
+    one, two = ledger_of(clones, 2)
+    set_head(clones, one)
+    clones.ledger("two.git").view()
+    ref = approval_on(clones, two)
+    (told,) = clones.ledger("two.git").approvals().unreadable
+    assert (told.name, told.code) == (ref.rpartition("/")[2], "ledger_diverged")
+    assert f"names entry {two[:12]}" in told.detail
+
+
+def test_an_approval_of_an_entry_that_just_came_is_no_alarm(clones: World) -> None:
+    one, two = ledger_of(clones, 2)
+    set_head(clones, one)
+    handle = clones.ledger("two.git")
+    assert handle.view().head == one
+    # Between two questions of one reader, somebody publishes an entry and somebody else approves on top of it.
+    set_head(clones, two)
+    approval_on(clones, two)
+    listing = handle.approvals()
+    assert (listing.unreadable, listing.evidence) == ((), ())
+    assert "another writer changed the ledger" in (listing.problem or "")
+    assert clones.ledger("two.git").view().head == two
+    assert clones.ledger("two.git").approvals().unreadable == ()
+
+
+def test_a_note_beside_the_refs_counts_like_the_ref(clones: World) -> None:
+    one, two = ledger_of(clones, 2)
+    pin = HeadPin(clones.home / "two.git", CLUSTER)
+    clones.ledger("two.git").view()
+    assert pin.read() is None
+    place = clones.ledger("two.git")._place
+    kept = replace(place, kept=pin.read, keep=pin.write)
+    store, remote = clones.repository("two.git"), clones.remote("two.git")
+    assert BranchLedger(store, remote, kept, clones.clock).view().head == two
+    assert pin.read() == two
+    run("git", f"--git-dir={clones.home / 'two.git'}", "update-ref", "-d", SEEN, home=clones.home)
+    run("git", f"--git-dir={clones.home / 'two.git'}", "update-ref", "-d", REF, home=clones.home)
+    for head in (one, None):
+        set_head(clones, head)
+        problems = BranchLedger(store, remote, kept, clones.clock).view().problems
+        assert [p.code for p in problems] == ["ledger_diverged"]
+    assert pin.read() == two
 
 
 def test_the_note_of_what_was_seen_outlives_the_branch_of_the_clone(clones: World) -> None:

@@ -10,12 +10,12 @@ import base64
 import os
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 from urllib.parse import quote, urlsplit
 
 
@@ -23,6 +23,14 @@ class Drop(Enum):
     """A fault after the fact: git has done its work, the client never hears of it."""
 
     REPLY = "reply"
+
+
+class Intercepted(NamedTuple):
+    """An answer that is not git's."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
 
 
 Fault = Callable[[str, str], "int | Drop | None"]
@@ -62,6 +70,10 @@ class GitServer:
         login = f"{user}:{quote(self.users[user], safe='')}@" if user else ""
         return f"http://{login}127.0.0.1:{self._http.server_address[1]}/{name}"
 
+    def intercept(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Intercepted | Drop | None:
+        """For servers that do more than git: the answer to what is not git's, or None."""
+        return None
+
     def answer(self, environ: dict[str, str], body: bytes) -> bytes:
         """What `git http-backend` says, as CGI output."""
         env = {
@@ -97,6 +109,15 @@ def _handler(server: GitServer) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             self._serve()
 
+        def do_PATCH(self) -> None:
+            self._serve()
+
+        def do_PUT(self) -> None:
+            self._serve()
+
+        def do_DELETE(self) -> None:
+            self._serve()
+
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
             """Quiet: the log is `GitServer.log`."""
 
@@ -104,6 +125,13 @@ def _handler(server: GitServer) -> type[BaseHTTPRequestHandler]:
             body = self._body()
             url = urlsplit(self.path)
             server.log.append(f"{self.command} {self.path}")
+            other = server.intercept(self.command, self.path, self.headers, body)
+            if isinstance(other, Intercepted):
+                self._reply(other.status, list(other.headers), other.body)
+                return
+            if other is Drop.REPLY:
+                self.close_connection = True
+                return
             user = server.user_of(self.headers.get("Authorization", ""))
             if user is None:
                 self._reply(401, [("WWW-Authenticate", 'Basic realm="git"')], b"")

@@ -288,7 +288,7 @@ class Loop:
         update = RefUpdate(ref, old, new)
         self.store.update_refs([update])
         local = self.local(at)
-        handler = PushHandler(local.project, self.book, actor=email("bot"))
+        handler = PushHandler(local.project, self.book, actor=email("bot"), person=Person("bot", email("bot")))
         return list(handler.handle(PushEvent([update], pusher)))
 
     # -- the product, in this process ------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ class Loop:
         order = MergeOrder(self.request(number), method, Person(who, email(who)))
         local = self.local()
         new = merge_request(self.store, SelfRemote(self.store), order, local.project.tools.clock)
-        handler = PushHandler(local.project, self.book, actor=email("bot"))
+        handler = PushHandler(local.project, self.book, actor=email("bot"), person=Person("bot", email("bot")))
         return new, list(handler.handle(PushEvent([RefUpdate(MAIN, before, new)], email(who))))
 
     def endorse(
@@ -345,7 +345,7 @@ class Loop:
 
     def arrived(self, ref: str, *, at: datetime | None = None) -> list[str]:
         """What post-receive does when `ref` was just created."""
-        handler = PushHandler(self.local(at).project, self.book, actor=email("bot"))
+        handler = PushHandler(self.local(at).project, self.book, actor=email("bot"), person=Person("bot", email("bot")))
         return list(handler.handle(PushEvent([RefUpdate(ref, ZERO, self.tip(ref))])))
 
     def drop(self, ref: str) -> None:

@@ -1,0 +1,144 @@
+"""Commands in comments, carried out.
+
+1. A comment that is no command, or that a machine wrote, is nothing. 2. The author may do it now, as the forge says when asked
+for the account by its number: what an event says of its author counts for nothing. A stranger gets a reaction and no work at all.
+3. The line is a command to the letter. 4. The comment is not older than the head that it would be about. 5. `approve` names the
+digest of the very plan that is made now. 6. It is done, and answered by a reaction; a refusal also stands in the one comment.
+
+A comment that is delivered twice does no harm, and nothing needs to be remembered of it: planning, explaining and applying
+again change nothing by themselves, an unlock names the one lock that it removes, and an approval is not given twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gitops.bot.applies import Applier
+from gitops.bot.base import Bot
+from gitops.bot.commands import Action, Command, Malformed, parse_command
+from gitops.bot.grants import Attester
+from gitops.bot.notes import Note, Verdict, overall
+from gitops.bot.plans import Asked, Planner
+from gitops.config.bot import BotConfig, ClusterRule
+from gitops.core.clock import parse_timestamp
+from gitops.core.errors import GitopsError
+from gitops.ports.events import CommentEvent
+from gitops.ports.forge import ChangeRequest, Permission, Reaction, RequestState
+from gitops.render.comment_inputs import RefusedCommand
+from gitops.workflows.unlock import force_unlock
+
+__all__ = ["Commander"]
+
+_NEEDED = {"write": Permission.WRITE, "maintain": Permission.MAINTAIN, "admin": Permission.ADMIN}
+_LOCK_GONE = "state_lock_missing"
+
+
+class Commander:
+    """Answers comments under the rules of the target branch."""
+
+    def __init__(self, bot: Bot, config: BotConfig) -> None:
+        """`config` is that of the target branch."""
+        self._bot = bot
+        self._project = bot.project
+        self._config = config
+        self._planner = Planner(bot, config)
+
+    def run(self, event: CommentEvent) -> Iterator[Note]:
+        """Carry out what one comment asks for, if anything."""
+        parsed = None if event.author.bot else parse_command(event.body)
+        if parsed is None:
+            yield Note("the comment is no command")
+            return
+        if self._bot.forge.permission(event.author) < _NEEDED[self._config.forge.commands]:
+            detail = f"this needs the permission {self._config.forge.commands}"
+            yield from self._react(event, Reaction.REFUSED)
+            yield Note(f"command refused: command_refused: {detail}", Verdict.PROBLEMS)
+            return
+        request = self._bot.forge.request(event.number)
+        if isinstance(parsed, Malformed):
+            yield from self._refuse(event, request, parsed, GitopsError("command_invalid", parsed.why))
+            return
+        try:
+            self._check_age(event, request)
+            notes = tuple(self._carry_out(event, request, parsed))
+        except GitopsError as error:
+            yield from self._refuse(event, request, parsed, error)
+            return
+        yield from notes
+        failed = overall(n.verdict for n in notes) is Verdict.PROBLEMS
+        yield from self._react(event, Reaction.REFUSED if failed else Reaction.DONE)
+
+    def _check_age(self, event: CommentEvent, request: ChangeRequest) -> None:
+        """Refuse what was said of an earlier head, as far as dates tell. What must not go wrong names a digest as well."""
+        self._project.fetch_heads([request])
+        store = self._project.tools.store
+        said = parse_timestamp(event.at)
+        if said is None or store.resolve(request.head) is None:
+            raise GitopsError("command_refused", "the head of the request is not there any more")
+        if said.timestamp() < store.commit(request.head).committer.time:
+            detail = f"the comment is older than the head {request.head[:12]}; look at its plan, then say it again"
+            raise GitopsError("command_refused", detail)
+
+    def _carry_out(self, event: CommentEvent, request: ChangeRequest, command: Command) -> Iterator[Note]:
+        rule = self._rule(request, command)
+        if command.action is Action.UNLOCK:
+            yield from self._unlock(rule, command.lock_id)
+        elif command.action is Action.RETRY and request.state is RequestState.MERGED:
+            yield from Applier(self._bot, self._config).converge(rule)
+        elif request.state is not RequestState.OPEN:
+            raise GitopsError("request_closed", f"request {request.number} is {request.state.value}")
+        elif command.action is Action.APPROVE:
+            attester = Attester(self._bot, self._config)
+            yield from attester.command(rule, request, command, event)
+            yield from self._plan(request, Asked(only=rule.name))
+        else:
+            explained = (command.address,) if command.action is Action.EXPLAIN else ()
+            yield from self._plan(request, Asked(only=rule.name, explained=explained))
+
+    def _rule(self, request: ChangeRequest, command: Command) -> ClusterRule:
+        """The cluster that a command means: by its name, or the only one that follows the target of the request."""
+        rules = [r for r in self._config.clusters if r.ref == request.target and command.cluster in (None, r.name)]
+        if len(rules) == 1:
+            return rules[0]
+        known = ", ".join(r.name for r in self._config.clusters if r.ref == request.target) or "none"
+        code = "cluster_ambiguous" if rules else "cluster_not_found"
+        raise GitopsError(code, f"name one of the clusters of this branch with --cluster: {known}")
+
+    def _plan(self, request: ChangeRequest, asked: Asked) -> Iterator[Note]:
+        among = self._bot.forge.requests(state=RequestState.OPEN)
+        yield from self._planner.request(request, among, asked)
+
+    def _unlock(self, rule: ClusterRule, lock_id: str) -> Iterator[Note]:
+        """Remove a lock by its id; one that is gone already is as good."""
+        tip = self._project.tip(rule.ref)
+        if tip is None:
+            raise GitopsError("cluster_not_found", f"there is no branch {rule.branch}", path=rule.name)
+        revision = self._project.at_commit(tip, self._project.standing(rule))
+        outcome = force_unlock(self._project.workspace(rule, revision, actor=self._bot.actor), lock_id)
+        errors = [d for d in outcome.diagnostics if d.severity == "error" and d.code != _LOCK_GONE]
+        if errors:
+            raise GitopsError(errors[0].code, errors[0].message, path=errors[0].path)
+        yield Note(f"unlock of {rule.name}: {'removed' if outcome.lock_removed else 'the lock is gone already'}")
+
+    def _refuse(
+        self, event: CommentEvent, request: ChangeRequest, parsed: Command | Malformed, error: GitopsError
+    ) -> Iterator[Note]:
+        """Answer by a reaction, and say why in the one comment, which is that of the plan."""
+        yield from self._react(event, Reaction.REFUSED)
+        yield Note(f"command refused: {error.code}: {error.detail}", Verdict.PROBLEMS)
+        if request.state is RequestState.OPEN:
+            words = str(parsed) if isinstance(parsed, Command) else "/gitops"
+            refused = RefusedCommand(words, error.code, error.detail)
+            only = parsed.cluster if isinstance(parsed, Command) else None
+            known = only if only in {r.name for r in self._config.clusters} else None
+            try:
+                yield from self._plan(request, Asked(only=known, refusals=(refused,)))
+            except GitopsError as problem:
+                yield Note(f"the refusal is not in the comment: {problem.code}: {problem.detail}")
+
+    def _react(self, event: CommentEvent, reaction: Reaction) -> Iterator[Note]:
+        if self._bot.forge.features.reactions:
+            try:
+                self._bot.forge.react(event.number, event.comment, reaction)
+            except GitopsError as error:
+                yield Note(f"the comment is not answered: {error.code}: {error.detail}")

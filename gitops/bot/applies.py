@@ -1,0 +1,214 @@
+"""Applies: bring a cluster to the newest merged state of its branch, whatever commit an event spoke of.
+
+1. Look where the cluster stands, and which requests brought in what is new. 2. Where the rules ask for it, hold every one of them
+against the forge's own verdict. 3. Import if there is no ledger. 4. Apply: the first thing that it pushes is the entry
+with its intents, so a ledger that takes no push from this bot ends the run before any effect. 5. Status, deployment, comments.
+6. Again, if the branch has moved meanwhile: whoever merged then found the lock held and left. 7. Plan the other open requests
+again.
+
+Events get lost, come twice and come late; the ledger and the branch decide, so none of that matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gitops.bot.base import Bot, Place
+from gitops.bot.changes import differ, touches
+from gitops.bot.notes import Note, Verdict, problem_of
+from gitops.bot.plans import Asked, Planner
+from gitops.bot.project import Standing
+from gitops.bot.report import ApplyExtras, Reporter
+from gitops.config.bot import BotConfig, ClusterRule
+from gitops.core.diagnostics import Diagnostic
+from gitops.core.errors import GitopsError
+from gitops.model.change import Reason
+from gitops.model.outcome import ApplyOutcome
+from gitops.planning.decisions import open_debts
+from gitops.ports.forge import ChangeRequest, DeploymentState, RequestState, ReviewVerdict
+from gitops.ports.git import Commit
+from gitops.workflows.apply import apply
+from gitops.workflows.refresh import import_cluster
+
+__all__ = ["Applier"]
+
+_MOST_COMMITS = 50
+_MOST_ROUNDS = 10
+_APPLIED, _WAITING = "gitops/applied", "gitops/waiting"
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One round: a commit of the branch, where the cluster stands, and the requests that are told."""
+
+    rule: ClusterRule
+    commit: str
+    standing: Standing
+    new: tuple[ChangeRequest, ...] = ()
+    waiting: tuple[ChangeRequest, ...] = ()
+
+    @property
+    def told(self) -> tuple[ChangeRequest, ...]:
+        """Those that still wait from before, and those merged since."""
+        return tuple({r.number: r for r in (*self.waiting, *self.new)}.values())
+
+    @property
+    def place(self) -> Place:
+        """Where a problem of the round is told."""
+        return Place(self.rule, self.told[-1].number if self.told else 0, self.commit, self.commit)
+
+
+class Applier:
+    """Applies the clusters of one repository under the rules of its target branch."""
+
+    def __init__(self, bot: Bot, config: BotConfig, notes: tuple[str, ...] = ()) -> None:
+        """`config` is that of the target branch; `notes` say in words of ours how it came to this run."""
+        self._bot = bot
+        self._project = bot.project
+        self._config = config
+        self._report = Reporter(bot, config)
+        self._notes = notes
+
+    def converge(self, rule: ClusterRule, authors: frozenset[str] = frozenset()) -> Iterator[Note]:
+        """Apply the newest commit of a cluster's branch, and again while the branch moved meanwhile.
+
+        `authors` are people behind the newest commit that no request and no commit names.
+        """
+        applied: str | None = None
+        for _ in range(_MOST_ROUNDS):
+            newest = self._project.tip(rule.ref)
+            if newest is None:
+                yield Note(f"apply of {rule.name}: there is no branch {rule.branch}", Verdict.PROBLEMS)
+                return
+            if newest == applied:
+                return
+            applied = newest
+            yield from self._round(rule, newest, authors)
+
+    def replan(self, rule: ClusterRule, *, but: frozenset[int] = frozenset()) -> Iterator[Note]:
+        """Plan the open requests of a cluster again: what is applied has changed, so what they would do may have, too."""
+        requests = self._bot.forge.requests(state=RequestState.OPEN, target=rule.ref)
+        planner = Planner(self._bot, self._config)
+        for request in requests[-_MOST_COMMITS:]:
+            if request.number not in but and self._touches(rule, request):
+                yield from planner.request(request, requests, Asked(only=rule.name, again=True))
+
+    def retry(self, rule: ClusterRule) -> Iterator[Note]:
+        """Apply again if something that is merged waits for an approval, or a debt for its countersignature."""
+        state = self._project.tools.ledger(rule).view().state
+        tip = self._project.tip(rule.ref)
+        if state is None or tip is None:
+            return
+        waits = any(Reason.APPROVAL_REQUIRED.value in s.conditions for s in state.statuses.values())
+        if waits or open_debts(state) or self._project.pending_trust(rule, tip):
+            yield from self.converge(rule)
+
+    def _touches(self, rule: ClusterRule, request: ChangeRequest) -> bool:
+        self._project.fetch_heads([request])
+        if self._project.tools.store.resolve(request.head) is None:
+            return False
+        try:
+            return touches(self._project, rule, request.target, request.head)
+        except GitopsError:
+            return True
+
+    def _round(self, rule: ClusterRule, commit: str, authors: frozenset[str]) -> Iterator[Note]:
+        task = _Task(rule, commit, Standing())
+        try:
+            task = self._task(rule, commit)
+            missing = self._verdicts_missing(task)
+            if missing:
+                yield from self._refused(task, "apply", missing)
+                return
+            if task.standing.applied is not None:
+                authors |= self._project.contributors(rule, task.new, task.standing, commit)
+            revision = self._project.at_commit(commit, task.standing, authors)
+            workspace = self._project.workspace(rule, revision, actor=self._bot.actor)
+            if task.standing.applied is None:
+                started = import_cluster(workspace)
+                if not started.ok:
+                    yield from self._refused(task, "import", started.diagnostics)
+                    return
+                yield Note(f"import of {rule.name}: ledger started")
+            outcome = apply(workspace)
+        except GitopsError as error:
+            yield from self._refused(task, "apply", problem_of(error))
+            return
+        yield from self._ended(task, outcome)
+
+    def _task(self, rule: ClusterRule, commit: str) -> _Task:
+        """What one round is about; of many merges at once, the newest fifty are asked for.
+
+        A forge that does not answer ends the round: it also says who is behind a request, who may not approve it.
+        """
+        standing = self._project.standing(rule)
+        forge = self._bot.forge
+        new = forge.merged_by([c.id for c in self._commits(standing, commit)[:_MOST_COMMITS]])
+        waiting = () if standing.settled or standing.applied is None else forge.merged_by([standing.applied])
+        on_branch = [r for r in new if r.target == rule.ref]
+        return _Task(rule, commit, standing, tuple(on_branch), tuple(r for r in waiting if r.target == rule.ref))
+
+    def _commits(self, standing: Standing, commit: str) -> Sequence[Commit]:
+        """The commits of the branch that are not applied yet, newest first; the commit alone before anything is."""
+        store = self._project.tools.store
+        if standing.applied is None:
+            return (store.commit(commit),)
+        if standing.applied == commit:
+            return ()
+        return store.commits_between(standing.applied, commit, first_parent=True)
+
+    def _verdicts_missing(self, task: _Task) -> tuple[Diagnostic, ...]:
+        """What the forge itself has not approved, where the rules in force ask for its verdict; not knowing is not enough."""
+        trust = task.standing.trust
+        if trust is None or not trust.forge_verdict:
+            return ()
+        commits = self._commits(task.standing, task.commit)
+        return tuple(problem for commit in commits for problem in self._verdict_of(task.rule, commit))
+
+    def _verdict_of(self, rule: ClusterRule, commit: Commit) -> tuple[Diagnostic, ...]:
+        """Why one commit of the branch may not be applied yet, if it touches the cluster at all."""
+        store = self._project.tools.store
+        if commit.parents and not differ(self._project, rule, commit.tree, store.commit(commit.parents[0]).tree):
+            return ()
+        requests = self._bot.forge.merged_by([commit.id])
+        approved = [r for r in requests if self._bot.forge.verdict(r.number) is ReviewVerdict.APPROVED]
+        if approved:
+            return ()
+        what = ", ".join(f"request {r.number}" for r in requests) or "no request"
+        detail = f"commit {commit.id[:12]} came with {what}, and the forge does not say that it is approved"
+        return problem_of(GitopsError("forge_verdict_missing", detail, path=rule.name))
+
+    def _refused(self, task: _Task, command: str, problems: tuple[Diagnostic, ...]) -> Iterator[Note]:
+        held = _held(problems)
+        if held is not None:
+            yield held
+            return
+        yield from self._report.refusal(task.place, command, problems)
+        yield from self._report.deployment(task.place, DeploymentState.FAILURE, problems[0].code if problems else "")
+
+    def _ended(self, task: _Task, outcome: ApplyOutcome) -> Iterator[Note]:
+        """Tell how it ended. That somebody else is at it is no failure: they go up to the newest commit."""
+        held = _held(outcome.diagnostics)
+        if held is not None:
+            yield held
+            return
+        good = outcome.ok and outcome.converged
+        places = [Place(task.rule, number, task.commit, task.commit) for number in [r.number for r in task.told] or [0]]
+        owed = () if outcome.state is None else open_debts(outcome.state)
+        incurred = tuple(debt for debt in owed if debt not in task.standing.debts)
+        yield from self._report.apply(places, outcome, ApplyExtras(debts=incurred, notes=self._notes))
+        for request in task.told:
+            yield from self._report.labels(request.number, request.labels, {_APPLIED: good, _WAITING: not good})
+        # Only how it ended is recorded: that it began is known before it is known who has the lock.
+        yield from self._report.deployment(task.place, DeploymentState.SUCCESS if good else DeploymentState.FAILURE)
+        for each in outcome.diagnostics:
+            yield Note(f"  {each.severity.value} {each.code} {each.path}: {each.message}")
+
+
+def _held(problems: Sequence[Diagnostic]) -> Note | None:
+    """What to say where the only thing in the way is somebody else's lock."""
+    errors = [d for d in problems if d.severity == "error"]
+    if [d.code for d in errors] != ["state_lock_held"]:
+        return None
+    return Note(f"already running: {errors[0].message}", Verdict.DONE)

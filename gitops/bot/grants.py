@@ -1,0 +1,157 @@
+"""Approvals that people give on the forge, turned into attestations that the ledger can carry.
+
+Whether one counts, and for what, is decided by the rules of the ledger. Here it is only made sure what was done, by asking the
+forge anew: a command names the digest of the plan that is made now; a review is the newest of its account, is of a commit with
+the folder of the head, and says yes. A dismissed one, or one that a later one of the same account took back, is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gitops.bot.base import Bot
+from gitops.bot.commands import Command
+from gitops.bot.notes import Note
+from gitops.config.bot import BotConfig, ClusterRule
+from gitops.core.errors import GitopsError
+from gitops.model.approval import ForgeGrant, GrantSource
+from gitops.model.plan import ApprovalRequirement, Plan
+from gitops.ports.events import CommentEvent
+from gitops.ports.forge import ChangeRequest, RequestState
+from gitops.workflows.attest import attest
+from gitops.workflows.context import Workspace
+from gitops.workflows.decide import Office
+from gitops.workflows.endorse import Endorsement
+from gitops.workflows.plan import plan
+from gitops.workflows.reviews import approving_reviews, withdraw_lapsed
+
+__all__ = ["Attester"]
+
+
+class Attester:
+    """Attests what was done on the forge."""
+
+    def __init__(self, bot: Bot, config: BotConfig) -> None:
+        """`config` is that of the target branch."""
+        self._bot = bot
+        self._project = bot.project
+        self._config = config
+
+    def command(
+        self, rule: ClusterRule, request: ChangeRequest, command: Command, event: CommentEvent
+    ) -> Iterator[Note]:
+        """Attest `/gitops approve ADDRESS DIGEST`. Raises GitopsError where it does not count."""
+        workspace = self._workspace(rule, request)
+        made = self._plan(workspace)
+        if made.digest != command.digest:
+            detail = f"the plan is {made.digest} now, not {command.digest[:12]}; look at it, then approve it"
+            raise GitopsError("command_refused", detail, path=command.address)
+        if self._gate(made, command.address).satisfied:
+            yield Note(f"approve of {rule.name}: {command.address} is approved already")
+            return
+        grant = ForgeGrant(
+            account=self._account(event.author.id),
+            login=event.author.login,
+            request=request.number,
+            source=GrantSource.COMMENT,
+            reference=event.comment,
+            commit=request.head,
+            at=event.at,
+            url=request.url,
+        )
+        yield from self._attest(workspace, command.address, grant, rule)
+
+    def reviews(self, rule: ClusterRule, request: ChangeRequest) -> Iterator[Note]:
+        """Attest the reviews of a request for every gate that is not open yet; what does not count is said and left.
+
+        What was attested before and does not stand any more is taken back first, also where the request is merged by now.
+        """
+        if not self.counts(rule):
+            return
+        given = self._bot.forge.reviews(request.number)
+        for taken in withdraw_lapsed(self._office(rule), request.number, given, lambda a: self._account(a.id)):
+            why = "".join(f": {d.code}: {d.message}" for d in taken.diagnostics)
+            yield Note(f"approval {taken.approval_id} of {rule.name}: {'taken back' if taken.ok else 'stands'}{why}")
+        if request.state is not RequestState.OPEN:
+            return
+        workspace = self._workspace(rule, request)
+        gates = [r.resource for r in self._plan(workspace).approvals_required if not r.satisfied]
+        if not gates:
+            return
+        for review in approving_reviews(given, lambda commit: self._same_folder(rule, commit, request.head)):
+            grant = ForgeGrant(
+                account=self._account(review.account.id),
+                login=review.account.login,
+                request=request.number,
+                source=GrantSource.REVIEW,
+                reference=review.id,
+                commit=review.commit,
+                at=review.at,
+                url=request.url,
+            )
+            for address in gates:
+                try:
+                    yield from self._attest(workspace, address, grant, rule)
+                except GitopsError as error:
+                    yield Note(f"review of {review.account.login} for {address}: {error.code}: {error.detail}")
+
+    def counts(self, rule: ClusterRule) -> bool:
+        """Whether the rules in force take what is done on the forge for any gate, and the bot can sign that it was done."""
+        trust = self._project.standing(rule).trust
+        able = self._bot.endorsement is not None and self._bot.forge.features.reviews
+        return able and trust is not None and "irreversible" in trust.via_forge
+
+    def _workspace(self, rule: ClusterRule, request: ChangeRequest) -> Workspace:
+        revision = self._project.at_request(request, self._project.standing(rule))
+        return self._project.workspace(rule, revision, actor=self._bot.actor)
+
+    def _plan(self, workspace: Workspace) -> Plan:
+        outcome = plan(workspace)
+        if outcome.plan is None:
+            first = next((d for d in outcome.diagnostics if d.severity == "error"), None)
+            detail = "the plan has errors" if first is None else f"the plan has errors: {first.code}: {first.message}"
+            raise GitopsError("command_refused", detail)
+        return outcome.plan
+
+    def _gate(self, made: Plan, address: str) -> ApprovalRequirement:
+        for need in made.approvals_required:
+            if need.resource == address:
+                return need
+        gates = ", ".join(r.resource for r in made.approvals_required) or "none"
+        raise GitopsError("approval_not_required", f"{address} needs no approval; gates: {gates}", path=address)
+
+    def _attest(self, workspace: Workspace, address: str, grant: ForgeGrant, rule: ClusterRule) -> Iterator[Note]:
+        outcome = attest(workspace, address, grant, self._means(rule))
+        error = next((d for d in outcome.diagnostics if d.severity == "error"), None)
+        if error is not None:
+            raise GitopsError(error.code, error.message, path=error.path)
+        who = "" if outcome.approval is None else outcome.approval.approved_by
+        yield Note(f"approve of {rule.name}: {address} approved by {who} ({grant.login}, {grant.source})")
+
+    def _means(self, rule: ClusterRule) -> Endorsement:
+        if self._bot.endorsement is None:
+            raise GitopsError("signing_key_missing", "the bot has no key here to attest an approval with")
+        return self._bot.endorsement(rule.name)
+
+    def _office(self, rule: ClusterRule) -> Office:
+        tools = self._project.tools
+        return Office(
+            ledger=tools.stores(rule, None).ledger,
+            target=self._project.target(rule),
+            by=self._means(rule),
+            clock=tools.clock,
+            ids=tools.ids,
+            faults=tools.faults,
+        )
+
+    def _same_folder(self, rule: ClusterRule, commit: str, head: str) -> bool:
+        """Whether a commit that was reviewed has the cluster folder of the head."""
+        store = self._project.tools.store
+        if store.resolve(commit) is None:
+            return False
+        ours, theirs = (store.subtree(store.commit(c).tree, rule.path) for c in (commit, head))
+        return ours is not None and ours == theirs
+
+    def _account(self, number: str) -> str:
+        """An account as `gitops.yaml` names it."""
+        return f"{self._bot.kind}:{number}"

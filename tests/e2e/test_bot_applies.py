@@ -1,0 +1,191 @@
+"""Applies on a forge: whatever came of their events, clusters end at the newest merged state, and nothing stale is applied."""
+
+from __future__ import annotations
+
+import pytest
+
+from gitops.bot.dispatch import Dispatcher
+from gitops.bot.notes import Verdict
+from gitops.ports.events import IgnoredEvent, ManualEvent, PushEvent, TimerEvent
+from gitops.ports.forge import DeploymentState, ReviewVerdict
+from gitops.ports.git import ZERO, RefUpdate
+from gitops.wire.entry import read_entry
+from tests.support.bot_stage import QUERY, Stage, said, take_lock, verdict
+from tests.support.loop import DELETE_LEGACY, LEDGER, MAIN, Loop, email
+
+pytestmark = pytest.mark.e2e
+
+OTHER = b"query titles() { match { $y: Note } return { $y.title } }\n"
+
+
+@pytest.fixture
+def stage(loop: Loop) -> Stage:
+    return Stage(loop)
+
+
+def _source(loop: Loop) -> str:
+    entry = read_entry(loop.store.read(loop.store.commit(loop.tip(LEDGER)).tree, "entry.json") or b"")
+    assert entry.source is not None
+    return entry.source.commit
+
+
+def test_a_merge_is_applied_and_told_where_people_look(stage: Stage) -> None:
+    stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
+    before = stage.loop.tip()
+    tip = stage.land(1)
+    assert verdict(stage.pushed(before, tip, email("carol"))) is Verdict.DONE
+    assert stage.loop.status(tip, "apply") == "success: 1 applied, 0 deferred or blocked"
+    assert "1 applied" in stage.loop.comment(1)
+    assert stage.loop.request(1).labels == ("gitops/applied",)
+    found = stage.loop.book.deployment("production/brain")
+    assert found is not None
+    assert (found.commit, found.state) == (tip, DeploymentState.SUCCESS)
+    # Delivered again, nothing is left to do, and nothing is written.
+    head = stage.loop.tip(LEDGER)
+    assert verdict(stage.pushed(before, tip)) is Verdict.DONE
+    assert stage.loop.tip(LEDGER) == head
+
+
+def test_an_event_of_an_old_push_brings_the_newest_state(stage: Stage) -> None:
+    stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
+    before = stage.loop.tip()
+    old = stage.land(1)
+    stage.propose("carol", "other", {"cluster/notes.gq": OTHER}, old)
+    newest = stage.land(2)
+    stage.pushed(before, old)
+    assert _source(stage.loop) == newest
+    assert {stage.loop.request(n).labels for n in (1, 2)} == {("gitops/applied",)}
+    # Both are told in their comments; the commit has one status.
+    assert (stage.calls["upsert_comment"], stage.calls["set_status"]) == (2, 1)
+
+
+def test_the_sweep_applies_what_no_event_told_of(stage: Stage) -> None:
+    assert said(stage.handle(TimerEvent())).startswith("brain: nothing to do")
+    stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
+    tip = stage.land(1)
+    assert _source(stage.loop) != tip
+    notes = stage.handle(TimerEvent())
+    assert "ahead of the ledger" in said(notes)
+    assert _source(stage.loop) == tip
+    assert "found by the sweep" in stage.loop.comment(1)
+    assert verdict(notes) is Verdict.DONE
+    # A merge that changes nothing of the cluster is no reason to apply.
+    stage.loop.store.update_refs([RefUpdate(MAIN, tip, stage.loop.commit("alice", {"README.md": b"x"}))])
+    assert said(stage.handle(TimerEvent())).startswith("brain: nothing to do")
+
+
+def test_a_merge_that_waits_is_swept_again_and_stays_waiting(stage: Stage) -> None:
+    stage.propose("alice", "retire", dict(DELETE_LEGACY))
+    before = stage.loop.tip()
+    tip = stage.land(1)
+    assert verdict(stage.pushed(before, tip)) is Verdict.WAITS
+    assert stage.loop.request(1).labels == ("gitops/waiting",)
+    notes = list(Dispatcher(stage.bot()).sweep())
+    assert said(notes).startswith("brain: something that is merged is not applied, and waits for a person")
+    assert verdict(notes) is Verdict.WAITS
+    assert stage.loop.graph("legacy").exists()
+    assert stage.loop.endorse("bob", "graph.legacy").ok
+    assert verdict(list(Dispatcher(stage.bot()).sweep())) is Verdict.DONE
+    assert not stage.loop.graph("legacy").exists()
+    assert stage.loop.request(1).labels == ("gitops/applied",)
+
+
+def test_a_held_lock_is_somebody_elses_run_and_no_failure(stage: Stage) -> None:
+    stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
+    before = stage.loop.tip()
+    tip = stage.land(1)
+    take_lock(stage.loop)
+    notes = stage.pushed(before, tip)
+    assert verdict(notes) is Verdict.DONE
+    assert "already running" in said(notes)
+    assert stage.loop.book.statuses(tip) == ()
+    assert _source(stage.loop) != tip
+    swept = list(Dispatcher(stage.bot()).sweep())
+    assert "/gitops unlock 01JZ0000000000000000000001" in said(swept)
+    assert _source(stage.loop) != tip
+
+
+@pytest.mark.parametrize("broken", ["upsert_comment", "record_deployment", "set_labels"])
+def test_a_forge_that_refuses_to_tell_changes_no_outcome(stage: Stage, broken: str) -> None:
+    stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
+    before = stage.loop.tip()
+    tip = stage.land(1)
+    stage.broken.add(broken)
+    notes = stage.pushed(before, tip)
+    assert verdict(notes) is Verdict.DONE
+    assert "forge_refused" in said(notes)
+    assert stage.loop.status(tip, "apply").startswith("success")
+    assert _source(stage.loop) == tip
+
+
+def test_who_is_behind_a_merge_must_be_known_before_it_is_applied(stage: Stage) -> None:
+    stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
+    before = stage.loop.tip()
+    tip = stage.land(1)
+    stage.broken.add("merged_by")
+    assert verdict(stage.pushed(before, tip)) is Verdict.PROBLEMS
+    assert _source(stage.loop) != tip
+    stage.broken.clear()
+    assert verdict(stage.handle(TimerEvent())) is Verdict.DONE
+    assert _source(stage.loop) == tip
+
+
+def test_the_others_are_planned_again_and_only_news_are_told(stage: Stage) -> None:
+    stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
+    same = stage.propose(
+        "carol", "same", {"cluster/legacy.pg": b"node Contact {\n    name: String @key\n    mail: String?\n}\n"}
+    )
+    clash = stage.propose("bob", "clash", {"cluster/notes.gq": OTHER})
+    for number in (2, 3):
+        list(Dispatcher(stage.bot()).plan(ManualEvent((("request", str(number)),))))
+    before = stage.loop.tip()
+    tip = stage.land(1)
+    notes = said(stage.pushed(before, tip))
+    assert "request 3: plan of brain refused" in notes
+    assert "request_conflict" in stage.loop.comment(3)
+    assert stage.loop.status(clash, "plan") == "failure: request_conflict"
+    assert stage.loop.status(same, "plan").startswith("success")
+    assert "request 2: plan of brain: as before" in said(stage.pushed(before, tip))
+
+
+def test_a_merge_waits_for_the_forges_own_verdict_where_the_rules_ask_for_it(judged: Loop) -> None:
+    stage = Stage(judged)
+    stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
+    before, applied = stage.loop.tip(), _source(stage.loop)
+    tip = stage.land(1)
+    notes = stage.pushed(before, tip)
+    assert verdict(notes) is Verdict.PROBLEMS
+    assert stage.loop.status(tip, "apply").removeprefix("failure: ") == "forge_verdict_missing"
+    assert _source(stage.loop) == applied
+    stage.verdicts[1] = ReviewVerdict.APPROVED
+    assert verdict(stage.handle(TimerEvent())) is Verdict.DONE
+    assert _source(stage.loop) == tip
+
+
+def test_a_push_without_a_request_has_no_verdict(judged: Loop) -> None:
+    stage = Stage(judged)
+    before, applied = stage.loop.tip(), _source(stage.loop)
+    tip = stage.loop.commit("alice", {"cluster/notes.gq": QUERY})
+    stage.loop.store.update_refs([RefUpdate(MAIN, before, tip)])
+    assert "came with no request" in said(stage.pushed(before, tip))
+    assert _source(stage.loop) == applied
+
+
+def test_whoever_pushes_without_a_request_cannot_approve_it(known: Loop) -> None:
+    stage = Stage(known)
+    before = stage.loop.tip()
+    tip = stage.loop.commit("mallory", dict(DELETE_LEGACY))
+    stage.loop.store.update_refs([RefUpdate(MAIN, before, tip)])
+    assert stage.loop.endorse("bob", "graph.legacy").ok
+    notes = stage.pushed(before, tip, "github:12")
+    assert verdict(notes) is Verdict.WAITS
+    assert "approval_self" in said(notes)
+    assert stage.loop.graph("legacy").exists()
+
+
+def test_pushes_elsewhere_and_deletions_mean_nothing(stage: Stage) -> None:
+    head = stage.loop.tip(LEDGER)
+    for ref, new in (("refs/heads/topic", stage.loop.tip()), (MAIN, ZERO), (LEDGER, head)):
+        assert "no cluster follows" in said(stage.handle(PushEvent(ref, ZERO, new)))
+    assert said(stage.handle(IgnoredEvent("a star"))) == "nothing to do: a star"
+    assert stage.loop.tip(LEDGER) == head

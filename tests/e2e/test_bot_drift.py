@@ -1,0 +1,124 @@
+"""Drift: seen without writing, told once per cluster, with both ways out, and both of them work."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from gitops.bot.dispatch import Dispatcher
+from gitops.bot.drift import drift_ref
+from gitops.bot.notes import Note, Verdict
+from gitops.cli.wiring import graph_engine
+from gitops.core.faults import NoFaults
+from gitops.ports.forge import RequestState
+from gitops.render.drift import drift_marker
+from tests.support.bot_stage import Stage, said, verdict
+from tests.support.loop import CLUSTER, LEDGER, MAIN, PROGRAM, Loop
+
+pytestmark = pytest.mark.e2e
+
+LIVE = b"node Note {\n    title: String @key\n    text: String?\n    rank: I32?\n}\n"
+OTHER = b"node Note {\n    title: String @key\n    text: String?\n    rank: I32?\n    mark: String?\n}\n"
+
+
+@pytest.fixture
+def stage(loop: Loop) -> Stage:
+    return Stage(loop)
+
+
+def _look(stage: Stage) -> list[Note]:
+    return list(Dispatcher(stage.bot()).drift())
+
+
+def _migrate(loop: Loop, source: bytes = LIVE) -> None:
+    """Somebody changes a graph behind the back of the ledger."""
+    prepared = graph_engine(NoFaults()).prepare_migration(str(loop.graph("notes")), source, actor="somebody")
+    prepared.publish()
+
+
+def _schema(loop: Loop, commit: str) -> bytes | None:
+    return loop.store.read(loop.store.commit(commit).tree, "cluster/notes.pg")
+
+
+def test_nothing_differs_and_nothing_is_written(stage: Stage) -> None:
+    refs = dict(stage.loop.store.refs("refs"))
+    assert said(_look(stage)) == "drift of brain: none"
+    found = dict(stage.loop.store.refs("refs"))
+    assert found == refs
+
+
+def test_another_schema_is_proposed_once_and_the_proposal_adopts_it(stage: Stage) -> None:
+    _migrate(stage.loop)
+    ledger = stage.loop.tip(LEDGER)
+    notes = _look(stage)
+    assert verdict(notes) is Verdict.WAITS
+    assert "request 1 adopts it" in said(notes)
+    request = stage.loop.request(1)
+    assert (request.source, request.target) == (drift_ref(CLUSTER), MAIN)
+    assert _schema(stage.loop, request.head) == LIVE
+    _look(stage)
+    assert [r.number for r in stage.loop.book.requests()] == [1]
+    assert stage.loop.request(1).head == request.head
+    assert stage.loop.book.issues(drift_marker(CLUSTER)) == ()
+    assert stage.loop.tip(LEDGER) == ledger
+    # More drift moves the same proposal on.
+    _migrate(stage.loop, OTHER)
+    _look(stage)
+    assert _schema(stage.loop, stage.loop.request(1).head) == OTHER
+    # The way out that it offers: merge it.
+    before = stage.loop.tip()
+    assert verdict(stage.pushed(before, stage.land(1))) is Verdict.DONE
+    assert said(_look(stage)) == "drift of brain: none"
+
+
+def test_the_other_way_out_makes_it_what_is_declared(stage: Stage) -> None:
+    _migrate(stage.loop)
+    _look(stage)
+    done = stage.loop.program("bot", *_gitops("refresh"), at=stage.loop.server)
+    assert "revision" in done.text
+    applied = stage.loop.program("bot", *_gitops("apply"), at=stage.loop.server, check=False)
+    # Dropping a property loses data, which a migration does not do by itself: it says so and changes nothing.
+    assert applied.code in (0, 1)
+    assert (applied.code == 0) == (said(_look(stage)) == "drift of brain: none")
+
+
+def test_a_graph_that_is_gone_is_an_issue_until_it_is_back(stage: Stage) -> None:
+    shutil.move(stage.loop.graph("legacy"), stage.loop.folder / "away")
+    notes = _look(stage)
+    assert verdict(notes) is Verdict.WAITS
+    assert "graph.legacy" in said(notes)
+    _look(stage)
+    (issue,) = stage.loop.book.issues(drift_marker(CLUSTER))
+    assert issue.open
+    assert "gitops apply --cluster brain" in issue.body
+    assert stage.loop.book.requests(state=RequestState.OPEN) == ()
+    shutil.move(stage.loop.folder / "away", stage.loop.graph("legacy"))
+    assert said(_look(stage)) == "drift of brain: none"
+    assert [i.open for i in stage.loop.book.issues(drift_marker(CLUSTER))] == [False]
+
+
+def test_what_cannot_be_looked_at_is_no_drift_and_no_peace(stage: Stage) -> None:
+    manifests = stage.loop.graph("legacy") / "manifests"
+    for file in sorted(manifests.rglob("*.json")):
+        file.write_bytes(b"{")
+    notes = _look(stage)
+    assert verdict(notes) is Verdict.PROBLEMS
+    assert "not everything could be looked at" in said(notes)
+    assert stage.loop.book.issues(drift_marker(CLUSTER)) == ()
+
+
+def test_a_forge_that_takes_no_proposal_gets_an_issue(stage: Stage) -> None:
+    _migrate(stage.loop)
+    stage.broken.add("propose")
+    notes = _look(stage)
+    assert "cannot be proposed" in said(notes)
+    (issue,) = stage.loop.book.issues(drift_marker(CLUSTER))
+    assert issue.open
+    stage.broken.clear()
+    _look(stage)
+    assert [i.open for i in stage.loop.book.issues(drift_marker(CLUSTER))] == [False]
+
+
+def _gitops(verb: str) -> tuple[str, ...]:
+    return (*PROGRAM, verb, "--cluster", CLUSTER)

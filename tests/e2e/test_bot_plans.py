@@ -1,0 +1,185 @@
+"""Plans of requests on a forge: what is told, in which order of importance, and what is left alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gitops.bot.dispatch import Dispatcher
+from gitops.bot.keep import kept, plan_ref
+from gitops.bot.notes import Verdict
+from gitops.ports.events import HeadEvent, ManualEvent, RequestAction, RequestEvent
+from gitops.ports.forge import CheckState, ReviewVerdict
+from gitops.ports.git import RefUpdate
+from tests.support.bot_stage import QUERY, Stage, said, verdict
+from tests.support.loop import CLUSTER, CONFIG, DELETE_LEGACY, MAIN, Loop
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def stage(loop: Loop) -> Stage:
+    return Stage(loop)
+
+
+def _event(stage: Stage, number: int = 1, action: RequestAction = RequestAction.OPENED) -> RequestEvent:
+    return RequestEvent(number, action, stage.loop.request(number).head)
+
+
+def test_a_plan_is_kept_then_told_and_says_so_once(stage: Stage) -> None:
+    head = stage.propose("alice", "retire", dict(DELETE_LEGACY))
+    notes = stage.handle(_event(stage))
+    assert verdict(notes) is Verdict.WAITS
+    assert stage.loop.status(head, "plan") == "failure: 2 change(s); needs approval: graph.legacy"
+    record = kept(stage.local.project, CLUSTER, 1)
+    assert record is not None
+    assert (record.head, record.base) == (head, stage.loop.tip())
+    assert record.plan_digest is not None
+    assert record.plan_digest in stage.loop.comment(1)
+    tree = stage.loop.store.commit(stage.loop.tip(plan_ref(CLUSTER, 1))).tree
+    assert json.loads(stage.loop.store.read(tree, "outcome.json") or b"")["plan_digest"] == record.plan_digest
+    assert "graph.legacy" in (stage.loop.store.read(tree, "plan.md") or b"").decode()
+    assert stage.loop.request(1).labels == ("gitops/needs-approval",)
+    # The same again makes nothing new, and a comment is not written twice.
+    refs, comments = stage.loop.store.refs("refs/gitops/plans"), stage.loop.book.comments(1)
+    assert verdict(stage.handle(_event(stage, action=RequestAction.UPDATED))) is Verdict.WAITS
+    assert (stage.loop.store.refs("refs/gitops/plans"), stage.loop.book.comments(1)) == (refs, comments)
+
+
+def test_a_plan_asks_a_forge_for_little(stage: Stage) -> None:
+    stage.propose("alice", "retire", dict(DELETE_LEGACY))
+    stage.handle(_event(stage))
+    stage.calls.clear()
+    stage.handle(_event(stage))
+    assert dict(stage.calls) == {"requests": 1, "set_status": 1, "report_check": 1, "upsert_comment": 1}
+
+
+def test_events_without_a_number_find_their_requests(stage: Stage) -> None:
+    head = stage.propose("alice", "retire", dict(DELETE_LEGACY))
+    stage.propose("carol", "query", {"cluster/notes.gq": QUERY})
+    assert said(stage.handle(HeadEvent(head))).count("plan of brain") == 1
+    bot = stage.bot()
+    assert said(Dispatcher(bot).plan(ManualEvent())).count("plan of brain") == 2
+    assert "request 2" in said(Dispatcher(bot).plan(ManualEvent((("request", "2"),))))
+    assert said(stage.handle(HeadEvent("0" * 39 + "1"))) == "no open change request is meant"
+    assert "nothing to plan" in said(stage.handle(_event(stage, action=RequestAction.MERGED)))
+
+
+def test_a_head_that_moves_meanwhile_gets_no_word_of_the_old_plan(stage: Stage) -> None:
+    head = stage.propose("alice", "retire", dict(DELETE_LEGACY))
+    other = stage.loop.commit("alice", {"cluster/README.md": b"More.\n"}, head)
+
+    class Moving:
+        """The commit is pushed just after the forge was asked for the requests."""
+
+        def __init__(self, forge: object) -> None:
+            self._forge = forge
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._forge, name)
+
+        def requests(self, **named: object) -> object:
+            found = self._forge.requests(**named)  # type: ignore[attr-defined]
+            ref = "refs/gitops/requests/1/head"
+            stage.loop.store.update_refs([RefUpdate(ref, head, other)])
+            return found
+
+    bot = stage.bot()
+    notes = list(Dispatcher(replace(bot, forge=Moving(bot.forge))).plan(ManualEvent()))  # type: ignore[arg-type]
+    assert verdict(notes) is Verdict.LOST
+    assert "moved on meanwhile" in said(notes)
+    assert stage.loop.book.statuses(head) == ()
+    assert stage.loop.book.comments(1) == ()
+    assert kept(stage.local.project, CLUSTER, 1) is None
+
+
+def test_a_request_that_leaves_the_cluster_alone_again_loses_its_plan(stage: Stage) -> None:
+    head = stage.propose("alice", "retire", dict(DELETE_LEGACY))
+    stage.handle(_event(stage))
+    back = stage.propose("alice", "retire", {"README.md": b"Other.\n"}, stage.loop.tip())
+    assert back != head
+    notes = stage.handle(_event(stage, action=RequestAction.UPDATED))
+    assert stage.loop.status(back, "plan") == "success: 0 change(s)"
+    assert "graph.legacy" not in stage.loop.comment(1)
+    assert verdict(notes) is Verdict.DONE
+    assert stage.loop.request(1).labels == ()
+
+
+def test_a_request_elsewhere_gets_a_status_and_no_comment(stage: Stage) -> None:
+    head = stage.propose("alice", "elsewhere", {"README.md": b"Other.\n"})
+    assert verdict(stage.handle(_event(stage))) is Verdict.DONE
+    assert stage.loop.status(head, "plan") == "success: does not touch the cluster"
+    assert stage.loop.book.comments(1) == ()
+
+
+@pytest.mark.parametrize("broken", ["upsert_comment", "report_check", "set_labels"])
+def test_what_only_tells_may_fail(stage: Stage, broken: str) -> None:
+    head = stage.propose("alice", "retire", dict(DELETE_LEGACY))
+    stage.broken.add(broken)
+    notes = stage.handle(_event(stage))
+    assert verdict(notes) is Verdict.WAITS
+    assert "forge_refused" in said(notes)
+    assert stage.loop.status(head, "plan").startswith("failure: 2 change(s)")
+    stage.broken.clear()
+    stage.handle(_event(stage))
+    assert "graph.legacy" in stage.loop.comment(1)
+
+
+def test_a_status_that_cannot_be_set_fails_the_run(stage: Stage) -> None:
+    stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
+    stage.broken.add("set_status")
+    assert verdict(stage.handle(_event(stage))) is Verdict.PROBLEMS
+    assert "cluster plan" in stage.loop.comment(1) or CLUSTER in stage.loop.comment(1)
+
+
+def test_problems_are_noted_on_their_lines(stage: Stage) -> None:
+    head = stage.propose(
+        "alice",
+        "broken",
+        {"cluster/notes.gq": b"query titles() {\n    match { $n: Nothing }\n    return { $n.title }\n}\n"},
+    )
+    notes = stage.handle(_event(stage))
+    assert verdict(notes) is Verdict.PROBLEMS
+    (check,) = stage.loop.book.checks(head)
+    assert check.state is CheckState.FAILURE
+    assert {(a.path, a.line) for a in check.annotations} == {("cluster/notes.gq", 2)}
+    assert stage.loop.request(1).labels == ("gitops/failed",)
+
+
+def test_requests_in_each_others_way_are_named_and_others_are_not(stage: Stage) -> None:
+    stage.propose("alice", "one", {"cluster/notes.gq": QUERY}, message="Shorter titles\n")
+    stage.propose("carol", "two", {"cluster/notes.gq": QUERY.replace(b"$x", b"$y")}, message="Other titles\n")
+    stage.propose("bob", "three", dict(DELETE_LEGACY), message="Retire legacy\n")
+    stage.propose("bob", "four", {"README.md": b"Elsewhere.\n"}, message="Elsewhere\n")
+    stage.handle(_event(stage))
+    comment = stage.loop.comment(1)
+    assert "Other titles" in comment
+    assert "Retire legacy" not in comment
+    assert "Elsewhere" not in comment
+
+
+def test_templates_of_the_target_branch_are_used_and_those_of_a_request_are_not(tmp_path: Path, loop: Loop) -> None:
+    stage = Stage(loop)
+    config = CONFIG + "forge: {templates: .gitops/templates}\n"
+    template = b"{{ place|code }} by our own template\n"
+    tip = loop.commit("alice", {"gitops.yaml": config.encode(), ".gitops/templates/plan.md.j2": template})
+    loop.move(MAIN, tip)
+    evil = {"cluster/notes.gq": QUERY, ".gitops/templates/plan.md.j2": b"owned\n"}
+    stage.propose("alice", "query", evil)
+    stage.handle(_event(stage))
+    assert "by our own template" in stage.loop.comment(1)
+    assert "owned" not in stage.loop.comment(1)
+
+
+def test_a_plan_says_that_the_forge_has_not_approved_yet(judged: Loop) -> None:
+    stage = Stage(judged)
+    head = stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
+    assert verdict(stage.handle(_event(stage))) is Verdict.WAITS
+    assert stage.loop.status(head, "plan") == "failure: 2 change(s); needs the forge's own approval"
+    stage.verdicts[1] = ReviewVerdict.APPROVED
+    assert verdict(stage.handle(_event(stage))) is Verdict.DONE
+    stage.broken.add("verdict")
+    assert verdict(stage.handle(_event(stage))) is Verdict.WAITS

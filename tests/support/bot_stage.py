@@ -1,0 +1,180 @@
+"""A loop on a forge that has what the large ones have: reviews, verdicts, a queue, permissions, as a test says.
+
+Requests, comments, statuses, checks, labels, reactions, deployments and issues are those of the local forge. `broken` names
+methods that the forge refuses for now; `calls` counts what it was asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gitops.bot.base import Bot, Told
+from gitops.bot.dispatch import Dispatcher
+from gitops.bot.notes import Note, Verdict, overall
+from gitops.cli.project import LocalProject
+from gitops.core.errors import RemoteError
+from gitops.forges.local import LocalForge
+from gitops.model.lock import LockInfo
+from gitops.ports.events import CommentEvent, Event, PushEvent
+from gitops.ports.forge import Account, Features, Permission, Review, ReviewState, ReviewVerdict
+from gitops.ports.git import ZERO, NewCommit, Person, RefUpdate
+from gitops.workflows.endorse import Endorsement
+from tests.support.loop import APPROVALS, CLUSTER, MAIN, Loop, email
+
+BOT = Person("bot", email("bot"))
+QUERY = b"query titles() { match { $x: Note } return { $x.title } }\n"
+"""Another text of the query, which asks the same."""
+LATE = "2030-01-01T00:00:00Z"
+"""When a comment or review was given that is newer than any commit of a test."""
+
+
+@dataclass
+class StageForge:
+    """See the module; whatever is not said here is the local forge's."""
+
+    local: LocalForge
+    people: dict[str, Permission]
+    given: list[Review]
+    verdicts: dict[int, ReviewVerdict]
+    broken: set[str]
+    calls: Counter[str]
+    before: dict[str, Callable[[], object]]
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.local, name)
+        if not callable(found):
+            return found
+
+        def asked(*arguments: Any, **named: Any) -> Any:
+            self._ask(name)
+            return found(*arguments, **named)
+
+        return asked
+
+    def _ask(self, name: str) -> None:
+        self.calls[name] += 1
+        if name in self.before:
+            self.before.pop(name)()
+        if name in self.broken:
+            raise RemoteError("forge_refused", f"{name}: not now", status=403)
+
+    @property
+    def features(self) -> Features:
+        return replace(self.local.features, reviews=True, verdicts=True, permissions=True, queue=True)
+
+    def permission(self, account: Account) -> Permission:
+        self._ask("permission")
+        return self.people.get(account.id, Permission.NONE)
+
+    def reviews(self, number: int) -> tuple[Review, ...]:
+        self._ask("reviews")
+        return tuple(self.given)
+
+    def verdict(self, number: int) -> ReviewVerdict:
+        self._ask("verdict")
+        return self.verdicts.get(number, ReviewVerdict.REQUIRED)
+
+
+@dataclass
+class Stage:
+    """One loop with its forge. Accounts are numbers; `ALICE` to `DAVE` are those of the rules that a test builds with."""
+
+    loop: Loop
+    keys: bool = True
+    people: dict[str, Permission] = field(default_factory=dict)
+    given: list[Review] = field(default_factory=list)
+    verdicts: dict[int, ReviewVerdict] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)
+    calls: Counter[str] = field(default_factory=Counter)
+    before: dict[str, Callable[[], object]] = field(default_factory=dict)
+    told: list[Told] = field(default_factory=list)
+    comments: int = 0
+
+    @property
+    def local(self) -> LocalProject:
+        return self.loop.local()
+
+    def forge(self) -> StageForge:
+        local = self.local.forge()
+        return StageForge(local, self.people, self.given, self.verdicts, self.broken, self.calls, self.before)
+
+    def bot(self) -> Bot:
+        local = self.local
+
+        def endorsement(cluster: str) -> Endorsement:
+            return Endorsement(local.repository, local.remote, BOT, str(self.loop.key("bot")), APPROVALS)
+
+        means = endorsement if self.keys else None
+        forge: Any = self.forge()
+        return Bot(local.project, forge, email("bot"), BOT, means, kind="github", run="", listen=self.told.append)
+
+    def handle(self, event: Event) -> list[Note]:
+        return list(Dispatcher(self.bot()).handle(event))
+
+    def propose(
+        self, who: str, branch: str, files: dict[str, bytes | None], *parents: str, message: str = "Change\n"
+    ) -> str:
+        """A branch with a request, of which the bot has heard nothing yet; its head."""
+        head = self.loop.commit(who, files, *parents, message=message)
+        ref = f"refs/heads/{branch}"
+        self.loop.store.update_refs([_update(self.loop, ref, head)])
+        self.loop.book.open_or_update(ref, MAIN, head, message.strip(), email(who))
+        return head
+
+    def land(self, number: int, tree_of: str | None = None) -> str:
+        """A squash of a request onto main, of which the bot has heard nothing yet; the new tip."""
+        loop = self.loop
+        request, tip = loop.request(number), loop.tip()
+        merged = loop.store.merge(tip, request.head).tree
+        assert merged is not None
+        new = loop.store.write_commit(
+            NewCommit(merged, (tip,), Person("carol", email("carol"), 1), "squash\n"), signing_key=None
+        )
+        loop.store.update_refs([_update(loop, MAIN, new)])
+        loop.book.mark_merged(number, new)
+        return new
+
+    def pushed(self, old: str, new: str, pusher: str | None = None) -> list[Note]:
+        return self.handle(PushEvent(MAIN, old, new, pusher))
+
+    def say(
+        self, account: str, number: int, body: str, *, at: str = LATE, event: CommentEvent | None = None
+    ) -> list[Note]:
+        """A comment of an account, and what the bot answers."""
+        self.loop.book.add_comment(number, f"login-{account}", body)
+        comment = self.loop.book.comments(number)[-1].id
+        self.last = event or CommentEvent(number, comment, Account(account, f"login-{account}"), body, at)
+        return self.handle(self.last)
+
+    def review(self, account: str, state: ReviewState, commit: str) -> None:
+        self.given.append(Review(f"r{len(self.given) + 1}", Account(account, f"login-{account}"), state, commit, LATE))
+
+    def reactions(self, number: int) -> list[str]:
+        """The bot's answers to the last comment."""
+        return [r.value for r in self.loop.book.reactions(number, self.last.comment)]
+
+    last: CommentEvent = field(default_factory=lambda: CommentEvent(0, "", Account("", ""), "", LATE))
+
+
+def take_lock(loop: Loop, lock_id: str = "01JZ0000000000000000000001") -> None:
+    """A run that holds the lock, and is not heard of any more."""
+    local = loop.local()
+    rule = local.project.config().cluster(CLUSTER)
+    local.ledger(rule).acquire(LockInfo(lock_id, "apply", "2026-01-01T00:00:00Z", 1))
+
+
+def verdict(notes: Iterable[Note]) -> Verdict:
+    """What a run came to."""
+    return overall(note.verdict for note in notes)
+
+
+def said(notes: Iterable[Note]) -> str:
+    """All lines."""
+    return "\n".join(note.text for note in notes)
+
+
+def _update(loop: Loop, ref: str, new: str) -> Any:
+    return RefUpdate(ref, loop.store.resolve(ref) or ZERO, new)

@@ -1,0 +1,128 @@
+"""Which forge, where, and who is sent the token: by what the operator and the job say."""
+
+from __future__ import annotations
+
+import pytest
+
+from gitops.cli.forge_wiring import ForgeChoice, choose, job_kind, login_of, run_address, secrets_of, token_of
+from gitops.config.bot import ForgeRule
+from gitops.core.errors import UsageError
+
+GITHUB = {
+    "GITHUB_ACTIONS": "true",
+    "GITHUB_API_URL": "https://ghe.example/api/v3",
+    "GITHUB_REPOSITORY": "octo/brain",
+    "GITHUB_SERVER_URL": "https://ghe.example",
+    "GITHUB_RUN_ID": "7",
+}
+GITLAB = {
+    "GITLAB_CI": "true",
+    "CI_API_V4_URL": "https://git.example/api/v4",
+    "CI_PROJECT_PATH": "group/part/brain",
+    "CI_JOB_URL": "https://git.example/group/part/brain/-/jobs/5",
+}
+GITEA = {**GITHUB, "GITEA_ACTIONS": "true", "GITHUB_API_URL": "https://tea.example/api/v1"}
+
+
+def _nothing(key: str) -> str | None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("environ", "kind"),
+    [
+        (GITHUB, "github"),
+        (GITLAB, "gitlab"),
+        (GITEA, "gitea"),
+        ({"CI": "true"}, None),
+        ({"GITHUB_ACTIONS": "no"}, None),
+    ],
+)
+def test_a_job_says_on_what_it_runs(environ: dict[str, str], kind: str | None) -> None:
+    assert job_kind(environ) == kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "environ", "base", "project"),
+    [
+        ("github", GITHUB, "https://ghe.example/api/v3", "octo/brain"),
+        ("gitlab", GITLAB, "https://git.example/api/v4", "group/part/brain"),
+        ("gitea", GITEA, "https://tea.example/api/v1", "octo/brain"),
+        ("github", {}, "https://api.github.com", "own/path"),
+        ("gitlab", {}, "https://gitlab.com/api/v4", "own/path"),
+    ],
+)
+def test_the_job_says_where_else_the_public_one(kind: str, environ: dict[str, str], base: str, project: str) -> None:
+    found = choose(kind, environ, _nothing, None, "https://host.example/own/path.git")
+    assert (found.base, found.project) == (base, project)
+
+
+def test_the_operator_says_where_and_no_commit_can() -> None:
+    rule = ForgeRule(kind="github", project="from/file")
+    found = choose("github", GITHUB, {"gitops.forgeUrl": "https://own.example/api/v3/"}.get, rule, None)
+    assert (found.base, found.project) == ("https://own.example/api/v3", "octo/brain")
+    assert {"base", "url", "host"}.isdisjoint(ForgeRule.model_fields)
+
+
+@pytest.mark.parametrize(
+    "url", ["git@host.example:own/path.git", "ssh://git@host.example/own/path", "https://h.example/own/path/"]
+)
+def test_without_a_job_the_remote_names_the_project(url: str) -> None:
+    assert choose("github", {}, _nothing, None, url).project == "own/path"
+    assert choose("github", {}, _nothing, ForgeRule(project="from/file"), url).project == "from/file"
+
+
+def test_what_nobody_says_is_asked_for() -> None:
+    with pytest.raises(UsageError, match=r"gitops\.forgeUrl"):
+        choose("gitea", {}, _nothing, None, "https://host.example/own/path")
+    with pytest.raises(UsageError, match=r"forge\.project"):
+        choose("github", {}, _nothing, None, "/srv/brain.git")
+    assert choose("local", GITHUB, _nothing, None, None) == ForgeChoice("local")
+
+
+def test_a_token_of_our_own_name_comes_first_and_is_never_shown() -> None:
+    found = token_of("gitea", {"GITHUB_TOKEN": "hub-secret", "GITEA_TOKEN": "tea-secret"})
+    assert found is not None
+    assert found.reveal() == "tea-secret"
+    assert "tea-secret" not in repr(choose("gitea", {**GITEA, "GITEA_TOKEN": "tea-secret"}, _nothing, None, None))
+    mine = token_of("github", {"GITHUB_TOKEN": "hub-secret", "GITOPS_TOKEN": "own-secret"})
+    assert mine is not None
+    assert mine.reveal() == "own-secret"
+    assert token_of("gitlab", {"GITHUB_TOKEN": "hub-secret"}) is None
+    assert [s.reveal() for s in secrets_of({"GITHUB_TOKEN": "hub", "GITLAB_TOKEN": "lab", "PATH": "/bin"})] == [
+        "hub",
+        "lab",
+    ]
+    assert choose("gitlab", GITLAB, _nothing, None, None).silent
+
+
+@pytest.mark.parametrize(
+    ("url", "sent"),
+    [
+        ("https://ghe.example/octo/brain", True),
+        ("https://ghe.example:8443/octo/brain", False),
+        ("http://ghe.example/octo/brain", False),
+        ("https://evil.example/octo/brain", False),
+        ("https://ghe.example.evil.example/octo/brain", False),
+        ("https://evil.example/ghe.example", False),
+        ("https://somebody@ghe.example/octo/brain", False),
+        ("ssh://git@ghe.example/octo/brain", False),
+        ("git@ghe.example:octo/brain", False),
+        ("/srv/brain.git", False),
+    ],
+)
+def test_the_token_goes_to_the_host_of_the_forge_alone(url: str, sent: bool) -> None:
+    login = login_of("github", {**GITHUB, "GITHUB_TOKEN": "to/ken@1"}, _nothing)
+    assert login(url) == (url.replace("//", "//x-access-token:to%2Fken%401@", 1) if sent else url)
+
+
+def test_the_repositories_of_the_public_github_are_not_on_its_service() -> None:
+    login = login_of("github", {"GITHUB_TOKEN": "token"}, _nothing)
+    assert login("https://github.com/octo/brain") == "https://x-access-token:token@github.com/octo/brain"
+    assert login_of("github", {}, _nothing)("https://github.com/octo/brain") == "https://github.com/octo/brain"
+
+
+def test_a_run_has_a_page() -> None:
+    assert run_address(GITHUB) == "https://ghe.example/octo/brain/actions/runs/7"
+    assert run_address(GITLAB) == "https://git.example/group/part/brain/-/jobs/5"
+    assert run_address({}) == ""
