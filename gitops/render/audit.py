@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gitops.model.approval import Target
-from gitops.model.audit import AuditFinding, AuditReport, LogRecord
-from gitops.model.entry import ApprovalUse, EntryChange, EntryKind
+from gitops.model.approval import Target, Via
+from gitops.model.audit import AuditFinding, AuditReport, LogRecord, SettlementVerdict
+from gitops.model.entry import ApprovalUse, Debt, EntryChange, EntryKind
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
 
 _SHORT = 8
+_VIA = {Via.SIGNATURE: "", Via.FORGE: " on the forge", Via.BREAK_GLASS: " alone, in an emergency"}
 
 
 def log_text(records: Sequence[LogRecord]) -> str:
@@ -25,36 +26,37 @@ def log_form(records: Sequence[LogRecord]) -> Form:
 
 
 def audit_text(report: AuditReport) -> str:
-    """A line of verdict, the finding if there is one, then what could not be looked at."""
-    extent = f"{report.verified} of {report.entries} ledger entry(s) verified, head {report.head[:_SHORT]}"
-    lines = [f"audit {'good' if report.ok else 'failed'}: {report.cluster}: {extent}"]
-    if report.finding is not None:
-        lines.append(_finding_line(report.finding))
+    """A line of verdict, the findings, then what could not be looked at."""
+    extent = f"{report.verified - report.since} of {report.entries - report.since} ledger entry(s) verified"
+    behind = f" after entry {report.since}" if report.since else ""
+    verdict = "good" if report.ok else "failed"
+    lines = [f"audit {verdict}: {report.cluster}: {extent}{behind}, head {report.head[:_SHORT]}"]
+    lines += [finding_line(finding) for finding in report.findings]
     lines += [f"NOTE  {note}" for note in report.notes]
     return "".join(visible(line) + "\n" for line in lines)
 
 
 def audit_form(report: AuditReport) -> Form:
-    """`ok, cluster, head, entries, verified, finding?{commit, number, code, detail}, notes`."""
-    finding = report.finding
+    """`ok, cluster, head, entries, verified, since?, findings[{commit, number, code, detail}], notes`."""
     return {
         "ok": report.ok,
         "cluster": report.cluster,
         "head": report.head,
         "entries": report.entries,
         "verified": report.verified,
-        **present(
-            finding=None
-            if finding is None
-            else {
-                "commit": finding.commit,
-                "number": finding.number,
-                "code": finding.code,
-                "detail": finding.detail,
-            }
-        ),
+        **present(since=report.since or None),
+        "findings": [
+            {"commit": each.commit, "number": each.number, "code": each.code, "detail": each.detail}
+            for each in report.findings
+        ],
         "notes": list(report.notes),
     }
+
+
+def finding_line(finding: AuditFinding) -> str:
+    """A finding as people read it; not made harmless for a terminal yet."""
+    place = f"entry {finding.number}" if finding.number else "chain"
+    return f"ERROR {finding.code} {place} ({finding.commit[:_SHORT]}): {finding.detail}"
 
 
 def _entry_lines(record: LogRecord) -> list[str]:
@@ -70,6 +72,8 @@ def _entry_lines(record: LogRecord) -> list[str]:
         facts.append(f"plan {entry.plan_digest[:_SHORT]}")
     if entry.kind is EntryKind.INTENT:
         facts.append(f"announces {len(entry.changes)} graph operation(s)")
+    if record.owed:
+        facts.append(f"{len(record.owed)} debt(s) open")
     facts.append(f"signature {record.signature}")
     changed = {change.resource for change in entry.changes}
     uses = {v.use.resource: "" for v in record.verdicts if v.use.resource not in changed}
@@ -77,6 +81,8 @@ def _entry_lines(record: LogRecord) -> list[str]:
         "  ".join(facts),
         *(_change_line(change, record) for change in entry.changes),
         *(f"  {resource}{_approved(resource, record)}" for resource in uses),
+        *(_debt_line(debt) for debt in entry.debts),
+        *(_settlement_line(each) for each in record.settlements),
     ]
 
 
@@ -89,14 +95,20 @@ def _change_line(change: EntryChange, record: LogRecord) -> str:
 
 def _approved(resource: str, record: LogRecord) -> str:
     given = [
-        f"{v.use.principal} ({v.use.approval_id}) {v.verdict}" for v in record.verdicts if v.use.resource == resource
+        f"{v.use.principal}{_VIA[v.use.via]} ({v.use.approval_id}) {v.verdict}"
+        for v in record.verdicts
+        if v.use.resource == resource
     ]
     return f"  approved by {', '.join(given)}" if given else ""
 
 
-def _finding_line(finding: AuditFinding) -> str:
-    place = f"entry {finding.number}" if finding.number else "chain"
-    return f"ERROR {finding.code} {place} ({finding.commit[:_SHORT]}): {finding.detail}"
+def _debt_line(debt: Debt) -> str:
+    return f"  owes a countersignature: {debt.resource} by {debt.principal} ({debt.approval_id}): {debt.reason}"
+
+
+def _settlement_line(each: SettlementVerdict) -> str:
+    settled = each.settlement
+    return f"  countersigned {settled.approval_id} by {settled.principal} ({settled.countersignature}) {each.verdict}"
 
 
 def _entry_form(record: LogRecord) -> Form:
@@ -127,6 +139,9 @@ def _entry_form(record: LogRecord) -> Form:
         "approvals": [_use_form(v.use, v.verdict) for v in record.verdicts],
         "authors": list(entry.authors),
         "recovered": list(entry.recovered),
+        "debts": [_debt_form(debt) for debt in entry.debts],
+        "settled": [_settlement_form(each) for each in record.settlements],
+        "owed": list(record.owed),
     }
 
 
@@ -156,5 +171,27 @@ def _use_form(use: ApprovalUse, verdict: str) -> Form:
         "commit": use.commit,
         "resource": use.resource,
         "principal": use.principal,
+        "via": use.via.value,
         "verdict": verdict,
+    }
+
+
+def _debt_form(debt: Debt) -> Form:
+    return {
+        "approval_id": debt.approval_id,
+        "commit": debt.commit,
+        "resource": debt.resource,
+        "principal": debt.principal,
+        "reason": debt.reason,
+    }
+
+
+def _settlement_form(each: SettlementVerdict) -> Form:
+    settled = each.settlement
+    return {
+        "approval_id": settled.approval_id,
+        "countersignature": settled.countersignature,
+        "commit": settled.commit,
+        "principal": settled.principal,
+        "verdict": each.verdict,
     }

@@ -30,12 +30,12 @@ from gitops.model.lint import LintOutcome, LocatedProblem, Region
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
 
-__all__ = ["MAX_RESULTS", "sarif_log"]
+__all__ = ["MAX_RESULTS", "SCHEMA", "code_rule", "fingerprint", "plain_text", "sarif_log"]
 
 MAX_RESULTS = 5_000
 """How many results a log has at most; code scanning of GitHub shows no more."""
 
-_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _BASE = "%SRCROOT%"
 _FINGERPRINT = "gitopsProblem/v1"
 _HASH_DIGITS = 32
@@ -74,7 +74,7 @@ def sarif_log(outcome: LintOutcome, place: Callable[[str], str]) -> Form:
         "invocations": [_invocation(len(results))],
         "results": results[:MAX_RESULTS],
     }
-    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
 def _invocation(found: int) -> Form:
@@ -86,7 +86,7 @@ def _invocation(found: int) -> Form:
 
 def _rules(diagnostics: Sequence[Diagnostic]) -> _Rules:
     forms = [_rule(rule) for rule in RULES.values() if rule.found in _SUBJECTS]
-    forms += [_code_rule(code) for code in sorted({each.code for each in diagnostics})]
+    forms += [code_rule(code) for code in sorted({each.code for each in diagnostics})]
     return _Rules(forms, {form["id"]: index for index, form in enumerate(forms)})
 
 
@@ -108,7 +108,8 @@ def _rule(rule: Rule) -> Form:
     }
 
 
-def _code_rule(name: str) -> Form:
+def code_rule(name: str) -> Form:
+    """The rule that stands for a code of the registry."""
     code = REGISTRY[name]
     return {
         "id": code.name,
@@ -137,9 +138,9 @@ def _results(
             ruleId=each.code,
             ruleIndex=rules.index[each.code],
             level=_LEVELS[each.level],
-            message={"text": _text(message)},
+            message={"text": plain_text(message)},
             locations=[location],
-            partialFingerprints=_fingerprint(identity, same),
+            partialFingerprints=fingerprint(identity, same),
             fixes=None if each.replacement is None else [_fix(each.fix or "", artifact, region, each.replacement)],
         )
 
@@ -159,9 +160,9 @@ def _diagnostic_results(
             ruleId=each.code,
             ruleIndex=rules.index[each.code],
             level=each.severity.value,
-            message={"text": _text(f"{each.path}: {each.message}" if each.path else each.message)},
+            message={"text": plain_text(f"{each.path}: {each.message}" if each.path else each.message)},
             locations=locations,
-            partialFingerprints=_fingerprint([each.code, where, each.path, each.message], same),
+            partialFingerprints=fingerprint([each.code, where, each.path, each.message], same),
         )
 
 
@@ -179,7 +180,7 @@ def _region(region: Region) -> Form:
 def _fix(description: str, artifact: Form, region: Form, text: str) -> Form:
     change = {"deletedRegion": region, "insertedContent": {"text": text}}
     return {
-        "description": {"text": _text(description)},
+        "description": {"text": plain_text(description)},
         "artifactChanges": [{"artifactLocation": artifact, "replacements": [change]}],
     }
 
@@ -192,13 +193,13 @@ def _artifact(path: str) -> Form:
     return {"uri": quote(path), "uriBaseId": _BASE}
 
 
-def _fingerprint(identity: Sequence[str | None], same: Counter[str]) -> dict[str, str]:
-    """Equal problems at equal text are told apart by their order."""
+def fingerprint(identity: Sequence[str | None], same: Counter[str]) -> dict[str, str]:
+    """What stays the same of a problem from run to run; equal ones are told apart by their order, which `same` counts."""
     key = canonical_digest([None if part is None else visible(part) for part in identity])[:_HASH_DIGITS]
     same[key] += 1
     return {_FINGERPRINT: f"{key}:{same[key]}"}
 
 
-def _text(message: str) -> str:
+def plain_text(message: str) -> str:
     r"""A plain text message: `[` is escaped where it would start a link, and `{0}` is doubled where it would be replaced."""
     return _PLACEHOLDER.sub(r"{{\1}}", _LINK.sub(r"\\[", visible(message)))

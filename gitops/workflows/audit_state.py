@@ -1,7 +1,7 @@
 """Whether a ledger entry explains how the state moved, from the state before it to the one after it.
 
 1. Announcing changes nothing. Everything else that changes the state raises its revision by one.
-2. Records of approvals and recoveries only grow, and only by what the entry names.
+2. Records of approvals, countersignatures and recoveries only grow, and only by what the entry names.
 3. First come the interrupted operations that the entry says it completed: each announced before, deletes with approval.
 4. Then the changes it lists: each from what was there to what is there now, and nothing moved that is not listed.
    A refresh or an import lists none: it may record what it observed of graphs, and nothing else.
@@ -88,8 +88,9 @@ def _check_approval_records(movement: Movement, rolled: tuple[Announced, ...]) -
     if any(after.get(approval) != record for approval, record in before.items()):
         raise _mismatch("the record of a used approval is gone")
     used = {use.approval_id for use in movement.entry.approvals}
+    taken_in = {settlement.countersignature for settlement in movement.entry.settled}
     deleted = {a for k in rolled if k.intent.kind is IntentKind.GRAPH_DELETE for a in k.intent.approval_ids}
-    if not after.keys() - before.keys() <= used | deleted:
+    if not after.keys() - before.keys() <= used | deleted | taken_in:
         raise _mismatch("an approval is recorded as used that the entry did not use")
     spent = deleted | (used if movement.entry.kind is EntryKind.APPLY else set())
     if not spent <= after.keys():

@@ -5,53 +5,72 @@ It shows; it does not judge whether entries tell the truth. That is `gitops.work
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from gitops.chain.decisions import read_decision_evidence
 from gitops.chain.entries import ENTRY, ChainEntry, TrustCache, read_chain_entry
 from gitops.chain.evidence import read_evidence
+from gitops.chain.witnesses import Line
 from gitops.core.clock import parse_timestamp
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.model.address import Address
-from gitops.model.audit import ApprovalVerdict, LogRecord
+from gitops.model.approval import DecisionKind
+from gitops.model.audit import ApprovalVerdict, LogRecord, SettlementVerdict
 from gitops.model.change import Action, Change
-from gitops.model.entry import ApprovalUse, EntryChange, LedgerEntry
+from gitops.model.entry import ApprovalUse, Debt, DebtSettlement, EntryChange, LedgerEntry
 from gitops.model.state import State
 from gitops.planning.approvals import Need, Verdict, verify_approval
+from gitops.planning.decisions import DecisionNeed, Place, open_debts, verify_decision
 from gitops.ports.git import GitReader
 from gitops.wire.entry import read_entry
 from gitops.wire.state import read_state
 
-__all__ = ["Moment", "change_of", "state_of", "trail", "verify_use"]
-
+__all__ = ["Moment", "change_of", "settlement_problem", "state_of", "trail", "verify_use"]
 
 _STATE = "__cluster/state.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Where in a ledger an approval is judged: at an entry, after `chain` (ids of all entries), with these ids spent."""
+    """Where in a ledger an approval is judged: at an entry, of the ledger with the entries `chain`, with these ids spent."""
 
     found: ChainEntry
-    chain: frozenset[str]
+    chain: Container[str]
     spent: frozenset[str]
 
 
 def trail(reader: GitReader, head: str) -> Iterator[LogRecord]:
-    """The audit trail, newest entry first; one that cannot be read is shown as such. Raises GitopsError for no history."""
-    chain = reader.commits_between(None, head, first_parent=True)
-    ids, known = frozenset(c.id for c in chain), TrustCache()
-    for commit in chain:
-        try:
-            found = read_chain_entry(reader, commit.id, known)
-            before = None if found.entry.previous is None else state_of(reader, found.entry.previous)
-        except GitopsError as error:
-            yield LogRecord(commit.id, _legible(reader, commit.id), (), error.code)
-            continue
-        moment = Moment(found, ids, frozenset(() if before is None else before.approval_records))
-        verdicts = tuple(ApprovalVerdict(use, _word(reader, use, moment)) for use in found.entry.approvals)
-        yield LogRecord(commit.id, found.entry, verdicts)
+    """The audit trail, newest entry first, each read when it is asked for; one that cannot be read is shown as such.
+
+    Raises GitopsError for a history that cannot be followed.
+    """
+    line, known = Line(reader, head), TrustCache()
+    at: str | None = head
+    while at is not None:
+        commit = reader.commit(at)
+        yield _record(reader, at, line, known)
+        at = next(iter(commit.parents), None)
+
+
+def _record(reader: GitReader, commit_id: str, line: Line, known: TrustCache) -> LogRecord:
+    try:
+        found = read_chain_entry(reader, commit_id, known)
+        before = None if found.entry.previous is None else state_of(reader, found.entry.previous)
+        after = state_of(reader, commit_id)
+        owed = () if after is None else open_debts(after)
+        debts = () if before is None else open_debts(before)
+    except GitopsError as error:
+        return LogRecord(commit_id, _legible(reader, commit_id), (), error.code)
+    moment = Moment(found, line, frozenset(() if before is None else before.approval_records))
+    return LogRecord(
+        commit_id,
+        found.entry,
+        tuple(ApprovalVerdict(use, _word(reader, use, moment)) for use in found.entry.approvals),
+        settlements=tuple(_settled(reader, each, debts, moment) for each in found.entry.settled),
+        owed=tuple(debt.approval_id for debt in owed),
+    )
 
 
 def _word(reader: GitReader, use: ApprovalUse, moment: Moment) -> str:
@@ -61,6 +80,12 @@ def _word(reader: GitReader, use: ApprovalUse, moment: Moment) -> str:
     except GitopsError as error:
         return error.code
     return "good" if verdict.good else verdict.diagnostics.codes()[0]
+
+
+def _settled(reader: GitReader, each: DebtSettlement, debts: Sequence[Debt], moment: Moment) -> SettlementVerdict:
+    debt = next((d for d in debts if d.approval_id == each.approval_id), None)
+    good = debt is not None and not settlement_problem(reader, each, debt, moment)
+    return SettlementVerdict(each, "good" if good else "ledger_debt_mismatch")
 
 
 def _legible(reader: GitReader, commit_id: str) -> LedgerEntry | None:
@@ -96,18 +121,36 @@ def verify_use(reader: GitReader, use: ApprovalUse, moment: Moment) -> Verdict:
         config_digest=entry.config_digest or "",
         policy_digest=before.digest,
         change=change_of(listed),
-        at=parse_timestamp(entry.at) or datetime.min.replace(tzinfo=UTC),
+        at=_time(entry),
         spent=moment.spent,
         authors=frozenset(entry.authors),
     )
     verdict = verify_approval(evidence, need, before)
-    approval = evidence.approval
-    if verdict.good and (
-        verdict.principal != use.principal or approval is None or approval.approval_id != use.approval_id
-    ):
-        detail = f"the entry names approval {use.approval_id} of {use.principal}, its commit says otherwise"
+    approval, statement = evidence.approval, evidence.statement
+    if not verdict.good or approval is None or statement is None:
+        return verdict
+    if (verdict.principal, approval.approval_id, statement.via) != (use.principal, use.approval_id, use.via):
+        detail = f"the entry names approval {use.approval_id} of {use.principal} ({use.via}), its commit says otherwise"
         verdict.diagnostics.add("approval_malformed", use.resource, detail)
     return verdict
+
+
+def settlement_problem(reader: GitReader, settlement: DebtSettlement, debt: Debt, moment: Moment) -> str:
+    """Why a countersignature that an entry took in does not settle `debt`, by the planner's own steps; empty if it does."""
+    entry, before = moment.found.entry, moment.found.before
+    evidence = read_decision_evidence(reader, "", settlement.commit, moment.chain)
+    need = DecisionNeed(Place(entry.target, _time(entry)), debt.approval_id, debt.commit, debt.principal)
+    verdict = verify_decision(evidence, DecisionKind.COUNTERSIGN, need, before)
+    decision = evidence.decision
+    if not verdict.good or decision is None:
+        return verdict.problem or "it says nothing"
+    if (verdict.principal, decision.decision_id) != (settlement.principal, settlement.countersignature):
+        return f"the entry names {settlement.countersignature} of {settlement.principal}, its commit says otherwise"
+    return ""
+
+
+def _time(entry: LedgerEntry) -> datetime:
+    return parse_timestamp(entry.at) or datetime.min.replace(tzinfo=UTC)
 
 
 def change_of(listed: EntryChange) -> Change:

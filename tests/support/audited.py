@@ -34,7 +34,7 @@ from gitops.wire.state import read_state, write_state
 from gitops.wire.statement import read_statement, statement_message
 from gitops.wire.trailers import commit_message
 from gitops.workflows.apply import apply
-from gitops.workflows.audit import audit
+from gitops.workflows.audit import AuditScope, audit
 from gitops.workflows.context import Stores, Workspace
 from gitops.workflows.endorse import Endorsement, endorse
 from gitops.workflows.refresh import import_cluster, refresh
@@ -218,9 +218,10 @@ class Life:
         head = self.repository.resolve(LEDGER)
         return tuple(c.id for c in reversed(self.repository.commits_between(None, head or "", first_parent=True)))
 
-    def audit(self, head: str, reader: Repository | None = None) -> AuditReport:
+    def audit(self, head: str, reader: Repository | None = None, *, scope: AuditScope | None = None) -> AuditReport:
         """The verdict on a ledger that ends in `head`."""
-        return audit(reader or self.repository, head, CLUSTER, lambda r, tree: open_commit_tree(r, tree, "cluster"))
+        reader = reader or self.repository
+        return audit(reader, head, CLUSTER, lambda r, tree: open_commit_tree(r, tree, "cluster"), scope)
 
     def entry(self, number: int) -> LedgerEntry:
         """The document of an entry."""
@@ -259,7 +260,7 @@ class Life:
         files: dict[str, bytes | None] = {ENTRY: write_entry(entry), **lie.files}
         if lie.state is not None:
             files[STATE] = write_state(lie.state(self.state(number)))
-        uses = tuple(dict.fromkeys(use.commit for use in entry.approvals))
+        uses = entry.carried
         parents = lie.parents if lie.parents is not None else ((entry.previous, *uses) if entry.previous else uses)
         message = lie.message or commit_message(entry)
         new = NewCommit(self.repository.write_files(old.tree, files), parents, old.author, message)
