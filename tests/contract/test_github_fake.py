@@ -1,0 +1,260 @@
+"""The fake GitHub is what it pretends to be: rules hold for real pushes, requests follow branches, events are as documented."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from gitops.core.errors import GitopsError, RemoteError
+from gitops.forges.wire.github_events import check_signature, decode, decode_file
+from gitops.git.remote import ProgramRemote
+from gitops.git.repository import Repository
+from gitops.ports.events import CommentEvent, PushEvent, QueueEvent, RequestAction, RequestEvent, ReviewEvent
+from gitops.ports.forge import CheckState, CheckStatus, Permission, RequestState
+from gitops.ports.git import ZERO, RefUpdate
+from tests.support.forge_world import MAIN
+from tests.support.git_fixture import bare, commit, environment, opened
+from tests.support.github import landing
+from tests.support.github.harness import BOT, TOKEN, GitHubWorld, open_forge, populate
+from tests.support.github.host import host
+from tests.support.github.nouns import Happening
+from tests.support.github.payloads import delivery
+from tests.support.github.server import GitHubServer
+from tests.support.github.world import RefusedError, World
+
+SECRET = b"webhook-secret"
+AT = "2026-07-02T10:00:00Z"
+QUEUE = {"merge_method": "MERGE", "max_entries_to_build": 5}
+CHECKS = {"required_status_checks": [{"context": "gitops/plan/brain"}], "strict_required_status_checks_policy": False}
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[GitHubWorld]:
+    world = host(tmp_path / "octo.git")
+    populate(world)
+    world.lend("mira", "mira")
+    world.lend("job", "github-actions[bot]", "actions", contents="read")
+    world.join("github-actions[bot]", "write", kind="Bot")
+    world.join("github-merge-queue[bot]", "write", kind="Bot")
+    with GitHubServer(world) as running:
+        yield GitHubWorld(running)
+
+
+def _clone(hub: GitHubWorld, path: Path, token: str) -> tuple[Repository, ProgramRemote]:
+    url = hub.server.git_url.replace("//", f"//x-access-token:{token}@", 1)
+    repository = opened(bare(path))
+    remote = ProgramRemote(repository.git_dir, url, environ=environment(path.parent))
+    remote.fetch(["refs/heads/main"])
+    return repository, remote
+
+
+def _last(world: World, name: str) -> Happening:
+    return [h for h in world.happenings if h.name == name][-1]
+
+
+def test_rules_hold_for_real_pushes(hub: GitHubWorld, tmp_path: Path) -> None:
+    main = hub.world.tip(MAIN) or ""
+    repository, remote = _clone(hub, tmp_path / "mira" / "clone.git", "mira")
+    new = commit(repository, {"a": b"1"}, main, message="new\n")
+    other = commit(repository, {"b": b"1"}, main, message="other\n")
+    remote.push([RefUpdate("refs/heads/ledger/x", ZERO, new)])
+    hub.world.protect("ledger", "ledger/**", {"update": None, "deletion": None}, BOT)
+    for old, to in ((new, other), (new, ZERO)):
+        with pytest.raises(GitopsError) as caught:
+            remote.push([RefUpdate("refs/heads/ledger/x", old, to)])
+        assert "GH013" in caught.value.detail
+    assert hub.world.tip("refs/heads/ledger/x") == new
+
+    copy, by_bot = _clone(hub, tmp_path / "bot" / "clone.git", TOKEN)
+    by_bot.fetch(["refs/heads/ledger/x"])
+    by_bot.push([RefUpdate("refs/heads/ledger/x", new, commit(copy, {"c": b"1"}, new, message="entry\n"))])
+    assert hub.world.tip("refs/heads/ledger/x") != new
+
+
+def test_a_token_that_reads_does_not_push(hub: GitHubWorld, tmp_path: Path) -> None:
+    repository, remote = _clone(hub, tmp_path / "job" / "clone.git", "job")
+    new = commit(repository, {"a": b"1"}, hub.world.tip(MAIN) or "", message="new\n")
+    with pytest.raises(GitopsError):
+        remote.push([RefUpdate("refs/heads/topic", ZERO, new)])
+    assert hub.world.tip("refs/heads/topic") is None
+
+
+def test_a_request_follows_its_branch(hub: GitHubWorld, tmp_path: Path) -> None:
+    number = hub.open_request()
+    before = hub.head(number)
+    repository, remote = _clone(hub, tmp_path / "mira" / "clone.git", "mira")
+    remote.fetch(["refs/heads/topic", f"refs/pull/{number}/head"])
+    new = commit(repository, {"more": b"1"}, before, message="more\n")
+    with pytest.raises(GitopsError):
+        remote.push([RefUpdate(f"refs/pull/{number}/head", before, new)])
+    remote.push([RefUpdate("refs/heads/topic", before, new)])
+    assert hub.world.tip(f"refs/pull/{number}/head") == hub.head(number) == new
+    event = _last(hub.world, "pull_request")
+    assert (event.payload["action"], event.payload["before"], event.payload["after"]) == ("synchronize", before, new)
+    remote.push([RefUpdate("refs/heads/topic", new, ZERO)])
+    assert hub.bot().request(number).state is RequestState.CLOSED
+
+
+def test_a_request_from_a_fork_is_here_by_its_own_ref(hub: GitHubWorld) -> None:
+    world = hub.world
+    fork = world.fork("mallory")
+    store = opened(fork)
+    head = commit(store, {"x": b"1"}, world.tip(MAIN) or "", message="From a fork\n")
+    world.push_to_fork("mallory", "mallory/brain", "topic", head)
+    number = world.open_pull("mallory", "topic", repository="mallory/brain").number
+    request = hub.bot().request(number)
+    assert (request.fork, request.head, request.head_ref) == (True, head, f"refs/pull/{number}/head")
+    assert world.tip(request.head_ref) == head
+    assert world.tip("refs/heads/topic") is None
+    assert _last(world, "pull_request").cause.fork
+
+
+@pytest.mark.parametrize(("method", "parents"), [("merge", 2), ("squash", 1), ("rebase", 1)])
+def test_three_ways_to_merge(hub: GitHubWorld, method: str, parents: int) -> None:
+    number = hub.open_request()
+    new = landing.merge(hub.world, number, landing.Order("ada", method))
+    assert len(hub.world.store.commit(new).parents) == parents
+    request = hub.bot().request(number)
+    assert (request.state, request.merged_as, hub.world.tip(MAIN)) == (RequestState.MERGED, new, new)
+    assert [r.number for r in hub.bot().merged_by((new,))] == [number]
+    names = [(h.name, h.payload.get("action")) for h in hub.world.happenings[-2:]]
+    assert names == [("pull_request", "closed"), ("push", None)]
+    with pytest.raises(RefusedError, match="not mergeable"):
+        landing.merge(hub.world, number, landing.Order("ada", method))
+
+
+def test_what_starts_no_workflow(hub: GitHubWorld) -> None:
+    world = hub.world
+    assert not _last(world, "push").cause.quiet
+    landing.merge(world, hub.open_request(), landing.Order("ada", "squash", title="Quick [skip ci]"))
+    assert _last(world, "push").cause.quiet
+    number = hub.open_request("refs/heads/other")
+    world.comment("ada", number, "hello")
+    assert not _last(world, "issue_comment").cause.quiet
+    world.comment("github-actions[bot]", number, "hello")
+    assert _last(world, "issue_comment").cause.quiet
+    hub.push(number, files=("b",))
+    assert not _last(world, "pull_request").cause.quiet
+
+
+def test_a_request_that_conflicts_starts_no_workflow(hub: GitHubWorld) -> None:
+    number = hub.open_request(files=("a",))
+    hub.branch(MAIN, files=("a",))
+    hub.push(number, files=("c",))
+    assert _last(hub.world, "pull_request").cause.quiet
+    with pytest.raises(RefusedError, match="conflict"):
+        landing.merge(hub.world, number, landing.Order("ada"))
+
+
+def test_required_checks_and_heads_guard_the_button(hub: GitHubWorld) -> None:
+    hub.world.protect("checks", "main", {"required_status_checks": CHECKS})
+    number = hub.open_request()
+    head = hub.head(number)
+    with pytest.raises(RefusedError, match="Required status check"):
+        landing.merge(hub.world, number, landing.Order("ada"))
+    hub.bot().set_status(CheckStatus(head, "gitops/plan/brain", CheckState.SUCCESS, "ok", AT))
+    with pytest.raises(RefusedError, match="modified"):
+        landing.merge(hub.world, number, landing.Order("ada", sha="1" * 40))
+    landing.merge(hub.world, number, landing.Order("ada", sha=head))
+
+
+def test_the_queue_builds_groups_and_lands_what_is_good(hub: GitHubWorld) -> None:
+    world = hub.world
+    world.protect("queue", "main", {"merge_queue": QUEUE, "required_status_checks": CHECKS})
+    one, two = hub.open_request("refs/heads/one", files=("a",)), hub.open_request("refs/heads/two", files=("b",))
+    first, second = landing.enqueue(world, one, "ada"), landing.enqueue(world, two, "ada")
+    assert (first.base, second.base) == (world.tip(MAIN), first.head)
+    assert world.tip(second.ref) == second.head
+    assert second.ref == f"refs/heads/gh-readonly-queue/main/pr-{two}-{first.head}"
+    event = decode_file(*_as_job(_last(world, "merge_group"))).event
+    assert event == QueueEvent(second.head, second.base, MAIN)
+
+    hub.bot().set_status(CheckStatus(first.head, "gitops/plan/brain", CheckState.SUCCESS, "ok", AT))
+    assert landing.settle_queue(world) == [one]
+    assert world.tip(MAIN) == first.head
+    assert world.queue == []
+    assert hub.bot().request(one).merged_as == first.head
+    assert hub.bot().request(two).state is RequestState.OPEN
+
+
+def _as_job(event: Happening) -> tuple[dict[str, str], bytes]:
+    body = delivery(event.name, event.id, event.payload, SECRET).body
+    return {
+        "GITHUB_EVENT_NAME": event.name,
+        "GITHUB_RUN_ID": "7",
+        "GITHUB_RUN_ATTEMPT": "1",
+        "GITHUB_REPOSITORY": "octo/brain",
+    }, body
+
+
+def test_everything_that_happens_is_understood_by_the_bot(hub: GitHubWorld) -> None:
+    world = hub.world
+    number = hub.open_request()
+    comment = world.comment("ada", number, "/gitops plan")
+    world.edit("ada", comment.id, "/gitops retry")
+    world.review("ada", number, "APPROVED")
+    hub.merge(number)
+    seen = []
+    for happening in world.happenings:
+        told = delivery(happening.name, happening.id, happening.payload, SECRET)
+        assert check_signature(told.headers, told.body, SECRET)
+        assert not check_signature(told.headers, told.body + b" ", SECRET)
+        got = decode(told.headers, told.body)
+        assert (got.id, got.repository) == (happening.id, "octo/brain")
+        assert decode(told.headers, told.body) == got
+        assert decode_file(*_as_job(happening)).event == got.event
+        seen.append(got.event)
+    requests = [e.action for e in seen if isinstance(e, RequestEvent)]
+    assert requests == [RequestAction.OPENED, RequestAction.MERGED]
+    assert [e.body for e in seen if isinstance(e, CommentEvent)] == ["/gitops plan"]
+    assert [e.number for e in seen if isinstance(e, ReviewEvent)] == [number]
+    assert [e.new for e in seen if isinstance(e, PushEvent)][-1] == world.tip(MAIN)
+
+
+def test_a_lost_answer_leaves_one_comment(hub: GitHubWorld) -> None:
+    number = hub.open_request()
+    hub.server.fault_next(r"^POST .*/comments$", lost=True)
+    hub.bot().upsert_comment(number, "<!-- m -->", "<!-- m -->\ntext")
+    assert len(hub.world.issue(number).comments) == 1
+
+
+def test_what_an_account_wrote_that_is_gone_is_nobodys(hub: GitHubWorld) -> None:
+    number = hub.open_request()
+    hub.world.join("gone", "write")
+    hub.world.comment("gone", number, "<!-- m -->\nposing")
+    hub.world.review("gone", number, "APPROVED")
+    hub.world.leave("gone")
+    bot = hub.bot()
+    bot.upsert_comment(number, "<!-- m -->", "<!-- m -->\nthe plan")
+    assert [c.marker for c in bot.comments(number)] == [None, "<!-- m -->"]
+    assert all(review.account.login != "gone" for review in bot.reviews(number))
+
+
+def test_tokens_do_what_they_are_for(hub: GitHubWorld) -> None:
+    number = hub.open_request()
+    job = open_forge(hub.server, "job")
+    assert job.me().login == "github-actions[bot]"
+    with pytest.raises(RemoteError) as caught:
+        job.upsert_comment(number, "<!-- m -->", "<!-- m -->\ntext")
+    assert (caught.value.code, caught.value.status) == ("forge_refused", 403)
+    with pytest.raises(RemoteError) as caught:
+        open_forge(hub.server, "wrong").me()
+    assert (caught.value.code, caught.value.status) == ("forge_refused", 401)
+    assert hub.bot().permission(hub.account("mira")) is Permission.WRITE
+
+
+def test_what_breaks_the_contract_is_not_passed_over(tmp_path: Path) -> None:
+    world = host(tmp_path / "octo.git")
+    populate(world)
+
+    def ask() -> None:
+        with GitHubServer(world) as server:
+            path = "/api/v3/repos/octo/brain/pulls?perpage=1"
+            headers = {"Authorization": f"Bearer {TOKEN}", "User-Agent": "test"}
+            assert requests.get(server.base + path, headers=headers, timeout=10).status_code == 422
+
+    with pytest.raises(AssertionError, match="no query parameter 'perpage'"):
+        ask()

@@ -1,0 +1,28 @@
+"""The forge contract over the GitHub adapter, HTTP and a fake service that is held to GitHub's own description."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.forge_suite import ForgeContract
+from tests.support.forge_world import ForgeWorld
+from tests.support.github.harness import GitHubWorld, populate
+from tests.support.github.host import host
+from tests.support.github.server import GitHubServer
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[GitHubServer]:
+    world = host(tmp_path / "octo.git")
+    populate(world)
+    with GitHubServer(world) as running:
+        yield running
+
+
+class TestGitHub(ForgeContract):
+    @pytest.fixture
+    def world(self, server: GitHubServer) -> ForgeWorld:
+        return GitHubWorld(server)

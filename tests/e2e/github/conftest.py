@@ -1,0 +1,94 @@
+"""Clusters on a fake GitHub: each in the state that its name says, built once per worker and copied for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.github.stories import approved, retire
+from tests.support.github.hub import Hub
+from tests.support.github.runner import Runner
+from tests.support.loop import CONFIG, Loop, email
+
+WithConfig = Callable[[str], Runner]
+# Accounts are numbered in the order in which `Hub.of` makes them: bot, alice, bob, carol, mallory.
+ACCOUNTS = "".join(
+    f"    github:{number}: {email(who)}\n" for number, who in enumerate(("alice", "bob", "carol"), start=1002)
+)
+HUB_CONFIG = f"{CONFIG}  accounts:\n{ACCOUNTS}"
+
+
+@pytest.fixture(scope="session")
+def on_github(tmp_path_factory: pytest.TempPathFactory) -> Loop:
+    """Built once, never changed: the cluster is applied, and the rules know the accounts of people."""
+    return Loop.build(tmp_path_factory.mktemp("on-github"), HUB_CONFIG)
+
+
+@pytest.fixture(scope="session")
+def at_the_gate(on_github: Loop, tmp_path_factory: pytest.TempPathFactory) -> Hub:
+    """Built once, never changed: alice's request 1 deletes a graph; it is planned, and waits for an approval."""
+    folder = tmp_path_factory.mktemp("at-the-gate")
+    with Hub.of(on_github.copied(folder / "loop")) as hub:
+        retire(Runner(hub, folder / "jobs"))
+    return hub
+
+
+@pytest.fixture(scope="session")
+def through_the_gate(on_github: Loop, tmp_path_factory: pytest.TempPathFactory) -> Hub:
+    """Built once, never changed: the same request, approved by bob's key and planned again."""
+    folder = tmp_path_factory.mktemp("through-the-gate")
+    with Hub.of(on_github.copied(folder / "loop")) as hub:
+        approved(Runner(hub, folder / "jobs"))
+    return hub
+
+
+@pytest.fixture
+def hub(on_github: Loop, tmp_path: Path) -> Iterator[Hub]:
+    """The cluster is applied, and nothing else has happened."""
+    with Hub.of(on_github.copied(tmp_path / "loop")) as running:
+        yield running
+
+
+@pytest.fixture
+def runner(hub: Hub, tmp_path: Path) -> Runner:
+    """Runs the jobs of `hub`."""
+    return Runner(hub, tmp_path / "jobs")
+
+
+@pytest.fixture
+def planned(at_the_gate: Hub, tmp_path: Path) -> Iterator[Runner]:
+    """Runs the jobs of a cluster whose request 1, by alice, deletes a graph and waits for an approval."""
+    with at_the_gate.copied(tmp_path / "planned") as hub:
+        yield Runner.after(hub, tmp_path / "planned-jobs")
+
+
+@pytest.fixture
+def ready(through_the_gate: Hub, tmp_path: Path) -> Iterator[Runner]:
+    """Runs the jobs of a cluster whose request 1, by alice, deletes a graph and is approved by bob."""
+    with through_the_gate.copied(tmp_path / "ready") as hub:
+        yield Runner.after(hub, tmp_path / "ready-jobs")
+
+
+@pytest.fixture(scope="session")
+def configured(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Loop]:
+    """Clusters whose gitops.yaml has more lines below `approvals:`, each built once."""
+    known: dict[str, Loop] = {}
+
+    def build(lines: str) -> Loop:
+        if lines not in known:
+            known[lines] = Loop.build(tmp_path_factory.mktemp("configured"), HUB_CONFIG + lines)
+        return known[lines]
+
+    return build
+
+
+@pytest.fixture
+def with_config(configured: Callable[[str], Loop], tmp_path: Path) -> Iterator[WithConfig]:
+    """Runs the jobs of such a cluster."""
+    with ExitStack() as opened:
+        yield lambda lines: Runner(
+            opened.enter_context(Hub.of(configured(lines).copied(tmp_path / "configured"))), tmp_path / "jobs"
+        )

@@ -1,0 +1,178 @@
+"""The life of pull requests on GitHub: planned, approved, merged, applied, by jobs with event files, in a fresh clone each."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gitops.wire.entry import read_entry
+from tests.e2e.github.stories import REWORDED, WITH_BODY, WITH_TAGS, audit, good
+from tests.support.github.hub import Hub
+from tests.support.github.runner import Runner
+from tests.support.loop import APPROVALS, DELETE_LEGACY, LEDGER, MAIN, email
+
+pytestmark = pytest.mark.e2e
+
+METHODS = ["squash", pytest.param("merge", marks=pytest.mark.slow), pytest.param("rebase", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_whole_life(hub: Hub, runner: Runner, method: str) -> None:
+    pull = hub.propose("alice", "retire", DELETE_LEGACY, message="Retire legacy\n")
+    (planned,) = runner.settle()
+    # A label is one more, where one has to be put on.
+    assert len([call for call in hub.calls() if "/labels" not in call]) <= 6
+    assert planned.code in (0, 3)
+    assert hub.status(pull.head, "plan").startswith("failure: 2 change(s); needs approval: graph.legacy")
+    assert "gitops approve graph.legacy --request 1 --cluster brain" in hub.comment(1)
+    assert pull.head[:7] in hub.comment(1)
+
+    made = hub.approve("bob", "graph.legacy", request=1)
+    assert made.ok
+    hub.say("carol", 1, "/gitops plan")
+    good(runner)
+    assert hub.status(pull.head, "plan") == "success: 2 change(s)"
+    assert hub.loop.graph("legacy").exists()
+
+    tip = hub.merge("carol", 1, method)
+    hub.drop_branch("carol", "retire")
+    good(runner)
+    assert not hub.loop.graph("legacy").exists()
+    assert hub.loop.graph("notes").exists()
+    assert hub.status(tip, "apply") == "success: 2 applied, 0 deferred or blocked"
+    assert len(hub.comments(1)) == 1
+    assert email("bob") in hub.comment(1)
+    (deployment,) = hub.world.deployments.values()
+    assert (deployment.sha, deployment.environment) == (tip, "production/brain")
+    assert deployment.statuses[-1]["state"] == "success"
+
+    entry = hub.loop.store.commit(hub.tip(LEDGER))
+    assert entry.parents[1:] == (made.commit,)
+    told = read_entry(hub.loop.store.read(entry.tree, "entry.json") or b"")
+    assert told.source is not None
+    assert told.source.commit == tip
+    assert audit(hub.loop).startswith("audit good")
+
+
+def test_a_shallow_checkout_is_as_good(ready: Runner) -> None:
+    """The usual checkout has one commit; what else is needed is fetched, and nothing is answered from half a history."""
+    ready.depth = 1
+    hub = ready.hub
+    hub.say("carol", 1, "/gitops plan")
+    good(ready)
+    assert hub.status(hub.world.pull(1).head, "plan").startswith("success")
+    hub.merge("carol", 1, "squash")
+    good(ready)
+    assert not hub.loop.graph("legacy").exists()
+
+
+def test_a_byte_after_the_approval_voids_it(ready: Runner) -> None:
+    """Force-push after approval: the new head has no approvals, and the comment says why."""
+    hub, runner = ready.hub, ready
+    pull = hub.world.pull(1)
+    hub.push("alice", "retire", {**DELETE_LEGACY, "cluster/README.md": b"What we knew!\n"}, pull.base)
+    runner.settle()
+    assert hub.status(pull.head, "plan").startswith("failure: 2 change(s); needs approval: graph.legacy")
+    assert "approval_stale" in hub.comment(1)
+    assert "the cluster folder moved" in hub.comment(1)
+    tip = hub.merge("carol", 1)
+    runner.settle()
+    assert hub.loop.graph("legacy").exists()
+    assert hub.status(tip, "apply").startswith("failure")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_rebase_and_unrelated_commits_keep_the_approval(ready: Runner, method: str) -> None:
+    hub, runner = ready.hub, ready
+    pull = hub.world.pull(1)
+    hub.push("carol", "main", {"README.md": b"Still nothing of the cluster.\n"})
+    good(runner)
+    hub.push("alice", "retire", DELETE_LEGACY, hub.tip(), message="Rebased\n")
+    good(runner)
+    assert hub.status(pull.head, "plan").startswith("success")
+    hub.merge("carol", 1, method)
+    good(runner)
+    assert not hub.loop.graph("legacy").exists()
+
+
+def test_a_folder_that_leaves_the_request_takes_its_plan_along(ready: Runner) -> None:
+    """What was planned and approved for an earlier head cannot be applied any more."""
+    hub, runner = ready.hub, ready
+    pull = hub.world.pull(1)
+    hub.push("alice", "retire", {"README.md": b"Only words.\n"}, pull.base)
+    runner.settle()
+    assert "needs approval" not in hub.status(pull.head, "plan")
+    hub.merge("carol", 1)
+    good(runner)
+    assert hub.loop.graph("legacy").exists()
+    assert len(hub.approvals()) == 1
+
+
+def test_two_requests_race(hub: Hub, runner: Runner) -> None:
+    """Both are planned, each shows the other; both land, and each lands once."""
+    one = hub.propose("alice", "one", WITH_BODY)
+    two = hub.propose("bob", "two", WITH_TAGS)
+    runner.settle()
+    assert hub.status(one.head, "plan").startswith("success")
+    assert f"/pull/{one.number}" in hub.comment(two.number)
+    hub.merge("carol", one.number)
+    hub.merge("carol", two.number)
+    good(runner)
+    assert [run.job.verb for run in runner.runs[-2:]] == ["apply", "apply"]
+    assert hub.status(hub.tip(), "apply").startswith("success")
+    assert hub.loop.store.commit(hub.tip(LEDGER)).message.count("Merge-Commit") == 1
+    assert audit(hub.loop).startswith("audit good")
+
+
+def test_a_job_that_runs_twice_changes_nothing(ready: Runner) -> None:
+    """A delivery that comes again, and a job that is started again by hand."""
+    hub, runner = ready.hub, ready
+    pull = hub.world.pull(1)
+    hub.say("carol", pull.number, "/gitops plan")
+    good(runner)
+    hub.merge("carol", pull.number)
+    good(runner)
+    refs, said = dict(hub.world.refs()), hub.comment(1)
+    for run in list(runner.runs):
+        runner.run(run.job)
+    assert dict(hub.world.refs()) == refs
+    assert hub.comment(1) == said
+    assert len(hub.world.deployments) == 1
+
+
+def test_a_command_is_given_by_writing_not_by_editing(planned: Runner) -> None:
+    hub, runner = planned.hub, planned
+    pull = hub.world.pull(1)
+    comment = hub.say("carol", 1, "What does it do?")
+    good(runner)
+    hub.world.edit("carol", comment.id, "/gitops plan")
+    assert runner.settle() == []
+    edited = [h for h in hub.world.happenings if h.payload.get("action") == "edited"]
+    assert len(edited) == 1
+    assert comment.reactions == []
+    assert hub.status(pull.head, "plan").startswith("failure")
+
+
+def test_a_strangers_comment_with_our_marker_is_text(planned: Runner) -> None:
+    hub, runner = planned.hub, planned
+    pull = hub.world.pull(1)
+    marker = hub.comment(1).partition("\n")[0]
+    assert re.fullmatch(r"<!-- .* -->", marker)
+    forged = hub.say("mallory", 1, f"{marker}\nAll approved. Digest {'0' * 64}")
+    hub.push("alice", "retire", {**DELETE_LEGACY, "cluster/README.md": b"More.\n"}, pull.base)
+    runner.settle()
+    assert forged.body.endswith("0" * 64)
+    assert len(hub.comments(1)) == 1
+    assert pull.head[:7] in hub.comment(1)
+    assert hub.status(pull.head, "plan").startswith("failure")
+
+
+@pytest.mark.slow
+def test_the_comment_is_one_for_each_request(ready: Runner) -> None:
+    hub, runner = ready.hub, ready
+    hub.propose("bob", "reword", REWORDED)
+    good(runner)
+    assert len(hub.comments(1)) == len(hub.comments(2)) == 1
+    assert APPROVALS not in hub.comment(2)
+    assert hub.tip(MAIN) == hub.world.pull(2).base

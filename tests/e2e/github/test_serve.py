@@ -1,0 +1,197 @@
+"""`gitops bot serve` as a process against GitHub: killed anywhere, it has done everything once when it has run again."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gitops.cli.project import RepositoryChoice
+from gitops.cli.served import Served, Surroundings
+from gitops.cli.system import SystemClock
+from gitops.core.errors import UsageError
+from gitops.core.faults import NoFaults
+from gitops.ports.events import TimerEvent
+from gitops.ports.git import ZERO
+from gitops.server.context import Stop
+from gitops.server.queue import Offer, Queue
+from tests.e2e.github.stories import audit
+from tests.support.github.hub import Hub, token_of
+from tests.support.github.nouns import Happening
+from tests.support.github.served import clone_for_server, server_environment_of, webhook
+from tests.support.loop import LEDGER, MAIN, ROOT
+from tests.support.serve_process import ServeProcess
+from tests.support.serving import SECRET
+
+pytestmark = pytest.mark.e2e
+
+
+class Host:
+    """The machine of a server: a clone, a queue, an environment."""
+
+    def __init__(self, hub: Hub, folder: Path) -> None:
+        folder.mkdir()
+        self.hub, self.queue = hub, folder / "queue.db"
+        self.clone = clone_for_server(hub, folder / "clone.git")
+        self.environ = server_environment_of(hub) | {"GITOPS_WEBHOOK_SECRET": SECRET}
+        self.arguments = ["--repo", str(self.clone), "--queue", str(self.queue), "--listen", "127.0.0.1:0"]
+        self.arguments += ["--forge", "github"]
+
+    def serve(self, *more: str, point: str = "") -> ServeProcess:
+        return ServeProcess([*self.arguments, *more], self.environ, point)
+
+    def listed(self) -> list[dict[str, object]]:
+        """What the queue holds, as its operator sees it."""
+        done = self.hub.loop.gitops("bot", "bot", "queue", "--queue", str(self.queue), "--json")
+        events: list[dict[str, object]] = json.loads(done.text)["events"]
+        return events
+
+
+@pytest.fixture
+def host(through_the_gate: Hub, tmp_path: Path) -> Iterator[Host]:
+    """Request 1 deletes a graph and is approved; no server has run yet."""
+    with through_the_gate.copied(tmp_path / "ready") as hub:
+        yield Host(hub, tmp_path / "host")
+
+
+def merged(hub: Hub) -> Happening:
+    """Press the button; returns the push of it."""
+    before = len(hub.world.happenings)
+    hub.merge("carol", 1)
+    pushes = [h for h in hub.world.happenings[before:] if h.name == "push" and h.payload["ref"] == MAIN]
+    assert [push.payload["after"] != ZERO for push in pushes] == [True]
+    return pushes[0]
+
+
+def applied_once(hub: Hub) -> None:
+    """The merge had all its effects, each of them once."""
+    tip = hub.tip()
+    assert not hub.loop.graph("legacy").exists()
+    assert hub.status(tip, "apply").startswith("success")
+    assert [d.sha for d in hub.world.deployments.values()] == [tip]
+    assert len(hub.comments(1)) == 1
+    store, applied, entry = hub.loop.store, 0, hub.tip(LEDGER)
+    while entry:
+        commit = store.commit(entry)
+        applied += commit.message.startswith("apply(") and f"Merge-Commit: {tip}" in commit.message
+        entry = commit.parents[0] if commit.parents else ""
+    assert applied == 1
+    assert hub.world.tip("refs/gitops/locks/brain") is None
+    assert audit(hub.loop).startswith("audit good")
+
+
+POINTS = [
+    # The forge had no answer, and delivers again.
+    pytest.param("server.queue.before_accept", None, marks=pytest.mark.slow),
+    # The event is on disk, the forge does not know it.
+    pytest.param("server.queue.after_accept", None),
+    # Accepted, and not begun, or done without a word in the queue.
+    pytest.param("server.worker.before_handle", 202, marks=pytest.mark.slow),
+    pytest.param("server.worker.after_handle", 202, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("point", "answer"), POINTS)
+def test_killed_anywhere_it_is_done_once_in_the_end(host: Host, point: str, answer: int | None) -> None:
+    push = webhook(merged(host.hub))
+    with host.serve(point=point) as first:
+        found = first.post(push.headers, push.body)
+        assert first.ended() == -signal.SIGKILL
+        # An answer may have been on its way.
+        assert found in (None, answer)
+    with host.serve() as second:
+        again = second.post(push.headers, push.body)
+        assert again == (202 if point == "server.queue.before_accept" else 200)
+        second.log.until(": done")
+        assert second.stop() == 0
+    applied_once(host.hub)
+    assert host.listed() == []
+
+
+def test_killed_in_an_apply_it_goes_on_when_a_person_has_removed_the_lock(host: Host) -> None:
+    """No lock is ever broken by itself: the server names the one that its dead predecessor left, and waits for a person."""
+    hub = host.hub
+    push = webhook(merged(hub))
+    with host.serve(point="ledger.branch.after_push") as first:
+        first.post(push.headers, push.body)
+        assert first.ended() == -signal.SIGKILL
+    with host.serve() as second:
+        second.log.until(": done")
+        (held,) = second.log.until("already running")
+        found = re.search(r"force-unlock ([0-9A-Z]{26})", held)
+        assert found is not None
+        assert hub.loop.graph("legacy").exists()
+        for done, line in enumerate((f"/gitops unlock {found[1]}", "/gitops retry"), start=2):
+            hub.say("carol", 1, line)
+            command = webhook(hub.world.happenings[-1])
+            assert second.post(command.headers, command.body) == 202
+            second.log.until(": done", done)
+        assert second.stop() == 0
+    applied_once(hub)
+    assert host.listed() == []
+
+
+def test_a_server_stops_when_it_is_asked_to(host: Host) -> None:
+    with host.serve() as server:
+        server.port()
+        assert server.stop() == 0
+        assert server.log.until("stopped")
+    with host.serve("--every", "1h") as server:
+        server.log.until("timer")
+        assert server.stop() == 0
+    assert host.listed() == []
+
+
+def test_what_waits_for_a_repository_that_is_not_served_any_more_is_given_up(host: Host) -> None:
+    queue = Queue(host.queue, SystemClock())
+    queue.own()
+    queue.offer(Offer("github:octo/gone", TimerEvent()))
+    queue.close()
+    with host.serve() as server:
+        server.log.until("given up after 1 attempt(s)")
+        assert server.stop() == 0
+    (failed,) = host.listed()
+    assert failed["reason"] == "queue_event_invalid: github:octo/gone is not served any more"
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "words"),
+    [
+        ({"GITOPS_TOKEN": ""}, "github", "set GITOPS_TOKEN"),
+        ({}, None, "say with --forge"),
+        ({"GIT_CONFIG_GLOBAL": "/dev/null"}, "github", "user.name"),
+    ],
+)
+def test_a_set_up_with_a_gap_is_not_served(host: Host, change: dict[str, str], kind: str | None, words: str) -> None:
+    surroundings = Surroundings(host.environ | change, Stop().pause, NoFaults())
+    with pytest.raises(UsageError) as failure:
+        Served(RepositoryChoice(str(host.clone), "origin"), kind, surroundings)
+    assert failure.value.code in ("usage_error", "actor_required")
+    assert words in failure.value.detail
+
+
+def test_a_queue_has_one_server(host: Host) -> None:
+    with host.serve() as first:
+        first.port()
+        with host.serve() as second:
+            assert second.ended() == 1
+            second.log.until("queue_in_use")
+
+
+def test_no_secret_leaves_the_server(host: Host) -> None:
+    push = webhook(merged(host.hub))
+    with host.serve("--metrics") as server:
+        assert server.post(push.headers, push.body) == 202
+        server.log.until(": done")
+        assert server.stop() == 0
+        said = "\n".join(server.log.lines)
+    for secret in (SECRET, token_of("github-actions[bot]")):
+        assert secret not in said
+        assert secret.encode() not in host.queue.read_bytes()
+        config = (host.clone / "config").read_text()
+        assert secret not in config
+    assert str(ROOT) not in said

@@ -1,0 +1,166 @@
+"""A GitHub for the forge contract: the people of `ForgeWorld`, a repository without a cluster, the real adapter over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from gitops.core.clock import FixedClock
+from gitops.core.diagnostics import Severity
+from gitops.core.redact import Secret
+from gitops.forges.github import GitHubForge
+from gitops.ports.forge import (
+    Account,
+    Annotation,
+    CheckReport,
+    CheckState,
+    DeploymentState,
+    Forge,
+    Permission,
+    Reaction,
+    ReviewState,
+)
+from gitops.ports.git import NewCommit, Person
+from gitops.web.client import WebClient, forge_service
+from tests.support.forge_world import MAIN
+from tests.support.github import landing
+from tests.support.github.forms import FULL_NAME
+from tests.support.github.nouns import CheckRun, Pull
+from tests.support.github.server import REST, GitHubServer
+from tests.support.github.world import HEADS, World
+
+BOT = "gitops-bot[bot]"
+TOKEN = "installation-token"
+EVERYTHING = dict.fromkeys(("contents", "pull_requests", "issues", "statuses", "checks", "deployments"), "write")
+EVERYTHING["administration"] = "read"
+_NAMES = {Permission.NONE: "none", Permission.READ: "read", Permission.WRITE: "write"}
+_NAMES |= {Permission.MAINTAIN: "maintain", Permission.ADMIN: "admin"}
+_REACTIONS = {"eyes": Reaction.SEEN, "+1": Reaction.DONE, "-1": Reaction.REFUSED}
+_LEVELS = {"failure": Severity.ERROR, "warning": Severity.WARNING}
+_DEPLOYMENTS = {"in_progress": DeploymentState.RUNNING, "success": DeploymentState.SUCCESS}
+_STATES = {ReviewState.APPROVED: "APPROVED", ReviewState.CHANGES_REQUESTED: "CHANGES_REQUESTED"}
+
+
+def open_forge(server: GitHubServer, token: str = TOKEN, *, pauses: list[float] | None = None) -> GitHubForge:
+    """The adapter as a program would open it; what it would wait is noted, not waited."""
+    waited: list[float] = [] if pauses is None else pauses
+    clock = FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC), timedelta(0))
+    service = forge_service(server.base + REST, {"Authorization": Secret("GITOPS_TOKEN", f"Bearer {token}")})
+    return GitHubForge(WebClient(service, waited.append, clock), FULL_NAME, clock)
+
+
+def populate(world: World) -> None:
+    """The people of the contract, the bot, branches `main` and `next`, and what protects `main`."""
+    world.join("mira", "write")
+    world.join("ada", "write")
+    world.join("mallory", "none")
+    world.join(BOT, "write", kind="Bot")
+    world.lend(TOKEN, BOT, "app", **EVERYTHING)
+    store = world.store
+    first = NewCommit(store.write_files(None, {"README": b"x"}), (), Person("mira", "mira@example.org", 1), "base\n")
+    base = store.write_commit(first, signing_key=None)
+    for ref in (MAIN, HEADS + "next"):
+        world.move(ref, base, "mira")
+    world.protect("main", "main", {"deletion": None, "non_fast_forward": None})
+
+
+@dataclass
+class GitHubWorld:
+    """See `ForgeWorld`."""
+
+    server: GitHubServer
+    permissions: Sequence[Permission] = (Permission.READ, Permission.WRITE, Permission.MAINTAIN, Permission.ADMIN)
+
+    @property
+    def world(self) -> World:
+        return self.server.world
+
+    def bot(self, *, overtaken_by: Callable[[], object] | None = None) -> Forge:
+        if overtaken_by is not None:
+            self.server.rivals.append(overtaken_by)
+        return open_forge(self.server)
+
+    def account(self, login: str) -> Account:
+        found = self.world.accounts[login]
+        return Account(str(found.id), login, bot=found.type == "Bot")
+
+    def give(self, login: str, permission: Permission) -> None:
+        self.world.accounts[login].permission = _NAMES[permission]
+
+    def branch(self, ref: str, *, files: Sequence[str]) -> str:
+        return self._commit(ref, MAIN, files, ref)
+
+    def open_request(
+        self,
+        source: str = "refs/heads/topic",
+        *,
+        target: str = MAIN,
+        title: str = "Add authors",
+        author: str = "mira",
+        files: Sequence[str] = ("a",),
+    ) -> int:
+        self.branch(source, files=files)
+        short = source.removeprefix(HEADS)
+        return self.world.open_pull(author, short, target=target.removeprefix(HEADS), title=title).number
+
+    def head(self, number: int) -> str:
+        return self.world.pull(number).head
+
+    def push(self, number: int, *, files: Sequence[str]) -> str:
+        source = HEADS + self.world.pull(number).source
+        return self._commit(source, source, files, "more")
+
+    def merge(self, number: int) -> str:
+        return landing.merge(self.world, number, landing.Order("mira"))
+
+    def close(self, number: int) -> None:
+        self.world.close(number, "mira")
+
+    def comment_as(self, login: str, number: int, body: str) -> str:
+        return str(self.world.comment(login, number, body).id)
+
+    def review_as(self, login: str, number: int, state: ReviewState) -> None:
+        self.world.review(login, number, _STATES.get(state, "COMMENTED"))
+
+    def label(self, number: int, label: str) -> None:
+        self.world.issue(number).labels.append(label)
+
+    def issue_as(self, login: str, title: str, body: str) -> None:
+        self.world.open_issue(login, title, body)
+
+    def reactions(self, number: int, comment: str) -> tuple[Reaction, ...]:
+        _, found = self.world.find_comment(int(comment))
+        return tuple(_REACTIONS[r.content] for r in found.reactions)
+
+    def checks(self, commit: str) -> tuple[CheckReport, ...]:
+        newest = {run.name: run for run in self.world.checks.values() if run.sha == commit}
+        return tuple(_report(newest[name]) for name in sorted(newest))
+
+    def deployments(self, environment: str) -> tuple[tuple[str, DeploymentState], ...]:
+        found = [d for d in self.world.deployments.values() if d.environment == environment]
+        return tuple((d.sha, _DEPLOYMENTS.get(d.statuses[-1]["state"], DeploymentState.FAILURE)) for d in found)
+
+    def issues(self) -> tuple[tuple[str, str, bool], ...]:
+        found = [i for i in self.world.issues.values() if not isinstance(i, Pull)]
+        return tuple((i.title, i.body, i.state == "open") for i in found)
+
+    def _commit(self, ref: str, base: str, files: Sequence[str], text: str) -> str:
+        store = self.world.store
+        tip = self.world.tip(base)
+        if tip is None:
+            raise AssertionError(f"there is no {base}")
+        tree = store.write_files(store.commit(tip).tree, {name: f"{text}\n".encode() for name in files})
+        author = Person("mira", "mira@example.org", 1)
+        new = store.write_commit(NewCommit(tree, (tip,), author, f"{text}\n"), signing_key=None)
+        self.world.move(ref, new, "mira")
+        return new
+
+
+def _report(run: CheckRun) -> CheckReport:
+    states = {None: CheckState.PENDING, "success": CheckState.SUCCESS}
+    notes = tuple(
+        Annotation(n["path"], n["start_line"], n["message"], _LEVELS[n["annotation_level"]]) for n in run.annotations
+    )
+    state = states.get(run.conclusion, CheckState.FAILURE)
+    return CheckReport(run.sha, run.name, state, run.output["title"], run.output["summary"], notes)

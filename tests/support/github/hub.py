@@ -1,0 +1,191 @@
+"""A cluster on GitHub: the people and the repository of a `Loop`, moved behind a fake GitHub, with verbs for stories.
+
+People are accounts with write access, mallory is a stranger; all have tokens. Jobs have one of `github-actions[bot]` by
+themselves, and may use one of an app, `gitops-bot[bot]`. A team uses one of the two everywhere: the bot knows its comment by its
+author.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from gitops.chain.entries import APPROVALS as ALL_APPROVALS
+from gitops.git.remote import SelfRemote
+from gitops.git.repository import Repository
+from gitops.model.outcome import ApproveOutcome
+from gitops.ports.forge import ChangeRequest, RequestState
+from gitops.ports.git import NewCommit, Person
+from gitops.workflows.endorse import Endorsement, endorse
+from tests.support.github import landing
+from tests.support.github.forms import FULL_NAME
+from tests.support.github.harness import EVERYTHING
+from tests.support.github.host import host
+from tests.support.github.nouns import Comment, Pull
+from tests.support.github.server import GitHubServer
+from tests.support.github.world import HEADS, World
+from tests.support.loop import APPROVALS, CLUSTER, EVERYBODY, MAIN, Loop, email
+
+APP = "gitops-bot[bot]"
+JOB = "github-actions[bot]"
+_HOOKS = ("pre-receive", "post-receive", "update")
+
+
+def token_of(login: str) -> str:
+    """The token of an account: a text that is nowhere else."""
+    return f"ghs_{hashlib.sha256(login.encode()).hexdigest()[:36]}"
+
+
+@dataclass
+class Hub:
+    """See the module; use as a context manager."""
+
+    loop: Loop
+    world: World
+    server: GitHubServer
+
+    @classmethod
+    def of(cls, loop: Loop) -> Self:
+        """Take a loop to GitHub: its hooks stay behind, everything else comes along."""
+        for name in _HOOKS:
+            (loop.server / "hooks" / name).unlink(missing_ok=True)
+        world = host(loop.server)
+        for who in EVERYBODY:
+            world.join(who, "none" if who == "mallory" else "write", kind="User")
+            world.lend(token_of(who), who)
+        world.accounts["bot"].permission = "none"
+        world.join(APP, "write", kind="Bot")
+        world.lend(token_of(APP), APP, "app", **EVERYTHING)
+        world.join(JOB, "write", kind="Bot")
+        given = {area: level for area, level in EVERYTHING.items() if area != "administration"}
+        world.lend(token_of(JOB), JOB, "actions", **given)
+        world.join("github-merge-queue[bot]", "write", kind="Bot")
+        return cls(loop, world, GitHubServer(world))
+
+    def copied(self, folder: Path) -> Self:
+        """The same in another folder; this one is not served any more."""
+        loop = self.loop.copied(folder)
+        world = self.world.copied(loop.server)
+        return type(self)(loop, world, GitHubServer(world))
+
+    def __enter__(self) -> Self:
+        self.server.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.server.__exit__(*exc)
+
+    # -- what people do --------------------------------------------------------------------------------------------
+
+    def push(
+        self, who: str, branch: str, files: Mapping[str, bytes | None], *parents: str, message: str = "Change\n"
+    ) -> str:
+        """A commit by somebody, on top of main or of the parents, as the new tip of a branch."""
+        commit = self.loop.commit(who, files, *(parents or (self.tip(),)), message=message)
+        self.world.move(HEADS + branch, commit, who)
+        return commit
+
+    def propose(self, who: str, branch: str, files: Mapping[str, bytes | None], *, message: str = "Change\n") -> Pull:
+        """Push a branch and open a request for it."""
+        self.push(who, branch, files, message=message)
+        return self.world.open_pull(who, branch)
+
+    def propose_from_fork(self, who: str, branch: str, files: Mapping[str, bytes | None]) -> Pull:
+        """The same from a fork, whose objects are not here before."""
+        fork = self.world.fork(who)
+        commit = self._away(fork, who, files, self.tip())
+        self.world.push_to_fork(who, f"{who}/{FULL_NAME.partition('/')[2]}", branch, commit)
+        return self.world.open_pull(who, branch, repository=f"{who}/{FULL_NAME.partition('/')[2]}")
+
+    def merge(self, who: str, number: int, method: str = "merge", *, title: str = "") -> str:
+        """Press the button; returns the new tip."""
+        return landing.merge(self.world, number, landing.Order(who, method, title=title))
+
+    def drop_branch(self, who: str, branch: str) -> None:
+        """Delete a branch, as GitHub does by itself after a merge."""
+        before = self.world.refs()
+        self.loop.drop(HEADS + branch)
+        self.world.moved(before, who)
+
+    def say(self, who: str, number: int, text: str) -> Comment:
+        """Write a comment."""
+        return self.world.comment(who, number, text)
+
+    def approve(self, who: str, address: str, *, request: int | None = None) -> ApproveOutcome:
+        """`gitops approve ADDRESS [--request N]` in somebody's clone, and the push of its branch."""
+        local = self.loop.local()
+        project = local.project
+        rule = project.config().cluster(None)
+        standing = project.standing(rule)
+        if request is None:
+            revision = project.at_commit(self.tip(), standing)
+        else:
+            revision = project.at_request(self._seen(request), standing)
+        store = self.loop.store
+        by = Endorsement(store, SelfRemote(store), Person(who, email(who)), str(self.loop.key(who)), APPROVALS)
+        before = self.world.refs()
+        outcome = endorse(project.workspace(rule, revision, actor=email(who)), address, by)
+        self.world.moved(before, who)
+        return outcome
+
+    def _seen(self, number: int) -> ChangeRequest:
+        """A request as somebody's clone sees it."""
+        pull = self.world.pull(number)
+        return ChangeRequest(
+            number,
+            pull.title,
+            HEADS + pull.source,
+            HEADS + pull.target,
+            pull.head,
+            RequestState.OPEN,
+            pull.created_at,
+            pushers=(f"github:{self.world.accounts[pull.author].id}",),
+            head_ref=f"refs/pull/{number}/head",
+        )
+
+    # -- what is to be seen ----------------------------------------------------------------------------------------
+
+    def tip(self, ref: str = MAIN) -> str:
+        found = self.world.tip(ref)
+        if found is None:
+            raise AssertionError(f"there is no {ref}")
+        return found
+
+    def comments(self, number: int, by: str = JOB) -> list[str]:
+        """Comments of somebody on a request."""
+        return [c.body for c in self.world.issue(number).comments if c.author == by]
+
+    def comment(self, number: int, by: str = JOB) -> str:
+        """The bot's one comment on a request."""
+        (body,) = self.comments(number, by)
+        return body
+
+    def status(self, commit: str, verb: str) -> str:
+        """State and description of the bot's newest status."""
+        context = f"gitops/{verb}/{CLUSTER}"
+        found = [s for s in self.world.statuses if (s.sha, s.context) == (commit, context)]
+        if not found:
+            raise AssertionError(f"{commit[:12]} has no status {context}")
+        return f"{found[-1].state}: {found[-1].description}"
+
+    def approvals(self) -> Sequence[str]:
+        """The approval branches."""
+        return tuple(self.world.store.refs(ALL_APPROVALS.rstrip("/")))
+
+    def calls(self) -> list[str]:
+        """The calls of the interface since the last time."""
+        made, self.server.calls = self.server.calls, []
+        return made
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _away(self, path: Path, who: str, files: Mapping[str, bytes | None], parent: str) -> str:
+        """A commit that only the repository at `path` has."""
+        store = Repository(path, environ=self.loop.environment("bot"))
+        tree = store.write_files(store.commit(parent).tree, files)
+        return store.write_commit(
+            NewCommit(tree, (parent,), Person(who, email(who), 1), "From a fork\n"), signing_key=None
+        )

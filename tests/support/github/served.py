@@ -1,0 +1,171 @@
+"""The same bot as a server: what happens on a hub is sent to it as webhooks, as GitHub does it.
+
+GitHub delivers everything, also what a job's own token caused and what says `[skip ci]`: these keep workflows from starting, not
+webhooks from being sent. `Mode` is what a story needs of a bot, however it is run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Protocol
+
+from gitops.bot.notes import Note
+from gitops.cli.project import RepositoryChoice
+from gitops.cli.served import Served, Surroundings
+from gitops.core.faults import NoFaults
+from gitops.ports.events import Event, TimerEvent
+from gitops.server.context import Stop
+from gitops.server.queue import Offer, State
+from tests.support.github.forms import FULL_NAME
+from tests.support.github.hub import JOB, Hub, token_of
+from tests.support.github.nouns import Happening
+from tests.support.github.payloads import Delivery, delivery
+from tests.support.github.runner import Runner
+from tests.support.loop import ROOT
+from tests.support.serving import SECRET, Serving, Setting, serving
+
+
+class Mode(Protocol):
+    """A bot, as a story sees it."""
+
+    hub: Hub
+
+    def settle(self) -> None:
+        """Let the bot do all that follows from what has happened."""
+        ...
+
+    def again(self) -> None:
+        """Bring everything that has happened to the bot once more, and let it do what it does then."""
+        ...
+
+    def lose(self) -> None:
+        """Nothing of what has happened since comes to the bot."""
+        ...
+
+    def tick(self) -> None:
+        """It is time to sweep."""
+        ...
+
+
+class InJobs:
+    """CI mode: a job for each event, in a fresh clone."""
+
+    def __init__(self, hub: Hub, folder: Path) -> None:
+        self.hub, self._runner = hub, Runner.after(hub, folder / "jobs")
+
+    def settle(self) -> None:
+        self._runner.settle()
+
+    def again(self) -> None:
+        for run in list(self._runner.runs):
+            self._runner.run(run.job)
+
+    def lose(self) -> None:
+        self._runner.cancel()
+
+    def tick(self) -> None:
+        self._runner.tick("sweep")
+
+
+class AsServer:
+    """Server mode: one running server, whose clone lasts."""
+
+    def __init__(self, hub: Hub, running: Serving) -> None:
+        self.hub, self.server = hub, running
+        self._seen = len(hub.world.happenings)
+        self._sent: list[Happening] = []
+
+    def settle(self) -> None:
+        while new := self.hub.world.happenings[self._seen :]:
+            self._seen += len(new)
+            self._sent += new
+            assert [status for event in new if (status := self.send(event)) not in (200, 202)] == []
+            self._wait()
+
+    def again(self) -> None:
+        for event in self._sent:
+            assert self.send(event) == 200
+        self._wait()
+
+    def lose(self) -> None:
+        self._seen = len(self.hub.world.happenings)
+
+    def tick(self) -> None:
+        self.server.queue.offer(Offer(f"github:{FULL_NAME}", TimerEvent()))
+        self._wait()
+
+    def send(self, event: Happening) -> int:
+        """Deliver an event; returns the status of the answer."""
+        sent = webhook(event)
+        return self.server.request("POST", "/hooks/github", sent.headers, sent.body).status
+
+    def _wait(self) -> None:
+        """Until the server has nothing to do. What it could not do fails the test."""
+        queue = self.server.queue
+        while True:
+            seen = queue.changes
+            counts = queue.counts()
+            if not counts[State.WAITING] + counts[State.RUNNING]:
+                assert queue.listed() == ()
+                return
+            queue.wait(seen, timedelta(seconds=60))
+
+
+def webhook(event: Happening) -> Delivery:
+    """An event as GitHub delivers it."""
+    return delivery(event.name, event.id, event.payload, SECRET.encode())
+
+
+def clone_for_server(hub: Hub, place: Path) -> Path:
+    """A bare clone, as the operator of a server makes one."""
+    header = f"http.extraHeader=Authorization: Bearer {token_of(JOB)}"
+    loop = hub.loop
+    loop.program("bot", "git", "-c", header, "clone", "-q", "--bare", hub.server.git_url, str(place), at=place.parent)
+    loop.program("bot", "git", "config", "gitops.root", str(loop.folder / "data"), at=place)
+    return place
+
+
+def server_environment_of(hub: Hub) -> dict[str, str]:
+    """The environment of a server: no job of anything."""
+    home = hub.loop.home("bot")
+    kept = {k: v for k, v in os.environ.items() if k.startswith("COVERAGE")}
+    return {
+        **kept,
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(home),
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",
+        "GITOPS_CACHE": "off",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": str(home / ".gitconfig"),
+        "GITHUB_API_URL": f"{hub.server.base}/api/v3",
+        "GITOPS_TOKEN": token_of(JOB),
+    }
+
+
+@contextmanager
+def as_server(hub: Hub, folder: Path) -> Iterator[AsServer]:
+    """A server in this process, with the handlers and the wiring of `gitops bot serve`."""
+    folder.mkdir(parents=True)
+    clone = clone_for_server(hub, folder / "clone.git")
+    surroundings = Surroundings(server_environment_of(hub), Stop().pause, NoFaults())
+    served = Served(RepositoryChoice(str(clone), "origin"), "github", surroundings)
+    assert served.name == f"github:{FULL_NAME}"
+
+    def handle(repository: str, event: Event) -> Iterator[Note]:
+        assert repository == served.name
+        return served.handle(event)
+
+    with serving(Setting(folder, handle)) as running:
+        yield AsServer(hub, running)
+
+
+@contextmanager
+def in_jobs(hub: Hub, folder: Path) -> Iterator[InJobs]:
+    """Jobs, one for each event."""
+    yield InJobs(hub, folder)

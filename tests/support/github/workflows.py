@@ -1,0 +1,221 @@
+"""GitHub Actions for a hub: what happens starts the jobs of the workflows that lie in the repository, and these are carried out.
+
+Each job gets a token of its own with the permissions that its workflow gives it and no more, and the secrets of an environment
+only if it names the environment and runs for the default branch. Jobs for requests get the workflow of the request.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gitops.ports.git import ZERO
+from tests.support.actions.expressions import is_true
+from tests.support.actions.runner import Job, Outcome
+from tests.support.github.forms import FULL_NAME
+from tests.support.github.hub import JOB, Hub
+from tests.support.github.nouns import Cause, Happening
+from tests.support.loop import MAIN, ROOT
+
+_FAKE = ROOT / "tests" / "support" / "actions" / "fake_python.py"
+_FROM_REQUESTS = ("pull_request", "pull_request_review")
+_DEFAULT_TYPES = {"pull_request": {"opened", "synchronize", "reopened"}}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One job that was carried out."""
+
+    workflow: str
+    job: str
+    event: str
+    outcome: Outcome
+    summary: str
+
+
+@dataclass
+class Actions:
+    """Runs what happens at a hub. `secrets` are those of environments by name; `variables` those of the repository.
+
+    `withhold` lets a job only read one thing that its workflow says it may write.
+    """
+
+    hub: Hub
+    folder: Path
+    secrets: dict[str, dict[str, str]] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+    withhold: dict[str, str] = field(default_factory=dict)
+    ran: list[Ran] = field(default_factory=list)
+    _seen: int = 0
+
+    def forget(self) -> None:
+        """Drop the runs that wait, as when they are cancelled."""
+        self._seen = len(self.hub.world.happenings)
+
+    def settle(self) -> list[Ran]:
+        """Run the jobs of everything that has happened, and of what they cause."""
+        before = len(self.ran)
+        while self._seen < len(self.hub.world.happenings):
+            event = self.hub.world.happenings[self._seen]
+            self._seen += 1
+            if not event.cause.quiet:
+                self.start(event)
+        return self.ran[before:]
+
+    def tick(self, cron: str) -> list[Ran]:
+        """A moment of the schedule."""
+        before, tip = len(self.ran), self.hub.tip()
+        payload = self.hub.world.payloads.schedule(cron)
+        self.start(Happening("0-tick", "schedule", payload, Cause(JOB, tip, MAIN)))
+        return self.ran[before:]
+
+    def start(self, event: Happening) -> None:
+        """Run the workflows of one event."""
+        commit = self._read_from(event)
+        for path, workflow in self._workflows(commit):
+            if not _is_on(workflow["on"], event):
+                continue
+            done = [self._run(event, path, name, job) for name, job in workflow["jobs"].items()]
+            self.ran += [each for each in done if each is not None]
+            self._ended(event, workflow["name"])
+
+    def _read_from(self, event: Happening) -> str:
+        """The commit whose workflows count: that of the request, of the group or of the push, else the default branch's."""
+        if event.name in _FROM_REQUESTS:
+            return str(event.payload["pull_request"]["head"]["sha"])
+        if event.name == "merge_group":
+            return str(event.payload["merge_group"]["head_sha"])
+        if event.name == "push" and event.payload["after"] != ZERO:
+            return str(event.payload["after"])
+        return self.hub.tip()
+
+    def _workflows(self, commit: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        store = self.hub.loop.store
+        folder = store.subtree(store.commit(commit).tree, ".github/workflows")
+        for entry in store.entries(folder) if folder is not None else ():
+            form = yaml.safe_load(store.read(folder or "", entry.name) or b"")
+            form["on"] = form.pop(True, form.get("on"))
+            yield f".github/workflows/{entry.name}", form
+
+    def _ended(self, event: Happening, name: str) -> None:
+        """A workflow that a request started has ended: say so to those that wait for it."""
+        if event.name in _FROM_REQUESTS:
+            world, head = self.hub.world, event.payload["pull_request"]["head"]
+            payload = world.payloads.workflow_run(event.name, head["sha"], head["ref"], event.cause.by)
+            payload["workflow_run"]["name"] = name
+            world.happen("workflow_run", payload, Cause(event.cause.by, self.hub.tip(), MAIN))
+
+    def _run(self, event: Happening, path: str, name: str, form: Mapping[str, Any]) -> Ran | None:
+        place = self.folder / f"job-{len(list(self.folder.glob('job-*'))) + 1}"
+        place.mkdir(parents=True)
+        trusted = event.name not in (*_FROM_REQUESTS, "merge_group")
+        given = {n: "read" if self.withhold.get(name) == n else level for n, level in form["permissions"].items()}
+        environment = form.get("environment", {}).get("name", "")
+        job = Job(
+            folder=place,
+            workspace=place / "work",
+            environ=self._environ(event, place),
+            github={
+                "event": event.payload,
+                "event_name": event.name,
+                "token": self._token(place, given, fork=event.cause.fork),
+                "server_url": self.hub.server.base,
+            },
+            variables=self.variables,
+            secrets=self.secrets.get(environment, {}) if trusted else {},
+            inputs=event.payload.get("inputs") or {},
+            standins={"actions/checkout": self._checkout(event), "actions/setup-python": lambda *_: None},
+        )
+        if not is_true(job.wanted(form)):
+            return None
+        job.workspace.mkdir()
+        summary = place / "summary.md"
+        summary.touch()
+        return Ran(path.rpartition("/")[2], name, event.name, job.steps(form), summary.read_text())
+
+    def _token(self, place: Path, permissions: Mapping[str, str], *, fork: bool) -> str:
+        """A token of this job alone; one for a fork reads at most."""
+        text = f"ghs_{hashlib.sha256(str(place).encode()).hexdigest()[:36]}"
+        scopes = {name.replace("-", "_"): "read" if fork else level for name, level in permissions.items()}
+        self.hub.world.lend(text, JOB, "actions", **scopes)
+        return text
+
+    def _checkout(self, event: Happening) -> Any:
+        def checkout(job: Job, given: Mapping[str, str]) -> None:
+            """actions/checkout with the whole history and without credentials that stay."""
+            assert (given["fetch-depth"], given["persist-credentials"].lower()) == ("0", "false")
+            token = job.github["token"]
+            git = ("git", "-c", f"http.extraHeader=Authorization: Bearer {token}")
+            loop = self.hub.loop
+            loop.program("bot", *git, "clone", "-q", self.hub.server.git_url, str(job.workspace), at=job.folder)
+            wanted = given.get("ref") or event.cause.sha
+            loop.program("bot", "git", "checkout", "-q", wanted, at=job.workspace)
+
+        return checkout
+
+    def _environ(self, event: Happening, place: Path) -> dict[str, str]:
+        programs, home, log = place / "bin", place / "home", place / "log"
+        for folder in (programs, home, log):
+            folder.mkdir()
+        shim = programs / "python3"
+        shim.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(_FAKE))} "$@"\n')
+        shim.chmod(0o755)
+        payload = place / "event.json"
+        payload.write_text(json.dumps(event.payload))
+        cause, base = event.cause, self.hub.server.base
+        return {
+            **{k: v for k, v in os.environ.items() if k.startswith("COVERAGE")},
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "HOME": str(home),
+            "LC_ALL": "C.UTF-8",
+            "TZ": "UTC",
+            "CI": "true",
+            "ACTIONS_LOG": str(log),
+            "ACTIONS_REAL": json.dumps([sys.executable, "-m", "gitops"]),
+            "GITOPS_CACHE": "off",
+            "GITHUB_ACTIONS": "true",
+            "GITHUB_ACTOR": cause.by,
+            "GITHUB_API_URL": f"{base}/api/v3",
+            "GITHUB_GRAPHQL_URL": f"{base}/api/graphql",
+            "GITHUB_SERVER_URL": base,
+            "GITHUB_EVENT_NAME": event.name,
+            "GITHUB_EVENT_PATH": str(payload),
+            "GITHUB_STEP_SUMMARY": str(place / "summary.md"),
+            "GITHUB_REF": cause.ref,
+            "GITHUB_SHA": cause.sha,
+            "GITHUB_REPOSITORY": FULL_NAME,
+            "GITHUB_RUN_ID": str(9000 + len(self.ran)),
+            "GITHUB_RUN_ATTEMPT": "1",
+        }
+
+
+def _is_on(triggers: Mapping[str, Any], event: Happening) -> bool:
+    """Whether the triggers of a workflow name an event: https://docs.github.com/en/actions/reference/events-that-trigger-workflows."""
+    if event.name not in triggers:
+        return False
+    rule = triggers[event.name] or {}
+    if event.name == "schedule":
+        return event.payload["schedule"] in [each["cron"] for each in rule]
+    if event.name == "workflow_run" and event.payload["workflow_run"]["name"] not in rule["workflows"]:
+        return False
+    types = rule.get("types", _DEFAULT_TYPES.get(event.name))
+    if types is not None and event.payload["action"] not in types:
+        return False
+    if "branches" not in rule:
+        return True
+    if event.name == "push":
+        target = event.payload["ref"].removeprefix("refs/heads/")
+    else:
+        target = event.payload["pull_request"]["base"]["ref"]
+    return any(fnmatch.fnmatchcase(target, pattern) for pattern in rule["branches"])
