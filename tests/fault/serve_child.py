@@ -1,0 +1,14 @@
+"""`gitops bot serve` that kills itself when a fault point is reached: `python -m tests.fault.serve_child POINT ARGUMENTS…`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from gitops.cli.main import _options
+from gitops.cli.serve import serve_with
+from tests.fault.engine_child import Watch
+
+if __name__ == "__main__":
+    point, *arguments = sys.argv[1:]
+    sys.exit(serve_with(_options(["bot", "serve", *arguments]), os.environ, Watch(point, 1)))

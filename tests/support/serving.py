@@ -1,0 +1,185 @@
+"""A server of webhooks for tests: in a thread of this process, on loopback, with a log to wait on."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import http.client
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from gitops.bot.notes import Note
+from gitops.cli.served import hook_of
+from gitops.cli.system import SystemClock
+from gitops.core.clock import Clock
+from gitops.core.redact import Redactor, Secret
+from gitops.ports.events import Event
+from gitops.server.context import Context
+from gitops.server.intake import known_as
+from gitops.server.listen import Where
+from gitops.server.queue import Listed, Queue
+from gitops.server.service import Arrangement, Service
+from gitops.server.worker import Patience
+
+SECRET = "a-secret-that-nobody-can-guess"
+REPOSITORY = known_as("github", "octo/brain")
+_LONGEST_S = 60.0
+
+
+class Log:
+    """Lines, and a way to wait for one."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._changed = threading.Condition()
+
+    def write(self, text: str) -> None:
+        with self._changed:
+            self.lines.append(text)
+            self._changed.notify_all()
+
+    def until(self, text: str, times: int = 1) -> list[str]:
+        """Wait until so many lines have this in them; returns those."""
+
+        def found() -> list[str]:
+            return [line for line in self.lines if text in line]
+
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(found()) >= times, _LONGEST_S):
+                raise AssertionError(f"{text!r} was not said {times} time(s):\n" + "\n".join(self.lines))
+            return found()
+
+
+@dataclass
+class Answer:
+    """What an HTTP server answered."""
+
+    status: int
+    text: str
+    headers: Mapping[str, str]
+
+
+@dataclass
+class Serving:
+    """A running server; see `serving`."""
+
+    queue: Queue
+    where: Where
+    log: Log
+    context: Context
+
+    def request(self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Answer:
+        connection = http.client.HTTPConnection(self.where.host, self.where.port, timeout=_LONGEST_S)
+        try:
+            connection.request(method, path, body, dict(headers or {}))
+            answer = connection.getresponse()
+            return Answer(answer.status, answer.read().decode(), {k.lower(): v for k, v in answer.getheaders()})
+        finally:
+            connection.close()
+
+    def deliver(self, name: str, form: Mapping[str, Any], event_id: str = "d-1", **more: str) -> Answer:
+        """A webhook of GitHub."""
+        headers, body = signed(name, form, event_id)
+        return self.request("POST", "/hooks/github", headers | {k.replace("_", "-"): v for k, v in more.items()}, body)
+
+    def left(self) -> tuple[Listed, ...]:
+        return self.queue.listed()
+
+
+@dataclass
+class Setting:
+    """How a test wants its server."""
+
+    folder: Path
+    handle: Callable[[str, Event], Iterator[Note]]
+    clock: Clock = field(default_factory=SystemClock)
+    arrangement: Arrangement = field(
+        default_factory=lambda: Arrangement(
+            Where("127.0.0.1", 0),
+            {kind: hook_of(kind, (Secret("S", SECRET),)) for kind in ("github", "gitlab", "gitea")},
+            (REPOSITORY,),
+            patience=Patience(first=timedelta(0)),
+            grace=timedelta(seconds=30),
+        )
+    )
+
+    def but(self, **changes: Any) -> Setting:
+        return replace(self, arrangement=replace(self.arrangement, **changes))
+
+
+@contextmanager
+def serving(setting: Setting) -> Iterator[Serving]:
+    """Serve while the block runs. What the server raises is raised here."""
+    log, begun = Log(), threading.Event()
+    context = Context(setting.clock, log.write, Redactor([Secret("S", SECRET)]))
+    queue = Queue(setting.folder / "queue.db", setting.clock)
+    found: list[Where] = []
+    failures: list[Exception] = []
+
+    def ready(where: Where) -> None:
+        found.append(where)
+        begun.set()
+
+    def run() -> None:
+        try:
+            service.run()
+        except Exception as error:  # noqa: BLE001 - raised where the block ends
+            failures.append(error)
+        begun.set()
+
+    service = Service(queue, setting.arrangement, setting.handle, context, ready)
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        assert begun.wait(_LONGEST_S)
+        if found:
+            yield Serving(queue, found[0], log, context)
+        else:
+            thread.join()
+    finally:
+        service.stop()
+        thread.join(_LONGEST_S)
+    if failures:
+        raise failures[0]
+
+
+def signed(name: str, form: Mapping[str, Any], event_id: str, secret: str = SECRET) -> tuple[dict[str, str], bytes]:
+    """Headers and body of a webhook of GitHub."""
+    body = json.dumps(form).encode()
+    digest = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    headers = {
+        "content-type": "application/json",
+        "x-github-delivery": event_id,
+        "x-github-event": name,
+        "x-hub-signature-256": f"sha256={digest}",
+    }
+    return headers, body
+
+
+def pushed(new: str = "b" * 40, repository: str = "octo/brain", **more: Any) -> dict[str, Any]:
+    """What GitHub sends of a push, as far as it is read."""
+    return {
+        "ref": "refs/heads/main",
+        "before": "a" * 40,
+        "after": new,
+        "deleted": False,
+        "repository": {"full_name": repository},
+        "sender": {"id": 7, "login": "alice", "type": "User"},
+        **more,
+    }
+
+
+def moved(number: int, head: str, repository: str = "octo/brain") -> dict[str, Any]:
+    """What GitHub sends of a request whose head moved, as far as it is read."""
+    return {
+        "action": "synchronize",
+        "number": number,
+        "pull_request": {"number": number, "merged": False, "head": {"sha": head}},
+        "repository": {"full_name": repository},
+    }
