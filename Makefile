@@ -54,7 +54,9 @@ lint: $(READY)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/zizmor --offline --no-progress --quiet .github
+	$(VENV)/bin/actionlint
 	$(VENV)/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(VENV)/bin/check-jsonschema --builtin-schema vendor.github-actions .github/actions/*/action.yml
 
 $(RIVALS): requirements-bench.lock $(READY)
 	$(PY) -m pip install --quiet --require-hashes --requirement requirements-bench.lock \

@@ -50,6 +50,13 @@ def test_the_wheel_has_every_data_file(wheel, folder):
     assert _packaged(wheel, folder) == expected
 
 
+def test_the_wheel_has_the_scaffold_and_the_action(wheel):
+    folder = ROOT / "scaffold"
+    expected = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    expected["action.yml"] = (ROOT / ".github/actions/gitops/action.yml").read_bytes()
+    assert _packaged(wheel, "scaffold") == expected
+
+
 def test_the_wheel_has_every_module(wheel):
     sources = {str(p.relative_to(ROOT)) for p in (ROOT / "gitops").rglob("*.py")}
     assert {n for n in wheel if n.startswith("gitops/") and n.endswith(".py")} == sources

@@ -1,0 +1,88 @@
+"""Files of a repository's work tree, for `init`: read without following links, made once and never replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+
+from gitops.core.errors import GitopsError, RemoteError
+
+__all__ = ["create_file", "read_file"]
+
+_MAX = 4 * 1024 * 1024
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def read_file(root: str, path: str) -> bytes | None:
+    """The content of a file, None if there is nothing of that name.
+
+    Raises GitopsError `source_unreadable` for a link, a folder, or a file that is too large, on the way or at its end.
+    """
+    try:
+        with (
+            _opened(root, path, make=False) as (folder, name),
+            os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as file,
+        ):
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise GitopsError("source_unreadable", f"{path} is not a regular file", path=path)
+            content = file.read(_MAX + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise GitopsError("source_unreadable", f"{path}: {error.strerror or error}", path=path) from error
+    if len(content) > _MAX:
+        raise GitopsError("source_unreadable", f"{path} is larger than {_MAX} bytes", path=path)
+    return content
+
+
+def create_file(root: str, path: str, content: bytes) -> bool:
+    """Make a file and the folders on its way, whole or not at all; whether it was made: what is there is never replaced.
+
+    Raises RemoteError `storage_failed`.
+    """
+    try:
+        with _opened(root, path, make=True) as (folder, name):
+            return _link(folder, name, content)
+    except OSError as error:
+        raise RemoteError("storage_failed", f"{path}: {error.strerror or error}", path=path) from error
+
+
+def _link(folder: int, name: str, content: bytes) -> bool:
+    temporary = f".gitops-init-{secrets.token_hex(8)}"
+    try:
+        with os.fdopen(os.open(temporary, _MAKE, 0o666, dir_fd=folder), "wb") as made:
+            made.write(content)
+            made.flush()
+            os.fsync(made.fileno())
+        # A link is refused where something is; a rename would replace it.
+        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        os.fsync(folder)
+    except FileExistsError:
+        return False
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+    return True
+
+
+@contextlib.contextmanager
+def _opened(root: str, path: str, *, make: bool) -> Iterator[tuple[int, str]]:
+    """The folder that holds a file, walked name by name, and the file's name in it."""
+    *parents, name = path.split("/")
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parents:
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=folder)
+            below = os.open(part, _FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        yield folder, name
+    finally:
+        os.close(folder)

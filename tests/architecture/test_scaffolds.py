@@ -1,0 +1,237 @@
+"""Workflows that we run and workflows that we give away: clean to every checker, and the checkers see what they are for."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gitops.cli.init import templates
+from tests.support.actions.scaffolds import OWN, PINNED, made, own_workflows
+from tests.support.pages import ROOT
+
+VARIANTS = [
+    pytest.param(forge, given, id=f"{forge}-{name}")
+    for forge in ("github", "gitea")
+    for name, given in (
+        ("plain", {}),
+        ("storage", {"storage": "s3://bucket/brain", "branch": "release/2.x"}),
+        ("pinned", {"action": PINNED, "path": "."}),
+    )
+]
+_SCHEMAS = {
+    "workflows": ("--builtin-schema", "vendor.github-workflows"),
+    "actions": ("--builtin-schema", "vendor.github-actions"),
+    "gitlab": ("--builtin-schema", "vendor.gitlab-ci", "--data-transform", "gitlab-ci"),
+}
+_POLICY = 'rules:\n  unpinned-uses:\n    config:\n      policies:\n        "*": hash-pin\n'
+
+
+def _program(name: str) -> str:
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def _run(*command: str, at: Path) -> tuple[int, str]:
+    done = subprocess.run(command, cwd=at, capture_output=True, text=True, check=False, timeout=120)
+    return done.returncode, done.stdout + done.stderr
+
+
+def _lay(folder: Path, files: dict[str, bytes]) -> Path:
+    """The files in a repository; those of Gitea where the checkers look, which know GitHub's folders only."""
+    (folder / ".git").mkdir(parents=True)
+    for path, content in files.items():
+        place = folder / path.replace(".gitea/", ".github/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        # The action of Gitea is in a folder of its own, which moved with it.
+        place.write_bytes(content.replace(b"./.gitea/", b"./.github/"))
+    return folder
+
+
+def _complaints(folder: Path) -> list[str]:
+    """What the checkers say of the workflows and actions of a repository."""
+    workflows = sorted((folder / ".github/workflows").glob("*.yml"))
+    actions = sorted((folder / ".github/actions").rglob("action.yml"))
+    policy = folder / "policy.yml"
+    policy.write_text(_POLICY)
+    zizmor = (
+        _program("zizmor"),
+        "--offline",
+        "--no-progress",
+        "--quiet",
+        "--persona",
+        "pedantic",
+        "--config",
+        str(policy),
+    )
+    checks = [(*zizmor, ".github"), (_program("actionlint"), "-no-color", *map(str, workflows))]
+    checks.append((_program("check-jsonschema"), *_SCHEMAS["workflows"], *map(str, workflows)))
+    if actions:
+        checks.append((_program("check-jsonschema"), *_SCHEMAS["actions"], *map(str, actions)))
+    results = [(Path(command[0]).name, *_run(*command, at=folder)) for command in checks]
+    return [f"{name}: {text}" for name, code, text in results if code]
+
+
+@pytest.mark.parametrize(("forge", "given"), VARIANTS)
+def test_scaffolded_workflows_are_clean(forge, given, tmp_path):
+    assert _complaints(_lay(tmp_path / "repo", made(forge, **given))) == []
+
+
+def test_our_own_workflows_are_clean(tmp_path):
+    paths = [p for p in (ROOT / ".github").rglob("*.yml") if p.name != "ci.yml"]
+    files = {str(p.relative_to(ROOT)): p.read_bytes() for p in paths}
+    assert len(files) >= 3
+    assert _complaints(_lay(tmp_path / "repo", files)) == []
+
+
+def test_our_own_workflows_are_those_that_init_makes():
+    assert {path: (ROOT / path).read_text(encoding="utf-8") for path in OWN} == own_workflows(), (
+        "run `python -m tests.support.actions.scaffolds`"
+    )
+
+
+@pytest.mark.parametrize("given", [{}, {"storage": "s3://bucket/brain"}], ids=["plain", "storage"])
+def test_pipelines_of_gitlab_fit_their_schema(given, tmp_path):
+    files = made("gitlab", **given)
+    paths = []
+    for path in (".gitlab-ci.yml", ".gitlab/gitops.gitlab-ci.yml"):
+        place = tmp_path / path
+        place.parent.mkdir(exist_ok=True)
+        place.write_bytes(files[path])
+        paths.append(str(place))
+    code, text = _run(_program("check-jsonschema"), *_SCHEMAS["gitlab"], *paths, at=tmp_path)
+    assert code == 0, text
+
+
+FAULTS = {
+    "an action that is not pinned": (
+        r"actions/checkout@[0-9a-f]{40} # v5\.0\.0",
+        "actions/checkout@v5",
+        "unpinned-uses",
+    ),
+    "credentials that stay": (r"\n +persist-credentials: false", "", "artipacked"),
+    "permissions for everything": (r"permissions: \{\}", "permissions: write-all", "excessive-permissions"),
+    "a title in a script": (
+        r"echo 'The workflow[^\n]*",
+        "echo '${{ github.event.pull_request.title }}'",
+        "template-injection",
+    ),
+    "a trigger of strangers": (
+        r"  pull_request:\n    types",
+        "  pull_request_target:\n    types",
+        "dangerous-triggers",
+    ),
+    "a misspelt key": ("timeout-minutes", "timeout-minuets", "timeout-minuets"),
+    "a name that nobody knows": (r"github\.event_name", "github.evnt_name", "evnt_name"),
+    "an input that is none": ("verb: plan", "verbs: plan", "verbs"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_checkers_see_a_planted_fault(fault, tmp_path):
+    pattern, planted, named = FAULTS[fault]
+    files = made("github")
+    path = ".github/workflows/gitops-plan.yml"
+    changed, times = re.subn(pattern, lambda _: planted, files[path].decode())
+    assert times
+    files[path] = changed.encode()
+    complaints = _complaints(_lay(tmp_path / "repo", files))
+    assert any(named in text for text in complaints), complaints
+
+
+def test_a_broken_pipeline_of_gitlab_is_seen(tmp_path):
+    place = tmp_path / "gitlab-ci.yml"
+    place.write_bytes(made("gitlab")[".gitlab/gitops.gitlab-ci.yml"].replace(b"resource_group:", b"resource_groups:"))
+    assert _run(_program("check-jsonschema"), *_SCHEMAS["gitlab"], str(place), at=tmp_path)[0] != 0
+
+
+def _jobs(forge):
+    folder = ".github" if forge == "github" else ".gitea"
+    files = made(forge, storage="s3://bucket/brain")
+    for path in files:
+        if path.startswith(f"{folder}/workflows/"):
+            form = yaml.safe_load(files[path])
+            for name, job in form["jobs"].items():
+                yield path, name, form, job
+
+
+@pytest.mark.parametrize("forge", ["github", "gitea"])
+def test_every_job_has_its_own_permissions_and_a_bound(forge):
+    for path, name, form, job in _jobs(forge):
+        assert form["permissions"] == {}, path
+        assert "permissions" in job, name
+        assert job["timeout-minutes"] <= 120, name
+
+
+@pytest.mark.parametrize("forge", ["github", "gitea"])
+def test_every_checkout_has_the_history_and_keeps_no_credentials(forge):
+    steps = [step for *_, job in _jobs(forge) for step in job["steps"] if "checkout" in step.get("uses", "")]
+    assert len(steps) > 3
+    assert all(step["with"]["fetch-depth"] == 0 and step["with"]["persist-credentials"] is False for step in steps)
+
+
+@pytest.mark.parametrize("forge", ["github", "gitea"])
+def test_no_job_checks_out_what_a_request_brings(forge):
+    """The trusted ref of each event, or none, which is that of the event itself: the default branch for all but pushes."""
+    trusted = {"${{ github.event.pull_request.base.ref }}", "${{ github.event.merge_group.base_sha }}", None}
+    for _, name, form, job in _jobs(forge):
+        for step in job["steps"]:
+            if "checkout" in step.get("uses", ""):
+                ref = step["with"].get("ref")
+                assert ref in trusted, name
+                # Without a ref, these would check out the merge of the request or the group.
+                assert ref is not None or not {"pull_request", "merge_group"} & _events(job, form), name
+
+
+def _events(job, form):
+    """Events that a job is for, by its condition; all of the workflow where it names none."""
+    named = set(re.findall(r"event_name == '(\w+)'", str(job.get("if", ""))))
+    return named or set(form.get("on", form.get(True)))
+
+
+def test_the_jobs_that_look_at_a_request_get_no_secret_and_cannot_write():
+    """Stage one of GitHub: everything in the file, since a request can change the file."""
+    text = made("github")[".github/workflows/gitops-plan.yml"].decode()
+    assert "secrets." not in text
+    assert "environment" not in text
+    form = yaml.safe_load(text)
+    rights = [tuple(job["permissions"].items()) for job in form["jobs"].values()]
+    assert set(itertools.chain.from_iterable(rights)) <= {("contents", "read")}
+
+
+def test_what_writes_takes_nothing_from_the_job_that_looked():
+    lines = made("github")[".github/workflows/gitops.yml"].decode().splitlines()
+    text = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+    for word in ("artifact", "cache", "head_branch", "head_repository", "comment.body }}", "github.head_ref"):
+        assert word not in text
+
+
+def test_applies_wait_for_each_other_and_are_never_cancelled():
+    form = yaml.safe_load(made("github")[".github/workflows/gitops.yml"])
+    for name in ("apply", "sweep"):
+        assert form["jobs"][name]["concurrency"] == {
+            "group": "gitops-apply",
+            "cancel-in-progress": False,
+            "queue": "max",
+        }
+
+
+def test_pushes_of_the_bot_start_nothing():
+    for forge, path in (("github", ".github/workflows/gitops.yml"), ("gitea", ".gitea/workflows/gitops.yml")):
+        form = yaml.safe_load(made(forge)[path])
+        assert form.get("on", form.get(True))["push"] == {"branches": ["main"]}
+
+
+def test_no_script_of_the_action_holds_an_expression():
+    for step in yaml.safe_load(templates()["action.yml"])["runs"]["steps"]:
+        assert "${{" not in step.get("run", "")
+        assert "GITHUB_ENV" not in step.get("run", "")

@@ -1,0 +1,334 @@
+"""`gitops init` on real repositories, and the way from an empty folder to an applied cluster that the pages show."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from gitops.cli.main import main
+from tests.support.loop import ROOT
+
+pytestmark = pytest.mark.e2e
+
+_HEADING = "On this machine"
+_README = "Getting started"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Somebody's machine: a home with a key and a git configuration, `gitops` on the PATH, and a folder to work in."""
+
+    folder: Path
+    environ: Mapping[str, str]
+
+    @classmethod
+    def of(cls, folder: Path) -> Machine:
+        home, programs, work = folder / "home", folder / "bin", folder / "work"
+        for place in (home, programs, work):
+            place.mkdir()
+        program = programs / "gitops"
+        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m gitops "$@"\n')
+        program.chmod(0o755)
+        environ = {
+            **{k: v for k, v in os.environ.items() if k.startswith("COVERAGE")},
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(home),
+            "PYTHONPATH": str(ROOT),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "LC_ALL": "C.UTF-8",
+        }
+        machine = cls(work, environ)
+        machine.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(home / "key"))
+        (home / ".gitconfig").write_text(
+            f"[user]\n\tname = ada\n\temail = ada@brain.example\n\tsigningKey = {home / 'key'}\n"
+        )
+        return machine
+
+    def run(self, *command: str, at: str = ".", check: bool = True) -> tuple[int, str]:
+        done = subprocess.run(
+            command,
+            cwd=self.folder / at,
+            env=dict(self.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0 or not check, f"{command}: {done.returncode}\n{done.stdout}"
+        return done.returncode, done.stdout
+
+    def init(self, *arguments: str, at: str = "company", check: bool = True) -> tuple[int, str]:
+        """Without a terminal."""
+        key = self.folder / "bot-key"
+        return self.run(
+            "gitops", "init", "--cluster", "brain", "--new-bot-key", str(key), *arguments, at=at, check=check
+        )
+
+    def files(self, at: str = "company") -> dict[str, bytes]:
+        """What is in the work tree."""
+        root = self.folder / at
+        paths = (p for p in root.rglob("*") if p.is_file() and ".git" not in p.relative_to(root).parts)
+        return {str(p.relative_to(root)): p.read_bytes() for p in paths}
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    machine = Machine.of(tmp_path)
+    machine.run("git", "init", "-q", "--bare", "-b", "main", "company.git")
+    machine.run("git", "clone", "-q", str(machine.folder / "company.git"), "company")
+    return machine
+
+
+def _blocks(page: str, heading: str) -> list[str]:
+    """The shell blocks below a heading, up to the next one of its rank."""
+    found: list[str] = []
+    within = False
+    tokens = MarkdownIt().parse((ROOT / page).read_text(encoding="utf-8"))
+    for token, following in pairwise(tokens):
+        if token.type == "heading_open" and token.tag in ("h1", "h2"):
+            within = following.content.strip() == heading
+        if within and token.type == "fence" and token.info.strip() == "sh":
+            found.append(token.content)
+    return found
+
+
+def _pages() -> Iterator[tuple[str, str]]:
+    yield "docs/init.md", _HEADING
+    if _blocks("README.md", _README):
+        yield "README.md", _README
+
+
+@pytest.mark.parametrize(("page", "heading"), list(_pages()))
+def test_from_an_empty_folder_to_an_applied_cluster(page: str, heading: str, tmp_path: Path) -> None:
+    """Nothing is done but what the page says."""
+    machine = Machine.of(tmp_path)
+    script = "".join(_blocks(page, heading))
+    assert "gitops init" in script
+    _, text = machine.run("bash", "-euc", script)
+    assert "gitops: apply of brain: 4 applied" in text
+    assert "audit good: brain" in text
+    if "gitops request merge" in script:
+        assert "  update schema.notes\n" in text.splitlines(keepends=True)[-2:], text
+    at = "company" if (machine.folder / "company").exists() else "."
+    _, status = machine.run("gitops", "status", "--repo", ".", "--json", at=at)
+    assert {"graph.notes", "schema.notes"} <= set(json.loads(status)["resource_digests"])
+    assert list(machine.folder.rglob("notes.omni"))
+
+
+def test_the_steps_that_it_prints_lead_there(machine: Machine) -> None:
+    _, text = machine.init("--json", "--path", "folder of".replace(" ", "-"))
+    form = json.loads(text)
+    assert form["ok"]
+    assert {f["path"] for f in form["files"] if f["made"]} == set(machine.files())
+    commands = [command for step in form["next"] for command in step["commands"]]
+    _, told = machine.run("bash", "-euc", "\n".join(commands), at="company")
+    assert "gitops: apply of brain: 4 applied" in told
+    assert "audit good" in told
+
+
+def test_running_it_again_changes_nothing(machine: Machine) -> None:
+    machine.init("--yes")
+    before, key = machine.files(), (machine.folder / "bot-key").read_bytes()
+    code, text = machine.init("--yes")
+    assert code == 0
+    assert "kept gitops.yaml: it is the same" in text
+    assert "made" not in text.partition("What is left")[0]
+    assert machine.files() == before
+    assert (machine.folder / "bot-key").read_bytes() == key
+
+
+@pytest.mark.parametrize("flags", [("--yes",), ("--diff",), ("--json",)])
+def test_a_file_that_differs_stays_and_fails_the_command(machine: Machine, flags: tuple[str, ...]) -> None:
+    machine.init("--yes")
+    place = machine.folder / "company/gitops.yaml"
+    mine = place.read_bytes() + b"apply:\n  parallel: 2\n"
+    place.write_bytes(mine)
+    code, text = machine.init(*flags, check=False)
+    assert code == 1
+    assert "init_file_differs" in text
+    assert place.read_bytes() == mine
+    if flags == ("--diff",):
+        assert "-  parallel: 2" in text
+
+
+def test_a_difference_elsewhere_does_not_hold_up_the_rest(machine: Machine) -> None:
+    machine.init("--yes")
+    signers = machine.folder / "company/.gitops/allowed_signers"
+    signers.write_bytes(signers.read_bytes() + b"# the team\n")
+    code, text = machine.init("--yes", "--forge", "gitlab", check=False)
+    assert code == 1
+    assert "made .gitlab/gitops.gitlab-ci.yml" in text
+    assert signers.read_bytes().endswith(b"# the team\n")
+
+
+def test_diff_writes_nothing(machine: Machine) -> None:
+    machine.init("--yes")
+    before = machine.files()
+    code, text = machine.init("--diff", "--forge", "github", check=False)
+    assert code == 1
+    assert "+++ b/.github/workflows/gitops.yml" in text
+    assert "init_file_differs" in text
+    assert machine.files() == before
+
+
+def test_the_new_key_is_for_its_owner_alone(machine: Machine) -> None:
+    machine.init("--yes")
+    assert (machine.folder / "bot-key").stat().st_mode & 0o777 == 0o600
+    assert (machine.folder / "bot-key.pub").read_text().split()[1] in machine.files()[
+        ".gitops/allowed_signers"
+    ].decode()
+    assert not any(b"PRIVATE KEY" in content for content in machine.files().values())
+
+
+@pytest.mark.parametrize("place", ["company/key", "company/.git/key", "company/../company/key", "link/key"])
+def test_a_private_key_in_a_repository_is_refused(machine: Machine, place: str) -> None:
+    (machine.folder / "link").symlink_to(machine.folder / "company")
+    code, text = machine.run(
+        "gitops", "init", "--yes", "--new-bot-key", str(machine.folder / place), at="company", check=False
+    )
+    assert code == 1
+    assert "init_key_refused" in text
+    assert machine.files() == {}
+    assert not list((machine.folder / "company").rglob("key*"))
+
+
+def test_half_a_pair_is_not_made_whole(machine: Machine) -> None:
+    (machine.folder / "bot-key.pub").write_text("ssh-ed25519 AAAA\n")
+    code, text = machine.init("--yes", check=False)
+    assert code == 1
+    assert "one half of a key" in text
+    assert not (machine.folder / "bot-key").exists()
+
+
+def test_private_halves_are_never_opened(machine: Machine) -> None:
+    home = Path(machine.environ["HOME"])
+    (home / "key").unlink()
+    (home / "key").mkdir()
+    code, _ = machine.init("--yes")
+    assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n", "is no public SSH key"),
+        (b"", "is no public SSH key"),
+        (b"ssh-ed25519 AAAA extra\nssh-ed25519 BBBB\n", "is no public SSH key"),
+        (b"\xff\xfe", "is no public SSH key"),
+    ],
+)
+def test_what_is_no_public_key_is_refused(machine: Machine, text: bytes, why: str) -> None:
+    (machine.folder / "bad.pub").write_bytes(text)
+    code, told = machine.init("--yes", "--approver", f"bo@x.example={machine.folder / 'bad.pub'}", check=False)
+    assert code == 1
+    assert "init_key_refused" in told
+    assert why in told
+    assert machine.files() == {}
+
+
+def test_a_certificate_authority_or_a_key_of_another_kind_is_refused(machine: Machine) -> None:
+    (machine.folder / "odd.pub").write_text("ssh-dss AAAAB3NzaC1kc3M=\n")
+    code, told = machine.init("--yes", "--approver", f"bo@x.example={machine.folder / 'odd.pub'}", check=False)
+    assert code == 1
+    assert "trust_invalid" in told
+    assert machine.files() == {}
+
+
+@pytest.mark.parametrize("link", [".gitops", "cluster", "gitops.yaml"])
+def test_links_are_not_followed(machine: Machine, link: str) -> None:
+    elsewhere = machine.folder / "elsewhere"
+    elsewhere.mkdir()
+    (machine.folder / "company" / link).symlink_to(elsewhere)
+    code, told = machine.init("--yes", check=False)
+    assert code == 1
+    assert "source_unreadable" in told
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("at", "arguments", "said"),
+    [
+        ("company.git", (), "bare repository"),
+        ("company/below", (), "run this in"),
+        (".", (), "not_a_repository"),
+        ("company", ("--forge", "github", "--cluster", "a b"), "the cluster 'a b' cannot be used"),
+        ("company", ("--approver", "bo"), "PRINCIPAL=FILE"),
+        ("company", ("--bot-key", "x"), "give one of them"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(
+    machine: Machine, at: str, arguments: tuple[str, ...], said: str
+) -> None:
+    (machine.folder / "company/below").mkdir()
+    code, told = machine.init("--yes", *arguments, at=at, check=False)
+    assert code in (1, 2)
+    assert said in told
+    assert machine.files() == {}
+
+
+def test_without_a_key_of_the_bot_nothing_is_made(machine: Machine) -> None:
+    code, told = machine.run("gitops", "init", "--yes", at="company", check=False)
+    assert code == 1
+    assert "init_key_missing" in told
+    assert machine.files() == {}
+
+
+def test_without_an_address_the_forge_must_be_said(machine: Machine) -> None:
+    machine.run("git", "remote", "remove", "origin", at="company")
+    code, told = machine.init("--yes", check=False)
+    assert code == 1
+    assert "say with --forge" in told
+
+
+@pytest.mark.parametrize(
+    ("url", "file", "repository"),
+    [
+        ("https://github.com/brain/clusters.git", ".github/workflows/gitops.yml", "brain/clusters"),
+        ("git@gitlab.com:brain/deep/clusters.git", ".gitlab-ci.yml", "brain/deep/clusters"),
+        ("ssh://git@codeberg.org/brain/clusters", ".gitea/workflows/gitops.yml", "brain/clusters"),
+    ],
+)
+def test_the_address_says_the_forge(machine: Machine, url: str, file: str, repository: str) -> None:
+    machine.run("git", "remote", "set-url", "origin", url, at="company")
+    machine.init("--yes")
+    assert file in machine.files()
+    assert f"repository: {repository}\n".encode() in machine.files()["gitops.yaml"]
+
+
+def test_on_a_terminal_it_asks(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    answers = iter([str(machine.folder / "asked-key"), "github", "brain", "", "clusters/brain"])
+    asked: list[str] = []
+
+    def answer(question: str) -> str:
+        asked.append(question)
+        return next(answers)
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for name, value in machine.environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(builtins, "input", answer)
+    assert main(["init", str(machine.folder / "company")]) == 0
+    capsys.readouterr()
+    assert len(asked) == 5
+    assert "clusters/brain/cluster.yaml" in machine.files()
+    assert ".github/workflows/gitops.yml" in machine.files()
