@@ -1,0 +1,222 @@
+"""`gitops doctor` on a served repository and on a clone: what is sound is called good, each planted gap is found and no other.
+
+The program itself is started where its hooks and its outputs matter; the planted gaps are looked at in this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gitops.cli.main import main
+from gitops.git.hooks import remove_hooks
+from gitops.ports.git import ZERO, NewCommit, Person, RefUpdate
+from tests.support.loop import CONFIG, DELETE_LEGACY, LEDGER, MAIN, PROGRAM, SIGNERS, Done, Loop, email
+
+pytestmark = pytest.mark.e2e
+
+
+def _doctor(loop: Loop, who: str, *more: str, at: Path | None = None) -> Done:
+    place = at or (loop.server if who == "bot" else loop.clone(who))
+    return loop.program(who, *PROGRAM, "doctor", "--repo", str(place), *more, at=place, check=False)
+
+
+@pytest.fixture
+def look(loop: Loop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """The command in this process, on the server, as the bot; without its probes."""
+    for name in [name for name in os.environ if name.startswith(("GIT", "CI"))]:
+        monkeypatch.delenv(name)
+    for name, value in loop.environment("bot").items():
+        monkeypatch.setenv(name, value)
+
+    def run(*more: str) -> Done:
+        code = main(["doctor", "--repo", str(loop.server), "--no-probe", *more])
+        return Done(code, capsys.readouterr().out)
+
+    return run
+
+
+def _gaps(done: Done) -> dict[str, str]:
+    """Checks that are not good, with how they ended."""
+    form = json.loads(done.text)
+    assert form["ok"] is (done.code == 0)
+    assert all(f.get("fix") for f in form["findings"] if f["health"] in ("error", "warning"))
+    return {f["check"]: f["health"] for f in form["findings"] if f["health"] != "good"}
+
+
+def _things(loop: Loop) -> dict[str, str]:
+    return dict(loop.store.refs("refs"))
+
+
+def test_a_sound_server_has_no_gap_and_is_left_as_it_was(loop: Loop) -> None:
+    before = _things(loop)
+    files = sorted(p for p in (loop.folder / "data").rglob("*"))
+    done = _doctor(loop, "bot", "--strict")
+    assert done.code == 0, done.text
+    assert "ERROR" not in done.text
+    assert done.text.splitlines()[-1].startswith("doctor: 0 error(s), 0 warning(s), 0 unknown")
+    assert _things(loop) == before
+    assert sorted(p for p in (loop.folder / "data").rglob("*")) == files
+
+
+def test_a_fresh_clone_is_told_what_it_lacks(loop: Loop) -> None:
+    gaps = _gaps(_doctor(loop, "alice", "--json"))
+    assert gaps.pop("hooks.installed") == "warning"
+    assert gaps.pop("ledger.pin") == "warning"
+    assert set(gaps.values()) == {"unknown"}
+    loop.gitops("alice", "hook", "install")
+    loop.gitops("alice", "audit")
+    assert set(_gaps(_doctor(loop, "alice", "--json")).values()) == {"unknown"}
+    assert [ref for ref in _things(loop) if "doctor" in ref] == []
+
+
+def _no_hooks(loop: Loop) -> None:
+    remove_hooks(str(loop.server), "server")
+
+
+def _other_hooks(loop: Loop) -> None:
+    hook = loop.server / "hooks" / "pre-receive"
+    hook.write_text(hook.read_text() + "# of an older release\n")
+
+
+def _open_key(loop: Loop) -> None:
+    loop.key("bot").chmod(0o644)
+
+
+def _key_of_a_person(loop: Loop) -> None:
+    loop.program("bot", "git", "config", "user.signingKey", str(loop.key("alice")), at=loop.server)
+
+
+def _no_fsck(loop: Loop) -> None:
+    loop.program("bot", "git", "config", "receive.fsckObjects", "false", at=loop.server)
+
+
+def _replaced(loop: Loop) -> None:
+    loop.program("bot", "git", "replace", loop.tip(), loop.commit("mallory", {"x": b"x\n"}), at=loop.server)
+
+
+def _password(loop: Loop) -> None:
+    url = "https://bot:correct-horse@git.example/x.git"
+    loop.program("bot", "git", "remote", "add", "mirror", url, at=loop.server)
+
+
+def _to(loop: Loop, files: dict[str, bytes | None]) -> None:
+    loop.store.update_refs([RefUpdate(MAIN, loop.tip(), loop.commit("alice", files))])
+
+
+def _broken_rules(loop: Loop) -> None:
+    _to(loop, {"gitops.yaml": b"version: 1\nclusterz: []\n"})
+
+
+def _no_rules(loop: Loop) -> None:
+    _to(loop, {"gitops.yaml": None})
+
+
+def _wildcard(loop: Loop) -> None:
+    _to(loop, {SIGNERS: loop.signers("bot", "alice") + b"* ssh-ed25519 AAAA\n"})
+
+
+def _waiting_rules(loop: Loop) -> None:
+    _to(loop, {"gitops.yaml": (CONFIG + "  required: 2\n").encode()})
+
+
+def _broken_folder(loop: Loop) -> None:
+    _to(loop, {"cluster/notes.pg": b"nodes Note {}\n"})
+
+
+def _rewound(loop: Loop) -> None:
+    before = loop.store.commit(loop.tip(LEDGER)).parents[0]
+    loop.store.update_refs([RefUpdate(LEDGER, loop.tip(LEDGER), before)])
+
+
+def _forged(loop: Loop) -> None:
+    head = loop.tip(LEDGER)
+    commit = NewCommit(loop.store.commit(head).tree, (head,), Person("mallory", email("mallory"), 1), "entry\n")
+    forged = loop.store.write_commit(commit, signing_key=str(loop.key("mallory")))
+    loop.store.update_refs([RefUpdate(LEDGER, head, forged)])
+
+
+def _deleted(loop: Loop) -> None:
+    loop.drop(LEDGER)
+
+
+def _locked(loop: Loop) -> None:
+    tree = loop.store.write_files(None, {"lock.json": b"not a lock\n"})
+    commit = loop.store.write_commit(NewCommit(tree, (), Person("mallory", "m", 1), "lock\n"), signing_key=None)
+    loop.store.update_refs([RefUpdate("refs/gitops/locks/brain", ZERO, commit)])
+
+
+def _no_root(loop: Loop) -> None:
+    loop.program("bot", "git", "config", "gitops.root", "/dev/null/nowhere", at=loop.server)
+
+
+GAPS: dict[Callable[[Loop], None], dict[str, str]] = {
+    _no_hooks: {
+        "hooks.installed": "error",
+        **{
+            f"forge.{what}.{part}": "unknown"
+            for what in ("target", "ledger", "approvals")
+            for part in ("force-push", "deletion")
+        },
+    },
+    _other_hooks: {"hooks.current": "warning"},
+    _open_key: {"key.mode": "error"},
+    _key_of_a_person: {"trust.own-key": "error"},
+    _no_fsck: {"git.fsck": "error"},
+    _replaced: {"git.replace": "warning"},
+    _password: {"git.remote-password": "warning"},
+    _broken_rules: {"config.file": "error"},
+    _no_rules: {"config.file": "error"},
+    _wildcard: {"trust.readable": "error"},
+    _waiting_rules: {"trust.pending": "warning"},
+    _broken_folder: {"cluster.valid": "error"},
+    _rewound: {"ledger.chain": "error"},
+    _forged: {"ledger.chain": "error"},
+    _deleted: {"ledger.present": "error"},
+    _locked: {"ledger.lock": "error"},
+    _no_root: {"storage.writable": "error"},
+}
+
+
+@pytest.mark.parametrize("plant", GAPS, ids=lambda plant: plant.__name__.strip("_"))
+def test_a_planted_gap_is_found_and_nothing_else(
+    loop: Loop, look: Callable[..., Done], plant: Callable[[Loop], None]
+) -> None:
+    plant(loop)
+    before = _things(loop)
+    done = look("--json")
+    untried = {"key.signs": "unknown", "ledger.writable": "unknown"}
+    found = _gaps(done)
+    assert {check: health for check, health in found.items() if untried.get(check) != health} == GAPS[plant]
+    assert "correct-horse" not in done.text
+    assert done.code == ("error" in GAPS[plant].values())
+    if "warning" in GAPS[plant].values():
+        assert look("--strict").code == 1
+    assert _things(loop) == before
+
+
+def test_ledger_folders_leave_the_rest_out(loop: Loop, look: Callable[..., Done]) -> None:
+    _to(loop, {"gitops.yaml": b"version: 1\nclusters: [{name: brain, path: cluster}]\nledger: {store: directory}\n"})
+    found = {f["check"] for f in json.loads(look("--json").text)["findings"]}
+    assert "config.ledger" in found
+    assert not [check for check in found if check.startswith(("trust.", "ledger.", "forge."))]
+
+
+def test_a_remote_that_does_not_answer_leaves_things_unknown(loop: Loop) -> None:
+    clone = loop.clone("alice")
+    (loop.server / "HEAD").rename(loop.server / "HEAD.away")
+    gaps = _gaps(_doctor(loop, "alice", "--json", at=clone))
+    assert gaps["config.branch"] == "unknown"
+
+
+def test_a_shallow_clone_is_told_how_to_get_the_rest(loop: Loop) -> None:
+    loop.move(MAIN, loop.commit("alice", DELETE_LEGACY))
+    place = loop.home("alice") / "shallow"
+    loop.program("alice", "git", "clone", "-q", "--depth", "1", f"file://{loop.server}", str(place), at=loop.folder)
+    done = _doctor(loop, "alice", at=place)
+    assert done.code == 1
+    assert "git fetch --unshallow" in done.text
