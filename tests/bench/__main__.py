@@ -16,7 +16,20 @@ from typing import Any
 from tests.bench.measure import Effort, LeftOutError
 from tests.bench.report import document, machine, machine_line, table_lines
 
-GROUPS = ("processes", "languages", "cache", "editor", "ledgers", "engine", "graphs", "parallel", "scale", "requests")
+GROUPS = (
+    "processes",
+    "languages",
+    "cache",
+    "editor",
+    "ledgers",
+    "audits",
+    "engine",
+    "graphs",
+    "parallel",
+    "scale",
+    "requests",
+    "bot",
+)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -58,7 +58,7 @@ def check_document(document: dict[str, Any], table: str) -> None:
         assert set(figure) == FIGURE
         assert figure["min"] <= figure["median"] <= figure["max"]
         assert figure["samples"] >= 1
-        assert figure["unit"] in ("ms", "us", "MiB", "%", "x", "1/s")
+        assert figure["unit"] in ("ms", "us", "MiB", "KiB", "%", "x", "1/s", "n")
         assert (figure["goal"] is None) == (figure["within_goal"] is None)
         assert figure["name"] in table
 

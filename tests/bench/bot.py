@@ -1,0 +1,140 @@
+"""The bot on a forge: from an event to the status and the comment, for a change of one file in clusters of three sizes.
+
+Each round is one change request of its own on the fake GitHub: planned, verified in the merge queue, landed, applied. The last
+round has other open requests beside it, which are planned again when it is applied. The program is the real one, in a process
+of its own; git goes over smart HTTP. What the fake takes to answer is in the times, and is said
+beside them; the way to a real forge, and its own time, are not. A clone that is kept is what a server or a runner with a
+cache has; a new one is what a job on a hosted runner begins with.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from tests.bench.clusters import query_text
+from tests.bench.hub import Measured, MeasuredRunner, MeteredHub, seeded_loop
+from tests.bench.measure import Effort, Figure, LeftOutError, process_figures
+from tests.support.github import landing
+
+_QUERIES = 10
+_RESOURCES = _QUERIES + 2
+_CALLS_GOAL = 6.0
+_KIB = 1024
+_US = 1000.0
+_TEXTS = count(1_000_000)
+_OTHERS = 5
+
+
+def figures(effort: Effort) -> Iterator[Figure]:
+    """Each size, then what grows with it."""
+    for program in ("git", "ssh-keygen"):
+        if shutil.which(program) is None:
+            raise LeftOutError(f"{program} is not installed")
+    lives = [_Life(effort, graphs) for graphs in ((1, 5) if effort.quick else (1, 100, 1000))]
+    for life in lives:
+        life.run()
+        yield from life.figures()
+    one, many = lives[0], lives[-1]
+    for verb in ("plan", "verify", "apply"):
+        pairs = list(zip(one.warm[verb], many.warm[verb], strict=True))
+        ratio = tuple(b.usage.wall_ms / a.usage.wall_ms for a, b in pairs)
+        yield Figure(f"{verb} event, {many.graphs} : {one.graphs} graphs", "x", ratio)
+        beyond = (many.graphs - one.graphs) * _RESOURCES
+        grown = tuple(max(0.0, b.usage.cpu_ms - a.usage.cpu_ms) * _US / beyond for a, b in pairs)
+        yield Figure(f"{verb} event: CPU per untouched resource", "us", grown)
+
+
+@dataclass
+class _Life:
+    """One cluster."""
+
+    effort: Effort
+    graphs: int
+    warm: dict[str, list[Measured]] = field(default_factory=lambda: {"plan": [], "verify": [], "apply": []})
+    cold: list[Measured] = field(default_factory=list)
+    crowded: dict[str, Measured] = field(default_factory=dict)
+    clones: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """How many."""
+        return f"{self.graphs} graph{'' if self.graphs == 1 else 's'}"
+
+    def run(self) -> None:
+        """Some rounds in a clone that is kept, after one that leaves compiled modules behind; then in new ones."""
+        home = self.effort.folder(f"bot-{self.graphs}")
+        compiled = {"PYTHONPYCACHEPREFIX": self.effort.environment()["PYTHONPYCACHEPREFIX"]}
+        with MeteredHub.of(
+            seeded_loop(self.effort.folder(f"bot-{self.graphs}-team"), graphs=self.graphs, queries=_QUERIES)
+        ) as hub:
+            runner = MeasuredRunner(hub, home / "jobs", environ=compiled)
+            self._clone(runner, home / "first")
+            self._round(runner)
+            for _ in range(1 if self.effort.quick else 3):
+                for verb, measured in self._round(runner).items():
+                    self.warm[verb].append(measured)
+            for number in range(1 if self.effort.quick else 2):
+                self._clone(runner, home / f"clone-{number}")
+                self._propose(runner, number + 1)
+                self.cold.append(runner.measured(runner.next_job("plan")))
+            for number in range(len(self.cold), _OTHERS):
+                self._propose(runner, number + 1)
+            runner.cancel()
+            self.crowded = self._round(runner)
+
+    def _round(self, runner: MeasuredRunner) -> dict[str, Measured]:
+        """One request, from its first plan until it is applied."""
+        hub, number = runner.hub, self._propose(runner)
+        found = {"plan": runner.measured(runner.next_job("plan"))}
+        landing.enqueue(hub.world, number, "carol")
+        found["verify"] = runner.measured(runner.next_job("verify"))
+        if landing.settle_queue(hub.world) != [number]:
+            raise RuntimeError("the queue did not take the request")
+        found["apply"] = runner.measured(runner.next_job("apply"))
+        if not hub.status(hub.tip(), "apply").startswith("success"):
+            raise RuntimeError("the request is not applied")
+        return found
+
+    def _propose(self, runner: MeasuredRunner, query: int = 0) -> int:
+        """A request that changes one query of the first graph."""
+        name, limit = f"q{query:03}", next(_TEXTS)
+        text = {f"cluster/g0000/queries/{name}.gq": query_text(name, limit).encode()}
+        return runner.hub.propose("alice", f"query-{limit}", text).number
+
+    def _clone(self, runner: MeasuredRunner, place: Path) -> None:
+        took, traffic = runner.keep_clone(place)
+        self.clones.append((took, traffic.git_bytes / _KIB))
+
+    def figures(self) -> Iterator[Figure]:
+        """What was seen."""
+        for verb, runs in self.warm.items():
+            name = f"{verb} event, {self.label}"
+            yield from process_figures(name, [m.usage for m in runs])
+            if verb == "plan":
+                yield Figure(f"{name}: until the status", "ms", tuple(m.status_ms for m in runs))
+                yield Figure(f"{name}: until the comment", "ms", tuple(m.comment_ms for m in runs))
+            yield from _traffic(name, runs, _CALLS_GOAL if verb == "plan" else None)
+        name = f"plan event in a new clone, {self.label}"
+        yield from process_figures(name, [m.usage for m in self.cold])
+        yield from _traffic(name, self.cold, _CALLS_GOAL)
+        for verb, measured in self.crowded.items():
+            name = f"{verb} event, {self.label}, {_OTHERS} other requests"
+            yield Figure(name, "ms", (measured.usage.wall_ms,))
+            yield Figure(f"{name}: calls of the forge", "n", (float(measured.traffic.calls),))
+        yield Figure(f"the clone, {self.label}", "ms", tuple(took for took, _ in self.clones))
+        yield Figure(f"the clone, {self.label}: by git", "KiB", tuple(size for _, size in self.clones))
+
+
+def _traffic(name: str, runs: Sequence[Measured], goal: float | None) -> Iterator[Figure]:
+    def each(unit: str, what: str, value: Callable[[Measured], float], goal: float | None = None) -> Figure:
+        return Figure(f"{name}: {what}", unit, tuple(value(m) for m in runs), goal)
+
+    yield each("n", "calls of the forge", lambda m: m.traffic.calls, goal)
+    yield each("KiB", "by these calls", lambda m: m.traffic.call_bytes / _KIB)
+    yield each("n", "requests of git", lambda m: m.traffic.git_requests)
+    yield each("KiB", "by git", lambda m: m.traffic.git_bytes / _KIB)
+    yield each("ms", "in the fake GitHub", lambda m: m.traffic.served_ns / 1e6)
