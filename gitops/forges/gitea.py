@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -34,6 +34,7 @@ from gitops.ports.forge import (
     Deployment,
     Features,
     Permission,
+    Push,
     Reaction,
     RequestState,
     Review,
@@ -99,6 +100,10 @@ class GiteaForge:
                 request = answers.change_request(answer_form(answer.body, "the request"))
                 found[request.number] = request
         return tuple(found[number] for number in sorted(found) if found[number].state is RequestState.MERGED)
+
+    def pushes(self, branch: str, project: str = "") -> Iterator[Push]:  # noqa: ARG002 - nothing to ask
+        """Unknown: the feeds of Gitea keep no ids of commits by which one could tell that none is missing."""
+        return iter(())
 
     def request(self, number: int) -> ChangeRequest:
         """One change request. Raises GitopsError `request_not_found`."""
@@ -214,6 +219,16 @@ class GiteaForge:
 
         answer = update() or _once(create, update)
         return answers.change_request(answer_form(answer.body, "the request"))
+
+    def withdraw(self, number: int, remark: str) -> None:
+        """Close an open request, with a last comment. Raises GitopsError `request_not_found`.
+
+        Closed first: if anything is lost and this is done again, there is no second comment.
+        """
+        text = _bounded(remark)
+        if self.request(number).state is RequestState.OPEN:
+            self._sender.send(self._api.close_pull(number))
+            self._sender.send(self._api.add_comment(number, text))
 
     def upsert_issue(self, marker: str, title: str, body: str) -> str:
         """Write the bot's one open issue with this marker, or update it; returns its address for people."""

@@ -3,7 +3,7 @@
 Rules:
 
 1. No hidden calls: a plan needs whose token it is, the list of open requests, a status, the list of comments, a comment and a
-   check, six in all.
+   check, six in all; and the moves of its branch where an approval opens a gate.
 2. What is not repeatable is sent once. When its answer is lost, we look whether it is there before anything is sent again.
 3. The bot's own comment or issue is found by its author's number and its first line; what others wrote is never touched.
 4. Nothing here decides what may be applied.
@@ -14,7 +14,7 @@ base `https://HOST/api`, which `gitops.web.client.forge_service` makes of the fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from gitops.core.clock import Clock
@@ -34,6 +34,7 @@ from gitops.ports.forge import (
     Deployment,
     Features,
     Permission,
+    Push,
     Reaction,
     RequestState,
     Review,
@@ -48,7 +49,9 @@ T = TypeVar("T")
 MAX_COMMENT = 65_536
 """Characters of a comment or an issue. https://docs.github.com/en/rest/issues/comments"""
 
+_MOST_PUSHES = 3
 _BRANCHES = "refs/heads/"
+_OK = 200
 _NOT_FOUND = 404
 _ALREADY = 422
 _FEATURES = Features(
@@ -62,6 +65,7 @@ _FEATURES = Features(
     permissions=True,
     branch_rules=True,
     queue=True,
+    pushes=True,
 )
 
 
@@ -103,6 +107,12 @@ class GitHubForge:
         """The requests that any of these commits brought in, by number; one call for each commit."""
         found = {r.number: r for commit in commits for r in self._requests(self._api.pulls_of(commit))}
         return tuple(found[number] for number in sorted(found) if found[number].state is RequestState.MERGED)
+
+    def pushes(self, branch: str, project: str = "") -> Iterator[Push]:
+        """The moves of a branch, newest first, at most 300; none of a repository that is not there, or not to be seen."""
+        for answer in pages(self._sender, self._api.activities(branch, project), most=_MOST_PUSHES):
+            if answer.status == _OK:
+                yield from map(answers.push, answers.entries(answer, "the activities"))
 
     def request(self, number: int) -> ChangeRequest:
         """One change request. Raises GitopsError `request_not_found`."""
@@ -242,6 +252,16 @@ class GitHubForge:
 
         answer = update() or self._once(create, update)
         return self._seen(answers.change_request(answer_form(answer.body, "the request")))
+
+    def withdraw(self, number: int, remark: str) -> None:
+        """Close an open request, with a last comment. Raises GitopsError `request_not_found`.
+
+        Closed first: if anything is lost and this is done again, there is no second comment.
+        """
+        text = _bounded(remark)
+        if self.request(number).state is RequestState.OPEN:
+            self._sender.send(self._api.close_pull(number))
+            self._sender.send(self._api.add_comment(number, text))
 
     def upsert_issue(self, marker: str, title: str, body: str) -> str:
         """Write the bot's one open issue with this marker, or update it; returns its address for people."""

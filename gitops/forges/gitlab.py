@@ -21,7 +21,7 @@ from gitops.forges.wire.form import Form, answer_form
 from gitops.forges.wire.gitlab import deployment_status, emoji, inert
 from gitops.forges.wire.gitlab_answers import DeploymentRow, Issue, Note
 from gitops.forges.wire.text import carries, cut, with_marker
-from gitops.ports.forge import ChangeRequest, CheckReport, CheckStatus, Deployment, Reaction
+from gitops.ports.forge import ChangeRequest, CheckReport, CheckStatus, Deployment, Reaction, RequestState
 from gitops.ports.web import WebAnswer, WebRequest
 
 __all__ = ["GitLabForge"]
@@ -57,10 +57,8 @@ class GitLabForge(GitLabReader):
         full_id(status.commit)
         answer = self._sender.send(self._calls.set_status(status))
         if answer.status == _NOT_FOUND:
-            # No branch of this project holds the head of a fork's request; its own ref does.
-            numbers = [row.number("iid") for row in self._rows(self._calls.merge_requests_of(status.commit))]
-            if numbers:
-                ref = f"refs/merge-requests/{max(numbers)}/head"
+            ref = self._ref_of(status.commit)
+            if ref is not None:
                 answer = self._sender.send(self._calls.set_status(status, ref))
         if answer.status == _BAD_REQUEST and any(
             (known.context, known.state) == (status.context, status.state) for known in self.statuses(status.commit)
@@ -133,6 +131,16 @@ class GitLabForge(GitLabReader):
         answer = self._sender.send(self._calls.update_merge_request(found.number("iid"), form))
         return answers.change_request(answer_form(answer.body, "the merge request"))
 
+    def withdraw(self, number: int, remark: str) -> None:
+        """Close an open merge request, with a last comment. Raises GitopsError `request_not_found`.
+
+        Closed first: if anything is lost and this is done again, there is no second comment.
+        """
+        text = inert(_bounded(remark))
+        if self.request(number).state is RequestState.OPEN:
+            self._sender.send(self._calls.update_merge_request(number, {"state_event": "close"}))
+            self._once(self._calls.add_note(number, text))
+
     def upsert_issue(self, marker: str, title: str, body: str) -> str:
         """Write the bot's one open issue with this marker, or update it; returns its address for people."""
         text, name = inert(_bounded(with_marker(marker, body))), cut(title, _TITLE)
@@ -154,6 +162,17 @@ class GitLabForge(GitLabReader):
             self._sender.send(self._calls.update_issue(issue.number, {"state_event": "close"}))
             if remark:
                 self._once(self._calls.add_issue_note(issue.number, remark))
+
+    def _ref_of(self, commit: str) -> str | None:
+        """A ref of this project that holds a commit which no branch of it does.
+
+        That of its merge request for the head of a fork's; for what a merge train builds, the one that its own pipeline is of.
+        """
+        numbers = [row.number("iid") for row in self._rows(self._calls.merge_requests_of(commit))]
+        if numbers:
+            return f"refs/merge-requests/{max(numbers)}/head"
+        answer = self._sender.send(self._calls.pipelines_of(commit))
+        return next((row.text("ref") for row in answers.rows(answer.body, "pipelines")), None)
 
     def _keep_one(self, number: int, marker: str, text: str) -> bool:
         """Give the oldest of the bot's comments with this marker the text and remove the others; False if there is none."""

@@ -21,6 +21,7 @@ from gitops.ports.forge import (
     Comment,
     Features,
     Permission,
+    Push,
     RequestState,
     Review,
     ReviewVerdict,
@@ -102,6 +103,13 @@ class GitLabReader:
                 if request.state is RequestState.MERGED:
                     found[request.number] = request
         return tuple(found[number] for number in sorted(found))
+
+    def pushes(self, branch: str, project: str = "") -> Iterator[Push]:  # noqa: ARG002 - nothing to ask
+        """Unknown: a push of many branches is one event without commits, and events are those of the whole project.
+
+        https://docs.gitlab.com/administration/settings/push_event_activities_limit/
+        """
+        return iter(())
 
     def request(self, number: int) -> ChangeRequest:
         """One merge request. Raises GitopsError `request_not_found`."""

@@ -10,7 +10,7 @@ A forge of our own has no accounts, no reviews and no rules but those of its hoo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gitops.core.clock import Clock, timestamp
@@ -27,6 +27,7 @@ from gitops.ports.forge import (
     Deployment,
     Features,
     Permission,
+    Push,
     Reaction,
     RequestState,
     Review,
@@ -146,6 +147,10 @@ class RecordedForge(ABC):
         wanted = frozenset(commits)
         return tuple(request for request in self._all() if request.merged_as in wanted)
 
+    def pushes(self, branch: str, project: str = "") -> Iterator[Push]:  # noqa: ARG002 - nothing to ask
+        """None are kept: a request names whoever pushed to it, and the hook is told who pushes to a target."""
+        return iter(())
+
     def open_or_update(
         self, source: str, target: str, head: str, title: str, pusher: str
     ) -> tuple[ChangeRequest, bool]:
@@ -163,6 +168,12 @@ class RecordedForge(ABC):
         """
         push = records.Push(source, target, self._tip(source), title, self._bot.email)
         return self._opened(push, body)[0]
+
+    def withdraw(self, number: int, remark: str) -> None:
+        """Close an open request, with a last comment. Raises GitopsError `request_not_found`."""
+        if records.read_request(self._request_folder(number), number).state is RequestState.OPEN:
+            self.close(number)
+            self.add_comment(number, self.identity, remark)
 
     def mark_merged(self, number: int, commit: str) -> ChangeRequest:
         """Record that `commit` on the target branch brought the request in.

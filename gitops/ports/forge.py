@@ -7,7 +7,7 @@ read here hints, tells or gates further, never permits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Protocol
@@ -82,6 +82,7 @@ class Features:
     permissions: bool = False
     branch_rules: bool = False
     queue: bool = False
+    pushes: bool = False
 
 
 class RequestState(StrEnum):
@@ -107,7 +108,7 @@ class ChangeRequest:
 
     `pushers` are the authenticated identities that pushed to it, in order, as far as the forge knows them. `merged_as` is
     the commit on the target branch that brought it in. `head_ref` is the ref of the remote that holds the head, where its
-    branch may be in another repository (`fork`). `author` is who opened it.
+    branch may be in another repository (`fork`, called `project` on the forge). `author` is who opened it.
     """
 
     number: int
@@ -122,19 +123,36 @@ class ChangeRequest:
     author: Account | None = None
     head_ref: str = ""
     fork: bool = False
+    project: str = ""
     url: str = ""
     labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
+class Push:
+    """One move of a branch, from commit `old` to `new`; zeros where it was made or removed.
+
+    `pusher` is the account that did it, as `<forge>:<id>`, and empty where the forge names nobody.
+    """
+
+    old: str
+    new: str
+    pusher: str
+
+
+@dataclass(frozen=True, slots=True)
 class Comment:
-    """A comment; `marker` is set only if the bot itself wrote it. `id` names it for reactions."""
+    """A comment; `marker` is set only if the bot itself wrote it. `id` names it for reactions.
+
+    `account` is the id of who wrote it, where the forge has accounts with one.
+    """
 
     author: str
     body: str
     at: str
     marker: str | None = None
     id: str = ""
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +251,14 @@ class ForgeReader(Protocol):
         """One change request. Raises GitopsError `request_not_found`."""
         ...
 
+    def pushes(self, branch: str, project: str = "") -> Iterator[Push]:
+        """The moves of a branch (full ref name), newest first, read as they are asked for; none where it has none to tell.
+
+        `project` is a fork. A list may end early or have gaps: whoever relies on it checks that each move ends where the next
+        one begins. Raises RemoteError `forge_limit`, `forge_refused`.
+        """
+        ...
+
     def files(self, number: int) -> tuple[str, ...]:
         """Paths that a request changes, sorted, old names of moved files included."""
         ...
@@ -295,6 +321,13 @@ class Forge(ForgeReader, Protocol):
 
     def propose(self, source: str, target: str, title: str, body: str) -> ChangeRequest:
         """The one open request of branch `source` into `target` (full ref names), opened or updated."""
+        ...
+
+    def withdraw(self, number: int, remark: str) -> None:
+        """Close an open request without merging it, with a last comment; one that has ended stays as it is.
+
+        Raises GitopsError `request_not_found`.
+        """
         ...
 
     def upsert_issue(self, marker: str, title: str, body: str) -> str:

@@ -160,7 +160,8 @@ class LedgerStore(LedgerReader, Protocol):
         """Announce the intents of a run before its first side effect; returns the view to commit against.
 
         A branch ledger makes them durable here, in one signed entry; a folder makes each durable in `arm`.
-        Raises GitopsError `recovery_sidecar_write_error`, ConflictError `state_cas_mismatch`.
+        Raises GitopsError `recovery_sidecar_write_error`, or `ledger_not_writable` where a remote refuses the entry;
+        ConflictError `state_cas_mismatch`.
         """
         ...
 

@@ -28,6 +28,7 @@ from gitops.ports.forge import (
     ReviewState,
     ReviewVerdict,
 )
+from gitops.ports.git import ZERO
 from tests.support.forge_world import MAIN, ForgeWorld
 
 MARKER = "<!-- gitops:plan library -->"
@@ -88,6 +89,18 @@ class ForgeContract:
         before = bot.request(number).head
         after = world.push(number, files=("d",))
         assert bot.request(number).head == after != before
+
+    def test_who_moved_a_branch(self, world: ForgeWorld, bot: Forge) -> None:
+        number = world.open_request("refs/heads/topic", author="mira")
+        before = world.head(number)
+        after = world.push(number, files=("d",))
+        moves = tuple(bot.pushes("refs/heads/topic"))
+        if bot.features.pushes:
+            assert [(move.old, move.new) for move in moves] == [(before, after), (ZERO, before)]
+            assert {move.pusher.partition(":")[2] for move in moves} == {world.account("mira").id}
+        else:
+            assert moves == ()
+        assert tuple(bot.pushes("refs/heads/nowhere")) == ()
 
     def test_what_is_not_there(self, world: ForgeWorld, bot: Forge) -> None:
         reads: list[Callable[[int], object]] = [bot.request, bot.files, bot.comments]
@@ -321,6 +334,27 @@ class ForgeContract:
         main, other = bot.branch_rules("main"), bot.branch_rules("other")
         assert (main.protected, main.force_push, main.deletion) == (True, False, False)
         assert other.protected is False
+
+    # Withdrawn proposals
+
+    def test_what_is_withdrawn_is_closed_with_one_remark(self, world: ForgeWorld, bot: Forge) -> None:
+        world.branch("refs/heads/drift/library", files=("a",))
+        number = bot.propose("refs/heads/drift/library", MAIN, "Adopt", "one way out").number
+        bot.withdraw(number, "nothing differs any more")
+        world.bot().withdraw(number, "nothing differs any more")
+        assert bot.request(number).state is RequestState.CLOSED
+        assert [c.body.strip() for c in bot.comments(number)] == ["nothing differs any more"]
+        again = bot.propose("refs/heads/drift/library", MAIN, "Adopt", "one way out")
+        assert again.number != number
+
+    def test_what_has_ended_is_not_withdrawn(self, world: ForgeWorld, bot: Forge) -> None:
+        number = world.open_request()
+        world.merge(number)
+        bot.withdraw(number, "nothing differs any more")
+        assert bot.request(number).state is RequestState.MERGED
+        assert bot.comments(number) == ()
+        with refused("request_not_found"):
+            bot.withdraw(NOBODY, "nothing differs any more")
 
     # Issues
 

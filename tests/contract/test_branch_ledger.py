@@ -179,6 +179,21 @@ def test_a_refused_push_says_who_refused(clones: World) -> None:
     assert not clones.ledger("two.git").view().found
 
 
+def test_a_run_is_not_announced_to_a_remote_that_refuses_it(clones: World) -> None:
+    """A rule of the remote, or a remote that is not there: told apart, and nothing has begun in either case."""
+    store = clones.ledger()
+    view = begun(store, intent(1))
+    hook(clones.far, "pre-receive", "echo ledger is frozen >&2; exit 1")
+    with pytest.raises(Exception, match="ledger is frozen") as caught:
+        store.begin(view, [intent(2)], entry(EntryKind.INTENT, 2))
+    assert getattr(caught.value, "code", "") == "ledger_not_writable"
+    (clones.far / "hooks" / "pre-receive").unlink()
+    away = clones.far.rename(clones.far.with_name("away"))
+    assert code_of(lambda: store.begin(view, [intent(2)], entry(EntryKind.INTENT, 2))) == "recovery_sidecar_write_error"
+    away.rename(clones.far)
+    assert clones.ledger("two.git").view() == view
+
+
 def test_what_was_staged_survives_a_lost_race(world: World) -> None:
     store, other = world.ledger(), world.ledger("two.git")
     base = store.commit(store.view(), write(state(1)))

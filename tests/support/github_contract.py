@@ -53,10 +53,6 @@ class Contract:
 
     def __init__(self, description: Mapping[str, Any]) -> None:
         self._components = description["components"]
-        for name in ("pull-request", "pull-request-simple"):
-            # The description forgets that a fork may have been deleted: its repository is null then.
-            head = self._components["schemas"][name]["properties"]["head"]["properties"]
-            head["repo"] = {"nullable": True, "allOf": [head["repo"]]}
         self._registry = jsonschema_rs.Registry(
             [(_URN, {"components": {"schemas": _as_json_schema(self._components["schemas"])}})]
         )
@@ -214,7 +210,12 @@ def _close(form: Any) -> Any:
 @cache
 def contract() -> Contract:
     """The contract, read once for each process."""
-    return Contract(json.loads((DATA / "openapi.json").read_bytes()))
+    description = json.loads((DATA / "openapi.json").read_bytes())
+    for name in ("pull-request", "pull-request-simple"):
+        # The description forgets that a fork may have been deleted: its repository is null then.
+        head = description["components"]["schemas"][name]["properties"]["head"]["properties"]
+        head["repo"] = {"nullable": True, "allOf": [head["repo"]]}
+    return Contract(description)
 
 
 @cache

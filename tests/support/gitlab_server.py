@@ -43,6 +43,7 @@ class Project:
     approvals: dict[int, dict[str, str]] = field(default_factory=dict)
     reviewers: dict[int, dict[str, tuple[str, str]]] = field(default_factory=dict)
     statuses: list[Row] = field(default_factory=list)
+    pipelines: list[Row] = field(default_factory=list)
     awards: list[Row] = field(default_factory=list)
     deployments: list[Row] = field(default_factory=list)
     issues: list[Row] = field(default_factory=list)
@@ -62,6 +63,12 @@ class Project:
     def now(self) -> str:
         moment = datetime(2026, 7, 2, 10, 0, tzinfo=UTC) + timedelta(seconds=self.next())
         return timestamp(moment).replace("Z", ".250Z")
+
+    def build(self, sha: str, ref: str) -> None:
+        """Start a pipeline of a commit, by the name that it has here."""
+        number = len(self.pipelines) + 1
+        form = {"id": 3000 + number, "iid": number, "project_id": NUMBER, "source": "merge_request_event"}
+        self.pipelines.append({**form, "sha": sha, "ref": ref, "status": "running"})
 
     def sha(self) -> str:
         return hashlib.sha1(str(self.next()).encode(), usedforsecurity=False).hexdigest()
@@ -190,6 +197,8 @@ class GitLabServer:
                 return self._commit(sha, what)
             case ("POST", "statuses", sha):
                 return self._status(sha, body)
+            case ("GET", "pipelines"):
+                return 200, [row for row in self.project.pipelines[::-1] if row["sha"] == query["sha"]]
             case ("GET", "members", "all", user):
                 return self._member(int(user))
             case ("GET", "protected_branches"):
@@ -230,6 +239,8 @@ class GitLabServer:
                 labels = set(row["labels"]) | set(filter(None, body.get("add_labels", "").split(",")))
                 row["labels"] = sorted(labels - set(body.get("remove_labels", "").split(",")))
                 row.update({name: body[name] for name in ("title", "description") if name in body})
+                if body.get("state_event") == "close" and row["state"] == "opened":
+                    row["state"] = "closed"
                 return 200, row
             case ("GET", "diffs"):
                 paths = project.files.get(row["sha"], ())

@@ -16,7 +16,6 @@ from gitops.core.errors import GitopsError, RemoteError
 __all__ = ["Form", "answer_form", "event_form", "is_unicode"]
 
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _HALF = re.compile("[\ud800-\udfff]")
 _LINE = 1024
 _LARGEST = 10**18

@@ -84,6 +84,10 @@ class GiteaApi:
         """Another title and text for a request."""
         return WebRequest("PATCH", f"{self._root}/pulls/{number}", body={"title": cut(title, _MAX_TITLE), "body": body})
 
+    def close_pull(self, number: int) -> WebRequest:
+        """Close a request."""
+        return WebRequest("PATCH", f"{self._root}/pulls/{number}", body={"state": "closed"})
+
     # Comments and labels
 
     def comments(self, number: int) -> WebRequest:

@@ -131,9 +131,8 @@ def comment(form: Form, me: Account) -> Comment:
     body = form.text_or("body", most=_MAX_BODY)
     own = author is not None and author.id == me.id
     marker = first_line_marker(body) if own else None
-    return Comment(
-        "ghost" if author is None else author.login, body, form.moment("created_at"), marker, str(form.number("id"))
-    )
+    login, account_id = ("ghost", "") if author is None else (author.login, author.id)
+    return Comment(login, body, form.moment("created_at"), marker, str(form.number("id")), account_id)
 
 
 def status(form: Form, commit: str) -> CheckStatus:

@@ -100,10 +100,11 @@ def decode_file(environ: Mapping[str, str], body: bytes) -> Delivery:
     run = f"{environ.get('GITHUB_RUN_ID', '0')}-{environ.get('GITHUB_RUN_ATTEMPT', '1')}"
     # What a timer writes is not described: only its name counts.
     form = event_form(body if body.strip() else b"{}", MAX_EVENT)
-    repository = environ.get("GITHUB_REPOSITORY") or _repository(form)
-    return Delivery(
-        _checked(_ID, run, "GITHUB_RUN_ID"), _checked(_REPOSITORY, repository, "GITHUB_REPOSITORY"), _event(kind, form)
-    )
+    named = _repository(form)
+    repository = _checked(_REPOSITORY, environ.get("GITHUB_REPOSITORY") or named, "GITHUB_REPOSITORY")
+    other = named and named.lower() != repository.lower()
+    event = IgnoredEvent("the event is of another repository than the job") if other else _event(kind, form)
+    return Delivery(_checked(_ID, run, "GITHUB_RUN_ID"), repository, event)
 
 
 def _header(headers: Mapping[str, str], name: str) -> str:

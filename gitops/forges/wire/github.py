@@ -69,9 +69,8 @@ class GitHubApi:
 
         Below the latter, REST is at `v3/` and GraphQL at `graphql`. Raises UsageError `usage_error`.
         """
-        if not _PROJECT.fullmatch(project) or any(part.strip(".") == "" for part in project.split("/")):
-            raise UsageError("usage_error", f"{project[:80]!r} is no repository on GitHub: use owner/name")
-        self._root = ("/v3" if base.endswith("/api") else "") + f"/repos/{project}"
+        self._start = "/v3" if base.endswith("/api") else ""
+        self._root = self._start + _path_of(project)
         self.project = project
 
     # Who we are, and what GitHub itself thinks
@@ -125,6 +124,15 @@ class GitHubApi:
         """Change requests that have a commit, or brought it in."""
         return self._list(f"/commits/{quote(commit, safe='')}/pulls", quiet=_NO_COMMIT)
 
+    def activities(self, branch: str, project: str = "") -> WebRequest:
+        """Moves of a branch (full ref name) of this repository or of a fork, newest first.
+
+        https://docs.github.com/en/rest/repos/repos#list-repository-activities
+        """
+        root = self._start + _path_of(project or self.project)
+        query = (("ref", branch), _PAGE)
+        return WebRequest("GET", root + "/activity", query, headers=_HEADERS, quiet=_NO_COMMIT)
+
     def open_pull(self, head: str, base: str, title: str, body: str) -> WebRequest:
         """Open a change request of one branch into another; 422 says that there is one, or nothing to merge."""
         form = {"head": head, "base": base, "title": title, "body": body}
@@ -133,6 +141,10 @@ class GitHubApi:
     def change_pull(self, number: int, title: str, body: str) -> WebRequest:
         """Give a change request another title and text."""
         return self._send("PATCH", f"/pulls/{number}", {"title": title, "body": body})
+
+    def close_pull(self, number: int) -> WebRequest:
+        """Close a change request."""
+        return self._send("PATCH", f"/pulls/{number}", {"state": "closed"})
 
     # Comments
 
@@ -274,6 +286,12 @@ class GitHubApi:
         self, method: str, path: str, body: Any, *, repeatable: bool = True, quiet: frozenset[int] = frozenset()
     ) -> WebRequest:
         return WebRequest(method, self._root + path, body=body, headers=_HEADERS, repeatable=repeatable, quiet=quiet)
+
+
+def _path_of(project: str) -> str:
+    if not _PROJECT.fullmatch(project) or any(part.strip(".") == "" for part in project.split("/")):
+        raise UsageError("usage_error", f"{project[:80]!r} is no repository on GitHub: use owner/name")
+    return f"/repos/{project}"
 
 
 def _graphql(document: str, **variables: Any) -> WebRequest:

@@ -19,6 +19,7 @@ from gitops.ports.forge import (
     CheckStatus,
     Comment,
     Permission,
+    Push,
     RequestState,
     Review,
     ReviewState,
@@ -114,15 +115,23 @@ def change_request(form: Form) -> ChangeRequest:
         head=head.commit("sha"),
         state=RequestState.MERGED if merged else state,
         opened_at=form.moment("created_at"),
-        # GitHub does not tell who pushed. Whoever opened it is known; authors of commits are found in git.
+        # Who pushed is in no request: whoever opened it is known, the others are among the moves of its branch.
         pushers=() if author is None else (f"github:{author.id}",),
         merged_as=form.commit_or("merge_commit_sha") if merged else None,
         author=author,
         head_ref=f"refs/pull/{number}/head",
         fork=fork,
+        project=head.part("repo").text_or("full_name") if fork and head.has("repo") else "",
         url=form.text_or("html_url"),
         labels=tuple(label_names(form.parts("labels"))),
     )
+
+
+def push(form: Form) -> Push:
+    """One move of a branch. Merges and the other ways of moving one are pushes of whoever did it."""
+    actor = form.optional("actor")
+    pusher = "" if actor is None else f"github:{account(actor).id}"
+    return Push(old=form.commit("before"), new=form.commit("after"), pusher=pusher)
 
 
 def label_names(forms: Iterable[Form]) -> list[str]:
@@ -156,10 +165,9 @@ def comment(form: Form, me: Account) -> Comment:
     """A comment, with its marker if it is the bot's."""
     user = form.optional("user")
     body = form.text_or("body", most=_MAX_BODY)
-    own = user is not None and account(user).id == me.id
-    author = _GHOST if user is None else user.text("login", 100)
-    marker = first_line_marker(body) if own else None
-    return Comment(author, body, form.moment("created_at"), marker, str(form.number("id")))
+    who = Account("", _GHOST) if user is None else account(user)
+    marker = first_line_marker(body) if who.id == me.id else None
+    return Comment(who.login, body, form.moment("created_at"), marker, str(form.number("id")), who.id)
 
 
 def status(form: Form, commit: str) -> CheckStatus:
@@ -205,7 +213,8 @@ def branch_rules(rules: Iterable[Form], protection: WebAnswer) -> BranchRules:
         deletion=_neither("deletion" in by_type, old.get("deletion")),
         signatures_needed=_either("required_signatures" in by_type, old.get("signatures_needed")),
         required_checks=tuple(sorted({*checks, *old.get("checks", ())})) if known or checks else None,
-        pushers=old.get("pushers"),
+        # A ruleset that restricts updates names nobody: those who bypass it push, and only administrators see who they are.
+        pushers=() if "update" in by_type else old.get("pushers"),
         # The older protection has no queue of its own to tell of.
         queue="merge_queue" in by_type or None,
         notes=() if known else ("branch protection cannot be read with this token; rules of rulesets can",),

@@ -201,6 +201,10 @@ class GitLabCalls:
         sent = _write("POST", f"{self.root}/statuses/{status.commit}", form, quiet=frozenset({400, 404}))
         return replace(sent, repeatable=True)
 
+    def pipelines_of(self, commit: str) -> WebRequest:
+        """The newest pipelines of a commit: https://docs.gitlab.com/api/pipelines/."""
+        return self._list("/pipelines", ("sha", commit), ("order_by", "id"), ("sort", "desc"))
+
     def member(self, account: str) -> WebRequest:
         """A member, also of the groups above, or 404.
 

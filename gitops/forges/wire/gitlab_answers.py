@@ -211,7 +211,7 @@ def note(form: Form) -> Note | None:
 def comment(found: Note, me: Account) -> Comment:
     """A comment for the port; a marker in its first line counts only where the bot wrote it."""
     marker = first_line_marker(found.text) if found.author.id == me.id else None
-    return Comment(found.author.login, found.text, found.at, marker, found.id)
+    return Comment(found.author.login, found.text, found.at, marker, found.id, found.author.id)
 
 
 def statuses(found: Iterable[Form], commit: str) -> tuple[CheckStatus, ...]:

@@ -76,7 +76,10 @@ def decode_file(environ: Mapping[str, str], body: bytes) -> Delivery:
         return Delivery(job.id, job.repository, job.manual)
     # A pipeline that a webhook triggered gets the webhook's body; see
     # https://docs.gitlab.com/ci/triggers/
-    return Delivery(job.id, job.repository, decode({}, body).event)
+    sent = decode({}, body)
+    if sent.repository not in ("", job.repository):
+        return Delivery(job.id, job.repository, IgnoredEvent("the webhook is of another project than the job"))
+    return Delivery(job.id, job.repository, sent.event)
 
 
 def check_signature(headers: Mapping[str, str], body: bytes, secret: bytes) -> bool:

@@ -91,8 +91,8 @@ def _push(environ: Mapping[str, str]) -> Event:
     else:
         ref = f"refs/heads/{_text(environ, 'CI_COMMIT_BRANCH')}"
     old = _commit(environ, "CI_COMMIT_BEFORE_SHA") if environ.get("CI_COMMIT_BEFORE_SHA") else ZERO
-    pusher = f"gitlab:{_number(environ, 'GITLAB_USER_ID')}" if environ.get("GITLAB_USER_ID") else None
-    return PushEvent(ref, old, _commit(environ, "CI_COMMIT_SHA"), pusher)
+    # GITLAB_USER_ID can be set by whoever starts a pipeline by hand: it does not say whose work a push is.
+    return PushEvent(ref, old, _commit(environ, "CI_COMMIT_SHA"))
 
 
 def _inputs(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

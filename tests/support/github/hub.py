@@ -100,6 +100,13 @@ class Hub:
         self.world.push_to_fork(who, f"{who}/{FULL_NAME.partition('/')[2]}", branch, commit)
         return self.world.open_pull(who, branch, repository=f"{who}/{FULL_NAME.partition('/')[2]}")
 
+    def push_to_fork(self, who: str, owner: str, branch: str, files: Mapping[str, bytes | None], parent: str) -> str:
+        """Somebody pushes to somebody else's fork, as a commit of nobody here; returns the new head."""
+        fork = self.world.fork(owner)
+        commit = self._away(fork, "mallory", files, parent)
+        self.world.push_to_fork(who, f"{owner}/{FULL_NAME.partition('/')[2]}", branch, commit)
+        return commit
+
     def merge(self, who: str, number: int, method: str = "merge", *, title: str = "") -> str:
         """Press the button; returns the new tip."""
         return landing.merge(self.world, number, landing.Order(who, method, title=title))

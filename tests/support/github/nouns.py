@@ -168,6 +168,7 @@ class Activity:
     actor: str
     kind: str
     at: str
+    repository: str
 
 
 @dataclass

@@ -124,7 +124,8 @@ def _activity(world: World, call: Call) -> Answer:
     found = [
         a
         for a in world.activities
-        if query.get("ref") in (None, a.ref, a.ref.removeprefix("refs/heads/"))
+        if a.repository == f"{call.arguments['owner']}/{call.arguments['repo']}"
+        and query.get("ref") in (None, a.ref, a.ref.removeprefix("refs/heads/"))
         and query.get("actor") in (None, a.actor)
         and query.get("activity_type") in (None, a.kind)
     ]

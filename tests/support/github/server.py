@@ -149,7 +149,9 @@ class GitHubServer(GitServer):
             raise AssertionError(f"the fake does not do {operation.name}")
         found = operation.pattern.fullmatch(path)
         arguments = {} if found is None else {k: unquote(v) for k, v in found.groupdict().items()}
-        if "owner" in arguments and f"{arguments['owner']}/{arguments['repo']}" != FULL_NAME:
+        project = f"{arguments['owner']}/{arguments['repo']}" if "owner" in arguments else FULL_NAME
+        # Forks are public here, and asked for one thing only.
+        if project != FULL_NAME and not (project in self.world.forks and operation.name.endswith("/activity")):
             raise RefusedError(404, "Not Found")
         who = self.world.accounts[token.account]
         if route.area != "metadata" and not token.may(route.area, route.level):
@@ -162,10 +164,12 @@ class GitHubServer(GitServer):
     def _paged(self, path: str, query: list[tuple[str, str]], page: Page) -> tuple[Any, dict[str, str]]:
         """One page of a list, with the link to the next one. See https://docs.github.com/en/rest/using-the-rest-api."""
         asked = dict(query)
-        size, number = min(int(asked.get("per_page", 30)), 100), int(asked.get("page", 1))
+        # Activities have cursors, whatever is in them, where other lists have numbers.
+        name = "after" if path.endswith("/activity") else "page"
+        size, number = min(int(asked.get("per_page", 30)), 100), int(asked.get(name, 1))
         items = page.items[(number - 1) * size : number * size]
         more = len(page.items) > number * size
-        link = f"{self.base}{REST}{path}?{urlencode({**asked, 'page': number + 1})}"
+        link = f"{self.base}{REST}{path}?{urlencode({**asked, name: number + 1})}"
         extra = {"Link": f'<{link}>; rel="next"'} if more else {}
         return ({**page.whole, page.name: items} if page.name else items), extra
 

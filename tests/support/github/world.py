@@ -144,8 +144,7 @@ class World(Rulebook):
     def _follow(self, ref: str, old: str, new: str, by: str) -> None:
         head = None if new == ZERO else self.store.commit(new)
         if ref.startswith(HEADS):
-            kind = self._kind(old, new)
-            self.activities.append(Activity(next(self._ids), ref, old, new, by, kind, self.stamp()))
+            self._note(FULL_NAME, RefUpdate(ref, old, new), by)
         self.happen("push", self.payloads.push(ref, old, new, by, head), Cause(by, new, ref))
         branch = ref.removeprefix(HEADS)
         for pull in self.open_pulls():
@@ -157,11 +156,14 @@ class World(Rulebook):
             elif pull.target == branch and new != ZERO and self.store.is_ancestor(pull.head, new):
                 self.end(pull, by, merged_as=new)
 
-    def _kind(self, old: str, new: str) -> str:
-        """What a move of a branch is called, apart from merges, which are pushes here."""
-        if ZERO in (old, new):
-            return "branch_creation" if old == ZERO else "branch_deletion"
-        return "push" if self.store.is_ancestor(old, new) else "force_push"
+    def _note(self, repository: str, update: RefUpdate, by: str) -> None:
+        """Keep who moved a branch. Merges are pushes here."""
+        if ZERO in (update.old, update.new):
+            kind = "branch_creation" if update.old == ZERO else "branch_deletion"
+        else:
+            kind = "push" if self.store.is_ancestor(update.old, update.new) else "force_push"
+        moved = Activity(next(self._ids), update.ref, update.old, update.new, by, kind, self.stamp(), repository)
+        self.activities.append(moved)
 
     def happen(self, name: str, payload: Mapping[str, Any], cause: Cause) -> None:
         """Note an event. A job's own token starts nothing; nor does a commit whose message says so."""
@@ -229,10 +231,13 @@ class World(Rulebook):
 
     def push_to_fork(self, by: str, repository: str, source: str, head: str) -> None:
         """Somebody pushed to a fork."""
+        fork = Repository(self.forks[repository], environ={"PATH": os.environ["PATH"]})
+        old = fork.resolve(HEADS + source) or ZERO
         self._git(self.forks[repository], "update-ref", HEADS + source, head)
+        self._bring(repository, head)
+        self._note(repository, RefUpdate(HEADS + source, old, head), by)
         for pull in self.open_pulls():
             if (pull.repository, pull.source) == (repository, source):
-                self._bring(repository, head)
                 self._new_head(pull, head, by)
 
     def fork(self, by: str) -> Path:

@@ -73,6 +73,7 @@ def test_webhooks_and_event_files_say_the_same(path: Path) -> None:
     delivery = decode_file(environ, body)
     assert (delivery.id, delivery.repository) == ("12-1", "team/library")
     assert form_of(delivery) == found["expected"]
+    assert isinstance(decode_file(environ | {"GITHUB_REPOSITORY": "team/other"}, body).event, IgnoredEvent)
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)

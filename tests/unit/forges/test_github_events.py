@@ -198,9 +198,18 @@ ENVIRON = {"GITHUB_RUN_ID": "1658821493", "GITHUB_RUN_ATTEMPT": "2", "GITHUB_REP
 
 def test_the_event_file_of_a_job() -> None:
     body = EXAMPLES["pull_request.opened"].read_bytes()
-    delivery = decode_file(ENVIRON | {"GITHUB_EVENT_NAME": "pull_request"}, body)
-    assert (delivery.id, delivery.repository) == ("1658821493-2", "octo/brain")
+    name = example("pull_request.opened")["repository"]["full_name"]
+    job = {**ENVIRON, "GITHUB_EVENT_NAME": "pull_request", "GITHUB_REPOSITORY": name.lower()}
+    delivery = decode_file(job, body)
+    assert (delivery.id, delivery.repository) == ("1658821493-2", name.lower())
     assert delivery.event == decoded("pull_request", example("pull_request.opened")).event
+
+
+def test_the_event_of_another_repository_is_nothing_to_a_job() -> None:
+    delivery = decode_file(
+        ENVIRON | {"GITHUB_EVENT_NAME": "pull_request"}, EXAMPLES["pull_request.opened"].read_bytes()
+    )
+    assert (delivery.repository, type(delivery.event)) == ("octo/brain", IgnoredEvent)
 
 
 @pytest.mark.parametrize("body", [b'{"schedule": "*/15 * * * *"}', b"{}", b"", b"\n"])

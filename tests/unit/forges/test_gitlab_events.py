@@ -12,7 +12,7 @@ import pytest
 
 from gitops.core.errors import GitopsError
 from gitops.forges.wire.gitlab_events import MAX_BODY, check_signature, decode, decode_file
-from gitops.ports.events import Event
+from gitops.ports.events import Event, IgnoredEvent
 from tests.support.gitlab_contract import DATA
 
 _WEBHOOKS = json.loads((DATA / "webhooks.json").read_text(encoding="utf-8"))["cases"]
@@ -57,6 +57,13 @@ def test_a_job(case):
     delivery = decode_file(case["environ"], body)
     assert plain(delivery.event) == case["event"]
     assert (delivery.id, delivery.repository) == (case["id"], case["repository"])
+
+
+def test_the_webhook_of_another_project_is_nothing_to_a_job():
+    (case,) = (c for c in _JOBS if c["event"]["type"] == "CommentEvent")
+    body = json.dumps(case["payload"]).encode()
+    delivery = decode_file(case["environ"] | {"CI_PROJECT_PATH": "group/sub/other"}, body)
+    assert (delivery.repository, type(delivery.event)) == ("group/sub/other", IgnoredEvent)
 
 
 def test_a_delivery_without_any_id_is_known_by_its_body():

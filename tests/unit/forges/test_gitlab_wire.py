@@ -341,6 +341,7 @@ def test_every_request_is_documented_and_every_documented_one_is_made():
         "add_award": calls.add_award(one, "2", "eyes"),
         "statuses": calls.statuses(commit),
         "set_status": calls.set_status(CheckStatus(commit, "c", CheckState.ERROR, "x" * 999, "")),
+        "pipelines_of": calls.pipelines_of(commit),
         "member": calls.member("7"),
         "protected_branches": calls.protected_branches(),
         "push_rule": calls.push_rule(),
