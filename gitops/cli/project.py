@@ -23,12 +23,12 @@ from gitops.cli.operator import operator_of
 from gitops.cli.system import RandomIds, SystemClock
 from gitops.cli.wiring import graph_engine, graph_uri
 from gitops.config.bot import ClusterRule
-from gitops.config.source import SourceTree
+from gitops.config.source import StampedTree
 from gitops.config.storage import StorageKind, StorageRoot, StorageRootError, parse_storage
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
 from gitops.forges.local import LocalForge
-from gitops.git.command import GitProgram, Quarantine
+from gitops.git.command import GitProgram, Quarantine, config_key
 from gitops.git.pins import HeadPin
 from gitops.git.remembered import RememberedRemote
 from gitops.git.remote import ProgramRemote, SelfRemote
@@ -39,6 +39,7 @@ from gitops.ledger.branch import BranchLedger, BranchPlace
 from gitops.ledger.heads import Heads
 from gitops.ports.git import GitReader, GitRemote, Person
 from gitops.providers.cluster import ClusterProvider
+from gitops.storage.cache import MemoryCache
 from gitops.storage.folder import FolderTree
 from gitops.workflows.context import Stores, Workspace
 from gitops.workflows.endorse import Endorsement
@@ -78,7 +79,7 @@ class LocalProject:
             self.repository = Repository(self.repository.git_dir, environ=environ, quarantine=quarantine)
         self._git = GitProgram(self.repository.git_dir, environ=environ, as_user=True)
         self._login = login or str
-        self._settings: dict[tuple[str, bool], str | None] = {}
+        self._settings: dict[str, str] | None = None
         self.remote: GitRemote = self._remote(choice)
         self._faults = faults or NoFaults()
         tools = ProjectTools(
@@ -87,6 +88,7 @@ class LocalProject:
             stores=self._stores,
             ledger=self.ledger,
             open_tree=open_commit_tree,
+            cache=MemoryCache(),
             provider=ClusterProvider,
             clock=SystemClock(),
             ids=RandomIds(),
@@ -95,10 +97,12 @@ class LocalProject:
         self.project = Project(tools, self.default_ref())
 
     def setting(self, key: str, *, path: bool = False) -> str | None:
-        """A value of the git configuration, looked up once."""
-        if (key, path) not in self._settings:
-            self._settings[key, path] = self._git.config(key, path=path)
-        return self._settings[key, path]
+        """A value of the git configuration, which is read once."""
+        if self._settings is None:
+            self._settings = self._git.settings()
+        found = self._settings.get(config_key(key))
+        # Git expands what begins with the home of somebody.
+        return self._git.config(key, path=True) if path and found is not None else found
 
     def default_ref(self) -> str:
         """Full name of the branch with `gitops.yaml`."""
@@ -319,7 +323,7 @@ class LocalProject:
 
     def _remember(self, key: str, value: str) -> None:
         self._git.run("config", "--local", "--", key, value)
-        self._settings.clear()
+        self._settings = None
 
 
 def _inside(declared: StorageRoot, base: str | None) -> str:
@@ -347,7 +351,7 @@ def _below(declared: StorageRoot, allowed: str | None, cluster: str) -> str:
     return declared.text
 
 
-def open_commit_tree(reader: GitReader, tree: str, root: str) -> SourceTree:
+def open_commit_tree(reader: GitReader, tree: str, root: str) -> StampedTree:
     """The files of a cluster folder in git."""
     return CommitTree(reader, tree, root=root)
 

@@ -144,11 +144,26 @@ class GitProgram:
         env = self._env if extra is None else {**self._env, **extra}
         return run_program((*self._prefix, *arguments), env=env, stdin=stdin, timeout_s=timeout_s)
 
+    def settings(self) -> dict[str, str]:
+        """The whole configuration with one run of git: keys as git prints them (see `config_key`), and the last value of each."""
+        output = self.run("config", "--list", "-z")
+        if not output.ok:
+            return {}
+        lines = output.stdout.decode("utf-8", "replace").split("\0")
+        return {key: value for key, _, value in (line.partition("\n") for line in lines if line)}
+
     def config(self, key: str, *, path: bool = False) -> str | None:
         """The last value of a configuration key, `~` expanded if it is a path; None when it is not set."""
         kind = ("--type=path",) if path else ()
         output = self.run("config", *kind, "--get", "--", key)
         return output.stdout.decode("utf-8", "replace").rstrip("\n") if output.ok else None
+
+
+def config_key(name: str) -> str:
+    """A configuration key as git prints it: section and name are the same in capitals, what is between them is not."""
+    section, dot, rest = name.partition(".")
+    middle, between, last = rest.rpartition(".")
+    return f"{section.lower()}{dot}{middle}{between}{last.lower()}"
 
 
 def run_program(

@@ -32,6 +32,8 @@ from gitops.git.repository import Repository, check_updates, is_below
 from gitops.ports.git import ZERO, RefUpdate
 
 _MAX_TEXT = 4000
+# The time of a fetch grows with the square of their number, and an argument list has an end: anybody may push many branches.
+_MOST_REFSPECS = 300
 _MOVED = frozenset(" +*-")
 _UP_TO_DATE = "="
 _PORCELAIN = re.compile(r"([ +*=!-])\t[^\t:]*:([^\t]+)\t(.*)")
@@ -64,6 +66,7 @@ _FINAL = (
     "could not read username",
     "could not read password",
     "permission denied",
+    "returned error: 30",
     "returned error: 401",
     "returned error: 403",
     "returned error: 404",
@@ -99,7 +102,8 @@ class _Location:
 def _locate(url: str) -> _Location:
     """Split an address. Raises UsageError `git_failed` for what is neither a path, an scp-like form nor a known scheme.
 
-    A password in an http address goes to git as a header in the environment, so that no process list shows it.
+    A password in an http address goes to git as a header in the environment, so that no process list shows it. With one, no
+    redirect is followed.
     """
     if url.isprintable() and (url.startswith("/") or _SCP_LIKE.fullmatch(url)):
         return _Location(url, url, {})
@@ -119,12 +123,15 @@ def _locate(url: str) -> _Location:
     header = f"Authorization: Basic {base64.b64encode(pair.encode()).decode()}"
     name = f"http.{parts.scheme}://{host}/.extraHeader"
     # An empty value takes back what the configuration says: the checkout of a job leaves a login there, and two are refused.
+    # After a redirect git sends the header to wherever it was led, also to another host.
     variables = {
-        "GIT_CONFIG_COUNT": "2",
+        "GIT_CONFIG_COUNT": "3",
         "GIT_CONFIG_KEY_0": name,
         "GIT_CONFIG_VALUE_0": "",
         "GIT_CONFIG_KEY_1": name,
         "GIT_CONFIG_VALUE_1": header,
+        "GIT_CONFIG_KEY_2": "http.followRedirects",
+        "GIT_CONFIG_VALUE_2": "false",
     }
     return _Location(bare, bare, variables)
 
@@ -208,11 +215,13 @@ class ProgramRemote:
             "--no-recurse-submodules",
             "--refmap=",
         )
-        output = self._run("fetch", *options, "--", self._location.argument, *refspecs)
-        if "[rejected]" in output.stderr:
-            raise ConflictError("git_ref_conflict", self._text(output.stderr))
-        if not output.ok:
-            raise self._unavailable(output)
+        for start in range(0, len(refspecs), _MOST_REFSPECS):
+            some = refspecs[start : start + _MOST_REFSPECS]
+            output = self._run("fetch", *options, "--", self._location.argument, *some)
+            if "[rejected]" in output.stderr:
+                raise ConflictError("git_ref_conflict", self._text(output.stderr))
+            if not output.ok:
+                raise self._unavailable(output)
 
     def push(self, updates: Sequence[RefUpdate]) -> None:
         """Move all refs or none, each only from its `old`.

@@ -116,6 +116,21 @@ def test_the_token_goes_to_the_host_of_the_forge_alone(url: str, sent: bool) -> 
     assert login(url) == (url.replace("//", "//x-access-token:to%2Fken%401@", 1) if sent else url)
 
 
+@pytest.mark.parametrize(
+    ("url", "sent"),
+    [
+        ("https://gitlab-ci-token:job@git.example/group/part/brain.git", True),
+        ("https://gitlab-ci-token:job@git.example:8443/group/part/brain.git", False),
+        ("https://gitlab-ci-token:job@evil.example/group/part/brain.git", False),
+        ("https://deploy:own@git.example/group/part/brain.git", False),
+        ("http://gitlab-ci-token:job@git.example/group/part/brain.git", False),
+    ],
+)
+def test_the_login_of_gitlabs_runner_gives_way_to_the_token(url: str, sent: bool) -> None:
+    login = login_of("gitlab", {**GITLAB, "GITLAB_TOKEN": "token"}, _nothing)
+    assert login(url) == ("https://x-access-token:token@git.example/group/part/brain.git" if sent else url)
+
+
 def test_the_repositories_of_the_public_github_are_not_on_its_service() -> None:
     login = login_of("github", {"GITHUB_TOKEN": "token"}, _nothing)
     assert login("https://github.com/octo/brain") == "https://x-access-token:token@github.com/octo/brain"

@@ -45,6 +45,8 @@ def test_only_who_is_named_may_command(world: LocalWorld) -> None:
     configure(world, "gitops.writers", "ada  mira")
     configure(world, "gitops.maintainers", "mira")
     configure(world, "gitops.administrators", "zoe")
+    # The configuration is read once, so who opens the repository from now on sees it.
+    forge = project(world).forge()
     found = {name: forge.permission(Account(name, name)) for name in ("ada", "mira", "zoe", "mallory", "")}
     assert found == {
         "ada": Permission.WRITE,

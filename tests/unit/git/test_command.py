@@ -76,3 +76,28 @@ def test_arguments_are_never_a_shell(tmp_path: Path) -> None:
     git = GitProgram(str(bare(tmp_path / "r.git")), environ=environment(tmp_path))
     assert not git.run("rev-parse", "--verify", "--end-of-options", f"$(touch {tmp_path}/ran); touch {tmp_path}/ran").ok
     assert not (tmp_path / "ran").exists()
+
+
+def test_the_whole_configuration_is_what_single_questions_answer(tmp_path: Path) -> None:
+    """In one run of git: case, subsections, values of many lines, several values, none, and other files that are included."""
+    repository = bare(tmp_path / "r.git")
+    (tmp_path / "more").write_text("[gitops]\n\troot = ~/graphs\n")
+    (repository / "config").write_text(
+        "[Gitops]\n\tTargetBranch = main\n\tempty\n\tnothing =\n"
+        '[gitops "Brain.2"]\n\tStorage = "a=b # c"\n'
+        "[user]\n\tname = Mira\n\tname = Ada\n\tnote = one\\ntwo\n"
+        f"[include]\n\tpath = {tmp_path / 'more'}\n"
+    )
+    git = GitProgram(str(repository), environ=environment(tmp_path), as_user=True)
+    known = git.settings()
+    keys = ("gitops.targetbranch", "GITOPS.TARGETBRANCH", "gitops.empty", "gitops.nothing", "gitops.Brain.2.storage")
+    for key in (*keys, "gitops.brain.2.storage", "user.name", "user.note", "gitops.root", "gitops.absent"):
+        assert known.get(command.config_key(key)) == git.config(key)
+    assert (known["user.name"], known["user.note"]) == ("Ada", "one\ntwo")
+
+
+def test_a_configuration_that_cannot_be_read_says_nothing(tmp_path: Path) -> None:
+    repository = bare(tmp_path / "r.git")
+    (repository / "config").write_text("[user\n")
+    git = GitProgram(str(repository), environ=environment(tmp_path), as_user=True)
+    assert (git.settings(), git.config("user.name")) == ({}, None)

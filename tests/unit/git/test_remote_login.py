@@ -13,6 +13,7 @@ from gitops.git.remote import ProgramRemote
 from gitops.ports.git import ZERO, RefUpdate
 from tests.support.git_fixture import bare, commit, opened
 from tests.support.git_http import GitServer
+from tests.support.http_service import HttpService, Reply
 
 TRUNK = "refs/heads/trunk"
 
@@ -38,6 +39,19 @@ def test_only_one_login_is_sent(tmp_path: Path, served: tuple[GitServer, str]) -
         assert ProgramRemote(str(near), server.url("far.git", "x-access-token")).refs("refs/heads") == {TRUNK: first}
         with pytest.raises(RemoteError):
             ProgramRemote(str(near), base).refs("refs/heads")
+
+
+def test_a_login_does_not_go_where_a_redirect_leads(tmp_path: Path) -> None:
+    near = bare(tmp_path / "near.git")
+    with HttpService(lambda _: Reply(404)) as elsewhere:
+        away = elsewhere.base.replace("127.0.0.1", "localhost")
+        with HttpService(lambda request: Reply(302, headers=(("Location", away + request.path),))) as forge:
+            url = forge.base.replace("//", "//x-access-token:good@") + "/far.git"
+            with pytest.raises(RemoteError) as caught:
+                ProgramRemote(str(near), url).refs("refs/heads")
+    assert elsewhere.requests == []
+    assert not caught.value.retryable
+    assert "Authorization" in forge.requests[0].headers
 
 
 def test_head_names_a_branch_or_nothing(tmp_path: Path, served: tuple[GitServer, str]) -> None:
