@@ -3,7 +3,8 @@
 Author lines are claims, so this errs on the side of counting: everybody named as author or co-author of a commit that touches
 the cluster folder or the keys and rules, everybody whose key signed such a commit in a request, and everybody who pushed it.
 Committers do not count: a forge makes whoever presses the merge button the committer of a squash. A merge commit counts only
-if it changed something beyond what merging its parents gives.
+if it changed something beyond what merging its parents gives. An address that a forge makes up for people who do not show theirs
+names the account by its number: then the account is an author, too.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ __all__ = ["AuthorQuestion", "authors_of", "signers_of"]
 
 # What forges write for the authors of the commits that a squash melts into one.
 _CO_AUTHOR = re.compile(r"^co-authored-by:[^<>\n]*<([^<>\n]+)>", re.IGNORECASE | re.MULTILINE)
+# https://docs.github.com/en/account-and-profile/reference/email-addresses-reference#your-noreply-email-address
+# https://docs.gitlab.com/user/profile/#use-an-automatically-generated-private-commit-email
+_MADE_UP = re.compile(r"([1-9][0-9]{0,17})([+-])[^@\s]*@(?:[^@\s]+\.)?noreply\.[^@\s]+", re.IGNORECASE | re.ASCII)
+_FORGES = {"+": "github", "-": "gitlab"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +37,15 @@ class AuthorQuestion:
 
 
 def authors_of(reader: GitReader, question: AuthorQuestion) -> frozenset[str]:
-    """E-mail addresses of authors and co-authors of the commits in question; empty without a base: nothing is gated then."""
+    """E-mail addresses of authors and co-authors of the commits in question, and the accounts (`github:583231`) that they name.
+
+    Empty without a base: nothing is gated then.
+    """
     found = set()
     for commit in _touching(reader, question):
         found |= {commit.author.email.strip(), *(email.strip() for email in _CO_AUTHOR.findall(commit.message))}
-    return frozenset(found - {""})
+    accounts = {f"{_FORGES[made_up[2]]}:{made_up[1]}" for made_up in map(_MADE_UP.fullmatch, found) if made_up}
+    return frozenset((found | accounts) - {""})
 
 
 def signers_of(reader: GitReader, question: AuthorQuestion, trust: TrustRoot) -> frozenset[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gitops.chain.decisions import read_decision_evidence
 from gitops.chain.entries import APPROVALS, ENTRY, TRUST, ChainEntry, read_chain_entry, trust_files
@@ -72,6 +72,14 @@ __all__ = ["BranchLedger", "BranchPlace"]
 
 Files = Mapping[str, bytes | None]
 """Path in the ledger to content; None removes the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """An entry that nobody can see yet, and what of the waiting files is in it."""
+
+    found: ChainEntry
+    staged: Files
 
 
 class BranchLedger:
@@ -184,11 +192,16 @@ class BranchLedger:
         due = required(entry)
         try:
             files = granted(self._store, due.approvals) | {intent_key(i): write_intent(i) for i in intents}
-            return self._append(view, due, files)
-        except (ConflictError, BugError):
+            draft = self._draft(view, due, files)
+        except BugError:
             raise
         except GitopsError as error:
             raise GitopsError("recovery_sidecar_write_error", error.detail, path=self._ref) from error
+        try:
+            return self._publish(view, draft)
+        except RemoteError as error:
+            code, retryable = "recovery_sidecar_write_error", error.retryable
+            raise RemoteError(code, error.detail, path=self._ref, retryable=retryable) from error
 
     def arm(self, intent: Intent) -> None:
         """Check that the intent was announced: `begin` made it durable."""
@@ -281,14 +294,26 @@ class BranchLedger:
             self._staged[key] = content
 
     def _append(self, view: LedgerView, entry: LedgerEntry, files: Files) -> LedgerView:
-        """Sign and push the entry that follows `view`. Raises ConflictError `state_cas_mismatch`, RemoteError."""
+        """Sign and push the entry that follows `view`. Raises as the two halves do."""
+        return self._publish(view, self._draft(view, entry, files))
+
+    def _draft(self, view: LedgerView, entry: LedgerEntry, files: Files) -> _Draft:
+        """Sign the entry that follows `view`. Raises GitopsError `ledger_not_writable` for one that nobody would believe."""
         if view.found and view.entry is None:
             raise BugError("an entry on top of one that was not believed")
         with self._guard:
             staged = dict(self._staged)
         # What the caller decides outranks what waited: a retired sidecar is not amended again.
         with around(self._faults, "ledger.branch", "sign"):
-            found = self._sign(view, following(entry, view), {**staged, **files})
+            return _Draft(self._sign(view, following(entry, view), {**staged, **files}), staged)
+
+    def _publish(self, view: LedgerView, draft: _Draft) -> LedgerView:
+        """Push a signed entry on top of `view`.
+
+        Raises ConflictError `state_cas_mismatch`, RemoteError `state_write_error`, GitopsError `ledger_not_writable` where the
+        remote refuses it.
+        """
+        found, staged = draft.found, draft.staged
         seen = self._heads.noted().seen
         try:
             with around(self._faults, "ledger.branch", "push"):

@@ -77,6 +77,10 @@ class DebtSettlement:
     principal: str
 
 
+UNKNOWN_AUTHOR = "<unknown>"
+"""Stands among authors for people whom nobody could ask for. No commit and no account can have this name."""
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """`entry.json` of one ledger commit.

@@ -28,6 +28,7 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import Kind
 from gitops.model.approval import Approval, ApprovalEvidence, ApprovalStatement, Target, Via
 from gitops.model.change import Action, Change
+from gitops.model.entry import UNKNOWN_AUTHOR
 from gitops.model.trust import TrustRoot
 
 _APPROVAL_PATH = "__cluster/approvals/{}.json"
@@ -70,8 +71,8 @@ def covers(approval: Approval, change: Change, config_digest: str) -> bool:
 class Need:
     """What evidence must be for: the change at hand, in its surroundings.
 
-    `at` is the time at the ledger position; `spent` the ids of used approvals, `revoked` of those that were taken back; `authors`
-    the identities whose work it is.
+    `at` is the time at the ledger position; `spent` the ids of used approvals, `revoked` the ids and givers of those that were
+    taken back; `authors` the identities whose work it is.
     """
 
     target: Target
@@ -82,7 +83,7 @@ class Need:
     at: datetime
     spent: frozenset[str] = frozenset()
     authors: frozenset[str] = frozenset()
-    revoked: frozenset[str] = frozenset()
+    revoked: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +192,8 @@ def _permission(case: _Case) -> _Refusal | None:
         return "approval_via_refused", f"a review does not count for an {tier_of(change)} change"
     if not trust.may_approve(principal) or names & {signer.casefold() for signer in trust.ledger_signers}:
         return "approval_signer_not_allowed", f"{principal} is not an approver"
+    if UNKNOWN_AUTHOR in case.need.authors:
+        return "approval_authors_unknown", f"whether {principal} is behind the change cannot be told"
     own = names & {author.casefold() for author in case.need.authors}
     if own:
         alias = "" if principal.casefold() in own else f", as {', '.join(sorted(own))}"
@@ -208,7 +211,7 @@ def _target(case: _Case) -> _Refusal | None:
 def _validity(case: _Case) -> _Refusal | None:
     """Step 6."""
     identity = case.approval.approval_id
-    if identity in case.need.revoked:
+    if (identity, case.approval.approved_by) in case.need.revoked:
         return "approval_revoked", f"{identity} was taken back"
     if identity in case.need.spent or case.approval.consumed_at is not None:
         return "approval_spent", f"{identity} was consumed before"

@@ -74,11 +74,12 @@ class DecisionNeed:
 
 @dataclass(frozen=True, slots=True)
 class DecisionVerdict:
-    """Whether a decision counts, whose it is, and if not, why."""
+    """Whether a decision counts, whose it is, and if not, why. `giver` is who gave the approval that it is about."""
 
     evidence: DecisionEvidence
     principal: str | None = None
     problem: str = ""
+    giver: str = ""
 
     @property
     def good(self) -> bool:
@@ -107,7 +108,7 @@ def verify_decision(
         return DecisionVerdict(evidence, problem="it is for another repository, cluster, environment, branch or folder")
     if (decision.approval_id, decision.subject) != (need.approval_id, need.commit):  # 6
         return DecisionVerdict(evidence, problem="it names another commit than that of the approval")
-    return DecisionVerdict(evidence, principal)
+    return DecisionVerdict(evidence, principal, giver=need.principal)
 
 
 def _form_problem(evidence: DecisionEvidence, decision: Decision | None, kind: DecisionKind) -> str:
@@ -156,10 +157,14 @@ def judge_revocations(
     return tuple(verdicts)
 
 
-def taken_back(verdicts: Iterable[DecisionVerdict]) -> frozenset[str]:
-    """The ids of the approvals that good revocations name."""
-    named = (v.evidence.decision for v in verdicts if v.good)
-    return frozenset(decision.approval_id for decision in named if decision is not None)
+def taken_back(verdicts: Iterable[DecisionVerdict]) -> frozenset[tuple[str, str]]:
+    """The approvals that good revocations name, by id and giver.
+
+    Not by id alone: anybody can give an approval of their own the id of another one, and take that back. Not by commit: the
+    same signature can be written in another way, which makes another commit.
+    """
+    named = ((v.evidence.decision, v.giver) for v in verdicts if v.good)
+    return frozenset((decision.approval_id, giver) for decision, giver in named if decision is not None)
 
 
 def settlements(

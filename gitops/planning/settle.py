@@ -160,6 +160,20 @@ def _leaves_mark(change: Change) -> bool:
     return blocked and change.address.kind is not Kind.TRUST
 
 
+def _waits_no_more(changes: Sequence[Change], state: State) -> dict[str, StatusRecord | None]:
+    """The statuses of resources that waited, and of which nothing more is wanted: the declaration was taken back."""
+    wanted = {change.address.text for change in changes}
+    rest = {}
+    for text, record in state.statuses.items():
+        if (
+            record.status is Status.BLOCKED
+            and text not in wanted
+            and Reason.RECOVERY_PENDING.value not in record.conditions
+        ):
+            rest[text] = StatusRecord(Status.APPLIED) if text in state.resources else None
+    return rest
+
+
 def _next_state(
     changes: Sequence[Change],
     desired: DesiredState,
@@ -189,6 +203,8 @@ def _next_state(
         elif _leaves_mark(change) and change.reason is not None:
             message = _BLOCKED_MESSAGES[change.reason]
             draft.mark(text, StatusRecord(Status.BLOCKED, (change.reason.value,), message))
+    for text, rest in _waits_no_more(changes, state).items():
+        draft.mark(text, rest)
     used = {"consumed_at": stamp.at, "consumed_by_operation": "apply"}
     draft.use_approvals((a.approval_id for a in consumed), used)
     for graph, approval_id in removed:

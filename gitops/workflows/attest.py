@@ -3,6 +3,8 @@
 An attestation says who (by the forge's number for the account), what (the review or comment), about which commit, and which
 cluster folder that commit has. It is held against the same numbered steps as any approval before it is pushed. The forge is
 believed in this one thing: that the account did it; what it permits is decided by the rules of the ledger.
+
+What was done once is attested once: when its attestation was taken back, the person has to approve anew.
 """
 
 from __future__ import annotations
@@ -24,14 +26,25 @@ from gitops.workflows.session import Session
 __all__ = ["attest"]
 
 
-def attest(workspace: Workspace, address: str, grant: ForgeGrant, endorsement: Endorsement) -> ApproveOutcome:
+def attest(
+    workspace: Workspace,
+    address: str,
+    grant: ForgeGrant,
+    endorsement: Endorsement,
+    *,
+    plan_digest: str | None = None,
+) -> ApproveOutcome:
     """Attest `grant` as the approval of the change of `address`; refused here already when it could not count.
 
-    `endorsement` is the bot's, with its ledger key. Repeating it gives the attestation that is there.
+    `endorsement` is the bot's, with its ledger key; `plan_digest` is that of the plan that the person named, if they named one.
+    Repeating it gives the attestation that is there.
     """
 
     def make(current: Session) -> tuple[Approval, str]:
         what = occasion(current, address)
+        if plan_digest not in (None, what.plan.digest):
+            detail = f"the plan is {what.plan.digest} by now; look at it, then approve it"
+            raise GitopsError("command_refused", detail, path=address)
         trust = what.view.trust or what.governance.trust
         principal = trust.account(grant.account)
         if principal is None:
@@ -39,7 +52,10 @@ def attest(workspace: Workspace, address: str, grant: ForgeGrant, endorsement: E
             raise GitopsError("approval_account_unknown", detail, path=address)
         told = replace(grant, tree=_reviewed_folder(endorsement.store, grant, what.governance.target.path))
         listing = current.opened.ledger.approvals()
-        return _standing(listing, told, what) or give(what, endorsement, Way(Via.FORGE, told, None, principal))
+        standing = _standing(listing, told, what)
+        if standing is None:
+            _refuse_taken_back(listing, told, what, principal)
+        return standing or give(what, endorsement, Way(Via.FORGE, told, None, principal))
 
     return approving(workspace, address, make)
 
@@ -61,6 +77,29 @@ def _standing(listing: ApprovalListing, grant: ForgeGrant, what: Occasion) -> tu
         if evidence.approval is not None:
             return evidence.approval, evidence.commit
     return None
+
+
+def _refuse_taken_back(listing: ApprovalListing, grant: ForgeGrant, what: Occasion, principal: str) -> None:
+    """Raises GitopsError `approval_revoked` for what was attested before and taken back: the next event must not renew it."""
+    address, act = what.change.address.text, _act(grant)
+    same = [
+        evidence
+        for evidence in listing.evidence
+        if evidence.statement is not None
+        and evidence.statement.grant is not None
+        and _act(evidence.statement.grant) == act
+        and evidence.approval is not None
+        and (evidence.approval.resource, evidence.approval.approved_by) == (address, principal)
+    ]
+    trust, need = what.view.trust or what.governance.trust, what.need()
+    if taken_back(judge_revocations(same, listing.decisions, Place(need.target, need.at), trust)):
+        detail = f"the {grant.source} of {principal} was attested and taken back; whoever still means it approves anew"
+        raise GitopsError("approval_revoked", detail, path=address)
+
+
+def _act(grant: ForgeGrant) -> tuple[object, ...]:
+    """What somebody did once, whatever it was about."""
+    return grant.account, grant.request, grant.source, grant.reference
 
 
 def _deed(grant: ForgeGrant | None) -> tuple[object, ...]:

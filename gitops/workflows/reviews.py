@@ -53,11 +53,13 @@ def withdraw_lapsed(
     spent = frozenset() if view.state is None else frozenset(view.state.approval_records)
     own = [e for e in listing.evidence if _of_request(e, request)]
     place = Place(office.target, office.clock.now())
-    gone = spent | taken_back(judge_revocations(own, listing.decisions, place, view.trust))
+    gone = taken_back(judge_revocations(own, listing.decisions, place, view.trust))
     outcomes = []
     for evidence in own:
         approval, grant = evidence.approval, None if evidence.statement is None else evidence.statement.grant
-        if approval is None or grant is None or approval.approval_id in gone:
+        if approval is None or grant is None or approval.approval_id in spent:
+            continue
+        if (approval.approval_id, approval.approved_by) in gone:
             continue
         if lapsed(grant, reviews, account):
             reason = f"{grant.account} does not approve any more"

@@ -167,7 +167,9 @@ def test_what_is_revoked_spent_or_expired_never_counts(
 ) -> None:
     ids = [f"01HF7YAT0000000000000000{n:02d}" for n in range(6)]
     at = NOW + timedelta(days=days)
-    need = replace(NEED, revoked=frozenset(ids[n] for n in revoked), spent=frozenset(ids[n] for n in spent), at=at)
+    givers = [name for person in PEOPLE for name in names_of(person)]
+    gone = frozenset((ids[n], giver) for n in revoked for giver in givers)
+    need = replace(NEED, revoked=gone, spent=frozenset(ids[n] for n in spent), at=at)
     good = {n for n, verdict in enumerate(judged(items, need)) if verdict.good}
     assert not good & (revoked | spent)
     assert not good or days < 1

@@ -75,6 +75,33 @@ def test_only_commits_that_touch_the_folder_count(history: History, root: str) -
     assert history.authors(four, four) == set()
 
 
+@pytest.mark.parametrize(
+    ("address", "account"),
+    [
+        ("583231+octocat@users.noreply.github.com", "github:583231"),
+        ("583231+Renamed-Since@users.noreply.forge.example", "github:583231"),
+        ("42-ada.l@users.noreply.gitlab.com", "gitlab:42"),
+        ("octocat@users.noreply.github.com", None),
+        ("42-ada@example.org", None),
+        ("0+ada@users.noreply.github.com", None),
+        ("583231+octocat@users.noreply.github.com extra", None),
+    ],
+)
+@pytest.mark.parametrize("how", ["author", "co-author"])
+def test_a_made_up_address_names_an_account(
+    history: History, root: str, address: str, account: str | None, how: str
+) -> None:
+    repository = history.repository
+    tree = repository.write_files(repository.commit(root).tree, {FILE: b"1\n"})
+    author, message = (
+        (address, "change\n") if how == "author" else ("a@b.example", f"c\n\nCo-authored-by: A <{address}>\n")
+    )
+    head = repository.write_commit(NewCommit(tree, (root,), Person("a", author, 1), message), signing_key=None)
+    found = authors_of(repository, AuthorQuestion(root, head, FOLDER))
+    assert {name for name in found if ":" in name} == ({account} if account else set())
+    assert address in found
+
+
 def test_without_a_base_nothing_is_gated(history: History, root: str) -> None:
     assert history.authors(None, root) == set()
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gitops.core.diagnostics import Diagnostics
 from gitops.kinds.registry import default_kinds
 from gitops.model.approval import Approval
-from gitops.model.change import Action
+from gitops.model.change import Action, Reason
 from gitops.model.execution import NodeResult, Outcome
 from gitops.model.plan import Plan, PlanInputs, TrustChange
 from gitops.model.state import State, Status, StatusRecord
@@ -137,6 +137,17 @@ def test_an_applied_delete_leaves_a_tombstone_and_consumes_its_approval():
 def test_a_failed_delete_consumes_nothing():
     _, done = run(DELETE, {"graph.g": Outcome.FAILED})
     assert (done.consumed, done.state.approval_records, done.state.observations) == ((), {}, {})
+
+
+def test_what_waited_and_is_wanted_no_more_is_at_rest():
+    """Taken back before it was approved: what is applied stays so, and what never came leaves nothing."""
+    _, applied = run(MIGRATE, {})
+    waits = StatusRecord(Status.BLOCKED, ("approval_required",), "waits for an approval")
+    pending = StatusRecord(Status.BLOCKED, (Reason.RECOVERY_PENDING.value,), "once")
+    state = replace(applied.state, statuses={"graph.g": waits, "graph.never": waits, "schema.g": pending})
+    made, done = run(replace(MIGRATE, state=state), {})
+    assert not made.changes
+    assert done.state.statuses == {"graph.g": StatusRecord(Status.APPLIED), "schema.g": pending}
 
 
 def test_a_pending_recovery_keeps_the_status_of_the_sweep():

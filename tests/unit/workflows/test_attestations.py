@@ -181,6 +181,39 @@ def test_the_life_of_an_approval_begins_with_the_review(life: Life) -> None:
     assert errors(attested(life, grant(life, "ada", at=old))) == ["approval_expired"]
 
 
+@pytest.mark.parametrize("who", ["ada", "ben", "bot"])
+@pytest.mark.parametrize("source", list(GrantSource))
+def test_what_was_taken_back_is_not_attested_again(life: Life, source: GrantSource, who: str) -> None:
+    """The event comes once more, or the next one looks at the same review again."""
+    given = grant(life, "ada", source)
+    assert revoke(office(life, who), made(attested(life, given)), "not yet").ok
+    assert errors(attested(life, given)) == ["approval_revoked"]
+    assert not deleted(life.apply())
+    made(attested(life, replace(given, reference="another")))
+    assert deleted(life.apply())
+
+
+def test_nobody_else_can_say_that_it_was_taken_back(life: Life) -> None:
+    """Mallory signs what the bot would attest of ada, as her own, and takes that back."""
+    given = grant(life, "ada")
+    made(attested(life, given))
+    (ref,) = branches(life)
+    approval, said = life.approval(life.repository.resolve(ref) or "")
+    life.repository.update_refs([_gone(life, ref)])
+    own = replace(approval, approved_by="mallory@example.org")
+    life.repository.update_refs([_new(ref, life.forge_approval(own, said, "mallory"))])
+    revoke(office(life, "mallory"), approval.approval_id, "mine")
+    made(attested(life, given))
+    assert deleted(life.apply())
+
+
+def test_an_approval_of_a_plan_is_of_no_other_plan(life: Life) -> None:
+    """The ledger moved between looking at the plan and signing."""
+    outcome = attest(life.workspace(), "graph.legacy", grant(life, "ada"), means(life, "bot"), plan_digest="0" * 64)
+    assert errors(outcome) == ["command_refused"]
+    assert branches(life) == []
+
+
 def test_keys_and_rules_are_never_approved_on_a_forge(life: Life) -> None:
     life.change("mallory", {"gitops.yaml": life.config.replace("[ada]", "[]").encode()})
     assert errors(attested(life, grant(life, "ada"), "trust.brain")) == ["approval_via_refused"]

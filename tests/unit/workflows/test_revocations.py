@@ -58,6 +58,20 @@ def test_a_stranger_takes_nothing_back(given: tuple[Life, str]) -> None:
     assert deleted(life.apply())
 
 
+def test_an_id_that_somebody_else_uses_too_takes_nothing_back(tmp_path: Path) -> None:
+    """Ben is trusted and no approver: he gives an approval of his own the id of ada's, and takes that back."""
+    life = waiting(tmp_path, CONFIG.replace("approvers: [ada, ben@example.org]", "approvers: [ada]"))
+    life.approve("ada", "graph.legacy")
+    (ref,) = branches(life)
+    approval, said = life.approval(life.repository.resolve(ref) or "")
+    own = life.forge_approval(replace(approval, approved_by="ben@example.org"), said, "ben")
+    life.repository.update_refs([RefUpdate(ref, life.repository.resolve(ref) or ZERO, own)])
+    assert revoke(office(life, "ben"), approval.approval_id, "mine").ok
+    again = life.forge_approval(approval, said, "ada")
+    life.repository.update_refs([RefUpdate(f"{ref}X", ZERO, again)])
+    assert deleted(life.apply())
+
+
 def test_who_is_no_approver_any_more_still_takes_back_what_was_theirs(tmp_path: Path) -> None:
     life = waiting(tmp_path, CONFIG + "  required: 2\n")
     life.approve("ada", "graph.legacy")
