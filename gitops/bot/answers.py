@@ -2,8 +2,9 @@
 
 1. A comment that is no command, or that a machine wrote, is nothing. 2. The author may do it now, as the forge says when asked
 for the account by its number: what an event says of its author counts for nothing. A stranger gets a reaction and no work at all.
-3. The line is a command to the letter. 4. The comment is not older than the head that it would be about. 5. `approve` names the
-digest of the very plan that is made now. 6. It is done, and answered by a reaction; a refusal also stands in the one comment.
+3. The forge has the comment, of that account, and it still says the same: an event may be made up, or late. 4. The line is a
+command to the letter. 5. The comment is not older than the head that it would be about. 6. `approve` names the digest of the very
+plan that is made now. 7. It is done, and answered by a reaction; a refusal also stands in the one comment.
 
 A comment that is delivered twice does no harm, and nothing needs to be remembered of it: planning, explaining and applying
 again change nothing by themselves, an unlock names the one lock that it removes, and an approval is not given twice.
@@ -12,24 +13,24 @@ again change nothing by themselves, an unlock names the one lock that it removes
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gitops.bot.applies import Applier
 from gitops.bot.base import Bot
 from gitops.bot.commands import Action, Command, Malformed, parse_command
-from gitops.bot.grants import Attester
+from gitops.bot.grants import Attester, lacks
 from gitops.bot.notes import Note, Verdict, overall
 from gitops.bot.plans import Asked, Planner
 from gitops.config.bot import BotConfig, ClusterRule
 from gitops.core.clock import parse_timestamp
 from gitops.core.errors import GitopsError
 from gitops.ports.events import CommentEvent
-from gitops.ports.forge import ChangeRequest, Permission, Reaction, RequestState
+from gitops.ports.forge import ChangeRequest, Reaction, RequestState
 from gitops.render.comment_inputs import RefusedCommand
 from gitops.workflows.unlock import force_unlock
 
 __all__ = ["Commander"]
 
-_NEEDED = {"write": Permission.WRITE, "maintain": Permission.MAINTAIN, "admin": Permission.ADMIN}
 _LOCK_GONE = "state_lock_missing"
 
 
@@ -49,24 +50,36 @@ class Commander:
         if parsed is None:
             yield Note("the comment is no command")
             return
-        if self._bot.forge.permission(event.author) < _NEEDED[self._config.forge.commands]:
-            detail = f"this needs the permission {self._config.forge.commands}"
+        lacking = lacks(self._bot, self._config, event.author)
+        if lacking:
             yield from self._react(event, Reaction.REFUSED)
-            yield Note(f"command refused: command_refused: {detail}", Verdict.PROBLEMS)
+            yield Note(f"command refused: command_refused: {lacking}", Verdict.PROBLEMS)
             return
         request = self._bot.forge.request(event.number)
         if isinstance(parsed, Malformed):
             yield from self._refuse(event, request, parsed, GitopsError("command_invalid", parsed.why))
             return
         try:
-            self._check_age(event, request)
-            notes = tuple(self._carry_out(event, request, parsed))
+            told = self._confirmed(event, parsed)
+            self._check_age(told, request)
+            notes = tuple(self._carry_out(told, request, parsed))
         except GitopsError as error:
             yield from self._refuse(event, request, parsed, error)
             return
         yield from notes
         failed = overall(n.verdict for n in notes) is Verdict.PROBLEMS
         yield from self._react(event, Reaction.REFUSED if failed else Reaction.DONE)
+
+    def _confirmed(self, event: CommentEvent, command: Command) -> CommentEvent:
+        """The event with the time that the forge gives. Raises GitopsError `command_refused` for a comment that is not so there.
+
+        Whoever may start a job can hand it an event: what is attested of an account must not rest on that.
+        """
+        found = [c for c in self._bot.forge.comments(event.number) if c.id == event.comment]
+        if not found or found[0].account != event.author.id or parse_command(found[0].body) != command:
+            detail = f"the forge has no comment {event.comment[:40]} of {event.author.login} that says this"
+            raise GitopsError("command_refused", detail)
+        return replace(event, at=found[0].at)
 
     def _check_age(self, event: CommentEvent, request: ChangeRequest) -> None:
         """Refuse what was said of an earlier head, as far as dates tell. What must not go wrong names a digest as well."""

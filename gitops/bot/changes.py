@@ -36,7 +36,10 @@ def differ(project: Project, rule: ClusterRule, ours: str, theirs: str) -> bool:
 
 def adds(project: Project, rule: ClusterRule, update: RefUpdate, requests: Sequence[ChangeRequest]) -> bool:
     """Whether a push brings more to a cluster than one request: then it is the work of who pushed it, too."""
-    if update.old == ZERO or any(gives(project, update.old, r, update.new) for r in requests):
+    if update.old == ZERO:
+        # A branch that was removed and is pushed anew holds whatever its pusher wants.
+        return True
+    if any(gives(project, update.old, r, update.new) for r in requests):
         return False
     store = project.tools.store
     return differ(project, rule, store.commit(update.new).tree, store.commit(update.old).tree)

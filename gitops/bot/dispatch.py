@@ -23,6 +23,7 @@ from gitops.bot.changes import adds
 from gitops.bot.drift import Drifter
 from gitops.bot.grants import Attester
 from gitops.bot.notes import Note, Verdict
+from gitops.bot.origins import Pushed
 from gitops.bot.plans import Planner
 from gitops.bot.queue import Verifier
 from gitops.bot.sweep import Sweeper
@@ -171,20 +172,25 @@ class Dispatcher:
             except GitopsError as error:
                 yield Note(f"reviews of request {request.number}: {error.code}: {error.detail}")
 
-    def _behind(self, rule: ClusterRule, event: PushEvent) -> frozenset[str]:
-        """Who pushed, if that brought more to a cluster than requests did: then it is their work, too."""
+    def _behind(self, rule: ClusterRule, event: PushEvent) -> Pushed:
+        """What a push brought, and who pushed it, if that brought more to a cluster than a request did."""
         if event.pusher is None:
-            return frozenset()
+            return Pushed()
         requests: tuple[ChangeRequest, ...] = self._bot.forge.merged_by([event.new])
+        commits = frozenset({event.new})
         with suppress(GitopsError):
             self._project.bring(event.new)
             self._project.fetch_heads(requests)
+            if event.old != ZERO:
+                between = self._project.tools.store.commits_between(event.old, event.new, first_parent=True)
+                commits = frozenset(commit.id for commit in between)
             if not adds(self._project, rule, RefUpdate(event.ref, event.old, event.new), requests):
-                return frozenset()
+                return Pushed(commits)
         trust = self._project.standing(rule).trust
         number = event.pusher.partition(":")[2] or event.pusher
         known = () if trust is None else trust.accounts
-        return frozenset({event.pusher}) | {name for account, name in known if account.partition(":")[2] == number}
+        same = {name for account, name in known if account.partition(":")[2] == number}
+        return Pushed(commits, frozenset({event.pusher, *same}))
 
 
 def _not_for(verb: str, event: Event) -> Note:

@@ -18,7 +18,7 @@ from gitops.config.load import load_desired
 from gitops.core.clock import timestamp
 from gitops.core.errors import GitopsError
 from gitops.model.drift import DriftOutcome
-from gitops.ports.forge import ChangeRequest
+from gitops.ports.forge import ChangeRequest, RequestState
 from gitops.ports.git import ZERO, NewCommit, RefUpdate
 from gitops.render.comment_inputs import DriftReport
 from gitops.render.drift import drift_body, drift_gone, drift_marker, drift_title
@@ -67,6 +67,7 @@ class Drifter:
         elif not outcome.items:
             yield Note(f"drift of {rule.name}: none")
             yield from self._close(rule, drift_gone(report))
+            yield from self._withdraw(rule, drift_gone(report))
             return
         if outcome.items:
             yield from self._tell(rule, tip, report)
@@ -97,7 +98,9 @@ class Drifter:
             yield from self._close(rule, f"This goes on in {proposal.url or where}.")
         elif self._bot.forge.features.issues:
             address = self._bot.forge.upsert_issue(drift_marker(rule.name), drift_title(report), drift_body(report))
-            yield Note(f"drift of {rule.name}: told in {address or 'the issue of the cluster'}")
+            where = address or "the issue of the cluster"
+            yield Note(f"drift of {rule.name}: told in {where}")
+            yield from self._withdraw(rule, f"This goes on in {where}.")
 
     def _propose(self, rule: ClusterRule, tip: str, report: DriftReport) -> ChangeRequest | None:
         """The request that adopts what is there; None if the folder would not be sound with it."""
@@ -116,6 +119,19 @@ class Drifter:
             new = store.write_commit(NewCommit(tree, (tip,), author, message), signing_key=None)
             tools.remote.push([RefUpdate(ref, old or ZERO, new)])
         return self._bot.forge.propose(ref, rule.ref, drift_title(report), drift_body(report))
+
+    def _withdraw(self, rule: ClusterRule, remark: str) -> Iterator[Note]:
+        """Close the proposal of a cluster, if there is one: without a branch nobody needs to be asked."""
+        ref, forge = drift_ref(rule.name), self._bot.forge
+        if self._project.tip(ref) is None:
+            return
+        try:
+            for request in forge.requests(state=RequestState.OPEN, target=rule.ref):
+                if request.source == ref and not request.fork:
+                    forge.withdraw(request.number, remark)
+                    yield Note(f"drift of {rule.name}: request {request.number} is withdrawn")
+        except GitopsError as error:
+            yield Note(f"the proposal of {rule.name} stays open: {error.code}: {error.detail}")
 
     def _close(self, rule: ClusterRule, remark: str) -> Iterator[Note]:
         """Close the issue of a cluster, if there is one; not being able to only leaves it open."""

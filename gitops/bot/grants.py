@@ -2,7 +2,8 @@
 
 Whether one counts, and for what, is decided by the rules of the ledger. Here it is only made sure what was done, by asking the
 forge anew: a command names the digest of the plan that is made now; a review is the newest of its account, is of a commit with
-the folder of the head, and says yes. A dismissed one, or one that a later one of the same account took back, is none.
+the folder of the head, and says yes. A dismissed one, or one that a later one of the same account took back, is none. Nor is one
+of an account that might not give a command now.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from collections.abc import Iterator
 from gitops.bot.base import Bot
 from gitops.bot.commands import Command
 from gitops.bot.notes import Note
+from gitops.bot.pushers import Pushers
 from gitops.config.bot import BotConfig, ClusterRule
 from gitops.core.errors import GitopsError
 from gitops.model.approval import ForgeGrant, GrantSource
 from gitops.model.plan import ApprovalRequirement, Plan
 from gitops.ports.events import CommentEvent
-from gitops.ports.forge import ChangeRequest, RequestState
+from gitops.ports.forge import Account, ChangeRequest, Permission, RequestState
 from gitops.workflows.attest import attest
 from gitops.workflows.context import Workspace
 from gitops.workflows.decide import Office
@@ -25,7 +27,15 @@ from gitops.workflows.endorse import Endorsement
 from gitops.workflows.plan import plan
 from gitops.workflows.reviews import approving_reviews, withdraw_lapsed
 
-__all__ = ["Attester"]
+__all__ = ["Attester", "lacks"]
+
+_NEEDED = {"write": Permission.WRITE, "maintain": Permission.MAINTAIN, "admin": Permission.ADMIN}
+
+
+def lacks(bot: Bot, config: BotConfig, account: Account) -> str:
+    """What the forge does not let an account do now that commands and reviews need; nothing if it may. Raises RemoteError."""
+    needed = config.forge.commands
+    return "" if bot.forge.permission(account) >= _NEEDED[needed] else f"this needs the permission {needed}"
 
 
 class Attester:
@@ -36,6 +46,7 @@ class Attester:
         self._bot = bot
         self._project = bot.project
         self._config = config
+        self._pushers = Pushers(bot)
 
     def command(
         self, rule: ClusterRule, request: ChangeRequest, command: Command, event: CommentEvent
@@ -49,6 +60,7 @@ class Attester:
         if self._gate(made, command.address).satisfied:
             yield Note(f"approve of {rule.name}: {command.address} is approved already")
             return
+        workspace = self._authored(rule, request)
         grant = ForgeGrant(
             account=self._account(event.author.id),
             login=event.author.login,
@@ -59,7 +71,7 @@ class Attester:
             at=event.at,
             url=request.url,
         )
-        yield from self._attest(workspace, command.address, grant, rule)
+        yield from self._attest(workspace, command.address, grant, rule, command.digest)
 
     def reviews(self, rule: ClusterRule, request: ChangeRequest) -> Iterator[Note]:
         """Attest the reviews of a request for every gate that is not open yet; what does not count is said and left.
@@ -78,7 +90,13 @@ class Attester:
         gates = [r.resource for r in self._plan(workspace).approvals_required if not r.satisfied]
         if not gates:
             return
+        workspace = self._authored(rule, request)
         for review in approving_reviews(given, lambda commit: self._same_folder(rule, commit, request.head)):
+            # Where a repository is public, anybody may review, also who has left.
+            lacking = lacks(self._bot, self._config, review.account)
+            if lacking:
+                yield Note(f"review of {review.account.login}: command_refused: {lacking}")
+                continue
             grant = ForgeGrant(
                 account=self._account(review.account.id),
                 login=review.account.login,
@@ -105,6 +123,10 @@ class Attester:
         revision = self._project.at_request(request, self._project.standing(rule))
         return self._project.workspace(rule, revision, actor=self._bot.actor)
 
+    def _authored(self, rule: ClusterRule, request: ChangeRequest) -> Workspace:
+        """The same with everybody who pushed to the request as an author, which is asked for only where it matters."""
+        return self._workspace(rule, self._pushers.of_request(rule, request, self._project.standing(rule)))
+
     def _plan(self, workspace: Workspace) -> Plan:
         outcome = plan(workspace)
         if outcome.plan is None:
@@ -120,8 +142,11 @@ class Attester:
         gates = ", ".join(r.resource for r in made.approvals_required) or "none"
         raise GitopsError("approval_not_required", f"{address} needs no approval; gates: {gates}", path=address)
 
-    def _attest(self, workspace: Workspace, address: str, grant: ForgeGrant, rule: ClusterRule) -> Iterator[Note]:
-        outcome = attest(workspace, address, grant, self._means(rule))
+    def _attest(
+        self, workspace: Workspace, address: str, grant: ForgeGrant, rule: ClusterRule, digest: str | None = None
+    ) -> Iterator[Note]:
+        """Attest one grant; `digest` is that of the plan that it must be about, if it names one."""
+        outcome = attest(workspace, address, grant, self._means(rule), plan_digest=digest)
         error = next((d for d in outcome.diagnostics if d.severity == "error"), None)
         if error is not None:
             raise GitopsError(error.code, error.message, path=error.path)

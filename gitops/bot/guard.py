@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from gitops.bot.project import refuse_links
+from gitops.bot.project import require_plain
 from gitops.chain.decisions import read_decision_evidence
 from gitops.chain.entries import (
     APPROVALS,
@@ -186,7 +186,7 @@ class Guard:
         if folder is None:
             yield f"cluster_not_found: cluster {rule.name} has no folder {rule.path} any more"
             return
-        refuse_links(self._reader, folder, rule.path)
+        require_plain(self._reader, folder, rule.path)
         for problem in load_desired(self._open_tree(self._reader, folder, rule.path)).diagnostics:
             if problem.severity is Severity.ERROR:
                 yield _line(rule, problem)

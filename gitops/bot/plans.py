@@ -15,6 +15,7 @@ from gitops.bot.keep import kept, record_of
 from gitops.bot.notes import Note, Verdict, problem_of
 from gitops.bot.others import overlaps
 from gitops.bot.project import Standing
+from gitops.bot.pushers import Pushers, opened
 from gitops.bot.report import Extras, Reporter
 from gitops.config.bot import BotConfig, ClusterRule
 from gitops.core.errors import GitopsError
@@ -61,6 +62,7 @@ class Planner:
         self._project = bot.project
         self._config = config
         self._report = Reporter(bot, config)
+        self._pushers = Pushers(bot)
 
     def chosen(self, choose: Callable[[ChangeRequest], bool], asked: Asked | None = None) -> Iterator[Note]:
         """Plan the open requests that are chosen: one list answers which are open, and which others there are."""
@@ -92,9 +94,19 @@ class Planner:
             else:
                 yield from self._report.untouched(place)
                 yield Note(f"request {request.number}: does not touch {rule.name}")
-        if wanted.only is None:
-            wishes = {MISSING: outlook.missing, FAILED: outlook.failed}
-            yield from self._report.labels(request.number, request.labels, wishes)
+        # What another cluster of the branch asked for is not taken back here.
+        whole = all(r in rules for r in self._config.clusters if r.ref == request.target)
+        wishes = {MISSING: outlook.missing, FAILED: outlook.failed}
+        yield from self._report.labels(
+            request.number, request.labels, {name: on for name, on in wishes.items() if on or whole}
+        )
+
+    def concerned(self, rule: ClusterRule, requests: Sequence[ChangeRequest]) -> tuple[ChangeRequest, ...]:
+        """Those of some requests that concern a cluster, as far as their heads are to be had."""
+        wanted = [r for r in requests if r.target == rule.ref]
+        self._project.fetch_heads(wanted)
+        there = (r for r in wanted if self._project.tools.store.resolve(r.head) is not None)
+        return tuple(r for r in there if self._concerns(rule, r))
 
     def _concerns(self, rule: ClusterRule, request: ChangeRequest) -> bool:
         try:
@@ -142,6 +154,13 @@ class Planner:
         yield from _prefixed(begin, self._report.plan(place, outcome, extras))
 
     def _outcome(self, rule: ClusterRule, request: ChangeRequest, standing: Standing) -> PlanOutcome:
+        made = self._made(rule, request, standing)
+        if opened(made):
+            known = self._pushers.of_request(rule, request, standing)
+            return made if known.pushers == request.pushers else self._made(rule, known, standing)
+        return made
+
+    def _made(self, rule: ClusterRule, request: ChangeRequest, standing: Standing) -> PlanOutcome:
         revision = self._project.at_request(request, standing)
         return plan(self._project.workspace(rule, revision, actor=self._bot.actor))
 

@@ -15,7 +15,7 @@ from gitops.chain.entries import ChainEntry, ledger_ref
 from gitops.chain.trust import trust_at, trust_waits
 from gitops.config.bot import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
 from gitops.config.load import declared_schema
-from gitops.config.source import SourceTree
+from gitops.config.source import SourceLimits, StampedTree, checked_listing
 from gitops.core.clock import Clock, IdSource
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults
@@ -23,17 +23,19 @@ from gitops.model.approval import Target
 from gitops.model.entry import Debt, SourceRevision
 from gitops.model.trust import TrustRoot
 from gitops.planning.decisions import open_debts
+from gitops.ports.cache import CompileCache
 from gitops.ports.forge import ChangeRequest
 from gitops.ports.git import EntryType, GitReader, GitRemote, GitStore
 from gitops.ports.ledger import LedgerReader, LedgerView
 from gitops.ports.provider import ProviderFactory
-from gitops.workflows.context import Governance, Stores, Workspace
+from gitops.workflows.context import Governance, Hints, Stores, Workspace
 
 _LINKS = {
     EntryType.SYMLINK: ("source_symlink", "symbolic link"),
     EntryType.SUBMODULE: ("source_submodule", "submodule"),
 }
 _MAX_FOLDERS = 20_000
+_LISTING = SourceLimits(files=1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +43,20 @@ class ProjectTools:
     """What a project is built with.
 
     `stores` opens the stores of a cluster: ledger on its branch, graphs under the operator's root (declared storage, or None,
-    as second argument). `ledger` opens only the ledger.
+    as second argument). `ledger` opens only the ledger. `cache` lives no longer than the project and is filled by it alone: it
+    lets one run plan many requests without compiling for each what they all have.
     """
 
     store: GitStore
     remote: GitRemote
     stores: Callable[[ClusterRule, str | None], Stores]
     ledger: Callable[[ClusterRule], LedgerReader]
-    open_tree: Callable[[GitReader, str, str], SourceTree]
+    open_tree: Callable[[GitReader, str, str], StampedTree]
     provider: ProviderFactory
     clock: Clock
     ids: IdSource
     faults: Faults
+    cache: CompileCache | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +95,15 @@ class Standing:
 
         Accounts are compared without the name of their forge: taking somebody for an author by mistake permits nothing.
         """
+        opener = () if request.author is None else (request.author.id,)
+        return self.names(request.pushers, opener)
+
+    def names(self, pushers: Iterable[str], ids: Iterable[str] = ()) -> frozenset[str]:
+        """What accounts (`github:583231`), and others known by their number alone, are called by the rules in force."""
         known = () if self.trust is None else self.trust.accounts
-        ids = {request.author.id, *request.pushers} if request.author else set(request.pushers)
-        ids |= {pusher.partition(":")[2] for pusher in request.pushers}
-        return frozenset(request.pushers) | {name for account, name in known if account.partition(":")[2] in ids}
+        accounts = frozenset(pushers)
+        wanted = accounts | {account.partition(":")[2] for account in accounts} | frozenset(ids)
+        return accounts | {name for account, name in known if account.partition(":")[2] in wanted}
 
 
 class Project:
@@ -220,10 +229,11 @@ class Project:
         if folder is None:
             detail = f"{revision.commit[:12]} has no folder {rule.path}"
             raise GitopsError("cluster_not_found", detail, path=rule.name)
-        refuse_links(tools.store, folder, rule.path)
+        require_plain(tools.store, folder, rule.path)
         config = self.config()
+        tree = tools.open_tree(tools.store, folder, rule.path)
         return Workspace(
-            tree=tools.open_tree(tools.store, folder, rule.path),
+            tree=tree,
             config_dir=rule.path,
             open_stores=lambda storage: tools.stores(rule, storage),
             provider=tools.provider,
@@ -235,6 +245,7 @@ class Project:
             governance=self._governance(rule, revision, folder),
             accepted_schema=lambda graph, digest: self.accepted_schema(rule, graph, digest),
             faults=tools.faults,
+            hints=None if tools.cache is None else Hints(tree, tools.cache),
         )
 
     def _governance(self, rule: ClusterRule, revision: Revision, folder: str) -> Governance:
@@ -317,16 +328,18 @@ def head_ref(request: ChangeRequest) -> str:
     return request.head_ref or f"refs/gitops/requests/{request.number}/head"
 
 
-def refuse_links(store: GitReader, folder: str, path: str) -> None:
-    """Refuse a cluster folder with a symbolic link or a submodule anywhere in it, declared or not.
+def require_plain(store: GitReader, folder: str, path: str) -> None:
+    """Refuse a cluster folder with a link, a submodule or an unsafe name anywhere in it, declared or not.
 
-    They are never followed; but people who review a change, and programs in a checkout, would see other bytes than an
-    approval covers. Raises GitopsError `source_symlink`, `source_submodule`, `source_too_large`.
+    None of them is ever followed; but people who review a change, and programs in a checkout, would see other bytes than an
+    approval covers. Raises GitopsError `source_symlink`, `source_submodule`, `source_name_unsafe`, `source_too_large`.
     """
     pending, seen = [(path, folder)], {folder}
     while pending:
         place, tree = pending.pop()
-        for entry in store.entries(tree):
+        entries = store.entries(tree)
+        checked_listing(place, (entry.name for entry in entries), _LISTING)
+        for entry in entries:
             name = f"{place}/{entry.name}"
             if entry.type in _LINKS:
                 code, what = _LINKS[entry.type]

@@ -16,6 +16,7 @@ from gitops.bot.base import Bot
 from gitops.bot.changes import adds, landed, touches
 from gitops.bot.dispatch import Dispatcher
 from gitops.bot.notes import Note
+from gitops.bot.origins import Pushed
 from gitops.bot.plans import Planner
 from gitops.bot.project import Project
 from gitops.chain.entries import BRANCHES, SIGNED
@@ -106,7 +107,7 @@ class PushHandler:
         rules = [r for r in config.clusters if r.ref == update.ref]
         for rule in rules:
             own = pusher if pusher and adds(self._project, rule, update, brought) else None
-            yield from applier.converge(rule, frozenset() if own is None else frozenset({own}))
+            yield from applier.converge(rule, Pushed(people=frozenset() if own is None else frozenset({own})))
         for rule in rules:
             yield from applier.replan(rule)
 

@@ -20,6 +20,7 @@ from gitops.bot.changes import differ, gives
 from gitops.bot.keep import kept
 from gitops.bot.notes import Note, problem_of
 from gitops.bot.project import Revision, Standing
+from gitops.bot.pushers import Pushers, opened
 from gitops.bot.report import Extras, Reporter
 from gitops.config.bot import BotConfig, ClusterRule
 from gitops.core.diagnostics import Diagnostic
@@ -41,6 +42,7 @@ class Verifier:
         self._project = bot.project
         self._config = config
         self._report = Reporter(bot, config)
+        self._pushers = Pushers(bot)
 
     def group(self, event: QueueEvent) -> Iterator[Note]:
         """Verify one group for every cluster of its target."""
@@ -75,6 +77,9 @@ class Verifier:
         try:
             standing = self._project.standing(place.rule)
             outcome = self._plan(place, requests, standing)
+            if opened(outcome):
+                known = tuple(self._pushers.of_request(place.rule, r, standing) for r in requests)
+                outcome = self._plan(place, known, standing)
             unlike = tuple(self._unlike(place, outcome, requests, standing))
             outcome = replace(outcome, diagnostics=(*outcome.diagnostics, *unlike))
         except GitopsError as error:

@@ -33,9 +33,14 @@ from gitops.render.comment_inputs import (
     RefusedCommand,
 )
 
-__all__ = ["ApplyExtras", "Extras", "Reporter"]
+__all__ = ["ApplyExtras", "Extras", "Reporter", "context_of"]
 
 _MAX_STATUS = 140
+
+
+def context_of(verb: str, cluster: str) -> str:
+    """The context of the status that a verb sets for a cluster."""
+    return f"gitops/{verb}/{cluster}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +214,7 @@ class Reporter:
             yield from _quietly("the comment is not written", write)
 
     def _status(self, place: Place, word: _Word) -> Iterator[Note]:
-        context = f"gitops/{word.verb}/{place.rule.name}"
+        context = context_of(word.verb, place.rule.name)
         at = timestamp(self._bot.project.tools.clock.now())
         status = CheckStatus(place.head, context, word.state, visible(word.text)[:_MAX_STATUS], at)
         try:

@@ -6,7 +6,7 @@ printed, and a job that may write recomputes it before telling anybody.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gitops.core.errors import GitopsError
 from gitops.ports.forge import (
@@ -19,6 +19,7 @@ from gitops.ports.forge import (
     Deployment,
     Features,
     Permission,
+    Push,
     Reaction,
     RequestState,
     Review,
@@ -51,6 +52,10 @@ class SilentForge:
     def merged_by(self, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:  # noqa: ARG002 - nobody to ask
         """Unknown."""
         return ()
+
+    def pushes(self, branch: str, project: str = "") -> Iterator[Push]:  # noqa: ARG002 - nobody to ask
+        """Unknown."""
+        return iter(())
 
     def request(self, number: int) -> ChangeRequest:
         """One that is known. Raises GitopsError `request_not_found`."""
@@ -108,6 +113,9 @@ class SilentForge:
     def propose(self, source: str, target: str, title: str, body: str) -> ChangeRequest:  # noqa: ARG002 - see above
         """Refuse. Raises GitopsError `forge_refused`."""
         raise GitopsError("forge_refused", f"there is no token to propose {source.removeprefix('refs/heads/')} with")
+
+    def withdraw(self, number: int, remark: str) -> None:
+        """Nothing."""
 
     def upsert_issue(self, marker: str, title: str, body: str) -> str:  # noqa: ARG002 - nobody to tell
         """Nothing, at no address."""

@@ -1,32 +1,37 @@
-"""The sweep: find merges that were never applied, whatever became of their events, and apply them.
+"""The sweep: find what no run did, whatever became of its event, and do it: merges to apply, then requests to plan.
 
-`[skip ci]` in a merge, a run that was cancelled, a webhook that never came: each leaves a branch ahead of its ledger, which is
-seen by looking. A lock is never broken here, because nobody can tell a dead holder from a slow one; it is shown with the exact
-command for the person who can.
+`[skip ci]` in a merge, a run that was cancelled, a webhook that never came: each leaves a branch ahead of its ledger, or a head
+without the status of its plan, which is seen by looking. A lock is never broken here, because nobody can tell a dead holder from
+a slow one; it is shown with the exact command for the person who can.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gitops.bot.applies import Applier
 from gitops.bot.base import Bot
 from gitops.bot.changes import differ
 from gitops.bot.commands import Action, Command
+from gitops.bot.keep import kept
 from gitops.bot.notes import Note, Verdict, problem_of, verdict_of
+from gitops.bot.plans import Asked, Planner
 from gitops.bot.project import Standing
+from gitops.bot.report import context_of
 from gitops.config.bot import BotConfig, ClusterRule
 from gitops.core.clock import parse_timestamp
 from gitops.core.errors import GitopsError
 from gitops.model.change import Disposition
 from gitops.model.lock import LockObservation
 from gitops.model.outcome import PlanOutcome
+from gitops.ports.forge import ChangeRequest, RequestState
 from gitops.workflows.plan import plan
 
 __all__ = ["Sweeper"]
 
 _WAITS = "something that is merged is not applied"
 _FOUND = "found by the sweep: no run applied this merge"
+_MOST_LOOKED_AT = 20
 
 
 class Sweeper:
@@ -38,15 +43,48 @@ class Sweeper:
         self._project = bot.project
         self._config = config
         self._applier = Applier(bot, config, notes=(_FOUND,))
+        self._planner = Planner(bot, config)
 
     def sweep(self, only: str | None = None) -> Iterator[Note]:
-        """Apply what is merged and not applied, cluster by cluster; a cluster in trouble does not hold up the others."""
-        for rule in self._config.clusters:
-            if only in (None, rule.name):
-                try:
-                    yield from self._cluster(rule)
-                except GitopsError as error:
-                    yield Note(f"{rule.name}: {error.code}: {error.detail}", verdict_of(problem_of(error)))
+        """Apply what is merged and not applied, cluster by cluster, then plan what was proposed and not planned.
+
+        A cluster in trouble does not hold up the others.
+        """
+        rules = [rule for rule in self._config.clusters if only in (None, rule.name)]
+        for rule in rules:
+            try:
+                yield from self._cluster(rule)
+            except GitopsError as error:
+                yield Note(f"{rule.name}: {error.code}: {error.detail}", verdict_of(problem_of(error)))
+        try:
+            yield from self._requests(rules, only)
+        except GitopsError as error:
+            yield Note(f"open requests: {error.code}: {error.detail}", verdict_of(problem_of(error)))
+
+    def _requests(self, rules: Sequence[ClusterRule], only: str | None) -> Iterator[Note]:
+        """Plan the open requests whose heads have no status of a plan.
+
+        A forge is asked about few heads in a run: first about those for which no plan is kept, then about the oldest.
+        """
+        requests = self._bot.forge.requests(state=RequestState.OPEN)
+        due: dict[int, list[ClusterRule]] = {}
+        for rule in rules:
+            for request in self._planner.concerned(rule, requests):
+                due.setdefault(request.number, []).append(rule)
+        concerned = [request for request in requests if request.number in due]
+        concerned.sort(key=lambda r: (all(self._is_kept(rule, r) for rule in due[r.number]), r.number))
+        for request in concerned[:_MOST_LOOKED_AT]:
+            has = {status.context for status in self._bot.forge.statuses(request.head)}
+            if any(context_of("plan", rule.name) not in has for rule in due[request.number]):
+                yield Note(f"request {request.number}: no run planned its head")
+                yield from self._planner.request(request, requests, Asked(only=only))
+        left = len(concerned) - _MOST_LOOKED_AT
+        if left > 0:
+            yield Note(f"{left} more open change request(s) were not looked at")
+
+    def _is_kept(self, rule: ClusterRule, request: ChangeRequest) -> bool:
+        record = kept(self._project, rule.name, request.number)
+        return record is not None and record.head == request.head
 
     def _cluster(self, rule: ClusterRule) -> Iterator[Note]:
         held = self._project.tools.ledger(rule).observe_lock()

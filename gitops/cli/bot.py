@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from gitops.bot.base import Bot, Told
 from gitops.bot.dispatch import Dispatcher
@@ -24,9 +25,10 @@ from gitops.cli.forge_wiring import (
     ForgeChoice,
     choose,
     decoder,
+    forge_over,
     job_kind,
     login_of,
-    open_forge,
+    open_client,
     run_address,
     secrets_of,
 )
@@ -39,6 +41,9 @@ from gitops.ports.forge import ChangeRequest, Forge, RequestState
 from gitops.ports.git import Person
 from gitops.render.characters import visible
 
+if TYPE_CHECKING:
+    from gitops.web.client import Traffic
+
 _MAX_EVENT = 32 * 1024 * 1024
 # Without a token there is nobody to ask who is behind a change, and nothing may be carried out on a guess.
 _NEED_TOKEN = frozenset({"command", "apply", "drift", "sweep"})
@@ -50,13 +55,14 @@ Handle = Callable[[Dispatcher, Event, argparse.Namespace], Iterator[Note]]
 
 @dataclass(slots=True)
 class _Run:
-    """One run of a verb: its surroundings, and what it said so far."""
+    """One run of a verb: its surroundings, what it said so far, and what it used; None where there is nothing to count."""
 
     verb: str
     options: argparse.Namespace
     environ: Mapping[str, str]
     notes: list[Note] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
+    traffic: Traffic | None = None
 
 
 def plan(options: argparse.Namespace) -> int:
@@ -107,10 +113,15 @@ def _run(verb: str, options: argparse.Namespace, handle: Handle) -> int:
         found = verdict_of(problem_of(error)) or Verdict.PROBLEMS
         run.notes.append(Note(f"{error.code}: {error.detail}", found))
         _say(run, redact(run.notes[-1].text))
-    verdict = overall(note.verdict for note in run.notes)
+    verdict, used = overall(note.verdict for note in run.notes), run.traffic
+    if used is not None:
+        _say(run, f"{used.requests} calls, {-(-used.received // 1024)} KiB from the forge")
     if options.json:
         lines = [redact(note.text) for note in run.notes]
-        show_form({"ok": verdict is Verdict.DONE, "verdict": verdict.name.lower(), "notes": lines})
+        form: dict[str, Any] = {"ok": verdict is Verdict.DONE, "verdict": verdict.name.lower(), "notes": lines}
+        if used is not None:
+            form["forge"] = {"calls": used.requests, "bytes": used.received}
+        show_form(form)
     write_outputs(run.environ, verdict, run.told, redact)
     return int(verdict)
 
@@ -169,7 +180,10 @@ def _forge(run: _Run, local: LocalProject, choice: ForgeChoice, event: Event) ->
         return local.forge()
     if choice.silent:
         return SilentForge(_told_of(run.environ, choice.kind, event, local.project.default_ref))
-    return open_forge(choice, time.sleep, local.project.tools.clock)
+    clock = local.project.tools.clock
+    client = open_client(choice, time.sleep, clock)
+    run.traffic = client.traffic
+    return forge_over(choice, client, clock)
 
 
 def _told_of(environ: Mapping[str, str], kind: str, event: Event, default_ref: str) -> tuple[ChangeRequest, ...]:

@@ -23,14 +23,18 @@ from gitops.ports.events import Decode
 if TYPE_CHECKING:
     from gitops.config.bot import ForgeRule
     from gitops.ports.forge import Forge
+    from gitops.ports.web import WebSender
+    from gitops.web.client import WebClient
 
 __all__ = [
     "LOCAL",
     "ForgeChoice",
     "choose",
     "decoder",
+    "forge_over",
     "job_kind",
     "login_of",
+    "open_client",
     "open_forge",
     "run_address",
     "secrets_of",
@@ -42,6 +46,9 @@ _TOKENS = {"github": ("GITHUB_TOKEN",), "gitlab": ("GITLAB_TOKEN",), "gitea": ("
 _PUBLIC = {"github": "https://api.github.com", "gitlab": "https://gitlab.com/api/v4"}
 _TRUE = ("1", "true")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+# What GitLab's runner writes into the address of the remote: a login that may read and, as a rule, not push.
+# https://docs.gitlab.com/ci/jobs/ci_job_token/
+_JOB_LOGIN = "gitlab-ci-token"
 _SCP = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!//)(.+)", re.ASCII)
 
 Setting = Callable[[str], "str | None"]
@@ -103,12 +110,21 @@ def choose(
 
 def open_forge(choice: ForgeChoice, pause: Callable[[float], None], clock: Clock) -> Forge:
     """A client of the forge; only what it needs is imported. Raises UsageError for a kind that has no service."""
+    return forge_over(choice, open_client(choice, pause, clock), clock)
+
+
+def open_client(choice: ForgeChoice, pause: Callable[[float], None], clock: Clock) -> WebClient:
+    """What talks to the service of a forge, and counts. Raises UsageError where there is no token."""
     from gitops.web.client import WebClient, forge_service
 
     if choice.token is None:
         raise UsageError("usage_error", "there is no token: set GITOPS_TOKEN")
     scheme = "token " if choice.kind == "gitea" else "Bearer "
-    sender = WebClient(forge_service(choice.base, {"Authorization": choice.token.prefixed(scheme)}), pause, clock)
+    return WebClient(forge_service(choice.base, {"Authorization": choice.token.prefixed(scheme)}), pause, clock)
+
+
+def forge_over(choice: ForgeChoice, sender: WebSender, clock: Clock) -> Forge:
+    """The forge behind a service. Raises UsageError for a kind that has none."""
     if choice.kind == "github":
         from gitops.forges.github import GitHubForge
 
@@ -148,11 +164,14 @@ def login_of(kind: str, environ: Mapping[str, str], setting: Setting) -> Callabl
 
     def login(url: str) -> str:
         parts = urlsplit(url) if "://" in url else None
-        if token is None or parts is None or parts.username is not None or parts.netloc not in hosts:
+        if token is None or parts is None or parts.username not in (None, _JOB_LOGIN):
+            return url
+        host = parts.netloc.rpartition("@")[2]
+        if host not in hosts:
             return url
         if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
             return url
-        return urlunsplit(parts._replace(netloc=f"x-access-token:{quote(token.reveal(), safe='')}@{parts.netloc}"))
+        return urlunsplit(parts._replace(netloc=f"x-access-token:{quote(token.reveal(), safe='')}@{host}"))
 
     return login
 

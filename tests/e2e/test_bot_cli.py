@@ -180,7 +180,8 @@ def test_a_ledger_that_takes_no_push_stops_an_apply_before_any_effect(job: Job) 
     loop.program("bot", "git", "config", "gitops.root", str(loop.folder / "data"))
     ran = loop.gitops("bot", "bot", "apply", "--repo", str(place), "--forge", "local", check=False)
     assert ran.code == 1
-    assert "recovery_sidecar_write_error" in ran.text
+    assert "ledger_not_writable" in ran.text
+    assert "recovery_sidecar" not in ran.text
     assert loop.graph("legacy").exists()
     assert loop.tip(LEDGER) == before
     assert not loop.store.refs("refs/gitops/locks")

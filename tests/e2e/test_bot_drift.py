@@ -80,7 +80,39 @@ def test_the_other_way_out_makes_it_what_is_declared(stage: Stage) -> None:
     applied = stage.loop.program("bot", *_gitops("apply"), at=stage.loop.server, check=False)
     # Dropping a property loses data, which a migration does not do by itself: it says so and changes nothing.
     assert applied.code in (0, 1)
-    assert (applied.code == 0) == (said(_look(stage)) == "drift of brain: none")
+    assert (applied.code == 0) == ("drift of brain: none" in said(_look(stage)))
+
+
+def test_a_proposal_whose_drift_has_gone_is_withdrawn(stage: Stage) -> None:
+    graph = stage.loop.graph("notes")
+    shutil.copytree(graph, stage.loop.folder / "before")
+    _migrate(stage.loop)
+    _look(stage)
+    shutil.rmtree(graph)
+    shutil.move(stage.loop.folder / "before", graph)
+    notes = _look(stage)
+    assert verdict(notes) is Verdict.DONE
+    assert "request 1 is withdrawn" in said(notes)
+    assert stage.loop.request(1).state is RequestState.CLOSED
+    assert said(_look(stage)) == "drift of brain: none"
+    # It comes back as another proposal.
+    _migrate(stage.loop)
+    assert "request 2 adopts it" in said(_look(stage))
+
+
+def test_a_proposal_that_cannot_be_withdrawn_stays(stage: Stage) -> None:
+    graph = stage.loop.graph("notes")
+    shutil.copytree(graph, stage.loop.folder / "before")
+    _migrate(stage.loop)
+    _look(stage)
+    shutil.rmtree(graph)
+    shutil.move(stage.loop.folder / "before", graph)
+    stage.broken.add("withdraw")
+    notes = _look(stage)
+    assert verdict(notes) is Verdict.DONE
+    assert "the proposal of brain stays open: forge_refused" in said(notes)
+    stage.broken.clear()
+    assert "request 1 is withdrawn" in said(_look(stage))
 
 
 def test_a_graph_that_is_gone_is_an_issue_until_it_is_back(stage: Stage) -> None:

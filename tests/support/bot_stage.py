@@ -19,7 +19,7 @@ from gitops.core.errors import RemoteError
 from gitops.forges.local import LocalForge
 from gitops.model.lock import LockInfo
 from gitops.ports.events import CommentEvent, Event, PushEvent
-from gitops.ports.forge import Account, Features, Permission, Review, ReviewState, ReviewVerdict
+from gitops.ports.forge import Account, Comment, Features, Permission, Review, ReviewState, ReviewVerdict
 from gitops.ports.git import ZERO, NewCommit, Person, RefUpdate
 from gitops.workflows.endorse import Endorsement
 from tests.support.loop import APPROVALS, CLUSTER, MAIN, Loop, email
@@ -42,6 +42,7 @@ class StageForge:
     broken: set[str]
     calls: Counter[str]
     before: dict[str, Callable[[], object]]
+    said: dict[tuple[int, str], tuple[str, str]]
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.local, name)
@@ -64,6 +65,12 @@ class StageForge:
     @property
     def features(self) -> Features:
         return replace(self.local.features, reviews=True, verdicts=True, permissions=True, queue=True)
+
+    def comments(self, number: int) -> tuple[Comment, ...]:
+        """Those of the local forge, with the account and the time that a test gave them."""
+        self._ask("comments")
+        known = ((c, self.said.get((number, c.id))) for c in self.local.comments(number))
+        return tuple(c if told is None else replace(c, account=told[0], at=told[1]) for c, told in known)
 
     def permission(self, account: Account) -> Permission:
         self._ask("permission")
@@ -92,6 +99,7 @@ class Stage:
     before: dict[str, Callable[[], object]] = field(default_factory=dict)
     told: list[Told] = field(default_factory=list)
     comments: int = 0
+    spoken: dict[tuple[int, str], tuple[str, str]] = field(default_factory=dict)
 
     @property
     def local(self) -> LocalProject:
@@ -99,7 +107,9 @@ class Stage:
 
     def forge(self) -> StageForge:
         local = self.local.forge()
-        return StageForge(local, self.people, self.given, self.verdicts, self.broken, self.calls, self.before)
+        return StageForge(
+            local, self.people, self.given, self.verdicts, self.broken, self.calls, self.before, self.spoken
+        )
 
     def bot(self) -> Bot:
         local = self.local
@@ -146,6 +156,7 @@ class Stage:
         """A comment of an account, and what the bot answers."""
         self.loop.book.add_comment(number, f"login-{account}", body)
         comment = self.loop.book.comments(number)[-1].id
+        self.spoken[(number, comment)] = (account, at)
         self.last = event or CommentEvent(number, comment, Account(account, f"login-{account}"), body, at)
         return self.handle(self.last)
 

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gitops.ports.git import ZERO, RefUpdate
 from tests.e2e.github.stories import REWORDED, WITH_BODY, WITH_TAGS, audit
+from tests.e2e.test_approvals import FORGERIES, MUCH_LATER
 from tests.support.github import landing
 from tests.support.github.hub import Hub
 from tests.support.github.served import Mode, as_server, in_jobs
-from tests.support.loop import CLUSTER, DELETE_LEGACY, email
+from tests.support.loop import APPROVALS, CLUSTER, DELETE_LEGACY, LEDGER, email
 
 pytestmark = pytest.mark.e2e
 
@@ -191,3 +194,30 @@ def test_an_edited_comment_is_no_command(planned: Mode) -> None:
     hub.world.edit("carol", comment.id, "/gitops retry")
     planned.settle()
     assert comment.reactions == []
+
+
+@pytest.mark.slow
+def test_forged_approvals_count_nowhere(mode: Mode) -> None:
+    """Every forgery of a genuine approval, each on a branch of its own, then a genuine one."""
+    hub = mode.hub
+    hub.push("alice", "main", DELETE_LEGACY)
+    mode.settle()
+    genuine = hub.approve("bob", "graph.legacy")
+    (ref,) = hub.approvals()
+    approval, statement = hub.loop.evidence(genuine.commit or "")
+    hub.loop.drop(ref)
+    for number, (name, (_, forge)) in enumerate(FORGERIES.items()):
+        told = replace(statement, expires_at=MUCH_LATER) if name == "longer than the rules allow" else statement
+        forged = forge(hub.loop, approval, told)
+        hub.loop.store.update_refs([RefUpdate(f"{APPROVALS}01BBBBBBBBBBBBBBBBBBBB{number:04}", ZERO, forged)])
+    mode.settle()
+    mode.tick()
+    assert hub.loop.graph("legacy").exists()
+    assert hub.status(hub.tip(), "apply").startswith("failure")
+    assert len(hub.loop.store.commit(hub.tip(LEDGER)).parents) == 1
+
+    assert hub.approve("carol", "graph.legacy").ok
+    mode.settle()
+    mode.tick()
+    assert not hub.loop.graph("legacy").exists()
+    assert audit(hub.loop).startswith("audit good")

@@ -36,7 +36,7 @@ def test_what_a_fork_brings_is_data(hub: Hub, runner: Runner) -> None:
         "gitops.yaml": config,
         SIGNERS: hub.loop.signers("bot", "carol", "mallory"),
         ".gitattributes": b"* filter=evil\n",
-        "cluster/::error::x.md": b"${{ secrets.GITHUB_TOKEN }}\n::set-output name=x::y\n",
+        "cluster/$(touch x) ##[error].md": b"${{ secrets.GITHUB_TOKEN }}\n::set-output name=x::y\n",
     }
     pull = hub.propose_from_fork("mallory", "rules", files)
     for run in runner.settle():

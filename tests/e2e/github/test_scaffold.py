@@ -191,9 +191,9 @@ def test_paused_nothing_runs(fresh: Actions) -> None:
 @pytest.mark.parametrize(
     ("job", "permission", "said"),
     [
-        ("post", "statuses", "forge_refused"),
+        pytest.param("post", "statuses", "forge_refused", marks=pytest.mark.slow),
         ("apply", "contents", "Permission to octo/brain.git denied"),
-        ("apply", "statuses", "forge_refused"),
+        pytest.param("apply", "statuses", "forge_refused", marks=pytest.mark.slow),
     ],
 )
 def test_a_permission_that_is_missing_is_missed(fresh: Actions, job: str, permission: str, said: str) -> None:

@@ -19,10 +19,10 @@ from gitops.ports.events import TimerEvent
 from gitops.ports.git import ZERO
 from gitops.server.context import Stop
 from gitops.server.queue import Offer, Queue
-from tests.e2e.github.stories import audit
+from tests.e2e.github.stories import REWORDED, audit
 from tests.support.github.hub import Hub, token_of
 from tests.support.github.nouns import Happening
-from tests.support.github.served import clone_for_server, server_environment_of, webhook
+from tests.support.github.served import as_server, clone_for_server, server_environment_of, webhook
 from tests.support.loop import LEDGER, MAIN, ROOT
 from tests.support.serve_process import ServeProcess
 from tests.support.serving import SECRET
@@ -180,6 +180,18 @@ def test_a_queue_has_one_server(host: Host) -> None:
         with host.serve() as second:
             assert second.ended() == 1
             second.log.until("queue_in_use")
+
+
+def test_what_could_not_be_told_is_told_later(hub: Hub, tmp_path: Path) -> None:
+    """A rate limit on comments changes no outcome; the server says it once it may, and says nothing twice."""
+    with as_server(hub, tmp_path / "bot") as bot:
+        hub.server.fault_next(r"(GET|POST|PATCH) .*/comments", status=403, headers={"Retry-After": "600"})
+        pull = hub.propose("alice", "reword", REWORDED)
+        bot.settle()
+        bot.server.log.until("will be tried again")
+        assert hub.status(pull.head, "plan") == "success: 2 change(s)"
+        assert len(hub.comments(pull.number)) == 1
+        assert bot.server.left() == ()
 
 
 def test_no_secret_leaves_the_server(host: Host) -> None:
