@@ -81,6 +81,8 @@ approval_signer_not_allowed | E | the signer may not approve this | have an appr
   the rules in force list approvers, and the signer is none of them
 approval_self | E | the author of a change approved it | have somebody else approve
   the signer, under any of their names, wrote or pushed what is to be applied
+approval_authors_unknown | E | nobody can tell whose work a change is | take the change out, and propose it anew from a new branch
+  the run of a push straight to the branch is lost, too many merges came at once, or the forge does not list who pushed a request
 approval_wrong_target | E | an approval is meant for another cluster | approve for this cluster
   repository, cluster, environment, branch or folder differ from those that were signed
 approval_spent | E | an approval was used before | approve again
@@ -213,7 +215,7 @@ engine_unavailable | E | the graph engine is not installed | install the package
   the packages pylance and pyarrow cannot be imported
 embedding_failed | E | a text could not be turned into a vector | check address, key and model of the embedding service
   the service does not answer, refuses, or makes vectors of another length than the property has
-init_file_differs | E | a file is there already and says something else | compare with gitops init --diff, then edit or remove the file
+init_file_differs | E | a file is there already and says something else | see gitops init --diff, then edit or remove it
   init never changes a file that it did not just make
 init_key_missing | E | a key is missing | name a public key, or have one made
   a ledger needs a key that signs it, and rules need somebody with another key who may approve

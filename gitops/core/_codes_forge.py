@@ -15,9 +15,11 @@ command_invalid | E | a comment is almost a command | write it as the message sa
   a word is misspelled, missing or one too many: commands are read to the letter
 command_refused | E | a command was not carried out | see the detail
   its author may not give it, or it speaks of a head or a plan that is not the newest any more
-forge_verdict_missing | E | the forge does not say that a merge is approved | have it approved on the forge, then say /gitops retry
+pushers_pending | E | the forge does not say yet who pushed | say /gitops retry a little later; the sweep does it as well
+  a push to the target branch is newer than the list in which the forge names who pushed, and no run was told of it
+forge_verdict_missing | E | the forge does not say that a merge is approved | approve it on the forge, then say /gitops retry
   the rules ask for the verdict of the forge, and a commit came without a request, or with one whose reviews do not suffice
-queue_plan_differs | E | a group of the merge queue does not do what was reviewed | look at the new plan, then queue the request again
+queue_plan_differs | E | a group of the merge queue does not do what was reviewed | read the new plan, then queue it again
   the target branch moved, or a request in front of it in the queue changes the same cluster
 serve_unavailable | E | the server is not installed | install the package with its extra: cluster-gitops[serve]
   the packages starlette and uvicorn cannot be imported

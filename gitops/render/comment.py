@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from gitops.core.codes import REGISTRY
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity, SourceRef
@@ -122,11 +123,18 @@ def plan_summary(comment: PlanComment) -> str:
 def plan_document(outcome: PlanOutcome) -> bytes:
     """The whole plan as one JSON document, to be kept in git: the same plan always gives the same bytes.
 
-    It is the envelope of `plan` without what was seen of lock and ledger, with the digest of the plan and its graph. It is
-    laid out for `git show` and `git diff`, and holds no character that acts on a terminal.
+    It is the envelope of `plan` without what was seen of lock and ledger, with the digest of the plan and its graph. Digests and
+    dependencies are those of what changes: the others are in the commit, and a large cluster has many. It is laid out for
+    `git show` and `git diff`, and holds no character that acts on a terminal.
     """
     plan = outcome.plan
-    form = {name: part for name, part in plan_form(outcome).items() if name not in ("ok", "state_observations")}
+    changed = frozenset[str]() if plan is None else frozenset(change.address.text for change in plan.changes)
+    near = replace(
+        outcome,
+        resource_digests={text: d for text, d in outcome.resource_digests.items() if text in changed},
+        dependencies=tuple(d for d in outcome.dependencies if not changed.isdisjoint(d)),
+    )
+    form = {name: part for name, part in plan_form(near).items() if name not in ("ok", "state_observations")}
     graph = None if plan is None else to_json(plan.graph)
     digest = None if plan is None else plan.digest
     return to_text({"version": _DOCUMENT_VERSION, "plan_digest": digest, **form, "execution_graph": graph}).encode()

@@ -63,6 +63,11 @@ class OtherRequest:
     url: str = ""
     resources: tuple[str, ...] = ()
 
+    @property
+    def words(self) -> str:
+        """What a link to it says."""
+        return f"request {self.number}"
+
 
 @dataclass(frozen=True, slots=True)
 class RefusedCommand:

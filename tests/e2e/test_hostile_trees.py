@@ -29,12 +29,12 @@ TREES = {
 }
 
 
-def _with_entry(loop: Loop, mode: bytes, name: bytes) -> str:
-    """A commit by mallory whose query folder holds a good query and one entry more."""
+def _with_entry(loop: Loop, mode: bytes, name: bytes, declared: str = IN_A_FOLDER) -> str:
+    """A commit by mallory whose query folder, if it is declared as one, holds a good query and one entry more."""
     store = loop.store
     root = store.write_files(
         store.commit(loop.tip()).tree,
-        {"cluster/cluster.yaml": IN_A_FOLDER.encode(), "cluster/queries/titles.gq": QUERY},
+        {"cluster/cluster.yaml": declared.encode(), "cluster/queries/titles.gq": QUERY},
     )
     target = loop.tip() if mode == MODULE else store._write("blob", b"/etc/passwd" if mode == LINK else QUERY)
     queries, cluster = store.subtree(root, "cluster/queries") or "", store.subtree(root, "cluster") or ""
@@ -56,6 +56,18 @@ def test_a_tree_that_means_something_else_elsewhere_is_refused(loop: Loop, kind:
     assert code in loop.comment(1)
     assert not any(text.startswith("::") for line in (*lines, loop.comment(1)) for text in line.splitlines())
     assert "root:" not in loop.comment(1)
+    refused = loop.push("mallory", f"{head}:main", check=False)
+    assert refused.code
+    assert loop.tip() != head
+
+
+@pytest.mark.parametrize("kind", ["a colon", "a clash where case does not count", "a control character"])
+def test_a_name_in_a_folder_that_nothing_declares_is_refused_as_well(loop: Loop, kind: str) -> None:
+    mode, name, code = TREES[kind]
+    head = _with_entry(loop, mode, name, CLUSTER_YAML)
+    loop.move("refs/heads/topic", head)
+    assert loop.status(head, "plan").startswith("failure")
+    assert code in loop.comment(1)
     refused = loop.push("mallory", f"{head}:main", check=False)
     assert refused.code
     assert loop.tip() != head

@@ -13,7 +13,6 @@ from gitops.engine.search.service import ServiceEmbedder
 from gitops.web.client import Service, WebClient
 from tests.support.http_service import HttpService, Reply, Request, as_json
 
-
 CLOCK = FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC))
 
 

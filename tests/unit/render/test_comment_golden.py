@@ -13,6 +13,7 @@ from gitops.model.address import query_address
 from gitops.model.change import Action
 from gitops.model.execution import ExecNode, ExecutionGraph
 from gitops.model.outcome import PlanOutcome
+from gitops.model.resource import Dependency
 from gitops.render.comment import PlanComment, plan_comment, plan_document, plan_summary
 from gitops.render.drift import drift_body, drift_marker, drift_title
 from gitops.render.explain import checks
@@ -57,6 +58,18 @@ def test_the_document_of_a_plan_does_not_depend_on_the_moment():
     assert len(form["execution_graph"]["nodes"]) == 4
     failed = json.loads(plan_document(PlanOutcome(config_dir=".", observations=outcome.observations)))
     assert (failed["plan_digest"], failed["execution_graph"], failed["changes"]) == (None, None, [])
+
+
+def test_the_document_of_a_plan_leaves_out_what_does_not_change():
+    outcome = everything().outcome
+    others = {f"query.other.q{n}": "9" * 64 for n in range(1_000)}
+    edges = tuple(Dependency(name, "schema.other") for name in others)
+    large = replace(
+        outcome,
+        resource_digests={**outcome.resource_digests, **others},
+        dependencies=(*outcome.dependencies, *edges),
+    )
+    assert plan_document(large) == plan_document(outcome)
 
 
 def test_commands_name_their_cluster_only_where_there_are_several():
