@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gitops.bot.project import Project, ProjectTools
-from gitops.chain.entries import approvals_prefix
+from gitops.chain.entries import LEDGERS, approvals_prefix
 from gitops.cli.operator import operator_of
 from gitops.cli.system import RandomIds, SystemClock
 from gitops.cli.wiring import graph_engine, graph_uri
@@ -315,11 +315,18 @@ class LocalProject:
             return _inside(declared, base)
         own = self.setting(f"gitops.{rule.name}.storage")
         shared = self.setting("gitops.storage")
-        # Clusters that share a place have a part each, or one could declare, adopt and delete the graphs of another.
-        alone = len(self.project.config().clusters) == 1
         if own is None and shared is not None:
-            own = shared if alone else f"{shared.rstrip('/')}/{rule.name}"
+            own = shared if self._is_alone(rule) else f"{shared.rstrip('/')}/{rule.name}"
         return _below(declared, own, rule.name)
+
+    def _is_alone(self, rule: ClusterRule) -> bool:
+        """Whether there is no other cluster, and never was one: a cluster under a new name is another one.
+
+        Clusters that share a place have a part each, or one could declare, adopt and delete the graphs of another.
+        """
+        declared = {each.name for each in self.project.config().clusters}
+        begun = {ref.removeprefix(LEDGERS) for ref in self.remote.refs(LEDGERS.rstrip("/"))}
+        return declared | begun <= {rule.name}
 
     def _remember(self, key: str, value: str) -> None:
         self._git.run("config", "--local", "--", key, value)

@@ -257,13 +257,22 @@ def test_clusters_that_share_a_bucket_have_a_part_each(
     assert _chosen(loop, settings, declared) == (place or "storage_root_refused")
 
 
-def _chosen(loop: Loop, settings: dict[str, str], declared: str) -> str:
+@pytest.mark.parametrize(("declared", "place"), [("s3://b/p", None), ("s3://b/p/mind", "s3://b/p/mind")])
+def test_a_cluster_under_a_new_name_does_not_get_the_graphs_of_the_old_one(
+    loop: Loop, declared: str, place: str | None
+) -> None:
+    renamed = CONFIG.replace("{name: brain,", "{name: mind,").encode()
+    loop.store.update_refs([RefUpdate(MAIN, loop.tip(), loop.commit("alice", {"gitops.yaml": renamed}))])
+    assert _chosen(loop, {"gitops.storage": "s3://b/p"}, declared, "mind") == (place or "storage_root_refused")
+
+
+def _chosen(loop: Loop, settings: dict[str, str], declared: str, cluster: str = "brain") -> str:
     """The storage root that graphs get, or the code of the refusal."""
     for key, value in settings.items():
         loop.program("bot", "git", "config", "--", key, value, at=loop.server)
     local = loop.local()
     try:
-        stores = local._stores(local.project.config().cluster("brain"), declared)
+        stores = local._stores(local.project.config().cluster(cluster), declared)
     except GitopsError as error:
         return error.code
     assert stores.data_problem is None
