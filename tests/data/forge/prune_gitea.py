@@ -53,12 +53,12 @@ def prune(description: dict[str, Any], words: list[str]) -> dict[str, Any]:
         operation = description["paths"][path][method.lower()]
         paths.setdefault(path, {})[method.lower()] = _operation(operation, description["responses"])
     schemas: dict[str, Any] = {}
-    todo = sorted(_references(paths))
-    while todo:
-        name = todo.pop()
+    pending = sorted(_references(paths))
+    while pending:
+        name = pending.pop()
         if name not in schemas:
             schemas[name] = _schema(description["definitions"][name])
-            todo.extend(sorted(_references(schemas[name])))
+            pending.extend(sorted(_references(schemas[name])))
     return {"openapi": "3.0.3", "paths": paths, "components": {"schemas": schemas}}
 
 

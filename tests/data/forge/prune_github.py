@@ -56,13 +56,13 @@ def prune_openapi(description: Mapping[str, Any], words: Sequence[str]) -> dict[
         operation = {key: item[method.lower()][key] for key in _TEXTS_OF_OPERATIONS if key in item[method.lower()]}
         paths.setdefault(path, {})[method.lower()] = _without_prose(operation)
     components: dict[str, dict[str, Any]] = {}
-    todo = sorted(_references(paths))
-    while todo:
-        kind, name = todo.pop().removeprefix("#/components/").split("/")
+    pending = sorted(_references(paths))
+    while pending:
+        kind, name = pending.pop().removeprefix("#/components/").split("/")
         if name not in components.setdefault(kind, {}):
             found = description["components"][kind][name]
             components[kind][name] = _small_example(found) if kind == "examples" else _without_prose(found)
-            todo.extend(sorted(_references(components[kind][name])))
+            pending.extend(sorted(_references(components[kind][name])))
     return {
         "openapi": description["openapi"],
         "info": {"title": description["info"]["title"], "version": description["info"]["version"]},
@@ -106,13 +106,13 @@ def prune_graphql(source: str, wanted: Mapping[str, str]) -> str:
     bare = visit(parse(source, no_location=True), _Bare())
     known = {d.name.value: d for d in bare.definitions if isinstance(d, ast.TypeDefinitionNode)}
     kept: dict[str, ast.DefinitionNode] = {}
-    todo = sorted(wanted)
-    while todo:
-        name = todo.pop()
+    pending = sorted(wanted)
+    while pending:
+        name = pending.pop()
         if name in kept or name in ("String", "Int", "Float", "Boolean", "ID"):
             continue
         kept[name] = _pruned_type(known[name], wanted)
-        todo.extend(sorted(_named_types(kept[name])))
+        pending.extend(sorted(_named_types(kept[name])))
     return "\n\n".join(print_ast(kept[name]) for name in sorted(kept)) + "\n"
 
 
