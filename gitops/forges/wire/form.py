@@ -12,8 +12,12 @@ from typing import Any
 
 from gitops.core.clock import parse_timestamp, timestamp
 from gitops.core.errors import GitopsError, RemoteError
+from gitops.ports.events import IgnoredEvent
 
-__all__ = ["Form", "answer_form", "event_form", "is_unicode"]
+__all__ = ["REPOSITORY", "Form", "answer_form", "checked", "event_form", "ignored", "is_unicode", "repository_of"]
+
+REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}")
+"""What GitHub, Gitea and Forgejo call a repository: `owner/name`."""
 
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}")
 _HALF = re.compile("[\ud800-\udfff]")
@@ -151,3 +155,22 @@ def _event_invalid(detail: str) -> GitopsError:
 
 def _answer_invalid(detail: str) -> GitopsError:
     return RemoteError("forge_unavailable", f"the forge answers in a form that is not the documented one: {detail}")
+
+
+def checked(pattern: re.Pattern[str], text: str, what: str) -> str:
+    """A text of an event that has the form of what a forge sends. Raises GitopsError `event_invalid`."""
+    if not pattern.fullmatch(text):
+        raise GitopsError("event_invalid", f"{what} is {text[:80]!r}, which is not sent")
+    return text
+
+
+def ignored(kind: str, form: Form) -> IgnoredEvent:
+    """An action of a known kind of event that is none of the bot's business."""
+    return IgnoredEvent(f"{kind} that was {form.line('action', 40)}: nothing to do")
+
+
+def repository_of(form: Form) -> str:
+    """`owner/name` of the repository of an event; empty for an event of an organization or an app."""
+    if not form.has("repository"):
+        return ""
+    return checked(REPOSITORY, form.part("repository").text("full_name"), "repository.full_name")

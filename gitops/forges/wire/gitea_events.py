@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gitops.core.errors import GitopsError
-from gitops.forges.wire.form import Form, event_form
+from gitops.forges.wire.form import REPOSITORY, Form, checked, event_form, ignored, repository_of
 from gitops.forges.wire.gitea_answers import account
 from gitops.ports.events import (
     CommentEvent,
@@ -48,7 +48,6 @@ _MAX_INPUTS = 50
 _MAX_INPUT = 1024
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}")
 _REF = re.compile(r"refs/[^\s~^:?*\[\\\x00-\x1f\x7f]{1,1000}")
 _INPUT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 _HMAC = re.compile(r"[0-9a-f]{64}")
@@ -81,14 +80,14 @@ def check_signature(headers: Mapping[str, str], body: bytes, secret: bytes) -> b
 
 def decode(headers: Mapping[str, str], body: bytes) -> Delivery:
     """A webhook; its id is that of the delivery, the same when it is sent again. Raises GitopsError `event_invalid`."""
-    kind = _checked(_NAME, _header(headers, "event"), "the header of the event")
-    delivery = _checked(_ID, _header(headers, "delivery"), "the header of the delivery")
+    kind = checked(_NAME, _header(headers, "event"), "the header of the event")
+    delivery = checked(_ID, _header(headers, "delivery"), "the header of the delivery")
     sent_as = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if sent_as != "application/json":
         detail = f"the webhook sends {sent_as[:80]!r}: set its content type to application/json"
         raise GitopsError("event_invalid", detail)
     form = event_form(body, MAX_EVENT)
-    return Delivery(delivery, _repository(form), _event(kind, form))
+    return Delivery(delivery, repository_of(form), _event(kind, form))
 
 
 def decode_file(environ: Mapping[str, str], body: bytes) -> Delivery:
@@ -96,15 +95,15 @@ def decode_file(environ: Mapping[str, str], body: bytes) -> Delivery:
 
     The variables have GitHub's names. Raises GitopsError `event_invalid`.
     """
-    kind = _checked(_NAME, environ.get("GITHUB_EVENT_NAME", ""), "GITHUB_EVENT_NAME")
+    kind = checked(_NAME, environ.get("GITHUB_EVENT_NAME", ""), "GITHUB_EVENT_NAME")
     run = f"{environ.get('GITHUB_RUN_ID', '0')}-{environ.get('GITHUB_RUN_ATTEMPT', '1')}"
     # What a timer writes is not described: only its name counts.
     form = event_form(body if body.strip() else b"{}", MAX_EVENT)
-    named = _repository(form)
-    repository = _checked(_REPOSITORY, environ.get("GITHUB_REPOSITORY") or named, "GITHUB_REPOSITORY")
+    named = repository_of(form)
+    repository = checked(REPOSITORY, environ.get("GITHUB_REPOSITORY") or named, "GITHUB_REPOSITORY")
     other = named and named.lower() != repository.lower()
     event = IgnoredEvent("the event is of another repository than the job") if other else _event(kind, form)
-    return Delivery(_checked(_ID, run, "GITHUB_RUN_ID"), repository, event)
+    return Delivery(checked(_ID, run, "GITHUB_RUN_ID"), repository, event)
 
 
 def _header(headers: Mapping[str, str], name: str) -> str:
@@ -134,7 +133,7 @@ def _pull_request(form: Form) -> Event:
     if action == "reviewed":
         return ReviewEvent(request.number("number"))
     if known is None:
-        return _ignored("pull_request", form)
+        return ignored("pull_request", form)
     return RequestEvent(request.number("number"), known, request.part("head").commit("sha"))
 
 
@@ -144,7 +143,7 @@ def _comment(form: Form) -> Event:
         return _review(form)
     issue, comment = form.part("issue"), form.part("comment")
     if form.text("action", 100) != "created":
-        return _ignored("issue_comment", form)
+        return ignored("issue_comment", form)
     if not (form.flag("is_pull") or issue.has("pull_request")):
         return IgnoredEvent("a comment on an issue, not on a change request")
     if not comment.has("user"):
@@ -166,7 +165,7 @@ def _review(form: Form) -> Event:
 def _push(form: Form) -> Event:
     pusher = form.optional("pusher")
     return PushEvent(
-        ref=_checked(_REF, form.text("ref"), "ref"),
+        ref=checked(_REF, form.text("ref"), "ref"),
         old=form.commit("before"),
         new=form.commit("after"),
         pusher=None if pusher is None else f"gitea:{account(pusher).id}",
@@ -176,7 +175,7 @@ def _push(form: Form) -> Event:
 def _workflow_run(form: Form) -> Event:
     run = form.part("workflow_run")
     if form.text("action", 100) != "completed":
-        return _ignored("workflow_run", form)
+        return ignored("workflow_run", form)
     if run.text_or("event") not in _FROM_REQUESTS:
         return IgnoredEvent("a workflow that no change request started")
     return HeadEvent(run.commit("head_sha"))
@@ -203,23 +202,6 @@ def _input(value: Any) -> str | None:
     text = value if isinstance(value, str) else json.dumps(value)
     if len(text) > _MAX_INPUT:
         raise GitopsError("event_invalid", f"an input has more than {_MAX_INPUT} characters")
-    return text
-
-
-def _ignored(kind: str, form: Form) -> Event:
-    return IgnoredEvent(f"{kind} that was {form.line('action', 40)}: nothing to do")
-
-
-def _repository(form: Form) -> str:
-    """The name of the repository; empty for an event without one."""
-    if not form.has("repository"):
-        return ""
-    return _checked(_REPOSITORY, form.part("repository").text("full_name"), "repository.full_name")
-
-
-def _checked(pattern: re.Pattern[str], text: str, what: str) -> str:
-    if not pattern.fullmatch(text):
-        raise GitopsError("event_invalid", f"{what} is {text[:80]!r}, which is not sent")
     return text
 
 

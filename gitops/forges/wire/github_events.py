@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gitops.core.errors import GitopsError
-from gitops.forges.wire.form import Form, event_form, is_unicode
+from gitops.forges.wire.form import REPOSITORY, Form, checked, event_form, ignored, is_unicode, repository_of
 from gitops.forges.wire.github_answers import account
 from gitops.ports.events import (
     CommentEvent,
@@ -49,7 +49,6 @@ _MAX_INPUTS = 50
 _MAX_INPUT = 1024
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}")
 _REF = re.compile(r"refs/[^\s~^:?*\[\\\x00-\x1f\x7f]{1,1000}")
 _INPUT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 _SIGNATURE = re.compile(r"sha256=([0-9a-f]{64})")
@@ -75,15 +74,15 @@ def check_signature(headers: Mapping[str, str], body: bytes, secret: bytes) -> b
 
 def decode(headers: Mapping[str, str], body: bytes) -> Delivery:
     """A webhook; its id is that of the delivery, the same when it is sent again. Raises GitopsError `event_invalid`."""
-    kind = _checked(_NAME, headers.get("x-github-event", ""), "X-GitHub-Event")
-    delivery = _checked(_ID, headers.get("x-github-delivery", ""), "X-GitHub-Delivery")
+    kind = checked(_NAME, headers.get("x-github-event", ""), "X-GitHub-Event")
+    delivery = checked(_ID, headers.get("x-github-delivery", ""), "X-GitHub-Delivery")
     sent_as = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if sent_as != "application/json":
         raise GitopsError(
             "event_invalid", f"the webhook sends {sent_as[:80]!r}: set its content type to application/json"
         )
     form = event_form(body, MAX_EVENT)
-    return Delivery(delivery, _repository(form), _event(kind, form))
+    return Delivery(delivery, repository_of(form), _event(kind, form))
 
 
 def decode_file(environ: Mapping[str, str], body: bytes) -> Delivery:
@@ -92,15 +91,15 @@ def decode_file(environ: Mapping[str, str], body: bytes) -> Delivery:
     Raises GitopsError `event_invalid`.
     https://docs.github.com/en/actions/reference/workflows-and-actions/variables
     """
-    kind = _checked(_NAME, environ.get("GITHUB_EVENT_NAME", ""), "GITHUB_EVENT_NAME")
+    kind = checked(_NAME, environ.get("GITHUB_EVENT_NAME", ""), "GITHUB_EVENT_NAME")
     run = f"{environ.get('GITHUB_RUN_ID', '0')}-{environ.get('GITHUB_RUN_ATTEMPT', '1')}"
     # What a timer writes is not described: only its name counts.
     form = event_form(body if body.strip() else b"{}", MAX_EVENT)
-    named = _repository(form)
-    repository = _checked(_REPOSITORY, environ.get("GITHUB_REPOSITORY") or named, "GITHUB_REPOSITORY")
+    named = repository_of(form)
+    repository = checked(REPOSITORY, environ.get("GITHUB_REPOSITORY") or named, "GITHUB_REPOSITORY")
     other = named and named.lower() != repository.lower()
     event = IgnoredEvent("the event is of another repository than the job") if other else _event(kind, form)
-    return Delivery(_checked(_ID, run, "GITHUB_RUN_ID"), repository, event)
+    return Delivery(checked(_ID, run, "GITHUB_RUN_ID"), repository, event)
 
 
 def _event(kind: str, form: Form) -> Event:
@@ -117,14 +116,14 @@ def _pull_request(form: Form) -> Event:
     if action == "edited" and form.has("changes") and form.part("changes").has("base"):
         known = RequestAction.UPDATED
     if known is None:
-        return _ignored("pull_request", form)
+        return ignored("pull_request", form)
     return RequestEvent(request.number("number"), known, request.part("head").commit("sha"))
 
 
 def _issue_comment(form: Form) -> Event:
     issue, comment = form.part("issue"), form.part("comment")
     if form.text("action", 100) != "created":
-        return _ignored("issue_comment", form)
+        return ignored("issue_comment", form)
     if not issue.has("pull_request"):
         return IgnoredEvent("a comment on an issue, not on a change request")
     if not comment.has("user"):
@@ -140,14 +139,14 @@ def _issue_comment(form: Form) -> Event:
 
 def _review(form: Form) -> Event:
     if form.text("action", 100) not in ("submitted", "edited", "dismissed"):
-        return _ignored("pull_request_review", form)
+        return ignored("pull_request_review", form)
     return ReviewEvent(form.part("pull_request").number("number"))
 
 
 def _push(form: Form) -> Event:
     sender = form.optional("sender")
     return PushEvent(
-        ref=_checked(_REF, form.text("ref"), "ref"),
+        ref=checked(_REF, form.text("ref"), "ref"),
         old=form.commit("before"),
         new=ZERO if form.flag("deleted") else form.commit("after"),
         pusher=None if sender is None else f"github:{account(sender).id}",
@@ -156,16 +155,16 @@ def _push(form: Form) -> Event:
 
 def _merge_group(form: Form) -> Event:
     if form.text("action", 100) != "checks_requested":
-        return _ignored("merge_group", form)
+        return ignored("merge_group", form)
     group = form.part("merge_group")
-    target = _checked(_REF, group.text("base_ref"), "merge_group.base_ref")
+    target = checked(_REF, group.text("base_ref"), "merge_group.base_ref")
     return QueueEvent(head=group.commit("head_sha"), base=group.commit("base_sha"), target=target)
 
 
 def _workflow_run(form: Form) -> Event:
     run = form.part("workflow_run")
     if form.text("action", 100) != "completed":
-        return _ignored("workflow_run", form)
+        return ignored("workflow_run", form)
     if run.text("event", 100) not in _FROM_REQUESTS:
         return IgnoredEvent("a workflow that no change request started")
     return HeadEvent(run.commit("head_sha"))
@@ -200,23 +199,6 @@ def _input(value: Any) -> str | None:
     text = value if isinstance(value, str) else json.dumps(value)
     if len(text) > _MAX_INPUT or not is_unicode(text):
         raise GitopsError("event_invalid", f"an input is no text of at most {_MAX_INPUT} characters")
-    return text
-
-
-def _ignored(kind: str, form: Form) -> Event:
-    return IgnoredEvent(f"{kind} that was {form.line('action', 40)}: nothing to do")
-
-
-def _repository(form: Form) -> str:
-    """The name of the repository; empty for an event of an organization or an app."""
-    if not form.has("repository"):
-        return ""
-    return _checked(_REPOSITORY, form.part("repository").text("full_name"), "repository.full_name")
-
-
-def _checked(pattern: re.Pattern[str], text: str, what: str) -> str:
-    if not pattern.fullmatch(text):
-        raise GitopsError("event_invalid", f"{what} is {text[:80]!r}, which GitHub does not send")
     return text
 
 
