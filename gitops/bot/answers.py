@@ -21,13 +21,13 @@ from gitops.bot.commands import Action, Command, Malformed, parse_command
 from gitops.bot.grants import Attester, lacks
 from gitops.bot.notes import Note, Verdict, overall
 from gitops.bot.plans import Asked, Planner
+from gitops.cluster.unlock import force_unlock
 from gitops.config.bot import BotConfig, ClusterRule
 from gitops.core.clock import parse_timestamp
 from gitops.core.errors import GitopsError
-from gitops.ports.events import CommentEvent
-from gitops.ports.forge import ChangeRequest, Reaction, RequestState
+from gitops.forge.events import CommentEvent
+from gitops.forge.port import ChangeRequest, Reaction, RequestState
 from gitops.render.comment_inputs import RefusedCommand
-from gitops.workflows.unlock import force_unlock
 
 __all__ = ["Commander"]
 

@@ -14,6 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gitops.apply.refresh import import_cluster
+from gitops.apply.verb import apply
+from gitops.approvals.decisions import open_debts
 from gitops.bot.base import Bot, Place
 from gitops.bot.notes import Note, Verdict, problem_of
 from gitops.bot.origins import Pushed, changes, unaccounted
@@ -24,14 +27,11 @@ from gitops.bot.report import ApplyExtras, Reporter
 from gitops.config.bot import BotConfig, ClusterRule
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
+from gitops.forge.port import ChangeRequest, DeploymentState, RequestState, ReviewVerdict
+from gitops.git.port import Commit
 from gitops.model.change import Reason
 from gitops.model.entry import UNKNOWN_AUTHOR
 from gitops.model.outcome import ApplyOutcome
-from gitops.planning.decisions import open_debts
-from gitops.ports.forge import ChangeRequest, DeploymentState, RequestState, ReviewVerdict
-from gitops.ports.git import Commit
-from gitops.workflows.apply import apply
-from gitops.workflows.refresh import import_cluster
 
 __all__ = ["Applier"]
 

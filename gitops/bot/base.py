@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from gitops.approving.endorse import Endorsement
 from gitops.bot.project import Project
 from gitops.config.bot import ClusterRule
+from gitops.forge.port import Forge
+from gitops.git.port import Person
 from gitops.model.plan import Plan
-from gitops.ports.forge import Forge
-from gitops.ports.git import Person
 from gitops.render.comment_inputs import ApplyComment, PlanComment, RefusalComment, Subject
-from gitops.workflows.endorse import Endorsement
 
 __all__ = ["Bot", "Place", "Report", "Told"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gitops.bot.project import Project
-from gitops.chain.trust import trust_at
 from gitops.config.bot import ClusterRule
 from gitops.core.errors import GitopsError
-from gitops.ports.forge import ChangeRequest
-from gitops.ports.git import ZERO, RefUpdate
+from gitops.forge.port import ChangeRequest
+from gitops.git.port import ZERO, RefUpdate
+from gitops.ledger.trust import trust_at
 
 __all__ = ["adds", "differ", "gives", "landed", "touches"]
 

@@ -27,10 +27,9 @@ from gitops.bot.origins import Pushed
 from gitops.bot.plans import Planner
 from gitops.bot.queue import Verifier
 from gitops.bot.sweep import Sweeper
-from gitops.chain.entries import SIGNED
 from gitops.config.bot import BotConfig, ClusterRule
 from gitops.core.errors import GitopsError
-from gitops.ports.events import (
+from gitops.forge.events import (
     CommentEvent,
     Event,
     HeadEvent,
@@ -43,8 +42,9 @@ from gitops.ports.events import (
     ReviewEvent,
     TimerEvent,
 )
-from gitops.ports.forge import ChangeRequest, RequestState
-from gitops.ports.git import ZERO, RefUpdate
+from gitops.forge.port import ChangeRequest, RequestState
+from gitops.git.port import ZERO, RefUpdate
+from gitops.ledger.chain import SIGNED
 
 __all__ = ["Dispatcher"]
 

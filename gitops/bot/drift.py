@@ -10,6 +10,8 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
+from gitops.apply.drift import drift
+from gitops.apply.drift_report import DriftOutcome
 from gitops.bot.base import Bot
 from gitops.bot.notes import Note, Verdict, problem_of, verdict_of
 from gitops.bot.others import templates
@@ -17,12 +19,10 @@ from gitops.config.bot import BotConfig, ClusterRule
 from gitops.config.load import load_desired
 from gitops.core.clock import timestamp
 from gitops.core.errors import GitopsError
-from gitops.model.drift import DriftOutcome
-from gitops.ports.forge import ChangeRequest, RequestState
-from gitops.ports.git import ZERO, NewCommit, RefUpdate
+from gitops.forge.port import ChangeRequest, RequestState
+from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.render.comment_inputs import DriftReport
 from gitops.render.drift import drift_body, drift_gone, drift_marker, drift_title
-from gitops.workflows.drift import drift
 
 __all__ = ["Drifter", "drift_ref"]
 

@@ -10,22 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gitops.approving.attest import attest
+from gitops.approving.decide import Office
+from gitops.approving.endorse import Endorsement
+from gitops.approving.reviews import approving_reviews, withdraw_lapsed
 from gitops.bot.base import Bot
 from gitops.bot.commands import Command
 from gitops.bot.notes import Note
 from gitops.bot.pushers import Pushers
+from gitops.cluster.workspace import Workspace
 from gitops.config.bot import BotConfig, ClusterRule
 from gitops.core.errors import GitopsError
+from gitops.forge.events import CommentEvent
+from gitops.forge.port import Account, ChangeRequest, Permission, RequestState
 from gitops.model.approval import ForgeGrant, GrantSource
 from gitops.model.plan import ApprovalRequirement, Plan
-from gitops.ports.events import CommentEvent
-from gitops.ports.forge import Account, ChangeRequest, Permission, RequestState
-from gitops.workflows.attest import attest
-from gitops.workflows.context import Workspace
-from gitops.workflows.decide import Office
-from gitops.workflows.endorse import Endorsement
-from gitops.workflows.plan import plan
-from gitops.workflows.reviews import approving_reviews, withdraw_lapsed
+from gitops.plan.verb import plan
 
 __all__ = ["Attester", "lacks"]
 

@@ -16,8 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from gitops.bot.project import require_plain
-from gitops.chain.decisions import read_decision_evidence
-from gitops.chain.entries import (
+from gitops.config.bot import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
+from gitops.config.load import load_desired
+from gitops.config.source import SourceTree
+from gitops.core.clock import Clock
+from gitops.core.diagnostics import Diagnostic, Severity
+from gitops.core.errors import GitopsError
+from gitops.git.port import ZERO, GitReader, RefUpdate
+from gitops.ledger.chain import (
     APPROVALS,
     COUNTERSIGNATURES,
     LEDGERS,
@@ -28,17 +34,11 @@ from gitops.chain.entries import (
     ledger_ref,
     verify_chain,
 )
-from gitops.chain.evidence import read_evidence
-from gitops.chain.trust import trust_at
-from gitops.config.bot import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
-from gitops.config.load import load_desired
-from gitops.config.source import SourceTree
-from gitops.core.clock import Clock
-from gitops.core.diagnostics import Diagnostic, Severity
-from gitops.core.errors import GitopsError
+from gitops.ledger.decisions import read_decision_evidence
+from gitops.ledger.evidence import read_evidence
+from gitops.ledger.trust import trust_at
 from gitops.model.address import is_name
 from gitops.model.approval import DecisionKind
-from gitops.ports.git import ZERO, GitReader, RefUpdate
 
 _LOCKS = ("refs/gitops/locks/", "refs/heads/gitops/locks/")
 _OWN = ("refs/gitops/", "refs/heads/gitops/")

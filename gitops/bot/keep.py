@@ -2,7 +2,7 @@
 
     refs/gitops/plans/<cluster>/<number>    a chain of commits, each with
 
-    plan.json     which plan it is (see `gitops.wire.plan_record`)
+    plan.json     which plan it is (see `gitops.bot.plan_record`)
     outcome.json  the whole plan with its graph
     plan.md       the same for people
 
@@ -15,14 +15,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gitops.bot.base import Bot, Place
+from gitops.bot.plan_record import PlanRecord, read_plan_record, write_plan_record
 from gitops.bot.project import Project
 from gitops.core.canonical import canonical_digest
 from gitops.core.errors import GitopsError
+from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.model.outcome import PlanOutcome
-from gitops.ports.git import ZERO, NewCommit, RefUpdate
 from gitops.render.comment import plan_document, plan_summary
 from gitops.render.comment_inputs import PlanComment
-from gitops.wire.plan_record import PlanRecord, read_plan_record, write_plan_record
 
 __all__ = ["PLANS", "keep", "kept", "plan_ref", "record_of"]
 

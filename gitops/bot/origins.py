@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from gitops.bot.changes import differ, gives
 from gitops.bot.project import Project
 from gitops.config.bot import ClusterRule
-from gitops.ports.forge import ChangeRequest
-from gitops.ports.git import Commit
+from gitops.forge.port import ChangeRequest
+from gitops.git.port import Commit
 
 __all__ = ["Pushed", "changes", "unaccounted"]
 

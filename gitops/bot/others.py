@@ -13,8 +13,8 @@ from gitops.bot.project import Project
 from gitops.config.bot import BotConfig, ClusterRule
 from gitops.config.difference import Differences
 from gitops.core.errors import GitopsError
-from gitops.ports.forge import ChangeRequest
-from gitops.ports.git import EntryType
+from gitops.forge.port import ChangeRequest
+from gitops.git.port import EntryType
 from gitops.render.comment_inputs import TEMPLATE_NAMES, OtherRequest
 
 __all__ = ["overlaps", "templates"]

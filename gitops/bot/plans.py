@@ -19,11 +19,11 @@ from gitops.bot.pushers import Pushers, opened
 from gitops.bot.report import Extras, Reporter
 from gitops.config.bot import BotConfig, ClusterRule
 from gitops.core.errors import GitopsError
+from gitops.forge.port import ChangeRequest, RequestState, ReviewVerdict
+from gitops.git.port import ZERO
 from gitops.model.outcome import PlanOutcome
-from gitops.ports.forge import ChangeRequest, RequestState, ReviewVerdict
-from gitops.ports.git import ZERO
+from gitops.plan.verb import plan
 from gitops.render.comment_inputs import RefusedCommand
-from gitops.workflows.plan import plan
 
 __all__ = ["FAILED", "MISSING", "Asked", "Planner"]
 

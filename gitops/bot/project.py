@@ -10,25 +10,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from gitops.chain.authors import AuthorQuestion, authors_of, signers_of
-from gitops.chain.entries import ChainEntry, ledger_ref
-from gitops.chain.trust import trust_at, trust_waits
+from gitops.approvals.authors import AuthorQuestion, authors_of, signers_of
+from gitops.approvals.decisions import open_debts
+from gitops.cluster.provider import ProviderFactory
+from gitops.cluster.workspace import Governance, Hints, Stores, Workspace
 from gitops.config.bot import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
+from gitops.config.cache import CompileCache
 from gitops.config.load import declared_schema
 from gitops.config.source import SourceLimits, StampedTree, checked_listing
 from gitops.core.clock import Clock, IdSource
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults
+from gitops.forge.port import ChangeRequest
+from gitops.git.port import EntryType, GitReader, GitRemote, GitStore
+from gitops.ledger.chain import ChainEntry, ledger_ref
+from gitops.ledger.port import LedgerReader, LedgerView
+from gitops.ledger.trust import trust_at, trust_waits
 from gitops.model.approval import Target
 from gitops.model.entry import Debt, SourceRevision
 from gitops.model.trust import TrustRoot
-from gitops.planning.decisions import open_debts
-from gitops.ports.cache import CompileCache
-from gitops.ports.forge import ChangeRequest
-from gitops.ports.git import EntryType, GitReader, GitRemote, GitStore
-from gitops.ports.ledger import LedgerReader, LedgerView
-from gitops.ports.provider import ProviderFactory
-from gitops.workflows.context import Governance, Hints, Stores, Workspace
 
 _LINKS = {
     EntryType.SYMLINK: ("source_symlink", "symbolic link"),

@@ -19,10 +19,10 @@ from gitops.bot.notes import Note
 from gitops.bot.origins import Pushed
 from gitops.bot.plans import Planner
 from gitops.bot.project import Project
-from gitops.chain.entries import BRANCHES, SIGNED
 from gitops.config.bot import BotConfig
-from gitops.ports.forge import ChangeRequest, Forge, RequestState
-from gitops.ports.git import ZERO, Person, RefUpdate
+from gitops.forge.port import ChangeRequest, Forge, RequestState
+from gitops.git.port import ZERO, Person, RefUpdate
+from gitops.ledger.chain import BRANCHES, SIGNED
 from gitops.render.characters import visible
 
 _HEADS = "refs/heads/"

@@ -18,10 +18,10 @@ from gitops.bot.changes import differ
 from gitops.bot.project import Standing
 from gitops.config.bot import ClusterRule
 from gitops.core.errors import GitopsError, RemoteError
+from gitops.forge.port import ChangeRequest, Push
+from gitops.git.port import ZERO, Commit, GitReader
 from gitops.model.entry import UNKNOWN_AUTHOR
 from gitops.model.outcome import PlanOutcome
-from gitops.ports.forge import ChangeRequest, Push
-from gitops.ports.git import ZERO, Commit, GitReader
 
 __all__ = ["Pushers", "Trail", "follow", "opened"]
 

@@ -25,10 +25,10 @@ from gitops.bot.report import Extras, Reporter
 from gitops.config.bot import BotConfig, ClusterRule
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
+from gitops.forge.events import QueueEvent
+from gitops.forge.port import ChangeRequest, RequestState, ReviewVerdict
 from gitops.model.outcome import PlanOutcome
-from gitops.ports.events import QueueEvent
-from gitops.ports.forge import ChangeRequest, RequestState, ReviewVerdict
-from gitops.workflows.plan import plan
+from gitops.plan.verb import plan
 
 __all__ = ["Verifier"]
 

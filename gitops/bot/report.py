@@ -19,9 +19,9 @@ from gitops.config.bot import BotConfig
 from gitops.core.clock import timestamp
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
+from gitops.forge.port import Annotation, CheckReport, CheckState, CheckStatus, Deployment, DeploymentState
 from gitops.model.entry import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
-from gitops.ports.forge import Annotation, CheckReport, CheckState, CheckStatus, Deployment, DeploymentState
 from gitops.render.characters import visible
 from gitops.render.comment import apply_comment, marker, plan_comment, refusal_comment
 from gitops.render.comment_inputs import (

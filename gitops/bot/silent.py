@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gitops.core.errors import GitopsError
-from gitops.ports.forge import (
+from gitops.forge.port import (
     Account,
     BranchRules,
     ChangeRequest,

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from gitops.bot.base import Place
 from gitops.bot.notes import Verdict, verdict_of
+from gitops.forge.port import CheckState
 from gitops.model.approval import Approval
 from gitops.model.change import Reason
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.model.plan import Plan
-from gitops.ports.forge import CheckState
 from gitops.render.comment_inputs import ApprovalState
 
 Said = tuple[CheckState, str, Verdict]

@@ -21,11 +21,11 @@ from gitops.bot.report import context_of
 from gitops.config.bot import BotConfig, ClusterRule
 from gitops.core.clock import parse_timestamp
 from gitops.core.errors import GitopsError
+from gitops.forge.port import ChangeRequest, RequestState
 from gitops.model.change import Disposition
 from gitops.model.lock import LockObservation
 from gitops.model.outcome import PlanOutcome
-from gitops.ports.forge import ChangeRequest, RequestState
-from gitops.workflows.plan import plan
+from gitops.plan.verb import plan
 
 __all__ = ["Sweeper"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 
+from gitops.approving.decide import Office
+from gitops.approving.decide import countersign as run_countersign
+from gitops.approving.decide import revoke as run_revoke
 from gitops.cli.output import show
-from gitops.cli.project import LocalProject, choice_of
-from gitops.cli.system import RandomIds, SystemClock
 from gitops.core.faults import NoFaults
-from gitops.workflows.decide import Office
-from gitops.workflows.decide import countersign as run_countersign
-from gitops.workflows.decide import revoke as run_revoke
+from gitops.wiring.project import LocalProject, choice_of
+from gitops.wiring.system import RandomIds, SystemClock
 
 
 def revoke(options: argparse.Namespace) -> int:

@@ -6,26 +6,26 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from gitops.cli.identity import actor_of
 from gitops.cli.output import complain, say, show, show_form
+from gitops.cluster.workspace import Workspace
 from gitops.core.errors import UsageError
 from gitops.model.outcome import PlanOutcome
-from gitops.workflows.context import Workspace
+from gitops.wiring.identity import actor_of
 
 if TYPE_CHECKING:
-    from gitops.cli.project import LocalProject
+    from gitops.wiring.project import LocalProject
 
 
 def validate(options: argparse.Namespace) -> int:
     """`gitops validate`."""
-    from gitops.workflows.validate import validate as run
+    from gitops.cluster.validate import validate as run
 
     return show(run(_advised(_folder(options, None), options)), as_json=options.json)
 
 
 def plan(options: argparse.Namespace) -> int:
     """`gitops plan`."""
-    from gitops.workflows.plan import plan as run
+    from gitops.plan.verb import plan as run
 
     outcome = run(_advised(planning_workspace(options), options))
     graph_format = options.graph_format or ("text" if options.show_graph else None)
@@ -42,7 +42,7 @@ def planning_workspace(options: argparse.Namespace) -> Workspace:
 
 
 def _show_graph(outcome: PlanOutcome, graph_format: str) -> int:
-    from gitops.planning.graph_json import to_json
+    from gitops.plan.graph_json import to_json
     from gitops.render.graph import to_mermaid, to_text
 
     if outcome.plan is None:
@@ -57,7 +57,7 @@ def _show_graph(outcome: PlanOutcome, graph_format: str) -> int:
 
 def apply(options: argparse.Namespace) -> int:
     """`gitops apply`."""
-    from gitops.workflows.apply import apply as run
+    from gitops.apply.verb import apply as run
 
     return show(run(_workspace(options, actor_of(options), writes=True)), as_json=options.json)
 
@@ -71,7 +71,7 @@ def approve(options: argparse.Namespace) -> int:
     if project is not None and not actor:
         actor = project.person().email
     if project is not None:
-        from gitops.workflows.endorse import endorse
+        from gitops.approving.endorse import endorse
 
         workspace, by = project.workspace(options, actor), project.endorsement(options)
         return show(endorse(workspace, options.resource, by, emergency=emergency), as_json=options.json)
@@ -80,42 +80,42 @@ def approve(options: argparse.Namespace) -> int:
     if not actor:
         complain("approve needs to know who approves: pass --as ACTOR, or set git config gitops.actor")
         return 1
-    from gitops.workflows.approve import approve as run
+    from gitops.approving.approve import approve as run
 
     return show(run(_folder(options, actor), options.resource), as_json=options.json)
 
 
 def status(options: argparse.Namespace) -> int:
     """`gitops status`."""
-    from gitops.workflows.status import status as run
+    from gitops.cluster.status import status as run
 
     return show(run(_workspace(options, None)), as_json=options.json)
 
 
 def ready(options: argparse.Namespace) -> int:
     """`gitops ready`."""
-    from gitops.workflows.ready import ready as run
+    from gitops.cluster.ready import ready as run
 
     return show(run(_workspace(options, None)), as_json=options.json)
 
 
 def refresh(options: argparse.Namespace) -> int:
     """`gitops refresh`."""
-    from gitops.workflows.refresh import refresh as run
+    from gitops.apply.refresh import refresh as run
 
     return show(run(_workspace(options, actor_of(options), writes=True)), as_json=options.json)
 
 
 def import_(options: argparse.Namespace) -> int:
     """`gitops import`."""
-    from gitops.workflows.refresh import import_cluster
+    from gitops.apply.refresh import import_cluster
 
     return show(import_cluster(_workspace(options, actor_of(options), writes=True)), as_json=options.json)
 
 
 def force_unlock(options: argparse.Namespace) -> int:
     """`gitops force-unlock`."""
-    from gitops.workflows.unlock import force_unlock as run
+    from gitops.cluster.unlock import force_unlock as run
 
     return show(run(_workspace(options, None), options.lock_id), as_json=options.json)
 
@@ -136,7 +136,7 @@ def _project(options: argparse.Namespace) -> LocalProject | None:
     asked = options.repo or options.cluster or options.remote or getattr(options, "request", None)
     if not asked and not _governed(options.config or "."):
         return None
-    from gitops.cli.project import LocalProject, choice_of
+    from gitops.wiring.project import LocalProject, choice_of
 
     project = LocalProject(choice_of(options))
     return project if asked or project.uses_branch_ledger() else None
@@ -155,13 +155,13 @@ def _governed(folder: str) -> bool:
 
 def _advised(workspace: Workspace, options: argparse.Namespace) -> Workspace:
     """The workspace of a verb that only advises: it may use what earlier runs remember."""
-    from gitops.cli.wiring import advised
+    from gitops.wiring.stores import advised
 
     return advised(workspace, cached=not options.no_cache)
 
 
 def _folder(options: argparse.Namespace, actor: str | None) -> Workspace:
-    from gitops.cli.wiring import folder_workspace
+    from gitops.wiring.stores import folder_workspace
 
     in_ci = os.environ.get("CI", "").lower() in ("1", "true")
     return folder_workspace(

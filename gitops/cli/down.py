@@ -6,8 +6,8 @@ import argparse
 import os
 
 from gitops.cli.output import FAILED, OK, USAGE, say, show_error, show_form
+from gitops.cluster.way_back import DownOutcome, WayBack
 from gitops.core.errors import RemoteError, UsageError
-from gitops.model.way_back import DownOutcome, WayBack
 from gitops.render.way_back import down_form, down_text
 
 _STDOUT = "-"
@@ -39,14 +39,14 @@ def _outcome(options: argparse.Namespace) -> DownOutcome:
     if options.json and options.write == _STDOUT:
         raise UsageError("usage_error", "--json and --write - both print; leave one out")
     if all(named) and options.graph is None:
-        from gitops.storage.folder import FolderTree
-        from gitops.workflows.down import down_between
+        from gitops.cluster.down import down_between
+        from gitops.config.folder import FolderTree
 
         return down_between(FolderTree(".", confined=False), options.old, options.new)
     if any(named) or options.graph is None:
         raise UsageError("usage_error", "name a graph, or two files with --from and --to")
     from gitops.cli.cluster import planning_workspace
-    from gitops.workflows.down import down_of_graph
+    from gitops.cluster.down import down_of_graph
 
     return down_of_graph(planning_workspace(options), options.graph)
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 from gitops.cli.output import FAILED, OK, say, show_form
+from gitops.cluster.fmt import FileLayout, FormatOutcome, format_cluster
+from gitops.config.folder import FolderTree
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
-from gitops.storage.folder import FolderTree
-from gitops.workflows.fmt import FileLayout, FormatOutcome, format_cluster
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

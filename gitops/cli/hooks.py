@@ -9,15 +9,15 @@ import sys
 from collections.abc import Iterator
 
 from gitops.cli.output import FAILED, OK, USAGE, complain, say
-from gitops.cli.project import LocalProject, RepositoryChoice, open_commit_tree
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
 from gitops.git.command import GitProgram, Quarantine
 from gitops.git.hooks import HookKind, install_hooks, remove_hooks
+from gitops.git.port import ZERO, RefUpdate
 from gitops.git.repository import Repository
-from gitops.ports.git import ZERO, RefUpdate
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
+from gitops.wiring.project import LocalProject, RepositoryChoice, open_commit_tree
 
 _MAX_REFS = 10_000
 _FIELDS = 3
@@ -133,16 +133,16 @@ def _checks_format(repository: Repository) -> bool:
 def _format_problems(repository: Repository, subtree: str, folder: str) -> Diagnostics:
     """What `gitops fmt --check` says about the files of a staged cluster folder."""
     from gitops.cli.fmt import layout_problems
-    from gitops.workflows.fmt import format_cluster
+    from gitops.cluster.fmt import format_cluster
 
     return layout_problems(format_cluster(lambda: open_commit_tree(repository, subtree, folder)))
 
 
 def _commit_msg(rest: list[str]) -> int:
     """Refuse a message made by hand that looks like one of the ledger or of an approval: the bot knows its own by them."""
-    from gitops.wire.decision import read_decision
-    from gitops.wire.statement import read_statement
-    from gitops.wire.trailers import parse_trailers
+    from gitops.approvals.decision_document import read_decision
+    from gitops.approvals.statement import read_statement
+    from gitops.ledger.trailers import parse_trailers
 
     if len(rest) != 1:
         complain("gitops: commit-msg takes one file")
@@ -168,7 +168,7 @@ def _commit_msg(rest: list[str]) -> int:
 def _pre_push(rest: list[str]) -> int:
     """Plan the clusters of every branch that is pushed against the ledger; errors refuse the push."""
     from gitops.bot.project import Revision
-    from gitops.workflows.plan import plan
+    from gitops.plan.verb import plan
 
     updates = [u for u in _push_lines() if u.ref.startswith("refs/heads/") and u.new != ZERO]
     updates = [u for u in updates if not u.ref.startswith("refs/heads/gitops/")]

@@ -7,10 +7,10 @@ import os
 from collections.abc import Callable
 
 from gitops.cli.output import FAILED, OK, USAGE, complain, say, show_error, show_form
+from gitops.cluster.lint import lint_cluster
+from gitops.config.folder import FolderTree
 from gitops.core.errors import UsageError
 from gitops.render.lint import lint_form, lint_text
-from gitops.storage.folder import FolderTree
-from gitops.workflows.lint import lint_cluster
 
 
 def lint(options: argparse.Namespace) -> int:

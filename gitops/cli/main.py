@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from gitops import __version__
-from gitops.cli.audit_parser import add_trail
-from gitops.cli.bot_parser import add_bot
-from gitops.cli.doctor_parser import add_doctor
-from gitops.cli.graph_parser import add_graph
-from gitops.cli.init_parser import add_init
+from gitops.cli.audit.parser import add_trail
+from gitops.cli.bot.parser import add_bot
+from gitops.cli.doctor.parser import add_doctor
+from gitops.cli.graph.parser import add_graph
+from gitops.cli.init.parser import add_init
 
 _CLUSTER, _REPOSITORY, _HOOKS = (
     "gitops.cli.cluster",

@@ -6,10 +6,10 @@ import argparse
 from typing import Any
 
 from gitops.cli.output import OK, say, show_form
-from gitops.cli.project import LocalProject, choice_of
-from gitops.forges.merge import MergeMethod, MergeOrder, merge_request
-from gitops.ports.forge import ChangeRequest, CheckReport, CheckStatus
+from gitops.forge.merge import MergeMethod, MergeOrder, merge_request
+from gitops.forge.port import ChangeRequest, CheckReport, CheckStatus
 from gitops.render.characters import visible
+from gitops.wiring.project import LocalProject, choice_of
 
 
 def request_list(options: argparse.Namespace) -> int:

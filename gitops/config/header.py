@@ -5,9 +5,9 @@ from __future__ import annotations
 from gitops.config.opening import Header, read_config
 from gitops.config.raw import RawCluster, parse_cluster
 from gitops.config.source import SourceTree
-from gitops.config.storage import StorageRootError, parse_storage
 from gitops.config.yaml import shown
 from gitops.core.diagnostics import Diagnostics
+from gitops.storage.address import StorageRootError, parse_storage
 
 __all__ = ["Header", "declared_storage", "header_of", "load_header", "read_cluster"]
 

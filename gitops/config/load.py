@@ -26,7 +26,7 @@ from gitops.config.result import LoadResult
 from gitops.config.source import SourceError, SourceTree
 from gitops.config.yaml import shown
 from gitops.core.canonical import digest
-from gitops.lang.schema import Schema
+from gitops.language.schema import Schema
 from gitops.model.address import graph_address, is_name, policy_address, query_address, schema_address
 from gitops.model.digests import graph_composite
 from gitops.model.resource import DesiredState, GraphDeclaration, Resource

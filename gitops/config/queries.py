@@ -11,10 +11,10 @@ from gitops.config.reading import Reading, SourceFile
 from gitops.config.source import QUERY_EXTENSION, EntryKind, SourceError, normalize, query_files
 from gitops.config.yaml import shown
 from gitops.core.diagnostics import SourceRef
-from gitops.lang.query import CheckedQuery, check_query
-from gitops.lang.query.ast import Query
-from gitops.lang.schema import Schema
-from gitops.lang.text import LanguageError
+from gitops.language.query import CheckedQuery, check_query
+from gitops.language.query.ast import Query
+from gitops.language.schema import Schema
+from gitops.language.text import LanguageError
 from gitops.model.address import is_name
 
 __all__ = ["LoadedQuery", "load_queries"]

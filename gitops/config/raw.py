@@ -26,7 +26,7 @@ from gitops.config.yaml import (
     shown,
 )
 from gitops.core.diagnostics import Diagnostics, SourceRef
-from gitops.lang.suggest import did_you_mean
+from gitops.language.suggest import did_you_mean
 
 __all__ = [
     "CONFIG_FILE",

@@ -9,11 +9,11 @@ from gitops.config.source import SourceError, SourceTree, normalize
 from gitops.core.canonical import digest
 from gitops.core.codes import REGISTRY
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
-from gitops.lang.query import parse_queries
-from gitops.lang.query.ast import Query
-from gitops.lang.schema import Schema, compile_schema
-from gitops.lang.suggest import did_you_mean
-from gitops.lang.text import LanguageError, SourceText, Span, Stage
+from gitops.language.query import parse_queries
+from gitops.language.query.ast import Query
+from gitops.language.schema import Schema, compile_schema
+from gitops.language.suggest import did_you_mean
+from gitops.language.text import LanguageError, SourceText, Span, Stage
 
 __all__ = ["Reading", "SourceFile"]
 

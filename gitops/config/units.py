@@ -65,9 +65,9 @@ def compiled_names(schemas: dict[bytes, Any], schema: bytes, query: bytes | None
     Without a file it is about the schema alone.
     """
     # The languages are large to import: a load that finds everything as it was does without.
-    from gitops.lang.query import check_query, parse_queries
-    from gitops.lang.schema import compile_schema
-    from gitops.lang.text import LanguageError
+    from gitops.language.query import check_query, parse_queries
+    from gitops.language.schema import compile_schema
+    from gitops.language.text import LanguageError
 
     try:
         compiled = schemas.get(schema)

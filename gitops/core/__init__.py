@@ -1,1 +1,1 @@
-"""Codes, diagnostics, canonical bytes, clock and ids: what every floor above stands on."""
+"""Codes, diagnostics, errors, canonical bytes, the clock interface, fault points: what every room uses."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gitops.editor.words import CLUSTER_KEYS
-from gitops.lang.text import Span
+from gitops.language.text import Span
 
 __all__ = ["ClusterView", "Entry", "Value", "doc_path", "keys_below", "read_cluster_text"]
 

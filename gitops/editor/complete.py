@@ -14,7 +14,7 @@ from gitops.editor.proposals import Proposal, first_of_each, in_text
 from gitops.editor.query import read_query
 from gitops.editor.texts import MAX_READ_BYTES, File, Texts
 from gitops.editor.tokens import Piece, read_tokens, word_start
-from gitops.lang.text import Span
+from gitops.language.text import Span
 
 __all__ = ["Completion", "complete"]
 

@@ -10,8 +10,8 @@ from gitops.editor.query import Block, QueryView
 from gitops.editor.schema import Declaration, SchemaView
 from gitops.editor.symbols import Sort, Symbol
 from gitops.editor.words import ANNOTATIONS, FUNCTION_WORDS, QUERY_WORDS, TYPE_WORDS
-from gitops.lang.lexer import Kind, Token
-from gitops.lang.schema.types import TypeKind
+from gitops.language.lexer import Kind, Token
+from gitops.language.schema.types import TypeKind
 
 __all__ = ["complete_query"]
 

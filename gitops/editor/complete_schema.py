@@ -8,8 +8,8 @@ from gitops.editor.proposals import Proposal, properties, words
 from gitops.editor.schema import CONSTRAINTS, SchemaView
 from gitops.editor.symbols import Sort
 from gitops.editor.words import ANNOTATIONS, SCHEMA_WORDS, TYPE_WORDS
-from gitops.lang.lexer import Kind, Token
-from gitops.lang.schema.types import TypeKind
+from gitops.language.lexer import Kind, Token
+from gitops.language.schema.types import TypeKind
 
 __all__ = ["complete_schema"]
 

@@ -11,8 +11,8 @@ from gitops.editor.schema import Declaration, SchemaView
 from gitops.editor.symbols import Sort, Symbol
 from gitops.editor.texts import File, Texts
 from gitops.editor.words import ANNOTATIONS, CLUSTER_KEYS, FUNCTION_WORDS, QUERY_WORDS, SCHEMA_WORDS, TYPE_WORDS
-from gitops.lang.schema.types import TypeKind
-from gitops.lang.text import Span
+from gitops.language.schema.types import TypeKind
+from gitops.language.text import Span
 
 __all__ = ["Hover", "fenced", "hover", "words_of"]
 

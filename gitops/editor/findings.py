@@ -21,10 +21,10 @@ from gitops.editor.symbols import Mark, Place, Sort, Symbol, mark_at
 from gitops.editor.texts import File, Texts
 from gitops.editor.tokens import Piece
 from gitops.editor.words import CLUSTER_KEYS
-from gitops.lang.schema.findings import MAX_PROBLEMS
-from gitops.lang.schema.types import TypeKind
-from gitops.lang.suggest import Suggestion, did_you_mean
-from gitops.lang.text import LanguageError, Problem, Span, Stage
+from gitops.language.schema.findings import MAX_PROBLEMS
+from gitops.language.schema.types import TypeKind
+from gitops.language.suggest import Suggestion, did_you_mean
+from gitops.language.text import LanguageError, Problem, Span, Stage
 
 __all__ = ["Finding", "Related", "findings_of"]
 

@@ -13,8 +13,8 @@ from gitops.editor.project import QUERIES, SCHEMA, GraphUse, folder_of, graph_fi
 from gitops.editor.query import ANONYMOUS
 from gitops.editor.symbols import Mark, Place, Sort, Symbol, local, mark_at
 from gitops.editor.texts import File, Texts
-from gitops.lang.schema.types import TypeKind
-from gitops.lang.text import Span
+from gitops.language.schema.types import TypeKind
+from gitops.language.text import Span
 
 __all__ = [
     "Word",

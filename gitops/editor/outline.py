@@ -14,8 +14,8 @@ from gitops.editor.project import QUERIES, SCHEMA
 from gitops.editor.proposals import KEY
 from gitops.editor.symbols import Sort
 from gitops.editor.texts import File, Texts
-from gitops.lang.format import format_queries, format_schema
-from gitops.lang.text import LanguageError, Span
+from gitops.language.format import format_queries, format_schema
+from gitops.language.text import LanguageError, Span
 
 __all__ = ["Edit", "Entry", "layout_edit", "outline"]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gitops.editor.schema import Declaration, SchemaView
 from gitops.editor.symbols import Sort
-from gitops.lang.lexer import Kind, Token
+from gitops.language.lexer import Kind, Token
 
 __all__ = ["FILE", "KEY", "Proposal", "first_of_each", "in_text", "properties", "words"]
 

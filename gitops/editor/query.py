@@ -15,8 +15,8 @@ from typing import NamedTuple
 from gitops.editor.schema import SchemaView
 from gitops.editor.symbols import Mark, Sort, Symbol
 from gitops.editor.tokens import FUNCTIONS
-from gitops.lang.lexer import Kind, Token
-from gitops.lang.schema.types import TypeKind
+from gitops.language.lexer import Kind, Token
+from gitops.language.schema.types import TypeKind
 
 __all__ = ["ANONYMOUS", "Block", "Frame", "QueryReader", "QueryView", "read_query"]
 

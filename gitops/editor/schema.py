@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from gitops.editor.symbols import Mark, Sort, Symbol
 from gitops.editor.tokens import Piece, read_tokens, schema_pieces
-from gitops.lang.lexer import Kind, Token
-from gitops.lang.schema.types import ConstraintKind, Scalar, TypeKind
-from gitops.lang.text import Span
+from gitops.language.lexer import Kind, Token
+from gitops.language.schema.types import ConstraintKind, Scalar, TypeKind
+from gitops.language.text import Span
 
 __all__ = [
     "BASE_TYPES",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from gitops.lang.schema.types import TypeKind
-from gitops.lang.text import Span
+from gitops.language.schema.types import TypeKind
+from gitops.language.text import Span
 
 __all__ = ["Mark", "Place", "Sort", "Symbol", "local", "mark_at"]
 

@@ -15,10 +15,10 @@ from gitops.editor.project import GraphUse, cluster_graphs, graph_uses
 from gitops.editor.query import QueryView, read_query
 from gitops.editor.schema import SchemaView, read_schema_piece
 from gitops.editor.tokens import Piece, query_pieces, read_tokens
-from gitops.lang.query import check_query, parse_queries
-from gitops.lang.query.ast import Query
-from gitops.lang.schema import Schema, compile_schema
-from gitops.lang.text import LanguageError, Problem
+from gitops.language.query import check_query, parse_queries
+from gitops.language.query.ast import Query
+from gitops.language.schema import Schema, compile_schema
+from gitops.language.text import LanguageError, Problem
 
 __all__ = ["MAX_READ_BYTES", "File", "Texts"]
 

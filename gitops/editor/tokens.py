@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from gitops.lang.lexer import Kind, Token
+from gitops.language.lexer import Kind, Token
 
 __all__ = ["FUNCTIONS", "Piece", "query_pieces", "read_tokens", "schema_pieces", "word_start"]
 

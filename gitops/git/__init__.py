@@ -1,1 +1,1 @@
-"""The git driver: objects through libgit2, everything that races or talks to a remote through the git program."""
+"""Git: objects without a checkout, refs by compare-and-swap, signatures, hooks."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from gitops.core.errors import GitopsError, IntegrityError
-from gitops.ports.git import Commit, EntryType, NewCommit, Person
+from gitops.git.port import Commit, EntryType, NewCommit, Person
 
 _HEX40 = re.compile(r"[0-9a-f]{40}")
 _HEADER = re.compile(rb"([A-Za-z0-9-]+) (.*)", re.DOTALL)

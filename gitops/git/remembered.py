@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gitops.ports.git import GitRemote, RefUpdate
+from gitops.git.port import GitRemote, RefUpdate
 
 __all__ = ["RememberedRemote"]
 

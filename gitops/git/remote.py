@@ -28,8 +28,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageError
 from gitops.git.command import GitProgram, Output
 from gitops.git.objects import is_id, is_ref
+from gitops.git.port import ZERO, RefUpdate
 from gitops.git.repository import Repository, check_updates, is_below
-from gitops.ports.git import ZERO, RefUpdate
 
 _MAX_TEXT = 4000
 # The time of a fetch grows with the square of their number, and an argument list has an end: anybody may push many branches.

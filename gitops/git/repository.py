@@ -25,10 +25,10 @@ from pygit2.enums import ObjectType, RepositoryOpenFlag, SortMode
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, UsageError
 from gitops.git.command import GitProgram, Output, Quarantine
 from gitops.git.objects import format_commit, is_id, is_ref, parse_commit, parse_tree, with_signature
+from gitops.git.port import ZERO, Commit, EntryType, MergeResult, NewCommit, RefUpdate, TreeEntry
 from gitops.git.signatures import sign, verify_commit
 from gitops.git.trees import Levels, TreeWriter, changed_paths
 from gitops.model.approval import CommitSignature
-from gitops.ports.git import ZERO, Commit, EntryType, MergeResult, NewCommit, RefUpdate, TreeEntry
 
 _KINDS = {"commit": ObjectType.COMMIT, "tree": ObjectType.TREE, "blob": ObjectType.BLOB, "tag": ObjectType.TAG}
 _MAX_TAGS = 8

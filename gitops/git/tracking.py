@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gitops.core.errors import GitopsError
+from gitops.git.port import RefUpdate
 from gitops.git.repository import Repository
-from gitops.ports.git import RefUpdate
 
 _HEADS = "refs/heads/"
 

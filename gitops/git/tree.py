@@ -12,7 +12,7 @@ from gitops.config.source import (
     checked_listing,
     normalize,
 )
-from gitops.ports.git import EntryType, GitReader, TreeEntry
+from gitops.git.port import EntryType, GitReader, TreeEntry
 
 __all__ = ["CommitTree"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from gitops.core.errors import GitopsError
 from gitops.git.objects import RawEntry, parse_tree, raw_entry, tree_level
-from gitops.ports.git import EntryType
+from gitops.git.port import EntryType
 
 ReadObject = Callable[[str, str], bytes]
 """Object id and expected kind (`tree`, `blob`, `commit`) to bytes."""

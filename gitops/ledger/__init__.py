@@ -1,1 +1,1 @@
-"""Ledger stores: a `__cluster/` folder, a branch of signed commits, and the in-memory twin."""
+"""The ledger: entries, the chain on its branch, heads, locks; stores in a folder or on a branch."""

@@ -1,6 +1,6 @@
 """The ledger as a branch: the same tree as a ledger folder, as a signed, linear chain of commits that anyone can verify.
 
-What lies where, and which entries are believed, is said in `gitops.chain.entries`.
+What lies where, and which entries are believed, is said in `gitops.ledger.chain`.
 
 Rules of this module:
 
@@ -16,18 +16,29 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gitops.chain.decisions import read_decision_evidence
-from gitops.chain.entries import APPROVALS, ENTRY, TRUST, ChainEntry, read_chain_entry, trust_files
-from gitops.chain.evidence import announced_evidence, read_evidence
-from gitops.chain.witnesses import Line
+from gitops.approvals.document import write_approval
 from gitops.core.canonical import digest
 from gitops.core.clock import Clock, timestamp
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults, NoFaults, around
+from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, RefUpdate
 from gitops.ledger import layout
+from gitops.ledger.chain import APPROVALS, ENTRY, TRUST, ChainEntry, read_chain_entry, trust_files
+from gitops.ledger.decisions import read_decision_evidence
+from gitops.ledger.entry_document import write_entry
+from gitops.ledger.evidence import announced_evidence, read_evidence
 from gitops.ledger.git_lock import GitLock, LockPlaces, push_own
 from gitops.ledger.heads import BranchPlace, Heads
+from gitops.ledger.intent_document import write_intent
+from gitops.ledger.port import (
+    ApprovalListing,
+    BlobCondition,
+    BlobReading,
+    IntentListing,
+    LedgerView,
+    LedgerWrite,
+)
 from gitops.ledger.readings import (
     Document,
     approval_listing,
@@ -37,6 +48,9 @@ from gitops.ledger.readings import (
     moved,
     view_of,
 )
+from gitops.ledger.state_document import write_state
+from gitops.ledger.trailers import commit_message
+from gitops.ledger.witnesses import Line
 from gitops.ledger.writings import (
     approval_key,
     following,
@@ -53,20 +67,6 @@ from gitops.model.approval import Approval
 from gitops.model.entry import LedgerEntry
 from gitops.model.intent import Intent
 from gitops.model.lock import LockInfo, LockObservation
-from gitops.ports.git import ZERO, GitRemote, GitStore, NewCommit, RefUpdate
-from gitops.ports.ledger import (
-    ApprovalListing,
-    BlobCondition,
-    BlobReading,
-    IntentListing,
-    LedgerView,
-    LedgerWrite,
-)
-from gitops.wire.approval import write_approval
-from gitops.wire.entry import write_entry
-from gitops.wire.intent import write_intent
-from gitops.wire.state import write_state
-from gitops.wire.trailers import commit_message
 
 __all__ = ["BranchLedger", "BranchPlace"]
 

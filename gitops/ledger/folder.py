@@ -15,11 +15,15 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gitops.approvals.document import write_approval
 from gitops.core import canonical
 from gitops.core.clock import Clock, timestamp
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults, around
 from gitops.ledger import layout
+from gitops.ledger.intent_document import write_intent
+from gitops.ledger.lock_document import write_lock
+from gitops.ledger.port import ApprovalListing, BlobCondition, BlobReading, IntentListing, LedgerView, LedgerWrite
 from gitops.ledger.readings import (
     Document,
     approval_listing,
@@ -34,17 +38,13 @@ from gitops.ledger.readings import (
     unreadable_view,
     view_of,
 )
+from gitops.ledger.state_document import write_state
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.entry import LedgerEntry
 from gitops.model.intent import Intent
 from gitops.model.lock import LockInfo, LockObservation
-from gitops.ports.ledger import ApprovalListing, BlobCondition, BlobReading, IntentListing, LedgerView, LedgerWrite
-from gitops.ports.storage import ObjectStore
-from gitops.wire.approval import write_approval
-from gitops.wire.intent import write_intent
-from gitops.wire.lock import write_lock
-from gitops.wire.state import write_state
+from gitops.storage.port import ObjectStore
 
 __all__ = ["FolderLedger"]
 

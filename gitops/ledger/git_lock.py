@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from gitops.core.clock import parse_timestamp
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults, around
+from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpdate
+from gitops.ledger.lock_document import write_lock
 from gitops.ledger.readings import held_message, lock_observation
 from gitops.model.lock import LockInfo, LockObservation
-from gitops.ports.git import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpdate
-from gitops.wire.lock import write_lock
 
 _DOCUMENT = "lock.json"
 _LOOKS = 3

@@ -18,12 +18,12 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from gitops.chain.entries import BRANCHES, SIGNED, ChainEntry, continues, first_entry, ledger_ref, verify_chain
-from gitops.chain.witnesses import Ledger, Line, Word, judge, named_entry
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults, around
+from gitops.git.port import ZERO, GitRemote, GitStore, Person, RefUpdate
+from gitops.ledger.chain import BRANCHES, SIGNED, ChainEntry, continues, first_entry, ledger_ref, verify_chain
+from gitops.ledger.witnesses import Ledger, Line, Word, judge, named_entry
 from gitops.model.approval import UnreadableApproval
-from gitops.ports.git import ZERO, GitRemote, GitStore, Person, RefUpdate
 
 __all__ = ["BranchPlace", "Heads", "Noted"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
+from gitops.documents.strict import is_digest
 from gitops.model.address import Address, Kind, is_name
-from gitops.wire.strict import is_digest
 
 __all__ = [
     "APPROVALS",

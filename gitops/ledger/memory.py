@@ -12,10 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from gitops.approvals.document import write_approval
 from gitops.core import canonical
 from gitops.core.clock import Clock, timestamp
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError
 from gitops.ledger import layout
+from gitops.ledger.intent_document import write_intent
+from gitops.ledger.lock_document import write_lock
+from gitops.ledger.port import ApprovalListing, BlobReading, IntentListing, LedgerView, LedgerWrite
 from gitops.ledger.readings import (
     Document,
     approval_listing,
@@ -29,16 +33,12 @@ from gitops.ledger.readings import (
     state_cas,
     view_of,
 )
+from gitops.ledger.state_document import write_state
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.entry import LedgerEntry
 from gitops.model.intent import Intent
 from gitops.model.lock import LockInfo, LockObservation
-from gitops.ports.ledger import ApprovalListing, BlobReading, IntentListing, LedgerView, LedgerWrite
-from gitops.wire.approval import write_approval
-from gitops.wire.intent import write_intent
-from gitops.wire.lock import write_lock
-from gitops.wire.state import write_state
 
 __all__ = ["MemoryLedger"]
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from gitops.core.clock import parse_timestamp
 from gitops.core.errors import BugError, GitopsError
+from gitops.git.port import GitReader
 from gitops.ledger import layout
+from gitops.ledger.port import LedgerView
 from gitops.model.approval import Approval
 from gitops.model.entry import ApprovalUse, LedgerEntry
 from gitops.model.intent import Intent
 from gitops.model.state import State
-from gitops.ports.git import GitReader
-from gitops.ports.ledger import LedgerView
 
 __all__ = [
     "approval_key",

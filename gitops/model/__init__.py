@@ -1,1 +1,1 @@
-"""The nouns: immutable values that every verb, adapter and renderer speaks."""
+"""The nouns that several rooms share, frozen: addresses, changes, plans, states, approvals, entries."""

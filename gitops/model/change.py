@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
+from gitops.graph.observation import MigrationPreview
 from gitops.model.address import Address
 
 
@@ -37,18 +36,6 @@ class Reason(StrEnum):
     GRAPH_CREATE_FAILED = "graph_create_failed"
     SCHEMA_APPLY_FAILED = "schema_apply_failed"
     GRAPH_DELETE_FAILED = "graph_delete_failed"
-
-
-@dataclass(frozen=True, slots=True)
-class MigrationPreview:
-    """What a schema update will do to the live graph: plain JSON steps, `supported` false if one cannot be done."""
-
-    supported: bool
-    steps: tuple[Mapping[str, Any], ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The JSON form of plans."""
-        return {"supported": self.supported, "steps": [dict(s) for s in self.steps]}
 
 
 @dataclass(frozen=True, slots=True)

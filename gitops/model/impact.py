@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gitops.lang.schema import Schema
+    from gitops.language.schema import Schema
 
 
 class Fate(StrEnum):

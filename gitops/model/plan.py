@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from gitops.core.diagnostics import Diagnostic
+from gitops.graph.observation import MigrationPreview
 from gitops.model.approval import Approval
-from gitops.model.change import Change, MigrationPreview
+from gitops.model.change import Change
 from gitops.model.execution import ExecutionGraph
 from gitops.model.impact import RecordedGraph, SchemaImpact
 from gitops.model.resource import DesiredState

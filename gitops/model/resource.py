@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 from gitops.model.address import Address, Kind
 
 if TYPE_CHECKING:
-    from gitops.lang.query import CheckedQuery
-    from gitops.lang.schema import Schema
+    from gitops.language.query import CheckedQuery
+    from gitops.language.schema import Schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gitops.audit.report import AuditFinding, AuditReport, LogRecord, SettlementVerdict
 from gitops.model.approval import Target, Via
-from gitops.model.audit import AuditFinding, AuditReport, LogRecord, SettlementVerdict
 from gitops.model.entry import ApprovalUse, Debt, EntryChange, EntryKind
 from gitops.render.characters import visible
 from gitops.render.json import Form, present

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gitops import __version__
-from gitops.model.audit import AuditFinding, AuditReport
+from gitops.audit.report import AuditFinding, AuditReport
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
 from gitops.render.sarif import MAX_RESULTS, SCHEMA, code_rule, fingerprint, plain_text

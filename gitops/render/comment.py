@@ -17,7 +17,7 @@ from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity, SourceRef
 from gitops.model.address import is_name
 from gitops.model.entry import Debt
 from gitops.model.outcome import PlanOutcome
-from gitops.planning.graph_json import to_json
+from gitops.plan.graph_json import to_json
 from gitops.render.comment_inputs import (
     TEMPLATE_NAMES,
     ApplyComment,

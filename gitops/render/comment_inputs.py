@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from gitops.apply.drift_report import DriftOutcome
 from gitops.core.diagnostics import Diagnostic
-from gitops.model.drift import DriftOutcome
 from gitops.model.entry import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gitops.apply.drift_report import DriftItem, DriftKind
 from gitops.model.address import is_name
-from gitops.model.drift import DriftItem, DriftKind
 from gitops.render.comment import rendered
 from gitops.render.comment_inputs import DriftReport
 from gitops.render.comment_rows import count

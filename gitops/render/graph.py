@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 
 from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
-from gitops.planning.graph import BARRIER_KIND
-from gitops.planning.layers import cycles, layers
+from gitops.plan.graph import BARRIER_KIND
+from gitops.plan.layers import cycles, layers
 from gitops.render.characters import visible
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_ .:,-]")

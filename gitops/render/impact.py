@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gitops.lang.schema import Reversibility, UnsupportedChange, reversibility_of
+from gitops.graph.observation import MigrationPreview
+from gitops.language.schema import Reversibility, UnsupportedChange, reversibility_of
 from gitops.model.address import Kind
-from gitops.model.change import MigrationPreview
 from gitops.model.impact import Fate, ResultChange, SchemaImpact, Touch
 from gitops.model.plan import Plan
 

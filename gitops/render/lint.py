@@ -10,9 +10,9 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from gitops.lang.lint import LintLevel
-from gitops.lang.text import SourceText
-from gitops.model.lint import LintOutcome, LocatedProblem, QueryReport, Region, SchemaReport
+from gitops.cluster.lint_report import LintOutcome, LocatedProblem, QueryReport, Region, SchemaReport
+from gitops.language.lint import LintLevel
+from gitops.language.text import SourceText
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
 from gitops.render.text import diagnostic_lines

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from gitops import __version__
+from gitops.cluster.lint_report import LintOutcome, LocatedProblem, Region
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import REGISTRY
 from gitops.core.diagnostics import Diagnostic
-from gitops.lang.lint import LintLevel
-from gitops.lang.rules import RULES, Found, Rule
-from gitops.model.lint import LintOutcome, LocatedProblem, Region
+from gitops.language.lint import LintLevel
+from gitops.language.rules import RULES, Found, Rule
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
 

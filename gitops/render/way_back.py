@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gitops.lang.schema import Migration, Step, UnsupportedChange
-from gitops.model.way_back import DownOutcome, WayBack
+from gitops.cluster.way_back import DownOutcome, WayBack
+from gitops.language.schema import Migration, Step, UnsupportedChange
 from gitops.render.characters import visible
 from gitops.render.impact import MigrationView, StepView
 from gitops.render.json import Form, plain, present

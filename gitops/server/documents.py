@@ -10,7 +10,9 @@ from dataclasses import fields
 from typing import Any
 
 from gitops.core.errors import BugError
-from gitops.ports.events import (
+from gitops.documents import strict
+from gitops.documents.strict import MalformedError, Node
+from gitops.forge.events import (
     CommentEvent,
     Event,
     HeadEvent,
@@ -23,9 +25,7 @@ from gitops.ports.events import (
     ReviewEvent,
     TimerEvent,
 )
-from gitops.ports.forge import Account
-from gitops.wire import strict
-from gitops.wire.strict import MalformedError, Node
+from gitops.forge.port import Account
 
 __all__ = ["VERSION", "read_event", "subject_of", "write_event"]
 

@@ -19,7 +19,7 @@ from datetime import timedelta
 
 from gitops.core.errors import GitopsError
 from gitops.core.redact import Secret
-from gitops.ports.events import CheckSignature, Decode, Delivery, IgnoredEvent
+from gitops.forge.events import CheckSignature, Decode, Delivery, IgnoredEvent
 from gitops.server.context import Context
 from gitops.server.queue import Accepted, Offer, Queue
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from gitops.core.clock import Clock
 from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults, around
-from gitops.ports.events import Event
+from gitops.forge.events import Event
 from gitops.server.database import Connection, Database
 from gitops.server.documents import subject_of, write_event
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from gitops.core.errors import RemoteError
-from gitops.ports.forge import Forge
+from gitops.forge.port import Forge
 
 __all__ = ["WatchedForge"]
 

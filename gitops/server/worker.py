@@ -20,7 +20,7 @@ from datetime import timedelta
 from gitops.bot.notes import Note, Verdict, overall
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.core.faults import around
-from gitops.ports.events import Event, TimerEvent
+from gitops.forge.events import Event, TimerEvent
 from gitops.server.context import Context
 from gitops.server.documents import read_event, subject_of
 from gitops.server.queue import Offer, Queue, Task

@@ -1,1 +1,1 @@
-"""Object stores: files under one root, on the local disk or in memory."""
+"""Files below one folder or objects below one prefix: create only if absent, compare and replace."""

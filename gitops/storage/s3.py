@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import cache
 
-from gitops.config.storage import StorageKind, StorageRootError, parse_storage
 from gitops.core.errors import GitopsError, RemoteError, UsageError
+from gitops.storage.address import StorageKind, StorageRootError, parse_storage
 from gitops.storage.bucket import Answer, Bucket, lance_options
 from gitops.storage.keys import TEMP_PREFIX, split_key, split_prefix
 

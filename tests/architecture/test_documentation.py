@@ -11,15 +11,15 @@ from markdown_it import MarkdownIt
 from pydantic import BaseModel
 
 from gitops import __version__
-from gitops.chain.entries import ledger_ref
 from gitops.cli.main import _parser
 from gitops.config.bot import BotConfig, parse_bot_config
 from gitops.core.codes import REGISTRY
 from gitops.git.hooks import _NAMES
+from gitops.ledger.chain import ledger_ref
+from gitops.ledger.entry_document import read_entry
+from gitops.ledger.trailers import trailers
 from gitops.model.approval import ApprovalStatement
 from gitops.model.entry import EntryKind, LedgerEntry
-from gitops.wire.entry import read_entry
-from gitops.wire.trailers import trailers
 from tests.support import cli_page, codes_page
 from tests.support.pages import ROOT, read_page
 
@@ -114,7 +114,7 @@ def test_the_configurations_shown_are_valid():
 def test_the_approval_page_explains_every_bound_value_and_every_refusal():
     page = read_page("approvals.md")
     names = {f.name for f in dataclasses.fields(ApprovalStatement)}
-    refusals = {c for c in REGISTRY if c.startswith("approval_") and f'"{c}"' in _source("planning/approvals.py")}
+    refusals = {c for c in REGISTRY if c.startswith("approval_") and f'"{c}"' in _source("approvals/verify.py")}
     assert len(refusals) > 5
     assert {n for n in names | refusals if f"`{n}`" not in page} == set()
 

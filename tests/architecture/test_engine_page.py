@@ -13,15 +13,15 @@ from markdown_it import MarkdownIt
 
 from gitops.core.canonical import document
 from gitops.core.errors import IntegrityError
-from gitops.engine import layout
-from gitops.engine.history import leases, verify
-from gitops.engine.lines import read_branches, read_floor
-from gitops.engine.manifest import FORMAT, OPERATIONS, parse_identity, read_manifest
-from gitops.engine.query import plan
-from gitops.engine.query.options import Strategy
-from gitops.engine.strict import parse_object
-from gitops.engine.tables import arrow_field
-from gitops.lang.schema import PropType, Scalar
+from gitops.graph import layout
+from gitops.graph.history import leases, verify
+from gitops.graph.lines import read_branches, read_floor
+from gitops.graph.manifest import FORMAT, OPERATIONS, parse_identity, read_manifest
+from gitops.graph.query import plan
+from gitops.graph.query.options import Strategy
+from gitops.graph.strict import parse_object
+from gitops.graph.tables import arrow_field
+from gitops.language.schema import PropType, Scalar
 from gitops.storage.memory import MemoryStore
 from tests.support.pages import ROOT, read_page
 
@@ -105,7 +105,7 @@ def test_every_member_of_a_manifest_is_explained():
 
 
 def test_every_file_of_a_root_is_on_the_page():
-    docstring = ast.get_docstring(ast.parse((ROOT / "gitops/engine/layout.py").read_text(encoding="utf-8"))) or ""
+    docstring = ast.get_docstring(ast.parse((ROOT / "gitops/graph/layout.py").read_text(encoding="utf-8"))) or ""
     listed = re.findall(r"^ {4}(\S+/|\S+\.(?:json|pg))(?= )", docstring, re.MULTILINE)
     assert len(listed) == 10
     on_page = re.findall(r"^ {4}(\S+)(?= )", read_page(PAGE), re.MULTILINE)
@@ -142,10 +142,10 @@ def test_every_operator_strategy_and_finding_is_on_the_page():
 
 
 def test_numbers_of_the_prose_are_those_of_the_code():
-    from gitops.engine.history.optimize import OptimizeOptions
-    from gitops.engine.history.retention import Retention
-    from gitops.engine.query import strategies
-    from gitops.engine.search import fusion, text, vector
+    from gitops.graph.history.optimize import OptimizeOptions
+    from gitops.graph.history.retention import Retention
+    from gitops.graph.query import strategies
+    from gitops.graph.search import fusion, text, vector
 
     options, page = OptimizeOptions(), " ".join(read_page(PAGE).split())
     told = [

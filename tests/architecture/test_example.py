@@ -7,9 +7,9 @@ import shutil
 import pytest
 
 from gitops.cli.main import main
+from gitops.config.folder import FolderTree
 from gitops.config.load import load_desired
 from gitops.model.address import Kind
-from gitops.storage.folder import FolderTree
 from tests.support.pages import ROOT
 
 _EXAMPLE = ROOT / "examples/company-brain"

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gitops.cluster.lint import lint_cluster
 from gitops.config.source import MemoryTree
-from gitops.lang.rules import RULES, Found
+from gitops.language.rules import RULES, Found
 from gitops.render.lint import SHOWN, lint_form
 from gitops.render.sarif import MAX_RESULTS
-from gitops.workflows.lint import lint_cluster
 from tests.support.pages import read_page
 
 PAGE = read_page("lint.md")

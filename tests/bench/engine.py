@@ -11,8 +11,8 @@ from tests.bench.clusters import SCHEMA, widened
 from tests.bench.measure import Effort, Figure, clocked
 
 if TYPE_CHECKING:
-    from gitops.engine.engine import LanceEngine
-    from gitops.engine.load import Loader
+    from gitops.graph.engine import LanceEngine
+    from gitops.graph.load import Loader
 
 _T = TypeVar("_T")
 _ROWS = 1000
@@ -23,9 +23,9 @@ _GOALS = {_PUBLISH: 1.0, _ONE_ROW: 30.0}
 
 def figures(effort: Effort) -> Iterator[Figure]:
     """Create, load, migrate, read, show."""
-    from gitops.cli.system import RandomIds, SystemClock
-    from gitops.engine.engine import LanceEngine
-    from gitops.engine.load import Loader
+    from gitops.graph.engine import LanceEngine
+    from gitops.graph.load import Loader
+    from gitops.wiring.system import RandomIds, SystemClock
 
     engine, loader = LanceEngine(SystemClock(), RandomIds()), Loader(SystemClock(), RandomIds())
     folder = effort.folder("engine")
@@ -48,8 +48,8 @@ class _Lives:
 
     def live(self, uri: str) -> None:
         """One life."""
-        from gitops.engine.load import LoadRequest
-        from gitops.engine.show import describe, rows
+        from gitops.graph.load import LoadRequest
+        from gitops.graph.show import describe, rows
 
         engine, step = self._engine, self._step
         many, one = (LoadRequest(uri, BytesIO(_people(count)), actor="bench") for count in (_ROWS, 1))

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from gitops.apply.entries import EntryFacts, make_entry
 from gitops.bot.project import Standing
-from gitops.cli.system import RandomIds
 from gitops.config.load import load_desired
+from gitops.ledger.port import LedgerWrite
 from gitops.model.entry import EntryKind
 from gitops.model.state import AppliedResource, State, Status, StatusRecord
-from gitops.ports.ledger import LedgerWrite
-from gitops.workflows.entries import EntryFacts, make_entry
+from gitops.wiring.system import RandomIds
 from tests.bench.clusters import write_cluster
 from tests.bench.measure import GITOPS, Program, Usage
 from tests.support.git_http import Drop, Intercepted

@@ -31,7 +31,7 @@ def figures(effort: Effort) -> Iterator[Figure]:
 
 
 def _imports(effort: Effort) -> Iterator[Figure]:
-    names = "gitops.lang.query, gitops.lang.schema"
+    names = "gitops.language.query, gitops.language.schema"
     argv = [sys.executable, "-c", _IMPORT.format(names)]
     environ = effort.environment()
     found = [
@@ -42,8 +42,8 @@ def _imports(effort: Effort) -> Iterator[Figure]:
 
 
 def _one_file(effort: Effort) -> Iterator[Figure]:
-    from gitops.lang.query import check_query, parse_queries
-    from gitops.lang.schema import compile_schema, plan_migration
+    from gitops.language.query import check_query, parse_queries
+    from gitops.language.schema import compile_schema, plan_migration
 
     inner = 5 if effort.quick else 50
     source, query = SCHEMA.encode(), query_text("q", 7).encode()
@@ -58,10 +58,10 @@ def _one_file(effort: Effort) -> Iterator[Figure]:
 
 def _many_files(effort: Effort) -> Iterator[Figure]:
     """One graph with many query files, in memory; then what a process on a disk takes."""
+    from gitops.config.disk_cache import MemoryCache
     from gitops.config.load import load_desired
     from gitops.config.source import MemoryTree
     from gitops.config.warm import load_remembering
-    from gitops.storage.cache import MemoryCache
 
     number = 100 if effort.quick else 10_000
     folder = write_cluster(effort.folder("files"), graphs=1, queries=number)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from tests.bench.measure import ROOT, Effort, Figure, clocked, repeated
 
 if TYPE_CHECKING:
+    from gitops.git.port import GitRemote
     from gitops.git.repository import Repository
+    from gitops.ledger.port import LedgerStore
     from gitops.model.entry import LedgerEntry
-    from gitops.ports.git import GitRemote
-    from gitops.ports.ledger import LedgerStore
 
 _CLUSTER = "bench"
 _RESOURCES = 40
@@ -30,11 +30,11 @@ ledger:
 
 def figures(effort: Effort) -> Iterator[Figure]:
     """Commits and locks on each store, then signatures."""
-    from gitops.cli.system import SystemClock
     from gitops.core.faults import NoFaults
     from gitops.git.remote import ProgramRemote, SelfRemote
     from gitops.ledger.folder import FolderLedger
     from gitops.storage.local import LocalStore
+    from gitops.wiring.system import SystemClock
 
     home = effort.folder("ledgers")
     key, trust = _trust(home, effort.environment())
@@ -50,9 +50,9 @@ def figures(effort: Effort) -> Iterator[Figure]:
 
 
 def _store_figures(effort: Effort, label: str, ledger: LedgerStore, trust: Mapping[str, bytes]) -> Iterator[Figure]:
+    from gitops.ledger.port import LedgerWrite
     from gitops.model.lock import LockInfo
     from gitops.model.state import AppliedResource, State, Status, StatusRecord
-    from gitops.ports.ledger import LedgerWrite
 
     clock, fresh = _time_and_ids()
     names = [f"query.g.q{n:03}" for n in range(_RESOURCES)]
@@ -82,8 +82,8 @@ def _store_figures(effort: Effort, label: str, ledger: LedgerStore, trust: Mappi
 
 
 def _signature_figures(effort: Effort, repository: Repository, key: Path) -> Iterator[Figure]:
-    from gitops.chain.entries import ledger_ref
     from gitops.git.signatures import sign, verify_commit
+    from gitops.ledger.chain import ledger_ref
 
     head = repository.resolve(ledger_ref(_CLUSTER))
     if head is None:
@@ -125,9 +125,9 @@ def _repository(path: Path, environ: Mapping[str, str]) -> Repository:
 
 
 def _branch(repository: Repository, remote: GitRemote, key: Path) -> LedgerStore:
-    from gitops.cli.system import SystemClock
+    from gitops.git.port import Person
     from gitops.ledger.branch import BranchLedger, BranchPlace
-    from gitops.ports.git import Person
+    from gitops.wiring.system import SystemClock
 
     lock, fallback = f"refs/gitops/locks/{_CLUSTER}", f"refs/heads/gitops/locks/{_CLUSTER}"
     place = BranchPlace(_CLUSTER, Person("bot", "bot@example.org", 0), str(key), lock, fallback)
@@ -136,8 +136,8 @@ def _branch(repository: Repository, remote: GitRemote, key: Path) -> LedgerStore
 
 def _time_and_ids() -> tuple[Callable[[], str], Callable[[], str]]:
     """The time now as text, and fresh ids."""
-    from gitops.cli.system import RandomIds, SystemClock
     from gitops.core.clock import timestamp
+    from gitops.wiring.system import RandomIds, SystemClock
 
     clock = SystemClock()
     return lambda: timestamp(clock.now()), RandomIds().ulid

@@ -8,15 +8,15 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gitops.cli.system import RandomIds, SystemClock
-from gitops.engine.engine import LanceEngine
-from gitops.engine.history.optimize import optimize
-from gitops.engine.history.work import Work
-from gitops.engine.load import Loader, LoadMode, LoadRequest
-from gitops.engine.query import QueryOptions, ReadCache, Strategy, run_query
-from gitops.engine.snapshot import ReadTarget, open_at
-from gitops.engine.write.mutate import MutationOptions, Mutator
-from gitops.lang.query import CheckedQuery, check_query, parse_queries
+from gitops.graph.engine import LanceEngine
+from gitops.graph.history.optimize import optimize
+from gitops.graph.history.work import Work
+from gitops.graph.load import Loader, LoadMode, LoadRequest
+from gitops.graph.query import QueryOptions, ReadCache, Strategy, run_query
+from gitops.graph.snapshot import ReadTarget, open_at
+from gitops.graph.write.mutate import MutationOptions, Mutator
+from gitops.language.query import CheckedQuery, check_query, parse_queries
+from gitops.wiring.system import RandomIds, SystemClock
 from tests.bench.rivals import Ask
 from tests.bench.social import APPROXIMATE, EXACT, QUESTIONS
 

@@ -54,10 +54,10 @@ class _Run:
 
 
 def _run(folder: Path, graphs: int, workers: int) -> _Run:
-    from gitops.cli.wiring import folder_workspace
-    from gitops.workflows.apply import apply
-    from gitops.workflows.plan import plan
-    from gitops.workflows.refresh import import_cluster
+    from gitops.apply.refresh import import_cluster
+    from gitops.apply.verb import apply
+    from gitops.plan.verb import plan
+    from gitops.wiring.stores import folder_workspace
 
     write_cluster(folder, graphs=graphs, queries=1)
     workspace = folder_workspace(str(folder), actor="bench", workers=workers)
@@ -76,7 +76,7 @@ def _run(folder: Path, graphs: int, workers: int) -> _Run:
 def played(graph: ExecutionGraph, durations: Mapping[str, float], workers: int) -> float:
     """Makespan of the graph under the schedule with these durations, if starting and ending a node cost nothing."""
     from gitops.model.execution import NodeResult, Outcome
-    from gitops.planning.schedule import Schedule
+    from gitops.plan.schedule import Schedule
 
     schedule, now = Schedule(graph, workers=workers), 0.0
     running: list[tuple[float, str]] = []

@@ -8,14 +8,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from gitops.cli.system import SystemClock
+from gitops.config.folder import FolderTree
 from gitops.config.load import load_desired
 from gitops.core.faults import NoFaults
 from gitops.ledger.folder import FolderLedger
+from gitops.ledger.port import LedgerWrite
 from gitops.model.state import AppliedResource, State, Status, StatusRecord
-from gitops.ports.ledger import LedgerWrite
-from gitops.storage.folder import FolderTree
 from gitops.storage.local import LocalStore
+from gitops.wiring.system import SystemClock
 
 
 def seed(folder: Path) -> None:

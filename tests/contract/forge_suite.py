@@ -13,7 +13,7 @@ import pytest
 
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
-from gitops.ports.forge import (
+from gitops.forge.port import (
     Annotation,
     BranchRules,
     CheckReport,
@@ -28,7 +28,7 @@ from gitops.ports.forge import (
     ReviewState,
     ReviewVerdict,
 )
-from gitops.ports.git import ZERO
+from gitops.git.port import ZERO
 from tests.support.forge_world import MAIN, ForgeWorld
 
 MARKER = "<!-- gitops:plan library -->"

@@ -26,16 +26,16 @@ from ledger_samples import (
     write,
 )
 
+from gitops.approvals.document import write_approval
 from gitops.core.canonical import digest
 from gitops.core.errors import BugError
 from gitops.ledger import layout
+from gitops.ledger.intent_document import write_intent
+from gitops.ledger.lock_document import write_lock
+from gitops.ledger.port import BlobCondition, LedgerView
 from gitops.ledger.readings import state_cas
+from gitops.ledger.state_document import write_state
 from gitops.model.state import State
-from gitops.ports.ledger import BlobCondition, LedgerView
-from gitops.wire.approval import write_approval
-from gitops.wire.intent import write_intent
-from gitops.wire.lock import write_lock
-from gitops.wire.state import write_state
 
 
 class DocumentContract:

@@ -12,6 +12,7 @@ import pytest
 from gitops.core.canonical import digest
 from gitops.core.clock import encode_ulid
 from gitops.core.errors import GitopsError
+from gitops.ledger.port import LedgerStore, LedgerView, LedgerWrite
 from gitops.model.address import policy_address, query_address
 from gitops.model.approval import Approval, Target
 from gitops.model.change import Action
@@ -19,7 +20,6 @@ from gitops.model.entry import EntryKind, LedgerEntry, SourceRevision
 from gitops.model.intent import Intent, IntentKind
 from gitops.model.lock import LockInfo
 from gitops.model.state import AppliedResource, State, Status, StatusRecord
-from gitops.ports.ledger import LedgerStore, LedgerView, LedgerWrite
 
 T = TypeVar("T")
 MakeStore = Callable[[], LedgerStore]

@@ -30,12 +30,12 @@ from ledger_samples import (
 
 from gitops.core.canonical import digest
 from gitops.core.errors import BugError, ConflictError, GitopsError
+from gitops.ledger.port import BlobCondition, LedgerStore, LedgerView
 from gitops.ledger.readings import state_cas
+from gitops.ledger.state_document import write_state
 from gitops.model.address import Address, graph_address, query_address
 from gitops.model.entry import EntryKind
 from gitops.model.lock import LockInfo
-from gitops.ports.ledger import BlobCondition, LedgerStore, LedgerView
-from gitops.wire.state import write_state
 
 
 class StateContract:

@@ -14,9 +14,9 @@ import pytest
 
 from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
-from gitops.forges.records import MAX_COMMENT, head_ref
-from gitops.ports.forge import Account, ChangeRequest, CheckState, CheckStatus, Forge, RequestState
-from gitops.ports.git import Person
+from gitops.forge.port import Account, ChangeRequest, CheckState, CheckStatus, Forge, RequestState
+from gitops.forge.refs.records import MAX_COMMENT, head_ref
+from gitops.git.port import Person
 
 BOT = Person("gitops", "bot@example.org")
 RIVAL = Person("rival", "rival@example.org")

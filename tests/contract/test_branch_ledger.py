@@ -28,14 +28,14 @@ from ledger_suite import (
     LockContract,
 )
 
-from gitops.chain.entries import read_chain_entry, trust_files
+from gitops.approvals.document import read_approval
 from gitops.core.canonical import digest
 from gitops.core.errors import BugError
+from gitops.git.port import ZERO, RefUpdate
 from gitops.ledger import layout
+from gitops.ledger.chain import read_chain_entry, trust_files
+from gitops.ledger.port import BlobCondition, LedgerView, LedgerWrite
 from gitops.model.entry import EntryKind
-from gitops.ports.git import ZERO, RefUpdate
-from gitops.ports.ledger import BlobCondition, LedgerView, LedgerWrite
-from gitops.wire.approval import read_approval
 from tests.support.branch_ledger import CONFIG, LOCK, LOCK_BRANCH, REF, SEEN, Keys, World, make_keys
 from tests.support.git_fixture import commit, hook, run
 from tests.support.git_http import GitServer

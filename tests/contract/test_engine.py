@@ -10,8 +10,8 @@ import pytest
 
 from gitops.core.clock import FixedClock, SequentialIds
 from gitops.core.errors import BugError, ConflictError, GitopsError
-from gitops.engine.engine import LanceEngine
-from gitops.ports.engine import Existence, GraphEngine
+from gitops.graph.engine import LanceEngine
+from gitops.graph.port import Existence, GraphEngine
 from gitops.storage.s3 import S3Store
 from tests.support.memory_engine import MemoryEngine
 

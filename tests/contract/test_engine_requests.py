@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gitops.core.clock import FixedClock, SequentialIds
-from gitops.engine import show
-from gitops.engine.engine import LanceEngine
-from gitops.engine.load import Loader, LoadRequest
-from gitops.ports.engine import Existence
+from gitops.graph import show
+from gitops.graph.engine import LanceEngine
+from gitops.graph.load import Loader, LoadRequest
+from gitops.graph.port import Existence
 from tests.support.pages import ROOT
 from tests.support.s3 import S3Place
 

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from gitops.core.errors import ConflictError
-from gitops.forges.local import LocalForge
-from gitops.forges.memory import MemoryForge
-from gitops.forges.records import head_ref, meta_ref
+from gitops.forge.port import CheckState, CheckStatus, Comment
+from gitops.forge.refs.local import LocalForge
+from gitops.forge.refs.memory import MemoryForge
+from gitops.forge.refs.records import head_ref, meta_ref
+from gitops.git.port import ZERO, GitRemote, Person, RefUpdate
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import Repository
-from gitops.ports.forge import CheckState, CheckStatus, Comment
-from gitops.ports.git import ZERO, GitRemote, Person, RefUpdate
 from tests.contract.own_forge_suite import (
     AT,
     BOT,

@@ -8,8 +8,8 @@ import pytest
 
 from gitops.core.clock import FixedClock
 from gitops.core.diagnostics import Severity
-from gitops.forges.memory import MemoryForge
-from gitops.ports.forge import Annotation, BranchRules, CheckReport, CheckState, Permission
+from gitops.forge.port import Annotation, BranchRules, CheckReport, CheckState, Permission
+from gitops.forge.refs.memory import MemoryForge
 from tests.contract.forge_suite import MARKER, ForgeContract, body
 from tests.support.forge_world import BOT, MAIN, ForgeWorld, LocalWorld, MemoryWorld
 from tests.support.git_fixture import run

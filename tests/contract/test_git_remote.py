@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageError
+from gitops.git.port import ZERO, GitRemote, RefUpdate
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import Repository
-from gitops.ports.git import ZERO, GitRemote, RefUpdate
 from tests.support.git_fixture import bare, branch, commit, environment, hook, opened
 from tests.support.git_http import Drop, GitServer
 

@@ -9,8 +9,8 @@ import pytest
 
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, UsageError
 from gitops.git.command import Quarantine
+from gitops.git.port import ZERO, EntryType, NewCommit, Person, RefUpdate
 from gitops.git.repository import Repository
-from gitops.ports.git import ZERO, EntryType, NewCommit, Person, RefUpdate
 from tests.support.git_fixture import ALICE, bare, branch, commit, environment, hook, opened, public_key, run, ssh_key
 
 MAIN = "refs/heads/main"

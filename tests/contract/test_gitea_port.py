@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from gitops.forges.gitea import GiteaForge
-from gitops.ports.forge import CheckState, CheckStatus, Reaction
+from gitops.forge.gitea.forge import GiteaForge
+from gitops.forge.port import CheckState, CheckStatus, Reaction
 from tests.contract.forge_suite import MARKER, ForgeContract, body
 from tests.support.forge_world import MAIN, ForgeWorld
 from tests.support.gitea import HANDLERS, PROJECT, contract

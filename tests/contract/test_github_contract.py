@@ -9,7 +9,7 @@ import pytest
 from graphql import validate_schema
 
 from gitops.core.errors import RemoteError
-from gitops.ports.web import WebAnswer, WebRequest
+from gitops.forge.web import WebAnswer, WebRequest
 from tests.support.github_contract import DATA, CheckedSender, check_request, check_response, contract, schema
 
 REPO = "/repos/octo/hello"

@@ -9,12 +9,12 @@ import pytest
 import requests
 
 from gitops.core.errors import GitopsError, RemoteError
-from gitops.forges.wire.github_events import check_signature, decode, decode_file
+from gitops.forge.events import CommentEvent, PushEvent, QueueEvent, RequestAction, RequestEvent, ReviewEvent
+from gitops.forge.github.events import check_signature, decode, decode_file
+from gitops.forge.port import CheckState, CheckStatus, Permission, RequestState
+from gitops.git.port import ZERO, RefUpdate
 from gitops.git.remote import ProgramRemote
 from gitops.git.repository import Repository
-from gitops.ports.events import CommentEvent, PushEvent, QueueEvent, RequestAction, RequestEvent, ReviewEvent
-from gitops.ports.forge import CheckState, CheckStatus, Permission, RequestState
-from gitops.ports.git import ZERO, RefUpdate
 from tests.support.forge_world import MAIN
 from tests.support.git_fixture import bare, commit, environment, opened
 from tests.support.github import landing

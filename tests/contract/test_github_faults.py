@@ -9,8 +9,8 @@ import pytest
 
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError, RemoteError
-from gitops.forges.github import GitHubForge
-from gitops.ports.forge import (
+from gitops.forge.github.forge import GitHubForge
+from gitops.forge.port import (
     Annotation,
     CheckReport,
     CheckState,

@@ -13,10 +13,10 @@ import pytest
 from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.core.redact import Secret
-from gitops.forges.gitlab import GitLabForge
-from gitops.ports.forge import CheckState, CheckStatus, Forge, RequestState, ReviewState
-from gitops.ports.web import WebRequest
-from gitops.web.client import WebClient, forge_service
+from gitops.forge.client import WebClient, forge_service
+from gitops.forge.gitlab.forge import GitLabForge
+from gitops.forge.port import CheckState, CheckStatus, Forge, RequestState, ReviewState
+from gitops.forge.web import WebRequest
 from tests.contract.forge_suite import AT, MARKER, ForgeContract, body
 from tests.support.forge_world import ForgeWorld
 from tests.support.gitlab import GitLabWorld

@@ -38,15 +38,15 @@ from gitops.core.errors import ConflictError, RemoteError
 from gitops.core.faults import NoFaults
 from gitops.ledger import layout
 from gitops.ledger.folder import FolderLedger
+from gitops.ledger.lock_document import write_lock
 from gitops.ledger.memory import MemoryLedger
+from gitops.ledger.port import BlobCondition, LedgerView
+from gitops.ledger.state_document import write_state
 from gitops.model.address import graph_address
-from gitops.ports.ledger import BlobCondition, LedgerView
-from gitops.ports.storage import ObjectStore
 from gitops.storage.local import LocalStore
 from gitops.storage.memory import MemoryStore
+from gitops.storage.port import ObjectStore
 from gitops.storage.s3 import S3Store
-from gitops.wire.lock import write_lock
-from gitops.wire.state import write_state
 from tests.support.s3 import S3Place
 
 CLOCK = FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC))

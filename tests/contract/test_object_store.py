@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from gitops.core.errors import RemoteError
-from gitops.ports.storage import ObjectStore
 from gitops.storage import local
 from gitops.storage.local import LocalStore, delete_tree
 from gitops.storage.memory import MemoryStore
+from gitops.storage.port import ObjectStore
 from gitops.storage.s3 import S3Store
 
 

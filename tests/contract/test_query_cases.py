@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from gitops.engine.load import LoadMode
-from gitops.engine.manifest import Manifest
-from gitops.engine.query import QueryResult, Strategy
-from gitops.engine.snapshot import open_snapshot
-from gitops.lang.text import LanguageError
+from gitops.graph.load import LoadMode
+from gitops.graph.manifest import Manifest
+from gitops.graph.query import QueryResult, Strategy
+from gitops.graph.snapshot import open_snapshot
+from gitops.language.text import LanguageError
 from tests.reference import Mode, Refused, answer, load, mutate
 from tests.support import query_engine
 from tests.support.query_cases import Case, cases, changed, contents, ground, same_bag, same_result

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from gitops.config.folder import FolderTree
 from gitops.config.source import EntryKind, MemoryTree, SourceError, SourceLimits, SourceTree, normalize
+from gitops.git.port import EntryType, TreeEntry
 from gitops.git.tree import CommitTree
-from gitops.ports.git import EntryType, TreeEntry
-from gitops.storage.folder import FolderTree
 
 FILES = {
     "cluster.yaml": b"version: 1\n",

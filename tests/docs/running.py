@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from gitops.lang.query import QueryKind, check_query, parse_queries
-from gitops.lang.schema import Schema
+from gitops.language.query import QueryKind, check_query, parse_queries
+from gitops.language.schema import Schema
 from tests.reference import Mode, Refused, empty, evaluate, load, mutate
 
 

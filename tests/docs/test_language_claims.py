@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gitops.lang.query import check_query, parse_queries
-from gitops.lang.schema import UnsupportedChange, compile_schema, plan_migration
-from gitops.lang.text import LanguageError
+from gitops.language.query import check_query, parse_queries
+from gitops.language.schema import UnsupportedChange, compile_schema, plan_migration
+from gitops.language.text import LanguageError
 from tests.docs.examples import DEFAULT, examples
 from tests.support.pages import read_page
 

@@ -7,18 +7,18 @@ import re
 
 import pytest
 
-from gitops.lang.format import format_queries, format_schema
-from gitops.lang.query import CheckedQuery, ParameterCode, ParameterError, check_query, coerce_params, parse_queries
-from gitops.lang.query.typed import TypedRead
-from gitops.lang.rules import RULES
-from gitops.lang.schema import (
+from gitops.language.format import format_queries, format_schema
+from gitops.language.query import CheckedQuery, ParameterCode, ParameterError, check_query, coerce_params, parse_queries
+from gitops.language.query.typed import TypedRead
+from gitops.language.rules import RULES
+from gitops.language.schema import (
     PropType,
     compile_schema,
     down_source,
     plan_down,
     plan_migration,
 )
-from gitops.lang.text import LanguageError, Problem, SourceText
+from gitops.language.text import LanguageError, Problem, SourceText
 from tests.docs.examples import Fence, checked, compiled, examples, fences, of
 from tests.docs.running import run_example, same_rows
 

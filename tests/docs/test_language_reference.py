@@ -9,13 +9,13 @@ from typing import get_args
 import pytest
 
 from gitops.core.codes import REGISTRY
-from gitops.lang.lexer import MAX_NUMBER_DIGITS, MAX_SOURCE_BYTES
-from gitops.lang.query import ParameterCode, check_query, parse_queries
-from gitops.lang.query import parse_expr as expressions
-from gitops.lang.query import parse_match as matches
-from gitops.lang.query import parser as queries
-from gitops.lang.rules import RULES
-from gitops.lang.schema import (
+from gitops.language.lexer import MAX_NUMBER_DIGITS, MAX_SOURCE_BYTES
+from gitops.language.query import ParameterCode, check_query, parse_queries
+from gitops.language.query import parse_expr as expressions
+from gitops.language.query import parse_match as matches
+from gitops.language.query import parser as queries
+from gitops.language.rules import RULES
+from gitops.language.schema import (
     AddType,
     Catalog,
     DropMode,
@@ -28,11 +28,11 @@ from gitops.lang.schema import (
     pattern,
     plan_migration,
 )
-from gitops.lang.schema import annotations as annotations_of
-from gitops.lang.schema import parser as schemas
-from gitops.lang.schema.check import ROW_COLUMNS
-from gitops.lang.schema.findings import MAX_PROBLEMS
-from gitops.lang.text import LanguageError
+from gitops.language.schema import annotations as annotations_of
+from gitops.language.schema import parser as schemas
+from gitops.language.schema.check import ROW_COLUMNS
+from gitops.language.schema.findings import MAX_PROBLEMS
+from gitops.language.text import LanguageError
 from tests.docs.examples import PAGES, compiled, examples, of
 from tests.support import rules_page
 from tests.support.grammars.oracle import grammar

@@ -9,14 +9,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gitops.forges.merge import MergeMethod
+from gitops.approvals.document import write_approval
+from gitops.approvals.statement import statement_message
+from gitops.forge.merge import MergeMethod
 from gitops.git.objects import format_commit, with_signature
+from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.signatures import sign
 from gitops.model.approval import Approval, ApprovalStatement
 from gitops.model.outcome import ApproveOutcome
-from gitops.ports.git import ZERO, NewCommit, Person, RefUpdate
-from gitops.wire.approval import write_approval
-from gitops.wire.statement import statement_message
 from tests.support.loop import (
     APPROVALS,
     CLUSTER_YAML,

@@ -6,10 +6,10 @@ import pytest
 
 from gitops.bot.dispatch import Dispatcher
 from gitops.bot.notes import Verdict
-from gitops.ports.events import IgnoredEvent, ManualEvent, PushEvent, TimerEvent
-from gitops.ports.forge import DeploymentState, ReviewVerdict
-from gitops.ports.git import ZERO, RefUpdate
-from gitops.wire.entry import read_entry
+from gitops.forge.events import IgnoredEvent, ManualEvent, PushEvent, TimerEvent
+from gitops.forge.port import DeploymentState, ReviewVerdict
+from gitops.git.port import ZERO, RefUpdate
+from gitops.ledger.entry_document import read_entry
 from tests.support.bot_stage import QUERY, Stage, said, take_lock, verdict
 from tests.support.loop import DELETE_LEGACY, LEDGER, MAIN, Loop, email
 

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from gitops.approving.decide import Office, revoke
+from gitops.approving.endorse import Endorsement
 from gitops.bot.keep import kept
 from gitops.bot.notes import Verdict
-from gitops.chain.entries import revocations_prefix
-from gitops.cli.project import LocalProject
+from gitops.forge.events import CommentEvent, PushEvent, ReviewEvent
+from gitops.forge.port import Account, Permission, ReviewState, ReviewVerdict
+from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.remote import SelfRemote
-from gitops.ports.events import CommentEvent, PushEvent, ReviewEvent
-from gitops.ports.forge import Account, Permission, ReviewState, ReviewVerdict
-from gitops.ports.git import ZERO, NewCommit, Person, RefUpdate
-from gitops.workflows.decide import Office, revoke
-from gitops.workflows.endorse import Endorsement
+from gitops.ledger.chain import revocations_prefix
+from gitops.wiring.project import LocalProject
 from tests.support.bot_stage import LATE, QUERY, Stage, said, verdict
 from tests.support.loop import APPROVALS, CLUSTER, DELETE_LEGACY, MAIN, Loop, email
 

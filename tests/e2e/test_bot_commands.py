@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from gitops.approving.reviews import approving_reviews
 from gitops.bot.keep import kept
 from gitops.bot.notes import Verdict
-from gitops.ports.events import ReviewEvent
-from gitops.ports.forge import Account, Permission, Review, ReviewState
-from gitops.workflows.reviews import approving_reviews
+from gitops.forge.events import ReviewEvent
+from gitops.forge.port import Account, Permission, Review, ReviewState
 from tests.support.bot_stage import LATE, QUERY, Stage, said, take_lock, verdict
 from tests.support.loop import CLUSTER, DELETE_LEGACY, Loop
 

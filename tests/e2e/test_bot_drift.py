@@ -9,10 +9,10 @@ import pytest
 from gitops.bot.dispatch import Dispatcher
 from gitops.bot.drift import drift_ref
 from gitops.bot.notes import Note, Verdict
-from gitops.cli.wiring import graph_engine
 from gitops.core.faults import NoFaults
-from gitops.ports.forge import RequestState
+from gitops.forge.port import RequestState
 from gitops.render.drift import drift_marker
+from gitops.wiring.stores import graph_engine
 from tests.support.bot_stage import Stage, said, verdict
 from tests.support.loop import CLUSTER, LEDGER, MAIN, PROGRAM, Loop
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from gitops.ports.forge import Permission
-from gitops.ports.web import WebAnswer, WebRequest
+from gitops.forge.port import Permission
+from gitops.forge.web import WebAnswer, WebRequest
 from tests.support.bot_stage import QUERY
 from tests.support.gitea import PROJECT, Gitea
 from tests.support.hosted import READER, TOKEN, Site

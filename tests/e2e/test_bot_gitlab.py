@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from gitops.bot.drift import drift_ref
-from gitops.cli.wiring import graph_engine
 from gitops.core.faults import NoFaults
-from gitops.ports.web import WebAnswer, WebRequest
+from gitops.forge.web import WebAnswer, WebRequest
+from gitops.wiring.stores import graph_engine
 from tests.support.bot_stage import QUERY
 from tests.support.gitlab import GitLabWorld
 from tests.support.gitlab_server import PROJECT, GitLabServer, Project

@@ -11,9 +11,9 @@ import pytest
 from gitops.bot.dispatch import Dispatcher
 from gitops.bot.keep import kept, plan_ref
 from gitops.bot.notes import Verdict
-from gitops.ports.events import HeadEvent, ManualEvent, RequestAction, RequestEvent
-from gitops.ports.forge import CheckState, ReviewVerdict
-from gitops.ports.git import RefUpdate
+from gitops.forge.events import HeadEvent, ManualEvent, RequestAction, RequestEvent
+from gitops.forge.port import CheckState, ReviewVerdict
+from gitops.git.port import RefUpdate
 from tests.support.bot_stage import QUERY, Stage, said, verdict
 from tests.support.loop import CLUSTER, CONFIG, DELETE_LEGACY, MAIN, Loop
 

@@ -6,8 +6,8 @@ import pytest
 
 from gitops.bot.dispatch import Dispatcher
 from gitops.bot.notes import Verdict
-from gitops.ports.events import ManualEvent, QueueEvent
-from gitops.ports.git import NewCommit, Person
+from gitops.forge.events import ManualEvent, QueueEvent
+from gitops.git.port import NewCommit, Person
 from tests.support.bot_stage import QUERY, Stage, said, verdict
 from tests.support.loop import DELETE_LEGACY, MAIN, Loop
 

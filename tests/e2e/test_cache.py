@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cli.caching import edition
+from gitops.config.disk_cache import DiskCache
 from gitops.config.units import Units
 from gitops.core.canonical import digest
-from gitops.storage.cache import DiskCache
+from gitops.wiring.caching import edition
 from tests.support.cluster import QUERY, SCHEMA, WIDER, Cluster, lance_engine
 from tests.support.pages import ROOT
 
@@ -137,7 +137,11 @@ def test_a_folder_that_is_as_it_was_needs_neither_language_nor_yaml(gitops: Runn
     gitops("plan")
     for verb in ("plan", "validate"):
         _, loaded = gitops(verb)
-        assert not {"yaml", "gitops.lang.query", "gitops.lang.schema", "gitops.config.raw", "gitops.config.load"} & {
-            *loaded
-        }
-        assert not {name for name in loaded if name.startswith(("gitops.engine", "gitops.git"))}
+        assert not {
+            "yaml",
+            "gitops.language.query",
+            "gitops.language.schema",
+            "gitops.config.raw",
+            "gitops.config.load",
+        } & {*loaded}
+        assert not {name for name in loaded if name.startswith(("gitops.graph", "gitops.git"))}

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gitops.chain.entries import COUNTERSIGNATURES, REVOCATIONS
+from gitops.approvals.decision_document import decision_message
+from gitops.forge.events import ReviewEvent
+from gitops.forge.port import Permission, ReviewState
+from gitops.git.port import ZERO
+from gitops.ledger.chain import COUNTERSIGNATURES, REVOCATIONS
 from gitops.model.approval import Decision, DecisionKind
-from gitops.ports.events import ReviewEvent
-from gitops.ports.forge import Permission, ReviewState
-from gitops.ports.git import ZERO
-from gitops.wire.decision import decision_message
 from tests.support.bot_stage import Stage, said
 from tests.support.loop import (
     APPROVALS,

@@ -14,7 +14,7 @@ import pytest
 
 from gitops.cli.main import main
 from gitops.git.hooks import remove_hooks
-from gitops.ports.git import ZERO, NewCommit, Person, RefUpdate
+from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from tests.support.loop import CONFIG, DELETE_LEGACY, LEDGER, MAIN, PROGRAM, SIGNERS, Done, Loop, email
 
 pytestmark = pytest.mark.e2e

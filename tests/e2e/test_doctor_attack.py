@@ -14,26 +14,27 @@ from typing import Any
 
 import pytest
 
+from gitops.approvals import verify as approvals
 from gitops.bot.answers import Commander
 from gitops.bot.guard import Guard
 from gitops.bot.project import Project
-from gitops.cli.attack import run, world
-from gitops.cli.attack.run import ATTACKS, attack
 from gitops.cli.main import main
-from gitops.cli.project import LocalProject, RepositoryChoice
+from gitops.cluster import gate
 from gitops.core.errors import GitopsError
-from gitops.forges import records
-from gitops.forges.recorded import RecordedForge
+from gitops.doctor.attack import run, world
+from gitops.doctor.attack.run import ATTACKS, attack
+from gitops.doctor.findings import AttackReport, Defence
+from gitops.forge.port import Comment, Permission
+from gitops.forge.refs import records
+from gitops.forge.refs.recorded import RecordedForge
 from gitops.git import remote
 from gitops.git.hooks import remove_hooks
+from gitops.git.port import ZERO, RefUpdate
 from gitops.ledger.heads import Heads
-from gitops.model.health import AttackReport, Defence
 from gitops.model.trust import TrustRoot
-from gitops.planning import approvals, planner
-from gitops.ports.forge import Comment, Permission
-from gitops.ports.git import ZERO, RefUpdate
+from gitops.plan import planner
 from gitops.render import markdown
-from gitops.workflows import gate
+from gitops.wiring.project import LocalProject, RepositoryChoice
 from tests.support.loop import CLUSTER, CONFIG, MAIN, TRUSTED, Loop, email
 
 pytestmark = pytest.mark.e2e

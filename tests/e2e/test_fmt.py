@@ -9,8 +9,8 @@ import pytest
 
 from gitops.cli.fmt import _replace
 from gitops.cli.main import main
+from gitops.cluster.fmt import FileLayout
 from gitops.core.errors import ConflictError
-from gitops.workflows.fmt import FileLayout
 from tests.support.loop import Loop
 
 pytestmark = pytest.mark.e2e

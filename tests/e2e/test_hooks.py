@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from gitops.chain.entries import entry_trust
 from gitops.config.bot import trust_root
-from gitops.ports.git import ZERO, NewCommit, Person, RefUpdate
+from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
+from gitops.ledger.chain import entry_trust
 from tests.support.loop import (
     APPROVALS,
     CONFIG,

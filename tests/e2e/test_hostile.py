@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 
 from gitops.bot.push import PushEvent, PushHandler
 from gitops.core.errors import GitopsError
-from gitops.ports.git import ZERO, NewCommit, Person, RefUpdate
+from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from tests.support.loop import (
     CLUSTER_YAML,
     CONFIG,

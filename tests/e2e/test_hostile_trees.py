@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.ports.git import NewCommit, Person
+from gitops.git.port import NewCommit, Person
 from tests.support.loop import CLUSTER_YAML, Loop, email
 
 pytestmark = pytest.mark.e2e

@@ -12,9 +12,9 @@ import yaml
 from jsonschema import Draft7Validator
 
 from gitops.cli.main import main
+from gitops.cluster.lint import lint_cluster
 from gitops.config.source import MemoryTree
 from gitops.render.sarif import sarif_log
-from gitops.workflows.lint import lint_cluster
 from tests.support.lint_cases import DATA, EXAMPLE_NAMES, EXAMPLES, FORMATS, cases, reports, shortened
 from tests.support.pages import ROOT
 

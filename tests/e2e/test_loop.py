@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from gitops.forges.merge import MergeMethod
-from gitops.ports.forge import RequestState
-from gitops.wire.entry import read_entry
-from gitops.wire.trailers import parse_trailers
+from gitops.forge.merge import MergeMethod
+from gitops.forge.port import RequestState
+from gitops.ledger.entry_document import read_entry
+from gitops.ledger.trailers import parse_trailers
 from tests.support.loop import APPROVALS, DELETE_LEGACY, LEDGER, MAIN, Loop, codes, email
 
 pytestmark = pytest.mark.e2e

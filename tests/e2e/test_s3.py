@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from gitops.core.errors import GitopsError
+from gitops.git.port import RefUpdate
 from gitops.ledger import layout
+from gitops.ledger.lock_document import write_lock
 from gitops.model.lock import LockInfo
-from gitops.ports.git import RefUpdate
 from gitops.storage.s3 import S3Store
-from gitops.wire.lock import write_lock
 from tests.support.cluster import WIDER, Cluster
 from tests.support.loop import CLUSTER_YAML, CONFIG, MAIN, Loop
 from tests.support.pages import ROOT

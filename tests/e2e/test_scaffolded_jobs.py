@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gitops.workflows.doctor_jobs import JobFacts, job_findings
+from gitops.doctor.jobs import JobFacts, job_findings
 from tests.support.actions.runner import Job
 from tests.support.actions.scaffolds import made
 from tests.support.loop import ROOT

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
+from gitops.approvals.document import write_approval
+from gitops.approvals.statement import statement_message
 from gitops.git.objects import format_commit, with_signature
+from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.signatures import sign
 from gitops.model.approval import Approval, ApprovalStatement
-from gitops.ports.git import ZERO, NewCommit, Person, RefUpdate
-from gitops.wire.approval import write_approval
-from gitops.wire.statement import statement_message
 from tests.support.loop import APPROVALS, CONFIG, DELETE_LEGACY, LEDGER, MAIN, SIGNERS, Loop, codes, email
 
 pytestmark = pytest.mark.e2e

@@ -24,13 +24,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from gitops.cli.system import RandomIds, SystemClock
-from gitops.engine.export import export
-from gitops.engine.history.leases import hold
-from gitops.engine.history.retention import read_all
-from gitops.engine.history.verify import verify
-from gitops.engine.history.work import Work
-from gitops.engine.snapshot import Snapshot, open_snapshot
+from gitops.graph.export import export
+from gitops.graph.history.leases import hold
+from gitops.graph.history.retention import read_all
+from gitops.graph.history.verify import verify
+from gitops.graph.history.work import Work
+from gitops.graph.snapshot import Snapshot, open_snapshot
+from gitops.wiring.system import RandomIds, SystemClock
 from tests.fault.engine_child import Child, Told
 from tests.fault.engine_debris import debris, grow_old
 from tests.fault.engine_world import SCHEMAS, SIDE, Deed, Model, begin, collect, found, perform

@@ -18,19 +18,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from gitops.cli.system import RandomIds, SystemClock
 from gitops.core.clock import FixedClock
 from gitops.core.errors import ConflictError, GitopsError
-from gitops.engine.export import export
-from gitops.engine.history.gc import gc
-from gitops.engine.history.leases import hold
-from gitops.engine.history.optimize import OptimizeOptions, optimize
-from gitops.engine.history.retention import Retention
-from gitops.engine.history.work import Work
-from gitops.engine.load import Loader, LoadMode, LoadRequest
-from gitops.engine.snapshot import Snapshot, open_snapshot
-from gitops.engine.write.mutate import MutationOptions, MutationResult, Mutator
-from gitops.lang.query import check_query, parse_queries
+from gitops.graph.export import export
+from gitops.graph.history.gc import gc
+from gitops.graph.history.leases import hold
+from gitops.graph.history.optimize import OptimizeOptions, optimize
+from gitops.graph.history.retention import Retention
+from gitops.graph.history.work import Work
+from gitops.graph.load import Loader, LoadMode, LoadRequest
+from gitops.graph.snapshot import Snapshot, open_snapshot
+from gitops.graph.write.mutate import MutationOptions, MutationResult, Mutator
+from gitops.language.query import check_query, parse_queries
+from gitops.wiring.system import RandomIds, SystemClock
 from tests.fault.engine_campaign import digest
 from tests.fault.engine_child import say
 from tests.support.pages import ROOT

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import lance
 
-from gitops.engine import layout
-from gitops.engine.history.datasets import dataset_versions, open_latest
-from gitops.engine.history.leases import read_leases
-from gitops.engine.history.retention import all_lines, needs_of, read_all
-from gitops.engine.lines import read_branches
-from gitops.engine.places import GraphFolder
-from gitops.engine.snapshot import open_snapshot
+from gitops.graph import layout
+from gitops.graph.history.datasets import dataset_versions, open_latest
+from gitops.graph.history.leases import read_leases
+from gitops.graph.history.retention import all_lines, needs_of, read_all
+from gitops.graph.lines import read_branches
+from gitops.graph.places import GraphFolder
+from gitops.graph.snapshot import open_snapshot
 from gitops.storage.keys import TEMP_PREFIX
 
 UNVERIFIED_S = 8 * 24 * 3600

@@ -15,21 +15,21 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from gitops.cli.system import RandomIds, SystemClock
 from gitops.core.clock import FixedClock
 from gitops.core.faults import Faults, NoFaults
-from gitops.engine.engine import LanceEngine
-from gitops.engine.export import export
-from gitops.engine.history.branches import create_branch, delete_branch, list_branches
-from gitops.engine.history.gc import GcResult, gc
-from gitops.engine.history.merge import merge
-from gitops.engine.history.optimize import OptimizeOptions, optimize
-from gitops.engine.history.retention import Retention
-from gitops.engine.history.work import Work
-from gitops.engine.load import Loader, LoadMode, LoadRequest
-from gitops.engine.snapshot import ReadTarget, Snapshot, open_at
-from gitops.engine.write.mutate import MutationOptions, Mutator
-from gitops.lang.query import check_query, parse_queries
+from gitops.graph.engine import LanceEngine
+from gitops.graph.export import export
+from gitops.graph.history.branches import create_branch, delete_branch, list_branches
+from gitops.graph.history.gc import GcResult, gc
+from gitops.graph.history.merge import merge
+from gitops.graph.history.optimize import OptimizeOptions, optimize
+from gitops.graph.history.retention import Retention
+from gitops.graph.history.work import Work
+from gitops.graph.load import Loader, LoadMode, LoadRequest
+from gitops.graph.snapshot import ReadTarget, Snapshot, open_at
+from gitops.graph.write.mutate import MutationOptions, Mutator
+from gitops.language.query import check_query, parse_queries
+from gitops.wiring.system import RandomIds, SystemClock
 
 SIDE = "side"
 COUNTERS = ("c0", "c1", "c2")

@@ -19,12 +19,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gitops.apply.refresh import import_cluster, refresh
+from gitops.apply.verb import apply
+from gitops.cluster.status import status
+from gitops.cluster.unlock import force_unlock
 from gitops.core.faults import Faults
 from gitops.model.outcome import VerbOutcome
-from gitops.workflows.apply import apply
-from gitops.workflows.refresh import import_cluster, refresh
-from gitops.workflows.status import status
-from gitops.workflows.unlock import force_unlock
 from tests.fault.matrix_stores import SCENES
 from tests.fault.matrix_world import AFTER, Scene
 from tests.support.git_fixture import environment

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gitops.engine import show
+from gitops.apply.refresh import refresh
+from gitops.apply.verb import apply
+from gitops.cluster.status import status
+from gitops.cluster.unlock import force_unlock
+from gitops.graph import show
 from gitops.model.change import Disposition
 from gitops.model.outcome import VerbOutcome
 from gitops.model.state import State
-from gitops.workflows.apply import apply
-from gitops.workflows.plan import plan
-from gitops.workflows.refresh import refresh
-from gitops.workflows.status import status
-from gitops.workflows.unlock import force_unlock
+from gitops.plan.verb import plan
 from tests.fault.matrix import OLD, VERBS, locked_by
 from tests.fault.matrix_world import AFTER, AGAIN, PEOPLE, Scene
 

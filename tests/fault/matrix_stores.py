@@ -12,16 +12,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gitops.chain.entries import approvals_prefix
-from gitops.cli.project import LocalProject, RepositoryChoice
-from gitops.cli.system import RandomIds, SystemClock
-from gitops.cli.wiring import folder_workspace
+from gitops.approving.approve import approve
+from gitops.approving.endorse import endorse
+from gitops.cluster.workspace import Workspace
 from gitops.core.faults import Faults
+from gitops.ledger.chain import approvals_prefix
 from gitops.model.entry import EntryKind
 from gitops.model.outcome import ApproveOutcome
-from gitops.workflows.approve import approve
-from gitops.workflows.context import Workspace
-from gitops.workflows.endorse import endorse
+from gitops.wiring.project import LocalProject, RepositoryChoice
+from gitops.wiring.stores import folder_workspace
+from gitops.wiring.system import RandomIds, SystemClock
 from tests.fault.matrix_world import AFTER, BEFORE, Files, Scene
 from tests.support.audited import CLUSTER, CONFIG, LEDGER, MAIN, Life
 from tests.support.git_fixture import environment, run

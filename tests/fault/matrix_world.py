@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from gitops.cli.system import RandomIds, SystemClock
-from gitops.cli.wiring import graph_engine
+from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.load import load_desired
 from gitops.core.faults import Faults, NoFaults
-from gitops.engine.load import Loader, LoadRequest
+from gitops.graph.load import Loader, LoadRequest
 from gitops.model.outcome import ApproveOutcome
 from gitops.model.resource import DesiredState
-from gitops.workflows.context import Stores, Workspace
+from gitops.wiring.stores import graph_engine
+from gitops.wiring.system import RandomIds, SystemClock
 
 Files = Mapping[str, str]
 

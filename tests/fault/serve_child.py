@@ -6,7 +6,7 @@ import os
 import sys
 
 from gitops.cli.main import _options
-from gitops.cli.serve import serve_with
+from gitops.cli.serve.command import serve_with
 from tests.fault.engine_child import Watch
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from gitops.core.clock import FixedClock, SequentialIds
-from gitops.engine import show
-from gitops.engine.load import Loader, LoadRequest
+from gitops.graph import show
+from gitops.graph.load import Loader, LoadRequest
 from gitops.ledger.layout import LOCK
 from tests.support.cluster import QUERY, SCHEMA, START, WIDER, Cluster, codes, lance_engine
 from tests.support.pages import ROOT
@@ -23,8 +23,8 @@ from tests.support.pages import ROOT
 DEADLINE = 60
 APPLY_TO_THE_POINT = """
 import sys
-from gitops.cli.wiring import folder_workspace
-from gitops.workflows.apply import apply
+from gitops.wiring.stores import folder_workspace
+from gitops.apply.verb import apply
 from tests.support.cluster import DieAt
 apply(folder_workspace(sys.argv[1], actor="dead", faults=DieAt(sys.argv[2])))
 """

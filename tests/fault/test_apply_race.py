@@ -14,22 +14,22 @@ from typing import Any
 
 import pytest
 
-from gitops.cli.system import RandomIds, SystemClock
+from gitops.apply.graph_provider import ClusterProvider
+from gitops.apply.refresh import import_cluster
+from gitops.apply.verb import apply
+from gitops.cluster.workspace import Stores, Workspace
+from gitops.config.folder import FolderTree
 from gitops.core.errors import ConflictError
 from gitops.core.faults import NoFaults
 from gitops.ledger.branch import BranchLedger
 from gitops.ledger.folder import FolderLedger
 from gitops.ledger.layout import STATE
+from gitops.ledger.state_document import read_state
 from gitops.model.lock import LockInfo
 from gitops.model.outcome import ApplyOutcome
 from gitops.model.state import State
-from gitops.providers.cluster import ClusterProvider
-from gitops.storage.folder import FolderTree
 from gitops.storage.local import LocalStore
-from gitops.wire.state import read_state
-from gitops.workflows.apply import apply
-from gitops.workflows.context import Stores, Workspace
-from gitops.workflows.refresh import import_cluster
+from gitops.wiring.system import RandomIds, SystemClock
 from tests.support.audited import FILES, Life, declared
 from tests.support.git_http import GitServer
 from tests.support.memory_engine import MemoryEngine

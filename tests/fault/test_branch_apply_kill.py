@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cli.system import RandomIds, SystemClock
 from gitops.core.clock import FixedClock, SequentialIds
-from gitops.engine import show
-from gitops.engine.load import Loader, LoadRequest
+from gitops.graph import show
+from gitops.graph.load import Loader, LoadRequest
 from gitops.model.entry import EntryKind
+from gitops.wiring.system import RandomIds, SystemClock
 from tests.support.audited import FILES, GRAPHS, START, WIDER, Life, declared
 from tests.support.git_fixture import environment, run
 from tests.support.pages import ROOT
@@ -31,8 +31,8 @@ ROW = {"title": "keep me"}
 NEW = ("one", "two", "three")
 APPLY_TO_THE_POINT = """
 import argparse, os, sys
-from gitops.cli.project import LocalProject, RepositoryChoice
-from gitops.workflows.apply import apply
+from gitops.wiring.project import LocalProject, RepositoryChoice
+from gitops.apply.verb import apply
 
 class DieAt:
     def reach(self, point):

@@ -11,13 +11,13 @@ import pytest
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
 from gitops.git.pins import HeadPin
+from gitops.git.port import GitRemote, RefUpdate
 from gitops.ledger import layout
 from gitops.ledger.branch import BranchLedger, BranchPlace
+from gitops.ledger.port import BlobCondition, LedgerView
 from gitops.model.address import query_address
 from gitops.model.intent import Intent, IntentKind
 from gitops.model.state import State
-from gitops.ports.git import GitRemote, RefUpdate
-from gitops.ports.ledger import BlobCondition, LedgerView
 from tests.support.branch_ledger import (
     CLUSTER,
     LOCK,

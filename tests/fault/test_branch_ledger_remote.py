@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gitops.chain.entries import verify_chain
 from gitops.core.errors import GitopsError
+from gitops.ledger.chain import verify_chain
 from gitops.model.lock import LockInfo
 from tests.support.branch_ledger import REF, Keys, World, entry_at, make_keys, written
 from tests.support.git_fixture import opened

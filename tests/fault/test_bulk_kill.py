@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from gitops.engine.bulk import BulkPlan, BulkTask, Part, plan_bulk, publish_bulk, write_part
-from gitops.engine.history.gc import Retention, gc
-from gitops.engine.history.verify import verify
+from gitops.graph.bulk import BulkPlan, BulkTask, Part, plan_bulk, publish_bulk, write_part
+from gitops.graph.history.gc import Retention, gc
+from gitops.graph.history.verify import verify
 from tests.fault.test_engine_kill import DyingAt
 from tests.support.histories import History, person
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from gitops.cli.system import RandomIds, SystemClock
-from gitops.engine.engine import LanceEngine
-from gitops.engine.export import export
-from gitops.engine.history.verify import verify
-from gitops.engine.load import LoadMode
-from gitops.engine.snapshot import open_snapshot
+from gitops.graph.engine import LanceEngine
+from gitops.graph.export import export
+from gitops.graph.history.verify import verify
+from gitops.graph.load import LoadMode
+from gitops.graph.snapshot import open_snapshot
+from gitops.wiring.system import RandomIds, SystemClock
 from tests.fault.engine_child import LONGEST_S
 from tests.fault.engine_crowd import EACH, FIRST_FREE, SCHEMA, START, Member, load, require_coherent, values
 from tests.support.s3 import S3Place

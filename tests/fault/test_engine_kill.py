@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from gitops.core.clock import FixedClock, SequentialIds
-from gitops.engine import show
-from gitops.engine.engine import LanceEngine
-from gitops.engine.load import Loader, LoadRequest
-from gitops.engine.snapshot import open_snapshot
-from gitops.ports.engine import Existence
+from gitops.graph import show
+from gitops.graph.engine import LanceEngine
+from gitops.graph.load import Loader, LoadRequest
+from gitops.graph.port import Existence
+from gitops.graph.snapshot import open_snapshot
 
 CLOCK = FixedClock(datetime(2026, 1, 1, tzinfo=UTC))
 HERE = Path(__file__).parents[2]

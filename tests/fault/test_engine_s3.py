@@ -22,10 +22,10 @@ import pytest
 
 from gitops.core.clock import SequentialIds
 from gitops.core.errors import GitopsError
-from gitops.engine import show
-from gitops.engine.load import Loader, LoadRequest
-from gitops.engine.snapshot import open_snapshot
-from gitops.ports.engine import Existence
+from gitops.graph import show
+from gitops.graph.load import Loader, LoadRequest
+from gitops.graph.port import Existence
+from gitops.graph.snapshot import open_snapshot
 from tests.fault.test_engine_kill import (
     CLOCK,
     POINTS,

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cli.system import SystemClock
 from gitops.core.errors import ConflictError, GitopsError
-from gitops.engine.history.branches import create_branch, delete_branch, list_branches
-from gitops.engine.history.gc import Retention, gc
-from gitops.engine.history.leases import hold
-from gitops.engine.history.merge import MergeStatus, merge
-from gitops.engine.history.verify import verify
+from gitops.graph.history.branches import create_branch, delete_branch, list_branches
+from gitops.graph.history.gc import Retention, gc
+from gitops.graph.history.leases import hold
+from gitops.graph.history.merge import MergeStatus, merge
+from gitops.graph.history.verify import verify
+from gitops.wiring.system import SystemClock
 from tests.fault.test_engine_kill import HERE
 from tests.support.histories import History, person, read_rows
 

@@ -18,15 +18,15 @@ import pytest
 from gitops.core.errors import GitopsError
 from gitops.core.fault_points import FAULT_POINTS
 from gitops.core.faults import Faults, NoFaults
-from gitops.engine.engine import LanceEngine, plan_migration
-from gitops.engine.history.branches import create_branch, delete_branch, list_branches
-from gitops.engine.history.gc import Retention, gc
-from gitops.engine.history.leases import hold
-from gitops.engine.history.merge import MergeStatus, merge
-from gitops.engine.history.optimize import OptimizeOptions, optimize
-from gitops.engine.history.preview import preview_on_branch
-from gitops.engine.history.verify import verify
-from gitops.engine.snapshot import accept_schema
+from gitops.graph.engine import LanceEngine, plan_migration
+from gitops.graph.history.branches import create_branch, delete_branch, list_branches
+from gitops.graph.history.gc import Retention, gc
+from gitops.graph.history.leases import hold
+from gitops.graph.history.merge import MergeStatus, merge
+from gitops.graph.history.optimize import OptimizeOptions, optimize
+from gitops.graph.history.preview import preview_on_branch
+from gitops.graph.history.verify import verify
+from gitops.graph.snapshot import accept_schema
 from tests.fault.test_engine_kill import HERE, DyingAt
 from tests.support.histories import LATE, SCHEMA, History, person, read_rows, town
 

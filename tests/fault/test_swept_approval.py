@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from gitops.ports.git import ZERO, RefUpdate
-from gitops.wire.approval import read_approval
-from gitops.workflows.refresh import refresh
+from gitops.apply.refresh import refresh
+from gitops.approvals.document import read_approval
+from gitops.git.port import ZERO, RefUpdate
 from tests.support.audited import Life, declared
 
 _AFTER_THE_DEED = "cluster_apply.after_graph_delete"

@@ -7,13 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gitops.lang.format import format_queries, format_schema
-from gitops.lang.query import check_query, parse_queries
-from gitops.lang.schema import compile_schema
-from gitops.lang.schema.findings import Findings
-from gitops.lang.schema.parser import parse_schema
-from gitops.lang.schema.types import Catalog
-from gitops.lang.text import LanguageError, Stage
+from gitops.language.format import format_queries, format_schema
+from gitops.language.query import check_query, parse_queries
+from gitops.language.schema import compile_schema
+from gitops.language.schema.findings import Findings
+from gitops.language.schema.parser import parse_schema
+from gitops.language.schema.types import Catalog
+from gitops.language.text import LanguageError, Stage
 from tests.support.grammars import trees
 from tests.support.grammars.oracle import beyond_limits, parse
 

@@ -200,7 +200,7 @@ def main(words: list[str]) -> int:
     for old in ("report.json", "input", LAST):
         (place / old).unlink(missing_ok=True)
     atheris = _atheris() if mode == "changed" else None
-    with nullcontext() if atheris is None else atheris.instrument_imports(include=["gitops.lang", "gitops.config"]):
+    with nullcontext() if atheris is None else atheris.instrument_imports(include=["gitops.language", "gitops.config"]):
         from tests.fuzz.targets import seeds
     known = seeds(target, tuple(Path(each) for each in more))
     worker = Worker(target, until, place)

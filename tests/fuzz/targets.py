@@ -19,12 +19,12 @@ from gitops.config.signers import parse_allowed_signers
 from gitops.config.source import MemoryTree
 from gitops.config.yaml import YamlError, parse_yaml, to_plain
 from gitops.core.errors import GitopsError
-from gitops.lang.format import format_queries, format_schema
-from gitops.lang.lint import lint_queries
-from gitops.lang.query import ParameterError, check_query, coerce_params, parse_queries
-from gitops.lang.schema import Schema, compile_schema, down_source, plan_down, plan_migration, schema_from_ir
-from gitops.lang.schema.types import Catalog
-from gitops.lang.text import LanguageError, SourceText
+from gitops.language.format import format_queries, format_schema
+from gitops.language.lint import lint_queries
+from gitops.language.query import ParameterError, check_query, coerce_params, parse_queries
+from gitops.language.schema import Schema, compile_schema, down_source, plan_down, plan_migration, schema_from_ir
+from gitops.language.schema.types import Catalog
+from gitops.language.text import LanguageError, SourceText
 
 ROOT = Path(__file__).resolve().parents[2]
 _LANGUAGES = ROOT / "tests/data/languages"

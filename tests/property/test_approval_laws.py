@@ -8,8 +8,18 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gitops.approvals.decisions import (
+    Place,
+    debt_of,
+    judge_revocations,
+    open_debts,
+    settlements,
+    taken_back,
+    with_debts,
+    with_settled,
+)
+from gitops.approvals.verify import Need, Verdict, change_digest, distinct, enough, verify_approval
 from gitops.core.clock import timestamp
-from gitops.kinds.registry import default_kinds
 from gitops.model.approval import (
     Approval,
     ApprovalEvidence,
@@ -24,21 +34,11 @@ from gitops.model.approval import (
     Via,
 )
 from gitops.model.change import Action
+from gitops.model.kinds.registry import default_kinds
 from gitops.model.plan import PlanInputs
 from gitops.model.state import State
 from gitops.model.trust import Signer, TrustRoot
-from gitops.planning.approvals import Need, Verdict, change_digest, distinct, enough, verify_approval
-from gitops.planning.decisions import (
-    Place,
-    debt_of,
-    judge_revocations,
-    open_debts,
-    settlements,
-    taken_back,
-    with_debts,
-    with_settled,
-)
-from gitops.planning.planner import make_plan
+from gitops.plan.planner import make_plan
 from tests.support.planning import change, desired, hexed, state
 
 NOW = datetime(2026, 6, 11, 8, tzinfo=UTC)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gitops.ledger.intent_document import write_intent
 from gitops.ledger.layout import LOCK, STATE, approval_key, intent_key
 from gitops.model.intent import Intent, IntentKind
 from gitops.model.outcome import VerbOutcome
 from gitops.render import json as forms
 from gitops.render import text
-from gitops.wire.intent import write_intent
 from tests.support.cluster import SCHEMA, Cluster
 from tests.support.pages import ROOT
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gitops.model.digests import graph_composite
 from gitops.model.state import AppliedResource, State, Status, StatusRecord
-from gitops.planning.composites import StateDraft
+from gitops.plan.composites import StateDraft
 
 GRAPHS = ("g", "g_a", "h")
 NAMES = ("a", "b", "g")

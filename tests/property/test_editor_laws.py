@@ -26,14 +26,14 @@ from gitops.editor.schema import SchemaView, read_schema_piece
 from gitops.editor.symbols import Mark, Sort
 from gitops.editor.texts import File, Texts
 from gitops.editor.tokens import Piece, query_pieces, read_tokens, schema_pieces
-from gitops.lang.format import without_places
-from gitops.lang.lexer import Kind, Lexer, Token
-from gitops.lang.query import check_query, parse_queries
-from gitops.lang.query.typed import TypedRead
-from gitops.lang.schema import Schema, compile_schema
-from gitops.lang.schema.findings import MAX_PROBLEMS
-from gitops.lang.schema.types import TypeKind
-from gitops.lang.text import LanguageError, Span
+from gitops.language.format import without_places
+from gitops.language.lexer import Kind, Lexer, Token
+from gitops.language.query import check_query, parse_queries
+from gitops.language.query.typed import TypedRead
+from gitops.language.schema import Schema, compile_schema
+from gitops.language.schema.findings import MAX_PROBLEMS
+from gitops.language.schema.types import TypeKind
+from gitops.language.text import LanguageError, Span
 from tests.fuzz.inputs import mutation, noise, sentence, texts
 from tests.support.editor import WORLD, world
 

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError
-from gitops.engine import export as export_module
-from gitops.engine.export import export
-from gitops.engine.load import LoadMode
-from gitops.engine.snapshot import open_snapshot
+from gitops.graph import export as export_module
+from gitops.graph.export import export
+from gitops.graph.load import LoadMode
+from gitops.graph.snapshot import open_snapshot
 from tests.support.mutations import WrittenGraph
 
 SCHEMA = """

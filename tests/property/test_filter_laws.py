@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gitops.engine.tables import arrow_schema, arrow_table
-from gitops.engine.write.filters import compares, id_range, membership, narrow
-from gitops.lang.query.ast import Operator
-from gitops.lang.schema import NodeType, PropType, Scalar
+from gitops.graph.tables import arrow_schema, arrow_table
+from gitops.graph.write.filters import compares, id_range, membership, narrow
+from gitops.language.query.ast import Operator
+from gitops.language.schema import NodeType, PropType, Scalar
 
 SPELLING = st.text(st.sampled_from(list("'\"\\`%_;-/*$?{}:aAé\0\n\r\t😀 ")), max_size=6)
 SINGLE = [

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.core.clock import FixedClock
-from gitops.forges.memory import MemoryForge
-from gitops.ports.forge import Reaction, RequestState
-from gitops.ports.git import Person
+from gitops.forge.port import Reaction, RequestState
+from gitops.forge.refs.memory import MemoryForge
+from gitops.git.port import Person
 
 MARKERS = ("<!-- gitops:plan a -->", "<!-- gitops:plan b -->")
 BOTS = (Person("one", "one@example.org"), Person("two", "two@example.org"))

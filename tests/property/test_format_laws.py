@@ -11,14 +11,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gitops.lang.format import format_queries, format_schema, without_places
-from gitops.lang.format.words import pieces
-from gitops.lang.lexer import Kind
-from gitops.lang.query import parse_queries
-from gitops.lang.schema import compile_schema
-from gitops.lang.schema.findings import Findings
-from gitops.lang.schema.parser import parse_schema
-from gitops.lang.text import LanguageError
+from gitops.language.format import format_queries, format_schema, without_places
+from gitops.language.format.words import pieces
+from gitops.language.lexer import Kind
+from gitops.language.query import parse_queries
+from gitops.language.schema import compile_schema
+from gitops.language.schema.findings import Findings
+from gitops.language.schema.parser import parse_schema
+from gitops.language.text import LanguageError
 from tests.fuzz.inputs import mutation, sentence, texts
 
 LANGUAGES = ("pg", "gq")

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.git.objects import format_commit, is_ref, parse_commit, read_commit, with_signature
+from gitops.git.port import NewCommit, Person
 from gitops.git.repository import Repository
-from gitops.ports.git import NewCommit, Person
 from tests.support.git_fixture import bare, opened, run
 
 NAMES = st.sampled_from(["a", "b", "a.b", "a0", "ü", "z"])

@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError
-from gitops.forges.wire import gitlab_answers as answers
-from gitops.forges.wire.form import answer_form
-from gitops.forges.wire.gitlab import inert
-from gitops.forges.wire.gitlab_events import check_signature, decode, decode_file
-from gitops.ports.events import Delivery
+from gitops.forge.events import Delivery
+from gitops.forge.form import answer_form
+from gitops.forge.gitlab import answers
+from gitops.forge.gitlab.events import check_signature, decode, decode_file
+from gitops.forge.gitlab.requests import inert
 from tests.support.gitlab_contract import DATA
 
 relaxed = settings(suppress_health_check=[HealthCheck.too_slow])

@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError
-from gitops.engine.history.branches import create_branch, delete_branch, list_branches
-from gitops.engine.history.diff import diff
-from gitops.engine.history.gc import Retention, gc
-from gitops.engine.history.merge import MergeStatus, merge
-from gitops.engine.history.optimize import OptimizeOptions, optimize
-from gitops.engine.history.verify import verify
-from gitops.engine.snapshot import ReadTarget
+from gitops.graph.history.branches import create_branch, delete_branch, list_branches
+from gitops.graph.history.diff import diff
+from gitops.graph.history.gc import Retention, gc
+from gitops.graph.history.merge import MergeStatus, merge
+from gitops.graph.history.optimize import OptimizeOptions, optimize
+from gitops.graph.history.verify import verify
+from gitops.graph.snapshot import ReadTarget
 from tests.support.histories import History
 
 Image = dict[str, int]

@@ -9,11 +9,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops.lang.query import check_query, parse_queries
-from gitops.lang.schema import compile_schema
-from gitops.lang.text import LanguageError
-from gitops.planning.subjects import step_subjects
-from gitops.planning.uses import uses
+from gitops.language.query import check_query, parse_queries
+from gitops.language.schema import compile_schema
+from gitops.language.text import LanguageError
+from gitops.plan.subjects import step_subjects
+from gitops.plan.uses import uses
 from tests.support.impact import desired, impact_of, planned
 
 DATA = pathlib.Path(__file__).parents[1] / "data" / "languages" / "query"

@@ -10,13 +10,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
+from gitops.cluster.lint import lint_cluster
 from gitops.config.source import MemoryTree
-from gitops.lang.lint import LintLevel
-from gitops.lang.text import SourceText
+from gitops.language.lint import LintLevel
+from gitops.language.text import SourceText
 from gitops.render.json import to_text
 from gitops.render.lint import lint_form, lint_text
 from gitops.render.sarif import sarif_log
-from gitops.workflows.lint import lint_cluster
 from tests.support.pages import ROOT
 
 DATA = ROOT / "tests" / "data"

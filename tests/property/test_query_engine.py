@@ -18,17 +18,17 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from gitops.core.clock import SequentialIds
-from gitops.engine.engine import LanceEngine
-from gitops.engine.history.optimize import OptimizeOptions, optimize
-from gitops.engine.history.verify import verify
-from gitops.engine.history.work import Work
-from gitops.engine.load import LoadMode
-from gitops.engine.query import QueryResult, ReadCache, Strategy
-from gitops.engine.search import HashEmbedder
-from gitops.engine.snapshot import open_snapshot
-from gitops.engine.write.mutate import MutationResult
-from gitops.lang.query import CheckedQuery, check_query, parse_queries
-from gitops.lang.schema import NodeType, Schema
+from gitops.graph.engine import LanceEngine
+from gitops.graph.history.optimize import OptimizeOptions, optimize
+from gitops.graph.history.verify import verify
+from gitops.graph.history.work import Work
+from gitops.graph.load import LoadMode
+from gitops.graph.query import QueryResult, ReadCache, Strategy
+from gitops.graph.search import HashEmbedder
+from gitops.graph.snapshot import open_snapshot
+from gitops.graph.write.mutate import MutationResult
+from gitops.language.query import CheckedQuery, check_query, parse_queries
+from gitops.language.schema import NodeType, Schema
 from tests.reference import Graph, Mode, Options, Refused, answer, empty, load, mutate
 from tests.reference.ranking import mock_embedding
 from tests.support import query_engine, random_graphs, random_queries

@@ -10,11 +10,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops.lang.query import CheckedQuery, ParameterError, check_query, coerce_params, parse_queries
-from gitops.lang.query.ast import Read
-from gitops.lang.schema import compile_schema, plan_migration
-from gitops.lang.schema.types import Catalog, PropType, Scalar
-from gitops.lang.text import LanguageError, SourceText
+from gitops.language.query import CheckedQuery, ParameterError, check_query, coerce_params, parse_queries
+from gitops.language.query.ast import Read
+from gitops.language.schema import compile_schema, plan_migration
+from gitops.language.schema.types import Catalog, PropType, Scalar
+from gitops.language.text import LanguageError, SourceText
 
 DATA = pathlib.Path(__file__).parents[1] / "data" / "languages" / "query"
 CATALOG = compile_schema((DATA / "rail.pg").read_bytes()).catalog

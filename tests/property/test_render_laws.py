@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from gitops.apply.drift_report import DriftItem, DriftKind, DriftOutcome
 from gitops.core.diagnostics import Diagnostic, Severity, SourceRef
+from gitops.graph.observation import MigrationPreview
 from gitops.model.address import Address
-from gitops.model.change import Action, Change, Disposition, MigrationPreview, Reason
-from gitops.model.drift import DriftItem, DriftKind, DriftOutcome
+from gitops.model.change import Action, Change, Disposition, Reason
 from gitops.model.entry import Debt
 from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, NodeResult, Outcome
 from gitops.model.lock import LockInfo, LockObservation

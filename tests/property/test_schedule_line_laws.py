@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gitops.model.change import Action
 from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeResult, Outcome
-from gitops.planning.schedule import LockWait, Schedule
+from gitops.plan.schedule import LockWait, Schedule
 
 KEYS = ("x", "y", "z")
 MODES = (LockMode.EXCLUSIVE, LockMode.SHARED)

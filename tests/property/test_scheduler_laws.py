@@ -14,17 +14,17 @@ from datetime import UTC, datetime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gitops.apply.events import NodeFailed, NodeFinished, NodeSkipped, NodeStarted
+from gitops.apply.runner import RunSettings, run_graph
 from gitops.core.clock import FixedClock
 from gitops.model.address import Address
 from gitops.model.change import Action, Change
 from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeResult, Outcome
 from gitops.model.resource import Dependency
-from gitops.planning.graph import BARRIER, build_graph
-from gitops.planning.graph_json import from_json, to_json
-from gitops.planning.layers import cycles, layers, neighbours, serial_order
-from gitops.planning.schedule import Schedule, SkipReason
-from gitops.workflows.run_events import NodeFailed, NodeFinished, NodeSkipped, NodeStarted
-from gitops.workflows.runner import RunSettings, run_graph
+from gitops.plan.graph import BARRIER, build_graph
+from gitops.plan.graph_json import from_json, to_json
+from gitops.plan.layers import cycles, layers, neighbours, serial_order
+from gitops.plan.schedule import Schedule, SkipReason
 
 EXCLUSIVE, SHARED = LockMode.EXCLUSIVE, LockMode.SHARED
 WORKERS = st.integers(1, 8)

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from gitops.lang.schema import (
+from gitops.language.schema import (
     DropProperty,
     RenameProperty,
     RenameType,
@@ -18,7 +18,7 @@ from gitops.lang.schema import (
     plan_migration,
     schema_from_ir,
 )
-from gitops.lang.text import LanguageError
+from gitops.language.text import LanguageError
 from tests.support.evolution import evolve, revisions, shape
 
 GOLDEN = (Path(__file__).parents[1] / "data" / "languages" / "schema" / "golden.pg").read_bytes()

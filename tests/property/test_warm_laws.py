@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from gitops.config.disk_cache import MemoryCache
 from gitops.config.source import MemoryTree, SourceLimits
-from gitops.storage.cache import MemoryCache
 from tests.support.warm import cold, warm
 
 _PG = [

@@ -7,8 +7,16 @@ import contextlib
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gitops.approvals.document import read_approval, write_approval
+from gitops.approvals.statement import read_statement, statement_message
 from gitops.core.clock import encode_ulid
 from gitops.core.errors import IntegrityError
+from gitops.documents.strict import is_line
+from gitops.ledger.entry_document import read_entry, write_entry
+from gitops.ledger.intent_document import read_intent, write_intent
+from gitops.ledger.lock_document import read_lock, write_lock
+from gitops.ledger.state_document import read_state, write_state
+from gitops.ledger.trailers import commit_message, parse_trailers, trailers
 from gitops.model.address import NAME
 from gitops.model.approval import Approval, ApprovalStatement, Target
 from gitops.model.change import Action
@@ -16,14 +24,6 @@ from gitops.model.entry import ApprovalUse, EntryChange, EntryKind, LedgerEntry,
 from gitops.model.intent import Intent, IntentKind
 from gitops.model.lock import LockInfo
 from gitops.model.state import AppliedResource, State, Status, StatusRecord
-from gitops.wire.approval import read_approval, write_approval
-from gitops.wire.entry import read_entry, write_entry
-from gitops.wire.intent import read_intent, write_intent
-from gitops.wire.lock import read_lock, write_lock
-from gitops.wire.state import read_state, write_state
-from gitops.wire.statement import read_statement, statement_message
-from gitops.wire.strict import is_line
-from gitops.wire.trailers import commit_message, parse_trailers, trailers
 
 relaxed = settings(suppress_health_check=[HealthCheck.too_slow])
 

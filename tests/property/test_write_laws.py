@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError
-from gitops.engine.load import LoadMode
-from gitops.engine.write import committed, filters, intake, joint, spill
-from gitops.lang.schema import compile_schema
+from gitops.graph.load import LoadMode
+from gitops.graph.write import committed, filters, intake, joint, spill
+from gitops.language.schema import compile_schema
 from tests import reference
 from tests.reference.cells import to_json
 from tests.support.mutations import WrittenGraph

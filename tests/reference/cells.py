@@ -16,8 +16,8 @@ import struct
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from gitops.lang.query.ast import Operator
-from gitops.lang.schema import PropType, Scalar
+from gitops.language.query.ast import Operator
+from gitops.language.schema import PropType, Scalar
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gitops.lang.query.typed import (
+from gitops.language.query.typed import (
     Absent,
     Direction,
     Filter,
@@ -21,7 +21,7 @@ from gitops.lang.query.typed import (
     TypedExpr,
     TypeKind,
 )
-from gitops.lang.schema import Catalog
+from gitops.language.schema import Catalog
 from tests.reference.cells import compare
 from tests.reference.graph import Edge, Graph
 

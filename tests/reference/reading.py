@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
-from gitops.lang.query import CheckedQuery, ParameterError, coerce_params
-from gitops.lang.query.ast import AggregateFunction, TextFunction
-from gitops.lang.query.check_expr import type_of
-from gitops.lang.query.typed import (
+from gitops.language.query import CheckedQuery, ParameterError, coerce_params
+from gitops.language.query.ast import AggregateFunction, TextFunction
+from gitops.language.query.check_expr import type_of
+from gitops.language.query.typed import (
     RANKS,
     AggregateValue,
     AliasValue,
@@ -31,7 +31,7 @@ from gitops.lang.query.typed import (
     TypedRead,
     TypeKind,
 )
-from gitops.lang.schema import Catalog, PropType, Scalar, Schema
+from gitops.language.schema import Catalog, PropType, Scalar, Schema
 from tests.reference import ranking
 from tests.reference.cells import Refused, cell_from_text, instant, single, to_json
 from tests.reference.graph import Graph

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from gitops.lang.query import CheckedQuery
-from gitops.lang.query.typed import (
+from gitops.language.query import CheckedQuery
+from gitops.language.query.typed import (
     Assignment,
     Constant,
     NowValue,
@@ -21,7 +21,7 @@ from gitops.lang.query.typed import (
     TypedUpdate,
     TypeKind,
 )
-from gitops.lang.schema import Catalog, EdgeType, NodeType, Schema
+from gitops.language.schema import Catalog, EdgeType, NodeType, Schema
 from tests.reference.cells import Refused, cell_of, compare, instant
 from tests.reference.graph import Edge, Graph, Row, check_cardinality, check_row, check_unique, degrees, node_id
 from tests.reference.reading import Options, operand, parameters

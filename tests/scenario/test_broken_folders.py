@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cli.wiring import folder_workspace
+from gitops.apply.refresh import import_cluster, refresh
+from gitops.apply.verb import apply
+from gitops.approving.approve import approve
+from gitops.cluster.status import status
+from gitops.cluster.unlock import force_unlock
+from gitops.cluster.validate import validate
+from gitops.cluster.workspace import Workspace
 from gitops.core.diagnostics import Severity
 from gitops.model.outcome import VerbOutcome
-from gitops.workflows.apply import apply
-from gitops.workflows.approve import approve
-from gitops.workflows.context import Workspace
-from gitops.workflows.plan import plan
-from gitops.workflows.refresh import import_cluster, refresh
-from gitops.workflows.status import status
-from gitops.workflows.unlock import force_unlock
-from gitops.workflows.validate import validate
+from gitops.plan.verb import plan
+from gitops.wiring.stores import folder_workspace
 from tests.support.cluster import Cluster, codes
 
 DATA = Path(__file__).parents[1] / "data" / "broken"

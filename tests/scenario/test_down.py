@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gitops.cluster.down import down_of_graph
 from gitops.core.errors import UsageError
-from gitops.workflows.down import down_of_graph
 from tests.support.cluster import RETYPED, SCHEMA, WIDER, Cluster, codes, lance_engine
 
 RENAMED = 'node Author @rename_from("Person") {\n  handle: String @key\n  born: I32?\n  city: String?\n}\n'

@@ -9,8 +9,8 @@ import shutil
 import pytest
 
 from gitops.core.clock import FixedClock, SequentialIds
-from gitops.engine import show
-from gitops.engine.load import Loader, LoadRequest
+from gitops.graph import show
+from gitops.graph.load import Loader, LoadRequest
 from tests.support.cluster import COMMENTED, SCHEMA, START, WIDER, Cluster, FailAt, codes, lance_engine, statuses
 
 

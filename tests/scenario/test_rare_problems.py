@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.kinds.graph import GraphKind
-from gitops.kinds.registry import default_kinds
+from gitops.apply.verb import apply
 from gitops.model.address import Kind
 from gitops.model.change import Change
 from gitops.model.kind import APPLIED, Ruling, Situation
+from gitops.model.kinds.graph import GraphKind
+from gitops.model.kinds.registry import default_kinds
 from gitops.model.state import AppliedResource
-from gitops.workflows.apply import apply
 from tests.support.cluster import WIDER, Cluster, codes, found, lance_engine, rulings, statuses
 from tests.support.pages import ROOT
 

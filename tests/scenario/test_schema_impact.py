@@ -85,7 +85,7 @@ def test_from_a_schema_text_in_git_it_is_the_same_without_reaching_the_graph(clu
     (expected,) = cluster.plan().plan.schema_impact
     accepted = cluster.live("knowledge").encode()
     cluster.twin.delete_tree(cluster.uri("knowledge"))
-    from gitops.workflows.plan import plan
+    from gitops.plan.verb import plan
 
     workspace = replace(cluster.workspace(), accepted_schema=lambda _graph, _digest: accepted)
     assert plan(workspace).plan.schema_impact == (expected,)
@@ -106,7 +106,7 @@ def test_without_a_schema_update_nothing_is_said(cluster):
 
 def test_explaining_needs_no_driver(tmp_path):
     program = (
-        "import sys, gitops.planning.impact, gitops.render.impact, gitops.workflows.previews;"
+        "import sys, gitops.plan.impact, gitops.render.impact, gitops.plan.previews;"
         "print(sorted({'lance', 'pyarrow', 'numpy', 'jinja2'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

@@ -12,32 +12,32 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from gitops.apply.graph_provider import ClusterProvider
+from gitops.apply.refresh import import_cluster, refresh
+from gitops.apply.verb import apply
+from gitops.approvals.document import read_approval, write_approval
+from gitops.approvals.statement import read_statement, statement_message
+from gitops.approving.endorse import Endorsement, endorse
+from gitops.audit.report import AuditReport
+from gitops.audit.verb import AuditScope, audit
 from gitops.bot.project import Project, ProjectTools
-from gitops.chain.entries import ENTRY, approvals_prefix, ledger_ref
-from gitops.cli.project import open_commit_tree
+from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.bot import ClusterRule
 from gitops.core.clock import Clock, FixedClock, IdSource, SequentialIds
 from gitops.core.errors import GitopsError
+from gitops.git.port import ZERO, GitRemote, NewCommit, Person, RefUpdate
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import Repository
 from gitops.ledger.branch import BranchLedger, BranchPlace
+from gitops.ledger.chain import ENTRY, approvals_prefix, ledger_ref
+from gitops.ledger.entry_document import read_entry, write_entry
+from gitops.ledger.state_document import read_state, write_state
+from gitops.ledger.trailers import commit_message
 from gitops.model.approval import Approval, ApprovalStatement
-from gitops.model.audit import AuditReport
 from gitops.model.entry import LedgerEntry
 from gitops.model.outcome import ApplyOutcome
 from gitops.model.state import State
-from gitops.ports.git import ZERO, GitRemote, NewCommit, Person, RefUpdate
-from gitops.providers.cluster import ClusterProvider
-from gitops.wire.approval import read_approval, write_approval
-from gitops.wire.entry import read_entry, write_entry
-from gitops.wire.state import read_state, write_state
-from gitops.wire.statement import read_statement, statement_message
-from gitops.wire.trailers import commit_message
-from gitops.workflows.apply import apply
-from gitops.workflows.audit import AuditScope, audit
-from gitops.workflows.context import Stores, Workspace
-from gitops.workflows.endorse import Endorsement, endorse
-from gitops.workflows.refresh import import_cluster, refresh
+from gitops.wiring.project import open_commit_tree
 from tests.support.git_fixture import bare, environment, opened, public_key, ssh_key
 from tests.support.memory_engine import MemoryEngine
 

@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gitops.approving.endorse import Endorsement
 from gitops.bot.base import Bot, Told
 from gitops.bot.dispatch import Dispatcher
 from gitops.bot.notes import Note, Verdict, overall
-from gitops.cli.project import LocalProject
 from gitops.core.errors import RemoteError
-from gitops.forges.local import LocalForge
+from gitops.forge.events import CommentEvent, Event, PushEvent
+from gitops.forge.port import Account, Comment, Features, Permission, Review, ReviewState, ReviewVerdict
+from gitops.forge.refs.local import LocalForge
+from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.model.lock import LockInfo
-from gitops.ports.events import CommentEvent, Event, PushEvent
-from gitops.ports.forge import Account, Comment, Features, Permission, Review, ReviewState, ReviewVerdict
-from gitops.ports.git import ZERO, NewCommit, Person, RefUpdate
-from gitops.workflows.endorse import Endorsement
+from gitops.wiring.project import LocalProject
 from tests.support.loop import APPROVALS, CLUSTER, MAIN, Loop, email
 
 BOT = Person("bot", email("bot"))

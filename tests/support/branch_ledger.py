@@ -7,18 +7,18 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gitops.chain.entries import ENTRY, TRUST, ledger_ref
 from gitops.core.clock import FixedClock
+from gitops.git.port import GitRemote, NewCommit
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import Repository
 from gitops.ledger.branch import BranchLedger, BranchPlace
+from gitops.ledger.chain import ENTRY, TRUST, ledger_ref
+from gitops.ledger.entry_document import read_entry, write_entry
+from gitops.ledger.port import LedgerView, LedgerWrite
+from gitops.ledger.trailers import commit_message
 from gitops.model.approval import Target
 from gitops.model.entry import EntryKind, LedgerEntry
 from gitops.model.state import State
-from gitops.ports.git import GitRemote, NewCommit
-from gitops.ports.ledger import LedgerView, LedgerWrite
-from gitops.wire.entry import read_entry, write_entry
-from gitops.wire.trailers import commit_message
 from tests.support.git_fixture import ALICE, bare, environment, opened, public_key, ssh_key
 
 CLUSTER = "library"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from gitops.cli.system import RandomIds
-from gitops.engine.bulk import BulkTask, Part, write_part
+from gitops.graph.bulk import BulkTask, Part, write_part
+from gitops.wiring.system import RandomIds
 
 __all__ = ["spread", "town_part"]
 

@@ -14,15 +14,29 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from gitops.apply.graph_provider import ClusterProvider
+from gitops.apply.refresh import import_cluster, refresh
+from gitops.apply.verb import apply
+from gitops.approving.approve import approve
+from gitops.cluster.ready import ready
+from gitops.cluster.status import status
+from gitops.cluster.unlock import force_unlock
+from gitops.cluster.validate import validate
+from gitops.cluster.workspace import Stores, Workspace
+from gitops.config.folder import FolderTree
 from gitops.config.load import load_desired
 from gitops.core.clock import FixedClock, SequentialIds
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults
-from gitops.engine.engine import LanceEngine
+from gitops.graph.engine import LanceEngine
+from gitops.graph.port import GraphEngine
 from gitops.ledger.folder import FolderLedger
 from gitops.ledger.layout import LOCK, STATE, graph_root
+from gitops.ledger.lock_document import write_lock
 from gitops.ledger.memory import MemoryLedger
+from gitops.ledger.port import LedgerStore
+from gitops.ledger.state_document import read_state, write_state
 from gitops.model.change import Change
 from gitops.model.lock import LockInfo
 from gitops.model.outcome import (
@@ -38,22 +52,8 @@ from gitops.model.outcome import (
 )
 from gitops.model.resource import DesiredState
 from gitops.model.state import AppliedResource, State
-from gitops.ports.engine import GraphEngine
-from gitops.ports.ledger import LedgerStore
-from gitops.providers.cluster import ClusterProvider
-from gitops.storage.folder import FolderTree
+from gitops.plan.verb import plan
 from gitops.storage.local import LocalStore
-from gitops.wire.lock import write_lock
-from gitops.wire.state import read_state, write_state
-from gitops.workflows.apply import apply
-from gitops.workflows.approve import approve
-from gitops.workflows.context import Stores, Workspace
-from gitops.workflows.plan import plan
-from gitops.workflows.ready import ready
-from gitops.workflows.refresh import import_cluster, refresh
-from gitops.workflows.status import status
-from gitops.workflows.unlock import force_unlock
-from gitops.workflows.validate import validate
 from tests.support.memory_engine import MemoryEngine
 
 SCHEMA = "node Person {\n  handle: String @key\n  born: I32?\n}\n"

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gitops.engine.snapshot import accept_schema
-from gitops.lang.schema import plan_migration
+from gitops.graph.snapshot import accept_schema
+from gitops.language.schema import plan_migration
 from gitops.ledger.layout import APPROVALS, LOCK, RECOVERIES, STATE
 from gitops.model.resource import DesiredState
 

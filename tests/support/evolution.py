@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gitops.lang.schema import (
+from gitops.language.schema import (
     AddIndex,
     AddProperty,
     AddType,
@@ -28,7 +28,7 @@ from gitops.lang.schema import (
     UpdatePropertyMetadata,
     UpdateTypeMetadata,
 )
-from gitops.lang.schema.types import ConstraintKind
+from gitops.language.schema.types import ConstraintKind
 
 _SPENT = {"rename_from", "key", "unique", "index"}
 _DOCUMENTING = {"description", "instruction"}

@@ -12,12 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gitops.core.clock import FixedClock
-from gitops.forges.local import LocalForge
-from gitops.forges.memory import MemoryForge
-from gitops.forges.recorded import Operator, RecordedForge
-from gitops.git.remote import SelfRemote
-from gitops.git.repository import Repository
-from gitops.ports.forge import (
+from gitops.forge.port import (
     Account,
     ChangeRequest,
     CheckReport,
@@ -27,7 +22,12 @@ from gitops.ports.forge import (
     Reaction,
     ReviewState,
 )
-from gitops.ports.git import ZERO, Person, RefUpdate
+from gitops.forge.refs.local import LocalForge
+from gitops.forge.refs.memory import MemoryForge
+from gitops.forge.refs.recorded import Operator, RecordedForge
+from gitops.git.port import ZERO, Person, RefUpdate
+from gitops.git.remote import SelfRemote
+from gitops.git.repository import Repository
 from tests.support.git_fixture import bare, commit, opened
 
 MAIN = "refs/heads/main"

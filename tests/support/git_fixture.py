@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.repository import Repository
-from gitops.ports.git import ZERO, NewCommit, Person, RefUpdate
 
 ALICE = Person("Alice", "alice@example.org", 1_700_000_000)
 

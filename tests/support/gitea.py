@@ -13,8 +13,8 @@ from functools import cache
 from typing import Any
 from urllib.parse import unquote
 
-from gitops.ports.forge import Permission
-from gitops.ports.web import WebAnswer, WebRequest
+from gitops.forge.port import Permission
+from gitops.forge.web import WebAnswer, WebRequest
 from tests.support.github_contract import Contract
 from tests.support.pages import ROOT
 

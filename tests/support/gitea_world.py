@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from gitops.core.clock import FixedClock
 from gitops.core.errors import RemoteError
-from gitops.forges.gitea import GiteaForge
-from gitops.ports.forge import Account, CheckReport, DeploymentState, Forge, Permission, Reaction, ReviewState
-from gitops.ports.web import WebAnswer, WebRequest
+from gitops.forge.gitea.forge import GiteaForge
+from gitops.forge.port import Account, CheckReport, DeploymentState, Forge, Permission, Reaction, ReviewState
+from gitops.forge.web import WebAnswer, WebRequest
 from tests.support.forge_world import MAIN, OwnWorld
 from tests.support.gitea import BASE, PROJECT, Gitea
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from gitops.core.clock import FixedClock
 from gitops.core.errors import RemoteError
-from gitops.forges.github import GitHubForge
-from gitops.ports.web import WebAnswer, WebRequest
+from gitops.forge.github.forge import GitHubForge
+from gitops.forge.web import WebAnswer, WebRequest
 from tests.support.github.forms import FULL_NAME, Forms
 from tests.support.github.nouns import Account, Comment, Pull, Review
 from tests.support.github_contract import CheckedSender

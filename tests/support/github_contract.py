@@ -20,7 +20,7 @@ from graphql import GraphQLSchema, OperationDefinitionNode, build_schema, execut
 from graphql.execution.values import get_variable_values
 
 from gitops.core.errors import RemoteError
-from gitops.ports.web import WebAnswer, WebRequest
+from gitops.forge.web import WebAnswer, WebRequest
 from tests.support.pages import ROOT
 
 DATA = ROOT / "tests/data/forge/github"

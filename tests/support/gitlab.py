@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from gitops.core.clock import FixedClock
-from gitops.forges.gitlab import GitLabForge
-from gitops.ports.forge import Account, CheckReport, DeploymentState, Permission, Reaction, ReviewState
+from gitops.forge.gitlab.forge import GitLabForge
+from gitops.forge.port import Account, CheckReport, DeploymentState, Permission, Reaction, ReviewState
 from tests.support.gitlab_server import PROJECT, GitLabServer, Project
 
 MAIN = "refs/heads/main"

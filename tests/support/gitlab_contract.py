@@ -16,7 +16,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from gitops.ports.web import WebAnswer, WebRequest
+from gitops.forge.web import WebAnswer, WebRequest
 from tests.support.pages import ROOT
 
 DATA = ROOT / "tests/data/forge/gitlab"

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlencode
 
 from gitops.core.clock import timestamp
 from gitops.core.errors import RemoteError
-from gitops.ports.web import WebAnswer, WebRequest
+from gitops.forge.web import WebAnswer, WebRequest
 from tests.support.gitlab_contract import check_answer, check_request
 
 PROJECT = "group/sub/library"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from gitops.chain.entries import SIGNED, approvals_prefix
+from gitops.approving.attest import attest
+from gitops.approving.decide import Office
+from gitops.approving.endorse import Endorsement, endorse
 from gitops.core.clock import timestamp
+from gitops.ledger.chain import SIGNED, approvals_prefix
+from gitops.ledger.entry_document import read_entry
 from gitops.model.approval import ForgeGrant, GrantSource
 from gitops.model.entry import LedgerEntry
 from gitops.model.outcome import ApplyOutcome, ApproveOutcome, VerbOutcome
-from gitops.wire.entry import read_entry
-from gitops.workflows.attest import attest
-from gitops.workflows.decide import Office
-from gitops.workflows.endorse import Endorsement, endorse
 from tests.support.audited import CLUSTER, CONFIG, LEDGER, MAIN, Life, declared, person
 
 ACCOUNTS = {"ada": "github:1", "ben": "github:2", "mallory": "github:6"}

@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from gitops.ledger.intent_document import write_intent
 from gitops.ledger.layout import LOCK, STATE, intent_key
 from gitops.model.intent import Intent, IntentKind
 from gitops.model.outcome import ApplyOutcome, RefreshOutcome, VerbOutcome
-from gitops.wire.intent import write_intent
 from tests.support.cluster import codes, found
 from tests.support.control_model import Forecast, History, Seen, applied, observed, supported, swept
 from tests.support.interrupted import Bench, Ending

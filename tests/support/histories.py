@@ -10,13 +10,13 @@ import pyarrow.compute as pc
 
 from gitops.core.clock import FixedClock, SequentialIds
 from gitops.core.faults import Faults, NoFaults
-from gitops.engine.engine import LanceEngine
-from gitops.engine.history.work import Work, precise
-from gitops.engine.manifest import Manifest, TableEntry
-from gitops.engine.snapshot import ReadTarget, Snapshot, open_at
-from gitops.engine.staged import StagedVersion
-from gitops.engine.tables import TableWriter, arrow_table, declared_type, open_table, raw_columns
-from gitops.lang.schema import NodeType, Scalar
+from gitops.graph.engine import LanceEngine
+from gitops.graph.history.work import Work, precise
+from gitops.graph.manifest import Manifest, TableEntry
+from gitops.graph.snapshot import ReadTarget, Snapshot, open_at
+from gitops.graph.staged import StagedVersion
+from gitops.graph.tables import TableWriter, arrow_table, declared_type, open_table, raw_columns
+from gitops.language.schema import NodeType, Scalar
 
 __all__ = ["LATE", "SCHEMA", "History", "knows", "lives", "person", "read_rows", "town"]
 

@@ -20,13 +20,13 @@ from types import SimpleNamespace
 from unittest.mock import patch
 from urllib.parse import parse_qsl, urlsplit
 
+from gitops.approving.endorse import Endorsement, endorse
 from gitops.cli.main import main
+from gitops.forge.port import ChangeRequest, RequestState
+from gitops.forge.web import WebAnswer, WebRequest
+from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.remote import SelfRemote
 from gitops.git.repository import Repository
-from gitops.ports.forge import ChangeRequest, RequestState
-from gitops.ports.git import ZERO, NewCommit, Person, RefUpdate
-from gitops.ports.web import WebAnswer, WebRequest
-from gitops.workflows.endorse import Endorsement, endorse
 from tests.support.git_http import GitServer, Intercepted
 from tests.support.loop import APPROVALS, MAIN, ROOT, Loop, email
 
@@ -204,7 +204,7 @@ class Site(GitServer, ABC):
         out, before = io.StringIO(), len(self.calls)
         with (
             patch.dict(os.environ, environ, clear=True),
-            patch("gitops.cli.bot.time", SimpleNamespace(sleep=self.waited.append)),
+            patch("gitops.cli.bot.command.time", SimpleNamespace(sleep=self.waited.append)),
             redirect_stdout(out),
             redirect_stderr(out),
         ):

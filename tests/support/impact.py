@@ -7,15 +7,15 @@ from collections.abc import Mapping
 
 from gitops.config.load import LoadResult, load_desired
 from gitops.config.source import MemoryTree
-from gitops.kinds.registry import default_kinds
-from gitops.lang.schema import compile_schema, plan_migration
+from gitops.graph.observation import MigrationPreview
+from gitops.language.schema import compile_schema, plan_migration
 from gitops.model.address import Kind
-from gitops.model.change import MigrationPreview
 from gitops.model.impact import RecordedGraph, SchemaImpact
+from gitops.model.kinds.registry import default_kinds
 from gitops.model.plan import Plan, PlanInputs
 from gitops.model.resource import DesiredState
 from gitops.model.state import AppliedResource, State
-from gitops.planning.planner import make_plan
+from gitops.plan.planner import make_plan
 
 
 def loaded(schema: str, queries: Mapping[str, str], policies: Mapping[str, list[str]] | None = None) -> LoadResult:

@@ -16,19 +16,19 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
 
-from gitops.chain.entries import ENTRY
-from gitops.cli.project import open_commit_tree
 from gitops.config.load import load_desired
 from gitops.core.clock import timestamp
 from gitops.git.objects import format_commit, with_signature
+from gitops.git.port import NewCommit, RefUpdate
+from gitops.ledger.chain import ENTRY
+from gitops.ledger.entry_document import read_entry, write_entry
+from gitops.ledger.state_document import read_state, write_state
+from gitops.ledger.trailers import commit_message
 from gitops.model.changeset import changeset_key
 from gitops.model.entry import EntryChange, EntryKind, LedgerEntry, SourceRevision
 from gitops.model.state import AppliedResource, State
-from gitops.planning.composites import recompute_graph
-from gitops.ports.git import NewCommit, RefUpdate
-from gitops.wire.entry import read_entry, write_entry
-from gitops.wire.state import read_state, write_state
-from gitops.wire.trailers import commit_message
+from gitops.plan.composites import recompute_graph
+from gitops.wiring.project import open_commit_tree
 from tests.support.audited import CLUSTER, LEDGER, MAIN, START, STATE, Life, person
 from tests.support.git_fixture import run
 

@@ -21,23 +21,23 @@ from functools import cached_property
 from pathlib import Path
 from urllib.parse import quote
 
+from gitops.approvals.document import write_approval
+from gitops.approvals.statement import statement_message
+from gitops.approving.endorse import Endorsement, endorse
 from gitops.bot.push import PushEvent, PushHandler
-from gitops.chain.entries import approvals_prefix, ledger_ref
-from gitops.chain.evidence import read_evidence
-from gitops.cli.project import LocalProject, RepositoryChoice
 from gitops.core.clock import FixedClock
-from gitops.forges.local import LocalForge
-from gitops.forges.merge import MergeMethod, MergeOrder, merge_request
+from gitops.forge.merge import MergeMethod, MergeOrder, merge_request
+from gitops.forge.port import ChangeRequest
+from gitops.forge.refs.local import LocalForge
 from gitops.git.hooks import install_hooks
+from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.remote import SelfRemote
 from gitops.git.repository import Repository
+from gitops.ledger.chain import approvals_prefix, ledger_ref
+from gitops.ledger.evidence import read_evidence
 from gitops.model.approval import Approval, ApprovalStatement
 from gitops.model.outcome import ApproveOutcome
-from gitops.ports.forge import ChangeRequest
-from gitops.ports.git import ZERO, NewCommit, Person, RefUpdate
-from gitops.wire.approval import write_approval
-from gitops.wire.statement import statement_message
-from gitops.workflows.endorse import Endorsement, endorse
+from gitops.wiring.project import LocalProject, RepositoryChoice
 from tests.support.git_http import GitServer
 
 ROOT = Path(__file__).resolve().parents[2]

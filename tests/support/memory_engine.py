@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from gitops.core.errors import BugError, ConflictError, GitopsError
 from gitops.core.faults import Faults, NoFaults
-from gitops.engine.snapshot import accept_schema
-from gitops.lang.schema import plan_migration
-from gitops.model.change import MigrationPreview
-from gitops.ports.engine import Existence, GraphReading, Prepared
+from gitops.graph.observation import MigrationPreview
+from gitops.graph.port import Existence, GraphReading, Prepared
+from gitops.graph.snapshot import accept_schema
+from gitops.language.schema import plan_migration
 
 
 @dataclass

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from gitops.core.clock import FixedClock, SequentialIds
-from gitops.engine import show
-from gitops.engine.engine import LanceEngine
-from gitops.engine.export import export
-from gitops.engine.load import Loader, LoadMode, LoadRequest
-from gitops.engine.snapshot import ReadTarget, open_at, open_snapshot
-from gitops.engine.write.mutate import MutationOptions, MutationResult, Mutator
-from gitops.lang.query import CheckedQuery, check_query, parse_queries
+from gitops.graph import show
+from gitops.graph.engine import LanceEngine
+from gitops.graph.export import export
+from gitops.graph.load import Loader, LoadMode, LoadRequest
+from gitops.graph.snapshot import ReadTarget, open_at, open_snapshot
+from gitops.graph.write.mutate import MutationOptions, MutationResult, Mutator
+from gitops.language.query import CheckedQuery, check_query, parse_queries
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CLOCK = FixedClock(NOW)

@@ -22,9 +22,9 @@ from typing import Any
 
 import yaml
 
-from gitops.lang.query import CheckedQuery, check_query, parse_queries
-from gitops.lang.query.typed import TypedRead
-from gitops.lang.schema import EdgeType, NodeType, Schema, compile_schema
+from gitops.language.query import CheckedQuery, check_query, parse_queries
+from gitops.language.query.typed import TypedRead
+from gitops.language.schema import EdgeType, NodeType, Schema, compile_schema
 from tests.reference import Answer, Graph, Mode, Options, empty, load
 from tests.reference.cells import to_json
 

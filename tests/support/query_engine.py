@@ -11,15 +11,15 @@ from typing import Any, TypeVar
 
 from gitops.core.clock import FixedClock, SequentialIds
 from gitops.core.errors import GitopsError
-from gitops.engine.engine import LanceEngine
-from gitops.engine.load import Loader, LoadMode, LoadRequest
-from gitops.engine.query import QueryOptions, QueryResult, ReadCache, Strategy, run_query
-from gitops.engine.search import HashEmbedder
-from gitops.engine.snapshot import Snapshot, open_snapshot
-from gitops.engine.tables import open_table, raw_columns
-from gitops.engine.write.mutate import MutationOptions, MutationResult, Mutator
-from gitops.lang.query import CheckedQuery
-from gitops.lang.schema import PropType, Scalar, Schema
+from gitops.graph.engine import LanceEngine
+from gitops.graph.load import Loader, LoadMode, LoadRequest
+from gitops.graph.query import QueryOptions, QueryResult, ReadCache, Strategy, run_query
+from gitops.graph.search import HashEmbedder
+from gitops.graph.snapshot import Snapshot, open_snapshot
+from gitops.graph.tables import open_table, raw_columns
+from gitops.graph.write.mutate import MutationOptions, MutationResult, Mutator
+from gitops.language.query import CheckedQuery
+from gitops.language.schema import PropType, Scalar, Schema
 from tests.reference import Edge, Graph, Options, Refused, empty
 from tests.support.query_cases import NOW, Case, Ground, added, ground
 

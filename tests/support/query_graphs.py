@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gitops.core.clock import FixedClock, SequentialIds
-from gitops.engine.engine import LanceEngine
-from gitops.engine.load import Loader, LoadMode, LoadRequest
-from gitops.engine.query import QueryOptions, QueryResult, ReadCache, run_query
-from gitops.engine.snapshot import Snapshot, open_snapshot
-from gitops.lang.query import check_query, parse_queries
-from gitops.lang.schema import Catalog
+from gitops.graph.engine import LanceEngine
+from gitops.graph.load import Loader, LoadMode, LoadRequest
+from gitops.graph.query import QueryOptions, QueryResult, ReadCache, run_query
+from gitops.graph.snapshot import Snapshot, open_snapshot
+from gitops.language.query import check_query, parse_queries
+from gitops.language.schema import Catalog
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CLOCK = FixedClock(NOW)

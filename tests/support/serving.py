@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from gitops.bot.notes import Note
-from gitops.cli.served import hook_of
-from gitops.cli.system import SystemClock
+from gitops.cli.serve.served import hook_of
 from gitops.core.clock import Clock
 from gitops.core.redact import Redactor, Secret
-from gitops.ports.events import Event
+from gitops.forge.events import Event
 from gitops.server.context import Context
 from gitops.server.intake import known_as
 from gitops.server.listen import Where
 from gitops.server.queue import Listed, Queue
 from gitops.server.service import Arrangement, Service
 from gitops.server.worker import Patience
+from gitops.wiring.system import SystemClock
 
 SECRET = "a-secret-that-nobody-can-guess"
 REPOSITORY = known_as("github", "octo/brain")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from gitops.config.disk_cache import MemoryCache
 from gitops.config.load import load_desired
 from gitops.config.source import StampedTree
 from gitops.config.warm import SourceMovedError, load_remembering
 from gitops.model.resource import edges_near
-from gitops.storage.cache import MemoryCache
 
 
 def shown(result: Any) -> dict[str, Any]:

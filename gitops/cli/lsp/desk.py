@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
+from gitops.config.folder import FolderTree
 from gitops.config.source import EntryKind, MemoryTree, SourceError, SourceTree, normalize
-from gitops.storage.folder import FolderTree
 
 __all__ = ["Desk", "OpenText", "Spot"]
 

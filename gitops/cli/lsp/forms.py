@@ -13,7 +13,7 @@ from gitops.editor.outline import Entry
 from gitops.editor.positions import Encoding, Lines
 from gitops.editor.proposals import FILE, KEY, Proposal
 from gitops.editor.symbols import Place, Sort
-from gitops.lang.text import Span
+from gitops.language.text import Span
 
 __all__ = ["Forms"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.ports.git import ZERO, RefUpdate
+from gitops.git.port import ZERO, RefUpdate
 from tests.e2e.github.stories import REWORDED, WITH_BODY, WITH_TAGS, audit
 from tests.e2e.test_approvals import FORGERIES, MUCH_LATER
 from tests.support.github import landing

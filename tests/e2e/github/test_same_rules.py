@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.ports.git import ZERO, RefUpdate
+from gitops.git.port import ZERO, RefUpdate
 from tests.e2e.github.stories import good
 from tests.e2e.test_approvals import FORGERIES, MUCH_LATER
 from tests.support.github.hub import Hub

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cli.project import RepositoryChoice
-from gitops.cli.served import Served, Surroundings
-from gitops.cli.system import SystemClock
+from gitops.cli.serve.served import Served, Surroundings
 from gitops.core.errors import UsageError
 from gitops.core.faults import NoFaults
-from gitops.ports.events import TimerEvent
-from gitops.ports.git import ZERO
+from gitops.forge.events import TimerEvent
+from gitops.git.port import ZERO
 from gitops.server.context import Stop
 from gitops.server.queue import Offer, Queue
+from gitops.wiring.project import RepositoryChoice
+from gitops.wiring.system import SystemClock
 from tests.e2e.github.stories import REWORDED, audit
 from tests.support.github.hub import Hub, token_of
 from tests.support.github.nouns import Happening

@@ -13,7 +13,7 @@ import pytest
 
 from gitops.bot.notes import Note
 from gitops.core.errors import UsageError
-from gitops.ports.events import Event, PushEvent, RequestEvent, TimerEvent
+from gitops.forge.events import Event, PushEvent, RequestEvent, TimerEvent
 from tests.support.serving import Serving, Setting, moved, pushed, serving, signed
 
 pytestmark = pytest.mark.e2e

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from gitops.cli.init import templates
-from gitops.workflows.init import ForgeKind, InitOutcome, InitRequest, PublicKey, init
+from gitops.cli.init.command import templates
+from gitops.init.files import ForgeKind, InitOutcome, InitRequest, PublicKey, init
 from tests.support.pages import ROOT
 
 KEYS = {

@@ -8,7 +8,7 @@ from typing import Any
 from graphql import GraphQLError, graphql_sync
 
 from gitops.core.errors import GitopsError
-from gitops.ports.git import RefUpdate
+from gitops.git.port import RefUpdate
 from tests.support.github import landing
 from tests.support.github.forms import FULL_NAME
 from tests.support.github.nouns import Account, Pull, QueueEntry, Token

@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 from gitops.core.clock import FixedClock
 from gitops.core.diagnostics import Severity
 from gitops.core.redact import Secret
-from gitops.forges.github import GitHubForge
-from gitops.ports.forge import (
+from gitops.forge.client import WebClient, forge_service
+from gitops.forge.github.forge import GitHubForge
+from gitops.forge.port import (
     Account,
     Annotation,
     CheckReport,
@@ -21,8 +22,7 @@ from gitops.ports.forge import (
     Reaction,
     ReviewState,
 )
-from gitops.ports.git import NewCommit, Person
-from gitops.web.client import WebClient, forge_service
+from gitops.git.port import NewCommit, Person
 from tests.support.forge_world import MAIN
 from tests.support.github import landing
 from tests.support.github.forms import FULL_NAME

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from gitops.chain.entries import APPROVALS as ALL_APPROVALS
+from gitops.approving.endorse import Endorsement, endorse
+from gitops.forge.port import ChangeRequest, RequestState
+from gitops.git.port import NewCommit, Person
 from gitops.git.remote import SelfRemote
 from gitops.git.repository import Repository
+from gitops.ledger.chain import APPROVALS as ALL_APPROVALS
 from gitops.model.outcome import ApproveOutcome
-from gitops.ports.forge import ChangeRequest, RequestState
-from gitops.ports.git import NewCommit, Person
-from gitops.workflows.endorse import Endorsement, endorse
 from tests.support.github import landing
 from tests.support.github.forms import FULL_NAME
 from tests.support.github.harness import EVERYTHING

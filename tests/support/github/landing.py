@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gitops.ports.git import ZERO, Person, RefUpdate
+from gitops.git.port import ZERO, Person, RefUpdate
 from tests.support.github.nouns import Cause, Pull, QueueEntry
 from tests.support.github.world import HEADS, RefusedError, World
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from gitops.ports.git import ZERO, Commit
+from gitops.git.port import ZERO, Commit
 from tests.support.github.forms import Forms
 from tests.support.github.nouns import Comment, Pull, QueueEntry, Review
 from tests.support.github_contract import DATA

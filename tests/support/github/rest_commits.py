@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gitops.ports.git import ZERO, RefUpdate
+from gitops.git.port import ZERO, RefUpdate
 from tests.support.github.nouns import CheckRun, Deployment, Status
 from tests.support.github.rest import ROUTES, Answer, Call, Page, on
 from tests.support.github.world import RefusedError, World

@@ -29,7 +29,7 @@ from typing import Self
 from unittest.mock import patch
 
 from gitops.cli.main import main
-from gitops.ports.git import ZERO
+from gitops.git.port import ZERO
 from tests.support.github.forms import FULL_NAME
 from tests.support.github.hub import JOB, Hub, token_of
 from tests.support.github.nouns import Cause, Happening
@@ -144,7 +144,7 @@ class Runner:
         out, before = io.StringIO(), len(self.hub.server.calls)
         with (
             patch.dict(os.environ, place.environ, clear=True),
-            patch("gitops.cli.bot.time", SimpleNamespace(sleep=self.waited.append)),
+            patch("gitops.cli.bot.command.time", SimpleNamespace(sleep=self.waited.append)),
             redirect_stdout(out),
             redirect_stderr(out),
         ):

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Protocol
 
 from gitops.bot.notes import Note
-from gitops.cli.project import RepositoryChoice
-from gitops.cli.served import Served, Surroundings
+from gitops.cli.serve.served import Served, Surroundings
 from gitops.core.faults import NoFaults
-from gitops.ports.events import Event, TimerEvent
+from gitops.forge.events import Event, TimerEvent
 from gitops.server.context import Stop
 from gitops.server.queue import Offer, State
+from gitops.wiring.project import RepositoryChoice
 from tests.support.github.forms import FULL_NAME
 from tests.support.github.hub import JOB, Hub, token_of
 from tests.support.github.nouns import Happening

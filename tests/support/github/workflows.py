@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from gitops.ports.git import ZERO
+from gitops.git.port import ZERO
 from tests.support.actions.expressions import is_true
 from tests.support.actions.runner import Job, Outcome
 from tests.support.github.forms import FULL_NAME

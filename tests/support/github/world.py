@@ -17,10 +17,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from gitops.cli.system import SystemClock
 from gitops.core.clock import timestamp
+from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.repository import Repository
-from gitops.ports.git import ZERO, NewCommit, Person, RefUpdate
+from gitops.wiring.system import SystemClock
 from tests.support.github.forms import FULL_NAME, Forms
 from tests.support.github.nouns import (
     Account,

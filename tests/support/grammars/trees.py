@@ -7,8 +7,8 @@ from typing import Any
 
 from lark import Token, Tree
 
-from gitops.lang.query import ast as gq
-from gitops.lang.schema import ast as pg
+from gitops.language.query import ast as gq
+from gitops.language.schema import ast as pg
 from tests.support.grammars.oracle import leaf
 
 _U32 = 2**32 - 1

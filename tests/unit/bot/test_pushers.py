@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.bot.pushers import Trail, follow
+from gitops.forge.port import Push
+from gitops.git.port import ZERO, NewCommit, Person
 from gitops.git.repository import Repository
 from gitops.model.entry import UNKNOWN_AUTHOR
-from gitops.ports.forge import Push
-from gitops.ports.git import ZERO, NewCommit, Person
 from tests.support.git_fixture import bare, opened
 
 ACCOUNTS = ("github:1", "github:2", "github:3")

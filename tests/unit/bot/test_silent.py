@@ -6,7 +6,7 @@ import pytest
 
 from gitops.bot.silent import SilentForge
 from gitops.core.errors import GitopsError
-from gitops.ports.forge import (
+from gitops.forge.port import (
     Account,
     ChangeRequest,
     CheckReport,

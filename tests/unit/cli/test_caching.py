@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import gitops
-from gitops.cli import caching
-from gitops.cli.caching import compile_cache, edition
+from gitops.wiring import caching
+from gitops.wiring.caching import compile_cache, edition
 
 PLACES = [
     ({"HOME": "{0}"}, ".cache/cluster-gitops"),
@@ -45,17 +45,23 @@ def test_the_edition_moves_with_every_source_that_decides_what_a_folder_means(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "gitops"
-    shutil.copytree(Path(gitops.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__", "engine", "bot"))
+    shutil.copytree(Path(gitops.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__", "graph", "bot"))
     here = edition()
     monkeypatch.setattr(caching.gitops, "__file__", str(root / "__init__.py"))
     assert edition() == here
     seen = {here}
-    for name in ("lang/lexer.py", "lang/query/check.py", "config/load.py", "core/canonical.py", "model/digests.py"):
+    for name in (
+        "language/lexer.py",
+        "language/query/check.py",
+        "config/load.py",
+        "core/canonical.py",
+        "model/digests.py",
+    ):
         (root / name).write_text((root / name).read_text() + "\n")
         seen.add(edition())
     assert len(seen) == 6
     (root / "cli" / "main.py").write_text("")
     assert edition() in seen
-    shutil.rmtree(root / "lang")
+    shutil.rmtree(root / "language")
     assert edition() is None
     assert compile_cache({"HOME": str(tmp_path)}) is None

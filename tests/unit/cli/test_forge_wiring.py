@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.cli.forge_wiring import ForgeChoice, choose, job_kind, login_of, run_address, secrets_of, token_of
 from gitops.config.bot import ForgeRule
 from gitops.core.errors import UsageError
+from gitops.wiring.forge import ForgeChoice, choose, job_kind, login_of, run_address, secrets_of, token_of
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from gitops.cli.main import main
-from gitops.cli.project import LocalProject, RepositoryChoice
 from gitops.core.diagnostics import Severity
+from gitops.forge.port import Account, Annotation, CheckReport, CheckState, Permission
 from gitops.git.hooks import install_hooks, remove_hooks
-from gitops.ports.forge import Account, Annotation, CheckReport, CheckState, Permission
-from gitops.ports.git import ZERO, RefUpdate
+from gitops.git.port import ZERO, RefUpdate
+from gitops.wiring.project import LocalProject, RepositoryChoice
 from tests.support.forge_world import LocalWorld
 from tests.support.git_fixture import commit, environment, run
 

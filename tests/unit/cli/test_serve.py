@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from gitops.cli.main import _options, main
-from gitops.cli.serve import _secrets, _service
-from gitops.cli.served import server_environment
+from gitops.cli.serve.command import _secrets, _service
+from gitops.cli.serve.served import server_environment
 from gitops.core.clock import FixedClock
 from gitops.core.errors import UsageError
-from gitops.ports.events import RequestAction, RequestEvent
+from gitops.forge.events import RequestAction, RequestEvent
 from gitops.server.context import Context
 from gitops.server.queue import Offer, Queue
 

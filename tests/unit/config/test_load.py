@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from gitops.config.folder import FolderTree
 from gitops.config.header import load_header
 from gitops.config.load import LoadResult, load_desired
 from gitops.config.source import MemoryTree
 from gitops.core.diagnostics import SourceRef
 from gitops.model.resource import Dependency
-from gitops.storage.folder import FolderTree
 
 DATA = Path(__file__).parents[2] / "data" / "broken"
 EXAMPLES = Path(__file__).parents[3].parent / "shared" / "examples"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.config.storage import StorageKind, StorageRoot, StorageRootError, parse_storage
+from gitops.storage.address import StorageKind, StorageRoot, StorageRootError, parse_storage
 
 LOCAL, S3 = StorageKind.LOCAL, StorageKind.S3
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from gitops.config import units
+from gitops.config.disk_cache import MemoryCache
+from gitops.config.folder import FolderTree
 from gitops.config.source import MemoryTree, SourceLimits
 from gitops.config.warm import SourceMovedError, load_remembering
-from gitops.storage.cache import MemoryCache
-from gitops.storage.folder import FolderTree
 from tests.support.warm import cold, warm
 
 PG = b"node Person {\n  name: String @key\n  age: I32?\n}\n"

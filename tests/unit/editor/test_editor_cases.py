@@ -13,9 +13,9 @@ from gitops.editor.navigate import definitions, references, rename_problem, rena
 from gitops.editor.outline import layout_edit, outline
 from gitops.editor.symbols import Place
 from gitops.editor.texts import File, Texts
-from gitops.lang.format import format_queries
-from gitops.lang.lexer import MAX_SOURCE_BYTES
-from gitops.lang.text import SourceText
+from gitops.language.format import format_queries
+from gitops.language.lexer import MAX_SOURCE_BYTES
+from gitops.language.text import SourceText
 from tests.support.editor import DATA, WORLD, cursor, world
 
 

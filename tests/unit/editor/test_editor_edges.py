@@ -13,7 +13,7 @@ from gitops.editor.outline import layout_edit, outline
 from gitops.editor.positions import Encoding, Lines
 from gitops.editor.texts import MAX_READ_BYTES, File, Texts
 from gitops.editor.tokens import query_pieces, read_tokens
-from gitops.lang.lexer import Kind
+from gitops.language.lexer import Kind
 from tests.support.editor import WORLD, world
 
 PEOPLE = "people/queries/people.gq"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gitops.git.command import Output
+from gitops.git.port import ZERO, RefUpdate
 from gitops.git.remote import _judge, _Verdict
-from gitops.ports.git import ZERO, RefUpdate
 
 ONE, TWO = "1" * 40, "2" * 40
 CREATE = RefUpdate("refs/x/lock", ZERO, ONE)

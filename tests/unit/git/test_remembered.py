@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from gitops.core.errors import ConflictError
+from gitops.git.port import ZERO, RefUpdate
 from gitops.git.remembered import RememberedRemote
 from gitops.git.remote import SelfRemote
-from gitops.ports.git import ZERO, RefUpdate
 from tests.support.git_fixture import bare, commit, opened
 
 MAIN = "refs/heads/main"

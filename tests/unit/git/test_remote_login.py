@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gitops.core.errors import RemoteError
+from gitops.git.port import ZERO, RefUpdate
 from gitops.git.remote import ProgramRemote
-from gitops.ports.git import ZERO, RefUpdate
 from tests.support.git_fixture import bare, commit, opened
 from tests.support.git_http import GitServer
 from tests.support.http_service import HttpService, Reply

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError
 from gitops.git.objects import format_commit, with_signature
+from gitops.git.port import NewCommit
 from gitops.git.signatures import sign, verify_commit, verify_detached
 from gitops.git.sshsig import ARMOR_BEGIN, ARMOR_END
-from gitops.ports.git import NewCommit
 from tests.support.git_fixture import ALICE, bare, environment, public_key, run, ssh_key
 
 PAYLOAD = b"payload\n"

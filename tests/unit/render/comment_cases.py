@@ -7,8 +7,8 @@ from pathlib import Path
 
 from render_cases import APPROVAL, BASE, CHANGES, GATE, HEAD, PLAN, SEEN, ULID, VERBS, digest, problems
 
+from gitops.apply.drift_report import DriftItem, DriftKind, DriftOutcome
 from gitops.model.change import Action, Disposition
-from gitops.model.drift import DriftItem, DriftKind, DriftOutcome
 from gitops.model.entry import Debt
 from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, NodeResult, Outcome
 from gitops.model.outcome import ApplyOutcome, PlanOutcome

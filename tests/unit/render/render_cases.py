@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from gitops.audit.report import ApprovalVerdict, AuditFinding, AuditReport, LogRecord, SettlementVerdict
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
+from gitops.graph.observation import MigrationPreview
 from gitops.model.address import graph_address, policy_address, query_address, schema_address
 from gitops.model.approval import Approval, Target, Via
-from gitops.model.audit import ApprovalVerdict, AuditFinding, AuditReport, LogRecord, SettlementVerdict
-from gitops.model.change import Action, Change, Disposition, MigrationPreview, Reason
+from gitops.model.change import Action, Change, Disposition, Reason
 from gitops.model.entry import (
     ApprovalUse,
     Debt,

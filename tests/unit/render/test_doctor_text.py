@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.model.health import AttackReport, AttackResult, Defence, Finding, Health
-from gitops.render.doctor import attack_form, attack_text, findings_form, findings_text
+from gitops.doctor.findings import AttackReport, AttackResult, Defence, Finding, Health
+from gitops.doctor.render import attack_form, attack_text, findings_form, findings_text
 
 FOUND = (
     Finding("ledger.chain", Health.ERROR, "entry 2 is not signed", "gitops audit --cluster brain", "brain"),

@@ -6,14 +6,14 @@ import json
 
 import pytest
 
+from gitops.cluster.lint import lint_cluster
+from gitops.cluster.lint_report import Region
 from gitops.config.source import MemoryTree
 from gitops.core.codes import REGISTRY
-from gitops.lang.rules import RULES, Found
-from gitops.lang.text import SourceText
-from gitops.model.lint import Region
+from gitops.language.rules import RULES, Found
+from gitops.language.text import SourceText
 from gitops.render.lint import SHOWN, lint_text, source_lines
 from gitops.render.sarif import MAX_RESULTS, sarif_log
-from gitops.workflows.lint import lint_cluster
 
 SCHEMA = b"node A { k: String @key }"
 

@@ -13,7 +13,7 @@ import pytest
 from comment_cases import SUBJECT
 from render_cases import BASE, HEAD, VERBS, digest
 
-from gitops.lang.schema import Step
+from gitops.language.schema import Step
 from gitops.model.approval import Approval
 from gitops.model.change import Action
 from gitops.model.execution import ExecutionGraph

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.core.errors import IntegrityError
-from gitops.ports.events import (
+from gitops.forge.events import (
     CommentEvent,
     Event,
     HeadEvent,
@@ -22,7 +22,7 @@ from gitops.ports.events import (
     ReviewEvent,
     TimerEvent,
 )
-from gitops.ports.forge import Account
+from gitops.forge.port import Account
 from gitops.server.documents import read_event, subject_of, write_event
 
 NUMBERS = st.integers(0, 2**53)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gitops.cli.served import hook_of
+from gitops.cli.serve.served import hook_of
 from gitops.core.clock import FixedClock
 from gitops.core.redact import Redactor, Secret
 from gitops.server.context import Context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from gitops.cli import serve
+from gitops.cli.serve import command as serve
 from gitops.server import intake, listen, queue
 from gitops.server.listen import Where
 from gitops.server.service import Arrangement

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gitops.cli.system import SystemClock
 from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
-from gitops.ports.events import CommentEvent, HeadEvent, RequestAction, RequestEvent, TimerEvent
-from gitops.ports.forge import Account
+from gitops.forge.events import CommentEvent, HeadEvent, RequestAction, RequestEvent, TimerEvent
+from gitops.forge.port import Account
 from gitops.server.documents import read_event
 from gitops.server.queue import Accepted, Offer, Queue, State
+from gitops.wiring.system import SystemClock
 from tests.support.pages import ROOT
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -346,8 +346,8 @@ def test_a_full_disk_refuses_and_loses_nothing(queue) -> None:
 CHILD = """
 import sys
 from pathlib import Path
-from gitops.cli.system import SystemClock
-from gitops.ports.events import HeadEvent
+from gitops.wiring.system import SystemClock
+from gitops.forge.events import HeadEvent
 from gitops.server.queue import Offer, Queue
 
 queue = Queue(Path(sys.argv[1]), SystemClock())

@@ -8,8 +8,8 @@ import pytest
 
 from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError, RemoteError
-from gitops.forges.memory import MemoryForge
-from gitops.ports.git import Person
+from gitops.forge.refs.memory import MemoryForge
+from gitops.git.port import Person
 from gitops.server.watch import WatchedForge
 
 LATER = RemoteError("forge_unavailable", "busy", retryable=True)

@@ -11,15 +11,15 @@ from typing import Self
 import pytest
 
 from gitops.bot.notes import Note, Verdict
-from gitops.cli.system import SystemClock
 from gitops.core.clock import Clock, FixedClock
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.core.redact import Redactor, Secret
-from gitops.ports.events import Event, HeadEvent, RequestAction, RequestEvent, TimerEvent
+from gitops.forge.events import Event, HeadEvent, RequestAction, RequestEvent, TimerEvent
 from gitops.server.context import Context
 from gitops.server.documents import read_event
 from gitops.server.queue import Offer, Queue, State
 from gitops.server.worker import Crew, Patience
+from gitops.wiring.system import SystemClock
 from tests.support.serving import SECRET, Log
 
 ONE, TWO = "github:octo/one", "github:octo/two"

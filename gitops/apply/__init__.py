@@ -1,0 +1,1 @@
+"""Carrying out a plan: runner, providers, settling results, recovery, refresh and drift."""

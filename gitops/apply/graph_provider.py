@@ -1,0 +1,191 @@
+"""Carries out graph, schema, query, policy and trust changes on the graph engine and the catalog.
+
+Order within an operation that moves a graph: arm the intent, check the source, act, note what is known. A failure after
+the intent was armed leaves it armed unless nothing can have happened; the next sweep settles it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gitops.cluster.provider import CRASHED, DISARMED, ClusterWork
+from gitops.core.canonical import digest
+from gitops.core.diagnostics import Diagnostics
+from gitops.core.errors import GitopsError
+from gitops.graph.observation import Existence
+from gitops.graph.port import Prepared
+from gitops.model.address import Kind
+from gitops.model.change import Action, Change
+from gitops.model.execution import ExecNode, NodeResult, Outcome
+from gitops.model.intent import Intent
+
+
+class _InjectedCrashError(Exception):
+    """A fault after the effect: the run must end as if the process had died here."""
+
+
+class ClusterProvider:
+    """Provider of all kinds that live in a cluster folder."""
+
+    def __init__(self, work: ClusterWork) -> None:
+        """Work on these stores."""
+        self._work = work
+
+    def apply(self, node: ExecNode, change: Change) -> NodeResult:
+        """Carry out one node; every failure of the work is an outcome with diagnostics."""
+        problems = Diagnostics()
+        facts: dict[str, object] = {}
+        try:
+            self._dispatch(node, change, facts)
+        except GitopsError as error:
+            problems.add(error.code, error.path or node.id, error.detail)
+            return NodeResult(node.id, Outcome.FAILED, tuple(problems), facts=facts)
+        except _InjectedCrashError as crash:
+            problems.add("injected_failpoint", node.id, str(crash))
+            return NodeResult(node.id, Outcome.FAILED, tuple(problems), facts={CRASHED: True})
+        return NodeResult(node.id, Outcome.DONE, tuple(problems), facts=facts)
+
+    def probe(self, node: ExecNode, change: Change) -> NodeResult:
+        """Whether the effect of a node is there already."""
+        work, kind = self._work, change.address.kind
+        graph = change.address.graph or change.address.name
+        if kind in (Kind.QUERY, Kind.POLICY) and change.after is not None:
+            blob = work.ledger.blob(change.address, change.after)
+            outcome = Outcome.DONE if blob.content is not None else Outcome.FAILED
+        elif kind is Kind.GRAPH and change.action is Action.DELETE:
+            seen = work.engine.exists(work.graph_uri(graph))
+            outcome = {Existence.ABSENT: Outcome.DONE, Existence.PRESENT: Outcome.FAILED}.get(seen, Outcome.UNKNOWN)
+        elif kind in (Kind.GRAPH, Kind.SCHEMA) and change.action is not Action.DELETE:
+            try:
+                live = digest(work.engine.read(work.graph_uri(graph)).schema_source)
+            except GitopsError as error:
+                return NodeResult(node.id, Outcome.FAILED if error.code == "graph_missing" else Outcome.UNKNOWN)
+            outcome = Outcome.DONE if live == work.resources[f"schema.{graph}"].digest else Outcome.FAILED
+        else:
+            outcome = Outcome.DONE
+        return NodeResult(node.id, outcome)
+
+    def _dispatch(self, node: ExecNode, change: Change, facts: dict[str, object]) -> None:
+        kind, action = change.address.kind, change.action
+        if kind is Kind.GRAPH and action is Action.CREATE:
+            self._create(node, change.address.name, facts)
+        elif kind is Kind.SCHEMA and action is Action.UPDATE:
+            self._migrate(node, change.address.name, facts)
+        elif kind is Kind.GRAPH and action is Action.DELETE:
+            self._delete(node, change.address.name)
+        elif kind in (Kind.QUERY, Kind.POLICY) and action is not Action.DELETE:
+            resource = self._work.resources[change.address.text]
+            self._work.ledger.put_blob(resource.address, resource.content or b"")
+        # Everything else changes the ledger alone: schemas that ride on their graph, removed queries and policies, trust.
+
+    def _create(self, node: ExecNode, graph: str, facts: dict[str, object]) -> None:
+        work, intent = self._work, self._work.intents[node.id]
+        uri = work.graph_uri(graph)
+        work.ledger.arm(intent)
+        self._before("cluster_apply.before_graph_create", "graph_create_failed", node)
+        source = self._source(graph, intent, "graph_create_failed", facts)
+        with _failing_as("graph_create_failed", node):
+            version = _publish(work.engine.prepare_create(uri, source, actor=work.actor))
+        self._done(intent, version, facts)
+        self._after("cluster_apply.after_graph_create")
+
+    def _migrate(self, node: ExecNode, graph: str, facts: dict[str, object]) -> None:
+        work, intent = self._work, self._work.intents[node.id]
+        uri = work.graph_uri(graph)
+        resource = work.resources[f"schema.{graph}"]
+        with _failing_as("schema_apply_failed", node):
+            before = work.engine.read(uri)
+            preview = work.engine.preview(uri, resource.content or b"")
+            if not preview.supported:
+                reasons = [str(s.get("reason", "")) for s in preview.steps if s.get("kind") == "unsupported_change"]
+                raise GitopsError("graph_migration_unsupported", "; ".join(reasons) or "the migration is not supported")
+        intent = replace(intent, observed_manifest_version=before.manifest_version)
+        work.ledger.arm(intent)
+        self._before("cluster_apply.before_schema_apply", "schema_apply_failed", node)
+        source = self._source(graph, intent, "schema_apply_failed", facts)
+        try:
+            with _failing_as("schema_apply_failed", node):
+                version = _publish(work.engine.prepare_migration(uri, source, actor=work.actor))
+        except GitopsError:
+            self._disarm_if_unmoved(uri, intent, before.schema_source, facts)
+            raise
+        self._done(intent, version, facts)
+        self._after("cluster_apply.after_schema_apply")
+
+    def _delete(self, node: ExecNode, graph: str) -> None:
+        work, intent = self._work, self._work.intents[node.id]
+        work.ledger.arm(intent)
+        self._before("cluster_apply.before_graph_delete", "graph_delete_failed", node)
+        with _failing_as("graph_delete_failed", node):
+            work.engine.delete_tree(work.graph_uri(graph))
+        self._after("cluster_apply.after_graph_delete")
+
+    def _source(self, graph: str, intent: Intent, code: str, facts: dict[str, object]) -> bytes:
+        """The schema text, read again; when it moved or vanished nothing happened yet, so the intent is withdrawn."""
+        resource = self._work.resources[f"schema.{graph}"]
+        try:
+            source = self._work.read_source(resource.path or "")
+        except GitopsError as error:
+            self._withdraw(intent, facts)
+            raise GitopsError(code, error.detail, path=resource.address.text) from error
+        if digest(source) != resource.digest:
+            self._withdraw(intent, facts)
+            raise GitopsError(
+                "resource_content_changed", f"{resource.path} changed during the run", path=resource.address.text
+            )
+        return source
+
+    def _disarm_if_unmoved(self, uri: str, intent: Intent, before: bytes, facts: dict[str, object]) -> None:
+        try:
+            now = self._work.engine.read(uri)
+        except GitopsError:
+            return
+        if now.schema_source == before and now.manifest_version == intent.observed_manifest_version:
+            self._withdraw(intent, facts)
+
+    def _withdraw(self, intent: Intent, facts: dict[str, object]) -> None:
+        self._work.ledger.disarm(intent.operation_id)
+        facts[DISARMED] = True
+
+    def _done(self, intent: Intent, version: int, facts: dict[str, object]) -> None:
+        facts["manifest_version"] = version
+        # Best effort: the version is forensic, the sweep does not need it.
+        try:
+            self._work.ledger.amend(replace(intent, expected_manifest_version=version))
+        except GitopsError as error:
+            facts["amend"] = error.detail
+
+    def _before(self, point: str, code: str, node: ExecNode) -> None:
+        try:
+            self._work.faults.reach(point)
+        except GitopsError as error:
+            raise GitopsError(code, error.detail, path=node.id) from error
+
+    def _after(self, point: str) -> None:
+        try:
+            self._work.faults.reach(point)
+        except GitopsError as error:
+            raise _InjectedCrashError(error.detail) from error
+
+
+def _publish(prepared: Prepared) -> int:
+    try:
+        return prepared.publish()
+    except GitopsError:
+        prepared.abort()
+        raise
+
+
+class _failing_as:  # noqa: N801 - reads as a statement
+    """Turns every engine failure inside the block into one of the given code, at the node."""
+
+    def __init__(self, code: str, node: ExecNode) -> None:
+        self._code = code
+        self._node = node
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, GitopsError):
+            raise GitopsError(self._code, error.detail, path=self._node.id) from error

@@ -1,0 +1,211 @@
+"""The recovery sweep: interrupted operations are settled by what is seen of their graph, never by guessing.
+
+Rows (live = digest of the live schema text, recorded = digest in the ledger, wanted = digest in the intent):
+
+C1 create, root absent: the intent is void.                 C2 create, live = recorded: already recorded.
+C3 create, live = wanted: roll forward.                     C4 create, other content: keep, drifted.
+C5 create, root does not open: keep, error.
+S0 schema, root definitely absent: the intent is void.      S1 schema, does not open: keep.
+S2 schema, live = recorded: nothing happened.               S3 schema, live = wanted: roll forward.
+S4 schema, other content: keep, drifted.
+D1 delete, root present: retire, the delete is proposed again.
+D2 delete, root absent, not recorded: already recorded.     D3 delete, root absent, recorded: roll forward.
+
+A root whose existence is unknown is treated like one that does not open, for every kind (S1). Graphs of kept intents are
+pending: changes to them are blocked in this run. The sweep edits only the state value; it never touches a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gitops.core.canonical import digest
+from gitops.core.diagnostics import Diagnostics
+from gitops.graph.observation import Existence, GraphReading
+from gitops.model.intent import Intent, IntentKind
+from gitops.model.state import AppliedResource, State, Status, StatusRecord
+from gitops.plan.composites import StateDraft
+
+
+@dataclass(frozen=True, slots=True)
+class GraphProbe:
+    """What is seen of a root: whether it exists, and what it says if it opens."""
+
+    existence: Existence
+    reading: GraphReading | None = None
+
+    @property
+    def live(self) -> str | None:
+        """Digest of the live schema text, None when the graph does not open."""
+        return None if self.reading is None else digest(self.reading.schema_source)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Outcome: the edited state, intents to retire, graphs that wait, approvals that turned out to be used.
+
+    `consumed` maps approval id to the operation that used it.
+    """
+
+    state: State
+    retire: tuple[str, ...] = ()
+    pending: frozenset[str] = frozenset()
+    consumed: Mapping[str, str] = field(default_factory=dict)
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)
+
+
+@dataclass(slots=True)
+class _Progress:
+    """The sweep while it runs over the intents, in ULID order."""
+
+    draft: StateDraft
+    at: str
+    retire: list[str] = field(default_factory=list)
+    pending: set[str] = field(default_factory=set)
+    consumed: dict[str, str] = field(default_factory=dict)
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)
+
+    def recorded(self, graph: str) -> str | None:
+        entry = self.draft.resources.get(f"schema.{graph}")
+        return None if entry is None else entry.digest
+
+    def keep(self, intent: Intent, code: str, message: str) -> None:
+        self.pending.add(intent.graph_id)
+        self.diagnostics.add(code, f"graph.{intent.graph_id}", message)
+
+    def mark(self, graph: str, status: Status, condition: str | None = None, message: str | None = None) -> None:
+        record = StatusRecord(status, () if condition is None else (condition,), message)
+        self.draft.mark(f"graph.{graph}", record)
+        self.draft.mark(f"schema.{graph}", record)
+
+    def record_recovery(self, intent: Intent) -> None:
+        record: dict[str, Any] = {
+            "kind": intent.kind.value,
+            "graph_id": intent.graph_id,
+            "outcome": "rolled_forward",
+            "recovered_at": self.at,
+            "actor": intent.actor,
+        }
+        self.draft.recovered(intent.operation_id, record)
+        self.diagnostics.add(
+            "cluster_recovery_rolled_forward",
+            f"graph.{intent.graph_id}",
+            f"operation {intent.operation_id} ({intent.kind}) had completed; the ledger now says so",
+        )
+
+
+def sweep(state: State, intents: Sequence[Intent], probe: Callable[[str], GraphProbe], *, at: str) -> Sweep:
+    """Settle every intent in order; `probe` reads a graph by id, `at` is the RFC 3339 time of this run."""
+    progress = _Progress(StateDraft(state), at)
+    rows = {
+        IntentKind.GRAPH_CREATE: _settle_create,
+        IntentKind.SCHEMA_APPLY: _settle_schema,
+        IntentKind.GRAPH_DELETE: _settle_delete,
+    }
+    for intent in sorted(intents, key=lambda i: i.operation_id):
+        if rows[intent.kind](progress, intent, probe(intent.graph_id)):
+            progress.retire.append(intent.operation_id)
+    return Sweep(
+        progress.draft.state(),
+        tuple(progress.retire),
+        frozenset(progress.pending),
+        progress.consumed,
+        progress.diagnostics,
+    )
+
+
+def _unverifiable(progress: _Progress, intent: Intent) -> bool:
+    """Row S1, for every kind when existence is unknown."""
+    progress.keep(
+        intent,
+        "cluster_recovery_pending",
+        f"operation {intent.operation_id} ({intent.kind}) cannot be verified: the graph does not open",
+    )
+    return False
+
+
+def _roll_forward(progress: _Progress, intent: Intent, live: str) -> bool:
+    """Rows C3 and S3."""
+    graph = intent.graph_id
+    progress.draft.put(f"schema.{graph}", AppliedResource(live))
+    progress.draft.renew(graph, create=True)
+    progress.mark(graph, Status.APPLIED)
+    progress.record_recovery(intent)
+    return True
+
+
+def _refuse(progress: _Progress, intent: Intent) -> bool:
+    """Rows C4 and S4."""
+    progress.mark(
+        intent.graph_id,
+        Status.DRIFTED,
+        "actual_applied_state_pending",
+        "the live schema is neither the recorded nor the wanted one",
+    )
+    progress.keep(
+        intent,
+        "cluster_recovery_pending",
+        f"operation {intent.operation_id} ({intent.kind}) left a schema that is neither recorded nor wanted; "
+        "refresh records what is live, once the folder declares the graph",
+    )
+    return False
+
+
+def _settle_create(progress: _Progress, intent: Intent, seen: GraphProbe) -> bool:
+    if seen.existence is Existence.UNKNOWN:
+        return _unverifiable(progress, intent)
+    if seen.existence is Existence.ABSENT:  # C1
+        return True
+    live = seen.live
+    if live is None:  # C5
+        graph = intent.graph_id
+        progress.mark(graph, Status.ERROR, "graph_create_incomplete", "the root exists but does not open")
+        progress.keep(
+            intent,
+            "graph_create_incomplete",
+            f"the create of operation {intent.operation_id} did not finish and its root does not open: "
+            f"remove {intent.graph_uri} after checking it, then apply again",
+        )
+        return False
+    if live == progress.recorded(intent.graph_id):  # C2
+        return True
+    if live == intent.desired_schema_digest:  # C3
+        return _roll_forward(progress, intent, live)
+    return _refuse(progress, intent)  # C4
+
+
+def _settle_schema(progress: _Progress, intent: Intent, seen: GraphProbe) -> bool:
+    if seen.existence is Existence.ABSENT:  # S0
+        return True
+    live = seen.live
+    if live is None:  # S1
+        return _unverifiable(progress, intent)
+    if live == progress.recorded(intent.graph_id):  # S2
+        return True
+    if live == intent.desired_schema_digest:  # S3
+        return _roll_forward(progress, intent, live)
+    return _refuse(progress, intent)  # S4
+
+
+def _settle_delete(progress: _Progress, intent: Intent, seen: GraphProbe) -> bool:
+    graph = intent.graph_id
+    if seen.existence is Existence.UNKNOWN:
+        return _unverifiable(progress, intent)
+    if seen.existence is Existence.PRESENT:  # D1
+        progress.diagnostics.add(
+            "graph_delete_incomplete",
+            f"graph.{graph}",
+            f"the delete of operation {intent.operation_id} did not finish; it is proposed again",
+        )
+        return True
+    if f"graph.{graph}" not in progress.draft.resources:  # D2
+        return True
+    # D3
+    progress.draft.remove_graph(graph, at=progress.at, approval_id=intent.approval_id, actor=intent.actor)
+    used = {"consumed_at": progress.at, "consumed_by_operation": intent.operation_id}
+    progress.draft.use_approvals(intent.approval_ids, used)
+    progress.consumed |= dict.fromkeys(intent.approval_ids, intent.operation_id)
+    progress.record_recovery(intent)
+    return True

@@ -1,0 +1,242 @@
+"""Run an execution graph on worker threads.
+
+One thread, the caller's, coordinates: it alone asks the schedule, reads the clock and tells events. Workers get a node and
+put one answer on a queue; they share nothing else.
+
+1. While a worker is free and nobody asked to stop, start what the schedule names. Barriers end at once, without a worker.
+2. Wait for one answer, note it, and begin again, until every node has its result.
+3. An exception from the work is a failure of that node. Anything worse (an interrupt, an exit, a crash put in by a test),
+   and anything that is raised in the coordinator itself, ends the scheduling: running nodes finish, then it goes on to
+   the caller. There are no results then; what has happened is found out by recovery.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import PurePath
+from queue import Empty, SimpleQueue
+from traceback import walk_tb
+
+from gitops.apply.events import (
+    ApplyFinished,
+    ApplyStarted,
+    Event,
+    NodeFailed,
+    NodeFinished,
+    NodeLockWait,
+    NodeReady,
+    NodeSkipped,
+    NodeStarted,
+)
+from gitops.core.clock import Clock
+from gitops.core.codes import REGISTRY
+from gitops.core.diagnostics import Diagnostics, Severity
+from gitops.core.errors import BugError, GitopsError
+from gitops.model.execution import ExecNode, ExecutionGraph, NodeResult, Outcome
+from gitops.plan.graph import BARRIER_KIND
+from gitops.plan.layers import neighbours
+from gitops.plan.schedule import ENDINGS, Progress, Schedule
+
+Execute = Callable[[ExecNode], NodeResult]
+
+
+def _unheard(event: Event) -> None:
+    """Tell nobody."""
+
+
+def _never() -> bool:
+    """Go on."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """How to run: time, how many nodes at once, whether to stop at the first failure, whom to tell, when to stop.
+
+    `on_event` and `stop` are called in the coordinating thread only; `stop` before each start.
+    """
+
+    clock: Clock
+    workers: int = 1
+    fail_fast: bool = False
+    on_event: Callable[[Event], None] = _unheard
+    stop: Callable[[], bool] = _never
+
+
+def run_graph(graph: ExecutionGraph, execute: Execute, settings: RunSettings) -> tuple[NodeResult, ...]:
+    """Carry out every node that its dependencies, locks and the failure policy allow.
+
+    `execute` is called in a worker thread, once per started node, never for a barrier. One worker gives the serial run.
+    Returns one result per node, in plan order. Raises what `Schedule` raises for a bad graph or worker count, before
+    anything starts, and what ended the scheduling as said above, after running nodes finished.
+    """
+    coordinator = _Coordinator(graph, execute, settings)
+    with ThreadPoolExecutor(max(1, min(settings.workers, len(graph.nodes))), "apply") as pool:
+        return coordinator.run(pool)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a worker has to say: a result, or the exception that must go on to the caller."""
+
+    node_id: str
+    result: NodeResult
+    crash: BaseException | None = None
+
+
+class _Coordinator:
+    """The loop and its bookkeeping for one run."""
+
+    def __init__(self, graph: ExecutionGraph, execute: Execute, settings: RunSettings) -> None:
+        self._schedule = Schedule(graph, workers=settings.workers, fail_fast=settings.fail_fast)
+        self._graph = graph
+        self._execute = execute
+        self._settings = settings
+        self._before = neighbours(graph)[1]
+        self._answers: SimpleQueue[_Answer] = SimpleQueue()
+        self._slots: dict[str, int] = {}
+        self._started: dict[str, datetime] = {}
+        self._outcomes: Counter[Outcome] = Counter()
+        self._seq = 0
+        self._heard = True
+
+    def run(self, pool: ThreadPoolExecutor) -> tuple[NodeResult, ...]:
+        """The loop of this module's first lines."""
+        settings, nodes = self._settings, len(self._graph.nodes)
+        try:
+            self._tell(ApplyStarted(*self._stamp(), nodes, settings.workers, settings.fail_fast))
+            self._report(Progress(ready=self._schedule.ready))
+            while not self._schedule.finished:
+                self._start_all(pool)
+                if not self._schedule.finished:
+                    self._note(self._next_answer())
+        except BaseException:
+            self._break_off(pool)
+            raise
+        self._tell(ApplyFinished(*self._stamp(), self._counts(), interrupted=False))
+        return self._schedule.results()
+
+    def _start_all(self, pool: ThreadPoolExecutor) -> None:
+        while True:
+            if self._settings.stop():
+                self._report(self._schedule.stop())
+            node = self._schedule.next_ready()
+            # To say who waits for whom takes longer than to know that somebody waits: not for nobody.
+            for wait in () if self._settings.on_event is _unheard else self._schedule.fresh_waits():
+                self._tell(NodeLockWait(*self._stamp(), wait.node_id, wait.keys, wait.holders))
+            if node is None:
+                return
+            self._start(node, pool)
+
+    def _start(self, node: ExecNode, pool: ThreadPoolExecutor) -> None:
+        barrier = node.kind == BARRIER_KIND
+        slot = 0 if barrier else min(set(range(1, len(self._slots) + 2)) - set(self._slots.values()))
+        self._schedule.start(node.id)
+        event = NodeStarted(*self._stamp(), node.id, slot, node.locks)
+        self._started[node.id] = event.at
+        self._tell(event)
+        if barrier:
+            self._end(NodeResult(node.id, Outcome.DONE), slot)
+            return
+        self._slots[node.id] = slot
+        pool.submit(self._work, node)
+
+    def _work(self, node: ExecNode) -> None:
+        """In a worker thread: one node, one answer, whatever happens."""
+        try:
+            answer = _Answer(node.id, self._attempt(node))
+        except BaseException as crash:  # noqa: BLE001 - goes on in the coordinating thread
+            answer = _Answer(node.id, NodeResult(node.id, Outcome.UNKNOWN), crash)
+        self._answers.put(answer)
+
+    def _attempt(self, node: ExecNode) -> NodeResult:
+        try:
+            return _checked(node, self._execute(node))
+        except Exception as error:  # noqa: BLE001 - whatever the work raises is the failure of this node alone
+            return _failure(node, error)
+
+    def _next_answer(self) -> _Answer:
+        if not self._slots:
+            raise BugError("nothing runs and nothing may start, yet nodes are left")
+        return self._answers.get()
+
+    def _note(self, answer: _Answer) -> None:
+        self._end(answer.result, self._slots.pop(answer.node_id))
+        if answer.crash is not None:
+            raise answer.crash
+
+    def _end(self, result: NodeResult, worker: int) -> None:
+        stamp = self._stamp()
+        name, now = result.node_id, stamp[1]
+        started = result.started_at or self._started.get(name, now)
+        result = replace(result, started_at=started, finished_at=result.finished_at or now)
+        progress = self._schedule.finish(name, result)
+        self._outcomes[result.outcome] += 1
+        if result.outcome is Outcome.DONE:
+            self._tell(NodeFinished(*stamp, name, worker))
+        else:
+            self._tell(NodeFailed(*stamp, name, worker, result.outcome, result.diagnostics))
+        self._report(progress)
+
+    def _report(self, progress: Progress) -> None:
+        for name in progress.ready:
+            self._tell(NodeReady(*self._stamp(), name, self._before[name]))
+        for skip in progress.skipped:
+            self._outcomes[skip.result.outcome] += 1
+            self._tell(NodeSkipped(*self._stamp(), skip.result.node_id, skip.reason, skip.result.blocked_by))
+
+    def _break_off(self, pool: ThreadPoolExecutor) -> None:
+        """Rule 3: let running nodes finish, tell how they and the others ended, and that it is over."""
+        self._report(self._schedule.stop())
+        pool.shutdown(wait=True)
+        while True:
+            try:
+                answer = self._answers.get_nowait()
+            except Empty:
+                break
+            self._end(answer.result, self._slots.pop(answer.node_id))
+        # A node whose hand-over to a worker was itself interrupted has no answer: nobody knows what became of it.
+        for name in self._schedule.running:
+            self._end(NodeResult(name, Outcome.UNKNOWN), self._slots.pop(name, 0))
+        self._tell(ApplyFinished(*self._stamp(), self._counts(), interrupted=True))
+
+    def _counts(self) -> dict[Outcome, int]:
+        return {outcome: self._outcomes[outcome] for outcome in Outcome}
+
+    def _stamp(self) -> tuple[int, datetime]:
+        """The next event's number, and the time."""
+        self._seq += 1
+        return self._seq, self._settings.clock.now()
+
+    def _tell(self, event: Event) -> None:
+        """Hand an event over; an observer that raised is not told anything more."""
+        if self._heard:
+            self._heard = False
+            self._settings.on_event(event)
+            self._heard = True
+
+
+def _checked(node: ExecNode, result: object) -> NodeResult:
+    """`result`, if it is one that this node may have. Raises BugError otherwise: its provider is at fault."""
+    if not isinstance(result, NodeResult) or result.node_id != node.id or result.outcome not in ENDINGS:
+        raise BugError(f"the provider of {node.id} gave a result that the node cannot have")
+    return result
+
+
+def _failure(node: ExecNode, error: Exception) -> NodeResult:
+    """A raised exception as the failure of its node.
+
+    The text of a foreign exception may hold anything, secrets included, so only its type and place are told.
+    """
+    problems = Diagnostics()
+    if isinstance(error, GitopsError) and error.code in REGISTRY:
+        problems.add(error.code, error.path or node.id, error.detail, severity=Severity.ERROR)
+    else:
+        frame, line = list(walk_tb(error.__traceback__))[-1]
+        place = f"{PurePath(frame.f_code.co_filename).name}:{line}"
+        problems.add("internal_error", node.id, f"{type(error).__name__} was raised at {place}")
+    return NodeResult(node.id, Outcome.FAILED, tuple(problems))

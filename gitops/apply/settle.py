@@ -1,0 +1,214 @@
+"""State and results of a run -> the next state. Only what is done moves a digest; the order of results does not matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gitops.core.diagnostics import Diagnostics
+from gitops.model.address import Address, Kind
+from gitops.model.approval import Approval
+from gitops.model.change import Action, Change, Disposition, Reason
+from gitops.model.execution import NodeResult, Outcome
+from gitops.model.plan import ApprovalRequirement, Plan
+from gitops.model.resource import DesiredState
+from gitops.model.state import AppliedResource, State, Status, StatusRecord
+from gitops.plan.composites import StateDraft
+from gitops.plan.diff import diff
+
+_BLOCKED_MESSAGES = {
+    Reason.APPROVAL_REQUIRED: "waits for an approval",
+    Reason.DEPENDENCY_NOT_APPLIED: "something that it needs was not applied",
+    Reason.GRAPH_CREATE_FAILED: "the graph could not be created",
+    Reason.SCHEMA_APPLY_FAILED: "the schema could not be applied",
+    Reason.GRAPH_DELETE_FAILED: "the graph could not be deleted",
+    Reason.RECOVERY_PENDING: "an interrupted operation is not settled",
+    Reason.UNSUPPORTED_KIND: "apply does not carry out this change",
+}
+_SKIPPED_CODES = {
+    Reason.GRAPH_CREATE_FAILED: "graph_create_skipped",
+    Reason.SCHEMA_APPLY_FAILED: "schema_apply_skipped",
+    Reason.GRAPH_DELETE_FAILED: "graph_delete_skipped",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunStamp:
+    """When and by whom: `at` is RFC 3339 UTC."""
+
+    at: str
+    actor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What a run amounts to.
+
+    `state` carries the revision of the state it started from; writing it raises it. `publishable` is False when catalog
+    payloads are missing: then nothing may be written. `trust_applied` says that new keys and rules take effect,
+    `trust_waits` that they do not yet: then the run has not converged, though the state may be what is declared.
+    """
+
+    state: State
+    changes: tuple[Change, ...]
+    consumed: tuple[Approval, ...]
+    converged: bool
+    publishable: bool
+    trust_applied: bool
+    trust_waits: bool
+    diagnostics: Diagnostics
+
+
+def settle(
+    plan: Plan, desired: DesiredState, state: State, results: Iterable[NodeResult], stamp: RunStamp
+) -> Settlement:
+    """Fold the results of a run into the state it started from."""
+    by_node = {r.node_id: r for r in results}
+    diagnostics = Diagnostics()
+    for node in plan.graph.nodes:
+        if node.id in by_node:
+            diagnostics.extend(by_node[node.id].diagnostics)
+    failures = _moving_failures(plan.changes, by_node)
+    for change, reason in failures.items():
+        if by_node[change].outcome in (Outcome.SKIPPED, Outcome.BLOCKED):
+            blocker = by_node[change].blocked_by or "an earlier failure"
+            diagnostics.add(_SKIPPED_CODES[reason], change, f"not tried because of {blocker}")
+    changes = _demote(plan.changes, failures, by_node, desired)
+    _warn(changes, diagnostics)
+    publishable = not any(
+        by_node[c.address.text].outcome in (Outcome.FAILED, Outcome.UNKNOWN)
+        for c in plan.changes
+        if c.address.kind in (Kind.QUERY, Kind.POLICY) and c.address.text in by_node
+    )
+    granted = {r.resource: r for r in plan.approvals_required if r.satisfied}
+    next_state, consumed = _next_state(changes, desired, state, granted, stamp)
+    reached = not diff(desired, next_state)
+    if reached:
+        next_state = replace(next_state, config_digest=desired.config_digest)
+    trust = [c.disposition is Disposition.APPLIED for c in changes if c.address.kind is Kind.TRUST]
+    return Settlement(
+        state=next_state,
+        changes=changes,
+        consumed=consumed,
+        converged=reached and all(trust),
+        publishable=publishable,
+        trust_applied=any(trust),
+        trust_waits=not all(trust),
+        diagnostics=diagnostics,
+    )
+
+
+def _moving_failures(changes: Sequence[Change], results: Mapping[str, NodeResult]) -> dict[str, Reason]:
+    """Address text of every graph-moving change that was to run and is not done -> what to call it."""
+    reasons = {
+        (Kind.GRAPH, Action.CREATE): Reason.GRAPH_CREATE_FAILED,
+        (Kind.SCHEMA, Action.UPDATE): Reason.SCHEMA_APPLY_FAILED,
+        (Kind.GRAPH, Action.DELETE): Reason.GRAPH_DELETE_FAILED,
+    }
+    failed = {}
+    for change in changes:
+        reason = reasons.get((change.address.kind, change.action))
+        result = results.get(change.address.text)
+        if reason is not None and result is not None and result.outcome is not Outcome.DONE:
+            failed[change.address.text] = reason
+    return failed
+
+
+def _demote(
+    changes: Sequence[Change],
+    failures: Mapping[str, Reason],
+    results: Mapping[str, NodeResult],
+    desired: DesiredState,
+) -> tuple[Change, ...]:
+    """Changes that were to be applied and are not done, or depend on a graph operation that is not, become blocked."""
+    graphs = {Address.parse(text).name for text in failures}
+    bound = {
+        edge.source
+        for edge in desired.dependencies
+        if edge.source.startswith("policy.") and edge.target.removeprefix("graph.") in graphs
+    }
+    final = []
+    for change in changes:
+        text = change.address.text
+        undone = text in results and results[text].outcome is not Outcome.DONE
+        hit = undone or text in bound or change.address.graph in graphs
+        if change.disposition is Disposition.APPLIED and hit:
+            reason = failures.get(text, Reason.DEPENDENCY_NOT_APPLIED)
+            change = replace(change, disposition=Disposition.BLOCKED, reason=reason)  # noqa: PLW2901
+        final.append(change)
+    return tuple(final)
+
+
+def _warn(changes: Sequence[Change], diagnostics: Diagnostics) -> None:
+    for change in changes:
+        text = change.address.text
+        if change.disposition is Disposition.DEFERRED:
+            diagnostics.add("apply_unsupported_change", text, f"{change.action} of {text} is not carried out")
+        elif change.disposition is Disposition.BLOCKED and change.address.kind is Kind.TRUST:
+            diagnostics.add("trust_change_pending", text, "the keys and rules of the last entry stay in force")
+        elif change.disposition is Disposition.BLOCKED and change.reason is not None:
+            why = f"{change.reason}: {_BLOCKED_MESSAGES[change.reason]}"
+            diagnostics.add("apply_dependency_blocked", text, why)
+
+
+def _leaves_mark(change: Change) -> bool:
+    """Whether a blocked change is shown in the statuses.
+
+    Recovery keeps its own status; trust is no resource of the state document, whose other readers know no branch ledgers.
+    """
+    blocked = change.disposition is Disposition.BLOCKED and change.reason is not Reason.RECOVERY_PENDING
+    return blocked and change.address.kind is not Kind.TRUST
+
+
+def _waits_no_more(changes: Sequence[Change], state: State) -> dict[str, StatusRecord | None]:
+    """The statuses of resources that waited, and of which nothing more is wanted: the declaration was taken back."""
+    wanted = {change.address.text for change in changes}
+    rest = {}
+    for text, record in state.statuses.items():
+        if (
+            record.status is Status.BLOCKED
+            and text not in wanted
+            and Reason.RECOVERY_PENDING.value not in record.conditions
+        ):
+            rest[text] = StatusRecord(Status.APPLIED) if text in state.resources else None
+    return rest
+
+
+def _next_state(
+    changes: Sequence[Change],
+    desired: DesiredState,
+    state: State,
+    granted: Mapping[str, ApprovalRequirement],
+    stamp: RunStamp,
+) -> tuple[State, tuple[Approval, ...]]:
+    draft = StateDraft(state)
+    removed: list[tuple[str, str | None]] = []
+    consumed: list[Approval] = []
+    for change in changes:
+        text = change.address.text
+        if change.disposition is Disposition.APPLIED:
+            if text in granted:
+                consumed += granted[text].approvals
+            if change.address.kind is Kind.TRUST:
+                continue
+            if change.action is not Action.DELETE:
+                draft.put(text, AppliedResource(change.after or "", desired.resources[text].applies_to))
+                draft.mark(text, StatusRecord(Status.APPLIED))
+                continue
+            draft.drop(text)
+            draft.mark(text, None)
+            if change.address.kind is Kind.GRAPH:
+                approvals = granted[text].approvals if text in granted else ()
+                removed.append((change.address.name, approvals[0].approval_id if approvals else None))
+        elif _leaves_mark(change) and change.reason is not None:
+            message = _BLOCKED_MESSAGES[change.reason]
+            draft.mark(text, StatusRecord(Status.BLOCKED, (change.reason.value,), message))
+    for text, rest in _waits_no_more(changes, state).items():
+        draft.mark(text, rest)
+    used = {"consumed_at": stamp.at, "consumed_by_operation": "apply"}
+    draft.use_approvals((a.approval_id for a in consumed), used)
+    for graph, approval_id in removed:
+        draft.remove_graph(graph, at=stamp.at, approval_id=approval_id, actor=stamp.actor)
+    for resource in desired.of_kind(Kind.GRAPH):
+        draft.renew(resource.address.name)
+    return draft.state(), tuple(consumed)

@@ -1,0 +1,339 @@
+"""Approvals: which changes are gated, what a digest-bound approval covers, and whether signed evidence counts.
+
+`verify_approval` works by numbered steps; each refusal has its own code, and a step that cannot be decided refuses:
+
+1. The commit has the form of an approval: one parent, which is an entry of this ledger and the head it names, exactly one
+   added document, and a message that repeats what the document says.
+2. It is signed, and the signature is good over the raw commit in the namespace `git`.
+3. The key is trusted at this ledger position and speaks for one principal, who is the one the document names. What happened on a
+   forge is signed by a ledger signer instead, and the document names the one principal that the account is.
+4. The principal may approve, and under no name or account of theirs is an author or pusher of the change. What happened on a
+   forge counts only for the kinds of change that the rules list. In an emergency it is enough to be listed for that.
+   Keys and rules themselves are approved by signature alone.
+5. It is meant for this repository, cluster, environment, branch and folder.
+6. It is not taken back, not spent, and not past its time.
+7. It covers exactly this change: same folder, config, change and policy digests; what was reviewed on a forge is that folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from gitops.core.canonical import canonical_digest
+from gitops.core.clock import parse_timestamp
+from gitops.core.diagnostics import Diagnostics
+from gitops.model.address import Kind
+from gitops.model.approval import Approval, ApprovalEvidence, ApprovalStatement, Target, Via
+from gitops.model.change import Action, Change
+from gitops.model.entry import UNKNOWN_AUTHOR
+from gitops.model.trust import TrustRoot
+
+_APPROVAL_PATH = "__cluster/approvals/{}.json"
+_SHOWN_PATHS = 5
+# How far the clocks of an approver and of the bot may be apart.
+_SKEW = timedelta(hours=1)
+_Refusal = tuple[str, str]
+
+
+def change_form(change: Change) -> dict[str, Any]:
+    """What a digest covers of a change: its identity and effect, not its disposition or evidence."""
+    return {
+        "address": change.address.text,
+        "action": change.action.value,
+        "before": change.before,
+        "after": change.after,
+        "binding_change": change.binding_change,
+        "steps": None if change.migration is None else change.migration.to_json(),
+    }
+
+
+def change_digest(change: Change) -> str:
+    """Identity of one change, 64 hex digits."""
+    return canonical_digest(change_form(change))
+
+
+def covers(approval: Approval, change: Change, config_digest: str) -> bool:
+    """Whether an unconsumed approval is for exactly this change: resource and all three bound digests."""
+    return (
+        approval.consumed_at is None
+        and approval.resource == change.address.text
+        and approval.operation is change.action
+        and approval.bound_config_digest == config_digest
+        and approval.bound_before_digest == change.before
+        and approval.bound_after_digest == change.after
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What evidence must be for: the change at hand, in its surroundings.
+
+    `at` is the time at the ledger position; `spent` the ids of used approvals, `revoked` the ids and givers of those that were
+    taken back; `authors` the identities whose work it is.
+    """
+
+    target: Target
+    cluster_tree: str
+    config_digest: str
+    policy_digest: str
+    change: Change
+    at: datetime
+    spent: frozenset[str] = frozenset()
+    authors: frozenset[str] = frozenset()
+    revoked: frozenset[tuple[str, str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether evidence counts, for whom, and if not, why (one code per failed step, the first failure only).
+
+    `names` are all names of that person, in lower case: whoever shares one is the same.
+    """
+
+    evidence: ApprovalEvidence
+    principal: str | None = None
+    names: frozenset[str] = frozenset()
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)
+
+    @property
+    def good(self) -> bool:
+        """Whether every step passed."""
+        return not len(self.diagnostics)
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is enough by itself: an emergency, which leaves a debt."""
+        statement = self.evidence.statement
+        return self.good and statement is not None and statement.via is Via.BREAK_GLASS
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One piece of evidence of good form, with what it is held against."""
+
+    evidence: ApprovalEvidence
+    approval: Approval
+    statement: ApprovalStatement
+    need: Need
+    trust: TrustRoot
+
+    def names(self) -> frozenset[str]:
+        """All names of the person whose approval it is, once step 3 has passed."""
+        listed = frozenset[str]() if self.statement.via is Via.FORGE else self.trust.names(self.evidence.signature.key)
+        return self.trust.known_as({self.approval.approved_by, *listed})
+
+
+def verify_approval(evidence: ApprovalEvidence, need: Need, trust: TrustRoot) -> Verdict:
+    """Apply the numbered steps of this module to one piece of evidence.
+
+    The caller still owes: that `need.change` really is gated, and that there are enough (`enough`).
+    """
+
+    def refuse(refusal: _Refusal) -> Verdict:
+        refused = Diagnostics()
+        code, message = refusal
+        refused.add(code, need.change.address.text, f"approval {_short(evidence.commit)}: {message}")
+        return Verdict(evidence, diagnostics=refused)
+
+    approval, statement = evidence.approval, evidence.statement
+    problem = evidence.problem or _form_problem(evidence, approval, statement)
+    if problem or approval is None or statement is None:
+        return refuse(("approval_malformed", problem or "document or statement is missing"))
+    case = _Case(evidence, approval, statement, need, trust)
+    for step in (_signature, _signer, _permission, _target, _validity, _coverage):
+        refusal = step(case)
+        if refusal is not None:
+            return refuse(refusal)
+    return Verdict(evidence, approval.approved_by, case.names())
+
+
+def _signature(case: _Case) -> _Refusal | None:
+    """Step 2."""
+    signature = case.evidence.signature
+    if not signature.signed:
+        return "approval_unsigned", "the commit carries no signature"
+    if not signature.good or signature.namespace != "git":
+        return "approval_signature_invalid", signature.problem or "the signature does not match the commit"
+    return None
+
+
+def _signer(case: _Case) -> _Refusal | None:
+    """Step 3."""
+    signature, approval, trust = case.evidence.signature, case.approval, case.trust
+    principal = trust.principal(signature.key, at=case.need.at)
+    if principal is None:
+        return "approval_signer_unknown", f"its {signature.key_type} key is not trusted at this position"
+    grant = case.statement.grant
+    if grant is not None:
+        if principal not in trust.ledger_signers:
+            return "approval_signer_not_allowed", f"{principal} does not sign for the bot what happens on a forge"
+        principal = trust.account(grant.account)
+        if principal is None:
+            return "approval_account_unknown", f"the rules do not say who {grant.account} is"
+    if principal != approval.approved_by:
+        return "approval_malformed", f"signed by {principal} in the name of {approval.approved_by}"
+    return None
+
+
+def _permission(case: _Case) -> _Refusal | None:
+    """Step 4."""
+    principal, trust, change, names = case.approval.approved_by, case.trust, case.need.change, case.names()
+    via = case.statement.via
+    if via is not Via.SIGNATURE and change.address.kind is Kind.TRUST:
+        return "approval_via_refused", "keys and rules are approved by signature alone"
+    if via is Via.BREAK_GLASS:
+        if not trust.may_act_alone(principal):
+            return "approval_signer_not_allowed", f"{principal} may not act alone"
+        return None
+    if via is Via.FORGE and tier_of(change) not in trust.via_forge:
+        return "approval_via_refused", f"a review does not count for an {tier_of(change)} change"
+    if not trust.may_approve(principal) or names & {signer.casefold() for signer in trust.ledger_signers}:
+        return "approval_signer_not_allowed", f"{principal} is not an approver"
+    if UNKNOWN_AUTHOR in case.need.authors:
+        return "approval_authors_unknown", f"whether {principal} is behind the change cannot be told"
+    own = names & {author.casefold() for author in case.need.authors}
+    if own:
+        alias = "" if principal.casefold() in own else f", as {', '.join(sorted(own))}"
+        return "approval_self", f"{principal} is an author of the change{alias}"
+    return None
+
+
+def _target(case: _Case) -> _Refusal | None:
+    """Step 5."""
+    if case.statement.target == case.need.target:
+        return None
+    return "approval_wrong_target", _target_difference(case.statement.target, case.need.target)
+
+
+def _validity(case: _Case) -> _Refusal | None:
+    """Step 6."""
+    identity = case.approval.approval_id
+    if (identity, case.approval.approved_by) in case.need.revoked:
+        return "approval_revoked", f"{identity} was taken back"
+    if identity in case.need.spent or case.approval.consumed_at is not None:
+        return "approval_spent", f"{identity} was consumed before"
+    late = _time_problem(case)
+    return None if late is None else ("approval_expired", late)
+
+
+def _coverage(case: _Case) -> _Refusal | None:
+    """Step 7."""
+    grant, seen = case.statement.grant, case.evidence.reviewed_tree
+    if grant is not None and seen not in (None, grant.tree):
+        return "approval_malformed", f"commit {_short(grant.commit)} has another cluster folder than it says"
+    if grant is not None and grant.tree != case.statement.cluster_tree:
+        return "approval_stale", f"what was reviewed in {_short(grant.commit)} is not what would be applied"
+    moved = _movement(case.evidence, case.approval, case.statement, case.need)
+    return None if moved is None else ("approval_stale", moved)
+
+
+def _form_problem(
+    evidence: ApprovalEvidence, approval: Approval | None, statement: ApprovalStatement | None
+) -> str | None:
+    if approval is None or statement is None:
+        return "document or statement is missing"
+    if len(evidence.parents) != 1 or evidence.parents[0] != statement.ledger_head or not evidence.on_chain:
+        return "its parent is not the ledger entry that it names"
+    if evidence.changed_paths != (_APPROVAL_PATH.format(approval.approval_id),):
+        return "it changes more than its own document"
+    if (statement.grant is None, statement.emergency is None) != (
+        statement.via is not Via.FORGE,
+        statement.via is not Via.BREAK_GLASS,
+    ):
+        return "it does not say how it was given"
+    same = statement.approval_id == approval.approval_id and statement.config_digest == approval.bound_config_digest
+    return None if same else "its message and its document differ"
+
+
+def _target_difference(approved: Target, needed: Target) -> str:
+    for name in ("repository", "cluster", "environment", "ref", "path"):
+        theirs, ours = getattr(approved, name), getattr(needed, name)
+        if theirs != ours:
+            return f"it is for {name} {theirs!r}, this is {ours!r}"
+    return "it is for another target"
+
+
+def _time_problem(case: _Case) -> str | None:
+    """Nobody makes an approval last longer by its dates: not by a late one of its own, nor by an attestation of an old review."""
+    grant, at = case.statement.grant, case.need.at
+    begins = [parse_timestamp(t) for t in (case.approval.created_at, *(() if grant is None else (grant.at,)))]
+    expires = parse_timestamp(case.statement.expires_at)
+    if expires is None or None in begins:
+        return "its times are not readable"
+    begin = min(b for b in begins if b is not None)
+    if begin > at + _SKEW:
+        return f"it is dated in the future, {begin.isoformat()}"
+    expires = min(expires, begin + case.trust.expires_after)
+    return f"it expired at {expires.isoformat()}" if at >= expires else None
+
+
+def _movement(evidence: ApprovalEvidence, approval: Approval, statement: ApprovalStatement, need: Need) -> str | None:
+    """Say what moved since the approval, most telling fact first; None when nothing did."""
+    change = need.change
+    if statement.cluster_tree != need.cluster_tree:
+        shown = ", ".join(evidence.moved[:_SHOWN_PATHS])
+        more = f" and {len(evidence.moved) - _SHOWN_PATHS} more" if len(evidence.moved) > _SHOWN_PATHS else ""
+        return f"the cluster folder moved: {shown}{more}" if shown else "the cluster folder moved"
+    if approval.resource != change.address.text or approval.operation is not change.action:
+        return f"it is for {approval.operation} {approval.resource}"
+    pairs = (
+        ("the configuration", statement.config_digest, need.config_digest),
+        ("the recorded state of the resource", approval.bound_before_digest, change.before),
+        ("the desired state of the resource", approval.bound_after_digest, change.after),
+        ("the change", statement.change_digest, change_digest(change)),
+        ("the approval rules", statement.policy_digest, need.policy_digest),
+    )
+    for what, approved, now in pairs:
+        if approved != now:
+            return f"{what} moved (approved {_short(approved)}, now {_short(now)})"
+    return None
+
+
+def tier_of(change: Change) -> str:
+    """What the rules call a gated change: `reversible` or `irreversible`.
+
+    Whatever deletes a graph or a schema, or changes keys and rules, is irreversible. A migration is what its steps are: one
+    that only hides data, which older versions keep, is reversible.
+    """
+    if change.address.kind is not Kind.SCHEMA or change.action is not Action.UPDATE or change.migration is None:
+        return "irreversible"
+    # The language of schemas is large to import: most plans gate no migration.
+    from gitops.language.schema.steps import Reversibility, reversibility_of
+
+    steps = change.migration.steps
+    lossless = all(reversibility_of(step) is not Reversibility.IRREVERSIBLE for step in steps)
+    return "reversible" if lossless else "irreversible"
+
+
+def distinct(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """The good verdicts, one per person (the lowest approval id), in approval id order; emergencies are nobody's vote."""
+    good = sorted((v for v in verdicts if v.good and not v.alone), key=_approval_id)
+    kept: list[Verdict] = []
+    for verdict in good:
+        own = verdict.names or {verdict.principal}
+        if all(own.isdisjoint(other.names or {other.principal}) for other in kept):
+            kept.append(verdict)
+    return tuple(kept)
+
+
+def enough(verdicts: Sequence[Verdict], required: int) -> tuple[Verdict, ...]:
+    """The verdicts that permit a change together: `required` people, else one emergency; nothing if it is not permitted.
+
+    An emergency that is not needed is left unspent.
+    """
+    people = distinct(verdicts)
+    if len(people) >= required:
+        return people[:required]
+    return tuple(sorted((v for v in verdicts if v.alone), key=_approval_id)[:1])
+
+
+def _approval_id(verdict: Verdict) -> str:
+    approval = verdict.evidence.approval
+    return approval.approval_id if approval is not None else ""
+
+
+def _short(text: str | None) -> str:
+    return text[:12] if text else "none"

@@ -1,0 +1,1 @@
+"""Giving an approval and taking it back: approve, attest a review, revoke, countersign."""

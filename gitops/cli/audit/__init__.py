@@ -1,0 +1,1 @@
+"""`gitops log` and `gitops audit`."""

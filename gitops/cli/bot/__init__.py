@@ -1,0 +1,1 @@
+"""`gitops bot`: one event of a forge, carried out in one run."""

@@ -1,0 +1,1 @@
+"""`gitops graph`: rows, queries, versions and upkeep of one graph."""

@@ -1,0 +1,232 @@
+"""What the verbs on one graph are given: which graph and version, which query, which parameters, who embeds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from gitops.config.folder import FolderTree
+from gitops.config.header import load_header
+from gitops.core.clock import is_ulid, parse_timestamp
+from gitops.core.errors import GitopsError, UsageError
+from gitops.core.redact import resolve
+from gitops.graph.versions import ReadTarget
+from gitops.model.address import is_name
+from gitops.wiring.stores import graph_uri, storage_root
+
+if TYPE_CHECKING:
+    from gitops.graph.search.embedding import Embedder
+    from gitops.language.query import CheckedQuery
+    from gitops.language.schema import Catalog, PropType
+
+_PLACE = re.compile(r"(?:(?P<branch>[^@]+)@)?(?P<when>.+)")
+_MAX_INPUT_BYTES = 1 << 20
+_KEY_REFERENCE = "${GITOPS_EMBEDDINGS_KEY}"
+
+
+def root_of(options: argparse.Namespace) -> str:
+    """The root of the graph that the options mean."""
+    if options.root is not None:
+        return str(options.root)
+    if not is_name(options.graph):
+        raise GitopsError("invalid_resource_id", f"{options.graph!r} is not a graph id", path="graph")
+    header, problems = load_header(FolderTree(options.config, confined=False))
+    if header is None:
+        first = next(iter(problems))
+        raise GitopsError(first.code, first.message, path=first.path)
+    return graph_uri(storage_root(header.storage, options.config), options.graph)
+
+
+def target_of(options: argparse.Namespace) -> ReadTarget:
+    """The version that `--branch` and `--at` mean."""
+    return _target(options.branch, options.at)
+
+
+def place_of(text: str) -> ReadTarget:
+    """The version that `BRANCH`, `WHEN` or `BRANCH@WHEN` means; WHEN is a version, a commit or a time."""
+    match = _PLACE.fullmatch(text)
+    if match is None:
+        raise UsageError("usage_error", f"{text[:80]!r} names no version: use BRANCH, BRANCH@VERSION or a commit id")
+    branch, when = match["branch"], match["when"]
+    if branch is None and not (when.isdecimal() or is_ulid(when) or parse_timestamp(when)):
+        return ReadTarget(when)
+    return _target(branch or "main", when)
+
+
+def _target(branch: str, when: str | None) -> ReadTarget:
+    if when is None:
+        return ReadTarget(branch)
+    if when.isascii() and when.isdecimal():
+        return ReadTarget(branch, version=int(when[:20]))
+    if is_ulid(when):
+        return ReadTarget(branch, commit=when)
+    return ReadTarget(branch, time=when)
+
+
+def query_of(options: argparse.Namespace, catalog: Catalog) -> CheckedQuery:
+    """The query that the options mean, checked against the graph as it is.
+
+    A name alone is that of a stored query of the cluster folder. Raises GitopsError `query_parse_error`,
+    `query_typecheck_error`, `query_unknown`.
+    """
+    from gitops.language.query import check_query, parse_queries
+    from gitops.language.suggest import did_you_mean
+    from gitops.language.text import LanguageError, SourceText, Stage
+
+    place, source = _query_source(options)
+    try:
+        declared = {query.name.text: query for query in reversed(parse_queries(source))}
+        name = options.query or (next(iter(declared)) if len(declared) == 1 else None)
+        if name is None:
+            raise UsageError(
+                "usage_error", f"{place} declares {len(declared)} queries; say which one: {_names(declared)}"
+            )
+        if name not in declared:
+            hint = did_you_mean(name, declared)
+            raise GitopsError(
+                "query_unknown", f"{place} declares no query {name[:80]!r}" + (f"; {hint}" if hint else "")
+            )
+        return check_query(declared[name], catalog)
+    except LanguageError as error:
+        first = error.problems[0]
+        line, column = SourceText(source).position(first.span.start)
+        code = "query_parse_error" if first.stage is Stage.PARSE else "query_typecheck_error"
+        fix = f"; {first.fix}" if first.fix else ""
+        raise GitopsError(code, f"{place}:{line}:{column}: {first.rendered()}{fix}", path=place) from None
+
+
+def _names(declared: dict[str, Any]) -> str:
+    return ", ".join(sorted(declared)[:20])
+
+
+def _query_source(options: argparse.Namespace) -> tuple[str, bytes]:
+    """Where the text is, for people, and the text."""
+    if options.text is not None:
+        # A byte of the command line that is no UTF-8 comes back as it was, and the parser says so.
+        return "the query", options.text.encode(errors="surrogateescape")
+    if options.file is not None:
+        if options.file == "-" == options.params:
+            raise UsageError("usage_error", "--file - and --params - both ask for standard input; name a file for one")
+        return options.file, _small(options.file)
+    if options.query is None:
+        raise UsageError("usage_error", "say which query: the name of a stored one, --file or --text")
+    return _stored(options)
+
+
+def _stored(options: argparse.Namespace) -> tuple[str, bytes]:
+    from gitops.config.header import read_cluster
+    from gitops.config.load import Loader
+    from gitops.config.reading import Reading
+    from gitops.language.suggest import did_you_mean
+
+    tree = FolderTree(options.config, confined=False)
+    cluster, found = read_cluster(tree)
+    graph = None if cluster is None else next((g for g in cluster.graphs if g.id.value == options.graph), None)
+    if graph is None:
+        detail = (
+            f"the folder {options.config} declares no graph {options.graph[:80]!r}; use --file for a query of your own"
+        )
+        raise GitopsError("query_unknown", detail)
+    loader = Loader(Reading(tree, found))
+    loader.graph(graph)
+    start = f"query.{options.graph}."
+    stored = {text.removeprefix(start): each for text, each in loader.resources.items() if text.startswith(start)}
+    resource = stored.get(options.query) if is_name(options.query) else None
+    if resource is None or resource.content is None:
+        hint = did_you_mean(options.query, stored)
+        detail = f"graph {options.graph} has no stored query {options.query[:80]!r}" + (f"; {hint}" if hint else "")
+        raise GitopsError("query_unknown", detail, path=start.rstrip("."))
+    return resource.path or options.query, resource.content
+
+
+def parameters_of(options: argparse.Namespace, checked: CheckedQuery) -> dict[str, Any]:
+    """The values of the query's parameters, out of `--params` (a JSON object) and `--param NAME=VALUE`.
+
+    Raises UsageError `usage_error`; GitopsError `query_params_invalid`.
+    """
+    from gitops.language.query import ParameterError, coerce_params
+
+    values: dict[str, Any] = {}
+    if options.params is not None:
+        try:
+            values = json.loads(_small(options.params))
+        except (ValueError, RecursionError) as error:
+            raise UsageError("usage_error", f"{options.params} is not JSON: {error}") from None
+    for text in options.param:
+        name, equals, value = text.partition("=")
+        if not equals or name not in checked.params:
+            known = ", ".join(f"{each}: {kind}" for each, kind in checked.params.items()) or "none"
+            raise UsageError(
+                "usage_error", f"--param {text[:80]!r}: use NAME=VALUE; parameters of {checked.name}: {known}"
+            )
+        if not isinstance(values, dict):
+            raise UsageError("usage_error", f"{options.params} is not a JSON object")
+        values[name] = _value(value, checked.params[name])
+    try:
+        return coerce_params(checked, values)
+    except ParameterError as error:
+        raise GitopsError("query_params_invalid", error.message, path=error.parameter or "") from None
+
+
+def _value(text: str, kind: PropType) -> Any:
+    """A text is itself; everything else is JSON, and what is no JSON is left for the conversion to refuse."""
+    from gitops.language.schema import Scalar
+
+    textual = kind.scalar in (Scalar.STRING, Scalar.DATE, Scalar.DATETIME, Scalar.BLOB)
+    if textual and not kind.is_list:
+        return None if text == "null" and kind.nullable else text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def records_of(name: str) -> BinaryIO:
+    """A file, or standard input for `-`."""
+    if name == "-":
+        return sys.stdin.buffer
+    try:
+        return Path(name).open("rb")
+    except OSError as error:
+        raise GitopsError("usage_error", f"cannot read {name}: {error.strerror}", path=name) from error
+    except ValueError:
+        raise UsageError("usage_error", f"{name!r} is no name of a file") from None
+
+
+def _small(name: str) -> bytes:
+    """The content of a file that is no longer than a query or its parameters may be."""
+    with records_of(name) as stream:
+        data = stream.read(_MAX_INPUT_BYTES + 1)
+    if len(data) > _MAX_INPUT_BYTES:
+        raise UsageError("usage_error", f"{name} has more than {_MAX_INPUT_BYTES} bytes")
+    return data
+
+
+def embedder_of(options: argparse.Namespace) -> Embedder | None:
+    """Who makes vectors of texts: `hash`, or `MODEL@https://HOST/v1` with the key in GITOPS_EMBEDDINGS_KEY; None for nobody.
+
+    Raises GitopsError `embedding_failed` for an address that will not do.
+    """
+    spec = options.embeddings or os.environ.get("GITOPS_EMBEDDINGS", "")
+    if not spec:
+        return None
+    if spec == "hash":
+        from gitops.graph.search.embedding import HashEmbedder
+
+        return HashEmbedder()
+    model, at, base = spec.partition("@")
+    if not at or not model:
+        raise UsageError("usage_error", f"--embeddings {spec[:80]!r}: use hash, or MODEL@https://HOST/v1")
+    from gitops.forge.client import Service, WebClient
+    from gitops.graph.search.service import ServiceEmbedder
+    from gitops.wiring.system import SystemClock
+
+    key = resolve(_KEY_REFERENCE, os.environ)
+    headers = {} if key is None else {"Authorization": key.prefixed("Bearer ")}
+    return ServiceEmbedder(WebClient(Service(base, "embedding_failed", headers), time.sleep, SystemClock()).post, model)

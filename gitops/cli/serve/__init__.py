@@ -1,0 +1,1 @@
+"""`gitops bot serve` and `gitops bot queue`."""

@@ -1,0 +1,147 @@
+"""`gitops bot serve`: the bot as a long-running program that takes webhooks.
+
+Secrets come from a file or the environment, never as arguments, which every user of a machine can read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gitops.bot.notes import Note
+from gitops.cli.output import OK, USAGE, say, show_error
+from gitops.cli.serve.served import Served, Surroundings, hook_of, server_environment
+from gitops.core.clock import timestamp
+from gitops.core.errors import GitopsError, UsageError
+from gitops.core.faults import Faults, NoFaults
+from gitops.core.redact import Redactor, Secret
+from gitops.forge.events import Event
+from gitops.server.context import Context, Stop
+from gitops.server.queue import Queue
+from gitops.wiring.project import RepositoryChoice
+from gitops.wiring.system import SystemClock
+
+if TYPE_CHECKING:
+    from gitops.server.listen import Where
+    from gitops.server.service import Service
+
+__all__ = ["serve", "serve_with"]
+
+_SECRET = "GITOPS_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
+_SHORTEST = 16
+_MAX_SECRETS = 64 * 1024
+_EXTRA = ("starlette", "uvicorn", "anyio", "h11")
+
+
+def serve(options: argparse.Namespace) -> int:
+    """`gitops bot serve`."""
+    try:
+        return serve_with(options, os.environ, NoFaults())
+    except UsageError as error:
+        show_error(error, as_json=options.json)
+        return USAGE
+
+
+def serve_with(options: argparse.Namespace, environ: Mapping[str, str], faults: Faults) -> int:
+    """Serve until a signal says stop. Raises GitopsError where it cannot begin.
+
+    Raises UsageError `serve_unavailable` if the packages of the extra `serve` are not installed.
+    """
+    stop = Stop()
+    surroundings = Surroundings(server_environment(environ), stop.pause, faults)
+    secrets = _secrets(options.secret_file, environ)
+    served = [Served(RepositoryChoice(path, options.remote), options.forge, surroundings) for path in options.repo]
+    tokens = [each.token for each in served]
+    context = Context(
+        SystemClock(), _writer(as_json=options.json), Redactor([*secrets, *tokens]), stop=stop, faults=faults
+    )
+    service = _service(options, {each.name: each for each in served}, secrets, context)
+    _on_signal(service.stop)
+    service.run()
+    context.say("stopped")
+    return OK
+
+
+def _on_signal(stop: Callable[[], None]) -> None:
+    """Have the first signal stop the server, and a second one end the process at once, which loses nothing either."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def once(*_: object) -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+        stop()
+
+    for number in numbers:
+        signal.signal(number, once)
+
+
+def _service(
+    options: argparse.Namespace, served: Mapping[str, Served], secrets: tuple[Secret, ...], context: Context
+) -> Service:
+    try:
+        from gitops.server.listen import Where
+        from gitops.server.service import Arrangement, Service
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _EXTRA:
+            raise
+        message = f"{error.name} is not installed; run: pip install 'cluster-gitops[serve]'"
+        raise UsageError("serve_unavailable", message) from error
+    if len(served) != len(options.repo):
+        raise UsageError("usage_error", "two of the repositories are the same project of the forge")
+    arrangement = Arrangement(
+        where=Where(*options.listen),
+        hooks={kind: hook_of(kind, secrets) for kind in sorted({each.kind for each in served.values()})},
+        repositories=tuple(sorted(served)),
+        workers=options.workers,
+        every=options.every,
+        grace=options.grace,
+        metrics=options.metrics,
+    )
+
+    def handle(repository: str, event: Event) -> Iterator[Note]:
+        found = served.get(repository)
+        if found is None:
+            raise GitopsError("queue_event_invalid", f"{repository} is not served any more")
+        return found.handle(event)
+
+    def ready(where: Where) -> None:
+        context.say(f"listening on {where} for {', '.join(sorted(served))}")
+
+    queue = Queue(Path(options.queue), context.clock, attempts=arrangement.patience.attempts, faults=context.faults)
+    return Service(queue, arrangement, handle, context, ready)
+
+
+def _secrets(file: str | None, environ: Mapping[str, str]) -> tuple[Secret, ...]:
+    """The secrets of the webhooks. Raises UsageError `webhook_secret_missing`: without one, anybody could send anything."""
+    if file is None:
+        lines = [environ.get(_SECRET, "")]
+    else:
+        try:
+            with Path(file).open(encoding="utf-8") as source:
+                lines = source.read(_MAX_SECRETS).splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError("webhook_secret_missing", f"the file {file} cannot be read: {error}") from error
+    found = [line.strip() for line in lines if line.strip()]
+    if not found:
+        raise UsageError("webhook_secret_missing", f"set {_SECRET}, or name a file with --secret-file")
+    if any(len(text) < _SHORTEST for text in found):
+        raise UsageError("webhook_secret_missing", f"a secret has less than {_SHORTEST} characters; take a random one")
+    return tuple(Secret(_SECRET, text) for text in found)
+
+
+def _writer(*, as_json: bool) -> Callable[[str], None]:
+    """Prints lines of the log, whole, from any thread."""
+    guard, clock = threading.Lock(), SystemClock()
+
+    def write(text: str) -> None:
+        form: dict[str, Any] = {"at": timestamp(clock.now()), "text": text}
+        with guard:
+            say(json.dumps(form) if as_json else f"gitops: {text}", flush=True)
+
+    return write

@@ -1,0 +1,43 @@
+"""Whether the catalog blobs that the ledger names are really there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gitops.core.diagnostics import Diagnostics
+from gitops.ledger.port import BlobCondition, LedgerReader
+from gitops.model.address import Address, Kind
+from gitops.model.state import State, Status, StatusRecord
+
+_UNREAD = "payload_read_error"
+_FINDINGS = {
+    BlobCondition.MISSING: ("catalog_payload_missing", "payload_missing", "the blob is missing"),
+    BlobCondition.MISMATCH: ("catalog_payload_mismatch", "payload_mismatch", "the blob does not have its digest"),
+    BlobCondition.UNREADABLE: ("catalog_payload_read_error", _UNREAD, "the blob cannot be read"),
+}
+
+
+def verify_catalog(ledger: LedgerReader, state: State, problems: Diagnostics) -> State:
+    """Report every blob that is not OK, and return the state as a refresh records it.
+
+    A missing or corrupt blob drops the digest, so that the next apply publishes it again; one that cannot be read
+    keeps its digest, until it can be read again. `status` uses only the reports.
+    """
+    resources, statuses = dict(state.resources), dict(state.statuses)
+    for text in sorted(state.resources):
+        address = Address.parse(text)
+        if address.kind not in (Kind.QUERY, Kind.POLICY):
+            continue
+        reading = ledger.blob(address, state.resources[text].digest)
+        if reading.condition is BlobCondition.OK:
+            if text in statuses and _UNREAD in statuses[text].conditions:
+                statuses[text] = StatusRecord(Status.APPLIED)
+            continue
+        code, condition, message = _FINDINGS[reading.condition]
+        detail = f"{message}: {reading.detail}" if reading.detail else message
+        problems.add(code, text, detail)
+        unreadable = reading.condition is BlobCondition.UNREADABLE
+        statuses[text] = StatusRecord(Status.ERROR if unreadable else Status.DRIFTED, (condition,), message)
+        if not unreadable:
+            del resources[text]
+    return replace(state, resources=resources, statuses=statuses)

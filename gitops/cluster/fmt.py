@@ -1,0 +1,205 @@
+"""`fmt`: what the files of a cluster look like in their canonical layout; reads, and writes nothing.
+
+Steps: 1 which files; 2 the layout of each, or why it has none; 3 which resources get another digest by it. The third step
+loads the folder twice, as it is and as it would be, so what it says is what a plan would say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from gitops.cluster.files import named_files
+from gitops.config.header import read_cluster
+from gitops.config.layout import format_yaml
+from gitops.config.load import load_desired
+from gitops.config.raw import CONFIG_FILE, QueryRegistry, RawGraph, parse_cluster
+from gitops.config.source import EntryKind, SourceError, SourceTree, normalize
+from gitops.config.yaml import YamlError
+from gitops.core.canonical import digest
+from gitops.core.codes import REGISTRY
+from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
+from gitops.core.errors import UsageError
+from gitops.language.format import format_queries, format_schema
+from gitops.language.text import LanguageError, SourceText
+
+if TYPE_CHECKING:
+    from gitops.config.load import LoadResult
+
+__all__ = ["FileLayout", "FormatOutcome", "format_cluster"]
+
+_LANGUAGES: Mapping[str, tuple[Callable[[bytes], bytes], str]] = {
+    ".pg": (format_schema, "schema_parse_error"),
+    ".gq": (format_queries, "query_parse_error"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayout:
+    """One file that has a canonical layout. `updates` are the resources whose recorded digest covers its bytes."""
+
+    path: str
+    before: bytes
+    after: bytes
+    updates: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether its layout is another one."""
+        return self.before != self.after
+
+    @property
+    def digest_moves(self) -> bool:
+        """Whether formatting gives a digest that a ledger may record another value; that of `cluster.yaml` covers no layout."""
+        return self.changed and not _is_cluster_file(self.path)
+
+    @property
+    def digests(self) -> tuple[str, str]:
+        """The digests of the bytes before and after."""
+        return digest(self.before), digest(self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class FormatOutcome:
+    """Every file that has a layout, in order of their paths, and why others have none.
+
+    `updates` are all resources that a plan would show as updated if every file got its layout.
+    """
+
+    files: tuple[FileLayout, ...] = ()
+    updates: tuple[str, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    @property
+    def changed(self) -> tuple[FileLayout, ...]:
+        """The files with another layout."""
+        return tuple(file for file in self.files if file.changed)
+
+
+def format_cluster(open_tree: Callable[[], SourceTree], paths: Sequence[str] | None = None) -> FormatOutcome:
+    """The canonical layout of `paths` (files, and folders with all below them), or of all that `cluster.yaml` declares.
+
+    Paths are relative to the cluster folder; `open_tree` gives it afresh. Raises UsageError for a path of a file of another
+    sort. A file that does not parse or cannot be read is in the diagnostics and not among the files.
+    """
+    tree, found = open_tree(), Diagnostics()
+    listed = _declared(tree, found) if paths is None else named_files(tree, paths, found, is_known=_is_known)
+    files = [layout for path in sorted(set(listed)) if (layout := _layout(tree, path, found)) is not None]
+    changed = {file.path: file.after for file in files if file.changed}
+    updates: tuple[str, ...] = ()
+    if any(file.digest_moves for file in files):
+        before, after = load_desired(open_tree()), load_desired(_Overlay(open_tree(), changed))
+        updates = _updates(before, after)
+        at = _by_file(before, updates)
+        files = [replace(file, updates=tuple(at.get(file.path, ()))) if file.changed else file for file in files]
+    return FormatOutcome(tuple(files), updates, tuple(found))
+
+
+def _declared(tree: SourceTree, found: Diagnostics) -> Iterator[str]:
+    """`cluster.yaml`, and the schema and query files that it names."""
+    cluster, problems = read_cluster(tree)
+    found.extend(problems)
+    if cluster is None:
+        return
+    yield CONFIG_FILE
+    for graph in cluster.graphs:
+        for path in _sources(tree, graph, found):
+            try:
+                yield normalize(path, confined=False)
+            except SourceError as error:
+                found.add_error(error)
+
+
+def _sources(tree: SourceTree, graph: RawGraph, found: Diagnostics) -> Iterator[str]:
+    yield graph.schema.value
+    if isinstance(graph.queries, QueryRegistry):
+        yield from (query.file.value for query in graph.queries.entries)
+        return
+    for item in graph.queries.items:
+        try:
+            if tree.kind(item.value) is EntryKind.DIR:
+                yield from (f"{item.value}/{name}" for name in tree.names(item.value) if name.endswith(".gq"))
+            else:
+                yield item.value
+        except SourceError as error:
+            found.add_error(error)
+
+
+def _layout(tree: SourceTree, path: str, found: Diagnostics) -> FileLayout | None:
+    if not _is_known(path):
+        raise UsageError("usage_error", f"{path} is no schema (.pg), no queries (.gq) and no {CONFIG_FILE}")
+    try:
+        data = tree.read(path)
+    except SourceError as error:
+        found.add_error(error)
+        return None
+    if _is_cluster_file(path):
+        try:
+            return FileLayout(path, data, format_yaml(data))
+        except YamlError:
+            _, problems = parse_cluster(data)
+            found.extend(problems)
+            return None
+    make, code = _LANGUAGES[path[-3:]]
+    try:
+        return FileLayout(path, data, make(data))
+    except LanguageError as error:
+        found.extend(_problems(error, code, path, data))
+        return None
+
+
+def _problems(error: LanguageError, code: str, path: str, data: bytes) -> Iterator[Diagnostic]:
+    text, entry = SourceText(data), REGISTRY[code]
+    for problem in error.problems:
+        place = SourceRef(path, *text.position(problem.span.start))
+        yield Diagnostic(code, entry.severity, path, problem.rendered(), place, problem.fix or entry.fix)
+
+
+def _updates(before: LoadResult, after: LoadResult) -> tuple[str, ...]:
+    """The resources of both loads whose digests differ."""
+    return tuple(
+        address
+        for address, resource in after.resources.items()
+        if address in before.resources and before.resources[address].digest != resource.digest
+    )
+
+
+def _by_file(load: LoadResult, updates: Sequence[str]) -> dict[str, list[str]]:
+    """The updates of each file; paths as they are written were read before, so they are sound."""
+    found: dict[str, list[str]] = {}
+    for address in updates:
+        written = load.resources[address].path
+        if written is not None:
+            found.setdefault(normalize(written, confined=False), []).append(address)
+    return found
+
+
+def _is_cluster_file(path: str) -> bool:
+    return path.rpartition("/")[2] == CONFIG_FILE
+
+
+def _is_known(path: str) -> bool:
+    return _is_cluster_file(path) or path.endswith(tuple(_LANGUAGES))
+
+
+class _Overlay:
+    """A tree in which some files have other contents."""
+
+    def __init__(self, tree: SourceTree, contents: Mapping[str, bytes]) -> None:
+        self._tree = tree
+        self._contents = contents
+
+    @property
+    def root(self) -> str:
+        return self._tree.root
+
+    def read(self, path: str) -> bytes:
+        changed = self._contents.get(normalize(path, confined=False))
+        return self._tree.read(path) if changed is None else changed
+
+    def kind(self, path: str) -> EntryKind:
+        return self._tree.kind(path)
+
+    def names(self, path: str) -> tuple[str, ...]:
+        return self._tree.names(path)

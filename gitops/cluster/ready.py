@@ -1,0 +1,186 @@
+"""`ready`: whether the applied revision can be served, and what a server would serve of it.
+
+Rules:
+
+1. Only what is applied counts: graphs, queries, policies and bindings come from the ledger and its catalog, and of
+   `cluster.yaml` no more is read than where the ledger is. What is declared and not applied never shows.
+2. No lock is taken, and one that is held is no obstacle: the ledger is read as one picture.
+3. Everything that stands in the way is reported in one run, and anything that cannot be decided stands in the way.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from gitops.cluster.observations import RECOVERIES, STATE_FILE, observe
+from gitops.cluster.workspace import Stores, Workspace
+from gitops.config.header import load_header
+from gitops.config.reading import Reading, SourceFile
+from gitops.core.diagnostics import Diagnostics, Severity
+from gitops.core.errors import GitopsError
+from gitops.language.query import check_query
+from gitops.language.schema import Schema
+from gitops.language.text import LanguageError
+from gitops.ledger.port import BlobCondition, LedgerReader, LedgerView
+from gitops.model.address import CLUSTER_SCOPE, Address, Kind, is_name
+from gitops.model.lock import LockObservation
+from gitops.model.outcome import ReadyOutcome, ServedGraph, StateObservations
+from gitops.model.state import State
+
+_BLOBS = {
+    BlobCondition.MISSING: "catalog_payload_missing",
+    BlobCondition.MISMATCH: "catalog_payload_digest_mismatch",
+    BlobCondition.UNREADABLE: "catalog_payload_read_error",
+}
+
+
+def ready(workspace: Workspace) -> ReadyOutcome:
+    """Check the applied revision as a server does before it starts. Writes nothing."""
+    header, problems = load_header(workspace.tree)
+    seen = StateObservations(state_path="", lock_path="")
+    inspection: _Inspection | None = None
+    try:
+        if header is not None:
+            stores = workspace.open_stores(header.storage)
+            held, view = _look(stores.ledger, problems)
+            seen = observe(stores.ledger, view, held, workspace.clock.now())
+            if view.state is not None:
+                inspection = _Inspection(stores, view.state, Reading(workspace.tree, problems))
+                inspection.run()
+    except GitopsError as error:
+        problems.add_error(error)
+    served = inspection is not None and not problems.has_errors
+    return ReadyOutcome(
+        config_dir=workspace.config_dir,
+        observations=seen,
+        graphs=inspection.graphs() if inspection is not None and served else (),
+        cluster_policy=inspection.policy(CLUSTER_SCOPE) if inspection is not None and served else None,
+        diagnostics=tuple(problems),
+    )
+
+
+def _look(ledger: LedgerReader, problems: Diagnostics) -> tuple[LockObservation, LedgerView]:
+    """The ledger as it is; no ledger, one that does not read, and operations that are not settled are errors."""
+    held, view, listing = ledger.observe_lock(), ledger.view(), ledger.intents()
+    problems.extend(view.problems)
+    if not view.found:
+        problems.add("cluster_state_missing", STATE_FILE, "there is no ledger")
+    if listing.problem is not None:
+        problems.add("recovery_sidecar_read_error", RECOVERIES, listing.problem, severity=Severity.ERROR)
+    names = sorted([i.operation_id for i in listing.intents] + [u.name for u in listing.unreadable])
+    if names:
+        detail = f"{len(names)} interrupted operation(s) are not settled: {', '.join(names[:5])}; apply settles them"
+        problems.add("cluster_recovery_pending", RECOVERIES, detail, severity=Severity.ERROR)
+    return held, view
+
+
+class _Inspection:
+    """The parts of one recorded state, each looked at once."""
+
+    def __init__(self, stores: Stores, state: State, reading: Reading) -> None:
+        self._stores = stores
+        self._state = state
+        self._reading = reading
+        self._found = reading.found
+        self._schemas: dict[str, Schema | None] = {}
+        self._queries: dict[str, list[str]] = defaultdict(list)
+        self._bound: dict[str, list[str]] = defaultdict(list)
+
+    def run(self) -> None:
+        """Look at everything."""
+        addresses = [Address.parse(text) for text in sorted(self._state.resources)]
+        for address in addresses:
+            if address.kind is Kind.GRAPH and is_name(address.name):
+                self._graph(address)
+        if not self._schemas:
+            self._found.add("cluster_empty", "graphs", "no graph is applied")
+        for address in addresses:
+            if address.kind is Kind.QUERY:
+                self._query(address)
+            elif address.kind is Kind.POLICY:
+                self._policy(address)
+        for scope, names in sorted(self._bound.items()):
+            if len(names) > 1:
+                self._found.add("policy_scope_conflict", scope, f"bound by {', '.join(names)}")
+
+    def graphs(self) -> tuple[ServedGraph, ...]:
+        """What would be served, in order of graph ids."""
+        return tuple(
+            ServedGraph(
+                graph_id=graph,
+                uri=self._stores.graph_uri(graph),
+                schema_digest=self._state.resources[f"schema.{graph}"].digest,
+                queries=tuple(self._queries[graph]),
+                policy=self.policy(f"graph.{graph}"),
+            )
+            for graph in self._schemas
+        )
+
+    def policy(self, scope: str) -> str | None:
+        """The policy of a scope, if one is bound to it."""
+        return next(iter(self._bound.get(scope, ())), None)
+
+    def _graph(self, address: Address) -> None:
+        self._schemas[address.name] = None
+        schema = self._state.resources.get(f"schema.{address.name}")
+        if schema is None:
+            self._found.add("graph_unreadable", address.text, "the ledger records no schema of the graph")
+            return
+        try:
+            source = self._stores.engine.read(self._stores.graph_uri(address.name)).schema_source
+        except GitopsError as error:
+            self._found.add(error.code, address.text, error.detail)
+            return
+        file = SourceFile(f"schema.{address.name}", source)
+        if file.digest != schema.digest:
+            detail = f"the live schema is {file.digest[:12]}, the applied one {schema.digest[:12]}; refresh, then apply"
+            self._found.add("graph_unreadable", address.text, detail)
+            return
+        self._schemas[address.name] = self._reading.schema(file, address.text)
+
+    def _query(self, address: Address) -> None:
+        file = self._blob(address)
+        graph = address.graph or ""
+        if graph not in self._schemas:
+            self._found.add("dangling_graph_reference", address.text, f"graph {graph} is not applied")
+            return
+        schema = self._schemas[graph]
+        if file is None or schema is None:
+            return
+        parsed = self._reading.queries(file)
+        try:
+            if isinstance(parsed, LanguageError):
+                raise parsed
+            query = next((q for q in parsed if q.name.text == address.name), None)
+            if query is None:
+                self._found.add("query_key_mismatch", address.text, "its file does not declare this query")
+                return
+            check_query(query, schema.catalog)
+        except LanguageError as error:
+            self._reading.language_problems(error, file, address.text)
+            return
+        self._queries[graph].append(address.name)
+
+    def _policy(self, address: Address) -> None:
+        self._blob(address)
+        bindings = self._state.resources[address.text].applies_to
+        if not bindings:
+            self._found.add("policy_bindings_missing", address.text, "the ledger does not say what it applies to")
+        for scope in bindings or ():
+            if scope != CLUSTER_SCOPE and scope.removeprefix("graph.") not in self._schemas:
+                self._found.add("policy_binding_unknown", address.text, f"{scope} is not applied")
+            self._bound[scope].append(address.name)
+
+    def _blob(self, address: Address) -> SourceFile | None:
+        """The catalog blob as text; what is wrong with it is reported."""
+        reading = self._stores.ledger.blob(address, self._state.resources[address.text].digest)
+        code = _BLOBS.get(reading.condition)
+        if code is not None or reading.content is None:
+            detail = reading.detail or f"the blob is {reading.condition}"
+            self._found.add(code or "catalog_payload_read_error", address.text, detail, severity=Severity.ERROR)
+            return None
+        file = SourceFile(address.text, reading.content)
+        if file.broken is not None:
+            self._found.add("catalog_payload_invalid", address.text, f"not UTF-8 at byte {file.broken.start}")
+            return None
+        return file

@@ -1,0 +1,24 @@
+"""`validate`: load everything, touch nothing."""
+
+from __future__ import annotations
+
+from gitops.cluster.loading import SourceMovedError, load_advice, load_afresh
+from gitops.cluster.workspace import Workspace
+from gitops.model.outcome import ValidateOutcome
+
+CONFIG_FILE = "cluster.yaml"
+
+
+def validate(workspace: Workspace) -> ValidateOutcome:
+    """Check the folder and report every problem; on error what loaded is still reported."""
+    try:
+        loaded = load_advice(workspace)
+    except SourceMovedError:
+        loaded = load_afresh(workspace)
+    return ValidateOutcome(
+        config_dir=workspace.config_dir,
+        config_file=f"{workspace.config_dir.rstrip('/')}/{CONFIG_FILE}" if workspace.config_dir else CONFIG_FILE,
+        resources=tuple(loaded.resources.values()),
+        dependencies=loaded.dependencies,
+        diagnostics=tuple(loaded.diagnostics),
+    )

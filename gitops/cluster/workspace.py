@@ -1,0 +1,98 @@
+"""What every verb is given: a source tree, the way to its stores, time, chance, identity, and governance if there is any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from gitops.cluster.provider import ProviderFactory
+from gitops.config.cache import CompileCache
+from gitops.config.source import SourceTree, StampedTree
+from gitops.core.clock import Clock, IdSource, timestamp
+from gitops.core.errors import GitopsError
+from gitops.core.faults import Faults, NoFaults
+from gitops.graph.port import GraphEngine
+from gitops.ledger.port import LedgerStore, LedgerView
+from gitops.model.approval import Target
+from gitops.model.entry import SourceRevision
+from gitops.model.kind import Kinds
+from gitops.model.kinds.registry import default_kinds
+from gitops.model.trust import TrustRoot
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """Where a cluster lives once its storage root is known; `graph_uri` derives a graph's root from its id.
+
+    `data_problem` says why graphs must not be created or changed here, such as a checkout that will be thrown away; reading
+    what is there is still possible.
+    """
+
+    ledger: LedgerStore
+    engine: GraphEngine
+    graph_uri: Callable[[str], str]
+    data_problem: GitopsError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Governance:
+    """What a branch ledger adds to a run: target, source commit, authorship, and the keys and rules of that commit.
+
+    `authors` are the identities whose work is applied. `trust_files` are the files of keys and rules at the source
+    commit (path to bytes) and `trust` what they say. `changed_files` lists the files of the cluster folder that differ from
+    another tree of it. `admit` raises a GitopsError if the source commit must not be applied on top of the given view.
+    """
+
+    target: Target
+    source: SourceRevision
+    authors: frozenset[str]
+    trust_files: Mapping[str, bytes]
+    trust: TrustRoot
+    changed_files: Callable[[str], tuple[str, ...]]
+    admit: Callable[[LedgerView], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What lets a verb that only advises load faster: a tree of the same folder as the workspace's, and a cache.
+
+    A cache is no evidence. No verb that permits, carries out or checks for a change request looks here.
+    """
+
+    tree: StampedTree
+    cache: CompileCache
+
+
+def _nowhere(graph: str, digest: str) -> bytes | None:  # noqa: ARG001 - the default of a lookup
+    """Git has nothing: plan from the live graph."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """One cluster as a verb sees it.
+
+    `config_dir` is echoed as given. `open_stores` takes the declared storage root (None for the default) and raises
+    GitopsError when it cannot be used. `accepted_schema` finds the applied schema text of a graph by its digest, where git
+    has it, so that a migration can be planned without reaching the graph.
+    """
+
+    tree: SourceTree
+    config_dir: str
+    open_stores: Callable[[str | None], Stores]
+    provider: ProviderFactory
+    clock: Clock
+    ids: IdSource
+    actor: str | None = None
+    workers: int = 1
+    fail_fast: bool = False
+    governance: Governance | None = None
+    accepted_schema: Callable[[str, str], bytes | None] = _nowhere
+    faults: Faults = field(default_factory=NoFaults)
+    kinds: Kinds = field(default_factory=default_kinds)
+    pid: int = 0
+    hints: Hints | None = None
+
+    def stamp(self) -> str:
+        """The time now as RFC 3339 UTC text."""
+        return timestamp(self.clock.now())

@@ -1,0 +1,1 @@
+"""Checks of a set-up, and attacks on a copy of it."""

@@ -1,0 +1,279 @@
+"""JSON over HTTP with one service.
+
+Rules of this module:
+
+1. The address is fixed when the client is made: HTTPS, or plain HTTP on this host alone. Redirects are not followed, no path
+   leads out of it, and no credentials are taken from files of the user. A proxy is the operator's to set in the environment.
+2. Every answer is bounded in bytes, every answer and every wait in seconds.
+3. A request that may be repeated is repeated when the service is busy or does not answer, a few times, with growing pauses.
+   Any other is sent once: whether a lost answer was a yes is for its sender to look up.
+4. A service that refuses because of its rate limit did nothing, so everything may be sent again, when it says: not before,
+   and not at all if that is too late for us.
+5. No secret appears in an error, and no control character of an answer either.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import requests
+from requests.exceptions import BaseHTTPError  # type: ignore[attr-defined] # the driver's own, which `raw` raises
+
+from gitops.core.clock import Clock
+from gitops.core.errors import GitopsError, RemoteError
+from gitops.core.redact import Redactor, Secret
+from gitops.forge.web import WebAnswer, WebRequest
+
+__all__ = ["Service", "Traffic", "WebClient", "forge_service"]
+
+_BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
+_LIMITED = frozenset({403, 429})
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_SHOWN = 300
+_PIECE = 65_536
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 60.0
+_SECONDARY = "secondary rate limit"
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Where a service is and how to talk to it. `headers` may hold secrets.
+
+    `code` is that of its failures; `refused` and `limit`, where they are given, those of a plain no and of an answer beyond
+    `max_bytes`. `timeout_s` is for each silence, `longest_s` for a whole answer, `budget_s` for all pauses of one request.
+    """
+
+    base: str
+    code: str
+    headers: Mapping[str, str | Secret] = field(default_factory=dict)
+    refused: str = ""
+    limit: str = ""
+    timeout_s: float = 30.0
+    longest_s: float = 120.0
+    budget_s: float = 180.0
+    max_bytes: int = 64 * 1024 * 1024
+    attempts: int = 4
+
+
+def forge_service(base: str, headers: Mapping[str, str | Secret]) -> Service:
+    """The service of a forge.
+
+    The REST address of GitHub Enterprise, `…/api/v3`, is taken as `…/api`, since that is where its GraphQL is, too.
+    """
+    address = base.rstrip("/")
+    if address.endswith("/api/v3"):
+        address = address.removesuffix("/v3")
+    return Service(address, "forge_unavailable", headers, "forge_refused", "forge_limit")
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What a client sent and received so far; bytes are those of bodies."""
+
+    requests: int = 0
+    sent: int = 0
+    received: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """What went wrong; `wait_s` is what the service asks for, `untouched` that it did nothing.
+
+    `secondary` is a limit that names no time: it is waited for once.
+    """
+
+    error: RemoteError
+    wait_s: float = 0.0
+    untouched: bool = False
+    secondary: bool = False
+
+
+class WebClient:
+    """Talks to one service, as a WebSender; safe for one thread at a time. `traffic` counts."""
+
+    def __init__(self, service: Service, pause: Callable[[float], None], clock: Clock) -> None:
+        """`pause` waits for a number of seconds. Raises GitopsError (the service's code) for an address that rule 1 refuses."""
+        parts = urlsplit(service.base)
+        local = parts.scheme == "http" and parts.hostname in _LOOPBACK
+        if (
+            not (parts.scheme == "https" or local)
+            or not parts.hostname
+            or parts.username
+            or parts.query
+            or parts.fragment
+        ):
+            # What stands before the host may be a password, and what follows a question mark a token.
+            shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"[:200]
+            detail = f"{shown!r} is no address of a service: use https://HOST/PATH, without a user or a query"
+            raise GitopsError(service.code, detail)
+        self._service = service
+        self._base = service.base.rstrip("/")
+        self._pause = pause
+        self._clock = clock
+        secrets = [value for value in service.headers.values() if isinstance(value, Secret)]
+        # A header may say `Bearer` before the secret, which the service may repeat without it.
+        bare = [Secret(secret.name, secret.reveal().rpartition(" ")[2]) for secret in secrets]
+        self._redact = Redactor([*secrets, *bare])
+        self._session = requests.Session()
+        self._session.auth = _as_it_is
+        self.traffic = Traffic()
+
+    @property
+    def base(self) -> str:
+        """Address of the service, without a slash at the end."""
+        return self._base
+
+    def post(self, path: str, body: Any) -> Any:
+        """The JSON answer to a JSON request, which must be one that may be repeated. Raises as `send`, also for no answer."""
+        answer = self.send(WebRequest("POST", path, body=body))
+        if answer.body is None:
+            raise self._failed("answers with something that is not JSON")
+        return answer.body
+
+    def send(self, request: WebRequest) -> WebAnswer:
+        """The answer to a request, as the port says.
+
+        Raises RemoteError: with the service's code when it does not answer, is busy beyond what may be waited for, or answers
+        with anything but JSON; with the code of refusals for any other status that the request does not expect.
+        """
+        url = self._url(request)
+        growing, waited, warned = _FIRST_PAUSE_S, 0.0, False
+        for left in reversed(range(self._service.attempts)):
+            outcome = self._once(request, url)
+            if isinstance(outcome, WebAnswer):
+                return outcome
+            again = outcome.untouched or (request.repeatable and outcome.error.retryable)
+            if not again or not left or (warned and outcome.secondary):
+                raise outcome.error
+            wait = max(growing, outcome.wait_s)
+            if waited + wait > self._service.budget_s:
+                raise self._failed(
+                    f"asks to wait for {wait:.0f} s, which is more than this run waits",
+                    retryable=True,
+                    status=outcome.error.status,
+                )
+            self._wait(wait)
+            waited, growing, warned = waited + wait, growing * 4, warned or outcome.secondary
+        raise AssertionError("the last attempt returns or raises")
+
+    def _wait(self, seconds: float) -> None:
+        while seconds > 0:
+            self._pause(min(seconds, _LONGEST_PAUSE_S))
+            seconds -= _LONGEST_PAUSE_S
+
+    def _url(self, request: WebRequest) -> str:
+        path = request.path.lstrip("/")
+        # The driver resolves dots, written plainly or in percent signs; what is left of them must not leave the base.
+        dotted = any(part in (".", "..") for part in unquote(path).replace("\\", "/").split("/"))
+        if dotted or not path.isprintable() or any(sign in path for sign in "?#\\ "):
+            raise self._failed(f"has no path {path[:80]!r}", code=self._service.refused)
+        return f"{self._base}/{path}"
+
+    def _once(self, request: WebRequest, url: str) -> WebAnswer | _Failure:
+        """Send it once."""
+        service = self._service
+        body = None if request.body is None else json.dumps(request.body, allow_nan=False).encode()
+        headers = {"Accept": "application/json", "User-Agent": "cluster-gitops", **request.headers, **service.headers}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        plain = {name: value.reveal() if isinstance(value, Secret) else value for name, value in headers.items()}
+        self.traffic.requests += 1
+        self.traffic.sent += len(body or b"")
+        try:
+            with self._session.request(
+                request.method,
+                url,
+                params=list(request.query),
+                data=body,
+                headers=plain,
+                timeout=service.timeout_s,
+                allow_redirects=False,
+                stream=True,
+            ) as response:
+                data = self._read(response)
+        except (requests.RequestException, BaseHTTPError) as error:
+            return _Failure(self._failed(f"does not answer: {type(error).__name__}", retryable=True))
+        if data is None:
+            return _Failure(self._failed("takes too long to answer", retryable=True))
+        return self._understood(request, response, data)
+
+    def _read(self, response: requests.Response) -> bytes | None:
+        """The body, at most one byte beyond the bound; None when it did not come in time."""
+        until = self._clock.now() + timedelta(seconds=self._service.longest_s)
+        # One piece at a time as it comes: a read of a whole piece would wait for it for as long as bytes trickle in.
+        read = getattr(response.raw, "read1", response.raw.read)
+        data = bytearray()
+        while len(data) <= self._service.max_bytes:
+            piece = read(_PIECE, decode_content=True)
+            if not piece:
+                break
+            data += piece
+            if self._clock.now() > until:
+                return None
+        self.traffic.received += len(data)
+        return bytes(data[: self._service.max_bytes + 1])
+
+    def _understood(self, request: WebRequest, response: requests.Response, data: bytes) -> WebAnswer | _Failure:
+        """What an answer means."""
+        status, service = response.status_code, self._service
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        quiet = status in request.quiet
+        good = requests.codes.ok <= status < requests.codes.multiple_choices
+        if not good and not quiet:
+            return self._refusal(request, status, headers, data)
+        if len(data) > service.max_bytes:
+            what = f"answers with more than {service.max_bytes} bytes"
+            return _Failure(self._failed(what, code=service.limit, status=status))
+        try:
+            return WebAnswer(status, headers, json.loads(data) if data.strip() else None)
+        except (ValueError, RecursionError):
+            if quiet:
+                return WebAnswer(status, headers)
+            return _Failure(self._failed("answers with something that is not JSON", status=status))
+
+    def _refusal(self, request: WebRequest, status: int, headers: Mapping[str, str], data: bytes) -> _Failure:
+        """A status that is a failure, and what it asks for."""
+        text = self._redact(data[: _SHOWN * 4].decode("utf-8", "replace"))[:_SHOWN]
+        asked_for = f"{request.method} /{request.path.lstrip('/')[:200]}"
+        said = f"answers {asked_for} with status {status}: " + "".join(c if c.isprintable() else " " for c in text)
+        secondary = _SECONDARY in text.lower()
+        limited = _limited(status, headers, self._clock.now(), secondary=secondary)
+        if limited is not None:
+            error = self._failed(said, retryable=True, status=status)
+            return _Failure(error, limited, untouched=True, secondary=secondary)
+        if status in _BUSY:
+            after = headers.get("retry-after", "")
+            asked = float(after) if after.isdecimal() else 0.0
+            return _Failure(self._failed(said, retryable=True, status=status), asked)
+        return _Failure(self._failed(said, code=self._service.refused, status=status))
+
+    def _failed(self, what: str, *, retryable: bool = False, status: int | None = None, code: str = "") -> RemoteError:
+        host = urlsplit(self._base).hostname
+        return RemoteError(code or self._service.code, f"{host} {what}", retryable=retryable, status=status)
+
+
+def _limited(status: int, headers: Mapping[str, str], now: datetime, *, secondary: bool) -> float | None:
+    """For how many seconds a rate limit asks to wait; None if an answer is not the refusal of one.
+
+    https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api#exceeding-the-rate-limit
+    """
+    if status not in _LIMITED:
+        return None
+    after, reset = headers.get("retry-after", ""), headers.get("x-ratelimit-reset", "")
+    if after.isdecimal():
+        return float(after)
+    if headers.get("x-ratelimit-remaining") == "0" and reset.isdecimal():
+        # One second more: the moment is given in whole ones.
+        return max(0.0, float(reset) - now.timestamp()) + 1.0
+    return _LONGEST_PAUSE_S if secondary else None
+
+
+def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    """Keeps the library from looking for credentials in `~/.netrc`."""
+    return request

@@ -1,0 +1,176 @@
+"""Reading of JSON that others wrote: strict about what is used, blind to the rest.
+
+Every access says what it expects; what is missing, of another type or out of bounds is refused with its place.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gitops.core.clock import parse_timestamp, timestamp
+from gitops.core.errors import GitopsError, RemoteError
+from gitops.forge.events import IgnoredEvent
+
+__all__ = ["REPOSITORY", "Form", "answer_form", "checked", "event_form", "ignored", "is_unicode", "repository_of"]
+
+REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}")
+"""What GitHub, Gitea and Forgejo call a repository: `owner/name`."""
+
+_OBJECT_ID = re.compile(r"[0-9a-f]{40}")
+_HALF = re.compile("[\ud800-\udfff]")
+_LINE = 1024
+_LARGEST = 10**18
+
+
+class Form:
+    """A JSON object at a place; `fail` makes the error of a reading that does not succeed."""
+
+    __slots__ = ("_fail", "_place", "_value")
+
+    def __init__(self, value: Any, place: str, fail: Callable[[str], GitopsError]) -> None:
+        """Raises what `fail` makes if `value` is no object."""
+        self._place = place
+        self._fail = fail
+        if not isinstance(value, dict):
+            raise fail(f"{place or 'it'} is no object")
+        self._value: dict[str, Any] = value
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a field, and not null."""
+        return self._value.get(name) is not None
+
+    def part(self, name: str) -> Form:
+        """An object in it."""
+        return Form(self._value.get(name), self._at(name), self._fail)
+
+    def optional(self, name: str) -> Form | None:
+        """An object in it, or None where it is missing or null."""
+        return self.part(name) if self.has(name) else None
+
+    def parts(self, name: str) -> Iterator[Form]:
+        """The objects of a list in it; none where it is missing or null."""
+        for index, value in enumerate(self.values(name)):
+            yield Form(value, f"{self._at(name)}[{index}]", self._fail)
+
+    def values(self, name: str) -> list[Any]:
+        """A list in it, empty where it is missing or null."""
+        value = self._value.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise self._wrong(name, "a list")
+        return value
+
+    def text(self, name: str, most: int = _LINE) -> str:
+        """A text of at most so many characters."""
+        value = self._value.get(name)
+        if not isinstance(value, str):
+            raise self._wrong(name, "a text")
+        if len(value) > most:
+            raise self._wrong(name, f"a text of at most {most} characters")
+        if not is_unicode(value):
+            raise self._wrong(name, "a text of Unicode characters")
+        return value
+
+    def text_or(self, name: str, default: str = "", most: int = _LINE) -> str:
+        """The same, or the default where it is missing or null."""
+        return self.text(name, most) if self.has(name) else default
+
+    def line(self, name: str, most: int) -> str:
+        """A text for people on one line: cut to so many characters, control characters become spaces."""
+        value = self.text_or(name, most=1 << 20)
+        return "".join(c if c.isprintable() else " " for c in value)[:most].strip()
+
+    def flag(self, name: str) -> bool:
+        """True or false; false where it is missing or null."""
+        value = self._value.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise self._wrong(name, "true or false")
+        return bool(value)
+
+    def number(self, name: str) -> int:
+        """A whole number from 1."""
+        value = self._value.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < _LARGEST:
+            raise self._wrong(name, "a positive number")
+        return value
+
+    def commit(self, name: str) -> str:
+        """The full id of a commit."""
+        value = self._value.get(name)
+        if not isinstance(value, str) or not _OBJECT_ID.fullmatch(value):
+            raise self._wrong(name, "the id of a commit")
+        return value
+
+    def commit_or(self, name: str) -> str | None:
+        """The same, or None where it is missing or null."""
+        return self.commit(name) if self.has(name) else None
+
+    def moment(self, name: str) -> str:
+        """A time, as RFC 3339 in UTC."""
+        value = self._value.get(name)
+        found = parse_timestamp(value) if isinstance(value, str) else None
+        if found is None:
+            raise self._wrong(name, "a time")
+        return timestamp(found)
+
+    def items(self) -> list[tuple[str, Any]]:
+        """All fields, by name."""
+        return sorted(self._value.items())
+
+    def _at(self, name: str) -> str:
+        return f"{self._place}.{name}" if self._place else name
+
+    def _wrong(self, name: str, expected: str) -> GitopsError:
+        return self._fail(f"{self._at(name)} is not {expected}")
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be written as UTF-8: JSON can escape halves of characters, which nothing can write again."""
+    return text.isascii() or not _HALF.search(text)
+
+
+def event_form(body: bytes, most: int) -> Form:
+    """The object that an event's body is. Raises GitopsError `event_invalid`, also for more than `most` bytes."""
+    if len(body) > most:
+        raise _event_invalid(f"the body has {len(body)} bytes; at most {most} are read")
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise _event_invalid("the body is not JSON, or is nested too deeply") from error
+    return Form(value, "", _event_invalid)
+
+
+def answer_form(value: Any, what: str = "") -> Form:
+    """The object that a forge answered with. Raises RemoteError `forge_unavailable`."""
+    return Form(value, what, _answer_invalid)
+
+
+def _event_invalid(detail: str) -> GitopsError:
+    return GitopsError("event_invalid", detail)
+
+
+def _answer_invalid(detail: str) -> GitopsError:
+    return RemoteError("forge_unavailable", f"the forge answers in a form that is not the documented one: {detail}")
+
+
+def checked(pattern: re.Pattern[str], text: str, what: str) -> str:
+    """A text of an event that has the form of what a forge sends. Raises GitopsError `event_invalid`."""
+    if not pattern.fullmatch(text):
+        raise GitopsError("event_invalid", f"{what} is {text[:80]!r}, which is not sent")
+    return text
+
+
+def ignored(kind: str, form: Form) -> IgnoredEvent:
+    """An action of a known kind of event that is none of the bot's business."""
+    return IgnoredEvent(f"{kind} that was {form.line('action', 40)}: nothing to do")
+
+
+def repository_of(form: Form) -> str:
+    """`owner/name` of the repository of an event; empty for an event of an organization or an app."""
+    if not form.has("repository"):
+        return ""
+    return checked(REPOSITORY, form.part("repository").text("full_name"), "repository.full_name")

@@ -1,0 +1,270 @@
+"""What GitHub answers, as the nouns of the port: readers, pure, tolerant of what they do not use.
+
+https://docs.github.com/en/rest?apiVersion=2022-11-28
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gitops.core.errors import RemoteError
+from gitops.forge.form import Form, answer_form
+from gitops.forge.port import (
+    Account,
+    BranchRules,
+    ChangeRequest,
+    CheckState,
+    CheckStatus,
+    Comment,
+    Permission,
+    Push,
+    RequestState,
+    Review,
+    ReviewState,
+    ReviewVerdict,
+)
+from gitops.forge.text import first_line_marker
+from gitops.forge.web import WebAnswer
+
+_MAX_TITLE = 256
+_MAX_BODY = 1 << 20
+# Somebody whose account was deleted: https://docs.github.com/en/account-and-profile/reference/deleting-your-personal-account
+_GHOST = "ghost"
+_NOT_PROTECTED = "Branch not protected"
+_LIMITED = frozenset({"RATE_LIMIT", "RATE_LIMITED"})
+_NOT_FOUND = 404
+
+_VERDICTS = {
+    "APPROVED": ReviewVerdict.APPROVED,
+    "CHANGES_REQUESTED": ReviewVerdict.CHANGES_REQUESTED,
+    "REVIEW_REQUIRED": ReviewVerdict.REQUIRED,
+}
+_REVIEWS = {
+    "APPROVED": ReviewState.APPROVED,
+    "CHANGES_REQUESTED": ReviewState.CHANGES_REQUESTED,
+    "DISMISSED": ReviewState.DISMISSED,
+}
+# Roles of a repository, and the coarser words of `permission`, which custom roles are told by.
+_PERMISSIONS = {
+    "admin": Permission.ADMIN,
+    "maintain": Permission.MAINTAIN,
+    "write": Permission.WRITE,
+    "triage": Permission.READ,
+    "read": Permission.READ,
+    "none": Permission.NONE,
+}
+
+
+def entries(answer: WebAnswer, what: str, within: str | None = None) -> list[Form]:
+    """The objects of a list, or of the list called `within` in an object. Raises RemoteError `forge_unavailable`."""
+    form = answer_form({what: answer.body}) if within is None else answer_form(answer.body, what)
+    return list(form.parts(what if within is None else within))
+
+
+def account(form: Form) -> Account:
+    """An account."""
+    return Account(str(form.number("id")), form.text("login", 100), form.text_or("type") == "Bot")
+
+
+def viewer(answer: WebAnswer) -> Account:
+    """Whose token it is. Raises RemoteError `forge_refused` for what GraphQL refuses, and for a token that is nobody's."""
+    form = graphql_data(answer).part("viewer")
+    login = form.text("login", 100)
+    if not form.has("databaseId"):
+        raise RemoteError("forge_refused", f"GitHub does not say which account {login} is")
+    return Account(str(form.number("databaseId")), login, login.endswith("[bot]"))
+
+
+def verdict(answer: WebAnswer) -> ReviewVerdict:
+    """The verdict of the rules. Raises as `graphql_data`."""
+    request = graphql_data(answer).part("repository").part("pullRequest")
+    return _VERDICTS.get(request.text_or("reviewDecision"), ReviewVerdict.UNKNOWN)
+
+
+def graphql_data(answer: WebAnswer) -> Form:
+    """The data of an answer without errors.
+
+    Raises RemoteError: `forge_unavailable` for a limit, else `forge_refused`, with status 404 for what is not there.
+    https://docs.github.com/en/graphql/overview/rate-limits-and-query-limits-for-the-graphql-api
+    """
+    form = answer_form(answer.body, "the answer")
+    for error in form.parts("errors"):
+        kind, message = error.text_or("type"), error.line("message", 300)
+        if kind in _LIMITED:
+            raise RemoteError("forge_unavailable", f"GitHub says: {message}", retryable=True)
+        status = _NOT_FOUND if kind == "NOT_FOUND" else None
+        raise RemoteError("forge_refused", f"GitHub says: {message}", status=status)
+    return form.part("data")
+
+
+def change_request(form: Form) -> ChangeRequest:
+    """A pull request, from a list or by itself."""
+    base, head = form.part("base"), form.part("head")
+    # The repository of a fork may have been deleted since.
+    fork = not head.has("repo") or head.part("repo").number("id") != base.part("repo").number("id")
+    number, user = form.number("number"), form.optional("user")
+    author = None if user is None else account(user)
+    merged = form.has("merged_at")
+    state = RequestState.OPEN if form.text("state") == "open" else RequestState.CLOSED
+    return ChangeRequest(
+        number=number,
+        title=form.line("title", _MAX_TITLE),
+        source="refs/heads/" + head.text("ref"),
+        target="refs/heads/" + base.text("ref"),
+        head=head.commit("sha"),
+        state=RequestState.MERGED if merged else state,
+        opened_at=form.moment("created_at"),
+        # Who pushed is in no request: whoever opened it is known, the others are among the moves of its branch.
+        pushers=() if author is None else (f"github:{author.id}",),
+        merged_as=form.commit_or("merge_commit_sha") if merged else None,
+        author=author,
+        head_ref=f"refs/pull/{number}/head",
+        fork=fork,
+        project=head.part("repo").text_or("full_name") if fork and head.has("repo") else "",
+        url=form.text_or("html_url"),
+        labels=tuple(label_names(form.parts("labels"))),
+    )
+
+
+def push(form: Form) -> Push:
+    """One move of a branch. Merges and the other ways of moving one are pushes of whoever did it."""
+    actor = form.optional("actor")
+    pusher = "" if actor is None else f"github:{account(actor).id}"
+    return Push(old=form.commit("before"), new=form.commit("after"), pusher=pusher)
+
+
+def label_names(forms: Iterable[Form]) -> list[str]:
+    """Names of labels."""
+    return [form.text("name") for form in forms]
+
+
+def file_names(form: Form) -> tuple[str, ...]:
+    """The path of a changed file, and where it was before."""
+    names = [form.text("filename", 4096)]
+    if form.has("previous_filename"):
+        names.append(form.text("previous_filename", 4096))
+    return tuple(names)
+
+
+def review(form: Form) -> Review | None:
+    """A review; None for one that is not given yet, or by nobody any more."""
+    user, state = form.optional("user"), form.text("state")
+    if user is None or state == "PENDING":
+        return None
+    return Review(
+        id=str(form.number("id")),
+        account=account(user),
+        state=_REVIEWS.get(state, ReviewState.COMMENTED),
+        commit=form.commit_or("commit_id") or "",
+        at=form.moment("submitted_at"),
+    )
+
+
+def comment(form: Form, me: Account) -> Comment:
+    """A comment, with its marker if it is the bot's."""
+    user = form.optional("user")
+    body = form.text_or("body", most=_MAX_BODY)
+    who = Account("", _GHOST) if user is None else account(user)
+    marker = first_line_marker(body) if who.id == me.id else None
+    return Comment(who.login, body, form.moment("created_at"), marker, str(form.number("id")), who.id)
+
+
+def status(form: Form, commit: str) -> CheckStatus:
+    """A status of a commit."""
+    state = CheckState(form.text("state")) if form.text("state") in set(CheckState) else CheckState.ERROR
+    return CheckStatus(commit, form.text("context"), state, form.line("description", 1024), form.moment("updated_at"))
+
+
+def permission(answer: WebAnswer, who: Account) -> Permission:
+    """What an account may do; NONE where the answer is about another one, as after a login was given to somebody else.
+
+    https://docs.github.com/en/rest/collaborators/collaborators#get-repository-permissions-for-a-user
+    """
+    form = answer_form(answer.body, "the permission")
+    user = form.optional("user")
+    if user is None or str(user.number("id")) != who.id:
+        return Permission.NONE
+    role = form.text_or("role_name")
+    return _PERMISSIONS.get(role, _PERMISSIONS.get(form.text("permission"), Permission.NONE))
+
+
+def branch_rules(rules: Iterable[Form], protection: WebAnswer) -> BranchRules:
+    """What rulesets and the older protection enforce together; the latter is unknown where the token may not read it.
+
+    https://docs.github.com/en/rest/repos/rules#get-rules-for-a-branch
+    https://docs.github.com/en/rest/branches/branch-protection#get-branch-protection
+    """
+    by_type: dict[str, list[Form]] = {}
+    for rule in rules:
+        by_type.setdefault(rule.text("type"), []).append(rule)
+    older = _older(protection)
+    checks = [
+        check.text("context")
+        for rule in by_type.get("required_status_checks", [])
+        for check in rule.part("parameters").parts("required_status_checks")
+    ]
+    known = older is not None
+    old = older or {}
+    return BranchRules(
+        protected=True if by_type or old.get("protected") else (False if known else None),
+        request_needed=_either("pull_request" in by_type, old.get("request_needed")),
+        force_push=_neither("non_fast_forward" in by_type, old.get("force_push")),
+        deletion=_neither("deletion" in by_type, old.get("deletion")),
+        signatures_needed=_either("required_signatures" in by_type, old.get("signatures_needed")),
+        required_checks=tuple(sorted({*checks, *old.get("checks", ())})) if known or checks else None,
+        # A ruleset that restricts updates names nobody: those who bypass it push, and only administrators see who they are.
+        pushers=() if "update" in by_type else old.get("pushers"),
+        # The older protection has no queue of its own to tell of.
+        queue="merge_queue" in by_type or None,
+        notes=() if known else ("branch protection cannot be read with this token; rules of rulesets can",),
+    )
+
+
+def _older(answer: WebAnswer) -> Mapping[str, Any] | None:
+    """The older protection in our words; None where it is not told."""
+    if not isinstance(answer.body, dict):
+        return None
+    form = answer_form(answer.body, "the protection")
+    if answer.status == _NOT_FOUND and form.text_or("message") == _NOT_PROTECTED:
+        return {
+            "protected": False,
+            "force_push": True,
+            "deletion": True,
+            "request_needed": False,
+            "signatures_needed": False,
+        }
+    if answer.status != 200:  # noqa: PLR2004 - the status of an answer
+        return None
+    checks, restricted = form.optional("required_status_checks"), form.optional("restrictions")
+    contexts = [] if checks is None else [text for text in checks.values("contexts") if isinstance(text, str)]
+    return {
+        "protected": True,
+        "request_needed": form.has("required_pull_request_reviews"),
+        "force_push": _enabled(form, "allow_force_pushes"),
+        "deletion": _enabled(form, "allow_deletions"),
+        "signatures_needed": _enabled(form, "required_signatures"),
+        "checks": contexts,
+        "pushers": None if restricted is None else _pushers(restricted),
+    }
+
+
+def _pushers(form: Form) -> tuple[str, ...]:
+    users = [user.text("login", 100) for user in form.parts("users")]
+    others = [group.text("slug") for kind in ("teams", "apps") for group in form.parts(kind)]
+    return tuple(sorted([*users, *others]))
+
+
+def _enabled(form: Form, name: str) -> bool:
+    part = form.optional(name)
+    return part is not None and part.flag("enabled")
+
+
+def _either(by_rule: bool, older: bool | None) -> bool | None:
+    """Whether any of the two asks for it."""
+    return True if by_rule else older
+
+
+def _neither(by_rule: bool, older: bool | None) -> bool | None:
+    """Whether something is still allowed: not if any of the two forbids it."""
+    return False if by_rule else older

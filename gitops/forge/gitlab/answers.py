@@ -1,0 +1,307 @@
+"""GitLab's REST API, the answering half: JSON values to nouns of the port. Pure.
+
+Everything raises RemoteError `forge_unavailable` for an answer of another form than documented.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from gitops.core.errors import RemoteError
+from gitops.forge.form import Form, answer_form
+from gitops.forge.port import (
+    Account,
+    BranchRules,
+    ChangeRequest,
+    CheckState,
+    CheckStatus,
+    Comment,
+    Permission,
+    RequestState,
+    Review,
+    ReviewState,
+    ReviewVerdict,
+)
+from gitops.forge.text import first_line_marker
+from gitops.git.port import ZERO
+
+ANY_CHECK = "*"
+"""In `BranchRules.required_checks`: every status of a head must have succeeded, whatever its name."""
+
+_TITLE = 1_024
+_BODY = 2_000_000
+# "locked" is a request while it is being merged; https://docs.gitlab.com/api/merge_requests/
+_STATES = {
+    "opened": RequestState.OPEN,
+    "locked": RequestState.OPEN,
+    "merged": RequestState.MERGED,
+    "closed": RequestState.CLOSED,
+}
+_CHECKS = {"success": CheckState.SUCCESS, "failed": CheckState.FAILURE, "canceled": CheckState.ERROR}
+_REVIEWS = {"requested_changes": ReviewState.CHANGES_REQUESTED, "reviewed": ReviewState.COMMENTED}
+# https://docs.gitlab.com/api/project_members/, highest first.
+_ROLES = ((50, Permission.ADMIN), (40, Permission.MAINTAIN), (30, Permission.WRITE), (10, Permission.READ))
+_NO_ACCESS = 0
+_DIGITS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A comment as GitLab keeps it: `text` is all of it, the hidden first line included."""
+
+    id: str
+    author: Account
+    text: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """An open issue; `number` counts within the project."""
+
+    number: int
+    author: Account
+    title: str
+    text: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentRow:
+    """A deployment; `finished` ones cannot be brought forward any more."""
+
+    number: int
+    commit: str
+    account: str
+    status: str
+
+    @property
+    def finished(self) -> bool:
+        """Whether its status is its last."""
+        return self.status in {"success", "failed", "canceled"}
+
+
+def rows(body: Any, what: str) -> tuple[Form, ...]:
+    """The objects of a list."""
+    if not isinstance(body, list):
+        raise RemoteError("forge_unavailable", f"GitLab answers for {what} with something that is not a list")
+    return tuple(answer_form(item, f"{what}[{index}]") for index, item in enumerate(body))
+
+
+def account(form: Form) -> Account:
+    """A user: https://docs.gitlab.com/api/users/. Only the answer about oneself says whether it is a bot."""
+    return Account(str(form.number("id")), form.text("username"), form.flag("bot"))
+
+
+def change_request(form: Form) -> ChangeRequest:
+    """A merge request: https://docs.gitlab.com/api/merge_requests/.
+
+    Its head has a ref of its own in the target project, whatever project its branch is in. GitLab does not say who pushed: the
+    author stands for them.
+    """
+    number = form.number("iid")
+    state = _STATES.get(form.text("state"))
+    if state is None:
+        raise RemoteError("forge_unavailable", f"GitLab gives merge request {number} a state that is not documented")
+    author = account(form.part("author"))
+    return ChangeRequest(
+        number=number,
+        title=form.line("title", _TITLE),
+        source=f"refs/heads/{form.text('source_branch')}",
+        target=f"refs/heads/{form.text('target_branch')}",
+        # Without any commit, or while GitLab still prepares it, a merge request has no head.
+        head=form.commit_or("sha") or ZERO,
+        state=state,
+        opened_at=form.moment("created_at"),
+        pushers=(f"gitlab:{author.id}",),
+        merged_as=_merged_as(form) if state is RequestState.MERGED else None,
+        author=author,
+        head_ref=f"refs/merge-requests/{number}/head",
+        # The branch's project is null once a fork is gone.
+        fork=not form.has("source_project_id") or form.number("source_project_id") != form.number("target_project_id"),
+        url=form.text_or("web_url"),
+        labels=tuple(sorted(name for name in form.values("labels") if isinstance(name, str))),
+    )
+
+
+def _merged_as(form: Form) -> str | None:
+    """What brought a request in: the merge commit, else the squashed one, else, after a fast-forward, its head."""
+    return form.commit_or("merge_commit_sha") or form.commit_or("squash_commit_sha") or form.commit_or("sha")
+
+
+def changed_paths(files: Iterable[Form]) -> tuple[str, ...]:
+    """Paths of diffs, old names of moved files included, sorted."""
+    return tuple(sorted({file.text(name, 4_096) for file in files for name in ("old_path", "new_path")}))
+
+
+def files_of(form: Form) -> int | None:
+    """How many files a merge request changes, None while GitLab does not say.
+
+    Raises GitopsError `forge_limit` for `1000+`, where GitLab lists no more: https://docs.gitlab.com/administration/diff_limits/
+    """
+    count = form.text_or("changes_count")
+    if not count:
+        return None
+    if count.endswith("+"):
+        raise RemoteError("forge_limit", f"GitLab lists only the first {count[:-1][:20]} files of this merge request")
+    return int(count) if count.isascii() and count.isdecimal() and len(count) < _DIGITS else None
+
+
+def reviews(approvals: Form | None, reviewers: Sequence[Form]) -> tuple[Review, ...]:
+    """What other reviewers said, then the approvals that stand, by time, then the objections.
+
+    GitLab does not say which commit somebody approved, so `commit` is empty and such a review is never one of a given commit.
+    Nor does it say when a reviewer objected, so `at` is empty there, and an objection comes after any approval of the same
+    person. Sources: https://docs.gitlab.com/api/merge_request_approvals/ and https://docs.gitlab.com/api/merge_requests/.
+    """
+    approved: list[Review] = []
+    for row in () if approvals is None else approvals.parts("approved_by"):
+        who = account(row.part("user"))
+        at = row.moment("approved_at") if row.has("approved_at") else ""
+        approved.append(Review(f"approval-{who.id}", who, ReviewState.APPROVED, "", at))
+    said: dict[ReviewState, list[Review]] = {ReviewState.COMMENTED: [], ReviewState.CHANGES_REQUESTED: []}
+    for row in reviewers:
+        state, who = _REVIEWS.get(row.text_or("state")), account(row.part("user"))
+        if state is not None:
+            said[state].append(Review(f"review-{who.id}", who, state, "", ""))
+    in_time = sorted(approved, key=lambda review: review.at)
+    return (*said[ReviewState.COMMENTED], *in_time, *said[ReviewState.CHANGES_REQUESTED])
+
+
+def verdict(request: Form, approvals: Form | None, reviewers: Sequence[Form]) -> ReviewVerdict:
+    """What GitLab's rules say, the stricter of its answers.
+
+    `detailed_merge_status` names only the first thing that stops a merge, and the approvals know only the rules of editions that
+    have them: without `approvals_required`, or with none required, there are no rules. Source:
+    https://docs.gitlab.com/api/merge_requests/
+    """
+    status = request.text_or("detailed_merge_status")
+    if status == "requested_changes" or any(row.text_or("state") == "requested_changes" for row in reviewers):
+        return ReviewVerdict.CHANGES_REQUESTED
+    if status == "not_approved":
+        return ReviewVerdict.REQUIRED
+    if approvals is None or not approvals.has("approvals_required") or not _count(approvals, "approvals_required"):
+        return ReviewVerdict.UNKNOWN
+    if not approvals.has("approvals_left") or _count(approvals, "approvals_left"):
+        return ReviewVerdict.REQUIRED
+    return ReviewVerdict.APPROVED
+
+
+def _count(form: Form, name: str) -> int:
+    """A number from 0."""
+    found = dict(form.items()).get(name)
+    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+        raise RemoteError("forge_unavailable", f"GitLab gives {name} as something that is not a number")
+    return found
+
+
+def note(form: Form) -> Note | None:
+    """A comment, or None for a line that GitLab wrote itself: https://docs.gitlab.com/api/notes/."""
+    if form.flag("system"):
+        return None
+    return Note(
+        str(form.number("id")), account(form.part("author")), form.text("body", _BODY), form.moment("created_at")
+    )
+
+
+def comment(found: Note, me: Account) -> Comment:
+    """A comment for the port; a marker in its first line counts only where the bot wrote it."""
+    marker = first_line_marker(found.text) if found.author.id == me.id else None
+    return Comment(found.author.login, found.text, found.at, marker, found.id, found.author.id)
+
+
+def statuses(found: Iterable[Form], commit: str) -> tuple[CheckStatus, ...]:
+    """The newest status of each name, by name. Jobs of GitLab CI are among them.
+
+    What GitLab calls running, manual, skipped and so on is pending: it is no verdict. Source:
+    https://docs.gitlab.com/api/commits/
+    """
+    newest: dict[str, tuple[int, CheckStatus]] = {}
+    for row in found:
+        number, name = row.number("id"), row.text("name")
+        state = _CHECKS.get(row.text("status"), CheckState.PENDING)
+        at = next((row.moment(time) for time in ("finished_at", "started_at", "created_at") if row.has(time)), "")
+        status = CheckStatus(commit, name, state, row.text_or("description"), at)
+        if name not in newest or newest[name][0] < number:
+            newest[name] = (number, status)
+    return tuple(newest[name][1] for name in sorted(newest))
+
+
+def permission(form: Form, who: str, now: datetime) -> Permission:
+    """What a member may do: https://docs.gitlab.com/api/project_members/.
+
+    NONE for the row of somebody else, one that is not active, and one that ran out but was not yet removed.
+    """
+    if str(form.number("id")) != who or form.text_or("state", "active") != "active":
+        return Permission.NONE
+    if form.text_or("membership_state", "active") != "active":
+        return Permission.NONE
+    if form.has("expires_at") and form.text("expires_at")[:10] <= now.astimezone(UTC).date().isoformat():
+        return Permission.NONE
+    level = _count(form, "access_level")
+    return next((role for least, role in _ROLES if level >= least), Permission.NONE)
+
+
+def branch_rules(branch: str, protections: Sequence[Form], project: Form, push_rule: Form | None) -> BranchRules:
+    """What is enforced on a branch; of several rules that match, the most permissive is in force.
+
+    `pushers` are `gitlab:<number>` for people, `group:<number>`, `deploy-key:<number>`, and roles by their names. Sources:
+    https://docs.gitlab.com/user/project/repository/branches/protected/ and https://docs.gitlab.com/api/protected_branches/.
+    """
+    matching = [row for row in protections if _matches(row.text("name"), branch)]
+    checks = (ANY_CHECK,) if project.flag("only_allow_merge_if_pipeline_succeeds") else ()
+    signed = None if push_rule is None else push_rule.flag("reject_unsigned_commits")
+    queue = project.flag("merge_trains_enabled") if project.has("merge_trains_enabled") else None
+    if not matching:
+        return BranchRules(False, False, True, True, signed, checks, None, queue)
+    pushers = tuple(sorted({name for row in matching for name in _pushers(row)}))
+    return BranchRules(
+        protected=True,
+        request_needed=not pushers,
+        force_push=any(row.flag("allow_force_push") for row in matching),
+        deletion=False,
+        signatures_needed=signed,
+        required_checks=checks,
+        pushers=pushers,
+        queue=queue,
+        notes=("who may lift the protection can delete the branch on GitLab's own pages",),
+    )
+
+
+def _matches(pattern: str, branch: str) -> bool:
+    """Whether the name of a protection, in which `*` stands for anything, is that of a branch."""
+    parts = (re.escape(part) for part in pattern.split("*"))
+    return re.fullmatch(".*".join(parts), branch, re.DOTALL) is not None
+
+
+def _pushers(row: Form) -> Iterable[str]:
+    for level in row.parts("push_access_levels"):
+        if level.has("user_id"):
+            yield f"gitlab:{level.number('user_id')}"
+        elif level.has("group_id"):
+            yield f"group:{level.number('group_id')}"
+        elif level.has("deploy_key_id"):
+            yield f"deploy-key:{level.number('deploy_key_id')}"
+        elif _count(level, "access_level") != _NO_ACCESS:
+            yield level.line("access_level_description", 200) or f"role {_count(level, 'access_level')}"
+
+
+def deployment(form: Form) -> DeploymentRow:
+    """A deployment: https://docs.gitlab.com/api/deployments/."""
+    by = account(form.part("user")).id if form.has("user") else ""
+    return DeploymentRow(form.number("id"), form.commit("sha"), by, form.text("status"))
+
+
+def issue(form: Form) -> Issue:
+    """An issue: https://docs.gitlab.com/api/issues/."""
+    return Issue(
+        number=form.number("iid"),
+        author=account(form.part("author")),
+        title=form.text("title"),
+        text=form.text_or("description", most=_BODY),
+        url=form.text_or("web_url"),
+    )

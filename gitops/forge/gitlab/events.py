@@ -1,0 +1,187 @@
+"""GitLab's webhooks and their proof of origin, as functions of headers and bytes.
+
+Webhooks: https://docs.gitlab.com/user/project/integrations/webhooks/, their payloads:
+https://docs.gitlab.com/user/project/integrations/webhook_events/. What a job of GitLab CI sees is read in `gitlab_jobs`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+
+from gitops.core.clock import parse_timestamp, timestamp
+from gitops.core.errors import GitopsError
+from gitops.forge.events import (
+    CommentEvent,
+    Delivery,
+    Event,
+    IgnoredEvent,
+    PushEvent,
+    RequestAction,
+    RequestEvent,
+    ReviewEvent,
+)
+from gitops.forge.form import Form, event_form
+from gitops.forge.gitlab.jobs import read_job
+from gitops.forge.port import Account
+
+__all__ = ["check_signature", "decode", "decode_file"]
+
+MAX_BODY = 8 * 1024 * 1024
+"""Bytes of a webhook: eight times the longest description that GitLab keeps."""
+
+_SIGNING_PREFIX = b"whsec_"
+_LONGEST_ID = 200
+_LONGEST_COMMENT = 65_536
+_LONGEST_NOTE = MAX_BODY
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) (?:UTC|\+0000)")
+_REQUEST_ACTIONS = {
+    "open": RequestAction.OPENED,
+    "reopen": RequestAction.OPENED,
+    "close": RequestAction.CLOSED,
+    "merge": RequestAction.MERGED,
+}
+_REVIEW_ACTIONS = frozenset({"approved", "unapproved", "approval", "unapproval"})
+
+
+def decode(headers: Mapping[str, str], body: bytes) -> Delivery:
+    """A webhook of a project, group or instance. Raises GitopsError `event_invalid`.
+
+    A delivery that is repeated has the same `Idempotency-Key`; older releases send `X-Gitlab-Event-UUID`, and before that
+    nothing, where the digest of the body must do. See
+    https://docs.gitlab.com/user/project/integrations/webhooks/#delivery-headers.
+    """
+    payload = event_form(body, MAX_BODY)
+    kind = payload.text("object_kind")
+    read = {"merge_request": _request, "note": _note, "push": _push, "tag_push": _push}.get(kind)
+    event = IgnoredEvent(f"{kind[:40]!r} is no event for the bot") if read is None else read(payload)
+    project = payload.part("project") if read is not None else payload.optional("project")
+    name = "" if project is None else project.text("path_with_namespace")
+    return Delivery(_delivery_id(headers, body), name, event)
+
+
+def decode_file(environ: Mapping[str, str], body: bytes) -> Delivery:
+    """The variables of a job of GitLab CI, with the content of its `TRIGGER_PAYLOAD` file if a webhook started it.
+
+    Raises GitopsError `event_invalid`. The number of the job is part of the id: a job that is retried is meant to run again.
+    """
+    job = read_job(environ)
+    if isinstance(job, Delivery):
+        return job
+    if not body.strip():
+        return Delivery(job.id, job.repository, job.manual)
+    # A pipeline that a webhook triggered gets the webhook's body; see
+    # https://docs.gitlab.com/ci/triggers/
+    sent = decode({}, body)
+    if sent.repository not in ("", job.repository):
+        return Delivery(job.id, job.repository, IgnoredEvent("the webhook is of another project than the job"))
+    return Delivery(job.id, job.repository, sent.event)
+
+
+def check_signature(headers: Mapping[str, str], body: bytes, secret: bytes) -> bool:
+    """Whether a webhook comes from who knows the secret. Headers have lower-case names.
+
+    A secret that starts with `whsec_` is a signing token: only a signature of this body counts then, and never a token that
+    anybody who saw one delivery could repeat. Any other secret is compared with `X-Gitlab-Token`. How old a signed delivery
+    may be is for the caller, who has a clock. Sources:
+    https://docs.gitlab.com/user/project/integrations/webhooks/ and
+    https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md.
+    """
+    if not secret:
+        return False
+    if not secret.startswith(_SIGNING_PREFIX):
+        return hmac.compare_digest(_bytes(headers.get("x-gitlab-token", "")), secret)
+    try:
+        key = base64.b64decode(secret.removeprefix(_SIGNING_PREFIX), validate=True)
+    except binascii.Error:
+        return False
+    name, moment = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+    if not key or not name or not moment:
+        return False
+    signed = b".".join((_bytes(name), _bytes(moment), body))
+    good = b"v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256))
+    given = headers.get("webhook-signature", "").split(" ")
+    # All are compared, so that the time does not tell which one was good.
+    return sum([hmac.compare_digest(_bytes(one), good) for one in given]) > 0
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+def _delivery_id(headers: Mapping[str, str], body: bytes) -> str:
+    for name in ("idempotency-key", "webhook-id", "x-gitlab-event-uuid"):
+        found = headers.get(name, "")
+        if found:
+            if len(found) > _LONGEST_ID or not found.isprintable():
+                raise GitopsError("event_invalid", f"the header {name} is not an id")
+            return found
+    return hashlib.sha256(body).hexdigest()
+
+
+def _request(payload: Form) -> Event:
+    """See https://docs.gitlab.com/user/project/integrations/webhook_events/#merge-request-events."""
+    request = payload.part("object_attributes")
+    number, action = request.number("iid"), request.text_or("action")
+    if action in _REVIEW_ACTIONS:
+        return ReviewEvent(number)
+    if action in _REQUEST_ACTIONS:
+        return RequestEvent(number, _REQUEST_ACTIONS[action], _last_commit(request))
+    if action != "update":
+        return IgnoredEvent(f"nothing is known of the action {action[:40]!r} on a merge request")
+    # An update of anything but commits has no `oldrev`; a new target changes what would be merged.
+    if request.has("oldrev") or (payload.has("changes") and payload.part("changes").has("target_branch")):
+        return RequestEvent(number, RequestAction.UPDATED, _last_commit(request))
+    return IgnoredEvent("neither the commits nor the target of the merge request moved")
+
+
+def _last_commit(request: Form) -> str:
+    return request.part("last_commit").commit("id")
+
+
+def _note(payload: Form) -> Event:
+    """See https://docs.gitlab.com/user/project/integrations/webhook_events/#comment-events."""
+    note = payload.part("object_attributes")
+    if note.text("noteable_type") != "MergeRequest":
+        return IgnoredEvent("the comment is not on a merge request")
+    if note.flag("system"):
+        return IgnoredEvent("GitLab wrote this comment itself")
+    # Releases before 16.11 say nothing here, and tell of new comments only.
+    if note.text_or("action", "create") != "create":
+        return IgnoredEvent("an edited comment is no command")
+    text, author = note.text("note", _LONGEST_NOTE), str(note.number("author_id"))
+    if len(text) > _LONGEST_COMMENT:
+        return IgnoredEvent(f"the comment has more than {_LONGEST_COMMENT} characters")
+    user = payload.part("user")
+    if user.has("id") and str(user.number("id")) != author:
+        return IgnoredEvent("who sent the comment is not who wrote it")
+    return CommentEvent(
+        number=payload.part("merge_request").number("iid"),
+        comment=str(note.number("id")),
+        author=Account(author, user.text("username")),
+        body=text,
+        at=_time(note),
+    )
+
+
+def _push(payload: Form) -> Event:
+    """See https://docs.gitlab.com/user/project/integrations/webhook_events/#push-events."""
+    ref = payload.text("ref")
+    if not ref.startswith(("refs/heads/", "refs/tags/")):
+        raise GitopsError("event_invalid", "body.ref is neither a branch nor a tag")
+    pusher = f"gitlab:{payload.number('user_id')}" if payload.has("user_id") else None
+    return PushEvent(ref, payload.commit("before"), payload.commit("after"), pusher)
+
+
+def _time(note: Form) -> str:
+    """When a comment was written: webhooks say `2015-05-17 18:21:36 UTC`, where the API speaks RFC 3339."""
+    given = note.text("created_at")
+    plain = _TIME.fullmatch(given)
+    moment = parse_timestamp(f"{plain[1]}T{plain[2]}Z" if plain else given)
+    if moment is None:
+        raise GitopsError("event_invalid", "object_attributes.created_at is not a time")
+    return timestamp(moment)

@@ -1,0 +1,292 @@
+"""What our own forges do alike: everything that is a document behind a ref, over two steps that each of them has.
+
+A forge of our own has no accounts, no reviews and no rules but those of its hook. Rules:
+
+1. Who may command is what the operator of the repository says, in a place that no push reaches. Nobody else may anything.
+2. Approvals are signed commits here and nothing else: there are no reviews, and no verdict of a forge.
+3. Of branches it tells what the hook enforces, where it is installed, and nothing where it is not.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from gitops.core.clock import Clock, timestamp
+from gitops.forge.port import (
+    Account,
+    BranchRules,
+    ChangeRequest,
+    CheckReport,
+    CheckStatus,
+    Comment,
+    Deployment,
+    Features,
+    Permission,
+    Push,
+    Reaction,
+    RequestState,
+    Review,
+    ReviewVerdict,
+)
+from gitops.forge.refs import records, reports
+from gitops.forge.refs.records import Folder, Remark
+from gitops.forge.refs.reports import Issue
+from gitops.git.port import Person
+
+__all__ = ["Operator", "RecordedForge"]
+
+_OWN = "gitops/"
+Amend = Callable[[Folder], Mapping[str, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """What the operator of a repository says of it, asked when it is needed.
+
+    `people` are those who may command, by the name that the server knows them by. `guarded` are the branches (short names)
+    that the installed hook protects; None where no hook is installed, or nobody can tell.
+    """
+
+    people: Callable[[], Mapping[str, Permission]] = dict
+    guarded: Callable[[], Collection[str] | None] = lambda: None
+
+
+class RecordedForge(ABC):
+    """Implements what a forge does with documents behind refs; how they are kept is for the forge to say."""
+
+    def __init__(self, bot: Person, clock: Clock, operator: Operator) -> None:
+        """`bot` writes comments and issues of its own and knows them by its name."""
+        self._bot = bot
+        self._clock = clock
+        self._operator = operator
+
+    # How documents are kept
+
+    @abstractmethod
+    def _folder(self, ref: str) -> Folder:
+        """The files behind a ref; none for a ref that is not there."""
+
+    @abstractmethod
+    def _request_folder(self, number: int) -> Folder:
+        """The files of a request. Raises GitopsError `request_not_found`."""
+
+    @abstractmethod
+    def _amend(self, ref: str, what: str, change: Amend) -> Folder:
+        """Write what a change asks for, without losing anybody else's; returns the files as the change saw them."""
+
+    @abstractmethod
+    def _amend_request(self, number: int, what: str, change: Amend) -> Folder:
+        """The same for a request. Raises GitopsError `request_not_found`."""
+
+    @abstractmethod
+    def _all(self) -> tuple[ChangeRequest, ...]:
+        """All requests, by number."""
+
+    @abstractmethod
+    def _tip(self, branch: str) -> str:
+        """The commit of a branch (full ref name). Raises GitopsError `git_object_missing`."""
+
+    @abstractmethod
+    def _opened(self, push: records.Push, text: str | None) -> tuple[ChangeRequest, bool]:
+        """The open request after a push, with a text if one is given, and whether it was opened now."""
+
+    # Who and what
+
+    @property
+    def identity(self) -> str:
+        """The author of the bot's comments."""
+        return records.identity_of(self._bot)
+
+    @property
+    def features(self) -> Features:
+        """What this forge offers."""
+        return Features(
+            checks=True,
+            deployments=True,
+            labels=True,
+            reactions=True,
+            issues=True,
+            permissions=bool(self._operator.people()),
+            branch_rules=self._operator.guarded() is not None,
+        )
+
+    def me(self) -> Account:
+        """Who the bot is: what it commits as."""
+        return Account(self._bot.email, self._bot.name, bot=True)
+
+    def permission(self, account: Account) -> Permission:
+        """What the operator lets an account do."""
+        return self._operator.people().get(account.id, Permission.NONE)
+
+    def branch_rules(self, branch: str) -> BranchRules:
+        """What the installed hook enforces on a branch (short name)."""
+        known = self._operator.guarded()
+        if known is None:
+            return BranchRules()
+        guarded = branch.startswith(_OWN) or branch in known
+        return BranchRules(
+            protected=guarded,
+            request_needed=False,
+            force_push=not guarded,
+            deletion=not guarded,
+            signatures_needed=branch.startswith(_OWN),
+            required_checks=(),
+            queue=False,
+        )
+
+    # Requests
+
+    def requests(self, *, state: RequestState | None = None, target: str | None = None) -> tuple[ChangeRequest, ...]:
+        """Change requests, by number: all, or those of a state and a target (full ref name)."""
+        return records.selected(self._all(), state, target)
+
+    def merged_by(self, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:
+        """The requests that any of these commits brought in, by number."""
+        wanted = frozenset(commits)
+        return tuple(request for request in self._all() if request.merged_as in wanted)
+
+    def pushes(self, branch: str, project: str = "") -> Iterator[Push]:  # noqa: ARG002 - nothing to ask
+        """None are kept: a request names whoever pushed to it, and the hook is told who pushes to a target."""
+        return iter(())
+
+    def open_or_update(
+        self, source: str, target: str, head: str, title: str, pusher: str
+    ) -> tuple[ChangeRequest, bool]:
+        """The open request of `source` into `target` (full ref names) with the new head; opened if there is none.
+
+        The second value says whether it was opened now. `head` must be in the store. Raises IntegrityError
+        `request_invalid` for a title or pusher that is not one plain line.
+        """
+        return self._opened(records.Push(source, target, head, title, pusher), None)
+
+    def propose(self, source: str, target: str, title: str, body: str) -> ChangeRequest:
+        """The one open request of branch `source` into `target`, opened or updated.
+
+        Raises GitopsError `git_object_missing` when there is no such branch, UsageError `comment_too_large`.
+        """
+        push = records.Push(source, target, self._tip(source), title, self._bot.email)
+        return self._opened(push, body)[0]
+
+    def withdraw(self, number: int, remark: str) -> None:
+        """Close an open request, with a last comment. Raises GitopsError `request_not_found`."""
+        if records.read_request(self._request_folder(number), number).state is RequestState.OPEN:
+            self.close(number)
+            self.add_comment(number, self.identity, remark)
+
+    def mark_merged(self, number: int, commit: str) -> ChangeRequest:
+        """Record that `commit` on the target branch brought the request in.
+
+        Raises GitopsError `request_not_found`, `request_closed` if it is closed, or merged as another commit.
+        """
+        state = RequestState.MERGED
+        return self._change(number, state.value, lambda request: records.ended(request, state, commit))
+
+    def close(self, number: int) -> ChangeRequest:
+        """Close a request without merging it. Raises GitopsError `request_not_found`, `request_closed` if it is merged."""
+        state = RequestState.CLOSED
+        return self._change(number, state.value, lambda request: records.ended(request, state))
+
+    def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
+        """Put labels on a request and take labels off. Raises GitopsError `request_not_found`."""
+        self._change(number, "labels", lambda request: records.labelled(request, add, remove))
+
+    def _change(self, number: int, what: str, change: Callable[[ChangeRequest], ChangeRequest]) -> ChangeRequest:
+        def amend(folder: Folder) -> Mapping[str, bytes]:
+            request = records.read_request(folder, number)
+            after = change(request)
+            return {} if after == request else records.request_files(after)
+
+        return change(records.read_request(self._amend_request(number, what, amend), number))
+
+    # Reviews: approvals are signed commits here
+
+    def reviews(self, number: int) -> tuple[Review, ...]:
+        """None. Raises GitopsError `request_not_found`."""
+        self._request_folder(number)
+        return ()
+
+    def verdict(self, number: int) -> ReviewVerdict:
+        """Unknown. Raises GitopsError `request_not_found`."""
+        self._request_folder(number)
+        return ReviewVerdict.UNKNOWN
+
+    # Comments
+
+    def comments(self, number: int) -> tuple[Comment, ...]:
+        """Its comments, oldest first. Raises GitopsError `request_not_found`."""
+        return records.read_comments(self._request_folder(number), self.identity)
+
+    def upsert_comment(self, number: int, marker: str, body: str) -> None:
+        """Write the bot's comment with this marker, or update it in place.
+
+        Raises GitopsError `request_not_found`, UsageError `comment_too_large`.
+        """
+        self._comment(number, self.identity, marker, body)
+
+    def add_comment(self, number: int, author: str, body: str) -> None:
+        """Write a person's comment. Raises as `upsert_comment`, and IntegrityError `request_invalid` for its author."""
+        self._comment(number, author, None, body)
+
+    def _comment(self, number: int, author: str, marker: str | None, body: str) -> None:
+        remark = Remark(author, marker, body, self._now())
+        self._amend_request(number, "comment", lambda folder: records.with_comment(folder, remark))
+
+    def react(self, number: int, comment: str, reaction: Reaction) -> None:
+        """Answer a comment by a reaction. Raises GitopsError `request_not_found`."""
+        self._amend_request(number, "reaction", lambda folder: reports.with_reaction(folder, comment, reaction))
+
+    def reactions(self, number: int, comment: str) -> tuple[Reaction, ...]:
+        """The bot's answers to a comment. Raises GitopsError `request_not_found`."""
+        return reports.read_reactions(self._request_folder(number), comment)
+
+    # What is said of commits
+
+    def statuses(self, commit: str) -> tuple[CheckStatus, ...]:
+        """Statuses of a commit, by context."""
+        return records.read_statuses(self._folder(records.status_ref(commit)), commit)
+
+    def set_status(self, status: CheckStatus) -> None:
+        """Set the status of a commit in a context, replacing the one before. The commit itself need not be here."""
+        ref, what = records.status_ref(status.commit), f"statuses: {status.commit[:12]}"
+        self._amend(ref, what, lambda folder: records.with_status(folder, status))
+
+    def checks(self, commit: str) -> tuple[CheckReport, ...]:
+        """Checks of a commit with their notes, by name."""
+        return reports.read_checks(self._folder(reports.check_ref(commit)), commit)
+
+    def report_check(self, report: CheckReport) -> None:
+        """Write the check of a commit with this name, or replace it; the commit itself need not be here."""
+        ref, what = reports.check_ref(report.commit), f"checks: {report.commit[:12]}"
+        self._amend(ref, what, lambda folder: reports.with_check(folder, report))
+
+    def deployment(self, environment: str) -> Deployment | None:
+        """The newest deployment to an environment."""
+        return reports.read_deployment(self._folder(reports.deployment_ref(environment)))
+
+    def record_deployment(self, deployment: Deployment) -> None:
+        """Record where a deployment stands; the ones before stay in the history of the ref."""
+        at, ref = self._now(), reports.deployment_ref(deployment.environment)
+        what = f"deployment: {deployment.commit[:12]} {deployment.state.value}"
+        self._amend(ref, what, lambda folder: reports.with_deployment(folder, deployment, at))
+
+    # Issues
+
+    def issues(self, marker: str) -> tuple[Issue, ...]:
+        """The bot's issues with this marker, oldest first."""
+        return reports.read_issues(self._folder(reports.issue_ref(marker, self.identity)))
+
+    def upsert_issue(self, marker: str, title: str, body: str) -> str:
+        """Write the bot's one open issue with this marker, or update it; returns what `git show` prints it by."""
+        ref, issue = reports.issue_ref(marker, self.identity), Issue(marker, self.identity, title, body, self._now())
+        before = self._amend(ref, "issue", lambda folder: reports.with_issue(folder, issue))
+        return f"{ref}:{reports.issue_path(before)}"
+
+    def close_issue(self, marker: str, remark: str) -> None:
+        """Close the bot's open issue with this marker, if there is one, with a last remark."""
+        ref = reports.issue_ref(marker, self.identity)
+        self._amend(ref, "issue: closed", lambda folder: reports.with_issue_closed(folder, remark))
+
+    def _now(self) -> str:
+        return timestamp(self._clock.now())

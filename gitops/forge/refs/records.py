@@ -1,0 +1,303 @@
+"""How a forge of our own keeps change requests: documents in folders, and the rules by which they change. Pure.
+
+Rules:
+
+1. A request's folder holds `request.json`, perhaps its text as `request.md`, and `comments/<seq>-<slug>.json` with the text
+   beside it as `.md`; a folder of statuses holds `<commit>/<slug>.json`.
+2. One request is open per source and target. Merged and closed are final: a later push opens a new number.
+3. The bot's comment is found by marker and own author. A marker that anybody else wrote is text.
+4. A change is a map of path to bytes; an empty map says that nothing changes, so repeating a call writes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from gitops.core.canonical import digest
+from gitops.core.errors import GitopsError, IntegrityError, UsageError
+from gitops.forge.port import Account, ChangeRequest, CheckState, CheckStatus, Comment, RequestState
+from gitops.forge.refs import request_document as wire
+from gitops.git.port import Person
+
+MAX_COMMENT = 65_536
+"""Characters of a comment: what the large forges take."""
+
+REQUESTS = "refs/gitops/requests"
+STATUSES = "refs/gitops/statuses"
+
+_DOCUMENT = "request.json"
+_TEXT = "request.md"
+_COMMENTS = "comments"
+_COMMENT_NAME = re.compile(r"([0-9]{4,9})-[a-z0-9-]+\.json")
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
+_OBJECT_ID = re.compile(r"[0-9a-f]{40}")
+_SLUG = 40
+
+
+class Folder(Protocol):
+    """The files of one request or one shard of statuses."""
+
+    def names(self, folder: str) -> tuple[str, ...]:
+        """Names of the files in a folder, sorted; none for a folder that is not there."""
+        ...
+
+    def read(self, path: str) -> bytes | None:
+        """Content of a file, or None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """A push of `head` to `source`, asking for a merge into `target`; both are full ref names."""
+
+    source: str
+    target: str
+    head: str
+    title: str
+    pusher: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A comment to be written by `author` at the time `at`; `marker` is None for a person's."""
+
+    author: str
+    marker: str | None
+    body: str
+    at: str
+
+
+def identity_of(person: Person) -> str:
+    """The name under which the bot writes."""
+    return f"{person.name} <{person.email}>"
+
+
+def meta_ref(number: int) -> str:
+    """The ref of a request's documents."""
+    return f"{REQUESTS}/{number}/meta"
+
+
+def head_ref(number: int) -> str:
+    """The ref that keeps a request's head commit alive."""
+    return f"{REQUESTS}/{number}/head"
+
+
+def number_of(ref: str) -> int | None:
+    """The number of the request whose documents are at `ref`, or None for any other ref."""
+    number = ref.removeprefix(f"{REQUESTS}/").removesuffix("/meta")
+    return int(number) if _NUMBER.fullmatch(number) and ref == meta_ref(int(number)) else None
+
+
+def not_found(number: int) -> GitopsError:
+    """The error for a request that does not exist."""
+    return GitopsError("request_not_found", f"there is no change request {number}")
+
+
+# Requests
+
+
+def read_request(folder: Folder, number: int) -> ChangeRequest:
+    """The request that a folder holds. Raises IntegrityError `request_invalid`, also for another's number."""
+    document = wire.read_request(required(folder, _DOCUMENT))
+    if document.number != number:
+        raise IntegrityError("request_invalid", f"the documents of request {number} are those of {document.number}")
+    return ChangeRequest(
+        number=number,
+        title=document.title,
+        source=document.source,
+        target=document.target,
+        head=document.head,
+        state=RequestState(document.state),
+        opened_at=document.opened_at,
+        pushers=document.pushers,
+        merged_as=document.merged_as,
+        author=None if document.author is None else Account(document.author, document.author),
+        head_ref=head_ref(number),
+        labels=document.labels,
+    )
+
+
+def request_files(request: ChangeRequest) -> Mapping[str, bytes]:
+    """The document of a request."""
+    document = wire.RequestDocument(
+        number=request.number,
+        title=request.title,
+        source=request.source,
+        target=request.target,
+        head=request.head,
+        state=request.state.value,
+        opened_at=request.opened_at,
+        pushers=request.pushers,
+        merged_as=request.merged_as,
+        author=None if request.author is None else request.author.id,
+        labels=request.labels,
+    )
+    return {_DOCUMENT: wire.write_request(document)}
+
+
+def text_files(folder: Folder, text: str) -> Mapping[str, bytes]:
+    """What to write for the text of a request. Raises UsageError `comment_too_large`."""
+    data = text_bytes(text)
+    return {} if folder.read(_TEXT) == data else {_TEXT: data}
+
+
+def labelled(request: ChangeRequest, add: Iterable[str], remove: Iterable[str]) -> ChangeRequest:
+    """The request with labels put on and taken off; what is in both lists ends on."""
+    return replace(request, labels=tuple(sorted((set(request.labels) - set(remove)) | set(add))))
+
+
+def selected(
+    requests: Iterable[ChangeRequest], state: RequestState | None, target: str | None
+) -> tuple[ChangeRequest, ...]:
+    """The requests of a state and a target; None for any."""
+    return tuple(r for r in requests if state in (None, r.state) and target in (None, r.target))
+
+
+def pushed(known: Iterable[ChangeRequest], push: Push, at: str) -> tuple[ChangeRequest, bool]:
+    """The request after a push, and whether the push opens it; `known` are all requests there are.
+
+    A pusher who pushes again moves to the end, so that the last one is the last pusher.
+    """
+    requests = tuple(known)
+    for request in requests:
+        if request.state is RequestState.OPEN and (request.source, request.target) == (push.source, push.target):
+            pushers = (*(name for name in request.pushers if name != push.pusher), push.pusher)
+            return replace(request, head=push.head, title=push.title, pushers=pushers), False
+    number = max((request.number for request in requests), default=0) + 1
+    request = ChangeRequest(
+        number=number,
+        title=push.title,
+        source=push.source,
+        target=push.target,
+        head=push.head,
+        state=RequestState.OPEN,
+        opened_at=at,
+        pushers=(push.pusher,),
+        author=Account(push.pusher, push.pusher),
+        head_ref=head_ref(number),
+    )
+    return request, True
+
+
+def ended(request: ChangeRequest, state: RequestState, merged_as: str | None = None) -> ChangeRequest:
+    """The request merged or closed. Raises GitopsError `request_closed` if it ended otherwise before."""
+    after = replace(request, state=state, merged_as=merged_as)
+    if request.state is not RequestState.OPEN and after != request:
+        raise GitopsError("request_closed", f"change request {request.number} is {request.state.value}")
+    return after
+
+
+# Comments
+
+
+def read_comments(folder: Folder, own: str) -> tuple[Comment, ...]:
+    """All comments, oldest first; only those by `own` have their marker."""
+    comments: list[Comment] = []
+    for stem in _stems(folder):
+        document = _document(folder, stem)
+        marker = document.marker if document.author == own else None
+        name = stem.removeprefix(f"{_COMMENTS}/")
+        comments.append(Comment(document.author, _body(folder, stem), document.at, marker, name))
+    return tuple(comments)
+
+
+def with_comment(folder: Folder, remark: Remark) -> Mapping[str, bytes]:
+    """What to write for a remark: in place of the author's comment with its marker, else as a new comment.
+
+    A comment written again keeps its time and place. Raises UsageError `comment_too_large`.
+    """
+    text = text_bytes(remark.body)
+    stems = _stems(folder)
+    # A person's remark is always new: the comments before it are not even read.
+    for stem in stems if remark.marker is not None else ():
+        document = _document(folder, stem)
+        if (document.author, document.marker) == (remark.author, remark.marker):
+            return {} if _body(folder, stem) == remark.body else {f"{stem}.md": text}
+    sequence = 1 + (_sequence(stems[-1]) if stems else 0)
+    stem = f"{_COMMENTS}/{sequence:04}-{slug(remark.marker or remark.author)}"
+    document = wire.CommentDocument(remark.author, remark.at, remark.marker)
+    return {f"{stem}.json": wire.write_comment(document), f"{stem}.md": text}
+
+
+def _stems(folder: Folder) -> list[str]:
+    """Paths of the comments without their suffix, in the order of their numbers."""
+    stems = [f"{_COMMENTS}/{name[:-5]}" for name in folder.names(_COMMENTS) if _COMMENT_NAME.fullmatch(name)]
+    return sorted(stems, key=_sequence)
+
+
+def _sequence(stem: str) -> int:
+    return int(stem.removeprefix(f"{_COMMENTS}/").partition("-")[0])
+
+
+def _document(folder: Folder, stem: str) -> wire.CommentDocument:
+    return wire.read_comment(required(folder, f"{stem}.json"))
+
+
+def _body(folder: Folder, stem: str) -> str:
+    try:
+        return required(folder, f"{stem}.md").decode()
+    except UnicodeDecodeError as error:
+        raise IntegrityError("request_invalid", f"{stem}.md is not UTF-8", path=stem) from error
+
+
+def text_bytes(body: str) -> bytes:
+    """A text for people as bytes. Raises UsageError `comment_too_large`, `usage_error` for text that is no Unicode."""
+    if len(body) > MAX_COMMENT:
+        raise UsageError("comment_too_large", f"the comment has {len(body)} characters; at most {MAX_COMMENT} are kept")
+    try:
+        return body.encode()
+    except UnicodeEncodeError:
+        raise UsageError("usage_error", "the comment is not valid Unicode text") from None
+
+
+# Statuses
+
+
+def status_ref(commit: str) -> str:
+    """The ref of the statuses of a commit. Raises UsageError `usage_error` for anything but a full id."""
+    return sharded(STATUSES, commit)
+
+
+def sharded(prefix: str, commit: str) -> str:
+    """The ref below `prefix` of what is said of a commit. Raises UsageError `usage_error` for anything but a full id."""
+    if _OBJECT_ID.fullmatch(commit) is None:
+        raise UsageError("usage_error", f"{commit[:80]!r} is not the full id of a commit")
+    return f"{prefix}/{commit[:2]}"
+
+
+def read_statuses(folder: Folder, commit: str) -> tuple[CheckStatus, ...]:
+    """Statuses of one commit, by context. Raises IntegrityError `request_invalid`."""
+    documents = [wire.read_status(required(folder, f"{commit}/{name}")) for name in folder.names(commit)]
+    if any(document.commit != commit for document in documents):
+        raise IntegrityError("request_invalid", f"a status of {commit} says that it is another commit's")
+    statuses = (CheckStatus(commit, d.context, CheckState(d.state), d.description, d.at) for d in documents)
+    return tuple(sorted(statuses, key=lambda status: status.context))
+
+
+def with_status(folder: Folder, status: CheckStatus) -> Mapping[str, bytes]:
+    """What to write for a status."""
+    path = f"{status.commit}/{file_name(status.context)}.json"
+    document = wire.StatusDocument(status.commit, status.context, status.state.value, status.description, status.at)
+    data = wire.write_status(document)
+    return {} if folder.read(path) == data else {path: data}
+
+
+def file_name(text: str) -> str:
+    """A name for the file of what is known as `text`: texts that differ only in signs do not share one."""
+    return f"{slug(text)}-{digest(text.encode(errors='replace'))[:12]}"
+
+
+def slug(text: str) -> str:
+    """A name for a file that a person recognizes."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower())[:_SLUG].strip("-") or "text"
+
+
+def required(folder: Folder, path: str) -> bytes:
+    """Content of a file. Raises IntegrityError `request_invalid` if it is not there."""
+    content = folder.read(path)
+    if content is None:
+        raise IntegrityError("request_invalid", f"{path} is missing", path=path)
+    return content

@@ -1,0 +1,236 @@
+"""How a forge of our own keeps checks, deployments, issues and reactions. Pure; the rules are those of `records`.
+
+    refs/gitops/checks/<2 hex>              <commit>/<name>.json with the summary beside it as .md
+    refs/gitops/deployments/<environment>   deployment.json: the newest one; the ones before are in the history of the ref
+    refs/gitops/issues/<marker>             issues/<n>.json with the text beside it as .md, and a last remark as .remark.md
+    refs/gitops/requests/<n>/meta           reactions/<comment>.json
+
+Nothing is decided by any of it; it is what people are told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from gitops.core.canonical import digest
+from gitops.core.diagnostics import Severity
+from gitops.core.errors import GitopsError
+from gitops.forge.port import Annotation, CheckReport, CheckState, Deployment, DeploymentState, Reaction
+from gitops.forge.refs import report_documents as wire
+from gitops.forge.refs.records import MAX_COMMENT, Folder, file_name, required, sharded, text_bytes
+from gitops.forge.text import cut, cut_markdown
+
+MAX_NOTES = 1000
+"""Notes of a check that are kept; the summary of the check has the others."""
+
+MAX_NOTE = 640
+"""Characters of a note."""
+
+_CHECKS = "refs/gitops/checks"
+_DEPLOYMENTS = "refs/gitops/deployments"
+_ISSUES = "refs/gitops/issues"
+_DEPLOYMENT = "deployment.json"
+_ISSUE_NAME = re.compile(r"([0-9]{4,9})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """An issue of the bot as it is kept; `remark` was said when it was closed. `path` is its file behind its ref."""
+
+    marker: str
+    author: str
+    title: str
+    body: str
+    opened_at: str
+    open: bool = True
+    remark: str | None = None
+    path: str = ""
+
+
+# Checks
+
+
+def check_ref(commit: str) -> str:
+    """The ref of the checks of a commit. Raises UsageError `usage_error` for anything but a full id."""
+    return sharded(_CHECKS, commit)
+
+
+def read_checks(folder: Folder, commit: str) -> tuple[CheckReport, ...]:
+    """The checks of a commit, by name. Raises IntegrityError `request_invalid`."""
+    stems = [f"{commit}/{name[:-5]}" for name in folder.names(commit) if name.endswith(".json")]
+    return tuple(sorted((_check(folder, stem) for stem in stems), key=lambda check: check.name))
+
+
+def _check(folder: Folder, stem: str) -> CheckReport:
+    document = wire.read_check(required(folder, f"{stem}.json"))
+    notes = (
+        Annotation(note.path, note.line, note.message, Severity(note.severity), note.title, note.end_line)
+        for note in document.notes
+    )
+    return CheckReport(
+        commit=document.commit,
+        name=document.name,
+        state=CheckState(document.state),
+        title=document.title,
+        summary=required(folder, f"{stem}.md").decode(errors="replace"),
+        annotations=tuple(notes),
+    )
+
+
+def with_check(folder: Folder, report: CheckReport) -> Mapping[str, bytes]:
+    """What to write for a check in place of the one of its name; what is too long is cut."""
+    stem = f"{report.commit}/{file_name(report.name)}"
+    document = wire.CheckDocument(
+        commit=report.commit,
+        name=report.name,
+        state=report.state.value,
+        title=report.title,
+        notes=tuple(_note(annotation) for annotation in report.annotations[:MAX_NOTES]),
+    )
+    files = {
+        f"{stem}.json": wire.write_check(document),
+        f"{stem}.md": text_bytes(cut_markdown(report.summary, MAX_COMMENT)),
+    }
+    return _changed(folder, files)
+
+
+def _note(annotation: Annotation) -> wire.CheckNote:
+    return wire.CheckNote(
+        path=_line(annotation.path) or "?",
+        line=max(annotation.line, 1),
+        end_line=None if annotation.end_line is None else max(annotation.end_line, 1),
+        severity=annotation.severity.value,
+        title=_line(annotation.title),
+        message=cut(annotation.message.encode(errors="replace").decode(), MAX_NOTE),
+    )
+
+
+def _line(text: str) -> str:
+    """A name that somebody else gave, on one line: a strange one must not keep the notes from being written."""
+    return cut("".join(c if c.isprintable() else "?" for c in text).strip(), MAX_NOTE)
+
+
+# Deployments
+
+
+def deployment_ref(environment: str) -> str:
+    """The ref of the deployments to an environment."""
+    return f"{_DEPLOYMENTS}/{file_name(environment)}"
+
+
+def read_deployment(folder: Folder) -> Deployment | None:
+    """The newest deployment to an environment. Raises IntegrityError `request_invalid`."""
+    data = folder.read(_DEPLOYMENT)
+    if data is None:
+        return None
+    found = wire.read_deployment(data)
+    return Deployment(found.commit, found.environment, DeploymentState(found.state), found.description, found.url)
+
+
+def with_deployment(folder: Folder, deployment: Deployment, at: str) -> Mapping[str, bytes]:
+    """What to write for a deployment; one that says nothing new keeps its time."""
+    if read_deployment(folder) == deployment:
+        return {}
+    document = wire.DeploymentDocument(
+        commit=deployment.commit,
+        environment=deployment.environment,
+        state=deployment.state.value,
+        description=deployment.description,
+        url=deployment.url,
+        at=at,
+    )
+    return {_DEPLOYMENT: wire.write_deployment(document)}
+
+
+# Reactions
+
+
+def read_reactions(folder: Folder, comment: str) -> tuple[Reaction, ...]:
+    """The bot's answers to a comment. Raises IntegrityError `request_invalid`."""
+    data = folder.read(_reactions(comment))
+    return () if data is None else tuple(map(Reaction, wire.read_reactions(data).reactions))
+
+
+def with_reaction(folder: Folder, comment: str, reaction: Reaction) -> Mapping[str, bytes]:
+    """What to write for a reaction to a comment. Raises GitopsError `request_not_found` if there is no such comment."""
+    if folder.read(f"comments/{comment}.json") is None:
+        raise GitopsError("request_not_found", f"there is no comment {comment[:80]!r}")
+    given = read_reactions(folder, comment)
+    if reaction in given:
+        return {}
+    document = wire.ReactionDocument(comment, tuple(r.value for r in (*given, reaction)))
+    return {_reactions(comment): wire.write_reactions(document)}
+
+
+def _reactions(comment: str) -> str:
+    return f"reactions/{comment}.json"
+
+
+# Issues
+
+
+def issue_ref(marker: str, author: str) -> str:
+    """The ref of the issues that `author` knows by a marker."""
+    return f"{_ISSUES}/{digest(f'{author}{chr(10)}{marker}'.encode(errors='replace'))[:20]}"
+
+
+def read_issues(folder: Folder) -> tuple[Issue, ...]:
+    """All issues behind one ref, oldest first. Raises IntegrityError `request_invalid`."""
+    names = sorted((name for name in folder.names("issues") if _ISSUE_NAME.fullmatch(name)), key=lambda n: int(n[:-5]))
+    return tuple(_issue(folder, f"issues/{name[:-5]}") for name in names)
+
+
+def _issue(folder: Folder, stem: str) -> Issue:
+    document = wire.read_issue(required(folder, f"{stem}.json"))
+    remark = folder.read(f"{stem}.remark.md")
+    return Issue(
+        marker=document.marker,
+        author=document.author,
+        title=document.title,
+        body=required(folder, f"{stem}.md").decode(errors="replace"),
+        opened_at=document.opened_at,
+        open=document.state == "open",
+        remark=None if remark is None else remark.decode(errors="replace"),
+        path=f"{stem}.md",
+    )
+
+
+def with_issue(folder: Folder, issue: Issue) -> Mapping[str, bytes]:
+    """What to write for an issue: in place of the open one, else as a new one. Raises UsageError `comment_too_large`."""
+    known, path = read_issues(folder), issue_path(folder)
+    since = next((old.opened_at for old in known if old.path == path), issue.opened_at)
+    return _issue_files(folder, replace(issue, opened_at=since, path=path))
+
+
+def issue_path(folder: Folder) -> str:
+    """The text of the open issue, or of the one that would be opened next."""
+    known = read_issues(folder)
+    if known and known[-1].open:
+        return known[-1].path
+    last = int(known[-1].path.removeprefix("issues/").removesuffix(".md")) if known else 0
+    return f"issues/{last + 1:04}.md"
+
+
+def with_issue_closed(folder: Folder, remark: str) -> Mapping[str, bytes]:
+    """What to write for closing the open issue; nothing if there is none. Raises UsageError `comment_too_large`."""
+    known = read_issues(folder)
+    if not known or not known[-1].open:
+        return {}
+    return _issue_files(folder, replace(known[-1], open=False, remark=remark))
+
+
+def _issue_files(folder: Folder, issue: Issue) -> Mapping[str, bytes]:
+    stem = issue.path.removesuffix(".md")
+    state = "open" if issue.open else "closed"
+    document = wire.IssueDocument(issue.marker, issue.author, issue.title, state, issue.opened_at)
+    files = {f"{stem}.json": wire.write_issue(document), f"{stem}.md": text_bytes(issue.body)}
+    if issue.remark is not None:
+        files[f"{stem}.remark.md"] = text_bytes(issue.remark)
+    return _changed(folder, files)
+
+
+def _changed(folder: Folder, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """Those files whose content is another one."""
+    return {path: data for path, data in files.items() if folder.read(path) != data}

@@ -1,1 +1,0 @@
-"""Forges: where change requests, their comments and statuses live."""

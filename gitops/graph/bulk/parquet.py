@@ -1,0 +1,76 @@
+"""Parquet files as rows of a graph: the columns of a file are the properties of its type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gitops.core.diagnostics import Diagnostics
+from gitops.core.errors import UsageError
+from gitops.graph.bulk.plan import BulkTask, Part, plan_bulk
+from gitops.graph.bulk.publish import discard_bulk, publish_bulk
+from gitops.graph.bulk.worker import write_part
+from gitops.graph.history.work import Work
+from gitops.graph.layout import MAIN
+from gitops.graph.load import LoadError, LoadMode, LoadResult
+from gitops.graph.snapshot import ReadTarget, open_at
+from gitops.language.schema import Catalog
+
+__all__ = ["load_parquet"]
+
+
+def load_parquet(
+    uri: str,
+    files: Sequence[tuple[str, Path]],
+    work: Work,
+    mode: LoadMode = LoadMode.MERGE,
+    branch: str = MAIN,
+) -> LoadResult:
+    """Load files, each of rows of one type, in one publish.
+
+    Raises LoadError as `write_part` (with the name of the file) and `publish_bulk` (parts are the files, from 0); UsageError
+    for a type that the graph does not have and a file that does not read.
+    """
+    catalog = open_at(uri, ReadTarget(branch)).schema().catalog
+    keys = [_table(catalog, name) for name, _ in files]
+    plan = plan_bulk(uri, work, branch)
+    parts: list[Part] = []
+    try:
+        for key, (_, file) in zip(keys, files, strict=True):
+            parts.append(_part(plan.task(key), file, work))
+        return publish_bulk(plan, parts, work, mode)
+    except BaseException:
+        discard_bulk(plan, parts)
+        raise
+
+
+def _part(task: BulkTask, file: Path, work: Work) -> Part:
+    try:
+        return write_part(task, _batches(file), work.ids)
+    except LoadError as error:
+        found = Diagnostics()
+        for problem in error.problems:
+            found.add(problem.code, problem.path, f"{file.name}, {problem.message}")
+        raise LoadError(found, error.total) from None
+
+
+def _table(catalog: Catalog, name: str) -> str:
+    """The table that a type's name means. Raises UsageError."""
+    if name in catalog.nodes:
+        return f"node:{name}"
+    edge = catalog.edge(name)
+    if edge is None:
+        raise UsageError("usage_error", f"the graph has no type {name[:80]!r}")
+    return f"edge:{edge.name}"
+
+
+def _batches(file: Path) -> Iterator[pa.RecordBatch]:
+    try:
+        with pq.ParquetFile(file) as opened:
+            yield from opened.iter_batches()
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).partition("\n")[0][:200]
+        raise UsageError("usage_error", f"cannot read {file} as Parquet: {reason}", path=str(file)) from error

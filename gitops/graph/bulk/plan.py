@@ -1,0 +1,192 @@
+"""What driver and workers of a bulk load hand each other: plans, tasks and parts, all of texts and numbers.
+
+Rules of this module:
+
+1. A plan is a lease on the version that it is made from. As long as it stands, gc keeps that version, every later one of its
+   tables, and the files that workers write.
+2. A plan stands for six days. The driver of Lance leaves files that belong to no version alone for seven: so a part whose plan
+   still stands has its files, and what belongs to no plan any more goes with gc.
+3. Credentials are in none of these: every process takes them from its own environment.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any
+
+from lance.fragment import FragmentMetadata
+
+from gitops.core.clock import is_ulid, parse_timestamp
+from gitops.core.errors import GitopsError, UsageError
+from gitops.graph import layout
+from gitops.graph.history.leases import Lease
+from gitops.graph.history.work import Work, precise
+from gitops.graph.manifest import TableEntry, find_manifest
+from gitops.graph.snapshot import ReadTarget, Snapshot, open_at
+from gitops.graph.strict import Members, parse_object
+
+__all__ = ["TERM", "BulkPlan", "BulkTask", "Part", "plan_bulk"]
+
+TERM = timedelta(days=6)
+_FILE = re.compile(r"[0-9A-Za-z_-]+\.lance")
+
+
+@dataclass(frozen=True, slots=True)
+class BulkTask:
+    """What a worker needs to write rows of one table: where, which version, and the schema that the rows must fit."""
+
+    bulk: str
+    uri: str
+    graph_id: str
+    branch: str
+    version: int
+    schema_ir: str
+    key: str
+    path: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The task as plain JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> BulkTask:
+        """Read back what `to_json` gave. Raises IntegrityError `graph_unreadable`."""
+        members = Members(form, "the task")
+        members.expect(*cls.__slots__)
+        texts = {name: members.text(name, bool) for name in cls.__slots__ if name != "version"}
+        return cls(version=members.number("version", 1), **texts)
+
+    def open(self) -> Snapshot:
+        """The version that the task names. Raises GitopsError `graph_conflict` when another graph lies there; as `open_at`."""
+        snapshot = open_at(self.uri, ReadTarget(self.branch, version=self.version))
+        entry = snapshot.manifest.tables.get(self.key)
+        same = snapshot.identity.graph_id == self.graph_id and snapshot.manifest.schema_ir == self.schema_ir
+        if not same or entry is None or entry.path != self.path:
+            detail = f"version {self.version} at {snapshot.root.location} is not the one that the bulk load began with"
+            raise GitopsError("graph_conflict", detail, path=self.uri)
+        return snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class BulkPlan:
+    """A bulk load that was begun: its id, the version that it starts from, and the folder and columns of each table.
+
+    The id is the commit id of the version that it is going to be: a plan is published once.
+    """
+
+    bulk: str
+    uri: str
+    graph_id: str
+    branch: str
+    version: int
+    schema_ir: str
+    tables: Mapping[str, Mapping[str, Any]]
+    expires_at: str
+
+    def task(self, key: str) -> BulkTask:
+        """What a worker needs for rows of a table (`node:Person`, `edge:Knows`). Raises UsageError `usage_error`."""
+        if key not in self.tables:
+            known = ", ".join(sorted(self.tables))[:300]
+            raise UsageError("usage_error", f"the graph has no table {key[:80]!r}; it has {known}")
+        path = self.tables[key]["path"]
+        return BulkTask(
+            self.bulk, self.uri, self.graph_id, self.branch, self.version, self.schema_ir, key=key, path=path
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain JSON, for a driver that goes on in another process."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> BulkPlan:
+        """Read back what `to_json` gave. Raises IntegrityError `graph_unreadable`."""
+        members = Members(form, "the plan")
+        members.expect(*cls.__slots__)
+        texts = {name: members.text(name, bool) for name in ("uri", "graph_id", "branch", "schema_ir")}
+        return cls(
+            bulk=members.text("bulk", is_ulid),
+            version=members.number("version", 1),
+            tables=members.take("tables", dict),
+            expires_at=members.text("expires_at", parse_timestamp),
+            **texts,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of one table that lie in data files: `fragments` describes them in the JSON of the Lance driver.
+
+    `fresh` says that all ids were made for these rows, so that nothing else can have them.
+    """
+
+    bulk: str
+    key: str
+    path: str
+    rows: int
+    fresh: bool
+    fragments: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The part as plain JSON."""
+        return {**asdict(self), "fragments": list(self.fragments)}
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> Part:
+        """Read back what `to_json` gave. Raises IntegrityError `graph_unreadable`."""
+        members = Members(form, "the part")
+        members.expect(*cls.__slots__)
+        texts = {name: members.text(name, bool) for name in ("bulk", "key", "path")}
+        fragments = tuple(str(each) for each in members.take("fragments", list))
+        return cls(rows=members.number("rows", 0), fresh=form["fresh"] is True, fragments=fragments, **texts)
+
+    def staged(self) -> list[FragmentMetadata]:
+        """The fragments, for the driver. Raises IntegrityError `graph_unreadable`."""
+        found = []
+        for text in self.fragments:
+            form = parse_object(text.encode(), "the part")
+            try:
+                fragment = FragmentMetadata.from_json(json.dumps(form))
+                sound = all(_FILE.fullmatch(file.path) for file in fragment.files)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                sound = False
+            if not sound:
+                raise Members(form, f"the part of {self.key}").error("a fragment is not well formed")
+            found.append(fragment)
+        return found
+
+
+def plan_bulk(uri: str, work: Work, branch: str = layout.MAIN) -> BulkPlan:
+    """Begin a bulk load into a branch. Other writers go on; only a change of the schema ends it.
+
+    Raises GitopsError as `open_at`; `graph_version_gone` when gc was faster.
+    """
+    snapshot = open_at(uri, ReadTarget(branch))
+    manifest, store = snapshot.manifest, snapshot.store
+    until = precise(work.now() + TERM)
+    versions = {entry.path: entry.version for entry in manifest.tables.values()}
+    lease = Lease(work.ids.ulid(), manifest.ref, versions, work.actor, until)
+    store.write(layout.lease_key(lease.id), lease.to_bytes())
+    # First the lease, then a second look: rule 2 of `gitops.graph.history.leases`.
+    if find_manifest(store, manifest.n, manifest.line) != manifest:
+        store.delete(layout.lease_key(lease.id))
+        detail = f"version {manifest.n} of {branch} is not kept any more"
+        raise GitopsError("graph_version_gone", detail, path=uri)
+    return BulkPlan(
+        bulk=lease.id,
+        uri=uri,
+        graph_id=snapshot.identity.graph_id,
+        branch=branch,
+        version=manifest.n,
+        schema_ir=manifest.schema_ir,
+        tables={key: table_form(entry) for key, entry in manifest.tables.items()},
+        expires_at=until,
+    )
+
+
+def table_form(entry: TableEntry) -> dict[str, Any]:
+    """What must not change of a table while files are written for it: its folder, and which column is which."""
+    return {"path": entry.path, "fields": dict(entry.fields)}

@@ -1,0 +1,259 @@
+"""The end of a bulk load: what workers wrote becomes one version of the graph, or nothing of it does.
+
+A worker has checked each row by itself. Here is checked what needs all rows: that ids and unique groups clash with none, that
+edges have their ends, and how many edges a source has, over all parts and what is in the graph by now. It is the second pass of
+a load (`gitops.graph.write.joint`); the keys that it needs are read back from the data files, and nothing else of them is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import numpy as np
+import pyarrow as pa
+from lance.file import LanceFileReader
+from lance.fragment import FragmentMetadata
+
+from gitops.core.clock import parse_timestamp
+from gitops.core.diagnostics import SourceRef
+from gitops.core.errors import GitopsError, RemoteError, UsageError
+from gitops.graph import layout
+from gitops.graph.bulk.plan import BulkPlan, Part, table_form
+from gitops.graph.bulk.worker import remove_files
+from gitops.graph.history.datasets import data_files
+from gitops.graph.history.leases import hold, read_leases
+from gitops.graph.history.work import Work, precise
+from gitops.graph.lines import read_floor
+from gitops.graph.load import Landing, Loader, LoadMode, LoadRequest, LoadResult
+from gitops.graph.manifest import find_manifest
+from gitops.graph.snapshot import ReadTarget, Snapshot, open_at
+from gitops.graph.tables import open_table, raw_columns
+from gitops.graph.versions import kept_versions
+from gitops.graph.write.intake import Intake, TableIntake, group_key
+from gitops.graph.write.records import Problems
+from gitops.graph.write.retry import jittered, until_published
+from gitops.language.schema import EdgeType
+
+__all__ = ["discard_bulk", "publish_bulk"]
+
+_BATCH_ROWS = 1 << 16
+
+
+def publish_bulk(plan: BulkPlan, parts: Sequence[Part], work: Work, mode: LoadMode = LoadMode.MERGE) -> LoadResult:
+    """Check the parts together and publish them as one version of the plan's branch. Parts without rows count for nothing.
+
+    May be called again after a failure or a crash: a plan is published once, and what it has become is found again.
+
+    Raises LoadError with the parts and rows that do not fit (`parts[0].rows[17]`); UsageError for parts that are not of this
+    plan, or are given twice; GitopsError `graph_version_gone` when the plan has expired or was given up, `graph_conflict` when
+    the schema was changed since, or other writers were faster 32 times; RemoteError `storage_failed`, also when a file of a part
+    is not as it was written.
+    """
+    given = [part for part in parts if part.rows]
+    staged = _staged(plan, given)
+    snapshot = _opened(plan)
+    published = _published(plan, snapshot, given)
+    if published is not None:
+        _give_back(plan, snapshot)
+        return published
+    _begin(plan, snapshot, work)
+    with hold(snapshot, work), _Arrivals(snapshot, given) as arrivals:
+        for part, fragments in zip(given, staged, strict=True):
+            arrivals.take(part, fragments)
+        if not arrivals.tables:
+            _give_back(plan, snapshot)
+            return LoadResult(snapshot.manifest.n, {})
+        request = LoadRequest(plan.uri, io.BytesIO(), mode, work.actor, plan.branch)
+        landing = Landing(Loader(work.clock, _CommitId(plan.bulk), work.faults), request, snapshot, arrivals)
+        landing.check(snapshot)
+        result = until_published(landing.attempt, jittered)
+    _give_back(plan, snapshot)
+    return result
+
+
+def discard_bulk(plan: BulkPlan, parts: Sequence[Part]) -> None:
+    """Give up: remove the plan and the files of the parts, but for those that a version has.
+
+    What a worker wrote that died before it gave a part goes with gc, seven days later. Raises as `publish_bulk`.
+    """
+    staged = _staged(plan, parts)
+    snapshot = open_at(plan.uri, ReadTarget())
+    if snapshot.identity.graph_id != plan.graph_id:
+        return
+    for path in sorted({part.path for part in parts}):
+        kept = data_files(snapshot.folder, path)
+        for part, fragments in zip(parts, staged, strict=True):
+            if part.path == path:
+                free = [each for each in fragments if not kept.intersection(file.path for file in each.files)]
+                remove_files(snapshot.folder, path, free)
+    _give_back(plan, snapshot)
+
+
+@dataclass(frozen=True, slots=True)
+class _CommitId:
+    """Gives the one id that is known beforehand."""
+
+    id: str
+
+    def ulid(self) -> str:
+        """The id."""
+        return self.id
+
+
+class _PartProblems(Problems):
+    """Problems whose records are told by part and row."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        super().__init__()
+        self._starts = [sum(part.rows for part in parts[:at]) for at in range(len(parts))]
+
+    def place(self, record: int) -> tuple[str, str, SourceRef | None]:
+        at = bisect_right(self._starts, record - 1) - 1
+        row = record - self._starts[at]
+        return f"parts[{at}].rows[{row}]", f"part {at}, row {row}", None
+
+
+class _Arrivals(Intake):
+    """Rows that lie in data files already; their keys are read back."""
+
+    def __init__(self, snapshot: Snapshot, parts: Sequence[Part]) -> None:
+        super().__init__(snapshot, None)
+        self.problems = _PartProblems(parts)
+        self._record = 0
+
+    def take(self, part: Part, fragments: Sequence[FragmentMetadata]) -> None:
+        """Note the keys of a part, in the order of its rows. Raises RemoteError `storage_failed`."""
+        table = self.tables.get(part.key) or self.open_table(part.key)
+        groups = [name for group in table.groups for name in group]
+        columns = list(dict.fromkeys(("id", *table.ends, *groups)))
+        for fragment in fragments:
+            keys = _read(self.snapshot, part.path, fragment, columns)
+            if keys.num_rows != fragment.physical_rows:
+                detail = f"a part of {part.key} has {keys.num_rows} rows, and {fragment.physical_rows} were written"
+                raise RemoteError("storage_failed", detail)
+            self._note(table, keys, fresh=part.fresh)
+        table.staged += fragments
+
+    def _note(self, table: TableIntake, keys: pa.Table, *, fresh: bool) -> None:
+        """Of ids that nothing else can have none is noted. Then no row gives way to a later one, and each end counts once."""
+        first, start = self._record + 1, table.rows
+        self._record += keys.num_rows
+        table.rows += keys.num_rows
+        if not fresh:
+            for at, row_id in enumerate(keys.column("id").to_pylist()):
+                table.ids.add(row_id, first + at, start + at)
+        counted = isinstance(table.declared, EdgeType) and table.declared.cardinality != (0, None)
+        for column, spill in table.ends.items():
+            for at, end in (
+                _distinct(keys.column(column)) if fresh and not counted else enumerate(keys.column(column).to_pylist())
+            ):
+                spill.add(end, first + at)
+        cells = raw_columns(keys.select(list(dict.fromkeys(name for group in table.groups for name in group))))
+        for group, spill in table.groups.items():
+            for at, members in enumerate(zip(*(cells[name] for name in group), strict=True)):
+                key = group_key(members)
+                if key is not None:
+                    spill.add(key, first + at)
+
+
+def _distinct(column: pa.ChunkedArray) -> Iterator[tuple[int, str]]:
+    """Each text once, with the place where it is first."""
+    encoded = column.combine_chunks().dictionary_encode()
+    texts, places = np.unique(encoded.indices.to_numpy(), return_index=True)
+    yield from zip(places.tolist(), encoded.dictionary.take(pa.array(texts)).to_pylist(), strict=True)
+
+
+def _read(snapshot: Snapshot, path: str, fragment: FragmentMetadata, columns: list[str]) -> pa.Table:
+    """Columns of the data file of a fragment that belongs to no version. A worker writes one file for each."""
+    place = snapshot.folder.dataset(f"{path}/data/{fragment.files[0].path}")
+    options = None if place.options is None else dict(place.options)
+    try:
+        reader = LanceFileReader(place.uri, storage_options=options, columns=columns)
+        return reader.read_all(batch_size=_BATCH_ROWS).to_table()
+    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+        reason = str(error).partition("<")[0].partition("\n")[0][:200]
+        raise RemoteError("storage_failed", f"{place.uri}: {reason}") from error
+
+
+def _staged(plan: BulkPlan, parts: Sequence[Part]) -> list[list[FragmentMetadata]]:
+    """The fragments of each part. Raises UsageError for a part that is not of the plan, or is given twice."""
+    staged, seen = [], set[str]()
+    for at, part in enumerate(parts):
+        if part.bulk != plan.bulk or part.key not in plan.tables or part.path != plan.tables[part.key]["path"]:
+            raise UsageError("usage_error", f"part {at} does not belong to the bulk load {plan.bulk}")
+        fragments = part.staged()
+        names = {file.path for fragment in fragments for file in fragment.files}
+        if seen & names or sum(fragment.physical_rows for fragment in fragments) != part.rows:
+            raise UsageError("usage_error", f"part {at} is given twice, or is not as the worker returned it")
+        seen |= names
+        staged.append(fragments)
+    return staged
+
+
+def _opened(plan: BulkPlan) -> Snapshot:
+    """The branch as it is now. Raises GitopsError `graph_conflict` when rows were written for another schema or graph."""
+    snapshot = open_at(plan.uri, ReadTarget(plan.branch))
+    manifest = snapshot.manifest
+    tables = {key: table_form(entry) for key, entry in manifest.tables.items()}
+    if snapshot.identity.graph_id != plan.graph_id or manifest.schema_ir != plan.schema_ir or tables != plan.tables:
+        detail = f"the schema of {snapshot.root.location} changed since the bulk load began"
+        raise GitopsError("graph_conflict", detail, path=plan.uri)
+    return snapshot
+
+
+def _published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[Part]) -> LoadResult | None:
+    """The version that this bulk load has become, if it has: the plan was made before, with the id that its commit was to have.
+
+    Raises UsageError for a part that is not in it.
+    """
+    store, line = snapshot.store, snapshot.line
+    for holder, n in kept_versions(store, line):
+        if n <= plan.version:
+            break
+        manifest = find_manifest(store, n, holder)
+        if manifest is not None and manifest.txn_id == plan.bulk:
+            for at, part in enumerate(parts):
+                dataset = open_table(snapshot.folder, manifest.tables[part.key])
+                held = {file.path for each in dataset.get_fragments() for file in each.metadata.files}
+                if any(file.path not in held for fragment in part.staged() for file in fragment.files):
+                    detail = f"the bulk load {plan.bulk} was published as version {n}, without part {at}"
+                    raise UsageError("usage_error", detail)
+            return LoadResult(n, _counts(parts))
+    return None
+
+
+def _begin(plan: BulkPlan, snapshot: Snapshot, work: Work) -> None:
+    """Mark the plan as one that somebody tried to publish, or see that it was marked.
+
+    The mark is a lease that ends a second earlier. Raises GitopsError `graph_version_gone` when the plan is over, or when it was
+    marked before and the versions are gone that would tell what became of it.
+    """
+    store, until = snapshot.store, parse_timestamp(plan.expires_at)
+    lease = next((each for each in read_leases(store) if each.id == plan.bulk), None)
+    if until is None or lease is None or until <= work.now():
+        detail = f"the bulk load {plan.bulk} expired at {plan.expires_at}, or was given up: begin a new one"
+        raise GitopsError("graph_version_gone", detail, path=plan.uri)
+    marked = replace(lease, expires_at=precise(until - timedelta(seconds=1)))
+    if lease != marked:
+        store.write(layout.lease_key(lease.id), marked.to_bytes())
+    elif read_floor(store, snapshot.line.id) > plan.version:
+        detail = f"whether the bulk load {plan.bulk} was published cannot be told: versions since it began are not kept any more"
+        raise GitopsError("graph_version_gone", detail, path=plan.uri)
+
+
+def _give_back(plan: BulkPlan, snapshot: Snapshot) -> None:
+    """End the lease; one that stays, after a failure, expires."""
+    with contextlib.suppress(RemoteError):
+        snapshot.store.delete(layout.lease_key(plan.bulk))
+
+
+def _counts(parts: Sequence[Part]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for part in parts:
+        counts[part.key] = counts.get(part.key, 0) + part.rows
+    return counts

@@ -1,0 +1,206 @@
+"""The graph engine of the control plane, on Lance datasets below local folders or prefixes of an object store."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from gitops.core.canonical import digest
+from gitops.core.clock import Clock, IdSource, timestamp
+from gitops.core.errors import GitopsError, IntegrityError, RemoteError
+from gitops.core.faults import Faults, NoFaults, around
+from gitops.graph import layout
+from gitops.graph.manifest import Identity, Manifest, publish
+from gitops.graph.observation import MigrationPreview
+from gitops.graph.port import Existence, GraphReading, Prepared
+from gitops.graph.roots import find_root
+from gitops.graph.snapshot import Snapshot, accept_schema, open_snapshot
+from gitops.graph.staged import StagedGraph, StagedVersion, require_no_branches
+from gitops.storage.port import ObjectStore
+
+if TYPE_CHECKING:
+    from gitops.language.schema import Migration, Schema, Step
+
+__all__ = ["LanceEngine", "driver", "plan_migration"]
+
+
+class LanceEngine:
+    """A GraphEngine: reading is light, and the Lance driver is loaded when a table is made or changed.
+
+    Safe for several processes, on an object store also on several hosts: of racing writers one publishes and the others get
+    `graph_conflict`.
+    """
+
+    def __init__(self, clock: Clock, ids: IdSource, faults: Faults | None = None) -> None:
+        """Time and ids of new versions come from the arguments; the clock is read once per operation."""
+        self._clock = clock
+        self._ids = ids
+        self._faults = faults or NoFaults()
+
+    def exists(self, uri: str) -> Existence:
+        """Whether anything lies at the root; only a definite not-found is ABSENT."""
+        try:
+            return find_root(uri).existence()
+        except GitopsError:
+            return Existence.UNKNOWN
+
+    def read(self, uri: str) -> GraphReading:
+        """The accepted schema text and the newest version. Raises GitopsError `graph_missing` or `graph_unreadable`."""
+        snapshot = open_snapshot(uri)
+        with _unreadable(uri):
+            snapshot.schema_ir()
+            return GraphReading(snapshot.schema_source(), snapshot.manifest.n)
+
+    def preview(self, uri: str, schema_source: bytes) -> MigrationPreview:
+        """What `prepare_migration` would do. Raises like `read`, and for a schema text that does not compile."""
+        snapshot = open_snapshot(uri)
+        with _unreadable(uri):
+            accepted = snapshot.schema()
+        migration = plan_migration(accepted, accept_schema(schema_source))
+        return MigrationPreview(migration.supported, tuple(step.to_json() for step in migration.steps))
+
+    def prepare_create(self, uri: str, schema_source: bytes, *, actor: str | None) -> Prepared:
+        """Stage a new, empty graph where nobody sees it. Raises GitopsError `graph_exists` when the root is not free."""
+        schema = accept_schema(schema_source)
+        now = timestamp(self._clock.now())
+        identity = Identity(self._ids.ulid(), now)
+        with _storage(uri):
+            staging = find_root(uri).stage(identity)
+        try:
+            with _storage(uri), driver():
+                from gitops.graph.migrate import create_tables
+
+                store = staging.folder.store
+                store.write(layout.IDENTITY, identity.to_bytes())
+                _write_schema(store, schema)
+                self._faults.reach("engine.create.before_tables")
+                manifest = Manifest(
+                    n=1,
+                    txn_id=self._ids.ulid(),
+                    operation="create",
+                    actor=actor,
+                    ts=now,
+                    schema_source=digest(schema.source),
+                    schema_ir=schema.ir_digest,
+                    tables=create_tables(staging.folder, schema.catalog, self._ids),
+                )
+                publish(store, manifest)
+        except BaseException:
+            staging.discard()
+            raise
+        self._faults.reach("engine.create.staged")
+        return StagedGraph(staging, self._faults)
+
+    def prepare_migration(
+        self, uri: str, schema_source: bytes, *, actor: str | None, allow_data_loss: bool = False
+    ) -> Prepared:
+        """Stage the change to a new schema text; the version advances also when there is no step.
+
+        Drops are soft; with `allow_data_loss` all of them are hard, and older versions of the tables concerned go when the
+        new version is published. Raises GitopsError `graph_migration_unsupported` with the first unsupported step,
+        `graph_has_branches`, and as the port says.
+        """
+        desired = accept_schema(schema_source)
+        with find_root(uri).lease():
+            snapshot = open_snapshot(uri)
+            with _unreadable(uri):
+                require_no_branches(snapshot)
+                accepted = snapshot.schema()
+            migration = plan_migration(accepted, desired, allow_data_loss=allow_data_loss)
+            if not migration.supported:
+                first = migration.unsupported[0]
+                raise GitopsError("graph_migration_unsupported", f"{first.entity}: {first.text}", path=uri)
+            staged = self.stage_migration(snapshot, desired, migration.steps, actor)
+        self._faults.reach("engine.migrate.staged")
+        return staged
+
+    def stage_migration(
+        self, snapshot: Snapshot, desired: Schema, steps: Sequence[Step], actor: str | None
+    ) -> StagedVersion:
+        """Stage steps on the branch of the snapshot, whatever other branches there are. Raises as `prepare_migration`."""
+        base = snapshot.manifest
+        tables, dropped = base.tables, base.dropped
+        purged: tuple[str, ...] = ()
+        if steps:
+            with driver():
+                from gitops.graph.migrate import migrate_tables
+
+                changed = migrate_tables(snapshot.folder, base, steps, desired.catalog, self._ids)
+            tables, dropped, purged = changed.tables, changed.dropped, changed.purged
+        self._faults.reach("engine.migrate.after_tables")
+        _write_schema(snapshot.store, desired)
+        manifest = Manifest(
+            n=base.n + 1,
+            txn_id=self._ids.ulid(),
+            operation="migrate",
+            actor=actor,
+            ts=timestamp(self._clock.now()),
+            schema_source=digest(desired.source),
+            schema_ir=desired.ir_digest,
+            tables=tables,
+            dropped=dropped,
+        )
+        return StagedVersion(snapshot, manifest, self._faults, purged)
+
+    def delete_tree(self, uri: str) -> None:
+        """Remove everything at the root, and what dead writers left beside it; succeeds on absent and partial roots."""
+        with _storage(uri):
+            root = find_root(uri)
+            with around(self._faults, "engine.delete", "remove"):
+                root.remove()
+
+
+def plan_migration(accepted: Schema, desired: Schema, *, allow_data_loss: bool = False) -> Migration:
+    """The way from one schema to another; `allow_data_loss` makes every drop a hard one."""
+    from gitops.language.schema import plan_migration as plan
+
+    migration = plan(accepted, desired)
+    return migration.hardened() if allow_data_loss else migration
+
+
+def _write_schema(store: ObjectStore, schema: Schema) -> None:
+    """Store the text and the canonical form under their digests. Raises IntegrityError when other bytes are there.
+
+    One that is there is written again: gc goes by the time of the last write, and must not take it for an old one.
+    """
+    objects = {
+        layout.source_key(digest(schema.source)): schema.source,
+        layout.ir_key(schema.ir_digest): schema.ir.to_bytes(),
+    }
+    for key, data in objects.items():
+        if store.create(key, data):
+            continue
+        if store.read(key) != data:
+            raise IntegrityError(
+                "graph_unreadable", f"{store.display(key)} does not have the digest of its name", path=key
+            )
+        store.write(key, data)
+
+
+@contextlib.contextmanager
+def driver() -> Iterator[None]:
+    """Turn the absence of the engine's packages into GitopsError `engine_unavailable`."""
+    try:
+        yield
+    except ImportError as error:
+        raise GitopsError(
+            "engine_unavailable", f"the graph engine needs the packages pylance and pyarrow: {error}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _storage(uri: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RemoteError("storage_failed", f"{uri}: {error.strerror or error}", path=uri) from error
+
+
+@contextlib.contextmanager
+def _unreadable(uri: str) -> Iterator[None]:
+    """While opening, an object store that does not answer is a graph that does not open."""
+    try:
+        yield
+    except RemoteError as error:
+        raise GitopsError("graph_unreadable", error.detail, path=uri) from error

@@ -1,0 +1,141 @@
+"""A graph as records: what `load` reads, one JSON object per line.
+
+Edge types come before node types, each in name order; rows come by id. Loading all of it in merge or overwrite mode gives an
+equal graph. Memory is bounded: of a large table, one range of ids is read after the other.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gitops.core.errors import GitopsError
+from gitops.graph.snapshot import Snapshot
+from gitops.graph.tables import declared_type, raw_columns
+from gitops.graph.values import cell_to_json, compact
+from gitops.graph.write.committed import ADDRESS, CommittedTable
+from gitops.graph.write.filters import id_range
+from gitops.language.schema import EdgeType, NodeType, PropType, Scalar
+
+__all__ = ["export"]
+
+RANGE_BYTES = 16 * 1024 * 1024
+"""About so many bytes of rows are read at once."""
+
+_BLOBS_AT_ONCE = 16
+_CELL_BYTES = 64
+
+
+def export(snapshot: Snapshot, types: Sequence[str] | None = None) -> Iterator[str]:
+    """The records of the snapshot, without line ends; of the types (`T`) and tables (`node:T`, `edge:E`) that are named, or all.
+
+    Raises GitopsError `graph_missing` for a name that the schema does not have, before the first record; `graph_data_invalid`
+    for a number that JSON has no form for; RemoteError `storage_failed`; as `Snapshot.schema`.
+    """
+    catalog = snapshot.schema().catalog
+    keys = sorted(snapshot.manifest.tables)
+    if types is not None:
+        for each in types:
+            if each not in keys and f"node:{each}" not in keys and f"edge:{each}" not in keys:
+                raise GitopsError("graph_missing", f"version {snapshot.manifest.n} has no type {each[:80]!r}")
+        keys = [key for key in keys if key in types or key.partition(":")[2] in types]
+    declared = {key: declared_type(catalog, key) for key in keys}
+    return _records(snapshot, declared)
+
+
+def _records(snapshot: Snapshot, tables: dict[str, NodeType | EdgeType]) -> Iterator[str]:
+    for key, declared in tables.items():
+        table = CommittedTable(snapshot.folder, snapshot.manifest.tables[key], declared)
+        for rows in _ranges(table, declared):
+            yield from _lines(table, declared, rows)
+
+
+def _ranges(table: CommittedTable, declared: NodeType | EdgeType) -> Iterator[pa.Table]:
+    """The rows but for their blobs, sorted by id, range by range."""
+    heads = ["id", "src", "dst"] if isinstance(declared, EdgeType) else ["id"]
+    plain = [name for name, kind in declared.properties.items() if kind.scalar is not Scalar.BLOB]
+    width = sum(
+        4 * (kind.dimension or 0) if kind.scalar is Scalar.VECTOR else _CELL_BYTES
+        for kind in declared.properties.values()
+    )
+    bounds = _bounds(table, max(64, RANGE_BYTES // (width + _CELL_BYTES * len(heads))))
+    for low, high in zip([None, *bounds], [*bounds, None], strict=True):
+        batches = list(table.scan([*heads, *plain], id_range(low, high)))
+        if batches:
+            yield pa.Table.from_batches(batches).sort_by("id")
+
+
+def _bounds(table: CommittedTable, rows: int) -> list[str]:
+    """Ids that cut the table into ranges of about so many rows."""
+    if table.rows <= rows:
+        return []
+    # Every few rows one id is kept; among these, sorted, the cuts are at equal distances.
+    step = max(1, rows // 16)
+    kept: list[str] = []
+    seen = 0
+    for batch in table.scan(["id"]):
+        kept += batch.column("id").slice(-seen % step).to_pylist()[::step] if -seen % step < batch.num_rows else []
+        seen += batch.num_rows
+    return sorted(kept)[16::16]
+
+
+def _lines(table: CommittedTable, declared: NodeType | EdgeType, rows: pa.Table) -> Iterator[str]:
+    blobs = [name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB]
+    size = _BLOBS_AT_ONCE if blobs else max(1, rows.num_rows)
+    for start in range(0, rows.num_rows, size):
+        part = rows.slice(start, size)
+        cells = raw_columns(part)
+        if blobs:
+            cells.update(table.blobs(blobs, cells[ADDRESS]))
+        texts: dict[str, list[str | None]] = {"id": [_text(each) for each in cells["id"]]}
+        for name, kind in declared.properties.items():
+            texts[name] = _texts(cells[name], kind, f"{declared.name}.{name}")
+        yield from _assembled(declared, cells, texts)
+
+
+def _assembled(
+    declared: NodeType | EdgeType, cells: dict[str, list[Any]], texts: dict[str, list[str | None]]
+) -> Iterator[str]:
+    """Records from the texts of their members. A null is left out, but where a load could make a vector in its place."""
+    members = [f"{_text(name)}:" for name in texts]
+    stated = [isinstance(declared, NodeType) and name in declared.embeds for name in texts]
+    kind, name = ("edge" if isinstance(declared, EdgeType) else "type"), _text(declared.name)
+    for at, row in enumerate(zip(*texts.values(), strict=True)):
+        data = ",".join(
+            member + ("null" if text is None else text)
+            for member, text, always in zip(members, row, stated, strict=True)
+            if text is not None or always
+        )
+        ends = f'"from":{_text(cells["src"][at])},"to":{_text(cells["dst"][at])},' if kind == "edge" else ""
+        yield f'{{"{kind}":{name},{ends}"data":{{{data}}}}}'
+
+
+def _texts(cells: list[Any], kind: PropType, place: str) -> list[str | None]:
+    if kind.scalar is Scalar.VECTOR:
+        return [None if cell is None else _vector(cell, place) for cell in cells]
+    if kind.scalar in (Scalar.F32, Scalar.F64):
+        for cell in cells:
+            if cell is not None and not all(map(math.isfinite, cell if kind.is_list else [cell])):
+                raise _no_number(place)
+    return [None if cell is None else compact(cell_to_json(cell, kind)) for cell in cells]
+
+
+def _vector(cell: list[float], place: str) -> str:
+    """The shortest numbers that read back the same at 32 bits."""
+    numbers = np.array(cell, np.float32)
+    if not np.isfinite(numbers).all():
+        raise _no_number(place)
+    return f"[{','.join(numbers.astype('U'))}]"
+
+
+def _no_number(place: str) -> GitopsError:
+    return GitopsError("graph_data_invalid", f"{place} holds a number that JSON has no form for")
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,166 @@
+"""Making, listing and removing branches.
+
+A branch is made in two steps: its first version, on a line that nobody knows yet, and then its name. Its removal takes the name
+away and then the versions. A process that dies between the steps leaves a line without a name, which gc removes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gitops.core.errors import ConflictError, GitopsError
+from gitops.core.faults import around
+from gitops.graph import layout
+from gitops.graph.history.leases import hold
+from gitops.graph.history.lineage import base_refs
+from gitops.graph.history.work import Work, precise
+from gitops.graph.lines import INTERNAL, Line, check_name, read_branches
+from gitops.graph.manifest import Manifest, head_number, line_numbers, publish
+from gitops.graph.snapshot import Snapshot, open_at
+from gitops.graph.staged import later_of
+from gitops.graph.versions import ReadTarget
+from gitops.storage.port import ObjectStore
+
+__all__ = ["BranchInfo", "create_branch", "delete_branch", "list_branches", "make_branch", "remove_branch"]
+
+_ROUNDS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class BranchInfo:
+    """A branch: its newest version, and where, when and by whom it was made (empty for `main`)."""
+
+    name: str
+    manifest_version: int
+    line: Line
+
+    def to_json(self) -> dict[str, Any]:
+        """The branch as plain JSON."""
+        line, fork = self.line, self.line.fork
+        return {
+            "name": self.name,
+            "manifest_version": self.manifest_version,
+            "forked_from": line.forked_from or None,
+            "fork_version": None if fork is None else fork.n,
+            "fork_commit": None if fork is None else fork.commit,
+            "created_at": line.created_at or None,
+            "actor": line.actor,
+        }
+
+
+def create_branch(uri: str, name: str, work: Work, origin: ReadTarget | None = None) -> BranchInfo:
+    """Make a branch at a version, by default the newest of `main`. No row is copied.
+
+    Raises GitopsError `graph_branch_exists`, `graph_branch_name`; and as `open_at`.
+    """
+    wanted = check_name(name)
+    if wanted == layout.MAIN:
+        raise _exists(wanted)
+    return make_branch(open_at(uri, origin or ReadTarget()), wanted, work)
+
+
+def make_branch(base: Snapshot, name: str, work: Work) -> BranchInfo:
+    """As `create_branch`, also for names of the engine."""
+    store = base.store
+    with hold(base, work):
+        if read_branches(store).line(name) is not None:
+            raise _exists(name)
+        manifest, line = _first(base, name, work)
+        with around(work.faults, "engine.branch.create", "manifest"):
+            publish(store, manifest)
+        for _ in range(_ROUNDS):
+            index = read_branches(store)
+            if index.line(name) is not None:
+                _clear(store, line.id, keep=set())
+                raise _exists(name)
+            work.faults.reach("engine.branch.create.before_index")
+            if index.swap(store, {**index.branches, name: line}):
+                work.faults.reach("engine.branch.create.after_index")
+                return BranchInfo(name, manifest.n, line)
+    raise _busy(base)
+
+
+def list_branches(uri: str) -> tuple[BranchInfo, ...]:
+    """The branches of a graph, `main` first, then by name; those of the engine are left out. Raises as `open_at`."""
+    store = open_at(uri, ReadTarget()).store
+    found = []
+    for line in read_branches(store).lines():
+        head = None if line.name.startswith(INTERNAL) else head_number(store, line.id)
+        if head is not None:
+            found.append(BranchInfo(line.name, head, line))
+    return tuple(found)
+
+
+def delete_branch(uri: str, name: str, work: Work) -> None:
+    """Remove a branch. Its rows go with the next gc, as far as no other version has them.
+
+    Raises GitopsError `graph_branch_missing`, `graph_branch_name` (also for `main`); and as `open_at`.
+    """
+    wanted = check_name(name)
+    if wanted == layout.MAIN:
+        raise GitopsError("graph_branch_name", "branch main is the graph itself and is not removed", path=wanted)
+    remove_branch(open_at(uri, ReadTarget()), wanted, work)
+
+
+def remove_branch(snapshot: Snapshot, name: str, work: Work) -> None:
+    """As `delete_branch`, also for names of the engine."""
+    store = snapshot.store
+    for _ in range(_ROUNDS):
+        index = read_branches(store)
+        line = index.branches.get(name)
+        if line is None:
+            raise GitopsError("graph_branch_missing", f"{store.location} has no branch {name!r}", path=name)
+        work.faults.reach("engine.branch.delete.before_index")
+        if index.swap(store, {other: index.branches[other] for other in index.branches if other != name}):
+            work.faults.reach("engine.branch.delete.after_index")
+            _clear(store, line.id, keep=base_refs(store, read_branches(store)))
+            return
+    raise _busy(snapshot)
+
+
+def _first(base: Snapshot, name: str, work: Work) -> tuple[Manifest, Line]:
+    """The first version of a new line, with the tables of its base, and the line."""
+    parent, now, line_id = base.manifest, precise(work.now()), work.ids.ulid()
+    manifest = Manifest(
+        n=parent.n + 1,
+        txn_id=work.ids.ulid(),
+        operation="branch",
+        actor=work.actor,
+        ts=later_of(now, parent.ts),
+        schema_source=parent.schema_source,
+        schema_ir=parent.schema_ir,
+        tables=parent.tables,
+        dropped=parent.dropped,
+        branch=name,
+        line=line_id,
+        parent=parent.ref,
+        lineage=parent.reach,
+        message=work.message,
+    )
+    line = Line(
+        name=name,
+        id=line_id,
+        inherits=base.line.child_inherits(parent.n),
+        fork=parent.ref,
+        forked_from=base.branch,
+        created_at=now,
+        actor=work.actor,
+    )
+    return manifest, line
+
+
+def _clear(store: ObjectStore, line: str, keep: set[tuple[str, int]]) -> None:
+    """Remove the versions of a line that has no name any more, oldest first."""
+    for n in reversed(line_numbers(store, line)):
+        if (line, n) not in keep:
+            store.delete(layout.manifest_key(n, line))
+
+
+def _exists(name: str) -> GitopsError:
+    return GitopsError("graph_branch_exists", f"there is a branch {name!r} already", path=name)
+
+
+def _busy(snapshot: Snapshot) -> ConflictError:
+    place = snapshot.root.location
+    return ConflictError("graph_conflict", f"other writers keep changing the branches of {place}", path=place)

@@ -1,0 +1,110 @@
+"""The versions of a dataset, as its files tell: what gc, verify and optimize need beside the version of a manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+import lance
+import pyarrow as pa
+
+from gitops.core.errors import RemoteError
+from gitops.graph.places import GraphFolder
+from gitops.graph.tables import driver_words
+
+__all__ = [
+    "DatasetVersion",
+    "data_files",
+    "dataset_versions",
+    "drop_left_files",
+    "drop_versions",
+    "guarded",
+    "kept_bytes",
+    "open_latest",
+]
+
+_NEVER = timedelta(days=36_500)
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetVersion:
+    """One version that can be opened, and when it was made."""
+
+    number: int
+    made: datetime
+
+
+def open_latest(folder: GraphFolder, path: str) -> lance.LanceDataset:
+    """The dataset at its newest version, which no reader may use. Raises RemoteError `storage_failed`."""
+    place = folder.dataset(path)
+    options = None if place.options is None else dict(place.options)
+    return guarded(path, lambda: lance.dataset(place.uri, storage_options=options))
+
+
+def dataset_versions(folder: GraphFolder, path: str) -> tuple[DatasetVersion, ...]:
+    """The versions that are there, oldest first. Raises RemoteError `storage_failed`."""
+    dataset = open_latest(folder, path)
+    listed: list[Any] = list(guarded(path, dataset.versions))
+    # The driver tells the time of this machine's zone, without saying so.
+    found = (DatasetVersion(each["version"], each["timestamp"].astimezone(UTC)) for each in listed)
+    return tuple(sorted(found, key=lambda version: version.number))
+
+
+def drop_versions(folder: GraphFolder, path: str, numbers: Sequence[int]) -> int:
+    """Remove these versions, and the files that no other version has; the newest version always stays. Gives the bytes freed.
+
+    Files that belong to no version may be a writer's work, and stay for seven days. Raises RemoteError `storage_failed`.
+    """
+    dataset = open_latest(folder, path)
+    listed = sorted(set(numbers) - {dataset.version})
+    if not listed:
+        return 0
+    stats = guarded(path, lambda: dataset.cleanup_old_versions(versions=listed, error_if_tagged_old_versions=False))
+    return int(stats.bytes_removed)
+
+
+def drop_left_files(folder: GraphFolder, path: str) -> int:
+    """Remove files that belong to no version and are older than seven days, which the driver takes for a dead writer's.
+
+    No version goes. Gives the bytes freed. Raises RemoteError `storage_failed`.
+    """
+    dataset = open_latest(folder, path)
+    return int(guarded(path, lambda: dataset.cleanup_old_versions(older_than=_NEVER)).bytes_removed)
+
+
+def data_files(folder: GraphFolder, path: str) -> set[str]:
+    """The names of the data files of all versions. Raises RemoteError `storage_failed`."""
+    dataset = open_latest(folder, path)
+    found: set[str] = set()
+    for version in dataset_versions(folder, path):
+        at = guarded(path, partial(dataset.checkout_version, version.number))
+        found |= {file.path for part in at.get_fragments() for file in part.metadata.files}
+    return found
+
+
+def kept_bytes(folder: GraphFolder, path: str, gone: Sequence[int]) -> int:
+    """The bytes of the data files that only these versions have: what `drop_versions` would free, near enough."""
+    dataset = open_latest(folder, path)
+    numbers = {version.number for version in dataset_versions(folder, path)}
+    sizes: dict[str, int] = {}
+    kept: set[str] = set()
+    for number in numbers:
+        version = guarded(path, partial(dataset.checkout_version, number))
+        files = {f.path: f.file_size_bytes or 0 for part in version.get_fragments() for f in part.metadata.files}
+        sizes |= files
+        if number not in gone or number == dataset.version:
+            kept |= files.keys()
+    return sum(size for file, size in sizes.items() if file not in kept)
+
+
+def guarded(path: str, call: Callable[[], _T]) -> _T:
+    """What the driver gives. Raises RemoteError `storage_failed` for its failures, in words that hold nothing of a request."""
+    try:
+        return call()
+    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+        reason = driver_words(error).partition("<")[0][:200]
+        raise RemoteError("storage_failed", f"table {path}: {reason}", path=path) from error

@@ -1,0 +1,217 @@
+"""Freeing what no version of a graph needs any more.
+
+1. Branches of the engine that a dead process left are removed.
+2. Versions beyond the retention are chosen. The floor of their line is raised first, so that a writer who slept through all of
+   this and then creates one of their numbers learns that it was made before.
+3. Their manifests are removed, oldest first. Now nobody can open them any more; who could has a lease.
+4. Leases are read, after that: see `leases`. What manifests and leases refer to is kept.
+5. Versions of datasets that nothing refers to, and that a newer one followed before the grace period, are removed by explicit
+   lists. The newest version of a dataset always stays, whatever it is. Files of a dataset that belong to no version go when they
+   are older than seven days, unless a lease is on the dataset: they may be the work of a load.
+6. Folders of datasets and of lines, schemas, expired leases and unfinished files that nothing refers to are removed, likewise.
+
+A crash at any point leaves a graph that reads as before, and the next run goes on. Bytes are counted as they are freed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from gitops.core.canonical import document
+from gitops.core.errors import GitopsError
+from gitops.core.faults import around
+from gitops.graph import layout
+from gitops.graph.history.branches import remove_branch
+from gitops.graph.history.datasets import dataset_versions, drop_left_files, drop_versions, kept_bytes
+from gitops.graph.history.leases import Lease, read_leases
+from gitops.graph.history.retention import Needs, Retention, all_lines, condemned, needs_of, read_all
+from gitops.graph.history.work import Work
+from gitops.graph.lines import FORMAT, INTERNAL, read_branches, read_floor
+from gitops.graph.manifest import line_numbers
+from gitops.graph.places import GraphFolder
+from gitops.graph.snapshot import Snapshot, open_snapshot
+from gitops.storage.keys import TEMP_PREFIX
+
+__all__ = ["GcResult", "Retention", "gc"]
+
+_TABLES = ("nodes", "edges")
+_SMALL = (layout.MANIFESTS, layout.BRANCHES, layout.LEASES, layout.FLOORS, layout.SCHEMA)
+
+
+@dataclass(slots=True)
+class _Freed:
+    manifests: int = 0
+    versions: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    paths: list[str] = field(default_factory=list)
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GcResult:
+    """What was removed, or with `dry_run` what would be; `bytes` is then an estimate."""
+
+    dry_run: bool
+    manifests: int
+    table_versions: Mapping[str, tuple[int, ...]]
+    paths: tuple[str, ...]
+    bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain JSON."""
+        return {
+            "dry_run": self.dry_run,
+            "manifests": self.manifests,
+            "table_versions": {path: list(self.table_versions[path]) for path in sorted(self.table_versions)},
+            "paths": list(self.paths),
+            "bytes": self.bytes,
+        }
+
+
+def gc(uri: str, work: Work, retention: Retention | None = None, *, dry_run: bool = False) -> GcResult:
+    """Remove what the retention does not keep.
+
+    Safe beside readers, writers and other runs. Raises GitopsError `graph_missing`, `graph_unreadable` (also for a manifest
+    that does not read: what it refers to is not known); RemoteError `storage_failed`.
+    """
+    return _Run(open_snapshot(uri), work, retention or Retention(), dry=dry_run).run()
+
+
+class _Run:
+    """One run."""
+
+    def __init__(self, snapshot: Snapshot, work: Work, retention: Retention, *, dry: bool) -> None:
+        self._snapshot = snapshot
+        self._folder: GraphFolder = snapshot.folder
+        self._store = snapshot.store
+        self._work = work
+        self._retention = retention
+        self._dry = dry
+        self._now: datetime = work.now()
+        self._freed = _Freed()
+        self._schemas: dict[str, bytes] = {}
+
+    def run(self) -> GcResult:
+        try:
+            if not self._dry:
+                self._remove_left_branches()
+            gone = condemned(self._folder, read_branches(self._store), self._leases(), self._retention, self._now)
+            self._give_up(gone)
+            needs = needs_of(read_all(self._folder, gone if self._dry else {}), self._leases())
+            self._sweep_datasets(needs)
+            self._sweep_small(needs, gone)
+            if not self._dry:
+                self._put_back()
+                self._snapshot.root.tidy()
+        except OSError as error:
+            place = self._snapshot.root.location
+            raise GitopsError("storage_failed", f"{place}: {error.strerror or error}", path=place) from error
+        freed = self._freed
+        return GcResult(self._dry, freed.manifests, freed.versions, tuple(sorted(freed.paths)), freed.bytes)
+
+    def _old(self, moment: datetime) -> bool:
+        return moment <= self._now - self._retention.grace
+
+    def _leases(self) -> tuple[Lease, ...]:
+        return tuple(lease for lease in read_leases(self._store) if not lease.expired(self._now))
+
+    def _remove_left_branches(self) -> None:
+        for line in read_branches(self._store).lines():
+            made = line.fork is not None and line.name.startswith(INTERNAL)
+            if made and self._old(datetime.fromisoformat(line.created_at)):
+                remove_branch(self._snapshot, line.name, self._work)
+
+    def _give_up(self, gone: Mapping[str, tuple[int, ...]]) -> None:
+        """Steps 2 and 3."""
+        self._freed.manifests = sum(map(len, gone.values()))
+        if self._dry or not gone:
+            return
+        with around(self._work.faults, "engine.gc", "floors"):
+            for line, numbers in gone.items():
+                if read_floor(self._store, line) < numbers[-1]:
+                    self._store.write(layout.floor_key(line), document({"format": FORMAT, "n": numbers[-1]}))
+        for line, numbers in gone.items():
+            for n in numbers:
+                self._work.faults.reach("engine.gc.before_manifest")
+                self._store.delete(layout.manifest_key(n, line))
+        self._work.faults.reach("engine.gc.after_manifest")
+
+    def _sweep_datasets(self, needs: Needs) -> None:
+        """Step 5, and the folders of datasets."""
+        for kind in _TABLES:
+            for name in self._folder.children(kind):
+                path = f"{kind}/{name}"
+                if needs.knows(path):
+                    self._sweep_versions(path, needs)
+                elif self._sweep_folder(path):
+                    self._work.faults.reach("engine.gc.after_folder")
+
+    def _sweep_versions(self, path: str, needs: Needs) -> None:
+        versions = dataset_versions(self._folder, path)
+        gone = tuple(
+            version.number
+            for version, newer in pairwise(versions)
+            if not needs.keeps(path, version.number) and self._old(newer.made)
+        )
+        if not gone:
+            if not self._dry:
+                self._freed.bytes += drop_left_files(self._folder, path)
+            return
+        self._freed.versions[path] = gone
+        if self._dry:
+            self._freed.bytes += kept_bytes(self._folder, path, gone)
+            return
+        with around(self._work.faults, "engine.gc", "versions"):
+            self._freed.bytes += drop_versions(self._folder, path, gone)
+
+    def _sweep_folder(self, path: str) -> bool:
+        """Remove a folder of which every file is old."""
+        files = list(self._folder.files(path))
+        if not all(self._old(file.written) for file in files):
+            return False
+        self._remove(path, sum(file.bytes for file in files))
+        return True
+
+    def _sweep_small(self, needs: Needs, gone: Mapping[str, tuple[int, ...]]) -> None:
+        """Step 6, but for the folders of datasets."""
+        alive = {line.id for line in read_branches(self._store).lines()}
+        for line in all_lines(self._folder):
+            left = [n for n in line_numbers(self._store, line) if not (self._dry and n in gone.get(line, ()))]
+            if line not in alive and not left and self._sweep_folder(f"{layout.BRANCHES}/{line}"):
+                self._folder.remove(layout.floor_key(line))
+        over = self._expired()
+        for prefix in _SMALL:
+            for file in list(self._folder.files(prefix)):
+                name = file.path.rpartition("/")[2]
+                if not self._old(file.written):
+                    continue
+                stem = name.partition(".")[0]
+                if name.startswith(TEMP_PREFIX) or (prefix == layout.LEASES and stem in over):
+                    self._remove(file.path, file.bytes)
+                elif prefix == layout.SCHEMA and stem not in needs.schemas:
+                    self._schemas[file.path] = self._store.read(file.path) or b""
+                    self._remove(file.path, file.bytes)
+        self._work.faults.reach("engine.gc.after_sweep")
+
+    def _put_back(self) -> None:
+        """Restore a schema that a version refers to which was published while schemas were removed."""
+        if not self._schemas:
+            return
+        needed = needs_of(read_all(self._folder, {}), ()).schemas
+        for key, data in self._schemas.items():
+            if key.rpartition("/")[2].partition(".")[0] in needed:
+                self._store.create(key, data)
+
+    def _expired(self) -> set[str]:
+        """The leases that are over for sure: clocks of other machines may be behind."""
+        sure = self._now - timedelta(minutes=5)
+        return {lease.id for lease in read_leases(self._store) if lease.expired(sure)}
+
+    def _remove(self, path: str, size: int) -> None:
+        self._freed.paths.append(path)
+        self._freed.bytes += size
+        if not self._dry:
+            self._folder.remove(path)

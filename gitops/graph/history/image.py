@@ -1,0 +1,241 @@
+"""What must hold of the whole image of a graph: ids and groups are unique, ends of edges exist, numbers of edges are in bounds.
+
+Tables are looked at where they are named; each finding has the row that it is about. Work is done column by column.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gitops.core.errors import RemoteError
+from gitops.graph.manifest import TableEntry
+from gitops.graph.places import GraphFolder
+from gitops.graph.tables import declared_type, open_table, raw_columns
+from gitops.graph.write.rules import node_id, row_faults
+from gitops.language.schema import Catalog, EdgeType, NodeType, RangeBound, Scalar
+
+__all__ = ["Image", "Violation", "ViolationKind"]
+
+_SHOWN = 80
+_EXACT = 2**53
+
+
+class ViolationKind(StrEnum):
+    """Which rule is broken."""
+
+    DUPLICATE_ID = "DuplicateId"
+    ORPHAN_EDGE = "OrphanEdge"
+    UNIQUE = "UniqueViolation"
+    CARDINALITY = "CardinalityViolation"
+    VALUE = "ValueConstraintViolation"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken rule: the table, the row (of a cardinality, the source node) and the property that it is about."""
+
+    kind: ViolationKind
+    table: str
+    id: str
+    property: str
+    detail: str
+
+    def to_json(self) -> dict[str, str]:
+        """The finding as plain JSON."""
+        return {
+            "kind": self.kind.value,
+            "table": self.table,
+            "id": self.id,
+            "property": self.property,
+            "detail": self.detail,
+        }
+
+
+class Image:
+    """Tables at given versions, published or not; every method raises as `open_table`, and RemoteError."""
+
+    def __init__(self, folder: GraphFolder, tables: Mapping[str, TableEntry], catalog: Catalog) -> None:
+        """Nothing is read."""
+        self._folder = folder
+        self._tables = tables
+        self._catalog = catalog
+
+    def declared(self, key: str) -> NodeType | EdgeType:
+        """The type of a table."""
+        return declared_type(self._catalog, key)
+
+    def duplicate_ids(self, key: str) -> Iterator[Violation]:
+        """Ids that more than one row has."""
+        for (row_id,), _ in self._repeated(key, ("id",)):
+            yield Violation(
+                ViolationKind.DUPLICATE_ID, key, row_id, "id", f"id {row_id[:_SHOWN]!r} is there more than once"
+            )
+
+    def unique(self, key: str) -> Iterator[Violation]:
+        """Rows that have the values of a unique group in common with another row; a null member exempts."""
+        name = self.declared(key).name
+        for group in self.declared(key).unique:
+            for values, row_ids in self._repeated(key, group):
+                shown = str(values[0]) if len(values) == 1 else f"({', '.join(map(str, values))})"
+                detail = f"@unique violation on {name}.{', '.join(group)}: value {shown[:_SHOWN]}"
+                for row_id in row_ids:
+                    yield Violation(ViolationKind.UNIQUE, key, row_id, ", ".join(group), detail)
+
+    def orphans(self, key: str) -> Iterator[Violation]:
+        """Edges of which an end does not exist."""
+        edge = self._edge(key)
+        batches = list(self._batches(key, ["id", "src", "dst"]))
+        edges = pa.Table.from_batches(batches) if batches else None
+        for column, owner in (("src", edge.source), ("dst", edge.target)):
+            if edges is None:
+                return
+            # One look for all edges: the set of ids that are known is hashed anew for each look.
+            known = self._column(f"node:{owner}", "id")
+            lost = edges.filter(pc.invert(pc.is_in(edges.column(column).combine_chunks(), known)))
+            for row_id, end in zip(lost.column("id").to_pylist(), lost.column(column).to_pylist(), strict=True):
+                detail = f"edge {edge.name}: {column} {end[:_SHOWN]!r} not found in {owner}"
+                yield Violation(ViolationKind.ORPHAN_EDGE, key, row_id, column, detail)
+
+    def cardinality(self, key: str) -> Iterator[Violation]:
+        """Sources with too few or too many edges; one without any is not examined."""
+        edge = self._edge(key)
+        low, high = edge.cardinality
+        if (low, high) == (0, None):
+            return
+        counts = self._column(key, "src").value_counts()
+        for source, count in sorted(
+            zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)
+        ):
+            if count < low or (high is not None and count > high):
+                bound = f"min {low}" if count < low else f"max {high}"
+                detail = f"@card violation on edge {edge.name}: source {source[:_SHOWN]!r} has {count} edges ({bound})"
+                yield Violation(ViolationKind.CARDINALITY, key, source, "src", detail)
+
+    def values(self, key: str) -> Iterator[Violation]:
+        """Rows that break a rule by themselves, or whose id is not the one that their key makes."""
+        declared = self.declared(key)
+        blobs = [name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB]
+        heads = ["id"] if isinstance(declared, NodeType) else ["id", "src", "dst"]
+        for batch in self._batches(key, [*heads, *(name for name in declared.properties if name not in blobs)]):
+            cells = raw_columns(batch.filter(doubtful(declared, batch)))
+            for row in (dict(zip(cells, values, strict=True)) for values in zip(*cells.values(), strict=True)):
+                # A blob has no rule but to be there, and a scan does not tell that: the driver's own check does.
+                yield from row_violations(key, declared, row | dict.fromkeys(blobs, b""))
+
+    def _edge(self, key: str) -> EdgeType:
+        return self._catalog.edges[key.partition(":")[2]]
+
+    def _repeated(self, key: str, group: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], list[str]]]:
+        """Values of a group that more than one row has, and the ids of these rows."""
+        kinds = self.declared(key).properties
+        if any(name in kinds and (kinds[name].is_list or kinds[name].scalar is Scalar.VECTOR) for name in group):
+            counts = Counter(values for values in self._tuples(key, group) if None not in values)
+            repeated = {values for values, count in counts.items() if count > 1}
+        else:
+            repeated = self._repeated_scalars(key, group)
+        if not repeated:
+            return
+        owners: dict[tuple[Any, ...], list[str]] = {values: [] for values in repeated}
+        for row_id, *members in self._tuples(key, ("id", *group)):
+            if tuple(members) in owners:
+                owners[tuple(members)].append(row_id)
+        yield from sorted(owners.items(), key=lambda each: each[1])
+
+    def _repeated_scalars(self, key: str, group: Sequence[str]) -> set[tuple[Any, ...]]:
+        batches = list(self._batches(key, list(dict.fromkeys(group))))
+        if not batches:
+            return set()
+        table = pa.Table.from_batches(batches).drop_null()
+        counted = table.group_by(table.schema.names).aggregate([([], "count_all")])
+        cells = raw_columns(counted.filter(pc.greater(counted.column("count_all"), 1)))
+        return set(zip(*(cells[name] for name in group), strict=True))
+
+    def _tuples(self, key: str, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        for batch in self._batches(key, list(dict.fromkeys(names))):
+            columns = raw_columns(batch)
+            lists = [[tuple(c) if isinstance(c, list) else c for c in columns[name]] for name in names]
+            yield from zip(*lists, strict=True)
+
+    def _column(self, key: str, name: str) -> pa.Array:
+        parts = [batch.column(name) for batch in self._batches(key, [name])]
+        return pa.concat_arrays(parts) if parts else pa.array([], pa.string())
+
+    def _batches(self, key: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        entry = self._tables[key]
+        if not entry.rows:
+            return
+        try:
+            yield from open_table(self._folder, entry).scanner(columns=list(names)).to_batches()
+        except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+            raise RemoteError("storage_failed", f"table {entry.path} is not readable") from error
+
+
+def doubtful(declared: NodeType | EdgeType, batch: pa.RecordBatch) -> pa.Array:
+    """Which rows have to be looked at one by one: all but those that surely keep every rule.
+
+    Numbers are compared by column only where the bound is of the column's own kind, and so exact.
+    """
+    mask = pa.array(np.zeros(batch.num_rows, bool))
+    for name, kind in declared.properties.items():
+        if kind.scalar is not Scalar.BLOB and not kind.nullable:
+            mask = pc.or_(mask, pc.is_null(batch.column(name)))
+        if kind.enum_values is not None:
+            odd = pc.invert(pc.is_in(batch.column(name), pa.array(kind.enum_values, pa.string())))
+            known = None if kind.is_list else pc.and_(odd, pc.is_valid(batch.column(name)))
+            mask = pc.or_(mask, pc.is_valid(batch.column(name)) if known is None else known)
+    if not isinstance(declared, NodeType):
+        return mask
+    for bound in declared.ranges:
+        mask = pc.or_(mask, _outside(batch.column(bound.property_name), bound))
+    for check in declared.checks:
+        found = pc.match_substring_regex(batch.column(check.property_name), check.pattern)
+        mask = pc.or_(mask, pc.fill_null(pc.invert(found), fill_value=False))
+    if declared.key is not None:
+        own = batch.column(declared.key[0])
+        simple = len(declared.key) == 1 and pa.types.is_string(own.type)
+        odd = pc.fill_null(pc.not_equal(own, batch.column("id")), fill_value=True) if simple else pc.is_valid(own)
+        mask = pc.or_(mask, odd)
+    return mask
+
+
+def _outside(column: pa.Array, bound: RangeBound) -> pa.Array:
+    ends = [end for end in (bound.low, bound.high) if end is not None]
+    if not all(isinstance(end, int) == pa.types.is_integer(column.type) and abs(end) < _EXACT for end in ends):
+        return pc.is_valid(column)
+    if pa.types.is_unsigned_integer(column.type) and min(ends, default=0) < 0:
+        return pc.is_valid(column)
+    mask = pa.array(np.zeros(len(column), bool))
+    for end, compare in ((bound.low, pc.greater_equal), (bound.high, pc.less_equal)):
+        if end is not None:
+            within = compare(column, pa.scalar(end, _kind_of(end, column.type)))
+            mask = pc.or_(mask, pc.fill_null(pc.invert(within), fill_value=False))
+    return mask
+
+
+def _kind_of(end: float, column: pa.DataType) -> pa.DataType:
+    """The widest kind that every number of the column can be compared in: an unsigned one may be in no signed kind."""
+    if not isinstance(end, int):
+        return pa.float64()
+    return pa.uint64() if pa.types.is_unsigned_integer(column) else pa.int64()
+
+
+def row_violations(key: str, declared: NodeType | EdgeType, row: Mapping[str, Any]) -> Iterator[Violation]:
+    """What is wrong with one row by itself."""
+    for fault in row_faults(declared, row):
+        # The messages begin with the place of the fault, as `T.p`.
+        named = next((name for name in declared.properties if f"{declared.name}.{name}" in fault), "")
+        yield Violation(ViolationKind.VALUE, key, row["id"], named, fault)
+    if not isinstance(declared, NodeType) or any(row[name] is None for name in declared.key or ()):
+        return
+    own = node_id(declared, row)
+    if own is not None and own != row["id"]:
+        detail = f"the key of {declared.name} makes the id {own[:_SHOWN]!r}"
+        yield Violation(ViolationKind.VALUE, key, row["id"], "id", detail)

@@ -1,0 +1,275 @@
+"""Merging one branch into another: three-way, by id, against the newest version that both descend from.
+
+1. What the target has already is left alone, and a source on which nothing happened brings nothing, not even a version. When the
+   target has nothing of its own, its tables become those of the source.
+2. A table that one side alone changed is taken from that side as it is. Of other tables the rows that the source changed are
+   put in; a row that both sides changed must have come out the same.
+3. The image that results is checked, as far as a rule can be broken by putting two sides together that keep it.
+4. One conflict, and nothing is published; all of them are reported. What was staged is undone by the next writer.
+5. The version that results names both parents, so the next merge starts from here.
+6. Where merges crossed each other there are several bases. A row in which these differ must have come out the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from gitops.core.errors import GitopsError, UsageError
+from gitops.graph.history.deltas import Row, RowDelta, Side, row_deltas
+from gitops.graph.history.image import Image, row_violations
+from gitops.graph.history.leases import hold
+from gitops.graph.history.lineage import contains, merge_bases
+from gitops.graph.history.work import Work, precise
+from gitops.graph.lines import check_name
+from gitops.graph.manifest import Manifest, TableEntry
+from gitops.graph.roots import find_root
+from gitops.graph.snapshot import ReadTarget, Snapshot, open_at
+from gitops.graph.staged import StagedVersion
+from gitops.graph.tables import TableWriter, arrow_table, declared_type, stage_rows
+from gitops.graph.write.committed import CommittedTable
+from gitops.language.schema import Catalog, EdgeType, NodeType
+
+__all__ = ["MergeConflict", "MergeResult", "MergeStatus", "merge"]
+
+
+class MergeStatus(StrEnum):
+    """What a merge came to."""
+
+    MERGED = "merged"
+    FAST_FORWARD = "fast_forward"
+    UP_TO_DATE = "up_to_date"
+    CONFLICT = "conflict"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MergeConflict:
+    """One conflict: its kind, the table, the row and the property (empty where the whole row is meant)."""
+
+    table: str
+    id: str
+    kind: str
+    property: str
+    detail: str
+
+    def to_json(self) -> dict[str, str]:
+        """The conflict as plain JSON."""
+        kind, _, name = self.table.partition(":")
+        return {
+            "kind": self.kind,
+            "type_kind": kind,
+            "type": name,
+            "id": self.id,
+            "property": self.property,
+            "detail": self.detail,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult:
+    """`manifest_version` is the target's newest version afterwards; `rows` says how many rows came in, by table key."""
+
+    status: MergeStatus
+    source: str
+    into: str
+    manifest_version: int
+    commit: str
+    rows: Mapping[str, int] = field(default_factory=dict)
+    conflicts: tuple[MergeConflict, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain JSON."""
+        return {
+            "status": self.status.value,
+            "source": self.source,
+            "into": self.into,
+            "manifest_version": self.manifest_version,
+            "commit": self.commit,
+            "rows": {key: self.rows[key] for key in sorted(self.rows)},
+            "conflicts": [conflict.to_json() for conflict in self.conflicts],
+        }
+
+
+def merge(uri: str, source: str, into: str, work: Work) -> MergeResult:
+    """Bring what branch `source` has into branch `into`, in one version. Conflicts come back in the result.
+
+    Raises GitopsError `graph_merge_schema` when the schemas differ, `graph_branch_missing`, `graph_branch_name`,
+    `graph_version_gone`; UsageError for a branch and itself; ConflictError `graph_conflict` when another writer was faster;
+    RemoteError `storage_failed`.
+    """
+    source, into = check_name(source), check_name(into)
+    if source == into:
+        raise UsageError("usage_error", f"branch {source} cannot be merged into itself")
+    with find_root(uri).lease(), contextlib.ExitStack() as stack:
+        target, origin = open_at(uri, ReadTarget(into)), open_at(uri, ReadTarget(source))
+        stack.enter_context(hold(origin, work))
+        nothing = MergeResult(MergeStatus.UP_TO_DATE, source, into, target.manifest.n, target.manifest.txn_id)
+        if contains(target.manifest, origin.manifest.ref):
+            return nothing
+        bases = merge_bases(target.store, target.manifest, origin.manifest)
+        if len({manifest.schema_ir for manifest in (target.manifest, origin.manifest, *bases)}) > 1:
+            detail = f"{source} and {into} have different schemas; merge branches of one schema only"
+            raise GitopsError("graph_merge_schema", detail, path=target.root.location)
+        if all(base.tables == origin.manifest.tables for base in bases):
+            return nothing
+        if contains(origin.manifest, target.manifest.ref):
+            plan, status = _Plan(dict(origin.manifest.tables)), MergeStatus.FAST_FORWARD
+        else:
+            plan, status = _three_way(target, origin, bases), MergeStatus.MERGED
+        if plan.conflicts:
+            return replace(nothing, status=MergeStatus.CONFLICT, conflicts=tuple(sorted(set(plan.conflicts))))
+        work.faults.reach("engine.merge.staged")
+        staged = StagedVersion(target, _manifest(target, origin, plan, work), work.faults)
+        version = staged.publish()
+    return MergeResult(status, source, into, version, staged.manifest.txn_id, plan.rows)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """The tables of the version that results, how many rows the source brought, and the conflicts."""
+
+    tables: dict[str, TableEntry]
+    rows: dict[str, int] = field(default_factory=dict)
+    conflicts: list[MergeConflict] = field(default_factory=list)
+
+
+def _manifest(target: Snapshot, origin: Snapshot, plan: _Plan, work: Work) -> Manifest:
+    base = target.manifest
+    return Manifest(
+        n=base.n + 1,
+        txn_id=work.ids.ulid(),
+        operation="merge",
+        actor=work.actor,
+        ts=precise(work.now()),
+        schema_source=base.schema_source,
+        schema_ir=base.schema_ir,
+        tables=plan.tables,
+        dropped=base.dropped,
+        merge_parent=origin.manifest.ref,
+        lineage=origin.manifest.reach,
+        message=work.message or f"merge branch {origin.branch}",
+    )
+
+
+def _three_way(target: Snapshot, origin: Snapshot, bases: tuple[Manifest, ...]) -> _Plan:
+    catalog = target.schema().catalog
+    plan = _Plan(dict(target.manifest.tables))
+    for key in sorted(plan.tables):
+        _merge_table(_Table(key, declared_type(catalog, key), bases, target, origin), plan)
+    in_conflict = {(conflict.table, conflict.id) for conflict in plan.conflicts}
+    for conflict in _broken(target, origin, plan, catalog):
+        if (conflict.table, conflict.id) not in in_conflict:
+            plan.conflicts.append(conflict)
+    return plan
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """One table in all versions that take part."""
+
+    key: str
+    declared: NodeType | EdgeType
+    bases: tuple[Manifest, ...]
+    target: Snapshot
+    origin: Snapshot
+
+    def side(self, manifest: Manifest) -> Side:
+        return Side(self.target.folder, manifest.tables.get(self.key), self.declared)
+
+    def deltas(self, before: Manifest, after: Manifest) -> dict[str, RowDelta]:
+        return {delta.id: delta for delta in row_deltas(self.side(before), self.side(after))}
+
+
+def _merge_table(table: _Table, plan: _Plan) -> None:
+    ours, theirs = (at.manifest.tables[table.key] for at in (table.target, table.origin))
+    old = [base.tables.get(table.key) for base in table.bases]
+    if theirs == ours or all(entry == theirs for entry in old):
+        return
+    if all(entry == ours for entry in old):
+        plan.tables[table.key] = theirs
+        plan.rows[table.key] = len(table.deltas(table.bases[0], table.origin.manifest))
+        return
+    first, *others = table.bases
+    mine = table.deltas(first, table.target.manifest)
+    coming = table.deltas(first, table.origin.manifest)
+    doubtful = {row_id for base in others for row_id in table.deltas(first, base)}
+    for row_id in sorted(doubtful & (mine.keys() - coming.keys())):
+        plan.conflicts += _conflicts(table, mine[row_id], None)
+    wanted: dict[str, Row | None] = {}
+    for row_id, delta in coming.items():
+        own = mine.get(row_id)
+        if own is None and row_id not in doubtful:
+            wanted[row_id] = delta.after
+        elif (
+            own is None
+            or RowDelta(row_id, own.after, delta.after).fields
+            or (own.after is None) != (delta.after is None)
+        ):
+            plan.conflicts += _conflicts(table, own, delta)
+    if wanted:
+        plan.tables[table.key] = _write(table, ours, wanted)
+        plan.rows[table.key] = len(wanted)
+
+
+def _conflicts(table: _Table, own: RowDelta | None, delta: RowDelta | None) -> Iterator[MergeConflict]:
+    """The conflicts of one row, one for each property in which the sides differ."""
+    some = own or delta
+    if some is None:
+        return
+    mine = own.after if own is not None else some.before
+    coming = delta.after if delta is not None else some.before
+    if mine is None or coming is None:
+        kind, fields = "DeleteVsUpdate", [""]
+        removed, kept = (table.target, table.origin) if mine is None else (table.origin, table.target)
+        detail = f"{removed.branch} removed the row, {kept.branch} changed it"
+    else:
+        kind = "DivergentInsert" if some.before is None else "DivergentUpdate"
+        fields = list(RowDelta(some.id, mine, coming).fields)
+        detail = f"{table.target.branch} and {table.origin.branch} gave it different values"
+    yield from (MergeConflict(table.key, some.id, kind, name, detail) for name in fields)
+
+
+def _write(table: _Table, entry: TableEntry, wanted: Mapping[str, Row | None]) -> TableEntry:
+    """Stage the table of the target with these rows in place of those with their ids."""
+    folder = table.target.folder
+    known = folder.begin(entry.path)
+    rows = [row for row in wanted.values() if row is not None]
+    heads = ["id"] if isinstance(table.declared, NodeType) else ["id", "src", "dst"]
+    columns = {name: [row[name] for row in rows] for name in (*heads, *table.declared.properties)}
+    staged = stage_rows(folder, entry, arrow_table(table.declared, columns)) if rows else []
+    gone = CommittedTable(folder, entry, table.declared).addresses(wanted.keys())
+    writer = TableWriter(folder, entry, known)
+    writer.exchange(staged, gone.values())
+    return writer.finish(recount=True)
+
+
+def _broken(target: Snapshot, origin: Snapshot, plan: _Plan, catalog: Catalog) -> Iterator[MergeConflict]:
+    """Rules that the two sides keep, and their merge breaks: only one that spans changes of both sides can be broken."""
+
+    def mixed(*keys: str) -> bool:
+        ours, theirs = target.manifest.tables, origin.manifest.tables
+        return any(plan.tables[k] != ours[k] for k in keys) and any(plan.tables[k] != theirs[k] for k in keys)
+
+    image = Image(target.folder, plan.tables, catalog)
+    for key in sorted(plan.tables):
+        declared = image.declared(key)
+        found = []
+        if mixed(key):
+            found += [*image.unique(key), *_values(target, plan, key, declared)]
+        if isinstance(declared, EdgeType):
+            if mixed(key):
+                found += image.cardinality(key)
+            if mixed(key, f"node:{declared.source}", f"node:{declared.target}"):
+                found += image.orphans(key)
+        yield from (MergeConflict(each.table, each.id, each.kind.value, each.property, each.detail) for each in found)
+
+
+def _values(target: Snapshot, plan: _Plan, key: str, declared: NodeType | EdgeType) -> Iterator[Any]:
+    """Rules of single rows: each row comes from one side, so only rows that came in are looked at."""
+    before = Side(target.folder, target.manifest.tables[key], declared)
+    for delta in row_deltas(before, Side(target.folder, plan.tables[key], declared)):
+        if delta.after is not None:
+            yield from row_violations(key, declared, delta.after)

@@ -1,0 +1,253 @@
+"""Compaction and indexes: the same rows, found faster.
+
+Each table is one publish, through the same manifests as every other change: what another writer does meanwhile is never lost,
+and readers of older versions keep theirs. Nothing is done to a table that has few rows, few fragments and its indexes.
+
+Indexes: `id`, and `src` and `dst` of edges; members of keys, unique groups and index groups; of an indexed text also its
+words and its parts. An index gives candidates: results do not depend on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import lance
+
+from gitops.core.errors import ConflictError, RemoteError
+from gitops.graph.history.datasets import guarded
+from gitops.graph.history.leases import hold
+from gitops.graph.history.work import Work, precise
+from gitops.graph.layout import MAIN
+from gitops.graph.manifest import TableEntry
+from gitops.graph.places import GraphFolder
+from gitops.graph.roots import find_root
+from gitops.graph.search.text import TEXT_INDEX
+from gitops.graph.search.vector import METRIC
+from gitops.graph.snapshot import ReadTarget, Snapshot, open_at
+from gitops.graph.staged import StagedVersion
+from gitops.graph.tables import TableWriter, declared_type, open_table
+from gitops.language.schema import EdgeType, NodeType, PropType, Scalar
+
+__all__ = ["OptimizeOptions", "OptimizeResult", "optimize"]
+
+_ATTEMPTS = 3
+_COMPACTION = ("BaseOperation", "Rewrite")
+"""What the driver calls the two steps of a compaction: it reserves fragments, then it rewrites."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeOptions:
+    """From how many rows, fragments or changes on something is worth its work; `types` (table keys) leaves only these."""
+
+    fragments: int = 20
+    deleted_share: float = 0.2
+    scalar_rows: int = 1_000
+    text_rows: int = 1_000
+    vector_rows: int = 100_000
+    stale_rows: int = 10_000
+    stale_share: float = 0.1
+    rows_per_fragment: int = 1_048_576
+    types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeResult:
+    """What was done, by table key; `manifest_version` is the newest version afterwards."""
+
+    manifest_version: int
+    tables: dict[str, tuple[str, ...]]
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain JSON."""
+        tables = {key: list(self.tables[key]) for key in sorted(self.tables)}
+        return {"manifest_version": self.manifest_version, "tables": tables}
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """An index that a table should have."""
+
+    name: str
+    column: str
+    kind: str
+    least_rows: int
+
+
+def optimize(uri: str, work: Work, options: OptimizeOptions | None = None, branch: str = MAIN) -> OptimizeResult:
+    """Compact and index the tables of a branch that need it.
+
+    Raises as `open_at`; ConflictError `graph_conflict` when other writers were faster each time; RemoteError `storage_failed`.
+    """
+    chosen = options or OptimizeOptions()
+    first = open_at(uri, ReadTarget(branch))
+    version, done = first.manifest.n, {}
+    for key in sorted(first.manifest.tables):
+        if chosen.types and key not in chosen.types:
+            continue
+        for attempt in range(_ATTEMPTS):
+            try:
+                published, steps = _optimize_table(uri, branch, key, work, chosen)
+                break
+            except ConflictError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        if steps:
+            version, done[key] = published, steps
+    return OptimizeResult(version, done)
+
+
+def _optimize_table(
+    uri: str, branch: str, key: str, work: Work, options: OptimizeOptions
+) -> tuple[int, tuple[str, ...]]:
+    with find_root(uri).lease():
+        snapshot = open_at(uri, ReadTarget(branch))
+        entry = snapshot.manifest.tables.get(key)
+        if entry is None or not entry.rows:
+            return snapshot.manifest.n, ()
+        declared = declared_type(snapshot.schema().catalog, key)
+        steps = _steps(snapshot.folder, entry, declared, options)
+        if not steps.needed:
+            return snapshot.manifest.n, ()
+        with hold(snapshot, work) as held:
+            writer = _Optimizer(snapshot.folder, entry)
+            done = []
+            for step in writer.carry_out(steps, options):
+                done.append(step)
+                held.renew()
+            table = writer.finish(recount=False)
+            work.faults.reach("engine.optimize.staged")
+            version = _publish(snapshot, key, table, work)
+    return version, tuple(done)
+
+
+def _publish(snapshot: Snapshot, key: str, table: TableEntry, work: Work) -> int:
+    base = snapshot.manifest
+    manifest = replace(
+        base,
+        txn_id=work.ids.ulid(),
+        operation="optimize",
+        actor=work.actor,
+        ts=precise(work.now()),
+        tables={**base.tables, key: table},
+        merge_parent=None,
+        message=work.message,
+    )
+    return StagedVersion(snapshot, manifest, work.faults).publish()
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """What a table needs."""
+
+    compact: bool
+    build: tuple[_Index, ...]
+    refresh: bool
+
+    @property
+    def needed(self) -> bool:
+        return self.compact or bool(self.build) or self.refresh
+
+
+def _steps(folder: GraphFolder, entry: TableEntry, declared: NodeType | EdgeType, options: OptimizeOptions) -> _Steps:
+    dataset = open_table(folder, entry)
+    fragments = dataset.get_fragments()
+    deleted = sum(part.num_deletions for part in fragments)
+    small = [part for part in fragments if part.physical_rows < options.rows_per_fragment]
+    compact = len(small) > options.fragments or deleted > options.deleted_share * (entry.rows + deleted)
+    have = {index.name: index for index in guarded(entry.path, dataset.describe_indices)}
+    wanted = list(_wanted(declared, options))
+    build = tuple(each for each in wanted if each.name not in have and entry.rows >= each.least_rows)
+    stale = max((entry.rows - have[each.name].num_rows_indexed for each in wanted if each.name in have), default=0)
+    refresh = stale > min(options.stale_rows, options.stale_share * entry.rows)
+    return _Steps(compact, build, refresh)
+
+
+def _wanted(declared: NodeType | EdgeType, options: OptimizeOptions) -> Iterator[_Index]:
+    """The indexes of a type."""
+    heads = ["id"] if isinstance(declared, NodeType) else ["id", "src", "dst"]
+    for column in heads:
+        yield _Index(f"{column}_idx", column, "BTREE", options.scalar_rows)
+    key = tuple(getattr(declared, "key", None) or ())
+    indexed = {name for group in declared.indexes if tuple(group) != key for name in group}
+    others = {name for group in declared.unique for name in group} | set(key)
+    for name in sorted((indexed | others) - set(heads)):
+        kind = declared.properties[name]
+        yield from _property_indexes(name, kind, options, searched=name in indexed)
+
+
+def _property_indexes(name: str, kind: PropType, options: OptimizeOptions, *, searched: bool) -> Iterator[_Index]:
+    if kind.scalar is Scalar.BLOB:
+        return
+    if kind.scalar is Scalar.VECTOR:
+        yield _Index(f"{name}_vector", name, "IVF_FLAT", options.vector_rows)
+    elif kind.is_list:
+        yield _Index(f"{name}_idx", name, "LABEL_LIST", options.scalar_rows)
+    elif kind.scalar is Scalar.BOOL or kind.enum_values is not None:
+        yield _Index(f"{name}_idx", name, "BITMAP", options.scalar_rows)
+    else:
+        yield _Index(f"{name}_idx", name, "BTREE", options.scalar_rows)
+        if kind.scalar is Scalar.STRING and searched:
+            yield _Index(f"{name}_text", name, "INVERTED", options.text_rows)
+            yield _Index(f"{name}_ngram", name, "NGRAM", options.text_rows)
+
+
+class _Optimizer(TableWriter):
+    """A writer whose changes leave every row as it is."""
+
+    def carry_out(self, steps: _Steps, options: OptimizeOptions) -> Iterator[str]:
+        """Do the steps, and tell each one that is done."""
+        if steps.compact and self._compact(options):
+            yield "compacted"
+        for index in steps.build:
+            self.change(partial(_build, index=index, rows=self._rows))
+            yield f"built {index.name} ({index.kind})"
+        if steps.refresh and self._dataset_changes(lambda dataset: dataset.optimize.optimize_indices()):
+            yield "refreshed indexes"
+
+    def _compact(self, options: OptimizeOptions) -> bool:
+        return self._dataset_changes(
+            lambda dataset: dataset.optimize.compact_files(
+                target_rows_per_fragment=options.rows_per_fragment,
+                materialize_deletions_threshold=options.deleted_share,
+            )
+        )
+
+    def _dataset_changes(self, action: Any) -> bool:
+        """Run a change that may take several versions, or none; no version of another writer may be among them."""
+        before = self._expected
+        try:
+            guarded(self._path, partial(action, self._dataset))
+        except RemoteError as error:
+            # The driver refuses to rebase its rewrite on what somebody else did: a lost race, and no fault of the storage.
+            if self._latest().version == before:
+                raise
+            raise ConflictError("graph_conflict", f"another writer changes {self._place.uri}") from error
+        latest = self._latest()
+        for version in range(before + 1, latest.version + 1):
+            if _made_by(latest, version) not in (*_COMPACTION, "CreateIndex"):
+                raise ConflictError("graph_conflict", f"another writer changes {self._place.uri}")
+        self._dataset, self._expected = latest, latest.version
+        return latest.version > before
+
+
+def _made_by(dataset: lance.LanceDataset, version: int) -> str | None:
+    """The driver's name of the operation that made a version."""
+    try:
+        transaction = dataset.read_transaction(version)
+    except TypeError:
+        # A compaction of an indexed table says which indexes it rewrote, and pylance 14.0.2 cannot give that back.
+        return "Rewrite"
+    return None if transaction is None else type(transaction.operation).__name__
+
+
+def _build(dataset: lance.LanceDataset, *, index: _Index, rows: int) -> None:
+    if index.kind == "IVF_FLAT":
+        partitions = max(1, math.isqrt(rows))
+        dataset.create_index(index.column, "IVF_FLAT", name=index.name, metric=METRIC, num_partitions=partitions)
+    else:
+        settings: dict[str, Any] = TEXT_INDEX if index.kind == "INVERTED" else {}
+        dataset.create_scalar_index(index.column, index.kind, name=index.name, **settings)  # type: ignore[arg-type]

@@ -1,0 +1,163 @@
+"""A migration tried out on real data: on a hidden branch of the live graph, which is removed again.
+
+What is counted is what the steps touch in the newest version of `main`, and the migration itself is carried out and read back, so
+that a migration which previews well has run once. `main` does not change, and nobody sees the branch. Versions that the trial
+leaves in tables of `main` are undone by the next writer, as those of any writer that did not publish, and go with the next gc.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gitops.core.errors import BugError, GitopsError, RemoteError
+from gitops.graph.engine import LanceEngine, plan_migration
+from gitops.graph.history.branches import make_branch, remove_branch
+from gitops.graph.history.datasets import guarded
+from gitops.graph.history.work import Work
+from gitops.graph.lines import INTERNAL
+from gitops.graph.manifest import Manifest
+from gitops.graph.places import GraphFolder
+from gitops.graph.roots import find_root
+from gitops.graph.snapshot import ReadTarget, Snapshot, accept_schema, open_at, open_snapshot
+from gitops.graph.tables import open_table
+from gitops.language.schema import (
+    AddProperty,
+    AddType,
+    DropProperty,
+    DropType,
+    Migration,
+    RenameProperty,
+    RenameType,
+    Schema,
+    Step,
+    TypeKind,
+)
+
+__all__ = ["PreviewReport", "StepEffect", "preview_on_branch"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepEffect:
+    """One step and how many rows it touches: all rows of the table, or for a dropped property those that lose a value.
+
+    `rows` is None for a step that touches no table.
+    """
+
+    step: Step
+    rows: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The step as plain JSON, with its rows."""
+        return {**self.step.to_json(), "rows": self.rows}
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewReport:
+    """What the migration does; `tables` has the rows of each table afterwards, empty when it is not supported."""
+
+    supported: bool
+    manifest_version: int
+    steps: tuple[StepEffect, ...]
+    tables: dict[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain JSON."""
+        return {
+            "supported": self.supported,
+            "manifest_version": self.manifest_version,
+            "steps": [effect.to_json() for effect in self.steps],
+            "tables": {key: self.tables[key] for key in sorted(self.tables)},
+        }
+
+
+def preview_on_branch(uri: str, schema_source: bytes, work: Work, *, allow_data_loss: bool = False) -> PreviewReport:
+    """Carry out the change to a schema text on a hidden branch, tell its effects, and remove the branch.
+
+    `manifest_version` is the version of `main` that was looked at. Raises GitopsError for a text that does not compile; as
+    `open_at`; ConflictError `graph_conflict`; RemoteError `storage_failed`.
+    """
+    desired = accept_schema(schema_source)
+    base = open_snapshot(uri)
+    migration = plan_migration(base.schema(), desired, allow_data_loss=allow_data_loss)
+    effects = _effects(base, migration)
+    if not migration.supported:
+        return PreviewReport(False, base.manifest.n, effects, {})
+    name = f"{INTERNAL}preview_{work.ids.ulid().lower()}"
+    make_branch(base, name, work)
+    made: Manifest | None = None
+    try:
+        made = _carry_out(uri, name, desired, migration.steps, work)
+        tables = _count(base, made)
+    finally:
+        remove_branch(base, name, work)
+        if made is not None:
+            _remove_tables(base, made)
+    return PreviewReport(True, base.manifest.n, effects, tables)
+
+
+def _carry_out(uri: str, name: str, desired: Schema, steps: Sequence[Step], work: Work) -> Manifest:
+    """Publish the migration on the branch. What a hard drop would remove is not removed."""
+    engine = LanceEngine(work.clock, work.ids, work.faults)
+    with find_root(uri).lease():
+        branch = open_at(uri, ReadTarget(name))
+        staged = engine.stage_migration(branch, desired, steps, work.actor)
+        staged.keep_purged()
+        staged.publish()
+    return staged.manifest
+
+
+def _count(base: Snapshot, made: Manifest) -> dict[str, int]:
+    """The rows of each table of the new version, read from the tables themselves."""
+    found = {}
+    for key, entry in made.tables.items():
+        found[key] = guarded(entry.path, open_table(base.folder, entry).count_rows)
+        if found[key] != entry.rows:
+            raise BugError(f"the migration left {found[key]} rows in {key}, and its manifest says {entry.rows}")
+    return found
+
+
+def _remove_tables(base: Snapshot, made: Manifest) -> None:
+    """Remove the tables that only the trial has. What a failure leaves goes with the next gc."""
+    known = {entry.path for entry in base.manifest.tables.values()}
+    for entry in made.tables.values():
+        if entry.path not in known:
+            with contextlib.suppress(OSError, RemoteError, GitopsError):
+                base.folder.remove(entry.path)
+
+
+def _effects(base: Snapshot, migration: Migration) -> tuple[StepEffect, ...]:
+    """The steps with their rows; a step names a type as the desired schema does, so renames are followed."""
+    source = {key: key for key in base.manifest.tables}
+    effects = []
+    for step in migration.steps:
+        if isinstance(step, RenameType):
+            source[f"{step.type_kind.value}:{step.to}"] = source[f"{step.type_kind.value}:{step.from_}"]
+        effects.append(StepEffect(step, _rows(base.folder, base.manifest, source, step)))
+    return tuple(effects)
+
+
+def _rows(folder: GraphFolder, manifest: Manifest, source: dict[str, str], step: Step) -> int | None:
+    if isinstance(step, AddType):
+        return None if step.type_kind is TypeKind.INTERFACE else 0
+    if isinstance(step, DropType):
+        name = step.name
+    elif isinstance(step, RenameType):
+        name = step.to
+    elif isinstance(step, AddProperty | RenameProperty | DropProperty):
+        name = step.type_name
+    else:
+        return None
+    key = source.get(f"{step.type_kind.value}:{name}")
+    if key is None or key not in manifest.tables:
+        return None
+    entry = manifest.tables[key]
+    if not isinstance(step, DropProperty) or not entry.rows:
+        return entry.rows
+    # Filters in words: the driver takes no other ones for a table with lists of times or of unsigned numbers.
+    scanner = open_table(folder, entry).scanner(
+        columns=[], filter=f"`{step.property_name}` is not null", with_row_id=True
+    )
+    return guarded(entry.path, scanner.count_rows)

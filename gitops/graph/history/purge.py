@@ -1,0 +1,116 @@
+"""Making what was dropped softly gone for good.
+
+A soft drop leaves the data in older versions. This looks at every version of `main` that is kept, finds what the schema of
+today does not have any more, and publishes one version without it, as a hard drop would have: what is left of a table that lost
+a property is copied to a folder of its own, and the old folder goes with all its versions. Older versions of the graph stay,
+but for the tables concerned, which do not open there any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gitops.graph.history.leases import hold
+from gitops.graph.history.work import Work, precise
+from gitops.graph.layout import MAIN
+from gitops.graph.manifest import Dropped, Manifest, find_manifest, line_numbers
+from gitops.graph.migrate import copy_table
+from gitops.graph.roots import find_root
+from gitops.graph.snapshot import Snapshot, open_snapshot
+from gitops.graph.staged import StagedVersion, require_no_branches
+
+__all__ = ["PurgeResult", "purge_dropped"]
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeResult:
+    """What went, or with `dry_run` would go: types by table key, and properties by the key of their table.
+
+    `manifest_version` is the newest version afterwards.
+    """
+
+    dry_run: bool
+    manifest_version: int
+    types: tuple[str, ...]
+    properties: Mapping[str, tuple[str, ...]]
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain JSON."""
+        return {
+            "dry_run": self.dry_run,
+            "manifest_version": self.manifest_version,
+            "types": list(self.types),
+            "properties": {key: list(self.properties[key]) for key in sorted(self.properties)},
+        }
+
+
+def purge_dropped(uri: str, work: Work, *, dry_run: bool = False) -> PurgeResult:
+    """Remove for good what is dropped. Readers of older versions lose the tables concerned: that is what it is for.
+
+    Raises as `open_snapshot`; ConflictError `graph_has_branches`, and `graph_conflict` when another writer was faster;
+    RemoteError `storage_failed`.
+    """
+    with find_root(uri).lease():
+        snapshot = open_snapshot(uri)
+        require_no_branches(snapshot)
+        base = snapshot.manifest
+        types = tuple(entry for entry in base.dropped if not entry.purged)
+        properties = _lost(base, _older(snapshot))
+        if dry_run or not (types or properties):
+            return _result(base.n, types, properties, dry_run=dry_run)
+        with hold(snapshot, work):
+            version = _publish(snapshot, work, types, properties)
+    return _result(version, types, properties, dry_run=False)
+
+
+def _older(snapshot: Snapshot) -> Iterable[Manifest]:
+    for n in line_numbers(snapshot.store, MAIN):
+        manifest = find_manifest(snapshot.store, n, MAIN)
+        if manifest is not None:
+            yield manifest
+
+
+def _lost(base: Manifest, older: Iterable[Manifest]) -> dict[str, tuple[str, ...]]:
+    """Names of the columns that tables of today had once, by the number that a column keeps under every name."""
+    keys = {entry.path: key for key, entry in base.tables.items()}
+    found: dict[str, set[str]] = {}
+    for manifest in older:
+        for entry in manifest.tables.values():
+            key = keys.get(entry.path)
+            if key is not None:
+                now = set(base.tables[key].fields.values())
+                found.setdefault(key, set()).update(name for name, number in entry.fields.items() if number not in now)
+    return {key: tuple(sorted(names)) for key, names in found.items() if names}
+
+
+def _publish(
+    snapshot: Snapshot, work: Work, types: tuple[Dropped, ...], properties: Mapping[str, tuple[str, ...]]
+) -> int:
+    base, catalog = snapshot.manifest, snapshot.schema().catalog
+    tables = dict(base.tables)
+    gone = []
+    for key in sorted(properties):
+        entry = base.tables[key]
+        gone.append(Dropped(key, entry.path, entry.version, purged=True))
+        tables[key] = copy_table(snapshot.folder, entry, catalog, key, work.ids)
+    manifest = replace(
+        base,
+        txn_id=work.ids.ulid(),
+        operation="migrate",
+        actor=work.actor,
+        ts=precise(work.now()),
+        tables=tables,
+        dropped=(*(replace(entry, purged=True) for entry in base.dropped), *gone),
+        merge_parent=None,
+        message="what was dropped is purged",
+    )
+    paths = [entry.path for entry in (*types, *gone)]
+    return StagedVersion(snapshot, manifest, work.faults, paths).publish()
+
+
+def _result(
+    version: int, types: tuple[Dropped, ...], properties: Mapping[str, tuple[str, ...]], *, dry_run: bool
+) -> PurgeResult:
+    return PurgeResult(dry_run, version, tuple(sorted(entry.key for entry in types)), properties)

@@ -1,0 +1,122 @@
+"""Which versions of a graph are kept, and what they need: nothing here removes anything.
+
+A version is given up when it is none of the newest of its line, was superseded long enough ago, is no base that a merge may need,
+and no lease is on it. The newest version of a branch is never given up. Versions of a line whose branch is gone are given up but
+for the bases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from gitops.graph import layout
+from gitops.graph.history.leases import Lease
+from gitops.graph.history.lineage import base_refs
+from gitops.graph.lines import BranchIndex
+from gitops.graph.manifest import Manifest, find_manifest, line_numbers
+from gitops.graph.places import GraphFolder
+from gitops.graph.versions import moment
+
+__all__ = ["Needs", "Retention", "all_lines", "condemned", "needs_of", "purged_paths", "read_all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """A version goes when it is beyond the newest `keep_versions` of its line and was superseded more than `older_than` ago.
+
+    What no version refers to goes when it is older than `grace`: it may be the work of a writer who is about to publish. A
+    version of a table also stays until a newer one is so old: who opened the graph just before may be about to read it.
+    """
+
+    keep_versions: int = 10
+    older_than: timedelta = timedelta(days=7)
+    grace: timedelta = timedelta(hours=1)
+
+
+@dataclass(slots=True)
+class Needs:
+    """What is referred to: versions of datasets by path, and digests of schemas; from `since` on all versions are kept."""
+
+    versions: dict[str, set[int]] = field(default_factory=dict)
+    since: dict[str, int] = field(default_factory=dict)
+    schemas: set[str] = field(default_factory=set)
+
+    def keeps(self, path: str, version: int) -> bool:
+        """Whether this version of a dataset stays."""
+        since = self.since.get(path)
+        return version in self.versions.get(path, ()) or (since is not None and version >= since)
+
+    def knows(self, path: str) -> bool:
+        """Whether the dataset stays at all."""
+        return path in self.versions or path in self.since
+
+
+def all_lines(folder: GraphFolder) -> tuple[str, ...]:
+    """The ids of all lines of which anything lies there, `main` first."""
+    return (layout.MAIN, *(name for name in folder.children(layout.BRANCHES) if layout.is_line(name)))
+
+
+def condemned(
+    folder: GraphFolder, index: BranchIndex, leases: Iterable[Lease], retention: Retention, now: datetime
+) -> dict[str, tuple[int, ...]]:
+    """The numbers to give up by line, oldest first. Raises IntegrityError `graph_unreadable`."""
+    store = folder.store
+    pinned = base_refs(store, index) | {(lease.version.line, lease.version.n) for lease in leases}
+    alive = {line.id for line in index.lines()}
+    found: dict[str, tuple[int, ...]] = {}
+    for line in all_lines(folder):
+        numbers = line_numbers(store, line)
+        if line in alive:
+            given_up = _superseded(folder, line, numbers, retention, now)
+        else:
+            newest = find_manifest(store, numbers[0], line) if numbers else None
+            # A line without a branch that is this young is a branch that is being made.
+            given_up = numbers if newest is not None and moment(newest) <= now - retention.grace else ()
+        left = tuple(sorted(n for n in given_up if (line, n) not in pinned))
+        if left:
+            found[line] = left
+    return found
+
+
+def _superseded(
+    folder: GraphFolder, line: str, numbers: tuple[int, ...], retention: Retention, now: datetime
+) -> tuple[int, ...]:
+    """The versions that are old enough, of numbers that are given newest first."""
+    for at in range(max(1, retention.keep_versions), len(numbers)):
+        successor = find_manifest(folder.store, numbers[at - 1], line)
+        if successor is not None and moment(successor) <= now - retention.older_than:
+            return numbers[at:]
+    return ()
+
+
+def needs_of(manifests: Iterable[Manifest], leases: Iterable[Lease]) -> Needs:
+    """What these versions and leases refer to; a table that was purged is needed by nobody."""
+    needs, listed = Needs(), list(manifests)
+    purged = purged_paths(listed)
+    for manifest in listed:
+        needs.schemas |= {manifest.schema_source, manifest.schema_ir}
+        for entry in manifest.tables.values():
+            if entry.path not in purged:
+                needs.versions.setdefault(entry.path, set()).add(entry.version)
+    for lease in leases:
+        for path, version in lease.tables.items():
+            if path not in purged:
+                needs.since[path] = min(version, needs.since.get(path, version))
+    return needs
+
+
+def purged_paths(manifests: Iterable[Manifest]) -> set[str]:
+    """The folders of tables that a migration dropped for good, whatever older versions say."""
+    return {entry.path for manifest in manifests for entry in manifest.dropped if entry.purged}
+
+
+def read_all(folder: GraphFolder, without: dict[str, tuple[int, ...]]) -> Iterator[Manifest]:
+    """The manifests that are there, but for some."""
+    for line in all_lines(folder):
+        for n in line_numbers(folder.store, line):
+            if n not in without.get(line, ()):
+                manifest = find_manifest(folder.store, n, line)
+                if manifest is not None:
+                    yield manifest

@@ -1,0 +1,186 @@
+"""Which branches a graph has, and on which line each of them publishes.
+
+Rules of this module:
+
+1. One document lists all branches; it changes only by compare-and-replace. So a branch comes and goes in one step, and a name
+   that is used again is a new line: what was staged for the old one cannot be published on the new one.
+2. The branch `main` is not listed: it is the line `main`, and exists as long as the graph.
+3. A line says from which lines, up to which number, it inherits its older versions.
+4. Names that begin with two underscores belong to the engine: users neither see them nor may use them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gitops.core.canonical import document
+from gitops.core.clock import is_ulid, parse_timestamp
+from gitops.core.errors import GitopsError
+from gitops.graph import layout
+from gitops.graph.manifest import CommitRef, read_ref
+from gitops.graph.strict import Members, parse_object
+from gitops.storage.port import ObjectStore
+
+__all__ = [
+    "INTERNAL",
+    "MAIN_LINE",
+    "BranchIndex",
+    "Inherited",
+    "Line",
+    "check_name",
+    "read_branches",
+    "read_floor",
+    "read_line",
+]
+
+FORMAT = 1
+INTERNAL = "__"
+_MAX_NAME = 100
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """Versions up to `until` that lie on another line."""
+
+    line: str
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A branch as it is now: its name, the id of its line, and what it inherits, nearest line first.
+
+    `fork` is the version that it was made from, None for `main`; `created_at` and `actor` explain and never decide.
+    """
+
+    name: str
+    id: str
+    inherits: tuple[Inherited, ...] = ()
+    fork: CommitRef | None = None
+    forked_from: str = ""
+    created_at: str = ""
+    actor: str | None = None
+
+    def holder(self, n: int) -> str:
+        """The id of the line that holds version `n` of this branch."""
+        held = self.id
+        for older in self.inherits:
+            if n > older.until:
+                break
+            held = older.line
+        return held
+
+    def child_inherits(self, n: int) -> tuple[Inherited, ...]:
+        """What a line inherits that is forked from version `n` of this branch."""
+        return (Inherited(self.holder(n), n), *(older for older in self.inherits if older.until < n))
+
+    def to_json(self) -> dict[str, Any]:
+        """The stored form; the name is its key."""
+        return {
+            "line": self.id,
+            "fork": None if self.fork is None else self.fork.to_json(),
+            "forked_from": self.forked_from,
+            "inherits": [{"line": older.line, "until": older.until} for older in self.inherits],
+            "created_at": self.created_at,
+            "actor": self.actor,
+        }
+
+
+MAIN_LINE = Line(layout.MAIN, layout.MAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class BranchIndex:
+    """The branches of a graph, but for `main`, and the bytes that say so (None when there are none yet)."""
+
+    branches: Mapping[str, Line]
+    data: bytes | None = None
+
+    def line(self, name: str) -> Line | None:
+        """The line of a branch."""
+        return MAIN_LINE if name == layout.MAIN else self.branches.get(name)
+
+    def lines(self) -> tuple[Line, ...]:
+        """All lines, `main` first, then by name."""
+        return (MAIN_LINE, *(self.branches[name] for name in sorted(self.branches)))
+
+    def swap(self, store: ObjectStore, branches: Mapping[str, Line]) -> bool:
+        """Write these branches if the document is still this one; False when it is not."""
+        data = document({"format": FORMAT, "branches": {name: branches[name].to_json() for name in sorted(branches)}})
+        if self.data is None:
+            return store.create(layout.BRANCH_INDEX, data)
+        return store.replace(layout.BRANCH_INDEX, data, expected=self.data)
+
+
+def check_name(name: str, *, internal: bool = False) -> str:
+    """The name of a branch, without white space around it. Raises GitopsError `graph_branch_name`.
+
+    Names are parts of letters, digits and `_ . -`, joined by `/`; a part begins with no dot and no hyphen.
+    """
+    text = name.strip()
+    if len(text) > _MAX_NAME or not _NAME.fullmatch(text) or ".." in text:
+        detail = f"{text[:_MAX_NAME]!r} is no branch name: use letters, digits and _ . - in parts joined by /"
+        raise GitopsError("graph_branch_name", detail)
+    if text.startswith(INTERNAL) and not internal:
+        raise GitopsError("graph_branch_name", f"{text!r} is a name of the engine: names of users do not begin with __")
+    return text
+
+
+def read_branches(store: ObjectStore) -> BranchIndex:
+    """The branches of a graph. Raises IntegrityError `graph_unreadable`."""
+    data = store.read(layout.BRANCH_INDEX)
+    if data is None:
+        return BranchIndex({})
+    place = store.display(layout.BRANCH_INDEX)
+    form = Members(parse_object(data, place), place)
+    form.format(FORMAT)
+    form.expect("format", "branches")
+    listed = form.take("branches", dict)
+    for name in listed:
+        if not _NAME.fullmatch(name) or name == layout.MAIN:
+            raise form.error(f"{name[:80]!r} is no branch")
+    return BranchIndex({name: _line(name, form.inner("branches").inner(name), place) for name in listed}, data)
+
+
+def read_line(store: ObjectStore, name: str) -> Line:
+    """The line of a branch. Raises GitopsError `graph_branch_missing`, `graph_branch_name`."""
+    if name == layout.MAIN:
+        return MAIN_LINE
+    line = read_branches(store).line(check_name(name, internal=True))
+    if line is None:
+        raise GitopsError("graph_branch_missing", f"{store.location} has no branch {name!r}", path=name)
+    return line
+
+
+def read_floor(store: ObjectStore, line: str) -> int:
+    """Up to which number manifests of the line may have been removed; 0 when none were. Raises `graph_unreadable`."""
+    data = store.read(layout.floor_key(line))
+    if data is None:
+        return 0
+    place = store.display(layout.floor_key(line))
+    form = Members(parse_object(data, place), place)
+    form.format(FORMAT)
+    form.expect("format", "n")
+    return form.number("n", 0)
+
+
+def _line(name: str, form: Members, place: str) -> Line:
+    form.expect("line", "fork", "forked_from", "inherits", "created_at", "actor")
+    inherits = []
+    for value in form.take("inherits", list):
+        older = Members(value if isinstance(value, dict) else {}, place)
+        older.expect("line", "until")
+        inherits.append(Inherited(older.text("line", layout.is_line), older.number("until", 1)))
+    return Line(
+        name=name,
+        id=form.text("line", is_ulid),
+        inherits=tuple(inherits),
+        fork=read_ref(form.take("fork", dict), place),
+        forked_from=form.text("forked_from", bool),
+        created_at=form.text("created_at", parse_timestamp),
+        actor=form.maybe_text("actor"),
+    )

@@ -1,0 +1,227 @@
+"""Load records into a graph: all of them in one publish, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from gitops.core.clock import Clock, IdSource, timestamp
+from gitops.core.errors import GitopsError
+from gitops.core.faults import Faults, NoFaults
+from gitops.graph.history.branches import create_branch
+from gitops.graph.history.leases import DEFAULT_TERM, Held, hold
+from gitops.graph.history.work import Work
+from gitops.graph.layout import MAIN
+from gitops.graph.manifest import Manifest, TableEntry
+from gitops.graph.roots import find_root
+from gitops.graph.snapshot import ReadTarget, Snapshot, open_at
+from gitops.graph.staged import StagedVersion
+from gitops.graph.tables import TableWriter
+from gitops.graph.write.embed import VectorMaker
+from gitops.graph.write.intake import Intake, TableIntake
+from gitops.graph.write.joint import JointChecks, LoadMode, Outcome
+from gitops.graph.write.records import LoadError, RecordReader
+from gitops.graph.write.retry import jittered, until_published
+
+__all__ = ["Landing", "LoadError", "LoadMode", "LoadRequest", "LoadResult", "Loader"]
+
+_PROGRESS_EVERY = 1000
+_MANY = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """`records` is strict NDJSON, read once; `actor` is named in the manifest.
+
+    With `base`, a `branch` that is missing is made from the newest version of the branch `base`, when the records are found to be
+    good. `progress` is told now and then how many records and bytes were read. `embedder` makes the vectors that records leave
+    out (`@embed`); without one they are missing.
+    """
+
+    uri: str
+    records: BinaryIO
+    mode: LoadMode = LoadMode.MERGE
+    actor: str | None = None
+    branch: str = MAIN
+    base: str | None = None
+    progress: Callable[[int, int], None] | None = None
+    embedder: VectorMaker | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """The version that has the rows, and the number of rows taken by table key (`node:T`, `edge:E`)."""
+
+    manifest_version: int
+    rows: Mapping[str, int]
+
+
+class Loader:
+    """Loads records; time and ids come from the arguments.
+
+    The stream is read once, in bounded memory, while other writers go on; their turn is only taken to publish. What they
+    published meanwhile is checked against, and the load is not read again.
+    """
+
+    def __init__(
+        self, clock: Clock, ids: IdSource, faults: Faults | None = None, pause: Callable[[int], None] = jittered
+    ) -> None:
+        """`ids` makes the ids of edges, of nodes without key, and of the transaction; `pause` waits between attempts."""
+        self._clock = clock
+        self._ids = ids
+        self._faults = faults or NoFaults()
+        self._pause = pause
+
+    def load(self, request: LoadRequest) -> LoadResult:
+        """Check every record, write the tables, publish once. A load of no record publishes nothing.
+
+        Raises LoadError with the problems found; as `open_at`; GitopsError `graph_conflict` when the schema changed while the
+        records were read, or other writers were faster 32 times; RemoteError `storage_failed`.
+        """
+        work = Work(self._clock, self._ids, request.actor, faults=self._faults)
+        snapshot = _opened(request)
+        with hold(snapshot, work) as lease, Intake(snapshot, request.embedder) as intake:
+            landing = Landing(self, request, snapshot, intake)
+            try:
+                self._read(request, intake, lease)
+                if not intake.tables:
+                    return LoadResult(snapshot.manifest.n, {})
+                if request.base is not None or intake.rows > _MANY:
+                    # Others need not wait for a long check, and a branch is made for records that are good.
+                    landing.check(_opened(request))
+                if request.base is not None:
+                    _make_branch(request, work)
+                return until_published(landing.attempt, self._pause)
+            except BaseException:
+                if not landing.begun:
+                    intake.discard()
+                raise
+
+    def _read(self, request: LoadRequest, intake: Intake, lease: Held) -> None:
+        reader = RecordReader(intake.catalog, self._ids, intake.problems, embeds=request.embedder is not None)
+        renewed = self._clock.now()
+        for incoming in reader.rows(request.records):
+            intake.add(incoming)
+            if incoming.record % _PROGRESS_EVERY == 0:
+                if self._clock.now() - renewed > DEFAULT_TERM / 3:
+                    renewed = self._clock.now()
+                    lease.renew()
+                if request.progress is not None:
+                    request.progress(reader.records, reader.bytes)
+        intake.finish()
+        if request.progress is not None:
+            request.progress(reader.records, reader.bytes)
+        intake.problems.settle()
+
+    def publish(self, snapshot: Snapshot, tables: Callable[[], Mapping[str, TableEntry]], actor: str | None) -> int:
+        """Change the tables and publish the version after the snapshot."""
+        self._faults.reach("engine.load.before_tables")
+        changed = tables()
+        self._faults.reach("engine.load.staged")
+        base = snapshot.manifest
+        manifest = Manifest(
+            n=base.n + 1,
+            txn_id=self._ids.ulid(),
+            operation="load",
+            actor=actor,
+            ts=timestamp(self._clock.now()),
+            schema_source=base.schema_source,
+            schema_ir=base.schema_ir,
+            tables={**base.tables, **changed},
+            dropped=base.dropped,
+        )
+        return StagedVersion(snapshot, manifest, self._faults).publish()
+
+
+def _opened(request: LoadRequest) -> Snapshot:
+    """The branch, or its base where it is still to be made."""
+    try:
+        return open_at(request.uri, ReadTarget(branch=request.branch))
+    except GitopsError as error:
+        if error.code != "graph_branch_missing" or request.base is None:
+            raise
+        return open_at(request.uri, ReadTarget(branch=request.base))
+
+
+def _make_branch(request: LoadRequest, work: Work) -> None:
+    """Make the branch, unless it is there: another writer may have made it meanwhile."""
+    try:
+        create_branch(request.uri, request.branch, work, ReadTarget(branch=request.base or MAIN))
+    except GitopsError as error:
+        if error.code != "graph_branch_exists":
+            raise
+
+
+class Landing:
+    """The end of a load: rows that lie in data files come into their tables."""
+
+    def __init__(self, loader: Loader, request: LoadRequest, read_at: Snapshot, intake: Intake) -> None:
+        self._loader = loader
+        self._request = request
+        self._read_at = read_at
+        self._intake = intake
+        self._checked: tuple[Mapping[str, TableEntry], dict[str, Outcome]] | None = None
+        self.begun = False
+
+    def check(self, snapshot: Snapshot) -> dict[str, Outcome]:
+        """Check the load against a version, unless that was done."""
+        tables = snapshot.manifest.tables
+        if self._checked is None or self._checked[0] != tables:
+            self._require_same_tables(snapshot)
+            with JointChecks(snapshot, self._intake, self._request.mode) as checks:
+                self._checked = tables, checks.run()
+        return self._checked[1]
+
+    def attempt(self) -> LoadResult:
+        """Take the turn, check against what is the newest version by now, and publish."""
+        with find_root(self._request.uri).lease():
+            snapshot = open_at(self._request.uri, ReadTarget(branch=self._request.branch))
+            outcomes = self.check(snapshot)
+            tables = self._intake.tables
+            self.begun = True
+            version = self._loader.publish(
+                snapshot,
+                lambda: {key: self._land(snapshot, tables[key], outcomes[key]) for key in sorted(tables)},
+                self._request.actor,
+            )
+        rows = {key: tables[key].rows - len(outcomes[key].superseded_rows) for key in sorted(tables)}
+        return LoadResult(version, rows)
+
+    def _land(self, snapshot: Snapshot, table: TableIntake, outcome: Outcome) -> TableEntry:
+        entry = snapshot.manifest.tables[table.key]
+        writer = TableWriter(snapshot.folder, entry, table.known, self._intake.opened(table.key, entry))
+        before = {fragment.fragment_id for fragment in writer.dataset.get_fragments()}
+        writer.exchange(table.staged, None if self._request.mode is LoadMode.OVERWRITE else outcome.replaced)
+        if outcome.superseded_rows:
+            writer.exchange([], _addresses(writer, before, outcome))
+        return writer.finish(recount=True)
+
+    def _require_same_tables(self, snapshot: Snapshot) -> None:
+        """The data files were written for the tables and the schema that were there when reading began."""
+        now, then = snapshot.manifest, self._read_at.manifest
+        moved = [
+            key
+            for key in self._intake.tables
+            if key not in now.tables
+            or (now.tables[key].path, now.tables[key].fields) != (then.tables[key].path, then.tables[key].fields)
+        ]
+        if now.schema_ir != then.schema_ir or moved or snapshot.identity != self._read_at.identity:
+            detail = f"the schema of {snapshot.root.location} changed while the records were read"
+            raise GitopsError("graph_conflict", detail, path=self._request.uri)
+
+
+def _addresses(writer: TableWriter, before: set[int], outcome: Outcome) -> list[int]:
+    """Where the superseded rows lie: the new fragments hold the rows of the load in the order of their coming."""
+    found: list[int] = []
+    wanted = iter(outcome.superseded_rows)
+    ordinal = next(wanted, None)
+    start = 0
+    fragments = sorted(writer.dataset.get_fragments(), key=lambda fragment: fragment.fragment_id)
+    for fragment in (each for each in fragments if each.fragment_id not in before):
+        end = start + fragment.physical_rows
+        while ordinal is not None and ordinal < end:
+            found.append(fragment.fragment_id << 32 | ordinal - start)
+            ordinal = next(wanted, None)
+        start = end
+    return found

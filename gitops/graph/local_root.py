@@ -1,0 +1,275 @@
+"""A graph root as a folder of the local disk.
+
+A new graph is built in a hidden folder beside its root and gets the root's name in one rename: a root is absent or whole,
+never half made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
+from gitops.graph import layout
+from gitops.graph.manifest import Identity, read_identity
+from gitops.graph.places import DatasetPlace, StoredFile
+from gitops.graph.port import Existence
+from gitops.storage.local import LocalStore, delete_tree, folder_lease, sync_folder
+
+__all__ = ["LocalFolder", "LocalRoot", "StagingFolder"]
+
+_TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
+
+
+class LocalFolder:
+    """A GraphFolder on disk."""
+
+    def __init__(self, path: Path) -> None:
+        """Nothing is read or made."""
+        self._path = path
+        self._store = LocalStore(path)
+
+    @property
+    def store(self) -> LocalStore:
+        """Files below the folder."""
+        return self._store
+
+    def dataset(self, path: str) -> DatasetPlace:
+        """The folder of the dataset."""
+        return DatasetPlace(str(self._path / path))
+
+    def begin(self, path: str) -> frozenset[str]:
+        """The files that the dataset has; none when it is new."""
+        walk = os.walk(self._path / path)
+        return frozenset(os.path.join(place, name) for place, _, names in walk for name in names)  # noqa: PTH118
+
+    def settle(self, path: str, known: frozenset[str]) -> None:
+        """Sync the files that are not known, then each folder that holds one, and what holds a folder that is new.
+
+        What vanishes meanwhile is another writer's scratch file.
+        """
+        dataset = self._path / path
+        touched: set[str] = set()
+        old = {os.path.dirname(file) for file in known}  # noqa: PTH120
+        for place, _, names in os.walk(dataset, topdown=False):
+            fresh = [file for file in (os.path.join(place, name) for name in names) if file not in known]  # noqa: PTH118
+            for file in fresh:
+                with contextlib.suppress(FileNotFoundError):
+                    _sync(file)
+            if fresh:
+                touched.add(place)
+            if place in touched and not any(each == place or each.startswith(f"{place}/") for each in old):
+                touched.add(os.path.dirname(place))  # noqa: PTH120
+        if not known:
+            touched.update(map(str, (dataset, dataset.parent, self._path)))
+        for place in sorted(touched):
+            _sync(place)
+
+    def files(self, prefix: str) -> Iterator[StoredFile]:
+        """Files below the path, and folders with nothing in them; what vanishes meanwhile is left out."""
+        for place, folders, names in os.walk(self._real(prefix)):
+            for name in names if names or folders else [""]:
+                file = Path(place, name)
+                with contextlib.suppress(FileNotFoundError):
+                    status = file.lstat()
+                    written = datetime.fromtimestamp(status.st_mtime, UTC)
+                    yield StoredFile(file.relative_to(self._path).as_posix(), status.st_size, written)
+
+    def children(self, prefix: str) -> tuple[str, ...]:
+        """Folders in the folder, links to folders left out."""
+        try:
+            with os.scandir(self._real(prefix)) as entries:
+                return tuple(sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False)))
+        except FileNotFoundError:
+            return ()
+
+    def remove(self, path: str) -> None:
+        """Remove below the folder; a link is removed, and not followed."""
+        above, _, name = path.rpartition("/")
+        place = self._real(above) / name
+        try:
+            if layout.is_folder(place):
+                shutil.rmtree(place)
+            else:
+                place.unlink()
+        except FileNotFoundError:
+            return
+        sync_folder(place.parent)
+
+    def _real(self, path: str) -> Path:
+        """The place of a path below the folder. Raises OSError for a link on the way: what is removed must lie in the graph."""
+        place = self._path
+        for part in filter(None, path.split("/")):
+            place /= part
+            if place.is_symlink():
+                raise OSError(errno.ELOOP, "a link in a graph is not followed", str(place))
+        return place
+
+
+class LocalRoot:
+    """A GraphRoot on disk."""
+
+    def __init__(self, uri: str) -> None:
+        """Remember where. Raises GitopsError `graph_unreadable` when the address names no local path."""
+        self._path = layout.locate(uri)
+
+    @property
+    def location(self) -> str:
+        """The absolute path."""
+        return str(self._path)
+
+    def existence(self) -> Existence:
+        """Whether anything lies at the path, a dangling link included."""
+        return layout.existence(self._path)
+
+    def open(self) -> tuple[Identity, LocalFolder]:
+        """The graph in the folder."""
+        seen = self.existence()
+        if seen is Existence.ABSENT:
+            raise GitopsError("graph_missing", f"nothing lies at {self._path}", path=self.location)
+        if seen is Existence.UNKNOWN or not layout.is_folder(self._path):
+            raise IntegrityError("graph_unreadable", f"{self._path} is not an accessible folder", path=self.location)
+        folder = LocalFolder(self._path)
+        return read_identity(folder.store), folder
+
+    def holds(self, identity: Identity) -> bool:
+        """Whether the folder has this identity."""
+        return LocalStore(self._path).read(layout.IDENTITY) == identity.to_bytes()
+
+    @contextlib.contextmanager
+    def lease(self) -> Iterator[None]:
+        """Hold the folder against other writers of this host."""
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(folder_lease(self._path))
+            except FileNotFoundError as error:
+                raise GitopsError("graph_missing", f"nothing lies at {self._path}", path=self.location) from error
+            except TimeoutError as error:
+                detail = f"another writer is at work on {self._path}"
+                raise ConflictError("graph_conflict", detail, path=self.location) from error
+            except OSError as error:
+                detail = f"{self._path} does not open: {error}"
+                raise GitopsError("graph_unreadable", detail, path=self.location) from error
+            yield
+
+    def stage(self, identity: Identity) -> StagingFolder:  # noqa: ARG002 - the folder's own name keeps it apart here
+        """Begin a graph beside the root."""
+        return StagingFolder(self._path)
+
+    def tidy(self) -> None:
+        """Remove the staging folders beside the root whose owners are dead."""
+        _remove_rubbish(self._path)
+
+    def remove(self) -> None:
+        """Remove the folder in one rename, then its files, and what dead writers left beside it."""
+        delete_tree(self._path)
+        _remove_rubbish(self._path)
+
+
+class StagingFolder:
+    """A hidden folder beside a graph root, owned by this process for as long as it is staged.
+
+    The owner holds an advisory lock on the outer folder, which the kernel frees when the process dies; so a folder whose lock is
+    free is rubbish, and the next graph that is staged for the same root removes it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """Refuse a root that is taken, remove rubbish, and make the folder. Raises GitopsError `graph_exists`; OSError."""
+        _require_free(root)
+        root.parent.mkdir(parents=True, exist_ok=True)
+        _remove_rubbish(root)
+        self._root = root
+        self._outer = root.parent / f".{root.name}.{secrets.token_hex(8)}.staging"
+        self._outer.mkdir()
+        self._descriptor: int | None = os.open(self._outer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        self._path = self._outer / "graph"
+        self._path.mkdir()
+
+    @property
+    def folder(self) -> LocalFolder:
+        """The graph in the hidden folder."""
+        return LocalFolder(self._path)
+
+    def take_root(self) -> None:
+        """Give the folder the root's name, unless another one has it by now. Raises ConflictError `graph_conflict`."""
+        try:
+            self._path.rename(self._root)
+            sync_folder(self._root.parent)
+        except OSError as error:
+            if error.errno in _TAKEN:
+                raise ConflictError(
+                    "graph_conflict", f"another writer made {self._root}", path=str(self._root)
+                ) from error
+            raise RemoteError("storage_failed", f"{self._root}: {error.strerror or error}") from error
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove what is left of the folder."""
+        shutil.rmtree(self._outer, ignore_errors=True)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _remove_rubbish(root: Path) -> None:
+    """Remove the staging folders of this root whose owners are dead. Raises OSError."""
+    for left in _stagings(root):
+        with _owned(left) as owned:
+            if owned:
+                shutil.rmtree(left)
+
+
+def _require_free(root: Path) -> None:
+    """Only an absent root or an empty folder may become a graph."""
+    try:
+        names = {entry.name for entry in root.iterdir()} if layout.is_folder(root) else {root.name}
+    except FileNotFoundError:
+        return
+    if names:
+        found = next((name for name in layout.ARTIFACTS if name in names), min(names))
+        raise GitopsError("graph_exists", f"{root} holds {found}; choose another root, or remove it", path=str(root))
+
+
+def _stagings(root: Path) -> list[Path]:
+    # Every graph of the cluster lies here, and each create looks: names are sorted out before anything is made of them.
+    start, pattern = f".{root.name}.", re.compile(rf"\.{re.escape(root.name)}\.[0-9a-f]{{16}}\.staging")
+    try:
+        names = [name for name in os.listdir(root.parent) if name.startswith(start)]  # noqa: PTH208 - names alone are cheap
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [root.parent / name for name in sorted(names) if pattern.fullmatch(name) and (root.parent / name).is_dir()]
+
+
+@contextlib.contextmanager
+def _owned(folder: Path) -> Iterator[bool]:
+    """Whether nobody who is alive holds the folder; while the block runs, this process does."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        yield False
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(descriptor)
+
+
+def _sync(path: str | Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,173 @@
+"""Carry out the steps of a migration on the tables of one graph; nothing becomes visible here.
+
+Every step but a hard drop is metadata only: columns are added as nulls, renamed and dropped without rewriting data, a dropped
+type keeps its files, a renamed type keeps its folder. Older versions of the graph keep reading what they read before.
+
+A hard drop is for data that must be gone. What is left of the table is copied to a folder of its own, and the old folder, with
+all older versions of the table, is removed once the new version is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from gitops.core.clock import IdSource
+from gitops.core.errors import BugError
+from gitops.graph import layout
+from gitops.graph.manifest import Dropped, Manifest, TableEntry
+from gitops.graph.places import GraphFolder
+from gitops.graph.tables import (
+    TableWriter,
+    arrow_field,
+    arrow_schema,
+    arrow_table,
+    create_table,
+    declared_type,
+    raw_columns,
+    stage_rows,
+)
+from gitops.graph.write.committed import ADDRESS, CommittedTable
+from gitops.language.schema import (
+    AddProperty,
+    AddType,
+    Catalog,
+    DropMode,
+    DropProperty,
+    DropType,
+    PropType,
+    RenameProperty,
+    RenameType,
+    Scalar,
+    Step,
+    TypeKind,
+)
+
+__all__ = ["MigratedTables", "copy_table", "create_tables", "migrate_tables"]
+
+
+@dataclass(frozen=True, slots=True)
+class MigratedTables:
+    """The tables and tombstones of the next manifest, and the folders that go when it is published."""
+
+    tables: dict[str, TableEntry]
+    dropped: tuple[Dropped, ...]
+    purged: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _TablePlan:
+    """What the steps do to one table that exists; `source` is its key before."""
+
+    source: str
+    drops: list[str] = field(default_factory=list)
+    renames: list[tuple[str, str]] = field(default_factory=list)
+    adds: list[tuple[str, PropType]] = field(default_factory=list)
+    hard: bool = False
+
+    @property
+    def touched(self) -> bool:
+        """Whether the table itself changes."""
+        return bool(self.drops or self.renames or self.adds)
+
+
+def create_tables(folder: GraphFolder, catalog: Catalog, ids: IdSource) -> dict[str, TableEntry]:
+    """Make an empty table for every type of the catalog, each in a folder of its own."""
+    keys = [f"node:{name}" for name in catalog.nodes] + [f"edge:{name}" for name in catalog.edges]
+    return {key: _create(folder, catalog, key, ids) for key in keys}
+
+
+def migrate_tables(
+    folder: GraphFolder, manifest: Manifest, steps: Iterable[Step], catalog: Catalog, ids: IdSource
+) -> MigratedTables:
+    """Stage the steps from the tables of `manifest` to those of the desired `catalog`.
+
+    Raises ConflictError `graph_conflict`; RemoteError `storage_failed`; GitopsError `graph_unreadable`.
+    """
+    plans = {key: _TablePlan(key) for key in manifest.tables}
+    added: list[str] = []
+    dropped = list(manifest.dropped)
+    for step in steps:
+        if isinstance(step, DropType) and step.type_kind is not TypeKind.INTERFACE:
+            entry = manifest.tables[plans.pop(_key(step.type_kind, step.name)).source]
+            hard = step.mode is DropMode.HARD
+            dropped.append(Dropped(_key(step.type_kind, step.name), entry.path, entry.version, hard))
+        elif isinstance(step, AddType) and step.type_kind is not TypeKind.INTERFACE:
+            added.append(_key(step.type_kind, step.name))
+        elif isinstance(step, RenameType):
+            plans[_key(step.type_kind, step.to)] = plans.pop(_key(step.type_kind, step.from_))
+        elif isinstance(step, AddProperty | RenameProperty | DropProperty) and step.type_kind is not TypeKind.INTERFACE:
+            _plan_column(plans[_key(step.type_kind, step.type_name)], step)
+    tables = {key: _alter(folder, manifest.tables[plan.source], plan) for key, plan in plans.items()}
+    for key in [key for key, plan in plans.items() if plan.hard]:
+        dropped.append(Dropped(key, tables[key].path, tables[key].version, purged=True))
+        tables[key] = copy_table(folder, tables[key], catalog, key, ids)
+    tables |= {key: _create(folder, catalog, key, ids) for key in added}
+    _require_shape(tables, catalog)
+    purged = tuple(entry.path for entry in dropped[len(manifest.dropped) :] if entry.purged)
+    return MigratedTables(tables, tuple(dropped), purged)
+
+
+def _plan_column(plan: _TablePlan, step: AddProperty | RenameProperty | DropProperty) -> None:
+    if isinstance(step, AddProperty):
+        plan.adds.append((step.property_name, step.property_type))
+    elif isinstance(step, RenameProperty):
+        plan.renames.append((step.from_, step.to))
+    else:
+        plan.drops.append(step.property_name)
+        plan.hard = plan.hard or step.mode is DropMode.HARD
+
+
+def _alter(folder: GraphFolder, entry: TableEntry, plan: _TablePlan) -> TableEntry:
+    """One version per kind of change: drops first, so that a name is free before it is used again."""
+    if not plan.touched:
+        return entry
+    writer = TableWriter(folder, entry)
+    if plan.drops:
+        writer.change(lambda dataset: dataset.drop_columns(plan.drops))
+    if plan.renames:
+        renames: list[Any] = [{"path": old, "name": new} for old, new in plan.renames]
+        writer.change(lambda dataset: dataset.alter_columns(*renames))
+    if plan.adds:
+        writer.change(lambda dataset: dataset.add_columns([arrow_field(name, kind) for name, kind in plan.adds]))
+    return writer.finish(recount=False)
+
+
+def _create(folder: GraphFolder, catalog: Catalog, key: str, ids: IdSource) -> TableEntry:
+    path = layout.table_path(key.partition(":")[0], ids.ulid())
+    return create_table(folder, path, arrow_schema(declared_type(catalog, key)))
+
+
+def copy_table(folder: GraphFolder, entry: TableEntry, catalog: Catalog, key: str, ids: IdSource) -> TableEntry:
+    """The rows of a table in a folder of their own, batch by batch, with what the columns of the catalog hold and no more."""
+    fresh = _create(folder, catalog, key, ids)
+    if not entry.rows:
+        return fresh
+    declared = declared_type(catalog, key)
+    source = CommittedTable(folder, entry, declared)
+    blobs = [name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB]
+    plain = [name for name in fresh.fields if name not in blobs]
+    staged: list[Any] = []
+    for batch in source.scan(plain):
+        columns = raw_columns(batch)
+        addresses = columns.pop(ADDRESS)
+        columns |= source.blobs(blobs, addresses)
+        staged += stage_rows(folder, fresh, arrow_table(declared, columns))
+    writer = TableWriter(folder, fresh, frozenset())
+    writer.exchange(staged, ())
+    return writer.finish(recount=True)
+
+
+def _key(kind: TypeKind, name: str) -> str:
+    return f"{kind.value}:{name}"
+
+
+def _require_shape(tables: dict[str, TableEntry], catalog: Catalog) -> None:
+    """The tables must have exactly the columns of the catalog; anything else would publish a graph that does not open."""
+    wanted = {f"node:{name}": {"id", *declared.properties} for name, declared in catalog.nodes.items()}
+    wanted |= {f"edge:{name}": {"id", "src", "dst", *declared.properties} for name, declared in catalog.edges.items()}
+    found = {key: set(entry.fields) for key, entry in tables.items()}
+    if found != wanted:
+        odd = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
+        raise BugError(f"after the migration the columns of {odd[0]} are not those of the schema")

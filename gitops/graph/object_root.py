@@ -1,0 +1,347 @@
+"""A graph root as a prefix of an object store.
+
+    graph.json      what lies here: the claim of a graph that is being made, then the identity of the graph
+    <graph_id>/     the folder of that graph, laid out exactly like a local root
+
+An object store has no rename, so a graph becomes visible when `graph.json` names its folder. Rules of this module:
+
+1. `graph.json` decides alone. It is written only by create-if-absent or by compare-and-replace of what the writer saw.
+2. Making a graph begins with a claim. A claim that is found is replaced, which fences its owner, dead or alive: what the owner
+   publishes compares with its own claim, and fails. So a dead maker blocks nobody, and of two makers the later one wins.
+3. Publishing is one compare-and-replace, of the claim by the identity. Before it there is nothing but a claim, and a root with
+   nothing but a claim is ABSENT, whatever folders its makers left.
+4. A maker deletes the folders that it saw before its claim: whoever began them is fenced by it, or was before. What it sees
+   later may belong to the next maker, who has taken the claim from it. Nobody else deletes folders, but `remove`.
+5. `remove` deletes `graph.json` first, so that a crash in its middle leaves a root that does not open, never one that opens
+   with part of its data. Folders without `graph.json` are PRESENT and unreadable: the root is not free, a lost `graph.json`
+   is not taken for a lost graph, and a deletion that was cut short is asked for again.
+6. Folders have fresh names, so a writer that comes too late for its graph writes where nobody reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Protocol
+
+from gitops.core.canonical import document
+from gitops.core.clock import is_ulid
+from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
+from gitops.graph import layout
+from gitops.graph.manifest import IDENTITY_FORMAT, Identity, parse_identity
+from gitops.graph.places import DatasetPlace, StoredFile
+from gitops.graph.port import Existence
+from gitops.storage.port import ObjectStore
+
+__all__ = ["ObjectFolder", "ObjectRoot", "ObjectStaging", "Prefix"]
+
+_URI = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._=@+-]+)+")
+_CLAIM = {"format", "claimed_by"}
+_ROUNDS = 8
+
+
+class Prefix(ObjectStore, Protocol):
+    """An ObjectStore over a prefix of a bucket, which can also list and delete at any depth."""
+
+    def keys(self, prefix: str = "") -> Iterator[str]:
+        """Keys of all objects below `prefix`, however deep, page by page. Raises RemoteError while they are read."""
+        ...
+
+    def details(self, prefix: str = "") -> Iterator[tuple[str, int, datetime]]:
+        """As `keys`, with the bytes and the time of the last write of each object."""
+        ...
+
+    def delete_keys(self, keys: Iterable[str]) -> None:
+        """Remove objects, in no particular order; those that are absent are no failure. A failure may leave some."""
+        ...
+
+
+class ObjectFolder:
+    """A GraphFolder below a root."""
+
+    def __init__(self, root: Prefix, name: str, options: Callable[[], Mapping[str, str]]) -> None:
+        """The folder of this name; the options tell the Lance driver where the service is, and hold no credentials."""
+        self._root = root
+        self._name = name
+        self._options = options
+        self._store = _Below(root, name)
+
+    @property
+    def store(self) -> ObjectStore:
+        """Objects below the folder."""
+        return self._store
+
+    def dataset(self, path: str) -> DatasetPlace:
+        """The address of the dataset."""
+        return DatasetPlace(f"{self._store.location}/{path}", self._options())
+
+    def clear(self) -> None:
+        """Remove everything in the folder. Raises RemoteError `storage_failed`."""
+        self._root.delete_keys(tuple(self._root.keys(self._name)))
+
+    def begin(self, path: str) -> frozenset[str]:  # noqa: ARG002 - nothing needs to be known
+        """Nothing: `settle` has no work here."""
+        return frozenset()
+
+    def settle(self, path: str, known: frozenset[str]) -> None:
+        """Nothing: an object is durable when the service has answered its put, and the driver waits for each answer."""
+
+    def files(self, prefix: str) -> Iterator[StoredFile]:
+        """Objects below the prefix."""
+        for key, size, written in self._root.details(f"{self._name}/{prefix}"):
+            yield StoredFile(key.removeprefix(f"{self._name}/"), size, written)
+
+    def children(self, prefix: str) -> tuple[str, ...]:
+        """Names that stand before a slash in keys below the prefix."""
+        start = f"{self._name}/{prefix}/"
+        below = (key.removeprefix(start) for key in self._root.keys(f"{self._name}/{prefix}") if key.startswith(start))
+        return tuple(sorted({key.partition("/")[0] for key in below if "/" in key}))
+
+    def remove(self, path: str) -> None:
+        """Delete the object of this key and all below it."""
+        key = f"{self._name}/{path}"
+        self._root.delete_keys((key, *self._root.keys(key)))
+
+
+class ObjectRoot:
+    """A GraphRoot below a prefix."""
+
+    def __init__(self, store: Prefix, options: Callable[[], Mapping[str, str]]) -> None:
+        """The root is the place of the store; for the options see ObjectFolder."""
+        self._store = store
+        self._options = options
+        self._uri = store.location
+
+    @classmethod
+    def at(cls, uri: str) -> ObjectRoot:
+        """The root at an `s3:` address, with the service and the credentials that the environment names.
+
+        The bucket itself is no root, since removing a root removes all below it. The characters are those that every client
+        takes literally, or the driver and this module could mean different places. Raises GitopsError `graph_unreadable` for
+        an address that is none, and as S3Store.
+        """
+        from gitops.storage.s3 import S3Store, lance_options
+
+        address = uri.rstrip("/")
+        if _URI.fullmatch(address) is None or any(part in (".", "..") for part in address.split("/")):
+            detail = f"{uri[:200]!r} is no graph root: use s3://bucket/prefix, of letters, digits and . _ = @ + -"
+            raise GitopsError("graph_unreadable", detail, path=uri[:200])
+        # The service is tested beside the root: whatever lies in it is taken for a graph.
+        return cls(S3Store(address, probe_at=_storage_root(address)), lance_options)
+
+    @property
+    def location(self) -> str:
+        """The address."""
+        return self._uri
+
+    def existence(self) -> Existence:
+        """PRESENT for a graph and for what is neither graph nor claim; one or two requests."""
+        try:
+            marker = self._marker()
+        except IntegrityError:
+            return Existence.PRESENT
+        except RemoteError:
+            return Existence.UNKNOWN
+        return Existence.ABSENT if marker is None or _is_claim(marker) else Existence.PRESENT
+
+    def open(self) -> tuple[Identity, ObjectFolder]:
+        """The graph that `graph.json` names; one request."""
+        marker = self._marker()
+        if marker is None:
+            raise GitopsError("graph_missing", f"nothing lies at {self._uri}", path=self._uri)
+        if _is_claim(marker):
+            raise GitopsError("graph_missing", f"a graph was begun at {self._uri}, and not finished", path=self._uri)
+        identity = parse_identity(marker, self._store.display(layout.IDENTITY))
+        return identity, self.folder(identity)
+
+    def holds(self, identity: Identity) -> bool:
+        """Whether `graph.json` has this identity."""
+        return self._store.read(layout.IDENTITY) == identity.to_bytes()
+
+    def lease(self) -> AbstractContextManager[None]:
+        """No turns are taken: writers on several hosts share nothing that the death of one frees."""
+        return contextlib.nullcontext()
+
+    def stage(self, identity: Identity) -> ObjectStaging:
+        """Claim the root, and clear it of what other makers left.
+
+        1. The root must be empty, or hold a claim and folders of makers.
+        2. The claim is put there, against exactly what was seen.
+        3. What was seen in folders is deleted. What is seen now is not: it may be of a maker that replaced this claim.
+        """
+        seen, left = self._require_free()
+        claim = _claim(identity.graph_id)
+        if not _swap(self._store, seen, claim):
+            raise ConflictError("graph_conflict", f"another writer begins a graph at {self._uri}", path=self._uri)
+        self._store.delete_keys(left)
+        return ObjectStaging(self._store, self.folder(identity), identity, claim)
+
+    def tidy(self) -> None:
+        """Nothing: of a maker nobody knows for sure that it is dead, and what makers left goes with the next claim (rule 4)."""
+
+    def remove(self) -> None:
+        """Delete what is listed, `graph.json` first, until nothing is listed any more."""
+        for _ in range(_ROUNDS):
+            keys = set(self._store.keys(""))
+            if not keys:
+                return
+            if layout.IDENTITY in keys:
+                self._store.delete(layout.IDENTITY)
+            self._store.delete_keys(sorted(keys - {layout.IDENTITY}))
+        raise RemoteError("storage_failed", f"{self._uri}: another writer keeps writing while the root is removed")
+
+    def folder(self, identity: Identity) -> ObjectFolder:
+        """The folder of a graph."""
+        return ObjectFolder(self._store, identity.graph_id, self._options)
+
+    def _marker(self) -> bytes | None:
+        """The content of `graph.json`, or None when nothing at all lies here.
+
+        Raises IntegrityError `graph_unreadable` for objects without it; RemoteError.
+        """
+        # The second look is for a maker that claimed the root between the read and the listing.
+        for _ in range(2):
+            marker = self._store.read(layout.IDENTITY)
+            if marker is not None:
+                return marker
+            if next(self._store.keys(""), None) is None:
+                return None
+        detail = (
+            f"{self._uri} holds objects but no {layout.IDENTITY}: a deletion was cut short, or a copy is incomplete"
+        )
+        raise IntegrityError("graph_unreadable", detail, path=self._uri)
+
+    def _require_free(self) -> tuple[bytes | None, list[str]]:
+        """The claim that lies here, or None for an empty root, and then what makers left. Raises GitopsError `graph_exists`."""
+        try:
+            marker = self._marker()
+        except IntegrityError:
+            raise self._taken(self._store.keys("")) from None
+        if marker is None:
+            return None, []
+        if not _is_claim(marker):
+            raise self._taken([layout.IDENTITY])
+        keys = set(self._store.keys("")) - {layout.IDENTITY}
+        left = sorted(key for key in keys if _in_folder(key))
+        if keys.difference(left):
+            raise self._taken(keys.difference(left))
+        return marker, left
+
+    def _taken(self, keys: Iterable[str]) -> GitopsError:
+        names = {key.partition("/")[0] for key in keys}
+        found = next((name for name in layout.ARTIFACTS if name in names), min(names, default="objects"))
+        detail = f"{self._uri} holds {found}; choose another root, or remove it"
+        return GitopsError("graph_exists", detail, path=self._uri)
+
+
+class ObjectStaging:
+    """A graph that is being made in the folder of its own, under a claim."""
+
+    def __init__(self, root: Prefix, folder: ObjectFolder, identity: Identity, claim: bytes) -> None:
+        """Take over the claim."""
+        self._root = root
+        self._folder = folder
+        self._identity = identity
+        self._claim = claim
+
+    @property
+    def folder(self) -> ObjectFolder:
+        """The folder that the root will name."""
+        return self._folder
+
+    def take_root(self) -> None:
+        """Replace the claim by the identity. Raises ConflictError `graph_conflict` when the claim is gone."""
+        if not _swap(self._root, self._claim, self._identity.to_bytes()):
+            place = self._root.location
+            raise ConflictError("graph_conflict", f"another writer claimed or removed {place}", path=place)
+
+    def discard(self) -> None:
+        """Give up the claim, then remove the folder.
+
+        The order matters when the answer of `take_root` was lost: either the claim is gone and the request cannot succeed any
+        more, or it has succeeded and nothing may be removed. A claim without owner stays behind: deleting it cannot be made
+        conditional, and would hit the claim of the next maker.
+        """
+        with contextlib.suppress(RemoteError):
+            if not _swap(self._root, self._claim, _claim(None)):
+                now = self._root.read(layout.IDENTITY)
+                if now is None or now in (self._claim, self._identity.to_bytes()):
+                    return
+            self._folder.clear()
+
+
+class _Below:
+    """An ObjectStore in a folder of another one."""
+
+    def __init__(self, store: ObjectStore, name: str) -> None:
+        self._store = store
+        self._name = name
+
+    @property
+    def location(self) -> str:
+        return self._store.display(self._name)
+
+    def display(self, key: str) -> str:
+        return self._store.display(self._at(key))
+
+    def read(self, key: str) -> bytes | None:
+        return self._store.read(self._at(key))
+
+    def create(self, key: str, data: bytes) -> bool:
+        return self._store.create(self._at(key), data)
+
+    def replace(self, key: str, data: bytes, *, expected: bytes) -> bool:
+        return self._store.replace(self._at(key), data, expected=expected)
+
+    def write(self, key: str, data: bytes) -> None:
+        self._store.write(self._at(key), data)
+
+    def delete(self, key: str) -> bool:
+        return self._store.delete(self._at(key))
+
+    def names(self, prefix: str) -> tuple[str, ...]:
+        return self._store.names(self._at(prefix))
+
+    def _at(self, key: str) -> str:
+        return f"{self._name}/{key}"
+
+
+def _swap(store: ObjectStore, old: bytes | None, new: bytes) -> bool:
+    """Write `graph.json` if it still is what it was."""
+    if old is None:
+        return store.create(layout.IDENTITY, new)
+    return store.replace(layout.IDENTITY, new, expected=old)
+
+
+def _claim(graph_id: str | None) -> bytes:
+    """The claim of the maker of this graph; None for the claim that nobody holds any more."""
+    return document({"format": IDENTITY_FORMAT, "claimed_by": graph_id})
+
+
+def _is_claim(marker: bytes) -> bool:
+    """Whether the document is a claim. What is neither claim nor identity counts as a graph that does not open."""
+    try:
+        form = json.loads(marker)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(form, dict) or set(form) != _CLAIM or form["format"] != IDENTITY_FORMAT:
+        return False
+    owner = form["claimed_by"]
+    return owner is None or (isinstance(owner, str) and is_ulid(owner))
+
+
+def _storage_root(address: str) -> str:
+    """What lies above a graph root: the storage root of its cluster, or the place above."""
+    above = address.rpartition("/")[0]
+    bucket, slash, prefix = above.removeprefix("s3://").partition("/")
+    return f"s3://{bucket}{f'{slash}{prefix}'.removesuffix('/graphs')}"
+
+
+def _in_folder(key: str) -> bool:
+    """Whether the key lies in the folder of a graph."""
+    name, slash, _ = key.partition("/")
+    return bool(slash) and is_ulid(name)

@@ -1,0 +1,144 @@
+"""Where a graph lies: one seam between the engine and the disk or object store below it.
+
+Three things with a local and an object-store form each:
+
+* a root is the address that people know; it holds one graph or none, and says how one comes, stays and goes;
+* a folder holds what belongs to one graph: small objects, and Lance datasets at paths below it;
+* a staging is a folder that is filled before its root shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from gitops.graph.manifest import Identity
+from gitops.graph.port import Existence
+from gitops.storage.port import ObjectStore
+
+__all__ = ["DatasetPlace", "GraphFolder", "GraphRoot", "Staging", "StoredFile"]
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetPlace:
+    """Where a dataset lies, as the Lance driver takes it; no options for the local disk."""
+
+    uri: str
+    options: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file below a folder: its path, its size, and when it was written last, as the storage tells the time."""
+
+    path: str
+    bytes: int
+    written: datetime
+
+
+class GraphFolder(Protocol):
+    """The content of one graph."""
+
+    @property
+    def store(self) -> ObjectStore:
+        """The small objects: manifests, schemas, the identity."""
+        ...
+
+    def dataset(self, path: str) -> DatasetPlace:
+        """The dataset at a path below the folder."""
+        ...
+
+    def begin(self, path: str) -> frozenset[str]:
+        """What a dataset consists of before a change, for `settle`."""
+        ...
+
+    def settle(self, path: str, known: frozenset[str]) -> None:
+        """Make durable what a change wrote, which is all but the `known`; the driver syncs nothing. Raises OSError."""
+        ...
+
+    def files(self, prefix: str) -> Iterator[StoredFile]:
+        """All files below a path, however deep, also unfinished ones that no store shows.
+
+        A folder with nothing in it counts as a file of no bytes: somebody may be about to fill it. Raises OSError, RemoteError.
+        """
+        ...
+
+    def children(self, prefix: str) -> tuple[str, ...]:
+        """The names of the folders directly below a path, in code point order. Raises OSError, RemoteError."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a folder with all that is in it; nothing there is no failure. Raises OSError, RemoteError."""
+        ...
+
+
+class Staging(Protocol):
+    """A graph that is being made; nobody sees it."""
+
+    @property
+    def folder(self) -> GraphFolder:
+        """Where its content goes, empty at first."""
+        ...
+
+    def take_root(self) -> None:
+        """Give the finished folder to the root in one atomic step. Called once.
+
+        Raises ConflictError `graph_conflict` when another writer was first; RemoteError `storage_failed`, after which
+        the graph may be there.
+        """
+        ...
+
+    def discard(self) -> None:
+        """Remove what was staged, but never a graph that the root shows. Raises nothing; what it leaves is no graph."""
+        ...
+
+
+class GraphRoot(Protocol):
+    """One address."""
+
+    @property
+    def location(self) -> str:
+        """The address, for people."""
+        ...
+
+    def existence(self) -> Existence:
+        """Whether anything lies here; only a definite not-found is ABSENT, and what does not answer is UNKNOWN."""
+        ...
+
+    def open(self) -> tuple[Identity, GraphFolder]:
+        """The graph that lies here.
+
+        Raises GitopsError `graph_missing` when there is definitely none, `graph_unreadable` for everything that is no whole
+        graph; RemoteError and OSError when the storage does not answer.
+        """
+        ...
+
+    def holds(self, identity: Identity) -> bool:
+        """Whether the graph with this identity lies here still. Raises RemoteError `storage_failed`."""
+        ...
+
+    def lease(self) -> AbstractContextManager[None]:
+        """Let writers take turns while they change tables, if that can be had. Raises ConflictError `graph_conflict`.
+
+        This is for progress only, and a writer without it does no harm: what keeps versions apart is the manifest's number.
+        """
+        ...
+
+    def stage(self, identity: Identity) -> Staging:
+        """Begin a graph. Raises GitopsError `graph_exists` when the root is not free; OSError and RemoteError."""
+        ...
+
+    def tidy(self) -> None:
+        """Remove what makers of graphs left here that are dead for sure. Raises OSError and RemoteError."""
+        ...
+
+    def remove(self) -> None:
+        """Remove everything here; succeeds on absent and partial roots.
+
+        From its first effect on the graph does not open. A call that was cut short is finished by the next one. Raises OSError
+        and RemoteError.
+        """
+        ...

@@ -1,0 +1,73 @@
+"""The graph engine as the control plane needs it. A graph lives at a root, given as a path or URI.
+
+Create and migrate are two-phase, so that
+several graphs can change together: `prepare_*` does all the work that can fail and shows nothing, `publish` is one atomic
+step, `abort` forgets.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gitops.graph.observation import Existence, GraphReading, MigrationPreview
+
+__all__ = ["Existence", "GraphEngine", "GraphReader", "GraphReading", "Prepared"]
+
+
+class Prepared(Protocol):
+    """Staged work on one graph, invisible until published. Used once."""
+
+    def publish(self) -> int:
+        """Make it visible in one atomic step and return the new manifest version.
+
+        Raises ConflictError `graph_conflict` when another writer published first (nothing became visible).
+        """
+        ...
+
+    def abort(self) -> None:
+        """Forget it; what it wrote stays unreferenced. Safe to call on work of which nothing is visible."""
+        ...
+
+
+class GraphReader(Protocol):
+    """The read half: needs no heavy import and writes nothing."""
+
+    def exists(self, uri: str) -> Existence:
+        """Whether anything lies at the root. A graph that was begun and never published is nothing."""
+        ...
+
+    def read(self, uri: str) -> GraphReading:
+        """Open read-only. Raises GitopsError `graph_missing` or `graph_unreadable`."""
+        ...
+
+    def preview(self, uri: str, schema_source: bytes) -> MigrationPreview:
+        """What `prepare_migration` would do. Raises like `read`."""
+        ...
+
+
+class GraphEngine(GraphReader, Protocol):
+    """The write half."""
+
+    def prepare_create(self, uri: str, schema_source: bytes, *, actor: str | None) -> Prepared:
+        """Stage a new, empty graph. Raises GitopsError `graph_exists` if any schema artifact or manifest lies at the root.
+
+        A root whose graph is begun, by a process that is dead or alive, is free: of two makers one publishes. A crash, or an
+        abort, may leave a partial root behind.
+        """
+        ...
+
+    def prepare_migration(self, uri: str, schema_source: bytes, *, actor: str | None) -> Prepared:
+        """Stage the change of an existing graph to a new schema, drops being soft.
+
+        After publish, `read(uri).schema_source` equals `schema_source` byte for byte, also when there is no step, and the
+        manifest version has advanced. Raises GitopsError `graph_migration_unsupported` (detail: the first unsupported step),
+        `graph_missing`, `graph_unreadable`; ConflictError `graph_conflict`.
+        """
+        ...
+
+    def delete_tree(self, uri: str) -> None:
+        """Remove everything at the root; succeeds on absent and partial roots.
+
+        What a call leaves that was cut short is PRESENT and does not open, or is nothing; calling again finishes it.
+        """
+        ...

@@ -1,0 +1,319 @@
+"""Operators on rows. Rows come out in one order, whatever strategy finds them: by row id in the order of binding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gitops.graph.query.bindings import Bindings, distinct, spread
+from gitops.graph.query.cells import Cell
+from gitops.graph.query.conditions import Condition
+from gitops.graph.query.expand import Reached, reach
+from gitops.graph.query.explain import Trace
+from gitops.graph.query.join import distinct_rows, equal_pairs, joinable
+from gitops.graph.query.limits import Budget
+from gitops.graph.query.neighbours import Steps
+from gitops.graph.query.plan import Block, HopOp, NotOp, Operator, ProductOp, ScanOp, SortOp, TestOp
+from gitops.graph.query.pushdown import NEVER, push
+from gitops.graph.query.ranks import ranks
+from gitops.graph.query.reader import ColumnReader
+from gitops.graph.query.strategies import Hops
+from gitops.graph.query.tables import Pushed, ReadTable, Rows, Sorted
+from gitops.language.query.ast import Operator as Sign
+from gitops.language.query.typed import PropertyValue
+
+__all__ = ["Executor", "Wanted"]
+
+_PRODUCT = 1_000_000
+_OUTER = 65_536
+_FEW = 1_000
+_ROW = "#row"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a scan brings along: columns that the result needs, and only its first rows in an order."""
+
+    columns: tuple[str, ...] = ()
+    order: Sorted | None = None
+
+
+class Executor:
+    """Runs the blocks of one query."""
+
+    def __init__(self, hops: Hops, reader: ColumnReader, budget: Budget, trace: Trace) -> None:
+        """`hops` finds neighbours, `reader` properties."""
+        self._hops = hops
+        self._reader = reader
+        self._budget = budget
+        self._trace = trace
+
+    def block(self, block: Block, rows: Bindings, wanted: Wanted | None = None) -> Bindings:
+        """The rows that a block makes of the given ones. `wanted` is for its scan, if that stands alone."""
+        for operator in block.operators:
+            if not rows.count:
+                break
+            before = rows.nbytes
+            rows = self._operator(operator, rows, wanted or Wanted())
+            self._trace.count(operator, rows.count)
+            self._budget.hold(rows.nbytes - before, "the rows in flight")
+        if rows.count:
+            return rows
+        return Bindings(0, {name: np.empty(0, np.int64) for name in (*rows.columns, *block.variables)})
+
+    def _operator(self, operator: Operator, rows: Bindings, wanted: Wanted) -> Bindings:
+        if isinstance(operator, ScanOp):
+            found = self._select(self._hops.table(operator.table), operator.conditions, wanted)
+            self._reader.remember(operator.variable, found)
+            return Bindings(len(found.ids), {operator.variable: found.ids})
+        if isinstance(operator, HopOp):
+            return self._hop(operator, rows)
+        if isinstance(operator, TestOp):
+            return self._reader.keep(operator.conditions, rows)
+        if isinstance(operator, ProductOp):
+            return self._product(operator, rows)
+        if isinstance(operator, SortOp):
+            return rows.take(np.lexsort([self._key(*key, rows) for key in reversed(operator.keys)]))
+        return self._absent(operator, rows)
+
+    def _inner(self, block: Block, given: Bindings) -> Bindings:
+        """The rows of a nested block; what it holds is given back."""
+        held = self._budget.held
+        found = self.block(block, given)
+        self._budget.held = held
+        return found
+
+    # Scans
+
+    def _select(self, table: ReadTable, conditions: Sequence[Condition], wanted: Wanted) -> Rows:
+        """The rows of a table that satisfy conditions on one variable, by row id, with the wanted columns."""
+        pushed, rest = _split(table, conditions)
+        if pushed is NEVER:
+            return table.collect(wanted.columns, iter(()), self._budget)
+        known = self._known(table, conditions) if wanted.order is None else None
+        if known is not None:
+            return Rows(known, table.take(known, wanted.columns, self._budget))
+        tested = [value.name for condition in rest for value in condition.properties if not condition.searches]
+        columns = tuple(dict.fromkeys((*wanted.columns, *tested)))
+        plain = [condition for condition in rest if not condition.searches]
+        every = pushed is None and wanted.order is None
+        if every and not plain:
+            found = table.whole(columns, self._budget)
+        else:
+            kept = table.held(columns) if every else None
+            read = table.scan(columns, self._budget, pushed, wanted.order) if kept is None else iter([kept])
+            batches = (self._reader.passing(plain, rows) for rows in read)
+            found = table.collect(columns, batches, self._budget, sort=wanted.order is None)
+        for condition in rest:
+            if condition.searches:
+                (variable,) = condition.variables
+                matched = self._reader.keep([condition], Bindings(len(found.ids), {variable: found.ids}))
+                found = found.keep(np.isin(found.ids, matched.columns[variable]))
+        return Rows(found.ids, {name: found.columns[name] for name in wanted.columns})
+
+    def _known(self, table: ReadTable, conditions: Sequence[Condition]) -> np.ndarray | None:
+        """The row ids that satisfy conditions of which one asks for a text that is looked up in memory."""
+        for condition in conditions:
+            text = _text_asked(table, condition)
+            found = None if text is None else table.equal(condition.properties[0].name, text, self._budget)
+            if found is not None:
+                (variable,) = condition.variables
+                others = [each for each in conditions if each is not condition]
+                return self._reader.keep(others, Bindings(len(found), {variable: found})).columns[variable]
+        return None
+
+    # Hops
+
+    def _hop(self, operator: HopOp, rows: Bindings) -> Bindings:
+        sources, which = distinct(rows.columns[operator.near])
+        neighbours = self._hops.neighbours(operator, len(sources))
+        if operator.binding is not None:
+            if operator.low > 1:
+                return rows.head(0)
+            return self._edges(operator, rows, neighbours.steps(sources), which)
+        parts = reach(neighbours, sources, self._hops.bounds(operator), self._budget)
+        if operator.exists:
+            return self._exists(parts, rows.columns[operator.far], rows, which)
+        found = self._arrived(operator, parts)
+        counts = np.bincount(found.origins, minlength=len(sources))[which]
+        starts = np.searchsorted(found.origins, np.arange(len(sources)))[which]
+        self._budget.need(int(counts.sum()) * 8 * (len(rows.columns) + 3), f"the rows of {_named(operator.far)}")
+        runs, places = spread(starts, counts)
+        return rows.take(runs).bind(operator.far, found.nodes[places])
+
+    def _arrived(self, operator: HopOp, parts: Iterable[Reached]) -> Reached:
+        """What is reached and satisfies the conditions on the far node."""
+        kept: list[Reached] = []
+        held = 0
+        allowed: np.ndarray | None = None
+        for part in parts:
+            if operator.conditions:
+                nodes = np.unique(part.nodes)
+                table = self._hops.table(operator.far_table)
+                if allowed is None and len(nodes) > _FEW and len(nodes) * 4 > table.rows:
+                    allowed = self._select(table, operator.conditions, Wanted()).ids
+                if allowed is None:
+                    given = Bindings(len(nodes), {operator.far: nodes})
+                    nodes = self._reader.keep(operator.conditions, given).columns[operator.far]
+                mask = np.isin(part.nodes, nodes if allowed is None else allowed)
+                part = Reached(part.origins[mask], part.nodes[mask])  # noqa: PLW2901 - the part, narrowed
+            kept.append(part)
+            held += part.nodes.nbytes * 2
+            self._budget.need(2 * held, f"the nodes of {_named(operator.far)}")
+        if not kept:
+            return Reached(np.empty(0, np.int64), np.empty(0, np.int64))
+        return Reached(np.concatenate([each.origins for each in kept]), np.concatenate([each.nodes for each in kept]))
+
+    def _exists(self, parts: Iterable[Reached], far: np.ndarray, rows: Bindings, which: np.ndarray) -> Bindings:
+        """Keep each row whose far node is among those that its near node reaches."""
+        found = np.zeros(rows.count, bool)
+        for part in parts:
+            if len(part.origins):
+                first, last = part.origins[0], part.origins[-1]
+                concerned = np.flatnonzero((which >= first) & (which <= last))
+                starts = np.searchsorted(part.origins, np.arange(first, last + 2))
+                found[concerned] |= _within(part.nodes, starts, which[concerned] - first, far[concerned])
+        return rows.keep(found)
+
+    def _edges(self, operator: HopOp, rows: Bindings, steps: Steps, which: np.ndarray) -> Bindings:
+        """A row per edge: in the order of the rows, and by edge id among those of one row."""
+        if operator.conditions:
+            nodes = np.unique(steps.nodes)
+            kept = self._reader.keep(operator.conditions, Bindings(len(nodes), {operator.far: nodes}))
+            mask = np.isin(steps.nodes, kept.columns[operator.far])
+            steps = Steps(steps.origins[mask], steps.nodes[mask], steps.edges[mask])
+        edge_ids = self._reader.columns("", operator.edge, ["id"], steps.edges)["id"]
+        order = np.lexsort((ranks(edge_ids), steps.origins))
+        origins, edges = steps.origins[order], steps.edges[order].astype(np.int64)
+        slots = np.arange(int(which.max()) + 1)
+        starts, stops = np.searchsorted(origins, slots), np.searchsorted(origins, slots, side="right")
+        counts = (stops - starts)[which]
+        self._budget.need(int(counts.sum()) * 8 * (len(rows.columns) + 4), f"the rows of ${operator.binding}")
+        runs, places = spread(starts[which], counts)
+        nodes = steps.nodes[order][places]
+        made = rows.take(runs).bind(operator.binding or "", edges[places])
+        if operator.exists:
+            return made.keep(nodes == made.columns[operator.far])
+        return made.bind(operator.far, nodes)
+
+    def _key(self, variable: str, table: str, rows: Bindings) -> np.ndarray:
+        """What rows are sorted by: nodes by row id, edges by edge id."""
+        column = rows.columns[variable]
+        return ranks(self._reader.columns("", table, ["id"], column)["id"]) if table.startswith("edge:") else column
+
+    # Blocks within blocks
+
+    def _product(self, operator: ProductOp, rows: Bindings) -> Bindings:
+        right = self._inner(operator.block, Bindings.unit())
+        if not right.count:
+            return rows.head(0).product(right)
+        join = next((each for each in operator.conditions if joinable(each, rows, right)), None)
+        if join is not None:
+            pairs = equal_pairs(*self._joined(join, rows, right))
+            width = len(rows.columns) + len(right.columns)
+            self._budget.need(len(pairs[0]) * 8 * width, "the rows of a join")
+            made = Bindings(len(pairs[0]), {**rows.take(pairs[0]).columns, **right.take(pairs[1]).columns})
+            return self._reader.keep([each for each in operator.conditions if each is not join], made)
+        parts: list[Bindings] = []
+        held = 0
+        size = max(1, _PRODUCT // right.count) if operator.conditions else rows.count
+        for start in range(0, rows.count, size):
+            left = rows.slice(start, start + size)
+            width = 8 * (len(left.columns) + len(right.columns))
+            self._budget.need(held + left.count * right.count * width, "the rows of a product")
+            parts.append(self._reader.keep(operator.conditions, left.product(right)))
+            held += parts[-1].nbytes
+        return _stacked(parts)
+
+    def _joined(self, condition: Condition, rows: Bindings, right: Bindings) -> tuple[pa.Array, pa.Array]:
+        """The columns of an equality, first that of the rows."""
+        sides = [side for side in (condition.left, condition.right) if isinstance(side, PropertyValue)]
+        if sides[0].variable not in rows.columns:
+            sides.reverse()
+        found = []
+        for side, bound in zip(sides, (rows, right), strict=True):
+            key = f"{side.kind}:{side.owner}"
+            found.append(self._reader.columns(side.variable, key, [side.name], bound.columns[side.variable])[side.name])
+        return found[0], found[1]
+
+    def _absent(self, operator: NotOp, rows: Bindings) -> Bindings:
+        firsts, which = distinct_rows([rows.columns[name] for name in operator.outer], rows.count)
+        outer = rows.only(operator.outer).take(firsts)
+        present = self._any_neighbour(operator, outer)
+        if present is None:
+            present = np.zeros(outer.count, bool)
+            for start in range(0, outer.count, _OUTER):
+                part = outer.slice(start, start + _OUTER)
+                found = self._inner(operator.block, part.bind(_ROW, np.arange(part.count)))
+                present[found.columns[_ROW] + start] = True
+        return rows.keep(~present[which])
+
+    def _any_neighbour(self, operator: NotOp, outer: Bindings) -> np.ndarray | None:
+        """The answer for a block that only asks for a neighbour, where degrees tell it."""
+        hop = operator.block.operators[0] if len(operator.block.operators) == 1 else None
+        plain = isinstance(hop, HopOp) and not (hop.exists or hop.binding or hop.conditions or hop.low > 1)
+        if not plain or not isinstance(hop, HopOp) or len(operator.outer) != 1:
+            return None
+        nodes = outer.columns[hop.near]
+        found = self._hops.neighbours(hop, len(nodes)).has_any(nodes, loops=self._hops.bounds(hop).self_loops)
+        if found is not None:
+            self._trace.count(hop, int(np.count_nonzero(found)))
+        return found
+
+
+def _split(table: ReadTable, conditions: Sequence[Condition]) -> tuple[Any, list[Condition]]:
+    """What the driver tests, as one expression, and what is left to test here."""
+    pushed: Pushed | None = None
+    rest = []
+    for condition in conditions:
+        names = [value.name for value in condition.properties]
+        filter_ = None if condition.searches or len(names) != 1 else push(condition, table.types[names[0]])
+        if filter_ is NEVER:
+            return NEVER, []
+        if filter_ is None:
+            rest.append(condition)
+        else:
+            more = Pushed(filter_, (names[0],))
+            pushed = more if pushed is None else pushed & more
+    return pushed, rest
+
+
+def _text_asked(table: ReadTable, condition: Condition) -> str | None:
+    """The text that a property of texts has to equal, if that is what the condition says."""
+    left, right = condition.left, condition.right
+    if condition.sign is not Sign.EQ or not isinstance(left, PropertyValue) or not isinstance(right, Cell):
+        return None
+    return right.value if isinstance(right.value, str) and pa.types.is_string(table.types[left.name]) else None
+
+
+def _within(nodes: np.ndarray, starts: np.ndarray, runs: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """For each wanted node, whether it is in its run of the nodes; within a run they ascend."""
+    low, high = starts[runs], starts[runs + 1]
+    end = high.copy()
+    while True:
+        open_ = low < high
+        if not open_.any():
+            break
+        middle = (low + high) // 2
+        less = nodes[np.minimum(middle, len(nodes) - 1)] < wanted
+        low, high = np.where(open_ & less, middle + 1, low), np.where(open_ & ~less, middle, high)
+    found: np.ndarray = (low < end) & (nodes[np.minimum(low, len(nodes) - 1)] == wanted)
+    return found
+
+
+def _stacked(parts: Sequence[Bindings]) -> Bindings:
+    if len(parts) == 1:
+        return parts[0]
+    names = parts[0].columns
+    return Bindings(
+        sum(part.count for part in parts),
+        {name: np.concatenate([part.columns[name] for part in parts]) for name in names},
+    )
+
+
+def _named(variable: str) -> str:
+    return "$_" if variable.startswith("#") else f"${variable}"

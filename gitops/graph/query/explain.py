@@ -1,0 +1,117 @@
+"""What a run did: its operators with estimates and the rows that really came out.
+
+Values of parameters never appear here, only their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from gitops.graph.query.estimates import share
+from gitops.graph.query.plan import Block, HopOp, NotOp, Operator, ProductOp, ScanOp, SortOp, TestOp
+from gitops.language.query.typed import Direction
+
+__all__ = ["Trace", "explain"]
+
+_ARROWS = {Direction.OUT: "-{}->", Direction.IN: "<-{}-", Direction.BOTH: "<-{}->"}
+
+
+@dataclass(slots=True)
+class _Step:
+    runs: int = 0
+    rows: int = 0
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+class Trace:
+    """Counts per operator; an operator of a `not` block may run several times."""
+
+    def __init__(self) -> None:
+        """Nothing has run."""
+        self._steps: dict[int, _Step] = {}
+
+    def count(self, operator: Operator, rows: int) -> None:
+        """The operator ran and gave so many rows."""
+        step = self.step(operator)
+        step.runs += 1
+        step.rows += rows
+
+    def note(self, operator: Operator, name: str, value: Any) -> None:
+        """Keep how the operator ran; the last time counts."""
+        self.step(operator).notes[name] = value
+
+    def step(self, operator: Operator) -> _Step:
+        """The counts of an operator; each place of a plan is an operator of its own."""
+        return self._steps.setdefault(id(operator), _Step())
+
+
+def explain(block: Block, trace: Trace, rows_of: Callable[[str], int]) -> list[dict[str, Any]]:
+    """The operators of a block in order, each as a JSON object; `rows_of` gives the rows of a table by key."""
+    return _explain(block, trace, rows_of, 1.0)
+
+
+def _explain(block: Block, trace: Trace, rows_of: Callable[[str], int], given: float) -> list[dict[str, Any]]:
+    told = []
+    for operator in block.operators:
+        form = _form(operator)
+        inner = None
+        if isinstance(operator, (ProductOp, NotOp)):
+            inner = _explain(operator.block, trace, rows_of, given if isinstance(operator, NotOp) else 1.0)
+        given = _estimate(operator, rows_of, given, inner)
+        step = trace.step(operator)
+        form |= {"estimated_rows": round(given), "rows": step.rows, "runs": step.runs, **step.notes}
+        if inner is not None:
+            form["operators"] = inner
+        told.append(form)
+    return told
+
+
+def _form(operator: Operator) -> dict[str, Any]:
+    if isinstance(operator, ScanOp):
+        form: dict[str, Any] = {"operator": "scan", "variable": f"${operator.variable}", "table": operator.table}
+    elif isinstance(operator, HopOp):
+        form = {"operator": "exists" if operator.exists else "expand", "hop": _hop(operator)}
+    elif isinstance(operator, TestOp):
+        form = {"operator": "filter"}
+    elif isinstance(operator, ProductOp):
+        form = {"operator": "product"}
+    elif isinstance(operator, SortOp):
+        form = {"operator": "sort", "by": [_name(name) for name, _ in operator.keys]}
+    else:
+        form = {"operator": "absent", "outer": [f"${name}" for name in operator.outer]}
+    if not isinstance(operator, (NotOp, SortOp)) and operator.conditions:
+        form["conditions"] = [str(condition) for condition in operator.conditions]
+    return form
+
+
+def _hop(operator: HopOp) -> str:
+    bounds = "" if operator.low == operator.high == 1 else f"{{{operator.low},{operator.high}}}"
+    name = operator.edge.partition(":")[2] if operator.binding is None else f"${operator.binding}:{operator.edge[5:]}"
+    return f"{_name(operator.near)} {_ARROWS[operator.direction].format(name + bounds)} {_name(operator.far)}"
+
+
+def _name(variable: str) -> str:
+    return "$_" if variable.startswith("#") else f"${variable}"
+
+
+def _estimate(
+    operator: Operator, rows_of: Callable[[str], int], given: float, inner: list[dict[str, Any]] | None
+) -> float:
+    if isinstance(operator, NotOp):
+        return given / 2
+    if isinstance(operator, SortOp):
+        return given
+    passing = share(operator.conditions)
+    if isinstance(operator, ScanOp):
+        return rows_of(operator.table) * passing
+    if isinstance(operator, HopOp):
+        degree = rows_of(operator.edge) / max(1, rows_of(operator.near_table))
+        if operator.exists:
+            return given * min(1.0, degree / max(1, rows_of(operator.far_table)))
+        reached = sum(degree**depth for depth in range(operator.low, min(operator.high, 8) + 1))
+        return given * min(reached, float(rows_of(operator.far_table))) * passing
+    if isinstance(operator, ProductOp):
+        return given * (inner[-1]["estimated_rows"] if inner else 1) * passing
+    return given * passing

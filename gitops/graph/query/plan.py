@@ -1,0 +1,344 @@
+"""From a checked read to operators.
+
+Rules of this module (§ numbers are those of the language's read semantics):
+
+1. The clauses of a block are told apart; variables that hops join make up a component, and what is given from outside, for a
+   `not` block, makes up one (§3.1).
+2. A component starts with the scan of its first declared bind, else (hops only) of its first hop's left variable.
+3. Hops follow in writing order, each as soon as one of its ends is bound; with both bound it is an existence test.
+4. Further components are joined by a product.
+5. Where another variable of a component has far fewer nodes than the root, the walk starts there, and its rows are put in the
+   order that rule 2 gives. A hop holds between the same pairs of nodes from either end: depths are equal both ways.
+6. A condition is tested as soon as its variables are bound: on scanning, on arriving, or on the rows; a negation too. Rows
+   that fail once would fail later as well, so this changes nothing but the cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from gitops.graph.query.cells import Constants
+from gitops.graph.query.conditions import Condition, read_condition
+from gitops.graph.query.estimates import Statistics, share
+from gitops.language.query.typed import (
+    Absent,
+    Direction,
+    Filter,
+    PropertyValue,
+    Scan,
+    TextFilter,
+    Traverse,
+    TypedClause,
+)
+
+__all__ = [
+    "Block",
+    "HopOp",
+    "NotOp",
+    "Operator",
+    "ProductOp",
+    "ScanOp",
+    "SortOp",
+    "TestOp",
+    "conditions_of",
+    "plan_block",
+    "tables_of",
+]
+
+_BETTER = 20
+_TURNED = {Direction.OUT: Direction.IN, Direction.IN: Direction.OUT, Direction.BOTH: Direction.BOTH}
+
+
+@dataclass(frozen=True, slots=True)
+class ScanOp:
+    """Bind a variable to the nodes of a table that pass the conditions."""
+
+    variable: str
+    table: str
+    conditions: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HopOp:
+    """Go from one bound variable along an edge; bind the far one or, where it `exists`, keep the rows that get there.
+
+    `direction` is seen from `near`. `binding` is the edge variable: a row per edge. `conditions` are on the far node.
+    """
+
+    near: str
+    near_table: str
+    edge: str
+    direction: Direction
+    far: str
+    far_table: str
+    low: int
+    high: int
+    binding: str | None
+    exists: bool
+    conditions: tuple[Condition, ...]
+
+    @property
+    def one_type(self) -> bool:
+        """Whether both ends are of one type, so that there may be a second step."""
+        return self.near_table == self.far_table
+
+
+@dataclass(frozen=True, slots=True)
+class TestOp:
+    """Keep the rows that satisfy all conditions."""
+
+    conditions: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProductOp:
+    """Every row with every row of a block of its own that satisfies the conditions with it."""
+
+    block: Block
+    conditions: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotOp:
+    """Keep the rows for whose values of the `outer` variables the block has no row."""
+
+    outer: tuple[str, ...]
+    block: Block
+
+
+@dataclass(frozen=True, slots=True)
+class SortOp:
+    """Put the rows in the order that they have when a component is walked from its declared root.
+
+    `keys` are variables with their tables: nodes go by row id, edges by edge id.
+    """
+
+    keys: tuple[tuple[str, str], ...]
+
+
+Operator: TypeAlias = "ScanOp | HopOp | TestOp | ProductOp | NotOp | SortOp"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Operators in order, and the variables that are bound after them."""
+
+    operators: tuple[Operator, ...]
+    variables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Hop:
+    """A hop whose ends both have a name."""
+
+    left: str
+    right: str
+    clause: Traverse
+
+
+def plan_block(
+    clauses: Iterable[TypedClause], constants: Constants, statistics: Statistics, outer: Mapping[str, str] | None = None
+) -> Block:
+    """The operators of a block; `outer` maps the variables that are given to their tables.
+
+    Raises GitopsError `query_literal_invalid`.
+    """
+    return _Planner(tuple(clauses), constants, statistics, outer or {}).block()
+
+
+class _Planner:
+    """One block on its way."""
+
+    def __init__(
+        self,
+        clauses: tuple[TypedClause, ...],
+        constants: Constants,
+        statistics: Statistics,
+        outer: Mapping[str, str],
+    ) -> None:
+        self._constants = constants
+        self._statistics = statistics
+        self._outer = outer
+        self._tables = dict(outer)
+        self._scans = [each for each in clauses if isinstance(each, Scan)]
+        self._hops = [self._named(at, each) for at, each in enumerate(clauses) if isinstance(each, Traverse)]
+        self._nots = [each for each in clauses if isinstance(each, Absent)]
+        tests = [test for scan in self._scans for test in scan.tests]
+        filters = [each for each in clauses if isinstance(each, (Filter, TextFilter))]
+        self._conditions = [read_condition(each, constants) for each in (*tests, *filters)]
+        for scan in self._scans:
+            self._tables[scan.variable] = f"node:{scan.type_name}"
+
+    def block(self) -> Block:
+        bound = dict.fromkeys(self._outer)
+        operators: list[Operator] = []
+        self._settle(operators, bound)
+        self._follow(operators, bound)
+        while (root := self._root(bound)) is not None:
+            if bound:
+                inner: dict[str, None] = {}
+                part = self._component(root, inner)
+                bound |= inner
+                operators.append(ProductOp(Block(tuple(part), tuple(inner)), tuple(self._ready(bound))))
+            else:
+                operators += self._component(root, bound)
+            self._settle(operators, bound)
+        return Block(tuple(operators), tuple(bound))
+
+    def _component(self, root: str, bound: dict[str, None]) -> list[Operator]:
+        """Scan the root, or a better start, and follow the hops from there."""
+        walk = self._walk(root)
+        start = self._start(root, walk)
+        bound[start] = None
+        operators: list[Operator] = [ScanOp(start, self._tables[start], tuple(self._ready(bound)))]
+        self._settle(operators, bound)
+        self._follow(operators, bound)
+        if start != root:
+            operators.append(SortOp(((root, self._tables[root]), *self._orders(walk))))
+        return operators
+
+    def _walk(self, root: str) -> list[tuple[_Hop, str | None]]:
+        """The hops of a component in the order of rule 3, each with the node variable that it binds."""
+        waiting, seen = list(self._hops), {root}
+        walk: list[tuple[_Hop, str | None]] = []
+        while (hop := next((each for each in waiting if each.left in seen or each.right in seen), None)) is not None:
+            waiting.remove(hop)
+            fresh = {hop.left, hop.right} - seen
+            seen |= fresh
+            walk.append((hop, fresh.pop() if fresh else None))
+        return walk
+
+    def _orders(self, walk: Sequence[tuple[_Hop, str | None]]) -> list[tuple[str, str]]:
+        """What tells the rows apart that each hop makes of one: its edge, if that is bound, else its far node."""
+        found = []
+        for hop, far in walk:
+            name = hop.clause.binding or far
+            if name is not None:
+                found.append((name, self._tables[name]))
+        return found
+
+    def _start(self, root: str, walk: Sequence[tuple[_Hop, str | None]]) -> str:
+        """The variable with the fewest nodes, if that is worth a sort."""
+        if not self._statistics.reversible and any(hop.clause.high > 1 for hop, _ in walk):
+            return root
+        guesses = {name: self._guess(name) for name in (root, *(far for _, far in walk if far is not None))}
+        least = min(guesses, key=guesses.__getitem__)
+        return least if guesses[least] * _BETTER < guesses[root] else root
+
+    def _guess(self, variable: str) -> float:
+        own = [each for each in self._conditions if each.variables == {variable}]
+        return max(1.0, self._statistics.rows(self._tables[variable]) * share(own))
+
+    def _root(self, bound: Mapping[str, None]) -> str | None:
+        """Where the next component starts; None when all is bound."""
+        scanned = next((scan.variable for scan in self._scans if scan.variable not in bound), None)
+        return scanned if scanned is not None or not self._hops else self._hops[0].left
+
+    def _follow(self, operators: list[Operator], bound: dict[str, None]) -> None:
+        """Carry out hops that have a bound end until there is none."""
+        while (
+            hop := next((each for each in self._hops if each.left in bound or each.right in bound), None)
+        ) is not None:
+            self._hops.remove(hop)
+            operators.append(self._hop(hop, bound))
+            self._settle(operators, bound)
+
+    def _hop(self, hop: _Hop, bound: dict[str, None]) -> HopOp:
+        clause = hop.clause
+        turned = hop.left not in bound
+        near, far = (hop.right, hop.left) if turned else (hop.left, hop.right)
+        exists = far in bound
+        bound[far] = None
+        arrived = [] if exists else self._ready(bound, only=far)
+        if clause.binding is not None:
+            bound[clause.binding] = None
+        return HopOp(
+            near=near,
+            near_table=self._tables[near],
+            edge=f"edge:{clause.edge}",
+            direction=_TURNED[clause.direction] if turned else clause.direction,
+            far=far,
+            far_table=self._tables[far],
+            low=clause.low,
+            high=clause.high,
+            binding=clause.binding,
+            exists=exists,
+            conditions=tuple(arrived),
+        )
+
+    def _settle(self, operators: list[Operator], bound: Mapping[str, None]) -> None:
+        """Test what can be tested now."""
+        ready = self._ready(bound)
+        if ready:
+            operators.append(TestOp(tuple(ready)))
+        for absent in [each for each in self._nots if _free(each) <= bound.keys()]:
+            self._nots.remove(absent)
+            outer = tuple(sorted(_free(absent)))
+            tables = {name: self._tables[name] for name in outer}
+            operators.append(NotOp(outer, plan_block(absent.clauses, self._constants, self._statistics, tables)))
+
+    def _ready(self, bound: Mapping[str, None], only: str | None = None) -> list[Condition]:
+        """Take the conditions whose variables are bound; with `only`, those of that variable alone."""
+        wanted = bound.keys() if only is None else {only}
+        ready = [each for each in self._conditions if each.variables <= wanted and (only is None or each.variables)]
+        self._conditions = [each for each in self._conditions if each not in ready]
+        return ready
+
+    def _named(self, at: int, clause: Traverse) -> _Hop:
+        """Give `$_` a name that no query can write, and both ends their tables."""
+        left, right = clause.left or f"#{at}.left", clause.right or f"#{at}.right"
+        self._tables.setdefault(left, f"node:{clause.left_type}")
+        self._tables.setdefault(right, f"node:{clause.right_type}")
+        if clause.binding is not None:
+            self._tables[clause.binding] = f"edge:{clause.edge}"
+        return _Hop(left, right, clause)
+
+
+def _free(absent: Absent) -> frozenset[str]:
+    """The variables that a `not` block takes from outside, nested blocks included."""
+    named: set[str] = set()
+    own = set(absent.variables)
+    for clause in absent.clauses:
+        if isinstance(clause, Scan):
+            named.add(clause.variable)
+        elif isinstance(clause, Traverse):
+            named.update(end for end in (clause.left, clause.right) if end is not None)
+            own.update(() if clause.binding is None else (clause.binding,))
+        elif isinstance(clause, Filter):
+            named.update(_variables((clause.left, clause.right)))
+        elif isinstance(clause, TextFilter):
+            named.update(_variables((clause.match,)))
+        else:
+            named |= _free(clause)
+    return frozenset(named - own)
+
+
+def _variables(values: Sequence[object]) -> set[str]:
+    found = (value if isinstance(value, PropertyValue) else getattr(value, "field", None) for value in values)
+    return {value.variable for value in found if isinstance(value, PropertyValue)}
+
+
+def tables_of(block: Block) -> set[str]:
+    """The tables that the operators read, whether or not a run gets that far."""
+    found: set[str] = set()
+    for each in block.operators:
+        if isinstance(each, ScanOp):
+            found.add(each.table)
+        elif isinstance(each, HopOp):
+            found |= {each.near_table, each.edge, each.far_table}
+        elif isinstance(each, (ProductOp, NotOp)):
+            found |= tables_of(each.block)
+    return found
+
+
+def conditions_of(block: Block) -> list[Condition]:
+    """The conditions of all operators."""
+    found: list[Condition] = []
+    for each in block.operators:
+        if not isinstance(each, (NotOp, SortOp)):
+            found += each.conditions
+        if isinstance(each, (ProductOp, NotOp)):
+            found += conditions_of(each.block)
+    return found

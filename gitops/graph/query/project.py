@@ -1,0 +1,186 @@
+"""From rows in flight to result columns: groups, order, limit, projection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from gitops.core.errors import GitopsError
+from gitops.graph.query.aggregate import Groups, aggregate, group
+from gitops.graph.query.bindings import Bindings
+from gitops.graph.query.cells import Cell, Constants
+from gitops.graph.query.order import first_rows
+from gitops.graph.query.reader import ColumnReader
+from gitops.graph.query.searching import Search
+from gitops.graph.tables import arrow_field
+from gitops.language.query.typed import (
+    RANKS,
+    AggregateValue,
+    AliasValue,
+    FusedRank,
+    NearestRank,
+    NodeValue,
+    PropertyValue,
+    ReturnItem,
+    SortKey,
+    TextMatch,
+    TextRank,
+    TypedExpr,
+    TypedRead,
+)
+from gitops.language.schema import PropType, Scalar
+
+__all__ = ["Projection", "item_type", "sorted_by"]
+
+_TEXT = PropType(Scalar.STRING)
+
+
+def sorted_by(key: SortKey, items: Sequence[ReturnItem]) -> TypedExpr:
+    """What an order item orders by, seen through an alias."""
+    return items[key.value.item].value if isinstance(key.value, AliasValue) else key.value
+
+
+def item_type(value: TypedExpr) -> PropType:
+    """The type of a result column; a node is its id.
+
+    Raises GitopsError `query_unsupported` for a rank or a text match.
+    """
+    if isinstance(value, NodeValue):
+        return _TEXT
+    inner = value.argument if isinstance(value, AggregateValue) else value
+    if isinstance(inner, (*RANKS, TextMatch)):
+        raise GitopsError("query_unsupported", "unsupported projection expression: a rank or text match is no value")
+    if isinstance(value, AliasValue):
+        raise TypeError(value)
+    return value.type
+
+
+class Projection:
+    """The result of one read, out of its rows."""
+
+    def __init__(self, read: TypedRead, constants: Constants, reader: ColumnReader, search: Search) -> None:
+        """`reader` knows the properties, `search` the ranks."""
+        self._search = search
+        self._read = read
+        self._constants = constants
+        self._reader = reader
+
+    def grouped(self, rows: Bindings) -> list[pa.Array]:
+        """One cell per item and group, in order, cut at the limit."""
+        read = self._read
+        columns = self._grouping([item.value for item in read.items], rows)
+        keys = [
+            column
+            for column, item in zip(columns, read.items, strict=True)
+            if not isinstance(item.value, AggregateValue)
+        ]
+        groups = group(keys, rows.count)
+        firsts = rows.take(groups.firsts) if keys else rows
+        cells = [
+            self._cell(item.value, column, groups, firsts) for item, column in zip(read.items, columns, strict=True)
+        ]
+        if read.order:
+            places = [self._place(key) for key in read.order]
+            sort = [(cells[place], key.descending) for place, key in zip(places, read.order, strict=True)]
+            chosen = pa.array(first_rows(sort, groups.count, read.limit, None))
+            return [column.take(chosen) for column in cells]
+        return cells if read.limit is None else [column.slice(0, read.limit) for column in cells]
+
+    def ordered(self, rows: Bindings) -> Bindings:
+        """The rows in order, cut at the limit."""
+        read = self._read
+        if not rows.count:
+            return rows
+        if not read.order:
+            return rows if read.limit is None else rows.head(read.limit)
+        rank = sorted_by(read.order[0], read.items)
+        if isinstance(rank, RANKS):
+            return self._ranked(rank, rows)
+        values = self.columns([sorted_by(key, read.items) for key in read.order], rows)
+        keys = [(column, key.descending) for column, key in zip(values, read.order, strict=True)]
+        return rows.take(first_rows(keys, rows.count, read.limit, self._ties(rows)))
+
+    def _ranked(self, rank: NearestRank | TextRank | FusedRank, rows: Bindings) -> Bindings:
+        """By the place of the ranked node, then by ids; nodes without a place are left out. Further items do not count."""
+        places = self._search.places(rank, rows, self._read.limit)
+        rows, place = rows.keep(places >= 0), pa.array(places[places >= 0])
+        if not rows.count:
+            return rows
+        return rows.take(first_rows([(place, False)], rows.count, self._read.limit, self._ties(rows)))
+
+    def columns(self, values: Sequence[TypedExpr], rows: Bindings) -> list[pa.Array]:
+        """A column per expression; all properties of a variable are read at once."""
+        names: dict[str, tuple[str, list[str]]] = {}
+        for value in values:
+            if isinstance(value, (PropertyValue, NodeValue)):
+                key = f"{value.kind if isinstance(value, PropertyValue) else 'node'}:{value.owner}"
+                names.setdefault(value.variable, (key, []))[1].append(_column(value))
+        found: dict[str, Mapping[str, pa.Array]] = {
+            variable: self._reader.columns(variable, key, tuple(dict.fromkeys(wanted)), rows.columns[variable])
+            for variable, (key, wanted) in names.items()
+        }
+        return [
+            found[value.variable][_column(value)]
+            if isinstance(value, (PropertyValue, NodeValue))
+            else _constant(self._constants.cell(value), rows.count)
+            for value in values
+        ]
+
+    def _grouping(self, values: Sequence[TypedExpr], rows: Bindings) -> list[pa.Array]:
+        """What is grouped by or aggregated; of a node its row id, which is never null and tells it from any other."""
+        inner = [value.argument if isinstance(value, AggregateValue) else value for value in values]
+        read = iter(self.columns([value for value in inner if not isinstance(value, NodeValue)], rows))
+        return [
+            pa.array(rows.columns[value.variable]) if isinstance(value, NodeValue) else next(read) for value in inner
+        ]
+
+    def _cell(self, value: TypedExpr, column: pa.Array, groups: Groups, firsts: Bindings) -> pa.Array:
+        if isinstance(value, AggregateValue):
+            return aggregate(value.function, column, groups)
+        if isinstance(value, NodeValue):
+            return self.columns([value], firsts)[0]
+        return column.take(pa.array(groups.firsts))
+
+    def _place(self, key: SortKey) -> int:
+        """The return item that groups are ordered by."""
+        if isinstance(key.value, AliasValue):
+            return key.value.item
+        return next(at for at, item in enumerate(self._read.items) if item.value == key.value)
+
+    def _ties(self, rows: Bindings) -> Callable[[np.ndarray], list[pa.Array]]:
+        """The ids of all bound variables in name order, for some rows."""
+        tables = {name: f"node:{owner}" for name, owner in self._read.variables.items()}
+        tables |= {name: f"edge:{owner}" for name, owner in self._read.edge_variables.items()}
+
+        def ids(positions: np.ndarray) -> list[pa.Array]:
+            return [
+                self._reader.columns(name, tables[name], ["id"], rows.columns[name][positions])["id"]
+                for name in sorted(tables)
+            ]
+
+        return ids
+
+
+def _column(value: PropertyValue | NodeValue) -> str:
+    return value.name if isinstance(value, PropertyValue) else "id"
+
+
+def _constant(cell: Cell | None, count: int) -> pa.Array:
+    if cell is None:
+        raise GitopsError("query_unsupported", "unsupported projection expression: a rank or text match is no value")
+    kind = arrow_field("value", cell.type).type
+    if cell.type.is_list and any(isinstance(item, float) for item in cell.value or ()):
+        # A literal list has the type of its first item, and its values all the same.
+        kind = pa.list_(pa.float64())
+    return pa.array([cell.value] * count, _stored(kind)).cast(kind)
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    """The type whose values cells of a type are."""
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    if pa.types.is_date64(kind):
+        return pa.int64()
+    return pa.list_(_stored(kind.value_type)) if pa.types.is_list(kind) else kind

@@ -1,0 +1,81 @@
+"""Conditions that the driver can test while it reads, as typed expressions: never text, so nothing can be injected.
+
+Only what the driver decides exactly as this package would is handed down: whole numbers, texts, truth values and dates against
+a constant. Floats stay here, since the driver tells 0.0 from -0.0, and so do the types that it cannot take in a filter.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gitops.graph.query.cells import Cell
+from gitops.graph.query.conditions import Condition
+from gitops.language.query.ast import Operator
+from gitops.language.query.typed import PropertyValue
+
+__all__ = ["NEVER", "push"]
+
+_SIGNS: Mapping[Operator, Callable[[Any, Any], Any]] = {
+    Operator.EQ: operator.eq,
+    Operator.NE: operator.ne,
+    Operator.LT: operator.lt,
+    Operator.LE: operator.le,
+    Operator.GT: operator.gt,
+    Operator.GE: operator.ge,
+}
+_RANGES = {pa.int32(): (-(2**31), 2**31 - 1), pa.int64(): (-(2**63), 2**63 - 1)}
+
+
+class _Never:
+    """The condition holds for no row at all."""
+
+
+NEVER = _Never()
+
+
+def push(condition: Condition, column: pa.DataType) -> pc.Expression | _Never | None:
+    """The condition as a filter on a column of this type; None when it must be tested on the rows."""
+    if not isinstance(condition.left, PropertyValue) or not isinstance(condition.right, Cell):
+        return None
+    value, sign = condition.right.value, condition.sign
+    if value is None:
+        return NEVER
+    field = pc.field(condition.left.name)
+    if column in _RANGES and sign in _SIGNS:
+        return _whole(field, sign, value, column)
+    if pa.types.is_string(column):
+        if sign is Operator.CONTAINS:
+            return pc.match_substring(field, value)
+        if sign is Operator.STARTS_WITH:
+            return pc.starts_with(field, value)
+        return _SIGNS[sign](field, pa.scalar(value, column))
+    if pa.types.is_date32(column) and sign in _SIGNS:
+        return _SIGNS[sign](field, pa.scalar(value, pa.int32()).cast(column))
+    if pa.types.is_boolean(column) and sign is Operator.EQ:
+        return field == pa.scalar(value, column)
+    return None
+
+
+def _whole(field: pc.Expression, sign: Operator, value: float, column: pa.DataType) -> pc.Expression | _Never:
+    """Compare whole numbers with any number: a fraction is replaced by its neighbour, and what no number reaches decides."""
+    if not math.isfinite(value):
+        return field.is_valid() if _SIGNS[sign](0.0, value) else NEVER
+    if value != math.floor(value):
+        if sign is Operator.EQ:
+            return NEVER
+        if sign is Operator.NE:
+            return field.is_valid()
+        # Below 2.7 means up to 2; from 2.7 on means above 2.
+        sign = Operator.LE if sign in (Operator.LT, Operator.LE) else Operator.GT
+    number = math.floor(value)
+    low, high = _RANGES[column]
+    if low <= number <= high:
+        return _SIGNS[sign](field, pa.scalar(number, column))
+    always = _SIGNS[sign](0, 1 if number > high else -1)
+    return field.is_valid() if always else NEVER

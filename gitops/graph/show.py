@@ -1,0 +1,109 @@
+"""Look into a graph at one version: what it holds, its rows as JSON values, its history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lance.dataset import LanceDataset
+
+from gitops.core.errors import GitopsError
+from gitops.graph.history.datasets import guarded
+from gitops.graph.layout import MAIN
+from gitops.graph.manifest import read_manifest
+from gitops.graph.snapshot import ReadTarget, open_at
+from gitops.graph.tables import open_table, raw_columns
+from gitops.graph.values import cell_to_json
+from gitops.graph.versions import kept_versions
+from gitops.language.schema import PropType, Scalar
+
+__all__ = ["describe", "rows", "versions"]
+
+MAX_ROWS = 10_000
+
+
+def describe(uri: str, version: int | None = None, *, target: ReadTarget | None = None) -> dict[str, Any]:
+    """Identity, version, digests, and each table with its rows and columns, at a version of `main` or at a target.
+
+    Raises as `open_at`.
+    """
+    snapshot = open_at(uri, target or ReadTarget(version=version))
+    manifest, catalog = snapshot.manifest, snapshot.schema().catalog
+    tables = {}
+    for key in sorted(manifest.tables):
+        kind, _, name = key.partition(":")
+        declared = catalog.nodes[name] if kind == "node" else catalog.edges[name]
+        columns = {column: str(declared.properties[column]) for column in declared.properties}
+        tables[key] = {"rows": manifest.tables[key].rows, "columns": columns}
+    return {
+        "graph_id": snapshot.identity.graph_id,
+        "created_at": snapshot.identity.created_at,
+        "branch": snapshot.branch,
+        "commit": manifest.txn_id,
+        "manifest_version": manifest.n,
+        "schema_digest": manifest.schema_source,
+        "tables": tables,
+        "dropped": [entry.key for entry in manifest.dropped],
+    }
+
+
+def rows(
+    uri: str, type_name: str, limit: int, version: int | None = None, *, target: ReadTarget | None = None
+) -> list[dict[str, Any]]:
+    """At most `limit` rows (0 to 10000) of a node or edge type, by id, at a version of `main` or at a target.
+
+    Each is an object of JSON values. Raises GitopsError `graph_missing` when that version has no such type; RemoteError
+    `storage_failed`; and as `open_at`.
+    """
+    snapshot = open_at(uri, target or ReadTarget(version=version))
+    catalog = snapshot.schema().catalog
+    declared = catalog.nodes.get(type_name) or catalog.edge(type_name)
+    if declared is None:
+        raise GitopsError("graph_missing", f"version {snapshot.manifest.n} has no type {type_name[:80]!r}", path=uri)
+    kind = "node" if type_name in catalog.nodes else "edge"
+    entry = snapshot.manifest.tables[f"{kind}:{declared.name}"]
+    dataset = open_table(snapshot.folder, entry)
+    heads = ["id"] if kind == "node" else ["id", "src", "dst"]
+    most = max(0, min(limit, MAX_ROWS))
+    shown = guarded(entry.path, lambda: _cells(dataset, heads, declared.properties, most))
+    for name, prop in declared.properties.items():
+        shown[name] = [cell_to_json(cell, prop) for cell in shown[name]]
+    names = [*heads, *declared.properties]
+    return [dict(zip(names, cells, strict=True)) for cells in zip(*(shown[name] for name in names), strict=True)]
+
+
+def _cells(
+    dataset: LanceDataset, heads: list[str], properties: Mapping[str, PropType], limit: int
+) -> dict[str, list[Any]]:
+    """The first rows by id; blobs are fetched by row, since a scan gives only where they lie."""
+    blobs = [name for name, kind in properties.items() if kind.scalar is Scalar.BLOB]
+    plain = [*heads, *(name for name in properties if name not in blobs)]
+    if not limit:
+        return {name: [] for name in [*heads, *properties]}
+    rows_found = dataset.scanner(columns=plain, order_by=["id"], limit=limit, with_row_id=True).to_table()
+    cells = raw_columns(rows_found)
+    row_ids = cells.pop("_rowid")
+    for name in blobs:
+        files = dataset.take_blobs(name, ids=row_ids) if row_ids else []
+        cells[name] = [None if file is None else file.readall() for file in files]
+    return cells
+
+
+def versions(uri: str, branch: str = MAIN) -> list[dict[str, Any]]:
+    """Every version of a branch that is kept, oldest first: who made it, when, how, and its schema. Raises as `open_at`."""
+    snapshot = open_at(uri, ReadTarget(branch))
+    found = []
+    for line, n in reversed(tuple(kept_versions(snapshot.store, snapshot.line))):
+        manifest = read_manifest(snapshot.store, n, line)
+        found.append(
+            {
+                "manifest_version": n,
+                "commit": manifest.txn_id,
+                "branch": manifest.branch,
+                "operation": manifest.operation,
+                "actor": manifest.actor,
+                "ts": manifest.ts,
+                "schema_digest": manifest.schema_source,
+            }
+        )
+    return found

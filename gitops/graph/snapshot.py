@@ -1,0 +1,124 @@
+"""One coherent view of a graph: its identity, one manifest, and the schema text that the manifest names.
+
+Nothing here needs the Lance driver, so that looking at a graph while planning costs a few small files; and the schema
+language is imported by what compiles a schema, so that a verb that opens no graph starts without it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gitops.core.canonical import digest
+from gitops.core.errors import GitopsError, IntegrityError, RemoteError
+from gitops.graph import layout
+from gitops.graph.lines import MAIN_LINE, Line, read_line
+from gitops.graph.manifest import Identity, Manifest
+from gitops.graph.places import GraphFolder, GraphRoot
+from gitops.graph.roots import find_root
+from gitops.graph.versions import ReadTarget, find_version, kept_versions
+from gitops.storage.port import ObjectStore
+
+if TYPE_CHECKING:
+    from gitops.language.schema import Schema
+
+__all__ = ["ReadTarget", "Snapshot", "accept_schema", "open_at", "open_snapshot", "version_numbers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A graph at one version of one branch."""
+
+    root: GraphRoot
+    folder: GraphFolder
+    identity: Identity
+    manifest: Manifest
+    line: Line = MAIN_LINE
+
+    @property
+    def branch(self) -> str:
+        """The name of the branch that was opened; its version may lie on a line that the branch inherits from."""
+        return self.line.name
+
+    @property
+    def store(self) -> ObjectStore:
+        """The small objects of the graph."""
+        return self.folder.store
+
+    def schema_source(self) -> bytes:
+        """The accepted schema text, byte for byte. Raises IntegrityError `graph_unreadable`."""
+        return self._content(layout.source_key(self.manifest.schema_source), self.manifest.schema_source)
+
+    def schema_ir(self) -> bytes:
+        """The canonical schema. Raises IntegrityError `graph_unreadable`."""
+        return self._content(layout.ir_key(self.manifest.schema_ir), self.manifest.schema_ir)
+
+    def schema(self) -> Schema:
+        """The accepted schema, from its canonical form; its types are those of the manifest.
+
+        Raises IntegrityError `graph_unreadable`.
+        """
+        from gitops.language.schema import schema_from_ir
+        from gitops.language.text import LanguageError
+
+        try:
+            schema = schema_from_ir(self.schema_ir())
+        except LanguageError as error:
+            raise IntegrityError(
+                "graph_unreadable", f"{self.root.location}: the stored schema is refused: {error}"
+            ) from error
+        catalog = schema.catalog
+        if {*(f"node:{t}" for t in catalog.nodes), *(f"edge:{t}" for t in catalog.edges)} != set(self.manifest.tables):
+            raise IntegrityError(
+                "graph_unreadable", f"{self.root.location}: the manifest's tables are not those of its schema"
+            )
+        return schema
+
+    def _content(self, key: str, expected: str) -> bytes:
+        data = self.store.read(key)
+        if data is None or digest(data) != expected:
+            fault = "is missing" if data is None else "does not have the digest of its name"
+            raise IntegrityError("graph_unreadable", f"{self.store.display(key)} {fault}", path=key)
+        return data
+
+
+def open_snapshot(uri: str, version: int | None = None) -> Snapshot:
+    """The branch `main` at `version`, or at its newest. Raises as `open_at`."""
+    return open_at(uri, ReadTarget(version=version))
+
+
+def open_at(uri: str, target: ReadTarget) -> Snapshot:
+    """The graph at the version that the target names.
+
+    Raises GitopsError `graph_missing` only when nothing lies at the root or the version was never made;
+    `graph_branch_missing`, `graph_branch_name`; `graph_version_gone` when the version was made and is not kept any more;
+    `usage_error` for a target that contradicts itself; and `graph_unreadable` for everything else.
+    """
+    root = find_root(uri)
+    place = root.location
+    try:
+        identity, folder = root.open()
+        line, manifest = find_version(folder.store, read_line(folder.store, target.branch), target)
+        return Snapshot(root, folder, identity, manifest, line)
+    except (RemoteError, OSError) as error:
+        raise GitopsError("graph_unreadable", f"{place} does not open: {error}", path=uri) from error
+
+
+def version_numbers(uri: str, branch: str = layout.MAIN) -> tuple[int, ...]:
+    """The numbers of the versions of a branch that are kept, oldest first. Raises as `open_at`."""
+    snapshot = open_at(uri, ReadTarget(branch))
+    return tuple(n for _, n in reversed(tuple(kept_versions(snapshot.store, snapshot.line))))
+
+
+def accept_schema(source: bytes) -> Schema:
+    """Compile a schema text. Raises GitopsError `schema_parse_error` or `schema_catalog_error` with its first problem."""
+    from gitops.language.schema import compile_schema
+    from gitops.language.text import LanguageError, SourceText, Stage
+
+    try:
+        return compile_schema(source)
+    except LanguageError as error:
+        first = error.problems[0]
+        line, column = SourceText(source).position(first.span.start)
+        code = "schema_parse_error" if first.stage is Stage.PARSE else "schema_catalog_error"
+        raise GitopsError(code, f"{first.rendered()} (line {line}, column {column})") from error

@@ -1,0 +1,150 @@
+"""Staged work on a graph: everything that can fail is done, and one atomic step makes it visible.
+
+A new graph is whole in its staging place and gets its root in one step: a root is absent or whole, never half made. A new
+version of a graph is one manifest that exists or does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from gitops.core.clock import parse_timestamp
+from gitops.core.errors import BugError, ConflictError, GitopsError, RemoteError
+from gitops.core.faults import Faults
+from gitops.graph.layout import MAIN
+from gitops.graph.lines import INTERNAL, read_branches, read_floor, read_line
+from gitops.graph.manifest import Manifest, publish
+from gitops.graph.places import Staging
+from gitops.graph.snapshot import Snapshot
+
+__all__ = ["StagedGraph", "StagedVersion", "later_of", "require_no_branches"]
+
+
+class StagedGraph:
+    """A new graph, complete in its staging place; becomes version 1."""
+
+    def __init__(self, staging: Staging, faults: Faults) -> None:
+        """Take over the staging."""
+        self._staging = staging
+        self._faults = faults
+        self._open = True
+
+    def publish(self) -> int:
+        """Give the graph its root. Raises ConflictError `graph_conflict` when something lies there by now."""
+        if not self._open:
+            raise BugError("staged work is used twice")
+        self._faults.reach("engine.create.before_publish")
+        self._open = False
+        try:
+            self._staging.take_root()
+        except GitopsError:
+            self._staging.discard()
+            raise
+        self._faults.reach("engine.create.after_publish")
+        return 1
+
+    def abort(self) -> None:
+        """Remove what was staged; nothing of it was ever visible."""
+        if self._open:
+            self._open = False
+            self._staging.discard()
+
+
+class StagedVersion:
+    """The version of a branch after `base`: its manifest, not yet written; the table versions it names are."""
+
+    def __init__(self, base: Snapshot, manifest: Manifest, faults: Faults, purged: Sequence[str] = ()) -> None:
+        """Keep the manifest until it is published, as the child of the base on the branch of the base.
+
+        `purged` are the folders of tables that go with their older versions, once the new version is there.
+        """
+        self._purged = purged
+        self._base = base
+        self._manifest = _child(base, manifest)
+        self._faults = faults
+        self._open = True
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest that `publish` writes."""
+        return self._manifest
+
+    def keep_purged(self) -> None:
+        """Publish without removing anything: for a trial."""
+        self._purged = ()
+
+    def publish(self) -> int:
+        """Write the manifest if its number is free and the branch is still the one it was staged for.
+
+        Raises ConflictError `graph_conflict` if not; GitopsError `graph_branch_missing` when the branch was removed.
+        """
+        if not self._open:
+            raise BugError("staged work is used twice")
+        point = f"engine.{self._manifest.operation}"
+        self._faults.reach(f"{point}.before_publish")
+        self._open = False
+        root, store = self._base.root, self._base.store
+        place = root.location
+        if not root.holds(self._base.identity):
+            detail = f"graph {self._base.identity.graph_id} no longer lies at {place}"
+            raise ConflictError("graph_conflict", detail, path=place)
+        if self._base.manifest.line != self._base.line.id:
+            detail = f"version {self._base.manifest.n} of {self._base.branch} is not its newest"
+            raise ConflictError("graph_conflict", detail, path=place)
+        if self._base.line.id != MAIN and read_line(store, self._base.branch) != self._base.line:
+            raise ConflictError("graph_conflict", f"branch {self._base.branch} was made anew", path=place)
+        if self._purged:
+            # A branch that was made since this was staged has the tables that are about to go.
+            require_no_branches(self._base)
+        if not publish(store, self._manifest):
+            detail = f"another writer made version {self._manifest.n} of {self._base.branch} at {place}"
+            raise ConflictError("graph_conflict", detail, path=place)
+        if read_floor(store, self._manifest.line) >= self._manifest.n:
+            # Only a writer that slept while newer versions were made, and older ones removed, comes here.
+            detail = f"version {self._manifest.n} of {self._base.branch} at {place} was made before, and removed since"
+            raise ConflictError("graph_conflict", detail, path=place)
+        self._faults.reach(f"{point}.after_publish")
+        for path in self._purged:
+            # What a failure leaves is removed by gc: the new version says that it is purged.
+            with contextlib.suppress(OSError, RemoteError):
+                self._base.folder.remove(path)
+        return self._manifest.n
+
+    def abort(self) -> None:
+        """Forget the manifest; the table versions stay unreferenced and the next writer undoes them."""
+        self._open = False
+
+
+def require_no_branches(snapshot: Snapshot) -> None:
+    """Raises ConflictError `graph_has_branches`, naming them; those of the engine do not count."""
+    names = [line.name for line in read_branches(snapshot.store).lines()[1:] if not line.name.startswith(INTERNAL)]
+    if names:
+        place = snapshot.root.location
+        detail = f"a migration requires a graph with only main, and {place} has also {', '.join(names)[:200]}"
+        raise ConflictError("graph_has_branches", detail, path=place)
+
+
+def _child(base: Snapshot, manifest: Manifest) -> Manifest:
+    """The manifest with its place in the lineage; a version is never older than its parent, whatever the clocks say."""
+    parent, line = base.manifest, base.line.id
+    reach = parent.reach
+    for older, n in manifest.lineage.items():
+        reach[older] = max(n, reach.get(older, 0))
+    reach.pop(line, None)
+    return replace(
+        manifest,
+        n=parent.n + 1,
+        branch=base.branch,
+        line=line,
+        parent=parent.ref,
+        lineage=reach,
+        ts=later_of(manifest.ts, parent.ts),
+    )
+
+
+def later_of(one: str, other: str) -> str:
+    """The later of two times; the first one when they are equal or do not read as times."""
+    return max(one, other, key=lambda text: parse_timestamp(text) or datetime.min.replace(tzinfo=UTC))

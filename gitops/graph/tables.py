@@ -1,0 +1,294 @@
+"""One Lance dataset per type: its columns, and changes to it that become visible only through a manifest.
+
+Rules of this module:
+
+1. A writer starts from the version that the manifest names. If the dataset is ahead of it, a writer died or is racing:
+   its versions are undone by restoring the named one.
+2. Every change must give exactly the next version. Lance rebases silently; another number means that another writer came
+   in between, and the change is abandoned.
+3. Lance syncs nothing to disk. `finish` makes durable what the changes wrote, before any manifest may name it.
+4. Rows are exchanged in one version: data files for the rows that come are written first and belong to no version, and one
+   commit brings them in and marks the rows that go. A row that is rewritten gets a new row id: ids in the sense of this
+   package are texts in the column `id`, and nothing else names a row from outside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import lance
+import pyarrow as pa
+from lance.fragment import FragmentMetadata, write_fragments
+
+from gitops.core.errors import ConflictError, GitopsError, RemoteError
+from gitops.graph.manifest import TableEntry, find_manifest, head_number
+from gitops.graph.places import DatasetPlace, GraphFolder
+from gitops.language.schema import Catalog, EdgeType, NodeType, PropType, Scalar
+
+__all__ = [
+    "TableWriter",
+    "arrow_field",
+    "arrow_schema",
+    "arrow_table",
+    "create_table",
+    "declared_type",
+    "driver_words",
+    "open_table",
+    "raw_columns",
+    "stage_rows",
+]
+
+_SOURCE = re.compile(r",? */[^ ]*\.rs:[0-9]+:[0-9]+")
+_PRIMARY_KEY = {b"lance-schema:unenforced-primary-key": b"true"}
+_ARROW: Mapping[Scalar, pa.DataType] = {
+    Scalar.STRING: pa.string(),
+    Scalar.BOOL: pa.bool_(),
+    Scalar.I32: pa.int32(),
+    Scalar.I64: pa.int64(),
+    Scalar.U32: pa.uint32(),
+    Scalar.U64: pa.uint64(),
+    Scalar.F32: pa.float32(),
+    Scalar.F64: pa.float64(),
+    Scalar.DATE: pa.date32(),
+    Scalar.DATETIME: pa.date64(),
+}
+
+
+def arrow_field(name: str, kind: PropType) -> pa.Field:
+    """The column of a property. Items of lists and vectors are nullable physically, whatever the property says."""
+    if kind.scalar is Scalar.BLOB:
+        return lance.blob_field(name, nullable=kind.nullable)
+    vector = kind.scalar is Scalar.VECTOR
+    base = pa.list_(pa.field("item", pa.float32()), kind.dimension) if vector else _ARROW[kind.scalar]
+    if kind.is_list:
+        base = pa.list_(pa.field("item", base))
+    return pa.field(name, base, nullable=kind.nullable)
+
+
+def arrow_schema(declared: NodeType | EdgeType) -> pa.Schema:
+    """The columns of a table: `id` (the unenforced key), for an edge `src` and `dst`, then the properties in name order."""
+    fields = [pa.field("id", pa.string(), nullable=False, metadata=_PRIMARY_KEY)]
+    if isinstance(declared, EdgeType):
+        fields += [pa.field(end, pa.string(), nullable=False) for end in ("src", "dst")]
+    return pa.schema(fields + [arrow_field(name, kind) for name, kind in declared.properties.items()])
+
+
+def create_table(folder: GraphFolder, path: str, schema: pa.Schema) -> TableEntry:
+    """Make an empty table at a path that was never used. Raises RemoteError `storage_failed`."""
+    place = folder.dataset(path)
+    try:
+        dataset = lance.write_dataset(
+            schema.empty_table(),
+            place.uri,
+            mode="create",
+            storage_options=_options(place),
+            enable_stable_row_ids=True,
+            data_storage_version="2.2",
+        )
+        folder.settle(path, frozenset())
+    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+        raise _failed(place, error) from error
+    return _entry(dataset, path, rows=0)
+
+
+def open_table(folder: GraphFolder, entry: TableEntry) -> lance.LanceDataset:
+    """The table at the version that the manifest names.
+
+    Raises GitopsError `graph_version_gone` for a table whose older versions went with a hard drop; `graph_unreadable`.
+    """
+    place = folder.dataset(entry.path)
+    try:
+        return lance.dataset(place.uri, version=entry.version, storage_options=_options(place))
+    except (OSError, ValueError, RuntimeError) as error:
+        if _purged(folder, entry.path):
+            detail = (
+                f"table {entry.path} was dropped for good, with all its versions; read a newer version of the graph"
+            )
+            raise GitopsError("graph_version_gone", detail, path=folder.store.location) from None
+        detail = f"table {entry.path} does not open at version {entry.version}: {_reason(place, error)}"
+        raise GitopsError("graph_unreadable", detail, path=folder.store.location) from error
+
+
+def _purged(folder: GraphFolder, path: str) -> bool:
+    """Whether the newest version of `main`, the only branch that is migrated, says that the table is purged."""
+    try:
+        head = head_number(folder.store)
+        newest = None if head is None else find_manifest(folder.store, head)
+    except GitopsError:
+        return False
+    return newest is not None and any(each.purged and each.path == path for each in newest.dropped)
+
+
+def arrow_table(declared: NodeType | EdgeType, columns: Mapping[str, list[Any]]) -> pa.Table:
+    """Cells, column by column, as rows of the table of this type."""
+    schema = arrow_schema(declared)
+    blobs = {name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB}
+    arrays = [
+        lance.blob_array(columns[field.name]) if field.name in blobs else pa.array(columns[field.name], field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def declared_type(catalog: Catalog, key: str) -> NodeType | EdgeType:
+    """The type that a table key (`node:T`, `edge:E`) names."""
+    kind, _, name = key.partition(":")
+    return catalog.nodes[name] if kind == "node" else catalog.edges[name]
+
+
+def stage_rows(
+    folder: GraphFolder, entry: TableEntry, rows: pa.Table, opened: lance.LanceDataset | None = None
+) -> list[FragmentMetadata]:
+    """Write rows to data files of the table that belong to no version yet. Raises RemoteError; as `open_table`."""
+    return _staged(folder.dataset(entry.path), open_table(folder, entry) if opened is None else opened, rows)
+
+
+def driver_words(error: Exception) -> str:
+    """What the driver says, in one line, without the places in its own source."""
+    return _SOURCE.sub("", str(error).partition("\n")[0])
+
+
+def raw_columns(rows: pa.Table | pa.RecordBatch) -> dict[str, list[Any]]:
+    """The cells of each column: dates as days and times as milliseconds, also inside lists."""
+    return {name: rows.column(name).cast(_raw(rows.column(name).type)).to_pylist() for name in rows.schema.names}
+
+
+def _raw(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    if pa.types.is_date64(kind):
+        return pa.int64()
+    return pa.list_(_raw(kind.value_type)) if pa.types.is_list(kind) else kind
+
+
+class TableWriter:
+    """Changes one table, version by version, from the one that the manifest names."""
+
+    def __init__(
+        self,
+        folder: GraphFolder,
+        entry: TableEntry,
+        known: frozenset[str] | None = None,
+        opened: lance.LanceDataset | None = None,
+    ) -> None:
+        """Open the table, unless it is `opened` at the entry's version, and undo what lies beyond that version.
+
+        `known` is what the table consisted of before anything was staged for it, where something was. Raises ConflictError
+        `graph_conflict` when another writer is at work, GitopsError `graph_unreadable` when the named version is gone.
+        """
+        self._folder = folder
+        self._path = entry.path
+        self._rows = entry.rows
+        self._place = folder.dataset(entry.path)
+        self._before = folder.begin(entry.path) if known is None else known
+        self._dataset = open_table(folder, entry) if opened is None else opened
+        if self._dataset.latest_version != entry.version:
+            self._expected = self._dataset.latest_version
+            self.change(lance.LanceDataset.restore)
+        self._expected = self._dataset.version
+
+    @property
+    def dataset(self) -> lance.LanceDataset:
+        """The table as changed so far."""
+        return self._dataset
+
+    def change(self, action: Callable[[lance.LanceDataset], Any]) -> None:
+        """Run one change, which must make one version. Raises ConflictError `graph_conflict`; RemoteError."""
+        failure: Exception | None = None
+        try:
+            action(self._dataset)
+        except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+            failure = error
+        latest = self._latest()
+        if failure is not None and latest.version == self._expected:
+            raise _failed(self._place, failure) from failure
+        if failure is not None or latest.version != self._expected + 1:
+            raise ConflictError("graph_conflict", f"another writer changes {self._place.uri}") from failure
+        self._dataset, self._expected = latest, latest.version
+
+    def stage(self, rows: pa.Table) -> list[FragmentMetadata]:
+        """As `stage_rows`, for this table."""
+        return _staged(self._place, self._dataset, rows)
+
+    def exchange(self, staged: Sequence[FragmentMetadata], gone: Iterable[int] | None) -> None:
+        """Make one version in which the rows at the addresses `gone` (None: all rows) give way to the staged ones.
+
+        Addresses are those of the version that the manifest names. Raises as `change`.
+        """
+        self.change(lambda dataset: _commit(dataset, staged, gone, _options(self._place)))
+
+    def finish(self, *, recount: bool) -> TableEntry:
+        """Make the changes durable and describe the table; rows are counted only if they changed."""
+        try:
+            self._folder.settle(self._path, self._before)
+            rows = self._dataset.count_rows() if recount else self._rows
+        except (OSError, ValueError, RuntimeError) as error:
+            raise _failed(self._place, error) from error
+        return _entry(self._dataset, self._path, rows=rows)
+
+    def _latest(self) -> lance.LanceDataset:
+        try:
+            return lance.dataset(self._place.uri, storage_options=_options(self._place))
+        except (OSError, ValueError, RuntimeError) as error:
+            raise _failed(self._place, error) from error
+
+
+def _staged(place: DatasetPlace, dataset: lance.LanceDataset, rows: pa.Table) -> list[FragmentMetadata]:
+    try:
+        written: list[FragmentMetadata] = write_fragments(
+            rows, dataset, mode="append", storage_options=_options(place), data_storage_version="2.2"
+        )
+    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+        raise _failed(place, error) from error
+    return written
+
+
+def _commit(
+    dataset: lance.LanceDataset,
+    staged: Sequence[FragmentMetadata],
+    gone: Iterable[int] | None,
+    options: dict[str, str] | None,
+) -> None:
+    """One strict commit. A fragment that loses its last row goes as a whole."""
+    changed: list[FragmentMetadata] = []
+    if gone is None:
+        emptied = [fragment.fragment_id for fragment in dataset.get_fragments()]
+    else:
+        emptied, offsets = [], defaultdict[int, list[int]](list)
+        for address in gone:
+            offsets[address >> 32].append(address & 0xFFFFFFFF)
+        for fragment_id in sorted(offsets):
+            fragment = dataset.get_fragment(fragment_id)
+            if fragment is None:
+                raise ValueError(f"there is no fragment {fragment_id}")
+            left = fragment.delete_rows(sorted(offsets[fragment_id]))
+            if left is None:
+                emptied.append(fragment_id)
+            else:
+                changed.append(left)
+    change = lance.LanceOperation.Update(
+        removed_fragment_ids=emptied, updated_fragments=changed, new_fragments=list(staged)
+    )
+    lance.LanceDataset.commit(dataset, change, read_version=dataset.version, storage_options=options, max_retries=0)
+
+
+def _entry(dataset: lance.LanceDataset, path: str, *, rows: int) -> TableEntry:
+    fields = {field.name(): field.id() for field in dataset.lance_schema.fields()}
+    return TableEntry(path, dataset.version, rows, fields)
+
+
+def _failed(place: DatasetPlace, error: Exception) -> RemoteError:
+    return RemoteError("storage_failed", f"{place.uri}: {_reason(place, error)}")
+
+
+def _reason(place: DatasetPlace, error: Exception) -> str:
+    """What the driver says. A service may answer with what it was asked, signature included: its documents are left out."""
+    text = driver_words(error)
+    return text if place.options is None else text.partition("<")[0][:300]
+
+
+def _options(place: DatasetPlace) -> dict[str, str] | None:
+    return None if place.options is None else dict(place.options)

@@ -1,0 +1,140 @@
+"""Finding a version of a graph: by branch, number, commit or time.
+
+A version that was never made is `graph_missing`; one that was made and is not kept any more is `graph_version_gone`. Numbers are
+tried first at the line that holds them; a time is looked up by bisection, since a version is never older than its parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from gitops.core.clock import is_ulid, parse_timestamp
+from gitops.core.errors import GitopsError, IntegrityError, UsageError
+from gitops.graph import layout
+from gitops.graph.lines import Line, read_branches, read_floor
+from gitops.graph.manifest import Manifest, find_manifest, line_numbers, read_manifest
+from gitops.storage.port import ObjectStore
+
+__all__ = ["ReadTarget", "find_version", "kept_versions", "moment", "read_version"]
+
+_ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTarget:
+    """Which version to read: the newest of `branch`, or at most one of a number, a commit id and a time (RFC 3339).
+
+    A commit is found on whatever branch has it; `branch` is looked at first.
+    """
+
+    branch: str = layout.MAIN
+    version: int | None = None
+    commit: str | None = None
+    time: str | None = None
+
+
+def find_version(store: ObjectStore, line: Line, target: ReadTarget) -> tuple[Line, Manifest]:
+    """The manifest that the target names, and the branch that has it: `line`, or another one that has the commit.
+
+    Raises as `open_at`.
+    """
+    if [target.version, target.commit, target.time].count(None) < 2:  # noqa: PLR2004 - at most one of three is given
+        raise UsageError("usage_error", "give at most one of a version, a commit and a time")
+    if target.commit is not None:
+        return _by_commit(store, line, target.commit)
+    if target.time is not None:
+        return line, _by_time(store, line, target.time)
+    if target.version is not None:
+        return line, read_version(store, line, target.version)
+    return line, _newest(store, line)
+
+
+def kept_versions(store: ObjectStore, line: Line) -> Iterator[tuple[str, int]]:
+    """Line id and number of each version of a branch whose manifest is there, newest first."""
+    for holder in (line.id, *(older.line for older in line.inherits)):
+        yield from ((holder, n) for n in line_numbers(store, holder) if line.holder(n) == holder)
+
+
+def read_version(store: ObjectStore, line: Line, n: int) -> Manifest:
+    """Version `n` of a branch. Raises GitopsError `graph_missing`, `graph_version_gone`; `graph_unreadable`."""
+    holder = line.holder(n)
+    manifest = find_manifest(store, n, holder) if n >= 1 else None
+    if manifest is not None:
+        return manifest
+    head = _newest(store, line).n
+    if not 1 <= n <= head:
+        detail = f"{store.location} has no version {n}; the newest of {line.name} is {head}"
+        raise GitopsError("graph_missing", detail, path=store.location)
+    if holder == line.id and n > read_floor(store, holder):
+        key = store.display(layout.manifest_key(n, holder))
+        raise IntegrityError("graph_unreadable", f"{key} is missing", path=key)
+    raise _gone(store, f"version {n} of {line.name}")
+
+
+def _newest(store: ObjectStore, line: Line) -> Manifest:
+    """The head. It may be superseded and removed between the listing and the reading: then there is a newer one."""
+    for _ in range(_ROUNDS):
+        head = next(iter(line_numbers(store, line.id)), None)
+        if head is None:
+            break
+        manifest = find_manifest(store, head, line.id)
+        if manifest is not None:
+            return manifest
+    if line.id != layout.MAIN and read_branches(store).line(line.name) != line:
+        raise GitopsError("graph_branch_missing", f"branch {line.name} is gone", path=line.name)
+    raise IntegrityError(
+        "graph_unreadable", f"{store.location} holds no manifest: the creation is incomplete", path=store.location
+    )
+
+
+def _by_commit(store: ObjectStore, line: Line, commit: str) -> tuple[Line, Manifest]:
+    if not is_ulid(commit):
+        raise UsageError("usage_error", f"{commit[:80]!r} is no commit id: it is 26 characters long")
+    seen: set[tuple[str, int]] = set()
+    for each in (line, *read_branches(store).lines()):
+        for holder, n in kept_versions(store, each):
+            if (holder, n) in seen:
+                continue
+            seen.add((holder, n))
+            manifest = find_manifest(store, n, holder)
+            if manifest is not None and manifest.txn_id == commit:
+                return each, manifest
+    raise GitopsError(
+        "graph_version_gone", f"no version that is kept of {store.location} is commit {commit}", path=store.location
+    )
+
+
+def _by_time(store: ObjectStore, line: Line, time: str) -> Manifest:
+    """The newest version at or before a time."""
+    wanted = parse_timestamp(time)
+    if wanted is None:
+        raise UsageError("usage_error", f"{time[:80]!r} is no time: use a form like 2026-01-31T12:00:00Z")
+    kept = list(reversed(tuple(kept_versions(store, line))))
+    low, high, found = 0, len(kept), None
+    while low < high:
+        middle = (low + high) // 2
+        holder, n = kept[middle]
+        manifest = read_manifest(store, n, holder)
+        if moment(manifest) <= wanted:
+            low, found = middle + 1, manifest
+        else:
+            high = middle
+    if found is not None:
+        return found
+    if kept and kept[0][1] > 1:
+        raise _gone(store, f"what {line.name} was at {time}")
+    raise GitopsError("graph_missing", f"{store.location} was not there at {time}", path=store.location)
+
+
+def moment(manifest: Manifest) -> datetime:
+    """When a version was made."""
+    found = parse_timestamp(manifest.ts)
+    if found is None:
+        raise IntegrityError("graph_unreadable", f"version {manifest.n} has no time")
+    return found
+
+
+def _gone(store: ObjectStore, what: str) -> GitopsError:
+    return GitopsError("graph_version_gone", f"{what} is not kept any more", path=store.location)

@@ -1,0 +1,118 @@
+"""The rows of one table at the version of a snapshot, found by what is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gitops.core.errors import RemoteError
+from gitops.graph.manifest import TableEntry
+from gitops.graph.places import GraphFolder
+from gitops.graph.tables import arrow_field, open_table, raw_columns
+from gitops.graph.write.filters import MAX_PROBES, membership
+from gitops.language.schema import EdgeType, NodeType, PropType, Scalar
+
+__all__ = ["ADDRESS", "CommittedTable"]
+
+ADDRESS = "_rowaddr"
+"""The column that says where a row lies in this version: what `TableWriter.exchange` takes."""
+
+_TEXT = PropType(Scalar.STRING)
+_PROBES_AT_ONCE = 1024
+Columns = dict[str, list[Any]]
+
+
+class CommittedTable:
+    """Reads one table; nothing is opened before the first row is asked for."""
+
+    def __init__(
+        self,
+        folder: GraphFolder,
+        entry: TableEntry,
+        declared: NodeType | EdgeType,
+        opened: lance.LanceDataset | None = None,
+    ) -> None:
+        """The table at the entry's version, at which it may be `opened` already."""
+        self._folder = folder
+        self._entry = entry
+        self._declared = declared
+        self._opened = opened
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self._entry.rows
+
+    def kind(self, column: str) -> PropType:
+        """The type of a column, `id`, `src` and `dst` included."""
+        return self._declared.properties.get(column, _TEXT)
+
+    def scan(self, columns: Sequence[str], where: Any = None) -> Iterator[pa.RecordBatch]:
+        """The rows that the driver's filter lets through, with their addresses. Raises RemoteError; as `open_table`."""
+        if not self._entry.rows:
+            return
+        try:
+            scanner = self._dataset().scanner(columns=list(columns), filter=where, with_row_address=True)
+            yield from scanner.to_batches()
+        except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+            place = self._folder.dataset(self._entry.path)
+            raise RemoteError("storage_failed", f"{place.uri} is not readable") from error
+
+    def find(self, column: str, cells: Collection[Any], columns: Sequence[str]) -> Iterator[Columns]:
+        """The rows whose column holds one of the cells, batch by batch as cells of columns, with their addresses."""
+        if not cells or not self._entry.rows:
+            return
+        kind = self.kind(column)
+        if len(cells) <= MAX_PROBES and membership(column, kind, list(cells)[:1]) is not None:
+            wanted = list(cells)
+            for start in range(0, len(wanted), _PROBES_AT_ONCE):
+                part = wanted[start : start + _PROBES_AT_ONCE]
+                for batch in self.scan(columns, membership(column, kind, part)):
+                    yield raw_columns(batch)
+            return
+        for batch in self.scan(list(dict.fromkeys((*columns, column)))):
+            found = _within(batch, column, kind, cells)
+            if found.num_rows:
+                yield raw_columns(found)
+
+    def addresses(self, ids: Collection[str]) -> dict[str, int]:
+        """Where the rows with these ids lie; an id that is not there is left out."""
+        found: dict[str, int] = {}
+        for columns in self.find("id", ids, ["id"]):
+            found.update(zip(columns["id"], columns[ADDRESS], strict=True))
+        return found
+
+    def blobs(self, names: Sequence[str], addresses: Sequence[int]) -> Mapping[str, list[bytes | None]]:
+        """The blobs of the rows at these addresses, in their order; a scan gives only where they lie."""
+        if not addresses:
+            return {name: [] for name in names}
+        dataset = self._dataset()
+        try:
+            return {
+                name: [
+                    None if file is None else file.readall()
+                    for file in dataset.take_blobs(name, addresses=list(addresses))
+                ]
+                for name in names
+            }
+        except (OSError, ValueError, RuntimeError) as error:
+            place = self._folder.dataset(self._entry.path)
+            raise RemoteError("storage_failed", f"{place.uri} is not readable") from error
+
+    def _dataset(self) -> lance.LanceDataset:
+        if self._opened is None:
+            self._opened = open_table(self._folder, self._entry)
+        return self._opened
+
+
+def _within(batch: pa.RecordBatch, column: str, kind: PropType, cells: Collection[Any]) -> pa.RecordBatch:
+    if kind.is_list or kind.scalar is Scalar.VECTOR:
+        wanted = {tuple(cell) for cell in cells}
+        rows = raw_columns(batch.select([column]))[column]
+        return batch.filter(pa.array([cell is not None and tuple(cell) in wanted for cell in rows], pa.bool_()))
+    values = pa.array(list(cells), arrow_field(column, PropType(kind.scalar)).type)
+    return batch.filter(pc.is_in(batch.column(column), values))

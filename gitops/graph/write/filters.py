@@ -1,0 +1,141 @@
+"""Tests on columns as filters for the driver.
+
+A filter lets every row through that the test lets through, and perhaps more: the caller looks at each row again, exactly. So
+what the driver cannot say is left out here. Filters are written in the driver's filter language: Arrow expressions do not reach
+tables with a Blob column, nor columns of some types. A text literal of that language ends at a single quote and knows no other
+special character, which the tests of this module hold against the driver.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gitops.graph.write.operands import nearest_single
+from gitops.language.query.ast import Operator
+from gitops.language.schema import PropType, Scalar
+from gitops.language.schema.types import FLOATS, INTEGERS
+
+__all__ = ["MAX_PROBES", "Narrowed", "compares", "id_range", "membership", "narrow"]
+
+MAX_PROBES = 4096
+"""Of more values than this, reading the whole column is cheaper than looking each one up."""
+
+_COMPARE: Mapping[Operator, Callable[[Any, Any], Any]] = {
+    Operator.EQ: operator.eq,
+    Operator.NE: operator.ne,
+    Operator.LT: operator.lt,
+    Operator.LE: operator.le,
+    Operator.GT: operator.gt,
+    Operator.GE: operator.ge,
+}
+_ORDERED = (*FLOATS, *INTEGERS, Scalar.STRING, Scalar.DATE, Scalar.DATETIME)
+_RANGES = {
+    Scalar.I32: (-(2**31), 2**31 - 1),
+    Scalar.I64: (-(2**63), 2**63 - 1),
+    Scalar.U32: (0, 2**32 - 1),
+    Scalar.U64: (0, 2**64 - 1),
+}
+
+
+class Narrowed(NamedTuple):
+    """A filter, or None for no way to say it; `empty` says that nothing can pass."""
+
+    filter: str | None
+    empty: bool = False
+
+
+def compares(cell: Any, sign: Operator, operand: Any) -> bool:
+    """Whether the comparison is true: exact between numbers of all types, by code point between texts, never with a null."""
+    return cell is not None and operand is not None and bool(_COMPARE[sign](cell, operand))
+
+
+def membership(name: str, kind: PropType, cells: Collection[Any]) -> str | None:
+    """A filter for the rows whose column holds one of the cells; None when there is none."""
+    if kind.is_list or kind.scalar in (Scalar.VECTOR, Scalar.BLOB):
+        return None
+    if kind.scalar in FLOATS and 0 in cells:
+        cells = [*cells, 0.0, -0.0]
+    return f"`{name}` in ({', '.join(_literal(kind, cell) for cell in cells)})"
+
+
+def id_range(low: str | None, high: str | None) -> str | None:
+    """A filter for the rows with ids from `low` on and below `high`; None when both ends are open."""
+    text = PropType(Scalar.STRING)
+    ends = [] if low is None else [_comparison("id", text, Operator.GE, low)]
+    ends += [] if high is None else [_comparison("id", text, Operator.LT, high)]
+    return " and ".join(ends) or None
+
+
+def narrow(name: str, kind: PropType, sign: Operator, operand: Any) -> Narrowed:
+    """A filter for the rows whose column compares so with the operand."""
+    if operand is None:
+        return Narrowed(None, empty=True)
+    if kind.is_list or kind.scalar not in _ORDERED:
+        usable = kind.scalar is Scalar.BOOL and sign is Operator.EQ and not kind.is_list
+        return Narrowed(_comparison(name, kind, sign, operand) if usable else None)
+    if kind.scalar not in (*FLOATS, *INTEGERS):
+        return Narrowed(_comparison(name, kind, sign, operand))
+    floor = _floor(kind.scalar, operand)
+    if floor == operand:
+        return Narrowed(_number_filter(name, kind, sign, floor))
+    if sign is Operator.NE:
+        return Narrowed(None)
+    if sign is Operator.EQ or (floor is None and sign in (Operator.LT, Operator.LE)):
+        return Narrowed(None, empty=True)
+    if floor is None:
+        return Narrowed(None)
+    return Narrowed(
+        _number_filter(name, kind, Operator.LE if sign in (Operator.LT, Operator.LE) else Operator.GT, floor)
+    )
+
+
+def _number_filter(name: str, kind: PropType, sign: Operator, number: Any) -> str | None:
+    """The driver tells the two zeros apart; the test does not."""
+    if kind.scalar in FLOATS and number == 0:
+        if sign is Operator.NE:
+            return None
+        if sign is Operator.EQ:
+            return membership(name, kind, [0.0])
+        number = 0.0 if sign in (Operator.LT, Operator.LE) else -0.0
+    return _comparison(name, kind, sign, number)
+
+
+def _comparison(name: str, kind: PropType, sign: Operator, cell: Any) -> str:
+    return f"`{name}` {sign.value} {_literal(kind, cell)}"
+
+
+def _floor(scalar: Scalar, number: float) -> float | None:
+    """The greatest value of the type that is not above the number; None when all are."""
+    if scalar in INTEGERS:
+        low, high = _RANGES[scalar]
+        whole = math.floor(number)
+        return None if whole < low else min(whole, high)
+    try:
+        found = nearest_single(number) if scalar is Scalar.F32 else float(number)
+    except OverflowError:
+        found = math.inf if number > 0 else -math.inf
+    if found <= number:
+        return None if math.isinf(found) else found
+    if scalar is Scalar.F64:
+        return math.nextafter(found, -math.inf)
+    return float(np.nextafter(np.float32(found), np.float32(-np.inf)))
+
+
+def _literal(kind: PropType, cell: Any) -> str:
+    """The cell in the filter language."""
+    if kind.scalar is Scalar.STRING:
+        return "'" + str(cell).replace("'", "''") + "'"
+    if kind.scalar is Scalar.BOOL:
+        return "true" if cell else "false"
+    if kind.scalar in FLOATS:
+        return f"arrow_cast({float(cell)!r}, '{'Float32' if kind.scalar is Scalar.F32 else 'Float64'}')"
+    if kind.scalar in (Scalar.DATE, Scalar.DATETIME):
+        return f"arrow_cast({int(cell)}, '{'Date32' if kind.scalar is Scalar.DATE else 'Date64'}')"
+    number = int(cell)
+    # The language reads a minus sign apart from its number, and this one has no positive counterpart.
+    return f"arrow_cast('{number}', 'Int64')" if number == -(2**63) else str(number)

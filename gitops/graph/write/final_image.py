@@ -1,0 +1,102 @@
+"""What must hold of the graph at the end of a mutation (§4.7): ends of edges, unique groups, numbers of edges.
+
+Only what the query touched is looked at, in the image that it leaves: a value that it freed may be used again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from gitops.graph.write.delta import TableChanges
+from gitops.graph.write.filters import membership
+from gitops.graph.write.operands import invalid
+from gitops.graph.write.statements import Evaluation
+from gitops.language.schema import EdgeType
+
+__all__ = ["cardinality_text", "check_final_image", "group_text", "hashable"]
+
+_SHOWN = 80
+
+
+def check_final_image(run: Evaluation) -> None:
+    """Raises GitopsError `mutation_invalid` for the first rule that is broken; as reading the tables."""
+    _check_ends(run)
+    for table in run.changes.touched().values():
+        for group in table.declared.unique:
+            _check_unique(table, group)
+    for name in sorted(run.sources):
+        _check_cardinality(run, run.catalog.edges[name])
+
+
+def _check_ends(run: Evaluation) -> None:
+    for owner in sorted(run.ends):
+        wanted = run.ends[owner]
+        present = run.changes.node(owner).committed.addresses(wanted.keys())
+        for end, (edge, column) in wanted.items():
+            if end not in present:
+                raise invalid(f"edge {edge}: {column} {end[:_SHOWN]!r} not found in {owner}")
+
+
+def _check_unique(table: TableChanges, group: tuple[str, ...]) -> None:
+    """No row of the final table has the group of a written one, but for itself; a null member exempts."""
+    owners: dict[tuple[Any, ...], str] = {}
+    for row_id, row in table.written.items():
+        cells = hashable(row[name] for name in group)
+        if None not in cells and owners.setdefault(cells, row_id) != row_id:
+            raise invalid(_violation(table, group, cells))
+    if not owners:
+        return
+    at = next((at for at, name in enumerate(group) if _findable(table, name, owners, at)), 0)
+    probes = {cells[at] for cells in owners}
+    for columns in table.committed.find(group[at], probes, ["id", *group]):
+        for row_id, *members in zip(columns["id"], *(columns[name] for name in group), strict=True):
+            cells = hashable(members)
+            if cells in owners and row_id not in table.written and row_id not in table.gone:
+                raise invalid(_violation(table, group, cells))
+
+
+def _findable(table: TableChanges, name: str, owners: Iterable[tuple[Any, ...]], at: int) -> bool:
+    sample = [cells[at] for cells in owners][:1]
+    return membership(name, table.committed.kind(name), sample) is not None
+
+
+def _check_cardinality(run: Evaluation, edge: EdgeType) -> None:
+    """The number of edges of every source whose edges changed, unless the source itself is gone."""
+    low, high = edge.cardinality
+    if (low, high) == (0, None):
+        return
+    table = run.changes.edge(edge.name)
+    sources = run.sources[edge.name] - run.changes.node(edge.source).gone.keys()
+    counts = Counter(row["src"] for row in table.written.values())
+    for columns in table.committed.find("src", sources, ["id", "src"]):
+        counts.update(
+            source for row_id, source in zip(columns["id"], columns["src"], strict=True) if row_id not in table.gone
+        )
+    for source in sorted(sources):
+        count = counts[source]
+        if count < low or (high is not None and count > high):
+            raise invalid(cardinality_text(edge, source, count))
+
+
+def cardinality_text(edge: EdgeType, source: str, count: int) -> str:
+    """The message for a source with too few or too many edges."""
+    low, high = edge.cardinality
+    bound = f"min {low}" if count < low else f"max {high}"
+    return f"@card violation on edge {edge.name}: source {source[:_SHOWN]!r} has {count} edges ({bound})"
+
+
+def group_text(cells: tuple[Any, ...]) -> str:
+    """The values of a unique group, as messages show them."""
+    shown = str(cells[0]) if len(cells) == 1 else f"({', '.join(map(str, cells))})"
+    return shown[:_SHOWN]
+
+
+def _violation(table: TableChanges, group: tuple[str, ...], cells: tuple[Any, ...]) -> str:
+    return f"@unique violation on {table.declared.name}.{', '.join(group)}: value {group_text(cells)}"
+
+
+def hashable(cells: Iterable[Any]) -> tuple[Any, ...]:
+    """The cells of a group as a key: equal groups are equal keys."""
+    return tuple(tuple(cell) if isinstance(cell, list) else cell for cell in cells)

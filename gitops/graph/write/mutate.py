@@ -1,0 +1,189 @@
+"""Run one mutation: all of its statements in one version, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from gitops.core.clock import Clock, IdSource, timestamp
+from gitops.core.errors import BugError, ConflictError, GitopsError
+from gitops.core.faults import Faults, NoFaults
+from gitops.graph.layout import MAIN
+from gitops.graph.manifest import Manifest, TableEntry
+from gitops.graph.roots import find_root
+from gitops.graph.snapshot import ReadTarget, Snapshot, open_at
+from gitops.graph.staged import StagedVersion
+from gitops.graph.tables import TableWriter, arrow_table
+from gitops.graph.write.delta import Changes, TableChanges
+from gitops.graph.write.embed import VectorMaker
+from gitops.graph.write.final_image import check_final_image
+from gitops.graph.write.operands import Operands, invalid
+from gitops.graph.write.retry import jittered, until_published
+from gitops.graph.write.statements import Evaluation
+from gitops.language.query import CheckedQuery, QueryKind
+from gitops.language.query.typed import TypedDelete, TypedInsert, TypedRead, TypedStatement, TypedUpdate, TypeKind
+from gitops.language.schema import Catalog
+
+__all__ = ["MutationOptions", "MutationResult", "Mutator"]
+
+LOCK_BRANCH = "__schema_apply_lock__"
+
+
+@dataclass(frozen=True, slots=True)
+class MutationOptions:
+    """`now` is the instant of `now()`; with `expected_head` the branch must be at that version; `actor` is named in the manifest.
+
+    `embedder` makes vectors that an insert leaves out (`@embed`); without one they are missing.
+    """
+
+    now: datetime
+    branch: str = MAIN
+    actor: str | None = None
+    expected_head: int | None = None
+    embedder: VectorMaker | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MutationResult:
+    """What the statements affected, and the version that has it; when nothing `changed`, the version that was there."""
+
+    affected_nodes: int
+    affected_edges: int
+    manifest_version: int
+    changed: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "affectedNodes": self.affected_nodes,
+            "affectedEdges": self.affected_edges,
+            "manifest_version": self.manifest_version,
+            "changed": self.changed,
+        }
+
+
+class Mutator:
+    """Runs mutations; time and ids come from the arguments.
+
+    Safe for several processes: writers take turns, and one that loses the race all the same begins again with the newest
+    version, where everything is evaluated and checked anew.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        ids: IdSource,
+        faults: Faults | None = None,
+        pause: Callable[[int], None] = jittered,
+    ) -> None:
+        """`ids` makes the ids of edges, of nodes without key, and of the transaction; `pause` waits between attempts."""
+        self._clock = clock
+        self._ids = ids
+        self._faults = faults or NoFaults()
+        self._pause = pause
+        self._known: tuple[tuple[str, frozenset[str]], Catalog] | None = None
+
+    def run(self, uri: str, query: CheckedQuery, params: object, options: MutationOptions) -> MutationResult:
+        """Carry out a checked mutation; `params` is a JSON object or None.
+
+        Before anything is read: GitopsError `mutation_mixed`, `query_params_invalid`, `mutation_invalid` for a query that
+        only reads. Then: `mutation_invalid`, `resource_limit`, `head_moved`; `graph_conflict` when other writers were faster
+        32 times; as `open_at`, and RemoteError `storage_failed`. Nothing is published by a run that raises.
+        """
+        statements = _statements(query)
+        operands = Operands.of(query.params, params, options.now)
+        if options.branch.strip() == LOCK_BRANCH:
+            raise GitopsError("mutation_invalid", f"branch {LOCK_BRANCH} takes no writes")
+        target = ReadTarget(branch=options.branch)
+
+        def attempt() -> MutationResult:
+            with find_root(uri).lease():
+                snapshot = open_at(uri, target)
+                _expect_head(snapshot, options.expected_head)
+                catalog = self._catalog(snapshot)
+                _require_types(catalog, statements)
+                changes = Changes(snapshot.folder, snapshot.manifest.tables, catalog)
+                run = Evaluation(catalog, changes, operands, self._ids, options.embedder)
+                for statement in statements:
+                    run.run(statement)
+                if not changes.touched():
+                    return MutationResult(0, 0, snapshot.manifest.n, changed=False)
+                check_final_image(run)
+                version = self._publish(snapshot, changes, options.actor)
+            return MutationResult(run.nodes, run.edges, version, changed=True)
+
+        return until_published(attempt, self._pause)
+
+    def _catalog(self, snapshot: Snapshot) -> Catalog:
+        """That of the accepted schema; the last one is kept, by its digest, since compiling takes a while."""
+        key, known = (snapshot.manifest.schema_ir, frozenset(snapshot.manifest.tables)), self._known
+        if known is None or known[0] != key:
+            known = self._known = key, snapshot.schema().catalog
+        return known[1]
+
+    def _publish(self, snapshot: Snapshot, changes: Changes, actor: str | None) -> int:
+        self._faults.reach("engine.mutate.before_tables")
+        base = snapshot.manifest
+        tables = {key: _write(snapshot, key, table) for key, table in changes.touched().items()}
+        self._faults.reach("engine.mutate.staged")
+        manifest = Manifest(
+            n=base.n + 1,
+            txn_id=self._ids.ulid(),
+            operation="mutate",
+            actor=actor,
+            ts=timestamp(self._clock.now()),
+            schema_source=base.schema_source,
+            schema_ir=base.schema_ir,
+            tables={**base.tables, **tables},
+            dropped=base.dropped,
+        )
+        return StagedVersion(snapshot, manifest, self._faults).publish()
+
+
+def _statements(query: CheckedQuery) -> tuple[TypedStatement, ...]:
+    if query.kind is not QueryKind.MUTATION:
+        raise GitopsError("mutation_invalid", f"query {query.name} reads and changes nothing; run it as a query")
+    statements = query.body
+    if isinstance(statements, TypedRead):
+        raise BugError(f"query {query.name} is called a mutation and is a read")
+    if len({isinstance(each, TypedDelete) for each in statements}) > 1:
+        raise GitopsError("mutation_mixed", f"query {query.name} mixes inserts/updates and deletes")
+    return statements
+
+
+def _require_types(catalog: Catalog, statements: tuple[TypedStatement, ...]) -> None:
+    """The statements must be checked against the schema that the graph has: it may have changed since."""
+    for each in statements:
+        is_edge = not isinstance(each, TypedUpdate) and each.kind is TypeKind.EDGE
+        declared = (catalog.edges if is_edge else catalog.nodes).get(each.type_name)
+        named = [] if isinstance(each, TypedDelete) else [(one.name, one.type) for one in each.assignments]
+        tested = [] if isinstance(each, TypedInsert) else [(each.predicate.name, each.predicate.type)]
+        ends = ("from", "to") if is_edge else ()
+        for name, kind in (*named, *tested):
+            if declared is not None and (name in ends or declared.properties.get(name) == kind):
+                continue
+            raise invalid(
+                f"the schema of the graph has no {each.type_name}.{name} of type {kind}; check the query again"
+            )
+
+
+def _expect_head(snapshot: Snapshot, expected: int | None) -> None:
+    if expected is not None and snapshot.manifest.n != expected:
+        detail = f"branch {snapshot.branch} is at version {snapshot.manifest.n}, not at {expected}"
+        raise ConflictError("head_moved", detail, path=snapshot.root.location)
+
+
+def _write(snapshot: Snapshot, key: str, table: TableChanges) -> TableEntry:
+    """Stage the changes of one table in one new version of it."""
+    entry = snapshot.manifest.tables[key]
+    gone = {**table.gone, **table.replaced_addresses()}
+    writer = TableWriter(snapshot.folder, entry)
+    staged = []
+    if table.written:
+        rows = table.written.values()
+        names = ["id", *(("src", "dst") if key.startswith("edge:") else ()), *table.declared.properties]
+        staged = writer.stage(arrow_table(table.declared, {name: [row[name] for row in rows] for name in names}))
+    writer.exchange(staged, gone.values())
+    return writer.finish(recount=True)

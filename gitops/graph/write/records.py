@@ -1,0 +1,305 @@
+"""The record stream: strict NDJSON to typed rows, problems collected with the number and the line of their record.
+
+    {"type": "Person", "data": {"name": "ann"}}
+    {"edge": "Knows", "from": "ann", "to": "bob", "data": {}}
+
+One object per line that is not blank. Unknown members, repeated members and unknown properties are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from bisect import bisect_right, insort
+from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, BinaryIO, NamedTuple
+
+from gitops.core.clock import IdSource
+from gitops.core.diagnostics import Diagnostics, SourceRef
+from gitops.core.errors import GitopsError
+from gitops.graph.values import CellError, json_to_cell
+from gitops.graph.write.rules import cell_faults, node_id
+from gitops.language.schema import Catalog, EdgeType, NodeType
+
+__all__ = ["Incoming", "LoadError", "Problems", "RecordReader"]
+
+MAX_LINE_BYTES = 32 * 1024 * 1024
+MAX_SLOTS = 131_072
+MAX_REPORTED = 100
+MAX_PROBLEMS = 10_000
+_NODE_MEMBERS = frozenset({"type", "data"})
+_EDGE_MEMBERS = frozenset({"edge", "from", "to", "data"})
+_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
+_SHOWN = 80
+_BLANK = " \t\r\n"
+_NOTHING = frozenset[str]()
+
+
+class LoadError(GitopsError):
+    """The records do not fit; nothing was published. `problems` has the first 100 of the `total` that were found."""
+
+    def __init__(self, problems: Diagnostics, total: int) -> None:
+        """The detail is the first problem."""
+        first = next(iter(problems)).message
+        super().__init__("graph_data_invalid", f"{first} (and {total - 1} more)" if total > 1 else first)
+        self.problems = problems
+        self.total = total
+
+
+class Problems:
+    """What is wrong with the records: the first 100 are kept, all are counted, and at 10,000 it is enough.
+
+    They are told in the order of the records, in whatever order they are found.
+    """
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._found: list[tuple[int, str, str, str]] = []
+        self._blanks = array("Q")
+        self.total = 0
+
+    def blank_line(self, records: int) -> None:
+        """Note a blank line after so many records, so that records can be told by their lines."""
+        self._blanks.append(records)
+
+    def add(self, record: int, message: str, code: str = "graph_data_invalid") -> None:
+        """Note a problem of a record, counted from 1; 0 stands for the load as a whole.
+
+        Raises LoadError when there are enough.
+        """
+        self.total += 1
+        # Problems of one record are found in an order of their own; those of the load come as its keys are hashed.
+        insort(self._found, (record, "" if record else message, code, message), key=itemgetter(0, 1))
+        del self._found[MAX_REPORTED:]
+        if self.total >= MAX_PROBLEMS:
+            self.settle()
+
+    def place(self, record: int) -> tuple[str, str, SourceRef | None]:
+        """Where a record is: for programs, for people, and in the stream."""
+        line = record + bisect_right(self._blanks, record - 1)
+        return f"records[{record}]", f"record {record}", SourceRef("records", line)
+
+    def settle(self) -> None:
+        """End a stage. Raises LoadError when there is any problem."""
+        if not self.total:
+            return
+        told = Diagnostics()
+        for record, _, code, message in self._found:
+            if record:
+                path, name, source = self.place(record)
+                told.add(code, path, f"{name}: {message}", source=source)
+            else:
+                told.add(code, "records", message)
+        raise LoadError(told, self.total)
+
+
+class Incoming(NamedTuple):
+    """A record as a row: `key` names its table, `given` are the members of its data, and `bytes` is the length of its line.
+
+    A node of a type without key, or an edge, whose record has no `id` is `new`: nothing else can have its id.
+    """
+
+    key: str
+    record: int
+    row: dict[str, Any]
+    given: Mapping[str, Any]
+    bytes: int
+    new: bool
+
+
+class RecordReader:
+    """Reads a stream once, record by record; a record with a problem gives no row.
+
+    With `embeds`, a required vector may be missing where the text is there that it is made of.
+    """
+
+    def __init__(self, catalog: Catalog, ids: IdSource, problems: Problems, *, embeds: bool = False) -> None:
+        """`ids` makes the ids of edges and of nodes without key."""
+        self._catalog = catalog
+        self._ids = ids
+        self._problems = problems
+        self._embeds = embeds
+        self._record = 0
+        self.bytes = 0
+
+    @property
+    def records(self) -> int:
+        """How many records were read so far."""
+        return self._record
+
+    def rows(self, stream: BinaryIO) -> Iterator[Incoming]:
+        """The rows, in the order of the stream. Raises LoadError for a line that is too long to go on after."""
+        for size, form in self._objects(stream):
+            found = self._row(form, size)
+            if found is not None:
+                yield found
+
+    def _row(self, form: dict[str, Any], size: int) -> Incoming | None:
+        is_node = "type" in form
+        data = form.get("data", {})
+        declared = self._declared(form, data)
+        if declared is None:
+            return None
+        before = self._problems.total
+        cells = self._cells(declared, data)
+        if isinstance(declared, EdgeType):
+            head, new = self._edge_head(form, data)
+        elif self._problems.total == before:
+            head, new = self._node_head(declared, data, cells)
+        if self._problems.total > before:
+            return None
+        key = f"{'node' if is_node else 'edge'}:{declared.name}"
+        return Incoming(key, self._record, head | cells, data, size, new)
+
+    def _declared(self, form: dict[str, Any], data: object) -> NodeType | EdgeType | None:
+        """The type of the record, if the record has the members of one."""
+        is_node = "type" in form
+        if is_node == ("edge" in form):
+            self._fault("expected 'type' or 'edge' field, one of them")
+            return None
+        odd = form.keys() - (_NODE_MEMBERS if is_node else _EDGE_MEMBERS)
+        if odd or not isinstance(data, dict):
+            self._fault(f"unknown member {min(odd)[:_SHOWN]!r}" if odd else "'data' is not an object")
+            return None
+        name = form["type"] if is_node else form["edge"]
+        declared: NodeType | EdgeType | None = None
+        if isinstance(name, str):
+            declared = self._catalog.nodes.get(name) if is_node else self._catalog.edge(name)
+        if declared is None:
+            self._fault(f"unknown {'node' if is_node else 'edge'} type {str(name)[:_SHOWN]!r}")
+        return declared
+
+    def _node_head(
+        self, declared: NodeType, data: Mapping[str, Any], cells: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], bool]:
+        """The id of a node with sound cells: its key makes it, else `data.id`, else it is new."""
+        if declared.key is None:
+            given = self._given_id(data)
+            return {"id": given or self._ids.ulid()}, given is None
+        own = node_id(declared, cells)
+        if "id" in data and data["id"] != own:
+            given = self._given_id(data)
+            if given is not None:
+                self._fault(f"'id' is {given[:_SHOWN]!r} and the key of {declared.name} makes it {str(own)[:_SHOWN]!r}")
+        return {"id": own}, False
+
+    def _edge_head(self, form: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+        """The id and the ends of an edge: `from` and `to` are node ids."""
+        given = self._given_id(data)
+        for member in ("from", "to"):
+            end = form.get(member)
+            if not isinstance(end, str) or not _is_text(end):
+                self._fault(f"edge missing '{member}'")
+        return {"id": given or self._ids.ulid(), "src": form.get("from"), "dst": form.get("to")}, given is None
+
+    def _cells(self, declared: NodeType | EdgeType, data: Mapping[str, Any]) -> dict[str, Any]:
+        kinds = declared.properties
+        cells: dict[str, Any] = dict.fromkeys(kinds)
+        before = self._problems.total
+        for name, value in data.items():
+            kind = kinds.get(name)
+            if kind is None:
+                if name != "id":
+                    self._fault(f"{declared.name} has no property {name[:_SHOWN]!r}")
+            elif value is not None:
+                try:
+                    cells[name] = json_to_cell(value, kind)
+                except CellError as error:
+                    self._fault(f"strict property {declared.name}.{name} {error}")
+        if self._problems.total == before:
+            pending = self._pending(declared, data, cells) if self._embeds else _NOTHING
+            for fault in cell_faults(declared, cells, pending):
+                self._fault(fault)
+        return cells
+
+    def _pending(
+        self, declared: NodeType | EdgeType, data: Mapping[str, Any], cells: Mapping[str, Any]
+    ) -> frozenset[str]:
+        """The vectors that are still to be made."""
+        if not isinstance(declared, NodeType):
+            return _NOTHING
+        return frozenset(
+            target for target, source in declared.embeds.items() if target not in data and cells[source] is not None
+        )
+
+    def _given_id(self, data: Mapping[str, Any]) -> str | None:
+        if "id" not in data:
+            return None
+        given = data["id"]
+        if not isinstance(given, str) or not given or "\0" in given or not _is_text(given):
+            self._fault("'id' is not a text that can be an id")
+            return None
+        return given
+
+    def _fault(self, message: str) -> None:
+        self._problems.add(self._record, message)
+
+    def _objects(self, stream: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The object of each line that is not blank, with the length of the line."""
+        while line := stream.readline(MAX_LINE_BYTES + 2):
+            self.bytes += len(line)
+            if len(line) > MAX_LINE_BYTES and len(line.rstrip(b"\r\n")) > MAX_LINE_BYTES:
+                self._record += 1
+                self._fault(f"the line is longer than {MAX_LINE_BYTES} bytes")
+                self._problems.settle()
+            if line.isspace():
+                self._problems.blank_line(self._record)
+                continue
+            self._record += 1
+            try:
+                value = _parse(line)
+            except (ValueError, RecursionError) as error:
+                self._fault(f"invalid JSON at record {self._record}: {error}")
+                continue
+            if isinstance(value, dict):
+                yield len(line), value
+            else:
+                self._fault("is not an object")
+
+
+def _parse(line: bytes) -> Any:
+    text = line.decode()
+    if (
+        len(line) > MAX_SLOTS
+        and sum(map(line.count, (b"{", b"[", b",", b":"))) > MAX_SLOTS
+        and _slots(text) > MAX_SLOTS
+    ):
+        raise ValueError(f"more than {MAX_SLOTS} structural slots")
+    text = text.strip(_BLANK)
+    value, end = _DECODER.raw_decode(text)
+    if end != len(text):
+        raise ValueError("there is more than one value in the line")
+    return value
+
+
+def _slots(text: str) -> int:
+    """Brackets, commas and colons outside texts."""
+    bare = _TEXT.sub("", text)
+    return sum(map(bare.count, "{[,:"))
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a member is given twice")
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+
+
+def _is_text(text: str) -> bool:
+    """Whether the text is whole characters: half of a surrogate pair cannot be stored."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

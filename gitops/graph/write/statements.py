@@ -1,0 +1,220 @@
+"""The statements of a mutation, one after the other, on the rows of a snapshot and what earlier ones changed (§4.3 to §4.6)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gitops.core.clock import IdSource
+from gitops.core.errors import GitopsError
+from gitops.graph.tables import raw_columns
+from gitops.graph.write.committed import ADDRESS
+from gitops.graph.write.delta import MAX_ENTITIES, Changes, TableChanges
+from gitops.graph.write.embed import VectorMaker, embed_rows
+from gitops.graph.write.filters import compares, narrow
+from gitops.graph.write.operands import Operands, invalid
+from gitops.graph.write.rules import node_id, row_faults
+from gitops.language.query.typed import (
+    Assignment,
+    Predicate,
+    TypedDelete,
+    TypedInsert,
+    TypedStatement,
+    TypedUpdate,
+    TypeKind,
+)
+from gitops.language.schema import Catalog, EdgeType, NodeType, Scalar
+
+__all__ = ["Evaluation"]
+
+_ENDS = {"from": "src", "to": "dst"}
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """One run of a mutation: `changes` grow from statement to statement, and the counts with them.
+
+    `ends` has the node ids that inserted edges need at the snapshot, by node type, each with the edge type and the column that
+    asked first. `sources` has the nodes whose number of edges changes, by edge type.
+    """
+
+    catalog: Catalog
+    changes: Changes
+    operands: Operands
+    ids: IdSource
+    maker: VectorMaker | None = None
+    nodes: int = 0
+    edges: int = 0
+    ends: dict[str, dict[str, tuple[str, str]]] = field(default_factory=lambda: defaultdict(dict))
+    sources: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+    def run(self, statement: TypedStatement) -> None:
+        """Carry out one statement. Raises GitopsError `mutation_invalid`, `resource_limit`; as reading the tables."""
+        if isinstance(statement, TypedUpdate):
+            self._update(statement)
+        elif isinstance(statement, TypedDelete):
+            self._delete(statement)
+        elif statement.kind is TypeKind.EDGE:
+            self._insert_edge(statement)
+        else:
+            self._insert_node(statement)
+
+    def _insert_node(self, statement: TypedInsert) -> None:
+        declared = self.catalog.nodes[statement.type_name]
+        row: Row = dict.fromkeys(declared.properties)
+        given = self._assigned(declared, statement.assignments)
+        row.update(given)
+        embed_rows(declared, [row], [given], self.maker)
+        _check(declared, row)
+        table = self.changes.node(declared.name)
+        own = node_id(declared, row)
+        if own is None:
+            own = self.ids.ulid()
+            table.new.add(own)
+        table.write(own, {"id": own, **row})
+        self.nodes += 1
+
+    def _insert_edge(self, statement: TypedInsert) -> None:
+        declared = self.catalog.edges[statement.type_name]
+        row: Row = {"id": self.ids.ulid(), "src": None, "dst": None, **dict.fromkeys(declared.properties)}
+        row.update(self._assigned(declared, statement.assignments))
+        _check(declared, row)
+        for column, owner in (("src", declared.source), ("dst", declared.target)):
+            if row[column] is None:
+                raise invalid(f"edge {declared.name}: {column} is null")
+            if row[column] not in self.changes.node(owner).written:
+                self.ends[owner].setdefault(row[column], (declared.name, column))
+        table = self.changes.edge(declared.name)
+        table.new.add(row["id"])
+        table.write(row["id"], row)
+        self.sources[declared.name].add(row["src"])
+        self.edges += 1
+
+    def _update(self, statement: TypedUpdate) -> None:
+        declared = self.catalog.nodes[statement.type_name]
+        for each in statement.assignments:
+            if each.name in (declared.key or ()):
+                raise invalid(
+                    f"cannot update @key property {declared.name}.{each.name}; delete the node, insert another"
+                )
+        values = self._assigned(declared, statement.assignments)
+        table = self.changes.node(declared.name)
+        test = self._test(declared, statement.predicate)
+        found = {row["id"]: row for row in table.written.values() if test(row)}
+        found |= self._committed_rows(table, statement.predicate, test)
+        for row_id in sorted(found):
+            row = found[row_id] | values
+            _check(declared, row)
+            table.write(row_id, row)
+        self.nodes += len(found)
+
+    def _committed_rows(self, table: TableChanges, predicate: Predicate, test: Callable[[Row], bool]) -> dict[str, Row]:
+        """The whole committed rows that pass, but for those that the query has written."""
+        kinds = table.declared.properties
+        blobs = [name for name, kind in kinds.items() if kind.scalar is Scalar.BLOB]
+        plain = ["id", *(name for name in kinds if name not in blobs)]
+        found: dict[str, Row] = {}
+        for row in self._select(table, predicate, plain):
+            if row["id"] in table.written or not test(row):
+                continue
+            table.replaced[row["id"]] = row.pop(ADDRESS)
+            found[row["id"]] = row
+            if len(found) > MAX_ENTITIES:
+                raise GitopsError(
+                    "resource_limit", f"one mutation writes at most {MAX_ENTITIES} rows of {table.declared.name}"
+                )
+        if blobs and found:
+            cells = table.committed.blobs(blobs, [table.replaced[row_id] for row_id in found])
+            for name in blobs:
+                for row, cell in zip(found.values(), cells[name], strict=True):
+                    row[name] = cell
+        return found
+
+    def _delete(self, statement: TypedDelete) -> None:
+        is_edge = statement.kind is TypeKind.EDGE
+        declared = (self.catalog.edges if is_edge else self.catalog.nodes)[statement.type_name]
+        table = self.changes.edge(declared.name) if is_edge else self.changes.node(declared.name)
+        test = self._test(declared, statement.predicate)
+        heads = ["id", "src"] if is_edge else ["id"]
+        columns = list(
+            dict.fromkeys(
+                (
+                    *heads,
+                    _ENDS.get(statement.predicate.name, statement.predicate.name)
+                    if is_edge
+                    else statement.predicate.name,
+                )
+            )
+        )
+        found = [
+            row
+            for row in self._select(table, statement.predicate, columns)
+            if test(row) and row["id"] not in table.gone
+        ]
+        if is_edge:
+            self._remove_edges(table, found)
+            return
+        table.gone.update((row["id"], row[ADDRESS]) for row in found)
+        self.nodes += len(found)
+        self._cascade(declared.name, {row["id"] for row in found})
+
+    def _cascade(self, node_type: str, removed: set[str]) -> None:
+        """Remove the edges of every type that begin or end at a removed node."""
+        for edge in self.catalog.edges.values():
+            table = self.changes.edge(edge.name)
+            for column, owner in (("src", edge.source), ("dst", edge.target)):
+                if owner != node_type:
+                    continue
+                for columns in table.committed.find(column, removed, ["id", "src"]):
+                    rows = [row for row in _rows(columns) if row["id"] not in table.gone]
+                    self._remove_edges(table, rows)
+
+    def _remove_edges(self, table: TableChanges, rows: Sequence[Row]) -> None:
+        table.gone.update((row["id"], row[ADDRESS]) for row in rows)
+        self.sources[table.declared.name].update(row["src"] for row in rows)
+        self.edges += len(rows)
+
+    def _select(self, table: TableChanges, predicate: Predicate, columns: Sequence[str]) -> Iterator[Row]:
+        """The committed rows that may pass, with these columns; only whole where the driver can narrow them down."""
+        name = _ENDS.get(predicate.name, predicate.name) if isinstance(table.declared, EdgeType) else predicate.name
+        operand = self._operand(table.declared, predicate)
+        narrowed = narrow(name, table.committed.kind(name), predicate.operator, operand)
+        if narrowed.empty:
+            return
+        if narrowed.filter is not None:
+            for batch in table.committed.scan(columns, narrowed.filter):
+                yield from _rows(raw_columns(batch))
+            return
+        ids: list[str] = []
+        for batch in table.committed.scan(["id", name]):
+            rows = _rows(raw_columns(batch))
+            ids += [row["id"] for row in rows if compares(row[name], predicate.operator, operand)]
+        for found in table.committed.find("id", ids, columns):
+            yield from _rows(found)
+
+    def _test(self, declared: NodeType | EdgeType, predicate: Predicate) -> Callable[[Row], bool]:
+        operand = self._operand(declared, predicate)
+        name = _ENDS.get(predicate.name, predicate.name) if isinstance(declared, EdgeType) else predicate.name
+        return lambda row: compares(row[name], predicate.operator, operand)
+
+    def _operand(self, declared: NodeType | EdgeType, predicate: Predicate) -> Any:
+        return self.operands.compared(predicate.value, predicate.type, f"{declared.name}.{predicate.name}")
+
+    def _assigned(self, declared: NodeType | EdgeType, assignments: Sequence[Assignment]) -> Row:
+        ends = _ENDS if isinstance(declared, EdgeType) else {}
+        return {
+            ends.get(each.name, each.name): self.operands.written(each.value, each.type, f"{declared.name}.{each.name}")
+            for each in assignments
+        }
+
+
+def _check(declared: NodeType | EdgeType, row: Row) -> None:
+    for fault in row_faults(declared, row):
+        raise invalid(fault)
+
+
+def _rows(columns: dict[str, list[Any]]) -> list[Row]:
+    return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]

@@ -1,0 +1,277 @@
+"""`init`: the files that a repository needs before the bot can work in it, and what is left to do by hand.
+
+Steps: 1 the request is read to the letter, since its words become file contents, refs and lines of scripts; 2 every file is made;
+3 keys and rules must hold together; 4 each file is compared with what is there. A file that is there is never changed: it is the
+same, it is a cluster folder of its own, or it differs and is named.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gitops.config.bot import CONFIG_FILE, DEFAULT_SIGNERS, parse_bot_config, trust_paths, trust_root
+from gitops.core.diagnostics import Diagnostic, Diagnostics
+from gitops.core.errors import BugError, GitopsError, UsageError
+from gitops.model.address import is_name
+from gitops.storage.address import StorageRootError, parse_storage
+
+__all__ = ["FileState", "ForgeKind", "InitFile", "InitOutcome", "InitRequest", "PublicKey", "init"]
+
+_PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]{0,200}", re.ASCII)
+_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*){0,20}", re.ASCII)
+_BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*([./][A-Za-z0-9_-]+){0,20}", re.ASCII)
+_REPOSITORY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,200}", re.ASCII)
+_ACTION = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)+@[0-9a-f]{40}", re.ASCII)
+_PLACEHOLDER = re.compile(r"@([A-Z_]+)@")
+_LINE = re.compile(r"@([a-z]+)@(.*)", re.DOTALL)
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9._+@/-]*", re.ASCII)
+_WORDS_OF_YAML = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+_GRAPH = "notes"
+_OWN_ACTION = ".github/actions/gitops"
+# GitHub's newer `$/` means the same, but neither its own servers for enterprises nor Gitea know it everywhere.
+_LOCAL = " # zizmor: ignore[self-repository]"
+
+
+class ForgeKind(StrEnum):
+    """Where change requests live."""
+
+    GITHUB = "github"
+    GITLAB = "gitlab"
+    GITEA = "gitea"
+    HOOKS = "hooks"
+
+
+class FileState(StrEnum):
+    """What became of one file. OWN: the repository has a cluster folder already, which is left as it is."""
+
+    NEW = "new"
+    SAME = "same"
+    OWN = "own"
+    DIFFERS = "differs"
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    """A key as allowed-signers files write it: type and base64."""
+
+    kind: str
+    blob: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitRequest:
+    """What the operator chose. `action` is where workflows find the action: a copy in the repository, or one pinned by commit."""
+
+    cluster: str
+    path: str
+    repository: str
+    forge: ForgeKind
+    bot: str
+    bot_key: PublicKey
+    approvers: tuple[tuple[str, PublicKey], ...]
+    version: str
+    branch: str = "main"
+    environment: str = "production"
+    storage: str | None = None
+    action: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InitFile:
+    """One file: its path from the root of the repository, its content, and what is there."""
+
+    path: str
+    content: bytes
+    state: FileState
+    before: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InitOutcome:
+    """All files in order of their paths. There are problems if one differs, or if keys and rules do not hold together."""
+
+    files: tuple[InitFile, ...]
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def init(request: InitRequest, templates: Mapping[str, str], existing: Callable[[str], bytes | None]) -> InitOutcome:
+    """What the request makes of a repository; nothing is written.
+
+    `templates` are the files of the scaffold by name; `existing` reads a file of the repository, None if there is none. Raises
+    UsageError `usage_error` for a word of the request that cannot be used, GitopsError `trust_invalid` and `trust_missing` where
+    its keys do not suffice.
+    """
+    _check(request)
+    made = _files(request, templates)
+    signing = {CONFIG_FILE: made[CONFIG_FILE], DEFAULT_SIGNERS: made[DEFAULT_SIGNERS]}
+    trust_root(signing)
+    cluster_file = _below(request.path, "cluster.yaml")
+    there = existing(cluster_file)
+    own = there is not None and there != made[cluster_file]
+    found = Diagnostics()
+    files: list[InitFile] = []
+    for path, content in sorted(made.items()):
+        before = existing(path)
+        state = _state(content, before)
+        if own and _is_cluster_file(request, path):
+            state = FileState.OWN
+        if state is FileState.DIFFERS:
+            found.add("init_file_differs", path, f"{path} is there and says something else; it was left as it is")
+        files.append(InitFile(path, content, state, before))
+    effective = {f.path: f.content if f.before is None else f.before for f in files}
+    _check_trust(lambda path: effective[path] if path in effective else existing(path), found)
+    return InitOutcome(tuple(files), tuple(found))
+
+
+def _state(content: bytes, before: bytes | None) -> FileState:
+    if before is None:
+        return FileState.NEW
+    return FileState.SAME if before == content else FileState.DIFFERS
+
+
+def _check_trust(read: Callable[[str], bytes | None], found: Diagnostics) -> None:
+    """Keys and rules as they will be, with what the repository has already."""
+    try:
+        config = parse_bot_config(read(CONFIG_FILE) or b"")
+        files = {path: read(path) for path in trust_paths(config)}
+        trust_root({path: content for path, content in files.items() if content is not None})
+    except GitopsError as error:
+        found.add_error(error)
+
+
+def _check(request: InitRequest) -> None:
+    """Step 1. Raises UsageError for the first word that is not plain."""
+    if not is_name(request.cluster):
+        raise _unfit("the cluster", request.cluster, "letters, digits, _ and -, starting with a letter or _")
+    if not is_name(request.environment):
+        raise _unfit("the environment", request.environment, "letters, digits, _ and -, starting with a letter or _")
+    if request.path != "." and not _PATH.fullmatch(request.path):
+        raise _unfit("the path", request.path, "names of folders of letters, digits, ., _ and -, with / between them")
+    unfit_branch = request.branch.startswith("gitops/") or request.branch.endswith(".lock")
+    if unfit_branch or not _BRANCH.fullmatch(request.branch):
+        raise _unfit("the branch", request.branch, "a plain name that does not begin with gitops/")
+    if not _REPOSITORY.fullmatch(request.repository):
+        raise _unfit("the repository", request.repository, "such as owner/name")
+    for principal in (request.bot, *(name for name, _ in request.approvers)):
+        if not _PRINCIPAL.fullmatch(principal):
+            raise _unfit("the principal", principal, "a name or an address such as ada@brain.example")
+    if request.action is not None and not _ACTION.fullmatch(request.action):
+        raise _unfit("the action", request.action, "owner/name/path@commit, with the whole hash of the commit")
+    if request.storage is not None:
+        try:
+            parse_storage(request.storage)
+        except StorageRootError as error:
+            raise UsageError("usage_error", f"the storage: {error}") from None
+        if not request.storage.isprintable() or "@" in request.storage:
+            raise _unfit("the storage", request.storage, "such as s3://bucket/prefix")
+
+
+def _unfit(what: str, text: str, form: str) -> UsageError:
+    return UsageError("usage_error", f"{what} {text[:80]!r} cannot be used here; write {form}")
+
+
+def _files(request: InitRequest, templates: Mapping[str, str]) -> dict[str, bytes]:
+    """Step 2: every file of this forge by its path."""
+    made = {
+        CONFIG_FILE: _fill(request, templates["gitops.yaml"]),
+        DEFAULT_SIGNERS: _signers(request),
+        _below(request.path, "cluster.yaml"): _fill(request, templates["cluster/cluster.yaml"]),
+        _below(request.path, f"{_GRAPH}/schema.pg"): _fill(request, templates["cluster/schema.pg"]),
+        _below(request.path, f"{_GRAPH}/queries/notes.gq"): _fill(request, templates["cluster/notes.gq"]),
+    }
+    for path, name in _PIPELINES[request.forge].items():
+        made[path] = _fill(request, templates[name])
+    if request.forge in (ForgeKind.GITHUB, ForgeKind.GITEA) and request.action is None:
+        made[f"{_action_folder(request)}/action.yml"] = templates["action.yml"].encode()
+    return made
+
+
+_PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
+    ForgeKind.GITHUB: {
+        ".github/workflows/gitops-plan.yml": "github/gitops-plan.yml",
+        ".github/workflows/gitops.yml": "github/gitops.yml",
+    },
+    ForgeKind.GITEA: {".gitea/workflows/gitops.yml": "gitea/gitops.yml"},
+    ForgeKind.GITLAB: {
+        ".gitlab-ci.yml": "gitlab/gitlab-ci.yml",
+        ".gitlab/gitops.gitlab-ci.yml": "gitlab/gitops.gitlab-ci.yml",
+    },
+    ForgeKind.HOOKS: {},
+}
+
+
+def _signers(request: InitRequest) -> bytes:
+    """The allowed-signers file: the bot, then those who may approve."""
+    people = ((request.bot, request.bot_key), *request.approvers)
+    return "".join(f'{who} namespaces="git" {key.kind} {key.blob}\n' for who, key in people).encode()
+
+
+def _fill(request: InitRequest, template: str) -> bytes:
+    """A template with its words filled in, and the lines that this request has no use for left out."""
+    values, flags = _values(request), _flags(request)
+    lines: list[str] = []
+    for line in template.splitlines(keepends=True):
+        rest = line
+        if (mark := _LINE.match(line)) is not None:
+            if mark[1] not in flags:
+                raise BugError(f"a template asks for {mark[1]!r}, which no request says")
+            if not flags[mark[1]]:
+                continue
+            rest = mark[2]
+        lines.append(_PLACEHOLDER.sub(lambda found: values[found[1]], rest))
+    return "".join(lines).encode()
+
+
+def _values(request: InitRequest) -> Mapping[str, str]:
+    return {
+        "ACTION": request.action or f"./{_action_folder(request)}{_LOCAL}",
+        "APPROVERS": ", ".join(_scalar(name) for name, _ in request.approvers),
+        "BOT": _scalar(request.bot),
+        "BOT_EMAIL": request.bot if "@" in request.bot else f"{request.bot}@localhost",
+        "BOT_NAME": request.bot.partition("@")[0],
+        "BRANCH": request.branch,
+        "BRANCH_VALUE": _scalar(request.branch),
+        "CLUSTER": request.cluster,
+        "CLUSTER_VALUE": _scalar(request.cluster),
+        "ENVIRONMENT_VALUE": _scalar(request.environment),
+        "FORGE": str(request.forge),
+        "GRAPH": _GRAPH,
+        "PATH": request.path,
+        "PATH_VALUE": _scalar(request.path),
+        "REPOSITORY": _scalar(request.repository),
+        "STORAGE": json.dumps(request.storage, ensure_ascii=False),
+        "SWITCH": "vars.GITOPS_PAUSED != 'true'",
+        "VERSION": request.version,
+    }
+
+
+def _flags(request: InitRequest) -> Mapping[str, bool]:
+    return {
+        "forge": request.forge is not ForgeKind.HOOKS,
+        "pause": True,
+        "storage": request.storage is not None,
+        "version": request.action is None,
+    }
+
+
+def _scalar(text: str) -> str:
+    """A text as a YAML scalar that is nothing but a text."""
+    plain = _WORD.fullmatch(text) and text.lower() not in _WORDS_OF_YAML
+    return text if plain else json.dumps(text)
+
+
+def _action_folder(request: InitRequest) -> str:
+    return _OWN_ACTION if request.forge is ForgeKind.GITHUB else ".gitea/actions/gitops"
+
+
+def _is_cluster_file(request: InitRequest, path: str) -> bool:
+    names = ("cluster.yaml", f"{_GRAPH}/schema.pg", f"{_GRAPH}/queries/notes.gq")
+    return path in {_below(request.path, name) for name in names}
+
+
+def _below(folder: str, name: str) -> str:
+    return name if folder == "." else f"{folder}/{name}"

@@ -1,0 +1,70 @@
+"""The formatter of both languages: text in, the same text in its canonical layout out.
+
+Rules, proven as laws: the tree of the text stays the same but for positions; so do its words, except for commas where the
+grammar leaves them to the author; comments keep their order and their words; formatting twice changes nothing more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gitops.core.errors import BugError
+from gitops.language.format.layout import write
+from gitops.language.format.query import query_layout
+from gitops.language.format.schema import schema_layout
+from gitops.language.format.words import pieces
+from gitops.language.format.writer import Writer
+from gitops.language.lexer import Kind
+from gitops.language.query.parser import parse_queries
+from gitops.language.schema.findings import Findings
+from gitops.language.schema.parser import parse_schema
+from gitops.language.text import Span
+
+__all__ = ["format_queries", "format_schema", "without_places"]
+
+
+def format_schema(source: bytes) -> bytes:
+    """The canonical layout of schema text that matches the grammar; rules beyond the grammar are not checked.
+
+    Raises `LanguageError` with every grammar problem otherwise.
+    """
+    tree = parse_schema(source, Findings())
+    result = write(schema_layout(Writer(pieces(source, enums=True), tight=frozenset({Kind.EQ})))).encode("utf-8")
+    _require_same(source, result, enums=True)
+    _require(without_places(parse_schema(result, Findings())) == without_places(tree))
+    return result
+
+
+def format_queries(source: bytes) -> bytes:
+    """The canonical layout of query text that matches the grammar; names and types are not checked.
+
+    Raises `LanguageError` with the first grammar problem otherwise.
+    """
+    tree = parse_queries(source)
+    result = write(query_layout(Writer(pieces(source, enums=False)), tree)).encode("utf-8")
+    _require_same(source, result, enums=False)
+    _require(without_places(parse_queries(result)) == without_places(tree))
+    return result
+
+
+def without_places(tree: Any) -> Any:
+    """A syntax tree as nested tuples of class name and fields, without spans: what formatting must not change."""
+    if isinstance(tree, tuple):
+        fields = tuple(without_places(each) for each in tree if not isinstance(each, Span))
+        return (type(tree).__name__, fields) if hasattr(tree, "_fields") else fields
+    return tree
+
+
+def _require_same(source: bytes, result: bytes, *, enums: bool) -> None:
+    """Refuse a result with other words or comments."""
+    before, after = pieces(source, enums=enums), pieces(result, enums=enums)
+    _require(
+        [p.text for p in before if p.kind is not Kind.COMMA] == [p.text for p in after if p.kind is not Kind.COMMA]
+    )
+    _require([c.text for p in before for c in p.comments] == [c.text for p in after for c in p.comments])
+
+
+def _require(same: bool) -> None:
+    # Checked on every run: no text is worth more than what it means.
+    if not same:
+        raise BugError("formatting would change what a text means; the file is left as it is")

@@ -1,0 +1,339 @@
+"""The one lexer of both languages: schema (`.pg`) and query (`.gq`) text into tokens with byte spans.
+
+Tokens are scanned on demand, one regular expression match each, so a parser can ask for an enum member, whose
+alphabet is wider than that of a name, at the point where the grammar allows one. Words have boundaries: no
+keyword or number ends in the middle of a run of letters and digits.
+
+The text is scanned as Latin-1, in which every byte is one character: offsets are those of the bytes, and the words of
+the grammar, which are ASCII, need no decoding of their own. Only a string may hold more, and is decoded as UTF-8.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+from gitops.language.record import Record, make
+from gitops.language.text import LanguageError, Problem, Span, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import NoReturn
+
+MAX_SOURCE_BYTES = 4 * 1024 * 1024
+"""Largest source file that is read, in bytes."""
+
+MAX_NUMBER_DIGITS = 64
+"""Longest number literal, in characters; longer ones are refused before any conversion."""
+
+
+class Kind(StrEnum):
+    """Token kinds; the value is how messages spell the kind."""
+
+    TYPE_NAME = "type name"
+    NAME = "name"
+    VAR = "variable"
+    STRING = "string"
+    INT = "integer"
+    FLOAT = "decimal"
+    WORD = "word that starts with a digit"
+    LBRACE = "`{`"
+    RBRACE = "`}`"
+    LPAREN = "`(`"
+    RPAREN = "`)`"
+    LBRACKET = "`[`"
+    RBRACKET = "`]`"
+    COLON = "`:`"
+    COMMA = "`,`"
+    DOT = "`.`"
+    DOTDOT = "`..`"
+    ARROW = "`->`"
+    MINUS = "`-`"
+    AT = "`@`"
+    QUESTION = "`?`"
+    EQ = "`=`"
+    NE = "`!=`"
+    LT = "`<`"
+    LE = "`<=`"
+    GT = "`>`"
+    GE = "`>=`"
+    EOF = "end of file"
+
+
+class Token(Record):
+    """One token: `text` exactly as written, `[start, end)` its byte range."""
+
+    kind: Kind
+    text: str
+    start: int
+    end: int
+
+    @property
+    def span(self) -> Span:
+        """The byte range; an empty one (end of file) is widened to one byte."""
+        start, end = self.start, self.end
+        return make(Span, (start, end if end > start else start + 1))
+
+    @property
+    def value(self) -> str:
+        """The decoded text of a STRING; for every other kind the text itself."""
+        if self.kind is not Kind.STRING:
+            return self.text
+        if "\\" not in self.text:
+            return self.text[1:-1]
+        return re.sub(_ESCAPE, lambda found: _UNESCAPED[found[1]], self.text[1:-1])
+
+    def __str__(self) -> str:
+        """How messages name this token; long and multi-line texts are shortened."""
+        if self.kind in _SPELLED:
+            return self.kind.value
+        first = self.text.splitlines()[0] if self.text else ""
+        shown = first if len(first) <= _SHOWN and first == self.text else first[:_SHOWN] + "…"
+        return shown if self.kind is Kind.STRING else f"`{shown}`"
+
+
+_SHOWN = 40
+_UNESCAPED = {'"': '"', "\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
+_PUNCTUATION = {kind.value.strip("`"): kind for kind in Kind if kind.value.startswith("`")}
+_SPELLED = frozenset({*_PUNCTUATION.values(), Kind.EOF})
+
+# It matches at every offset, so that a search never passes anything over.
+_TOKEN = re.compile(
+    r"[ \t\r\n]*+"
+    r"(?:(?P<NAME>[a-z_][A-Za-z0-9_]*+)"
+    r"|(?P<PUNCTUATION>[{}()\[\]:,@?=]|\.\.?|->?|!=|<=?|>=?)"
+    r"|(?P<VAR>\$[a-z_][A-Za-z0-9_]*+)"
+    r"|(?P<TYPE_NAME>[A-Z][A-Za-z0-9_]*+)"
+    r"|(?P<FLOAT>[0-9]++\.[0-9]++(?![A-Za-z_]))"
+    r"|(?P<INT>[0-9]++(?![A-Za-z_]))"
+    r"|(?P<WORD>[0-9][A-Za-z0-9_]*+)"
+    r'|(?P<STRING>"(?:[^"\\]++|\\.)*+")'
+    r"|(?P<EOF>\Z)"
+    r"|(?P<COMMENT>(?:(?://[^\n]*+|/\*.*?\*/)[ \t\r\n]*+)++)"
+    r"|(?P<NOTHING>.))",
+    re.DOTALL,
+)
+_GROUPS = _TOKEN.groupindex
+_KINDS = (Kind.EOF, *(Kind.__members__.get(name, Kind.EOF) for name in _GROUPS))
+"""The kinds by the numbers of their groups; of those that are no kind, none is looked up."""
+
+_PUNCTUATION_GROUP, _COMMENT_GROUP, _LAST_KIND = _GROUPS["PUNCTUATION"], _GROUPS["COMMENT"], _GROUPS["EOF"]
+_PLAIN_GROUPS = _GROUPS["TYPE_NAME"]
+"""The groups up to this one need no look at their text."""
+
+# Compiled when they are needed (and then kept by `re`): few texts have enums or escapes, and most have nothing wrong.
+_TRIVIA = r"(?:[ \t\r\n]++|//[^\n]*+|/\*(?s:.*?)\*/)*+"
+_ENUM_MEMBER = r"[A-Za-z0-9_\-]++"
+_ESCAPE = r"(?s)\\(.)"
+_BAD_ESCAPE = r'(?s)"(?:[^\\]++|\\["\\nrt])*+(\\.)'
+_OPEN_STRING = r'(?s)"(?:[^"\\]++|\\.)*+(\\?)'
+
+
+class Lexer:
+    """A cursor over the tokens of one source text.
+
+    `kind`, `text`, `start` and `end` are those of the token under the cursor; `current` is that token as a value.
+    `previous_end` is the end of the one before it. Every method may raise `LanguageError` with one parse problem: not
+    UTF-8, over the size limit, or not a token.
+    """
+
+    __slots__ = (
+        "_ahead",
+        "_data",
+        "_limit",
+        "_source",
+        "_tokens",
+        "end",
+        "escape_rule",
+        "grammar_rule",
+        "kind",
+        "previous_end",
+        "start",
+        "text",
+    )
+    kind: Kind
+    text: str
+    start: int
+    end: int
+
+    def __init__(
+        self, data: bytes, *, grammar_rule: str = "", escape_rule: str = "", limit: int = MAX_SOURCE_BYTES
+    ) -> None:
+        """Stand on the first token of at most `limit` bytes; the rule labels go into the problems raised."""
+        self._data = data
+        self._limit = limit
+        self.grammar_rule = grammar_rule
+        self.escape_rule = escape_rule
+        self._check_encoding()
+        self._source = data.decode("latin-1")
+        self._tokens = _scan(self._source, 0)
+        self._ahead: list[_Scanned] = []
+        self.end = 0
+        self.step()
+
+    @property
+    def current(self) -> Token:
+        """The token under the cursor."""
+        return make(Token, (self.kind, self.text, self.start, self.end))
+
+    def peek(self, distance: int = 1) -> Token:
+        """The token `distance` (1 or 2) after the current one; the cursor stays."""
+        ahead = self._ahead
+        while len(ahead) < distance:
+            token = next(self._tokens, None)
+            if token is None:
+                self._refuse(ahead[-1][-1] if ahead else self.end)
+            ahead.append(token)
+        return make(Token, ahead[distance - 1])
+
+    def step(self) -> None:
+        """Move on to the next token; at the end of the file the cursor stays."""
+        token = self._ahead.pop(0) if self._ahead else next(self._tokens, None)
+        if token is None:
+            self._refuse(self.end)
+        self.previous_end = self.end
+        self.kind, self.text, self.start, self.end = token
+
+    def advance(self) -> Token:
+        """Move on, and return the token that was passed over."""
+        passed = make(Token, (self.kind, self.text, self.start, self.end))
+        self.step()
+        return passed
+
+    def at(self, kind: Kind, text: str | None = None) -> bool:
+        """Whether the current token has this kind, and this text when one is given."""
+        return self.kind is kind and (text is None or self.text == text)
+
+    def accept(self, kind: Kind, text: str | None = None) -> Token | None:
+        """Pass over the current token if it is of this kind (and text); None otherwise."""
+        return self.advance() if self.kind is kind and (text is None or self.text == text) else None
+
+    def expect(self, kind: Kind, what: str = "") -> Token:
+        """Pass over a token of this kind; else a problem that names `what` was expected."""
+        if self.kind is not kind:
+            self.unexpected(what or kind.value)
+        return self.advance()
+
+    def skip(self, kind: Kind) -> bool:
+        """Pass over a token of this kind, if the current one is; as `accept`, for a token of which nothing is kept."""
+        if self.kind is not kind:
+            return False
+        self.step()
+        return True
+
+    def require(self, kind: Kind, what: str = "") -> None:
+        """As `expect`, for a token of which nothing is kept."""
+        if self.kind is not kind:
+            self.unexpected(what or kind.value)
+        self.step()
+
+    def enum_member(self) -> Token:
+        """Read an enum member at the cursor: letters, digits, `_`, `-`; so `1`, `2nd`, `in-progress`."""
+        found = re.compile(_ENUM_MEMBER).match(self._source, self.start)
+        if found is None:
+            self.unexpected("an enum member")
+        self.kind, self.text, self.end = Kind.NAME, found[0], found.end()
+        self._tokens = _scan(self._source, self.end)
+        self._ahead.clear()
+        return self.advance()
+
+    def unexpected(self, expected: str) -> NoReturn:
+        """Refuse the current token, saying what the grammar wants in its place."""
+        current = self.current
+        self.fail(f"expected {expected}, found {current}", current.span)
+
+    def fail(self, message: str, span: Span, fix: str | None = None, *, rule: str | None = None) -> NoReturn:
+        """Raise a `LanguageError` of one parse problem."""
+        label = self.grammar_rule if rule is None else rule
+        raise LanguageError(Problem(Stage.PARSE, label, message, span, fix))
+
+    def _check_encoding(self) -> None:
+        size = len(self._data)
+        if size > self._limit:
+            self.fail(f"source is {size} bytes, over the limit of {self._limit}", Span(0, 1))
+        try:
+            self._data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            self.fail("source is not valid UTF-8", Span(error.start, error.end), "save the file as UTF-8")
+
+    def _refuse(self, offset: int) -> NoReturn:
+        """Say why there is no next token behind the one that ends at `offset`."""
+        trivia = re.compile(_TRIVIA).match(self._source, offset)
+        start = offset if trivia is None else trivia.end()
+        found = _TOKEN.match(self._source, start)
+        group = None if found is None else found.lastgroup
+        if found is None or group == "NOTHING":
+            self._refuse_character(start)
+        if group == "STRING":
+            self._refuse_escape(_utf8(found[0]), start)
+        self.fail(f"number is longer than {MAX_NUMBER_DIGITS} characters", Span(start, found.end()))
+
+    def _refuse_character(self, start: int) -> NoReturn:
+        data = self._data
+        if data.startswith(b"/*", start):
+            self.fail("unterminated block comment", Span(start, start + 2), "close it with `*/`")
+        opened = re.compile(_OPEN_STRING).match(self._source, start)
+        if opened is not None and opened[1]:
+            last = len(data)
+            self.fail("unterminated escape sequence in string", Span(last - 1, last), rule=self.escape_rule)
+        if opened is not None:
+            self.fail("unterminated string", Span(start, start + 1), 'close it with `"`')
+        character = data[start : start + 4].decode("utf-8", "ignore")[0]
+        width = len(character.encode("utf-8"))
+        self.fail(f"unexpected character {character!a}", Span(start, start + width))
+
+    def _refuse_escape(self, text: str, start: int) -> NoReturn:
+        bad = re.match(_BAD_ESCAPE, text)
+        begin, escape = (0, "") if bad is None else (bad.start(1), bad[1])
+        begin = start + len(text[:begin].encode("utf-8"))
+        self.fail(
+            f"unsupported escape sequence {escape!a} in string",
+            Span(begin, begin + len(escape.encode("utf-8"))),
+            'the escapes are \\" \\\\ \\n \\r \\t; write a backslash as \\\\',
+            rule=self.escape_rule,
+        )
+
+
+_Scanned = tuple[Kind, str, int, int]
+
+
+def _scan(source: str, offset: int) -> Iterator[_Scanned]:
+    """The fields of the tokens of a text (in Latin-1) from an offset on, the last one again and again.
+
+    It ends early, and silently, at what is refused: the cursor says why, each time it gets there.
+    """
+    for found in _TOKEN.finditer(source, offset):
+        group = found.lastindex or 0
+        text = found[group]
+        end = found.end()
+        start = end - len(text)
+        if group == _PUNCTUATION_GROUP:
+            kind = _PUNCTUATION[text]
+        elif group <= _LAST_KIND:
+            kind = _KINDS[group]
+        elif group == _COMMENT_GROUP:
+            continue
+        else:
+            return
+        if group > _PLAIN_GROUPS:
+            if kind is Kind.EOF:
+                yield from repeat((kind, text, start, end))
+            if kind is Kind.STRING:
+                text = _utf8(text)
+            if _is_refused(kind, text):
+                return
+        yield kind, text, start, end
+
+
+def _is_refused(kind: Kind, text: str) -> bool:
+    """Whether this is a string with a wrong escape, or a number that is too long."""
+    if kind is Kind.STRING:
+        return "\\" in text and re.match(_BAD_ESCAPE, text) is not None
+    return kind is not Kind.WORD and len(text) > MAX_NUMBER_DIGITS
+
+
+def _utf8(text: str) -> str:
+    """The characters of a piece of text that was read as Latin-1."""
+    return text if text.isascii() else text.encode("latin-1").decode("utf-8")

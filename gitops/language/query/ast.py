@@ -1,0 +1,290 @@
+"""The syntax tree of query text.
+
+Nodes are named tuples: immutable, slotted, and cheap both to import and to build, since a file is parsed on every
+plan. Two nodes of different classes with equal fields compare equal, so code tells nodes apart by class. Names are
+kept without the `$` of a variable; every node ends with its span.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeAlias
+
+from gitops.language.record import Record
+from gitops.language.schema.types import PropType
+from gitops.language.text import Span
+
+ANONYMOUS = "_"
+"""Name of `$_`, the variable that is never bound."""
+
+
+class LiteralKind(StrEnum):
+    """What was written; `DATE` and `DATETIME` keep their text, which is read at run time."""
+
+    STRING = "String"
+    INT = "I64"
+    FLOAT = "F64"
+    BOOL = "Bool"
+    DATE = "Date"
+    DATETIME = "DateTime"
+    LIST = "list"
+
+
+class TextFunction(StrEnum):
+    """Functions over indexed text; `BM25` gives a rank, the others a Bool."""
+
+    SEARCH = "search"
+    FUZZY = "fuzzy"
+    MATCH_TEXT = "match_text"
+    BM25 = "bm25"
+
+
+class AggregateFunction(StrEnum):
+    """Aggregates of a return item."""
+
+    COUNT = "count"
+    SUM = "sum"
+    AVG = "avg"
+    MIN = "min"
+    MAX = "max"
+
+
+class Operator(StrEnum):
+    """Comparison operators, spelled as in source text."""
+
+    EQ = "="
+    NE = "!="
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+    CONTAINS = "contains"
+    STARTS_WITH = "starts_with"
+
+
+class Ident(Record):
+    """A name at its place: variable (without `$`), type, property, edge or alias."""
+
+    text: str
+    span: Span
+
+
+class Literal(Record):
+    """A literal; the value of a list is a tuple of literals."""
+
+    kind: LiteralKind
+    value: str | int | float | bool | tuple[Literal, ...]
+    span: Span
+
+
+class Now(Record):
+    """`now()`: the one instant of the query, a DateTime."""
+
+    span: Span
+
+
+class Variable(Record):
+    """`$name`: a parameter or a binding, decided by the checker."""
+
+    name: str
+    span: Span
+
+
+class Property(Record):
+    """`$variable.name`; the variable is always a binding."""
+
+    variable: Ident
+    name: Ident
+    span: Span
+
+
+class Alias(Record):
+    """A bare name: an alias of a return item."""
+
+    name: str
+    span: Span
+
+
+class Nearest(Record):
+    """`nearest($v.p, query)`: rank by vector distance."""
+
+    target: Property
+    query: Expr
+    span: Span
+
+
+class TextCall(Record):
+    """`search`, `fuzzy`, `match_text` or `bm25`; `max_edits` only with `fuzzy`."""
+
+    function: TextFunction
+    field: Expr
+    query: Expr
+    max_edits: Expr | None
+    span: Span
+
+
+class Rrf(Record):
+    """`rrf(first, second, k)`: reciprocal rank fusion of two ranks."""
+
+    first: Nearest | TextCall
+    second: Nearest | TextCall
+    k: Expr | None
+    span: Span
+
+
+class Aggregate(Record):
+    """`count(x)` and its like."""
+
+    function: AggregateFunction
+    argument: Expr
+    span: Span
+
+
+Expr: TypeAlias = "Now | Nearest | TextCall | Rrf | Aggregate | Property | Variable | Literal | Alias"
+Value: TypeAlias = "Literal | Variable | Now"
+
+
+class Pair(Record):
+    """`name: value`: a condition of a binding, or an assignment of a write."""
+
+    name: Ident
+    value: Value
+    span: Span
+
+
+class Bind(Record):
+    """`$v: Type {pairs}`."""
+
+    variable: Ident
+    type_name: Ident
+    pairs: tuple[Pair, ...]
+    span: Span
+
+
+class Bounds(Record):
+    """`{low,high}` of a hop; `high` is None in the unbounded form."""
+
+    low: int
+    high: int | None
+    span: Span
+
+
+class Hop(Record):
+    """`$a edge{bounds} $b`, with an edge variable in `$a $e:edge $b`, undirected in `$a <edge> $b`."""
+
+    left: Ident
+    binding: Ident | None
+    edge: Ident
+    undirected: bool
+    bounds: Bounds | None
+    right: Ident
+    span: Span
+
+
+class Condition(Record):
+    """`left operator right`."""
+
+    left: Expr
+    operator: Operator
+    right: Expr
+    span: Span
+
+
+class TextCondition(Record):
+    """A text call standing alone as a clause; shorthand for the call being true."""
+
+    call: TextCall
+    span: Span
+
+
+class Not(Record):
+    """`not { clauses }`."""
+
+    clauses: tuple[Clause, ...]
+    span: Span
+
+
+Clause: TypeAlias = "Not | Bind | Hop | Condition | TextCondition"
+
+
+class Item(Record):
+    """One return item."""
+
+    value: Expr
+    alias: Ident | None
+    span: Span
+
+
+class Sort(Record):
+    """One order item."""
+
+    value: Expr
+    descending: bool
+    span: Span
+
+
+class Read(Record):
+    """Body of a read query."""
+
+    clauses: tuple[Clause, ...]
+    items: tuple[Item, ...]
+    order: tuple[Sort, ...]
+    limit: int | None
+    span: Span
+
+
+class Test(Record):
+    """`name operator value`: the one predicate of an update or delete."""
+
+    name: Ident
+    operator: Operator
+    value: Value
+    span: Span
+
+
+class Insert(Record):
+    """`insert Type {pairs}`."""
+
+    type_name: Ident
+    pairs: tuple[Pair, ...]
+    span: Span
+
+
+class Update(Record):
+    """`update Type set {pairs} where test`."""
+
+    type_name: Ident
+    pairs: tuple[Pair, ...]
+    test: Test
+    span: Span
+
+
+class Delete(Record):
+    """`delete Type where test`."""
+
+    type_name: Ident
+    test: Test
+    span: Span
+
+
+Statement: TypeAlias = "Insert | Update | Delete"
+
+
+class Param(Record):
+    """`$name: Type`; the dimension of a vector type is as written, not yet checked."""
+
+    name: Ident
+    type: PropType
+    type_span: Span
+    span: Span
+
+
+class Query(Record):
+    """One query of a file; `body` is a read or the statements of a mutation, at least one."""
+
+    name: Ident
+    params: tuple[Param, ...]
+    description: str | None
+    instruction: str | None
+    body: Read | tuple[Statement, ...]
+    span: Span

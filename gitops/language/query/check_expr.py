@@ -1,0 +1,217 @@
+"""Expressions: names resolved and types inferred; rules T6, T8, T15 (nearest), T19 to T21 (arguments), T23, T24."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gitops.language.query import ast
+from gitops.language.query.check_value import constant
+from gitops.language.query.scope import refuse, suggest
+from gitops.language.query.typed import (
+    AggregateValue,
+    AliasValue,
+    FusedRank,
+    NearestRank,
+    NodeValue,
+    NowValue,
+    ParameterValue,
+    PropertyValue,
+    TextMatch,
+    TextRank,
+    TypedExpr,
+    TypeKind,
+)
+from gitops.language.query.types import BOOL, DATETIME, FLOAT, INT, NULLABLE_FLOAT, is_scalar
+from gitops.language.schema.types import INTEGERS, NUMERIC, PropType, Scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import NoReturn
+
+    from gitops.language.query.scope import Scope
+
+_BLOB = Scalar.BLOB
+_AVERAGED = frozenset({ast.AggregateFunction.SUM, ast.AggregateFunction.AVG})
+
+
+def type_of(value: TypedExpr) -> PropType | None:
+    """The value's type; None for a node variable and for an alias."""
+    return None if isinstance(value, (NodeValue, AliasValue)) else value.type
+
+
+def check_expr(scope: Scope, expr: ast.Expr, aliases: Mapping[str, int] | None = None) -> TypedExpr:
+    """Resolve one expression.
+
+    `aliases` maps the aliases of the return items to their indexes; it is given in `order`, the only place that sees
+    them. An unknown alias is refused here (K7).
+    """
+    if isinstance(expr, ast.Property):
+        return scope.property(expr)
+    if isinstance(expr, ast.Variable):
+        return _variable(scope, expr)
+    if isinstance(expr, ast.Literal):
+        return constant(expr)
+    if isinstance(expr, ast.Aggregate):
+        return _aggregate(scope, expr, aliases)
+    if isinstance(expr, ast.TextCall):
+        ranked = expr.function is ast.TextFunction.BM25
+        return _text_rank(scope, expr) if ranked else text_match(scope, expr)
+    if isinstance(expr, ast.Nearest):
+        return _nearest(scope, expr)
+    if isinstance(expr, ast.Rrf):
+        return _rrf(scope, expr)
+    if isinstance(expr, ast.Now):
+        return NowValue(DATETIME)
+    return _alias(expr, aliases)
+
+
+def check_output(scope: Scope, expr: ast.Expr, aliases: Mapping[str, int] | None = None) -> TypedExpr:
+    """Resolve an expression whose value leaves the query or orders it; a Blob cannot (T24)."""
+    value = check_expr(scope, expr, aliases)
+    kind = type_of(value)
+    if kind is not None and kind.scalar is _BLOB:
+        refuse("T24", "a Blob is not available as a .gq read value", expr.span)
+    return value
+
+
+def _variable(scope: Scope, expr: ast.Variable) -> ParameterValue | NodeValue:
+    declared = scope.params.get(expr.name)
+    if declared is not None:
+        return ParameterValue(expr.name, declared)
+    node = scope.nodes.get(expr.name)
+    if node is None:
+        _refuse_variable(scope, expr)
+    return NodeValue(expr.name, node.name)
+
+
+def _refuse_variable(scope: Scope, expr: ast.Variable) -> NoReturn:
+    if expr.name in scope.edges:
+        fix = f"name a property of it: `${expr.name}.p`"
+        refuse("T23", f"edge variable `${expr.name}` cannot stand alone as a value", expr.span, fix)
+    known = (*scope.params, *scope.nodes)
+    refuse("", f"variable `${expr.name}` is not bound", expr.span, suggest(expr.name, known))
+
+
+def _alias(expr: ast.Alias, aliases: Mapping[str, int] | None) -> AliasValue:
+    if aliases is None:
+        fix = f"did you mean `${expr.name}`? Only `order` can name an alias"
+        refuse("", f"alias `{expr.name}` not found", expr.span, fix)
+    item = aliases.get(expr.name)
+    if item is None:
+        fix = suggest(expr.name, aliases) or f"name a return item: `... as {expr.name}`"
+        refuse("", f"alias `{expr.name}` not found", expr.span, fix)
+    return AliasValue(expr.name, item)
+
+
+def _aggregate(scope: Scope, expr: ast.Aggregate, aliases: Mapping[str, int] | None) -> AggregateValue:
+    argument = check_output(scope, expr.argument, aliases)
+    name = expr.function.value
+    if isinstance(argument, (AggregateValue, AliasValue)):
+        refuse("T8", f"{name} cannot be applied to an aggregate or an alias", expr.argument.span)
+    if expr.function is ast.AggregateFunction.COUNT:
+        return AggregateValue(expr.function, argument, INT)
+    kind = type_of(argument)
+    told = f"node variable `${argument.variable}`" if isinstance(argument, NodeValue) else f"type {kind}"
+    numeric = kind is not None and not kind.is_list and kind.scalar in NUMERIC
+    if expr.function in _AVERAGED:
+        if not numeric:
+            refuse("T8", f"{name} requires numeric type, got {told}", expr.argument.span)
+        return AggregateValue(expr.function, argument, NULLABLE_FLOAT)
+    if kind is None or not (numeric or is_scalar(kind, Scalar.STRING)):
+        refuse("T8", f"{name} requires numeric or string type, got {told}", expr.argument.span)
+    nullable = PropType(kind.scalar, nullable=True, enum_values=kind.enum_values)
+    return AggregateValue(expr.function, argument, nullable)
+
+
+def text_match(scope: Scope, call: ast.TextCall) -> TextMatch:
+    """Resolve `search`, `fuzzy` or `match_text`."""
+    rule = "T20" if call.function is ast.TextFunction.MATCH_TEXT else "T19"
+    field, query = _text_arguments(scope, call, rule)
+    edits = None
+    if call.max_edits is not None:
+        edits = _integer(scope, call.max_edits, rule, f"{call.function.value} max_edits")
+    return TextMatch(call.function, field, query, edits, BOOL)
+
+
+def _text_rank(scope: Scope, call: ast.TextCall) -> TextRank:
+    field, query = _text_arguments(scope, call, "T20")
+    return TextRank(field, query, FLOAT)
+
+
+def _text_arguments(scope: Scope, call: ast.TextCall, rule: str) -> tuple[PropertyValue, TypedExpr]:
+    """The field, a String property of a node, and the query, a String."""
+    name = call.function.value
+    field = check_expr(scope, call.field)
+    if isinstance(field, PropertyValue) and field.kind is TypeKind.EDGE:
+        _refuse_edge_target(name, field, call.field)
+    if not isinstance(field, PropertyValue) or not is_scalar(field.type, Scalar.STRING):
+        message = f"{name} field must be String, a property of a node; got {_told(field)}"
+        refuse(rule, message, call.field.span)
+    query = check_expr(scope, call.query)
+    kind = type_of(query)
+    if kind is None or not is_scalar(kind, Scalar.STRING) or isinstance(query, AggregateValue):
+        refuse(rule, f"{name} query must be String, got {_told(query)}", call.query.span)
+    return field, query
+
+
+def _integer(scope: Scope, expr: ast.Expr, rule: str, what: str) -> TypedExpr:
+    value = check_expr(scope, expr)
+    kind = type_of(value)
+    if kind is None or kind.is_list or kind.scalar not in INTEGERS or isinstance(value, AggregateValue):
+        refuse(rule, f"{what} must be a scalar integer, got {_told(value)}", expr.span)
+    return value
+
+
+def _nearest(scope: Scope, expr: ast.Nearest) -> NearestRank:
+    target = scope.property(expr.target, "T15")
+    if target.kind is TypeKind.EDGE:
+        _refuse_edge_target("nearest", target, expr.target)
+    if not is_scalar(target.type, Scalar.VECTOR):
+        message = f"nearest requires a Vector property, got {_told(target)}"
+        refuse("T15", message, expr.target.name.span)
+    query = check_expr(scope, expr.query)
+    kind = type_of(query)
+    wanted = f"nearest query must be Vector({target.type.dimension}) or String"
+    if kind is None or isinstance(query, AggregateValue):
+        refuse("T15", f"{wanted}, got {_told(query)}", expr.query.span)
+    if isinstance(expr.query, ast.Literal) and kind.is_list and kind.scalar in NUMERIC:
+        _same_dimension(target, len(expr.query.value) if isinstance(expr.query.value, tuple) else 0, expr)
+    elif is_scalar(kind, Scalar.VECTOR):
+        _same_dimension(target, kind.dimension or 0, expr)
+    elif not is_scalar(kind, Scalar.STRING):
+        refuse("T15", f"{wanted}, got {kind}", expr.query.span)
+    return NearestRank(target, query, FLOAT)
+
+
+def _same_dimension(target: PropertyValue, got: int, expr: ast.Nearest) -> None:
+    if got != target.type.dimension:
+        message = f"nearest vector dimension mismatch: property has {target.type.dimension}, query has {got}"
+        refuse("T15", message, expr.query.span)
+
+
+def _rrf(scope: Scope, expr: ast.Rrf) -> FusedRank:
+    first, second = _arm(scope, expr.first), _arm(scope, expr.second)
+    k = None
+    if expr.k is not None:
+        k = _integer(scope, expr.k, "T21", "rrf k")
+        if isinstance(expr.k, ast.Literal) and expr.k.value == 0:
+            refuse("T21", "rrf k must be greater than 0", expr.k.span)
+    return FusedRank(first, second, k, FLOAT)
+
+
+def _arm(scope: Scope, expr: ast.Nearest | ast.TextCall) -> NearestRank | TextRank:
+    return _nearest(scope, expr) if isinstance(expr, ast.Nearest) else _text_rank(scope, expr)
+
+
+def _refuse_edge_target(function: str, target: PropertyValue, expr: ast.Expr) -> NoReturn:
+    message = f"{function} cannot search `${target.variable}.{target.name}`: `${target.variable}` is an edge"
+    refuse("T23", message, expr.span)
+
+
+def _told(value: TypedExpr) -> str:
+    """How a refusal names what it got."""
+    if isinstance(value, NodeValue):
+        return f"node variable `${value.variable}`"
+    if isinstance(value, PropertyValue):
+        return f"`{value.owner}.{value.name}` of type {value.type}"
+    return str(type_of(value))

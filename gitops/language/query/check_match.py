@@ -1,0 +1,289 @@
+"""Clauses of a match block, top to bottom: rules T1 to T5, T7, T9 (not), T15 (hop), T22 and T23."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gitops.language.query import ast
+from gitops.language.query.check_expr import check_expr, text_match, type_of
+from gitops.language.query.check_value import Target, pattern
+from gitops.language.query.scope import refuse, suggest
+from gitops.language.query.typed import (
+    Absent,
+    Access,
+    AggregateValue,
+    Direction,
+    Filter,
+    PairTest,
+    PropertyValue,
+    Scan,
+    TextFilter,
+    Traverse,
+    TypedClause,
+    TypeKind,
+)
+from gitops.language.query.types import is_scalar, member, same_family
+from gitops.language.record import make
+from gitops.language.schema.types import EdgeType, NodeType, PropType, Scalar
+
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from gitops.language.query.scope import Scope
+    from gitops.language.text import Span
+
+
+# A global name is found much faster than a member of an enumeration.
+_NODE, _EDGE = TypeKind.NODE, TypeKind.EDGE
+_OUT, _IN = Direction.OUT, Direction.IN
+_CONTAINS, _STARTS_WITH = ast.Operator.CONTAINS, ast.Operator.STARTS_WITH
+_BLOB, _VECTOR = Scalar.BLOB, Scalar.VECTOR
+
+
+def check_clauses(scope: Scope, clauses: tuple[ast.Clause, ...]) -> tuple[TypedClause, ...]:
+    """Check the clauses in order; each sees only what the ones above it bound."""
+    return tuple([_clause(scope, clause) for clause in clauses])
+
+
+def _clause(scope: Scope, clause: ast.Clause) -> TypedClause:
+    if isinstance(clause, ast.Bind):
+        return _bind(scope, clause)
+    if isinstance(clause, ast.Hop):
+        return _hop(scope, clause)
+    if isinstance(clause, ast.Condition):
+        return _condition(scope, clause)
+    if isinstance(clause, ast.TextCondition):
+        return TextFilter(text_match(scope, clause.call))
+    return _not(scope, clause)
+
+
+def _bind(scope: Scope, clause: ast.Bind) -> Scan:
+    variable, type_name = clause.variable.text, clause.type_name.text
+    node = scope.catalog.nodes.get(type_name)
+    if node is None:
+        _refuse_node_type(scope, clause.type_name)
+    tests = tuple([_pair(scope, node, variable, pair) for pair in clause.pairs])
+    if variable == ast.ANONYMOUS:
+        refuse("", "`$_` is never bound: it can only end a hop", clause.variable.span, "name the variable")
+    if variable in scope.edges:
+        refuse("T23", f"edge variable `${variable}` cannot be bound to a node type", clause.variable.span)
+    bound = scope.nodes.get(variable)
+    if bound is not None and bound.name != node.name:
+        message = f"variable `${variable}` is already bound to type `{bound.name}`, cannot rebind it"
+        refuse("", f"{message} to `{node.name}`", clause.variable.span)
+    scope.bind_node(variable, node)
+    return Scan(variable, node.name, tests)
+
+
+def _refuse_node_type(scope: Scope, name: ast.Ident) -> NoReturn:
+    fix = suggest(name.text, scope.catalog.nodes)
+    if name.text in scope.catalog.edges:
+        fix = f"`{name.text}` is an edge type; match it with a hop"
+    elif name.text in scope.catalog.interfaces:
+        fix = f"`{name.text}` is an interface; match a node type that implements it"
+    refuse("T1", f"unknown node type `{name.text}`", name.span, fix)
+
+
+def _pair(scope: Scope, node: NodeType, variable: str, pair: ast.Pair) -> PairTest:
+    name = pair.name.text
+    declared = node.properties.get(name)
+    if declared is None:
+        fix = suggest(name, node.properties)
+        refuse("T2", f"node type `{node.name}` has no property `{name}`", pair.name.span, fix)
+    if declared.scalar is _BLOB:
+        message = f"Blob property `{node.name}.{name}` cannot be used in match patterns"
+        refuse("T3", message, pair.name.span)
+    value = pattern(scope, Target(node.name, name, declared), pair.value)
+    scope.uses.add((node.name, name))
+    tested = make(PropertyValue, (variable, _NODE, node.name, name, declared))
+    return PairTest(tested, declared.is_list, value)
+
+
+def _hop(scope: Scope, clause: ast.Hop) -> Traverse:
+    edge = scope.catalog.edge(clause.edge.text)
+    if edge is None:
+        _refuse_edge_type(scope, clause.edge)
+    low, high = _bounds(clause.bounds)
+    if clause.undirected and edge.source != edge.target:
+        message = f"undirected hop over `{edge.name}` requires a same-endpoint-type edge"
+        refuse("T22", f"{message}; it runs from `{edge.source}` to `{edge.target}`", clause.edge.span)
+    _check_edge_variables(scope, clause)
+    left_type, right_type, direction = _orient(scope, clause, edge)
+    _bind_end(scope, clause.left, left_type, edge)
+    _bind_end(scope, clause.right, right_type, edge)
+    scope.touched |= {
+        make(Access, (_EDGE, edge.name)),
+        make(Access, (_NODE, edge.source)),
+        make(Access, (_NODE, edge.target)),
+    }
+    if clause.binding is not None:
+        scope.bind_edge(clause.binding.text, edge)
+    if clause.undirected:
+        direction = Direction.BOTH
+    binding = None if clause.binding is None else clause.binding.text
+    left, right = _named(clause.left), _named(clause.right)
+    return Traverse(left, left_type, edge.name, direction, right, right_type, low, high, binding)
+
+
+def _refuse_edge_type(scope: Scope, name: ast.Ident) -> NoReturn:
+    known = [each[:1].lower() + each[1:] for each in scope.catalog.edges]
+    refuse("T4", f"unknown edge type `{name.text}`", name.span, suggest(name.text, known))
+
+
+def _bounds(bounds: ast.Bounds | None) -> tuple[int, int]:
+    if bounds is None:
+        return 1, 1
+    if bounds.low == 0:
+        refuse("T15", "min hop bound must be >= 1, got 0", bounds.span)
+    if bounds.high is None:
+        refuse("T15", "unbounded traversal is disabled", bounds.span, f"give a maximum: `{{{bounds.low},n}}`")
+    if bounds.high < bounds.low:
+        refuse("T15", f"max must be >= min, got {{{bounds.low},{bounds.high}}}", bounds.span)
+    return bounds.low, bounds.high
+
+
+def _check_edge_variables(scope: Scope, clause: ast.Hop) -> None:
+    for end in (clause.left, clause.right):
+        if end.text in scope.edges:
+            refuse("T23", f"edge variable `${end.text}` cannot be the end of a hop", end.span)
+    binding = clause.binding
+    if binding is None:
+        return
+    name = f"edge variable `${binding.text}`"
+    if clause.bounds is not None:
+        refuse("T23", f"{name} cannot be used with hop bounds: it names the edge of one hop", clause.bounds.span)
+    if binding.text == ast.ANONYMOUS:
+        refuse("T23", "an edge variable needs a name", binding.span, "leave out `$_:`")
+    if binding.text in (clause.left.text, clause.right.text):
+        refuse("T23", f"{name} has the name of an end of its hop", binding.span)
+    if scope.is_bound(binding.text):
+        refuse("T23", f"{name} is already bound", binding.span)
+
+
+def _orient(scope: Scope, clause: ast.Hop, edge: EdgeType) -> tuple[str, str, Direction]:
+    """Left type, right type and direction: told by the left variable if bound, else by the right, else forward."""
+    forward = (edge.source, edge.target, _OUT)
+    backward = (edge.target, edge.source, _IN)
+    left, right = scope.nodes.get(clause.left.text), scope.nodes.get(clause.right.text)
+    if left is not None:
+        if left.name == edge.source:
+            return forward
+        if left.name == edge.target:
+            return backward
+        _refuse_end(clause.left, left, edge)
+    if right is not None:
+        if right.name == edge.target:
+            return forward
+        if right.name == edge.source:
+            return backward
+        _refuse_end(clause.right, right, edge)
+    return forward
+
+
+def _refuse_end(end: ast.Ident, bound: NodeType, edge: EdgeType) -> NoReturn:
+    message = f"variable `${end.text}` of type `{bound.name}` is not an endpoint of edge `{edge.name}`"
+    refuse("T5", message, end.span, f"`{edge.name}` runs from `{edge.source}` to `{edge.target}`")
+
+
+def _bind_end(scope: Scope, end: ast.Ident, type_name: str, edge: EdgeType) -> None:
+    if end.text == ast.ANONYMOUS:
+        return
+    bound = scope.nodes.get(end.text)
+    if bound is not None and bound.name != type_name:
+        message = f"variable `${end.text}` has type `{bound.name}` but edge `{edge.name}` expects `{type_name}`"
+        refuse("T5", message, end.span)
+    if bound is None:
+        scope.bind_node(end.text, scope.catalog.nodes[type_name])
+
+
+def _named(end: ast.Ident) -> str | None:
+    return None if end.text == ast.ANONYMOUS else end.text
+
+
+def _not(scope: Scope, clause: ast.Not) -> Absent:
+    if not any(_mentions_bound(scope, inner) for inner in clause.clauses):
+        message = "a `not` block must reference at least one outer-bound variable"
+        refuse("T9", message, clause.span, "name a variable that a clause above the block binds")
+    mark = scope.mark()
+    inner = check_clauses(scope, clause.clauses)
+    return Absent(inner, scope.undo(mark))
+
+
+def _mentions_bound(scope: Scope, clause: ast.Clause) -> bool:
+    """Whether the clause itself names a bound variable; an inner `not` does not count (T9)."""
+    if isinstance(clause, ast.Hop):
+        return scope.is_bound(clause.left.text) or scope.is_bound(clause.right.text)
+    if isinstance(clause, ast.Bind):
+        return scope.is_bound(clause.variable.text)
+    if isinstance(clause, ast.Condition):
+        return _names_bound(scope, clause.left) or _names_bound(scope, clause.right)
+    return isinstance(clause, ast.TextCondition) and _names_bound(scope, clause.call)
+
+
+def _names_bound(scope: Scope, expr: ast.Expr | None) -> bool:
+    if isinstance(expr, ast.Property):
+        return scope.is_bound(expr.variable.text)
+    if isinstance(expr, ast.Variable):
+        return expr.name not in scope.params and scope.is_bound(expr.name)
+    parts: tuple[ast.Expr | None, ...] = ()
+    if isinstance(expr, ast.TextCall):
+        parts = (expr.field, expr.query, expr.max_edits)
+    elif isinstance(expr, ast.Nearest):
+        parts = (expr.target, expr.query)
+    elif isinstance(expr, ast.Rrf):
+        parts = (expr.first, expr.second, expr.k)
+    elif isinstance(expr, ast.Aggregate):
+        parts = (expr.argument,)
+    return any(_names_bound(scope, part) for part in parts)
+
+
+def _condition(scope: Scope, clause: ast.Condition) -> Filter:
+    left, right = check_expr(scope, clause.left), check_expr(scope, clause.right)
+    left_type, right_type = type_of(left), type_of(right)
+    aggregate = isinstance(left, AggregateValue) or isinstance(right, AggregateValue)
+    if left_type is None or right_type is None or aggregate:
+        refuse("T7", "comparisons require scalar operands", clause.span, "compare a property: `$v.p`")
+    if _BLOB in (left_type.scalar, right_type.scalar):
+        refuse("T7", "blob comparisons are not supported", clause.span)
+    if clause.operator is _CONTAINS:
+        _check_contains(left_type, right_type, clause.span)
+    elif clause.operator is _STARTS_WITH:
+        if not (is_scalar(left_type, Scalar.STRING) and is_scalar(right_type, Scalar.STRING)):
+            message = f"starts_with requires String on both sides, got {left_type} and {right_type}"
+            refuse("T7", message, clause.span)
+    else:
+        _check_comparison(left_type, right_type, clause)
+    return Filter(left, clause.operator, right)
+
+
+def _check_contains(left: PropType, right: PropType, span: Span) -> None:
+    """Membership in a list, or, with String on both sides, substring."""
+    forms = "contains requires a list property on the left (membership) or String on both sides (substring)"
+    if left.scalar is Scalar.VECTOR:
+        refuse("T7", f"vector membership filters are not supported: {forms}", span)
+    substring = is_scalar(left, Scalar.STRING)
+    if not left.is_list and not substring:
+        refuse("T7", f"{forms}, got {left}", span)
+    if right.is_list:
+        refuse("T7", f"contains requires a scalar right operand, got {right}", span)
+    if right.scalar is Scalar.VECTOR:
+        refuse("T7", "vector membership filters are not supported", span)
+    if substring and not is_scalar(right, Scalar.STRING):
+        refuse("T7", f"{forms}, got {left} and {right}", span)
+    if not same_family(member(left), right):
+        refuse("T7", f"cannot test membership of {right} in {left}", span)
+
+
+def _check_comparison(left: PropType, right: PropType, clause: ast.Condition) -> None:
+    if left.is_list or right.is_list:
+        refuse("T7", "list comparisons are not supported", clause.span, "use `contains`")
+    if _VECTOR in (left.scalar, right.scalar):
+        refuse("T7", "vector comparisons are not supported", clause.span, "order by `nearest(..)`")
+    if not same_family(left, right):
+        fix = None
+        if Scalar.STRING in (left.scalar, right.scalar):
+            other = right if left.scalar is Scalar.STRING else left
+            if other.scalar in (Scalar.DATE, Scalar.DATETIME):
+                fix = f'write `{other.scalar.value.lower()}("..")`'
+        message = f"cannot compare {left} with {right}"
+        refuse("T7", message, clause.span, fix)

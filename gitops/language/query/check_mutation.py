@@ -1,0 +1,137 @@
+"""Writes: rules T10 to T14 and T16, with T3 and T7 for the written values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gitops.language.query import ast
+from gitops.language.query.check_value import Target, assigned
+from gitops.language.query.scope import refuse, suggest
+from gitops.language.query.typed import (
+    Assignment,
+    Predicate,
+    TypedDelete,
+    TypedInsert,
+    TypedStatement,
+    TypedUpdate,
+    TypeKind,
+)
+from gitops.language.query.types import STRING
+from gitops.language.schema.types import Catalog, EdgeType, NodeType, PropType, Scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import NoReturn
+
+    from gitops.language.query.scope import Scope
+
+_ENDPOINTS = {"from": STRING, "to": STRING}
+
+
+def check_statement(scope: Scope, statement: ast.Statement) -> TypedStatement:
+    """Check one write. Type names are exact here, also those of edges.
+
+    Passed on to the run, as the rules want it: a mix of deletes and other writes, and an update of a key.
+    """
+    if isinstance(statement, ast.Insert):
+        return _insert(scope, statement)
+    if isinstance(statement, ast.Update):
+        return _update(scope, statement)
+    owner = _owner(scope.catalog, statement.type_name)
+    predicate = _predicate(scope, owner, statement.test)
+    return TypedDelete(_kind(owner), owner.name, predicate)
+
+
+def _insert(scope: Scope, statement: ast.Insert) -> TypedInsert:
+    _refuse_repeats(statement.pairs)
+    owner = _owner(scope.catalog, statement.type_name)
+    assignments = _assignments(scope, owner, statement.pairs)
+    given = {each.name for each in assignments}
+    if isinstance(owner, EdgeType):
+        for end in _ENDPOINTS:
+            if end not in given:
+                message = f"insert of edge `{owner.name}` lacks required endpoint `{end}`"
+                refuse("T12", message, statement.type_name.span, f"give the node id: `{end}: $id`")
+    _check_complete(owner, given, statement)
+    return TypedInsert(_kind(owner), owner.name, assignments)
+
+
+def _check_complete(owner: NodeType | EdgeType, given: set[str], statement: ast.Insert) -> None:
+    """Every non-nullable property is given, or is embedded from a source that is."""
+    embeds = owner.embeds if isinstance(owner, NodeType) else {}
+    for name in sorted(owner.properties):
+        if owner.properties[name].nullable or name in given:
+            continue
+        source = embeds.get(name)
+        if source in given:
+            continue
+        also = f" or @embed source `{source}`" if source is not None else ""
+        message = f"insert of `{owner.name}` must provide non-nullable property `{name}`{also}"
+        refuse("T12", message, statement.type_name.span)
+
+
+def _update(scope: Scope, statement: ast.Update) -> TypedUpdate:
+    name = statement.type_name
+    if name.text in scope.catalog.edges and name.text not in scope.catalog.nodes:
+        message = f"update mutation for edge type `{name.text}` is not supported"
+        refuse("T16", message, name.span, "delete the edge and insert it anew")
+    owner = _owner(scope.catalog, name)
+    _refuse_repeats(statement.pairs)
+    assignments = _assignments(scope, owner, statement.pairs)
+    return TypedUpdate(owner.name, assignments, _predicate(scope, owner, statement.test))
+
+
+def _owner(catalog: Catalog, name: ast.Ident) -> NodeType | EdgeType:
+    """The type a write names; a node type comes before an edge type of the same name."""
+    owner = catalog.nodes.get(name.text) or catalog.edges.get(name.text)
+    if owner is None:
+        fix = suggest(name.text, (*catalog.nodes, *catalog.edges))
+        refuse("T10", f"unknown node/edge type `{name.text}`", name.span, fix)
+    return owner
+
+
+def _kind(owner: NodeType | EdgeType) -> TypeKind:
+    return TypeKind.NODE if isinstance(owner, NodeType) else TypeKind.EDGE
+
+
+def _refuse_repeats(pairs: tuple[ast.Pair, ...]) -> None:
+    seen: set[str] = set()
+    for pair in pairs:
+        if pair.name.text in seen:
+            refuse("T13", f"duplicate assignment of property `{pair.name.text}`", pair.name.span)
+        seen.add(pair.name.text)
+
+
+def _assignments(scope: Scope, owner: NodeType | EdgeType, pairs: tuple[ast.Pair, ...]) -> tuple[Assignment, ...]:
+    found: list[Assignment] = []
+    for pair in pairs:
+        kind = _declared(scope, owner, pair.name)
+        value = assigned(scope, Target(owner.name, pair.name.text, kind), pair.value)
+        found.append(Assignment(pair.name.text, kind, value))
+    return tuple(found)
+
+
+def _predicate(scope: Scope, owner: NodeType | EdgeType, test: ast.Test) -> Predicate:
+    kind = _declared(scope, owner, test.name)
+    if kind.scalar is Scalar.BLOB:
+        message = f"Blob property `{owner.name}.{test.name.text}` cannot be used in WHERE predicates"
+        refuse("T11", message, test.name.span)
+    value = assigned(scope, Target(owner.name, test.name.text, kind), test.value)
+    return Predicate(test.name.text, kind, test.operator, value)
+
+
+def _declared(scope: Scope, owner: NodeType | EdgeType, name: ast.Ident) -> PropType:
+    """The type of a property of the owner, or of an endpoint of an edge."""
+    if isinstance(owner, EdgeType) and name.text in _ENDPOINTS:
+        return _ENDPOINTS[name.text]
+    found = owner.properties.get(name.text)
+    if found is None:
+        _refuse_property(owner, name, owner.properties)
+    scope.uses.add((owner.name, name.text))
+    return found
+
+
+def _refuse_property(owner: NodeType | EdgeType, name: ast.Ident, properties: Mapping[str, PropType]) -> NoReturn:
+    known = (*properties, *_ENDPOINTS) if isinstance(owner, EdgeType) else tuple(properties)
+    message = f"{_kind(owner)} type `{owner.name}` has no property `{name.text}`"
+    refuse("T11", message, name.span, suggest(name.text, known))

@@ -1,0 +1,257 @@
+"""Query text to its trees: files, queries, parameters, read sections and writes; the top layer of the descent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gitops.language.lexer import Kind, Token
+from gitops.language.query.ast import (
+    ANONYMOUS,
+    Delete,
+    Insert,
+    Item,
+    Nearest,
+    Pair,
+    Param,
+    Query,
+    Read,
+    Sort,
+    Statement,
+    Test,
+    Update,
+)
+from gitops.language.query.parse_match import MatchParser
+from gitops.language.record import make
+from gitops.language.schema.types import PropType, Scalar
+from gitops.language.text import Span
+
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+MAX_LIMIT = 2**64 - 1
+
+_BASES = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECTOR}
+_WRITES = frozenset({"insert", "update", "delete"})
+_ANNOTATIONS = frozenset({"description", "instruction"})
+
+# As in the layers below: a global name is found much faster than a member of an enumeration.
+_NAME, _COMMA, _LBRACE, _RBRACE = Kind.NAME, Kind.COMMA, Kind.LBRACE, Kind.RBRACE
+_VECTOR = Scalar.VECTOR.value
+
+
+def parse_queries(source: bytes) -> tuple[Query, ...]:
+    """Parse one `.gq` file: any number of queries, in file order; equal names are not refused here.
+
+    Raises `LanguageError` with the first grammar problem. Checks no name and no type.
+    """
+    return _QueryParser(source).file()
+
+
+class _QueryParser(MatchParser):
+    def file(self) -> tuple[Query, ...]:
+        queries: list[Query] = []
+        while self._lexer.kind is not Kind.EOF:
+            queries.append(self._query())
+        return tuple(queries)
+
+    def _query(self) -> Query:
+        lexer = self._lexer
+        start = lexer.start
+        self._keyword("query")
+        name = self.ident(_NAME, "a query name")
+        params = self._params()
+        notes = self._annotations()
+        lexer.require(_LBRACE, "`{`, the body of the query")
+        body: Read | tuple[Statement, ...]
+        if lexer.at(_NAME, "match"):
+            body = self._read()
+        elif self._at_write():
+            body = self._writes()
+        else:
+            lexer.unexpected("`match`, `insert`, `update` or `delete`")
+        if lexer.kind is not _RBRACE:
+            lexer.unexpected(self._after_body(body))
+        lexer.step()
+        return Query(name, params, notes.get("description"), notes.get("instruction"), body, self.span_from(start))
+
+    def _after_body(self, body: Read | tuple[Statement, ...]) -> str:
+        if not isinstance(body, Read):
+            return "another write or `}`"
+        if body.limit is not None:
+            return "`}` (the sections are match, return, order, limit, in this order)"
+        return "`limit` or `}`" if body.order else "`order`, `limit` or `}`"
+
+    def _keyword(self, word: str) -> None:
+        lexer = self._lexer
+        if lexer.kind is not _NAME or lexer.text != word:
+            lexer.unexpected(f"`{word}`")
+        lexer.step()
+
+    def _params(self) -> tuple[Param, ...]:
+        lexer = self._lexer
+        lexer.require(Kind.LPAREN, "`(`, the parameters of the query")
+        params: list[Param] = []
+        if lexer.kind is not Kind.RPAREN:
+            params.append(self._param())
+            while lexer.skip(_COMMA):
+                params.append(self._param())
+        lexer.require(Kind.RPAREN, "`,` or `)`")
+        return tuple(params)
+
+    def _param(self) -> Param:
+        name = self.variable("a parameter")
+        if name.text == ANONYMOUS:
+            self._lexer.fail("`$_` cannot be a parameter", name.span, "give the parameter a name")
+        self._lexer.require(Kind.COLON)
+        start = self._lexer.start
+        declared = self._type()
+        return make(Param, (name, declared, self.span_from(start), self.span_from(name.span.start)))
+
+    def _type(self) -> PropType:
+        lexer = self._lexer
+        is_list = lexer.skip(Kind.LBRACKET)
+        if lexer.kind is not Kind.TYPE_NAME:
+            self._refuse_type(lexer.current)
+        name = lexer.advance()
+        dimension = None
+        if name.text == _VECTOR and not is_list:
+            scalar = Scalar.VECTOR
+            lexer.require(Kind.LPAREN)
+            dimension = int(lexer.expect(Kind.INT, "the dimension of the vector").text)
+            lexer.require(Kind.RPAREN)
+        else:
+            found = _BASES.get(name.text)
+            if found is None:
+                self._refuse_type(name)
+            scalar = found
+        if is_list:
+            lexer.require(Kind.RBRACKET)
+        nullable = lexer.skip(Kind.QUESTION)
+        return make(PropType, (scalar, nullable, is_list, None, dimension))
+
+    def _refuse_type(self, name: Token) -> NoReturn:
+        if name.kind is Kind.NAME and name.text == "enum":
+            self._lexer.fail("a parameter cannot be an enum", name.span, "declare the parameter `String`")
+        if name.kind is not Kind.TYPE_NAME:
+            self._lexer.unexpected("a parameter type")
+        if name.text == Scalar.VECTOR:
+            self._lexer.fail("a parameter cannot be a list of vectors", name.span)
+        from gitops.language.suggest import did_you_mean
+
+        fix = did_you_mean(name.text, _BASES)
+        self._lexer.fail(f"unknown parameter type {name}", name.span, fix)
+
+    def _annotations(self) -> dict[str, str]:
+        notes: dict[str, str] = {}
+        while self._lexer.kind is Kind.AT:
+            at = self._lexer.advance()
+            name = self._lexer.current
+            if name.start != at.end or name.text not in _ANNOTATIONS:
+                self._lexer.fail(
+                    "expected `@description(..)` or `@instruction(..)`, without a space after `@`", at.span
+                )
+            self._lexer.advance()
+            span = Span(at.start, name.end)
+            self._lexer.expect(Kind.LPAREN)
+            text = self._lexer.expect(Kind.STRING).value
+            self._lexer.expect(Kind.RPAREN)
+            if name.text in notes:
+                self._lexer.fail(f"duplicate @{name.text} annotations", span)
+            notes[name.text] = text
+        return notes
+
+    def _read(self) -> Read:
+        lexer = self._lexer
+        start = lexer.start
+        self._keyword("match")
+        clauses = self.clauses()
+        self._keyword("return")
+        items = self._items()
+        order: tuple[Sort, ...] = ()
+        if lexer.accept(_NAME, "order"):
+            order = self._order()
+        limit = None
+        if lexer.accept(_NAME, "limit"):
+            limit = self.integer(lexer.expect(Kind.INT, "a row count"), MAX_LIMIT, "limit")
+        return Read(clauses, items, order, limit, self.span_from(start))
+
+    def _items(self) -> tuple[Item, ...]:
+        self._lexer.require(_LBRACE)
+        items = [self._item()]
+        while not self._lexer.skip(_RBRACE):
+            items.append(self._item())
+        return tuple(items)
+
+    def _item(self) -> Item:
+        lexer = self._lexer
+        start = lexer.start
+        value = self.expression("a return item")
+        alias = None
+        if lexer.accept(_NAME, "as"):
+            alias = self.ident(_NAME, "an alias after `as`")
+        span = self.span_from(start)
+        lexer.skip(_COMMA)
+        return make(Item, (value, alias, span))
+
+    def _order(self) -> tuple[Sort, ...]:
+        self._lexer.require(_LBRACE)
+        order = [self._sort()]
+        while self._lexer.skip(_COMMA):
+            order.append(self._sort())
+        self._lexer.require(_RBRACE, "`,` or `}`")
+        return tuple(order)
+
+    def _sort(self) -> Sort:
+        start = self._lexer.start
+        value = self.expression("an order item")
+        descending = False
+        if self._lexer.at(_NAME, "asc") or self._lexer.at(_NAME, "desc"):
+            direction = self._lexer.advance()
+            descending = direction.text == "desc"
+            if isinstance(value, Nearest):
+                self._lexer.fail("`nearest` takes no direction: the nearest come first", direction.span)
+        return Sort(value, descending, self.span_from(start))
+
+    def _at_write(self) -> bool:
+        return self._lexer.kind is _NAME and self._lexer.text in _WRITES
+
+    def _writes(self) -> tuple[Statement, ...]:
+        statements: list[Statement] = []
+        while self._at_write():
+            statements.append(self._write())
+        return tuple(statements)
+
+    def _write(self) -> Statement:
+        verb = self._lexer.advance()
+        type_name = self.ident(Kind.TYPE_NAME, "a type name")
+        if verb.text == "insert":
+            pairs = self._assignments()
+            return Insert(type_name, pairs, self.span_from(verb.start))
+        if verb.text == "update":
+            self._keyword("set")
+            pairs = self._assignments()
+            test = self._test()
+            return Update(type_name, pairs, test, self.span_from(verb.start))
+        test = self._test()
+        return Delete(type_name, test, self.span_from(verb.start))
+
+    def _assignments(self) -> tuple[Pair, ...]:
+        self._lexer.require(_LBRACE)
+        pairs = [self._assignment()]
+        while not self._lexer.skip(_RBRACE):
+            pairs.append(self._assignment())
+        return tuple(pairs)
+
+    def _assignment(self) -> Pair:
+        pair = self.pair()
+        self._lexer.skip(_COMMA)
+        return pair
+
+    def _test(self) -> Test:
+        self._keyword("where")
+        name = self.ident(Kind.NAME, "a property name")
+        operator = self.symbol()
+        if operator is None:
+            self._lexer.unexpected("one of `=` `!=` `<` `<=` `>` `>=`")
+        value = self.value()
+        return Test(name, operator, value, self.span_from(name.span.start))

@@ -1,0 +1,61 @@
+"""The problems of one compile run, collected in any order and reported in source order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gitops.language.record import Record
+from gitops.language.text import Problem, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from gitops.language.text import Span
+
+MAX_PROBLEMS = 100
+"""Most problems that one run reports."""
+
+_MAX_KEPT = 10_000
+
+
+class Unknown(Record):
+    """A name that is not known, and the names that are: the fix of its problem is the nearest one."""
+
+    name: str
+    known: Collection[str]
+
+
+class Findings:
+    """Collects problems; the same rule at the same place is kept once, as a template is checked per user."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._found: dict[tuple[str, int, int], tuple[Problem, Unknown | None]] = {}
+
+    def parse(self, rule: str, message: str, span: Span, fix: str | Unknown | None = None) -> None:
+        """Add a problem of one declaration."""
+        self._add(Stage.PARSE, rule, message, span, fix)
+
+    def catalog(self, rule: str, message: str, span: Span, fix: str | Unknown | None = None) -> None:
+        """Add a problem of the schema as a whole."""
+        self._add(Stage.CATALOG, rule, message, span, fix)
+
+    def problems(self) -> tuple[Problem, ...]:
+        """The first `MAX_PROBLEMS` in source order; nearest names are looked up only for these."""
+        ordered = sorted(self._found.values(), key=lambda each: (each[0].span.start, each[0].rule))
+        return tuple([_explained(problem, unknown) for problem, unknown in ordered[:MAX_PROBLEMS]])
+
+    def _add(self, stage: Stage, rule: str, message: str, span: Span, fix: str | Unknown | None) -> None:
+        if len(self._found) < _MAX_KEPT:
+            unknown = fix if isinstance(fix, Unknown) else None
+            text = fix if isinstance(fix, str) else None
+            problem = Problem(stage, rule, message, span, text)
+            self._found.setdefault((rule, span.start, span.end), (problem, unknown))
+
+
+def _explained(problem: Problem, unknown: Unknown | None) -> Problem:
+    if unknown is None:
+        return problem
+    from gitops.language.suggest import did_you_mean
+
+    return problem._replace(fix=did_you_mean(unknown.name, unknown.known))

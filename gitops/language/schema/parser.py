@@ -1,0 +1,357 @@
+"""Schema text to its tree: one recursive descent over the shared lexer.
+
+A grammar failure ends its declaration; parsing goes on at the next `interface`, `node` or `edge` followed by a type
+name, which no body can contain, so that one run reports every broken declaration. A type or a cardinality that is
+spelled right but means nothing (rules S-05, S-06, S-10 to S-13) is a problem that does not stop the parse.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gitops.language.lexer import MAX_SOURCE_BYTES, Kind, Lexer, Token
+from gitops.language.record import make
+from gitops.language.schema.ast import (
+    Annotation,
+    Constraint,
+    Document,
+    Edge,
+    Interface,
+    Interval,
+    Keyword,
+    Name,
+    Node,
+    Property,
+    Value,
+    ValueKind,
+)
+from gitops.language.schema.findings import MAX_PROBLEMS, Findings
+from gitops.language.schema.types import ConstraintKind, PropType, Scalar
+from gitops.language.text import LanguageError, Problem, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_VECTOR_DIMENSION = 2**31 - 1
+MAX_CARDINALITY = 2**32 - 1
+_DECLARATIONS = frozenset({"interface", "node", "edge"})
+_CONSTRAINTS = {kind.value: kind for kind in ConstraintKind}
+_SHORTHANDS = frozenset({"key", "unique", "index"})
+_BASES = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECTOR}
+_VALUE_KINDS = {
+    Kind.STRING: ValueKind.STRING,
+    Kind.INT: ValueKind.NUMBER,
+    Kind.FLOAT: ValueKind.NUMBER,
+    Kind.NAME: ValueKind.NAME,
+}
+
+# A global name is found much faster than a member of an enumeration, and these are looked up for every token.
+_NAME, _TYPE_NAME, _AT = Kind.NAME, Kind.TYPE_NAME, Kind.AT
+_COLON, _COMMA, _QUESTION = Kind.COLON, Kind.COMMA, Kind.QUESTION
+_LPAREN, _RPAREN, _LBRACE, _RBRACE = Kind.LPAREN, Kind.RPAREN, Kind.LBRACE, Kind.RBRACE
+
+
+def parse_schema(data: bytes, findings: Findings, *, limit: int = MAX_SOURCE_BYTES) -> Document:
+    """Parse schema text of at most `limit` bytes.
+
+    Returns the tree; problems of types and cardinalities go to `findings`. Raises `LanguageError` with every
+    grammar problem (rules S-01, S-02, S-23) when the text does not match the grammar.
+    """
+    return _Parser(data, findings, limit).document()
+
+
+class _Parser:
+    def __init__(self, data: bytes, findings: Findings, limit: int) -> None:
+        self._findings = findings
+        self._lexer = Lexer(data, grammar_rule="S-01", escape_rule="S-02", limit=limit)
+
+    def document(self) -> Document:
+        lexer = self._lexer
+        interfaces: list[Interface] = []
+        nodes: list[Node] = []
+        edges: list[Edge] = []
+        failures: list[Problem] = []
+        while lexer.kind is not Kind.EOF and len(failures) < MAX_PROBLEMS:
+            try:
+                if lexer.accept(_NAME, "interface"):
+                    interfaces.append(self._interface())
+                elif lexer.accept(_NAME, "node"):
+                    nodes.append(self._node())
+                elif lexer.accept(_NAME, "edge"):
+                    edges.append(self._edge())
+                else:
+                    lexer.unexpected("`interface`, `node` or `edge`")
+            except LanguageError as error:
+                failures.extend(error.problems)
+                if not self._skip_to_declaration():
+                    break
+        if failures:
+            raise LanguageError(*failures)
+        return Document(tuple(interfaces), tuple(nodes), tuple(edges))
+
+    def _skip_to_declaration(self) -> bool:
+        """Stand on the next declaration or the end; False when the text cannot be read any further."""
+        lexer = self._lexer
+        try:
+            while lexer.kind is not Kind.EOF:
+                starts = lexer.kind is _NAME and lexer.text in _DECLARATIONS
+                if starts and lexer.peek().kind is _TYPE_NAME:
+                    return True
+                lexer.step()
+        except LanguageError:
+            # The refused token is where the first problem stands, or lies behind it in unread text.
+            return False
+        return True
+
+    def _interface(self) -> Interface:
+        name = self._type_name("an interface name")
+        self._lexer.require(_LBRACE)
+        properties: list[Property] = []
+        while not self._lexer.skip(_RBRACE):
+            self._refuse_constraint("an interface body")
+            properties.append(self._property())
+        return Interface(name, tuple(properties))
+
+    def _node(self) -> Node:
+        lexer = self._lexer
+        name = self._type_name("a node type name")
+        annotations = self._header_annotations()
+        implements: list[Name] = []
+        if lexer.accept(_NAME, "implements"):
+            implements.append(self._type_name("an interface name"))
+            while lexer.skip(_COMMA):
+                implements.append(self._type_name("an interface name"))
+            if lexer.kind is _AT:
+                lexer.fail(
+                    f"expected {_LBRACE}, found an annotation after `implements`",
+                    lexer.current.span,
+                    "write the annotations of a node before `implements`",
+                )
+        lexer.require(_LBRACE)
+        properties, constraints = self._body()
+        return Node(name, annotations, tuple(implements), properties, constraints)
+
+    def _edge(self) -> Edge:
+        lexer = self._lexer
+        name = self._type_name("an edge type name")
+        lexer.require(_COLON)
+        source = self._type_name("the source node type")
+        lexer.require(Kind.ARROW)
+        target = self._type_name("the target node type")
+        cardinality: tuple[int, int | None] = (0, None)
+        if lexer.kind is _AT and lexer.peek().text == "card":
+            cardinality = self._cardinality(lexer.advance())
+        annotations = self._header_annotations()
+        properties: tuple[Property, ...] = ()
+        constraints: tuple[Constraint, ...] = ()
+        if lexer.skip(_LBRACE):
+            properties, constraints = self._body()
+        return Edge(name, source, target, cardinality, annotations, properties, constraints)
+
+    def _body(self) -> tuple[tuple[Property, ...], tuple[Constraint, ...]]:
+        properties: list[Property] = []
+        constraints: list[Constraint] = []
+        while not self._lexer.skip(_RBRACE):
+            if self._lexer.kind is _AT:
+                constraints.append(self._constraint())
+            else:
+                properties.append(self._property())
+        return tuple(properties), tuple(constraints)
+
+    def _type_name(self, what: str) -> Name:
+        token = self._lexer.expect(_TYPE_NAME, what)
+        return make(Name, (token.text, token.span))
+
+    def _cardinality(self, at: Token) -> tuple[int, int | None]:
+        lexer = self._lexer
+        lexer.advance()
+        lexer.require(_LPAREN)
+        tokens = [lexer.expect(Kind.INT, "the least number of edges")]
+        lexer.require(Kind.DOTDOT)
+        if lexer.at(Kind.INT):
+            tokens.append(lexer.advance())
+        span = Span(at.start, lexer.expect(_RPAREN).end)
+        for token in tokens:
+            if int(token.text) > MAX_CARDINALITY:
+                self._findings.parse("S-05", f"invalid cardinality {token.text}: over {MAX_CARDINALITY}", token.span)
+                return 0, None
+        low = int(tokens[0].text)
+        high = int(tokens[1].text) if len(tokens) > 1 else None
+        if high is not None and low > high:
+            self._findings.parse("S-06", f"cardinality min {low} exceeds max {high}", span)
+        return low, high
+
+    def _header_annotations(self) -> tuple[Annotation, ...]:
+        found: list[Annotation] = []
+        while self._lexer.kind is _AT:
+            self._refuse_constraint("the head of a type")
+            found.append(self._annotation())
+        return tuple(found)
+
+    def _property(self) -> Property:
+        lexer = self._lexer
+        name = lexer.expect(_NAME, "a property name or `}`")
+        lexer.require(_COLON)
+        start = lexer.start
+        kind = self._type()
+        type_span = make(Span, (start, lexer.previous_end))
+        annotations: list[Annotation] = []
+        while lexer.kind is _AT and self._constraint_ahead() is None:
+            annotations.append(self._annotation())
+        span = make(Span, (name.start, lexer.previous_end))
+        return make(Property, (make(Name, (name.text, name.span)), kind, type_span, tuple(annotations), span))
+
+    def _type(self) -> PropType | None:
+        lexer = self._lexer
+        start = lexer.start
+        if lexer.skip(Kind.LBRACKET):
+            scalar = self._base()
+            lexer.require(Kind.RBRACKET)
+            found: PropType | None = PropType(scalar, is_list=True)
+            if scalar is Scalar.BLOB:
+                span = Span(start, lexer.previous_end)
+                self._findings.parse(
+                    "S-12", "list of Blob is not supported", span, "keep each blob in a node of its own"
+                )
+                found = None
+        elif lexer.at(_NAME, "enum"):
+            found = self._enum()
+        elif lexer.at(_TYPE_NAME, "Vector"):
+            found = self._vector()
+        else:
+            found = make(PropType, (self._base(), False, False, None, None))
+        if lexer.skip(_QUESTION) and found is not None:
+            return PropType(found.scalar, True, found.is_list, found.enum_values, found.dimension)
+        return found
+
+    def _base(self) -> Scalar:
+        lexer = self._lexer
+        scalar = _BASES.get(lexer.text) if lexer.kind is _TYPE_NAME else None
+        if scalar is None:
+            from gitops.language.suggest import did_you_mean
+
+            token = lexer.current
+            fix = did_you_mean(token.text, (*_BASES, "Vector"))
+            lexer.fail(f"expected a property type, found {token}", token.span, fix)
+        lexer.step()
+        return scalar
+
+    def _enum(self) -> PropType | None:
+        lexer = self._lexer
+        lexer.advance()
+        lexer.require(_LPAREN)
+        members = [lexer.enum_member()]
+        while lexer.skip(_COMMA):
+            members.append(lexer.enum_member())
+        lexer.require(_RPAREN)
+        seen: set[str] = set()
+        for member in members:
+            if member.text in seen:
+                self._findings.parse("S-13", f"enum cannot include duplicate values: {member}", member.span)
+            seen.add(member.text)
+        return PropType(Scalar.STRING, enum_values=tuple(sorted(seen)))
+
+    def _vector(self) -> PropType | None:
+        lexer = self._lexer
+        lexer.advance()
+        lexer.require(_LPAREN)
+        token = lexer.expect(Kind.INT, "the dimension of the vector")
+        lexer.require(_RPAREN)
+        dimension = int(token.text)
+        if dimension == 0:
+            self._findings.parse("S-10", "Vector dimension must be greater than zero", token.span)
+            return None
+        if dimension > MAX_VECTOR_DIMENSION:
+            message = f"Vector dimension {dimension} exceeds maximum supported {MAX_VECTOR_DIMENSION}"
+            self._findings.parse("S-11", message, token.span)
+            return None
+        return PropType(Scalar.VECTOR, dimension=dimension)
+
+    def _constraint_ahead(self) -> Token | None:
+        """The kind token when the cursor's `@` opens a body constraint: its kind is followed by `(`."""
+        lexer = self._lexer
+        word = lexer.peek()
+        if lexer.kind is not _AT or word.text not in _CONSTRAINTS or word.kind is not _NAME:
+            return None
+        return word if lexer.peek(2).kind is _LPAREN else None
+
+    def _refuse_constraint(self, where: str) -> None:
+        word = self._constraint_ahead()
+        if word is not None:
+            rule = "S-23" if word.text in _SHORTHANDS else "S-01"
+            self._lexer.fail(
+                f"`@{word.text}` does not accept a value in {where}",
+                Span(self._lexer.start, word.end),
+                "write the constraint in the body of the node or edge",
+                rule=rule,
+            )
+
+    def _constraint(self) -> Constraint:
+        lexer = self._lexer
+        word = self._constraint_ahead()
+        if word is None:
+            lexer.unexpected("a property, a constraint with arguments, or `}`")
+        start = lexer.advance().start
+        lexer.advance()
+        lexer.require(_LPAREN)
+        arguments = [self._argument()]
+        while lexer.skip(_COMMA):
+            arguments.append(self._argument())
+        end = lexer.expect(_RPAREN).end
+        return Constraint(_CONSTRAINTS[word.text], tuple(arguments), Span(start, end))
+
+    def _argument(self) -> Value | Interval:
+        lexer = self._lexer
+        number = lexer.at(Kind.INT) or lexer.at(Kind.FLOAT)
+        if lexer.at(Kind.MINUS) or lexer.at(Kind.DOTDOT) or (number and lexer.peek().kind is Kind.DOTDOT):
+            return self._interval()
+        return self._value("a property name, a literal or an interval")
+
+    def _interval(self) -> Interval:
+        lexer = self._lexer
+        start = lexer.start
+        low = None if lexer.at(Kind.DOTDOT) else self._number()
+        lexer.require(Kind.DOTDOT)
+        closed = lexer.at(Kind.MINUS) or lexer.at(Kind.INT) or lexer.at(Kind.FLOAT)
+        high = self._number() if closed or low is None else None
+        return Interval(low, high, Span(start, lexer.previous_end))
+
+    def _number(self) -> int | float:
+        lexer = self._lexer
+        sign = -1 if lexer.accept(Kind.MINUS) else 1
+        token = lexer.accept(Kind.FLOAT) or lexer.expect(Kind.INT, "a number")
+        if token.kind is Kind.INT:
+            return sign * int(token.text)
+        number = sign * float(token.text)
+        return int(number) if number.is_integer() else number
+
+    def _value(self, what: str) -> Value:
+        token = self._lexer.current
+        kind = _VALUE_KINDS.get(token.kind)
+        if kind is None:
+            self._lexer.unexpected(what)
+        if kind is ValueKind.NAME and token.text in ("true", "false"):
+            kind = ValueKind.BOOL
+        self._lexer.advance()
+        return Value(kind, token.value, token.span)
+
+    def _annotation(self) -> Annotation:
+        lexer = self._lexer
+        start = lexer.expect(_AT).start
+        name = lexer.expect(_NAME, "an annotation name")
+        value: Value | None = None
+        keywords: dict[str, Keyword] = {}
+        if lexer.skip(_LPAREN):
+            value = self._value("a literal or a name")
+            while lexer.skip(_COMMA):
+                keyword = self._keyword(keywords)
+                keywords[keyword.name.text] = keyword
+            lexer.require(_RPAREN)
+        return Annotation(name.text, value, tuple(keywords.values()), Span(start, lexer.previous_end))
+
+    def _keyword(self, earlier: Mapping[str, Keyword]) -> Keyword:
+        token = self._lexer.expect(_NAME, "a keyword argument")
+        self._lexer.expect(Kind.EQ)
+        if token.text in earlier:
+            self._lexer.fail(f"keyword argument {token} is given twice", token.span)
+        return Keyword(Name(token.text, token.span), self._value("a literal or a name"))

@@ -1,0 +1,82 @@
+"""The canonical form back to schema text, so that a stored form is read by the one compiler there is."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from gitops.language.schema.types import PropType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_SHORTHANDS = frozenset({"key", "unique", "index"})
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+
+
+def print_schema(form: Mapping[str, Any]) -> str:
+    """Schema text whose canonical form is `form`.
+
+    Promised for forms that the compiler made. For anything else the text is arbitrary, or a KeyError, TypeError,
+    ValueError or AttributeError is raised: the caller compiles the text and compares.
+    """
+    parts = [f"interface {each['name']} {_body(each)}" for each in form["interfaces"]]
+    for node in form["nodes"]:
+        implements = f" implements {', '.join(node['implements'])}" if node["implements"] else ""
+        parts.append(f"node {node['name']}{_notes(node)}{implements} {_body(node)}")
+    for edge in form["edges"]:
+        low, high = edge["cardinality"]
+        # An annotation that is called `card` would be read as the cardinality, were it the first one.
+        named = any(note["name"] == "card" for note in edge["annotations"])
+        card = f" @card({low}..{'' if high is None else high})" if named or (low, high) != (0, None) else ""
+        head = f"edge {edge['name']}: {edge['from']} -> {edge['to']}{card}{_notes(edge)}"
+        parts.append(f"{head} {_body(edge)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _body(owner: Mapping[str, Any]) -> str:
+    lines = [_property(each) for each in owner["properties"]]
+    implied = {
+        (note["name"], each["name"])
+        for each in owner["properties"]
+        for note in each["annotations"]
+        if note["name"] in _SHORTHANDS
+    }
+    for each in owner.get("constraints", ()):
+        columns = each["columns"]
+        if len(columns) != 1 or (each["kind"], columns[0]) not in implied:
+            lines.append(f"@{each['kind']}({_arguments(each)})")
+    return "{\n" + "".join(f"    {line}\n" for line in lines) + "}"
+
+
+def _property(declared: Mapping[str, Any]) -> str:
+    return f"{declared['name']}: {PropType.from_json(declared['type'])}{_notes(declared)}"
+
+
+def _notes(owner: Mapping[str, Any]) -> str:
+    return "".join(f" {_note(each)}" for each in owner["annotations"])
+
+
+def _note(note: Mapping[str, Any]) -> str:
+    if note["value"] is None:
+        return f"@{note['name']}"
+    keywords = "".join(f", {name}={_quoted(value)}" for name, value in note["keywords"].items())
+    return f"@{note['name']}({_quoted(note['value'])}{keywords})"
+
+
+def _arguments(constraint: Mapping[str, Any]) -> str:
+    columns: Sequence[str] = constraint["columns"]
+    if constraint["kind"] == "range":
+        return f"{columns[0]}, {_number(constraint['low'])}..{_number(constraint['high'])}"
+    if constraint["kind"] == "check":
+        return f"{columns[0]}, {_quoted(constraint['pattern'])}"
+    return ", ".join(columns)
+
+
+def _number(value: float | None) -> str:
+    """A bound without an exponent, which the grammar does not have."""
+    return "" if value is None else format(Decimal(repr(value)), "f")
+
+
+def _quoted(text: str) -> str:
+    return f'"{text.translate(_ESCAPES)}"'

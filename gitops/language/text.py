@@ -1,0 +1,112 @@
+"""Source text of both languages: spans in bytes, positions for people, one kind of problem.
+
+Spans are half-open byte offsets `[start, end)` into the UTF-8 text. Positions shown to people are 1-based
+lines and 1-based columns counted in characters, as editors show them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from enum import StrEnum
+
+from gitops.language.record import Record
+
+
+class Stage(StrEnum):
+    """Where in the front end a problem was found; also the prefix of its rendered message."""
+
+    PARSE = "parse"
+    CATALOG = "catalog"
+    TYPE = "type"
+
+
+class Span(Record):
+    """Half-open byte range `[start, end)` of a source text."""
+
+    start: int
+    end: int
+
+
+class Problem(Record):
+    """One thing wrong in a source text.
+
+    `rule` is the label of the broken rule (`S-03`, `T6`; empty for a plain grammar failure), stable for tests and
+    documentation. `message` names the items involved; `fix` says the way out, when one is known.
+    """
+
+    stage: Stage
+    rule: str
+    message: str
+    span: Span
+    fix: str | None = None
+
+    def rendered(self) -> str:
+        """The message with its stage in front, and the rule code of a type rule."""
+        code = f"{self.rule}: " if self.stage is Stage.TYPE and self.rule else ""
+        return f"{self.stage} error: {code}{self.message}"
+
+
+class LanguageError(Exception):
+    """A source text was refused; carries every problem found, in source order, at least one."""
+
+    def __init__(self, *problems: Problem) -> None:
+        """Keep the problems; the exception's text is the first one's."""
+        super().__init__(problems[0].rendered())
+        self.problems = problems
+
+
+_CONTINUATION = bytes(range(0x80, 0xC0))
+_BLOCK = 4096
+
+
+class SourceText:
+    """The bytes of one `.pg` or `.gq` file, and the way from offsets to lines and columns."""
+
+    __slots__ = ("_blocks", "_starts", "data")
+
+    def __init__(self, data: bytes) -> None:
+        """Keep the bytes; lines are counted when a position is asked for."""
+        self.data = data
+        self._starts: list[int] | None = None
+        self._blocks: list[int] | None = None
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column of a byte offset, both from 1; the column counts characters.
+
+        One pass over the text serves all offsets, in any order and however long a line is.
+        """
+        starts = self._lines()
+        line = bisect_right(starts, offset)
+        return line, self._characters(offset) - self._characters(starts[line - 1]) + 1
+
+    def line_span(self, line: int) -> Span:
+        """The bytes of a line, counted from 1, without its line feed. Raises IndexError for a line that is not there."""
+        starts = self._lines()
+        end = starts[line] - 1 if line < len(starts) else len(self.data)
+        return Span(starts[line - 1], end)
+
+    def _characters(self, offset: int) -> int:
+        """How many characters begin before an offset: bytes that continue none."""
+        blocks = self._blocks
+        if blocks is None:
+            blocks = [0]
+            for start in range(0, len(self.data), _BLOCK):
+                blocks.append(blocks[-1] + _begun(self.data[start : start + _BLOCK]))
+            self._blocks = blocks
+        block = min(offset, len(self.data)) // _BLOCK
+        return blocks[block] + _begun(self.data[block * _BLOCK : offset])
+
+    def _lines(self) -> list[int]:
+        starts = self._starts
+        if starts is None:
+            starts = [0]
+            at = self.data.find(b"\n")
+            while at >= 0:
+                starts.append(at + 1)
+                at = self.data.find(b"\n", at + 1)
+            self._starts = starts
+        return starts
+
+
+def _begun(data: bytes) -> int:
+    return len(data.translate(None, _CONTINUATION))

@@ -1,0 +1,202 @@
+"""Names and content of a ledger branch, and when an entry of it is believed.
+
+    entry.json                     what this entry did
+    trust/<path>                   the keys and rules in force after it
+    __cluster/...                  state, catalog blobs, recovery sidecars, consumed approvals
+
+The first parent of an entry is the entry before; further parents are the approval commits that it consumed, and the
+countersignatures that it took in.
+
+Rules of belief:
+
+1. The parents of an entry are exactly the entry before and the commits that it names; the first entry has no parent.
+2. It is signed by a ledger signer of the keys in force before it (of its own keys, for the first entry), judged at the
+   entry's own time.
+3. Numbers count up by one and times never run backwards, so an entry cannot be dated back to when its key was still good.
+4. A head is believed when all of this holds for every entry back to one that was believed before. One forged entry would
+   otherwise bring the keys that make the next one look good. A chain of which nothing was believed before brings all of its
+   keys itself, so its first entry must also be anchored: in a source commit of the target branch with the same keys.
+
+What is not checked here: that an entry tells the truth about state, source and approvals. That is the auditor's work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gitops.config.bot import trust_root
+from gitops.core.clock import parse_timestamp
+from gitops.core.errors import GitopsError, IntegrityError
+from gitops.git.port import Commit, GitReader
+from gitops.ledger.entry_document import read_entry
+from gitops.model.entry import LedgerEntry
+from gitops.model.trust import TrustRoot
+
+__all__ = [
+    "APPROVALS",
+    "BRANCHES",
+    "COUNTERSIGNATURES",
+    "ENTRY",
+    "LEDGERS",
+    "REVOCATIONS",
+    "SIGNED",
+    "TRUST",
+    "ChainEntry",
+    "approvals_prefix",
+    "continues",
+    "countersignatures_prefix",
+    "entry_trust",
+    "first_entry",
+    "ledger_ref",
+    "read_chain_entry",
+    "revocations_prefix",
+    "trust_files",
+    "verify_chain",
+]
+
+ENTRY = "entry.json"
+TRUST = "trust"
+BRANCHES = "refs/heads/gitops/"
+LEDGERS = "refs/heads/gitops/ledger/"
+APPROVALS = "refs/heads/gitops/approvals/"
+REVOCATIONS = "refs/heads/gitops/revocations/"
+COUNTERSIGNATURES = "refs/heads/gitops/countersignatures/"
+SIGNED = (APPROVALS, REVOCATIONS, COUNTERSIGNATURES)
+"""The folders of create-only branches, each with one folder per cluster, that carry what people sign."""
+
+TrustCache = dict[str, TrustRoot]
+"""Tree id of the folder of keys and rules to what it says: most entries share one."""
+
+
+def ledger_ref(cluster: str) -> str:
+    """Full name of the branch that holds the ledger of a cluster."""
+    return LEDGERS + cluster
+
+
+def approvals_prefix(cluster: str) -> str:
+    """Prefix of the create-only branches that carry the approvals of a cluster."""
+    return f"{APPROVALS}{cluster}/"
+
+
+def revocations_prefix(cluster: str) -> str:
+    """Prefix of the create-only branches that take approvals of a cluster back."""
+    return f"{REVOCATIONS}{cluster}/"
+
+
+def countersignatures_prefix(cluster: str) -> str:
+    """Prefix of the create-only branches that agree to what was done in an emergency."""
+    return f"{COUNTERSIGNATURES}{cluster}/"
+
+
+@dataclass(frozen=True, slots=True)
+class ChainEntry:
+    """One entry with its commit, and the keys and rules under which it was made and those after it."""
+
+    commit: Commit
+    entry: LedgerEntry
+    before: TrustRoot
+    after: TrustRoot
+
+
+def trust_files(reader: GitReader, commit_id: str) -> dict[str, bytes]:
+    """The files of keys and rules that an entry holds, by their path in the repository."""
+    files: dict[str, bytes] = {}
+    root = reader.subtree(reader.commit(commit_id).tree, TRUST)
+    if root is not None:
+        for path in reader.changed_paths(None, root):
+            content = reader.read(root, path)
+            if content is not None:
+                files[path] = content
+    return files
+
+
+def entry_trust(reader: GitReader, commit_id: str) -> TrustRoot:
+    """The keys and rules in force after an entry. Raises GitopsError as `trust_root` does."""
+    return trust_root(trust_files(reader, commit_id))
+
+
+def read_chain_entry(reader: GitReader, commit_id: str, known: TrustCache | None = None) -> ChainEntry:
+    """Read an entry and check its own links and signature: rules 1 and 2 of this module.
+
+    `known` is filled and used by callers that read many entries. Raises IntegrityError `ledger_entry_invalid`,
+    `ledger_chain_broken`, `ledger_signature_invalid`.
+    """
+    known = {} if known is None else known
+    commit = reader.commit(commit_id)
+    content = reader.read(commit.tree, ENTRY)
+    if content is None:
+        raise IntegrityError("ledger_entry_invalid", f"{commit_id[:12]} has no {ENTRY}", path=commit_id)
+    entry = read_entry(content)
+    if commit.parents != (() if entry.previous is None else (entry.previous, *entry.carried)):
+        detail = f"the parents of {commit_id[:12]} are not the entry before and the approvals that it names"
+        raise IntegrityError("ledger_chain_broken", detail, path=commit_id)
+    before = _trust_after(reader, entry.previous or commit_id, known)
+    _check_signature(reader, commit_id, entry, before)
+    return ChainEntry(commit, entry, before, _trust_after(reader, commit_id, known))
+
+
+def verify_chain(reader: GitReader, head: str, seen: str | None) -> ChainEntry:
+    """The entry at `head`, after every entry back to `seen`, which was verified before, or to the first: rules 1 to 4.
+
+    Raises IntegrityError `ledger_diverged` when the chain of `head` does not lead to `seen`, else as `read_chain_entry`.
+    """
+    known: TrustCache = {}
+    newest = later = read_chain_entry(reader, head, known)
+    while later.commit.id != seen and later.entry.previous is not None:
+        earlier = read_chain_entry(reader, later.entry.previous, known)
+        _check_succession(earlier.entry, later.entry, later.commit.id)
+        later = earlier
+    if seen is not None and later.commit.id != seen:
+        raise IntegrityError(
+            "ledger_diverged", f"head {head[:12]} does not continue {seen[:12]}, which was seen here", path=head
+        )
+    return newest
+
+
+def first_entry(reader: GitReader, head: str) -> ChainEntry:
+    """The entry that a ledger begins with. `head` is the newest entry of a chain that was verified."""
+    at = head
+    while parents := reader.commit(at).parents:
+        at = parents[0]
+    return read_chain_entry(reader, at)
+
+
+def continues(reader: GitReader, head: str, old: str) -> bool:
+    """Whether commit `old` is on the line of first parents from `head`. Works in shallow repositories too."""
+    at: str | None = head
+    while at is not None and at != old:
+        at = next(iter(reader.commit(at).parents), None)
+    return at == old
+
+
+def _trust_after(reader: GitReader, commit_id: str, known: TrustCache) -> TrustRoot:
+    """Keys and rules after an entry; ones that cannot be used make the entry invalid."""
+    tree = reader.subtree(reader.commit(commit_id).tree, TRUST) or ""
+    if tree not in known:
+        try:
+            known[tree] = entry_trust(reader, commit_id)
+        except GitopsError as error:
+            detail = f"the keys and rules of {commit_id[:12]} cannot be used: {error.detail}"
+            raise IntegrityError("ledger_entry_invalid", detail, path=commit_id) from error
+    return known[tree]
+
+
+def _check_signature(reader: GitReader, commit_id: str, entry: LedgerEntry, before: TrustRoot) -> None:
+    """Rule 2."""
+    signature = reader.signature(commit_id)
+    moment = parse_timestamp(entry.at)
+    signer = None if moment is None else before.principal(signature.key, at=moment)
+    if not signature.good or signer not in before.ledger_signers:
+        why = signature.problem or ("it is not signed" if not signature.signed else "its key is no ledger key in force")
+        raise IntegrityError("ledger_signature_invalid", f"{commit_id[:12]}: {why}", path=commit_id)
+
+
+def _check_succession(earlier: LedgerEntry, later: LedgerEntry, commit_id: str) -> None:
+    """Rule 3."""
+    if later.number != earlier.number + 1:
+        detail = f"entry {later.number} follows entry {earlier.number}"
+        raise IntegrityError("ledger_chain_broken", detail, path=commit_id)
+    at, before = parse_timestamp(later.at), parse_timestamp(earlier.at)
+    if at is None or before is None or at < before:
+        detail = f"entry {later.number} is dated before the one it follows"
+        raise IntegrityError("ledger_chain_broken", detail, path=commit_id)

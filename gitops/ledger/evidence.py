@@ -1,0 +1,95 @@
+"""Approval commits as found in git, read without believing anything: what counts is decided by the planner's steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable
+from typing import TypeVar
+
+from gitops.approvals.document import read_approval
+from gitops.approvals.statement import read_statement
+from gitops.core.errors import GitopsError
+from gitops.git.port import GitReader
+from gitops.ledger.entry_document import read_entry
+from gitops.model.approval import ApprovalEvidence, ApprovalStatement, CommitSignature
+
+__all__ = ["announced_evidence", "read_evidence"]
+
+_APPROVALS = "__cluster/approvals/"
+_ENTRY = "entry.json"
+_MAX_PATHS = 100
+_EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+_WITH_APPROVALS = 2
+
+T = TypeVar("T")
+
+
+def read_evidence(store: GitReader, ref: str, commit_id: str, chain: Container[str]) -> ApprovalEvidence:
+    """The evidence that a commit gives; `chain` are the ids of all ledger entries. Never raises for its content.
+
+    What can be read is returned together with the first problem, so that a refusal can name the change it was meant for.
+    """
+    try:
+        commit = store.commit(commit_id)
+        parent = commit.parents[0] if commit.parents else None
+        base = None if parent is None else store.commit(parent).tree
+        changed = store.changed_paths(base, commit.tree)
+        signature = store.signature(commit_id)
+    except GitopsError as error:
+        unsigned = CommitSignature(signed=False, good=False)
+        return ApprovalEvidence(commit_id, ref, (), (), None, None, unsigned, problem=error.detail)
+    named = [path for path in changed if path.startswith(_APPROVALS)]
+    statement, misread = _attempt(lambda: read_statement(commit.message))
+    approval, unread = None, "it holds no approval document, or more than one"
+    if len(named) == 1:
+        approval, unread = _attempt(lambda: read_approval(store.read(commit.tree, named[0]) or b""))
+    more = "" if changed == tuple(named) else "it changes more than its own document"
+    return ApprovalEvidence(
+        commit=commit_id,
+        ref=ref,
+        parents=commit.parents,
+        changed_paths=changed[:_MAX_PATHS],
+        approval=approval,
+        statement=statement,
+        signature=signature,
+        on_chain=parent in chain,
+        problem=misread or unread or more,
+        reviewed_tree=None if statement is None else _reviewed_tree(store, statement),
+    )
+
+
+def _reviewed_tree(store: GitReader, statement: ApprovalStatement) -> str | None:
+    """The cluster folder of the commit that was reviewed on a forge, where that is at hand.
+
+    A commit without the folder has the empty tree: not the one that anybody means to approve.
+    """
+    if statement.grant is None or store.resolve(statement.grant.commit) is None:
+        return None
+    tree = store.commit(statement.grant.commit).tree
+    return store.subtree(tree, statement.target.path) or _EMPTY_TREE
+
+
+def announced_evidence(store: GitReader, head: str, approval_ids: Iterable[str]) -> tuple[ApprovalEvidence, ...]:
+    """The approvals of these ids as the newest entries that used them name their commits, whatever became of their branches.
+
+    For approvals that an entry announced and that no state records as used yet: their run was cut short.
+    """
+    wanted, found = set(approval_ids), list[ApprovalEvidence]()
+    at: str | None = head
+    while wanted and at is not None:
+        commit = store.commit(at)
+        content = store.read(commit.tree, _ENTRY)
+        uses = () if content is None or len(commit.parents) < _WITH_APPROVALS else read_entry(content).approvals
+        for use in uses:
+            if use.approval_id in wanted:
+                wanted.discard(use.approval_id)
+                found.append(read_evidence(store, "", use.commit, frozenset()))
+        at = next(iter(commit.parents), None)
+    return tuple(found)
+
+
+def _attempt(read: Callable[[], T]) -> tuple[T | None, str]:
+    """What `read` gives, or why it cannot."""
+    try:
+        return read(), ""
+    except GitopsError as error:
+        return None, error.detail

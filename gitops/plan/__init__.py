@@ -1,0 +1,1 @@
+"""From desired and recorded resources to a plan and its execution graph."""

@@ -1,0 +1,241 @@
+"""From classified changes to the execution graph: nodes, edges with reasons, locks.
+
+Let D refer to R, directly or through resources that do not change. Desired references order building, recorded ones
+order tearing down:
+
+| D             | R             | reference            | order                                       |
+| ---           | ---           | ---                  | ---                                         |
+| create/update | create/update | desired              | R before D                                  |
+| create/update | delete        | desired              | refused: `depends_on_deleted`               |
+| create/update | delete        | recorded only        | D before R: drop the reference first        |
+| create/update | create/update | recorded only        | none                                        |
+| delete        | create/update | recorded             | R before D: see below                       |
+| delete        | delete        | recorded             | D before R                                  |
+
+Removing a query or a policy is an entry of the catalog that becomes visible only when the whole run is settled. It waits
+for a migration of its graph, so that after a failed one the catalog of that graph is still what it was.
+
+Graph deletes destroy data. They, and the removals that ride on them, stand behind one barrier that everything else must
+have passed: they run last, and not at all after any failure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gitops.core.diagnostics import Diagnostic, Diagnostics
+from gitops.core.errors import BugError
+from gitops.model.address import CLUSTER_SCOPE, Address, Kind
+from gitops.model.change import Action, Change, Disposition
+from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
+from gitops.model.resource import Dependency
+from gitops.plan.layers import serial_order, validate
+
+BARRIER = "barrier.catalog"
+BARRIER_KIND = "barrier"
+GRAPH_MOVING = "graph-moving"
+
+_REASONS = {
+    (Kind.SCHEMA, Kind.GRAPH): "graph_schema",
+    (Kind.QUERY, Kind.SCHEMA): "schema_query",
+    (Kind.QUERY, Kind.GRAPH): "graph_query",
+    (Kind.POLICY, Kind.GRAPH): "policy_target",
+}
+_EMPTY = ExecutionGraph()
+
+References = Mapping[str, tuple[str, ...]]
+Rank = tuple[int, str, int, str]
+
+
+def build_graph(
+    changes: Sequence[Change], dependencies: Sequence[Dependency], applied_dependencies: Sequence[Dependency]
+) -> tuple[ExecutionGraph, tuple[Diagnostic, ...]]:
+    """The execution graph of the changes that apply carries out; the others are no nodes.
+
+    `dependencies` are the desired references, `applied_dependencies` those that the ledger records. The order of the
+    arguments' items does not matter. `position` is the order of the serial run: graph creates by id, each with its schema;
+    schema updates; queries and policies; keys and rules; the barrier; graph deletes by id, each behind what rides on it;
+    a node that an edge makes wait comes as soon as it may.
+
+    With any diagnostic (`duplicate_resource_id`, `missing_dependency`, `dependency_cycle`, `depends_on_deleted`, all
+    errors) the graph is empty, so nothing can run. Raises BugError when a change of unknown kind is to be applied.
+    """
+    problems = Diagnostics()
+    counts = Counter(change.address.text for change in changes)
+    for name, count in sorted(counts.items()):
+        if count > 1:
+            problems.add("duplicate_resource_id", name, f"{name} is named by {count} changes")
+    if len(problems):
+        return _EMPTY, tuple(problems)
+    plan = _Plan.of(changes, dependencies, applied_dependencies)
+    edges = [edge for change in plan.active.values() for edge in _reference_edges(change, plan, problems)]
+    late = _late(plan, edges)
+    graph = ExecutionGraph(_nodes(plan, late), tuple(sorted({*edges, *_barrier_edges(plan, late)})))
+    problems.extend(validate(graph))
+    return (_EMPTY if len(problems) else _numbered(graph)), tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The input, indexed: all changes and the active ones by address text, and both reference relations."""
+
+    changes: Mapping[str, Change]
+    active: Mapping[str, Change]
+    desired: References
+    recorded: References
+
+    @classmethod
+    def of(cls, changes: Sequence[Change], desired: Iterable[Dependency], recorded: Iterable[Dependency]) -> _Plan:
+        by_text = {change.address.text: change for change in sorted(changes, key=lambda c: c.address.text)}
+        active = {text: c for text, c in by_text.items() if c.disposition is Disposition.APPLIED}
+        for text, change in active.items():
+            if change.address.kind is Kind.UNKNOWN:
+                raise BugError(f"{text} is of no known kind, yet it is to be applied")
+        return cls(by_text, active, _references(desired), _references(recorded))
+
+    def reached(self, start: str, references: References) -> list[tuple[str, tuple[str, ...]]]:
+        """What `start` refers to, nearest first, each with the unchanged resources on the way to it."""
+        found: dict[str, tuple[str, ...]] = {}
+        queue: deque[tuple[str, tuple[str, ...]]] = deque([(start, ())])
+        while queue:
+            name, way = queue.popleft()
+            for target in references.get(name, ()):
+                if target in found:
+                    continue
+                found[target] = way
+                if target not in self.active:
+                    queue.append((target, (*way, target)))
+        return list(found.items())
+
+
+def _references(dependencies: Iterable[Dependency]) -> References:
+    targets: dict[str, set[str]] = {}
+    for dependency in dependencies:
+        targets.setdefault(dependency.source, set()).add(dependency.target)
+    return {source: tuple(sorted(found)) for source, found in targets.items()}
+
+
+def _reference_edges(change: Change, plan: _Plan, problems: Diagnostics) -> list[ExecEdge]:
+    """Edges that the references of one change give, by the table of this module."""
+    edges: list[ExecEdge] = []
+    name, deleted = change.address.text, change.action is Action.DELETE
+    for target, way in () if deleted else plan.reached(name, plan.desired):
+        other = plan.changes.get(target)
+        if other is None:
+            continue
+        if other.action is Action.DELETE:
+            problems.add("depends_on_deleted", name, f"{name} still needs {target}, which is deleted")
+        elif target in plan.active:
+            edges.append(_edge(other, change, (change.address, other.address), way))
+        elif other.action is Action.CREATE:
+            problems.add("missing_dependency", name, f"{name} needs {target}, which this run does not create")
+    for target, way in plan.reached(name, plan.recorded):
+        other = plan.active.get(target)
+        if other is None:
+            continue
+        if other.action is Action.DELETE:
+            edges.append(_edge(change, other, (change.address, other.address), way))
+        elif deleted:
+            edges.append(_edge(other, change, (change.address, other.address), way))
+    return edges
+
+
+def _edge(before: Change, after: Change, reference: tuple[Address, Address], way: tuple[str, ...]) -> ExecEdge:
+    """An edge whose reason is the reference from the first address to the second, along `way`."""
+    source, target = reference
+    if way:
+        reason, detail = "via_unchanged", " > ".join(way)
+    else:
+        reason = _REASONS.get((source.kind, target.kind), "explicit_dependency")
+        detail = target.text if target.graph is None else target.graph
+    return ExecEdge(before.address.text, after.address.text, reason, detail)
+
+
+def _late(plan: _Plan, edges: Sequence[ExecEdge]) -> frozenset[str]:
+    """What runs behind the barrier: graph deletes, what rides on them, and whatever has to wait for those."""
+    gone = {c.address.graph for c in plan.active.values() if _destroys(c)}
+    late = {t for t, c in plan.active.items() if c.action is Action.DELETE and c.address.graph in gone}
+    after: dict[str, list[str]] = {}
+    for edge in edges:
+        after.setdefault(edge.before, []).append(edge.after)
+    pending = sorted(late)
+    while pending:
+        behind = [name for name in after.get(pending.pop(), ()) if name not in late]
+        late.update(behind)
+        pending.extend(behind)
+    return frozenset(late)
+
+
+def _destroys(change: Change) -> bool:
+    return change.address.kind is Kind.GRAPH and change.action is Action.DELETE
+
+
+def _barrier_edges(plan: _Plan, late: frozenset[str]) -> list[ExecEdge]:
+    if not late:
+        return []
+    return [
+        ExecEdge(BARRIER, name, "finish_barrier") if name in late else ExecEdge(name, BARRIER, "stage_barrier")
+        for name in plan.active
+    ]
+
+
+def _nodes(plan: _Plan, late: frozenset[str]) -> tuple[ExecNode, ...]:
+    """The nodes in plan order, with locks and failure groups."""
+    ranks: dict[str, Rank] = {name: _rank(change, plan, late=name in late) for name, change in plan.active.items()}
+    if late:
+        ranks[BARRIER] = (4, "", 0, BARRIER)
+    nodes = []
+    for position, name in enumerate(sorted(ranks, key=ranks.__getitem__)):
+        change = plan.active.get(name)
+        if change is None:
+            nodes.append(ExecNode(BARRIER, BARRIER_KIND, Action.UPDATE, position))
+            continue
+        group = GRAPH_MOVING if _moves_graph(change) else ""
+        kind = change.address.kind.value
+        nodes.append(ExecNode(name, kind, change.action, position, _claims(change, plan), group))
+    return tuple(nodes)
+
+
+def _numbered(graph: ExecutionGraph) -> ExecutionGraph:
+    """The same graph with positions that no edge contradicts."""
+    nodes = {node.id: node for node in graph.nodes}
+    order = enumerate(serial_order(graph))
+    return replace(graph, nodes=tuple(replace(nodes[name], position=position) for position, name in order))
+
+
+def _rank(change: Change, plan: _Plan, *, late: bool) -> Rank:
+    """Place in the plan order: stage, graph, place beside that graph, address."""
+    address, graph = change.address, change.address.graph or ""
+    if late:
+        beside = {Kind.SCHEMA: 1, Kind.GRAPH: 2}
+        return 5, graph, beside.get(address.kind, 0), address.text
+    if address.kind is Kind.GRAPH:
+        return 0, graph, 0, address.text
+    if address.kind is Kind.SCHEMA and change.action is Action.CREATE and f"graph.{graph}" in plan.active:
+        return 0, graph, 1, address.text
+    if address.kind is Kind.SCHEMA and change.action is not Action.DELETE:
+        return 1, graph, 0, address.text
+    return (3 if address.kind is Kind.TRUST else 2), "", 0, address.text
+
+
+def _moves_graph(change: Change) -> bool:
+    """Whether the change touches a live graph; a schema is created and deleted by its graph, which does the moving."""
+    kind = change.address.kind
+    return kind is Kind.GRAPH or (kind is Kind.SCHEMA and change.action is Action.UPDATE)
+
+
+def _claims(change: Change, plan: _Plan) -> tuple[LockClaim, ...]:
+    """Locks of one change: its graph, the content that it publishes, the scopes that it is bound to."""
+    address, claims = change.address, set()
+    if _moves_graph(change):
+        claims.add(LockClaim(f"graph:{address.graph}"))
+    if address.kind is Kind.QUERY:
+        claims.add(LockClaim(f"graph:{address.graph}", LockMode.SHARED))
+    if address.kind in (Kind.QUERY, Kind.POLICY) and change.after is not None:
+        claims.add(LockClaim(f"blob:{change.after}"))
+    if address.kind is Kind.POLICY:
+        scopes = (*plan.desired.get(address.text, ()), *plan.recorded.get(address.text, ()))
+        claims.update(LockClaim(f"policy-scope:{scope}") for scope in scopes or (CLUSTER_SCOPE,))
+    return tuple(sorted(claims))

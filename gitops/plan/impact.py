@@ -1,0 +1,158 @@
+"""Blast radius of schema updates: which queries use what they touch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from gitops.language.query import CheckedQuery, ResultColumn, check_query, parse_queries
+from gitops.language.query.ast import Query
+from gitops.language.text import LanguageError
+from gitops.model.address import Kind
+from gitops.model.change import Action, Change
+from gitops.model.impact import Fate, RecordedGraph, ResultChange, SchemaImpact, Touch
+from gitops.model.resource import DesiredState
+from gitops.plan.subjects import StepSubjects, Subject, step_subjects
+from gitops.plan.uses import Use, uses
+
+_FATES = {Action.CREATE: Fate.ADDED, Action.UPDATE: Fate.CHANGED, Action.DELETE: Fate.REMOVED}
+_RETYPING = frozenset({"extend_enum", "unsupported_change"})
+
+
+def schema_impact(
+    changes: Sequence[Change], desired: DesiredState, recorded: Mapping[str, RecordedGraph]
+) -> tuple[SchemaImpact, ...]:
+    """Per schema update of `recorded` that has a migration preview, the queries that use what it touches.
+
+    `recorded` is keyed by schema address text. Queries as declared are found by their use of the desired schema, and those
+    that are changed or removed also by their use of the accepted one, where their recorded text is known and checks.
+    """
+    if not recorded:
+        return ()
+    fates = {c.address.text: _FATES[c.action] for c in changes if c.address.kind is Kind.QUERY}
+    return tuple(
+        _of_schema(change, desired, recorded[change.address.text], fates)
+        for change in changes
+        if change.migration is not None and change.address.text in recorded
+    )
+
+
+def _of_schema(
+    change: Change, desired: DesiredState, recorded: RecordedGraph, fates: Mapping[str, Fate]
+) -> SchemaImpact:
+    graph, steps = change.address.name, change.migration.steps if change.migration else ()
+    files = _Files(recorded, desired)
+    declared = {f"query.{graph}.{name}": query for name, query in desired.graphs[graph].queries.items()}
+    subjects = step_subjects(steps)
+    old, new = (frozenset().union(*side) for side in zip(*subjects, strict=True)) if subjects else ((), ())
+    former = files.former({text: content for text, content in recorded.queries.items() if _may_name(content, old)})
+    after = {text: uses(query) for text, query in declared.items() if _touches_any(query, new)}
+    before = {text: uses(query) for text, query in former.items() if _touches_any(query, old)}
+    touches = tuple(tuple(_touches(each, before, after)) for each in subjects)
+    touched = sorted({touch.query for found in touches for touch in found})
+    kept = {text for text in touched if fates.get(text) is Fate.CHANGED and files.same_text(text)}
+    touches = tuple(tuple(_fated(each, fates, kept) for each in found) for found in touches)
+    # What nobody edits has its old result, except where a step gives a property another type.
+    retyped = {
+        touch.query
+        for step, found in zip(steps, touches, strict=True)
+        for touch in found
+        if step.get("kind") in _RETYPING and touch.query not in fates
+    }
+    former.update(files.former({text: desired.resources[text].content or b"" for text in retyped}))
+    edited = {t: recorded.queries[t] for t in touched if t in recorded.queries and t not in former}
+    former.update(files.former(edited))
+    policies = {
+        edge.source
+        for edge in desired.dependencies
+        if edge.target == f"graph.{graph}" and edge.source.startswith(f"{Kind.POLICY}.")
+    }
+    return SchemaImpact(
+        schema=change.address.text,
+        touches=touches,
+        results=tuple(_results(touched, former, declared)),
+        policies=tuple(sorted(policies)),
+    )
+
+
+def _may_name(content: bytes, subjects: Collection[Subject]) -> bool:
+    """Whether a query in this file can use one of them: a property is always named, a type may come by way of an edge."""
+    return any(s.property_name is None or s.property_name.encode() in content for s in subjects)
+
+
+def _touches_any(query: CheckedQuery, subjects: Collection[Subject]) -> bool:
+    """A cheap look at what the checker noted; it does not tell nodes from edges, nor what is named from what is touched."""
+    types = {access.type_name for access in (*query.reads, *query.writes)}
+    return any(
+        (s.type_name, s.property_name) in query.uses if s.property_name else s.type_name in types for s in subjects
+    )
+
+
+def _touches(
+    subjects: StepSubjects,
+    before: Mapping[str, Mapping[Subject, Use]],
+    after: Mapping[str, Mapping[Subject, Use]],
+) -> Iterator[Touch]:
+    for text in sorted({*before, *after}):
+        found = [before[text][s] for s in subjects.before if s in before.get(text, ())]
+        found += [after[text][s] for s in subjects.after if s in after.get(text, ())]
+        if found:
+            reads, writes = any(u.reads for u in found), any(u.writes for u in found)
+            yield Touch(text, reads, writes, Fate.KEPT)
+
+
+def _fated(touch: Touch, fates: Mapping[str, Fate], kept: Container[str]) -> Touch:
+    return touch if touch.query in kept else replace(touch, fate=fates.get(touch.query, Fate.KEPT))
+
+
+def _results(
+    touched: Iterable[str], former: Mapping[str, CheckedQuery], declared: Mapping[str, CheckedQuery]
+) -> Iterator[ResultChange]:
+    for text in touched:
+        if text in former and text in declared:
+            before, after = (tuple(map(_spelled, each[text].columns)) for each in (former, declared))
+            if before != after:
+                yield ResultChange(text, before, after)
+
+
+def _spelled(column: ResultColumn) -> str:
+    return f"{column.column}: {'Node' if column.type is None else column.type}"
+
+
+class _Files:
+    """Query files as recorded and as declared, each parsed once however many queries it holds."""
+
+    def __init__(self, recorded: RecordedGraph, desired: DesiredState) -> None:
+        self._recorded = recorded
+        self._desired = desired
+        self._parsed: dict[bytes, Mapping[str, Query]] = {}
+
+    def former(self, texts: Mapping[str, bytes]) -> dict[str, CheckedQuery]:
+        """The queries of these files as the accepted schema sees them; what it refuses is left out."""
+        found: dict[str, CheckedQuery] = {}
+        for text in sorted(texts):
+            query = self._query(text, texts[text])
+            if query is not None:
+                with suppress(LanguageError):
+                    found[text] = check_query(query, self._recorded.schema.catalog)
+        return found
+
+    def same_text(self, text: str) -> bool:
+        """Whether a query reads the same in both of its files: then what changed is another query of the file."""
+        before, after = self._recorded.queries.get(text), self._desired.resources[text].content
+        old = None if before is None else self._query(text, before)
+        if before is None or after is None or old is None:
+            return False
+        spelled = before[old.span.start : old.span.end]
+        # Most texts that changed are told apart by this search, which is far cheaper than to parse the new file.
+        new = self._query(text, after) if spelled in after else None
+        return new is not None and spelled == after[new.span.start : new.span.end]
+
+    def _query(self, text: str, content: bytes) -> Query | None:
+        if content not in self._parsed:
+            try:
+                self._parsed[content] = {query.name.text: query for query in reversed(parse_queries(content))}
+            except LanguageError:
+                self._parsed[content] = {}
+        return self._parsed[content].get(text.rpartition(".")[2])

@@ -1,0 +1,353 @@
+"""Which node of an execution graph may start now: a state machine without threads, clock or chance.
+
+It is a function of the graph, the number of workers, the failure policy and the sequence of results, so the same results
+in the same order always give the same starts.
+
+1. A node is ready when everything before it is done. Ready nodes are looked at by position.
+2. A node starts when a worker is free and all its locks are; it takes them together, holding none while it waits, so there
+   is no deadlock. What an earlier node waits for counts as taken for later ones, so there is no starvation.
+3. With one worker, the ready node of the lowest position starts: the serial run. `build_graph` numbers nodes in an order
+   that no edge contradicts, so for its graphs that is the plan order.
+4. Every node ends with exactly one result. After a failure (failed, or of unknown effect):
+   a. of its failure group, nothing more starts: SKIPPED;
+   b. whatever depends on it or on (a): BLOCKED;
+   c. with `fail_fast`, everything else that has not started: SKIPPED.
+   `blocked_by` names the failed node in all three. Running nodes finish.
+5. After `stop`, everything that has not started is SKIPPED, blocked by nobody.
+
+A node that was found waiting for a lock is parked on it, and looked at again only when that lock may have become free for it:
+a thousand nodes that want one lock cost as little per start as nodes that want none.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gitops.core.errors import BugError, UsageError
+from gitops.model.execution import ExecNode, ExecutionGraph, LockClaim, LockMode, NodeResult, Outcome
+from gitops.plan.layers import neighbours, validate
+
+ENDINGS = frozenset({Outcome.DONE, Outcome.FAILED, Outcome.UNKNOWN})
+"""The outcomes that a node may have which was started; the others are the schedule's to give."""
+
+Priority = tuple[int, str]
+
+
+class SkipReason(StrEnum):
+    """Why a node never started."""
+
+    DEPENDENCY_FAILED = "dependency_failed"
+    GROUP_FAILED = "group_failed"
+    FAIL_FAST = "fail_fast"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """A node that ended without having started."""
+
+    reason: SkipReason
+    result: NodeResult
+
+
+@dataclass(frozen=True, slots=True)
+class LockWait:
+    """A ready node that was passed over: the lock keys it waits for, and who holds them or waits for them before it."""
+
+    node_id: str
+    keys: tuple[str, ...]
+    holders: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What one result brought about, both in priority order: ids that became ready, nodes that will never start."""
+
+    ready: tuple[str, ...] = ()
+    skipped: tuple[Skip, ...] = ()
+
+
+class Schedule:
+    """The coordinator's state: pending, ready, running, ended, and who holds which lock. For one thread only."""
+
+    def __init__(self, graph: ExecutionGraph, *, workers: int = 1, fail_fast: bool = False) -> None:
+        """Nothing runs yet.
+
+        Raises UsageError for less than one worker, BugError for a graph that `validate` refuses.
+        """
+        if workers < 1:
+            raise UsageError("usage_error", f"at least one worker is needed, not {workers}")
+        problems = validate(graph)
+        if problems:
+            raise BugError(f"an invalid execution graph was scheduled: {problems[0].message}")
+        self._graph = graph
+        self._workers = workers
+        self._fail_fast = fail_fast
+        self._nodes = {node.id: node for node in graph.nodes}
+        self._priority: dict[str, Priority] = {node.id: (node.position, node.id) for node in graph.nodes}
+        self._after, before = neighbours(graph)
+        self._open_edges = {name: len(sources) for name, sources in before.items()}
+        self._ready = sorted(self._priority[name] for name, count in self._open_edges.items() if not count)
+        self._pending = set(self._nodes)
+        self._running: set[str] = set()
+        self._results: dict[str, NodeResult] = {}
+        self._claims = {node.id: _strongest(node.locks) for node in graph.nodes}
+        self._locks = _Locks()
+        self._candidates = list(self._ready)
+        self._parked = _Parked(self._priority)
+        self._seen_waiting: set[str] = set()
+        self._fresh: tuple[str, ...] = ()
+        self._passed = 0
+
+    @property
+    def ready(self) -> tuple[str, ...]:
+        """Ids that wait for nothing but a worker and locks, in priority order."""
+        return tuple(name for _, name in self._ready)
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """Ids that were started and have no result yet, in priority order."""
+        return self._ordered(self._running)
+
+    @property
+    def waiting(self) -> tuple[LockWait, ...]:
+        """The ready nodes that the last `next_ready` passed over because of locks; to be asked before the next start."""
+        return tuple(self._wait(name) for _, name in self._ready[: self._passed])
+
+    def fresh_waits(self) -> tuple[LockWait, ...]:
+        """Those of `waiting` that were never passed over before the last `next_ready`, in priority order."""
+        return tuple(self._wait(name) for name in self._fresh)
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Keys of all locks that are held, sorted."""
+        return self._locks.keys()
+
+    @property
+    def finished(self) -> bool:
+        """Whether every node has its result."""
+        return len(self._results) == len(self._nodes)
+
+    def next_ready(self) -> ExecNode | None:
+        """The node to start now; None when no worker is free, or when everything ready waits for locks."""
+        self._fresh, self._passed = (), 0
+        if len(self._running) >= self._workers:
+            return None
+        passed = []
+        chosen = None
+        for _, name in self._candidates:
+            claims = self._claims[name]
+            taken = next((c.key for c in claims if self._locks.against(c) or self._parked.blocks(name, c)), None)
+            if taken is None:
+                chosen = self._nodes[name]
+                break
+            self._parked.park(name, claims, taken)
+            passed.append(name)
+        del self._candidates[: len(passed)]
+        self._fresh = tuple(name for name in passed if name not in self._seen_waiting)
+        self._seen_waiting.update(self._fresh)
+        self._passed = len(self._ready) if chosen is None else bisect_left(self._ready, self._priority[chosen.id])
+        return chosen
+
+    def start(self, node_id: str) -> None:
+        """Note that the node runs and holds its locks.
+
+        Raises BugError unless the node is ready, a worker is free, and so are the locks.
+        """
+        priority = self._priority.get(node_id)
+        at = len(self._ready) if priority is None else bisect_left(self._ready, priority)
+        if at == len(self._ready) or self._ready[at] != priority or len(self._running) >= self._workers:
+            raise BugError(f"{node_id} was started although it is not its turn")
+        if any(self._locks.against(claim) for claim in self._claims[node_id]):
+            raise BugError(f"{node_id} was started although its locks are taken")
+        self._locks.take(node_id, self._claims[node_id])
+        del self._ready[at]
+        self._leave_line(node_id)
+        self._pending.remove(node_id)
+        self._running.add(node_id)
+
+    def finish(self, node_id: str, result: NodeResult) -> Progress:
+        """Note the result of a running node, free its locks, and say what follows.
+
+        Raises BugError when the node does not run, or the result is not one that a started node may have.
+        """
+        if node_id not in self._running or result.node_id != node_id or result.outcome not in ENDINGS:
+            raise BugError(f"{node_id} cannot end with {result.outcome} of {result.node_id}")
+        self._running.remove(node_id)
+        self._locks.release(node_id, self._claims[node_id])
+        self._wake(node_id)
+        self._results[node_id] = result
+        if result.outcome is Outcome.DONE:
+            return Progress(ready=self._release(node_id))
+        return Progress(skipped=self._give_up(node_id))
+
+    def stop(self) -> Progress:
+        """Start nothing more: whatever has not started is skipped. What runs still has to finish."""
+        skips = [self._skip(name, SkipReason.CANCELLED, None) for name in self._ordered(self._pending)]
+        return Progress(skipped=tuple(skips))
+
+    def results(self) -> tuple[NodeResult, ...]:
+        """One result per node, in plan order. Raises BugError before all have ended."""
+        if not self.finished:
+            raise BugError("results were asked for while nodes have none")
+        return tuple(self._results[node.id] for node in self._graph.nodes)
+
+    def _release(self, node_id: str) -> tuple[str, ...]:
+        freed = []
+        for name in self._after[node_id]:
+            self._open_edges[name] -= 1
+            if not self._open_edges[name] and name in self._pending:
+                insort(self._ready, self._priority[name])
+                insort(self._candidates, self._priority[name])
+                freed.append(name)
+        return self._ordered(freed)
+
+    def _give_up(self, failed: str) -> tuple[Skip, ...]:
+        """Rule 4: end what the failure keeps from starting."""
+        group = self._nodes[failed].group
+        same = self._ordered(n for n in self._pending if self._nodes[n].group == group) if group else ()
+        skips = {name: self._skip(name, SkipReason.GROUP_FAILED, failed) for name in same}
+        behind = [failed, *same]
+        while behind:
+            for name in self._after[behind.pop()]:
+                if name in self._pending:
+                    skips[name] = self._skip(name, SkipReason.DEPENDENCY_FAILED, failed)
+                    behind.append(name)
+        if self._fail_fast:
+            for name in self._ordered(self._pending):
+                skips[name] = self._skip(name, SkipReason.FAIL_FAST, failed)
+        return tuple(skips[name] for name in self._ordered(skips))
+
+    def _skip(self, name: str, reason: SkipReason, blocked_by: str | None) -> Skip:
+        outcome = Outcome.BLOCKED if reason is SkipReason.DEPENDENCY_FAILED else Outcome.SKIPPED
+        result = NodeResult(name, outcome, blocked_by=blocked_by)
+        self._pending.remove(name)
+        at = bisect_left(self._ready, self._priority[name])
+        if at < len(self._ready) and self._ready[at] == self._priority[name]:
+            del self._ready[at]
+            self._leave_line(name)
+            self._wake(name)
+        self._results[name] = result
+        return Skip(reason, result)
+
+    def _leave_line(self, name: str) -> None:
+        """A ready node is no candidate any more, and waits for no lock."""
+        at = bisect_left(self._candidates, self._priority[name])
+        if at < len(self._candidates) and self._candidates[at] == self._priority[name]:
+            del self._candidates[at]
+        self._parked.leave(name, self._claims[name])
+
+    def _wake(self, name: str) -> None:
+        """Look again at those who wait for what this node held or was to hold."""
+        for claim in self._claims[name]:
+            for woken in self._parked.next_in_line(claim.key):
+                self._parked.leave(woken, self._claims[woken])
+                insort(self._candidates, self._priority[woken])
+
+    def _wait(self, name: str) -> LockWait:
+        taken = {c.key: (*self._locks.against(c), *self._parked.before(name, c)) for c in self._claims[name]}
+        keys = tuple(sorted(key for key, holders in taken.items() if holders))
+        return LockWait(name, keys, self._ordered({holder for key in keys for holder in taken[key]}))
+
+    def _ordered(self, names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted(names, key=self._priority.__getitem__))
+
+
+def _strongest(claims: Iterable[LockClaim]) -> tuple[LockClaim, ...]:
+    """One claim per key: a node that asks for both modes gets the exclusive one."""
+    modes: dict[str, LockClaim] = {}
+    for claim in claims:
+        if claim.mode is LockMode.EXCLUSIVE or claim.key not in modes:
+            modes[claim.key] = claim
+    return tuple(sorted(modes.values()))
+
+
+class _Parked:
+    """Ready nodes that wait for a lock: each is parked on one key, and all that it claims is kept for it from later nodes."""
+
+    def __init__(self, priority: Mapping[str, Priority]) -> None:
+        self._priority = priority
+        self._on: dict[str, str] = {}
+        self._lines: dict[str, list[Priority]] = {}
+        self._exclusive: dict[str, list[Priority]] = {}
+
+    def park(self, name: str, claims: Sequence[LockClaim], key: str) -> None:
+        """Note that the node waits for `key`."""
+        self._on[name] = key
+        for lines, claim in self._lines_of(claims):
+            insort(lines.setdefault(claim.key, []), self._priority[name])
+
+    def leave(self, name: str, claims: Sequence[LockClaim]) -> None:
+        """The node waits no more, if it did."""
+        if self._on.pop(name, None) is None:
+            return
+        for lines, claim in self._lines_of(claims):
+            line = lines[claim.key]
+            del line[bisect_left(line, self._priority[name])]
+            if not line:
+                del lines[claim.key]
+
+    def blocks(self, name: str, claim: LockClaim) -> bool:
+        """Whether an earlier node waits for the key of this claim in a mode that it cannot share."""
+        line = self._line(claim)
+        return bool(line) and line[0] < self._priority[name]
+
+    def before(self, name: str, claim: LockClaim) -> tuple[str, ...]:
+        """Those earlier nodes."""
+        line = self._line(claim)
+        return tuple(earlier for _, earlier in line[: bisect_left(line, self._priority[name])])
+
+    def next_in_line(self, key: str) -> list[str]:
+        """The nodes parked on the key whose turn it is: the first one, with all that share up to the first exclusive one."""
+        line = self._lines.get(key)
+        if not line:
+            return []
+        exclusive = self._exclusive.get(key)
+        end = len(line) if not exclusive else max(1, bisect_left(line, exclusive[0]))
+        return [name for _, name in line[:end] if self._on[name] == key]
+
+    def _line(self, claim: LockClaim) -> Sequence[Priority]:
+        lines = self._exclusive if claim.mode is LockMode.SHARED else self._lines
+        return lines.get(claim.key, ())
+
+    def _lines_of(self, claims: Sequence[LockClaim]) -> Iterator[tuple[dict[str, list[Priority]], LockClaim]]:
+        for claim in claims:
+            yield self._lines, claim
+            if claim.mode is LockMode.EXCLUSIVE:
+                yield self._exclusive, claim
+
+
+class _Locks:
+    """Who claims which keys."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, dict[str, LockMode]] = {}
+
+    def against(self, claim: LockClaim) -> tuple[str, ...]:
+        """The owners that `claim` cannot share its key with."""
+        owners = self._owners.get(claim.key)
+        if not owners:
+            return ()
+        if claim.mode is LockMode.SHARED:
+            return tuple(owner for owner, mode in owners.items() if mode is LockMode.EXCLUSIVE)
+        return tuple(owners)
+
+    def take(self, owner: str, claims: Sequence[LockClaim]) -> None:
+        """Add all claims of one owner, one per key."""
+        for claim in claims:
+            self._owners.setdefault(claim.key, {})[owner] = claim.mode
+
+    def release(self, owner: str, claims: Sequence[LockClaim]) -> None:
+        """Drop all claims of one owner."""
+        for claim in claims:
+            owners = self._owners[claim.key]
+            del owners[owner]
+            if not owners:
+                del self._owners[claim.key]
+
+    def keys(self) -> tuple[str, ...]:
+        """All claimed keys, sorted."""
+        return tuple(sorted(self._owners))

@@ -1,1 +1,0 @@
-"""The planner and what belongs to it: diff, impact, approvals, classification, graph, schedule, settlement, recovery."""

@@ -1,1 +1,0 @@
-"""Providers: the acting half of the resource kinds."""

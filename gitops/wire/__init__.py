@@ -1,1 +1,0 @@
-"""Stored documents between values and bytes: one strict reader and one writer each, by version."""

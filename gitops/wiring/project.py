@@ -1,0 +1,368 @@
+"""Building a project from a repository on disk: which remote, whose keys, where graphs live. Operator settings are git config.
+
+gitops.targetBranch   branch with gitops.yaml (default: what HEAD or the remote's HEAD names, else main)
+gitops.root           folder for graphs and data of this machine; without it graphs cannot be changed from here
+gitops.storage        s3://bucket/prefix that clusters may declare, or prefixes below it; with several clusters below its part
+                      with the name of the cluster. gitops.CLUSTER.storage says it for one
+gitops.lockRef        remembered by the program: the kind of lock ref that the host accepts
+user.signingKey       SSH key that signs approvals and ledger entries
+gitops.actor          who is acting
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gitops.apply.graph_provider import ClusterProvider
+from gitops.approving.endorse import Endorsement
+from gitops.bot.project import Project, ProjectTools
+from gitops.cluster.workspace import Stores, Workspace
+from gitops.config.bot import ClusterRule
+from gitops.config.disk_cache import MemoryCache
+from gitops.config.folder import FolderTree
+from gitops.config.source import StampedTree
+from gitops.core.errors import GitopsError, UsageError
+from gitops.core.faults import Faults, NoFaults
+from gitops.forge.refs.local import LocalForge
+from gitops.git.command import GitProgram, Quarantine, config_key
+from gitops.git.pins import HeadPin
+from gitops.git.port import GitReader, GitRemote, Person
+from gitops.git.remembered import RememberedRemote
+from gitops.git.remote import ProgramRemote, SelfRemote
+from gitops.git.repository import Repository
+from gitops.git.tracking import TrackingRemote
+from gitops.git.tree import CommitTree
+from gitops.ledger.branch import BranchLedger, BranchPlace
+from gitops.ledger.chain import LEDGERS, approvals_prefix
+from gitops.ledger.heads import Heads
+from gitops.storage.address import StorageKind, StorageRoot, StorageRootError, parse_storage
+from gitops.wiring.operator import operator_of
+from gitops.wiring.stores import graph_engine, graph_uri
+from gitops.wiring.system import RandomIds, SystemClock
+
+_CUSTOM, _BRANCH = "custom", "branch"
+# For those who only read: git has no form for such a name, so nothing can be committed under it.
+_NOBODY = Person("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryChoice:
+    """Which repository, and which remote of it: None for `origin`, or for itself if it is bare.
+
+    `offline` asks only for what the clone last fetched.
+    """
+
+    path: str
+    remote: str | None = None
+    offline: bool = False
+
+
+class LocalProject:
+    """A project on a repository of this machine."""
+
+    def __init__(
+        self,
+        choice: RepositoryChoice,
+        *,
+        environ: Mapping[str, str] | None = None,
+        quarantine: Quarantine | None = None,
+        faults: Faults | None = None,
+        login: Callable[[str], str] | None = None,
+    ) -> None:
+        """Open it. `login` puts credentials into addresses of remotes. Raises UsageError `not_a_repository`."""
+        self.repository = Repository.discover(choice.path, environ=environ)
+        if quarantine is not None:
+            self.repository = Repository(self.repository.git_dir, environ=environ, quarantine=quarantine)
+        self._git = GitProgram(self.repository.git_dir, environ=environ, as_user=True)
+        self._login = login or str
+        self._settings: dict[str, str] | None = None
+        self.remote: GitRemote = self._remote(choice)
+        self._faults = faults or NoFaults()
+        tools = ProjectTools(
+            store=self.repository,
+            remote=self.remote,
+            stores=self._stores,
+            ledger=self.ledger,
+            open_tree=open_commit_tree,
+            cache=MemoryCache(),
+            provider=ClusterProvider,
+            clock=SystemClock(),
+            ids=RandomIds(),
+            faults=self._faults,
+        )
+        self.project = Project(tools, self.default_ref())
+
+    def setting(self, key: str, *, path: bool = False) -> str | None:
+        """A value of the git configuration, which is read once."""
+        if self._settings is None:
+            self._settings = self._git.settings()
+        found = self._settings.get(config_key(key))
+        # Git expands what begins with the home of somebody.
+        return self._git.config(key, path=True) if path and found is not None else found
+
+    def default_ref(self) -> str:
+        """Full name of the branch with `gitops.yaml`."""
+        named = self.setting("gitops.targetBranch")
+        if named is not None:
+            return f"refs/heads/{named}"
+        ref = "HEAD" if isinstance(self.remote, SelfRemote) else "refs/remotes/origin/HEAD"
+        answer = self._git.run("symbolic-ref", "--quiet", "--", ref)
+        found = answer.stdout.decode("utf-8", "replace").strip() if answer.ok else ""
+        branch = found.removeprefix("refs/heads/").removeprefix("refs/remotes/origin/")
+        return f"refs/heads/{branch or 'main'}"
+
+    def complete(self) -> None:
+        """Have what a job's checkout leaves out: the whole history, and which branch the remote's HEAD names.
+
+        From then on, branches of the remote are asked for once. Raises GitopsError `shallow_repository` where the history is not
+        to be had.
+        """
+        remote = self.remote
+        if isinstance(remote, ProgramRemote):
+            if self.repository.is_shallow:
+                remote.unshallow()
+                self.repository.reopen()
+            named = {} if self.setting("gitops.targetBranch") is not None else remote.head()
+            self.project.default_ref = next(iter(named), self.project.default_ref)
+            self.remote = RememberedRemote(remote, named)
+            self.project.tools = replace(self.project.tools, remote=self.remote)
+        if self.repository.is_shallow:
+            raise GitopsError(
+                "shallow_repository", "the rest of the history cannot be fetched; check out with fetch-depth: 0"
+            )
+
+    def person(self) -> Person:
+        """Who commits from here; asked before anything is written. Raises UsageError `actor_required`."""
+        person = self._person()
+        if person is None:
+            raise UsageError("actor_required", "set git config user.name and user.email")
+        return person
+
+    def person_or_none(self) -> Person | None:
+        """Who commits from here, None if nobody is named."""
+        return self._person()
+
+    def signing_key(self) -> str | None:
+        """Path of the SSH key that signs."""
+        return self.setting("user.signingKey", path=True)
+
+    def pushed_to(self) -> GitRemote:
+        """The remote as everybody pushes to it: a bare repository on its own is pushed to like any other, with its hooks."""
+        if isinstance(self.remote, SelfRemote):
+            return ProgramRemote(self.repository.git_dir, self.repository.git_dir)
+        return self.remote
+
+    def forge(self) -> LocalForge:
+        """The forge of a bare repository; reading it takes no identity."""
+        own = self.repository.git_dir if isinstance(self.remote, SelfRemote) else None
+        operator = operator_of(self.setting, own, self._targets)
+        return LocalForge(self.repository, self.remote, self._person() or _NOBODY, SystemClock(), operator)
+
+    def _targets(self) -> frozenset[str]:
+        """The branches that clusters follow, and the one with `gitops.yaml`, which may be broken or missing."""
+        try:
+            rules = self.project.config().clusters
+        except GitopsError:
+            rules = ()
+        return frozenset({self.default_ref(), *(rule.ref for rule in rules)})
+
+    def ledger(self, rule: ClusterRule) -> BranchLedger:
+        """The branch ledger of a cluster; reading it takes no identity."""
+        return BranchLedger(self.repository, self.remote, self._place(rule), SystemClock(), self._faults)
+
+    def heads(self, rule: ClusterRule) -> Heads:
+        """What this clone knows of the heads of a cluster's ledger."""
+        return Heads(self.repository, self.remote, self._place(rule), self._faults)
+
+    def _place(self, rule: ClusterRule) -> BranchPlace:
+        custom, branch = f"refs/gitops/locks/{rule.name}", f"refs/heads/gitops/locks/{rule.name}"
+        known = self.setting("gitops.lockRef")
+        pin = HeadPin(self.repository.common_dir, rule.name)
+        return BranchPlace(
+            cluster=rule.name,
+            author=self._person() or _NOBODY,
+            signing_key=self.signing_key(),
+            lock_ref=branch if known == _BRANCH else custom,
+            fallback_lock_ref=custom if known == _BRANCH else branch,
+            remember_lock_ref=lambda ref: self._remember("gitops.lockRef", _BRANCH if ref == branch else _CUSTOM),
+            anchor=lambda first: self.project.anchor(rule, first),
+            kept=pin.read,
+            keep=pin.write,
+        )
+
+    def uses_branch_ledger(self) -> bool:
+        """Whether the repository keeps its ledgers on branches."""
+        return self.project.config().ledger.store == "branch"
+
+    def rule(self, options: argparse.Namespace) -> ClusterRule:
+        """The cluster that the options mean: by its name, by its folder, or the only one."""
+        config, name = self.project.config(), getattr(options, "cluster", None)
+        folder = getattr(options, "config", None)
+        if name is None and folder is not None and self.repository.work_tree is not None:
+            inside = os.path.relpath(os.path.realpath(folder), os.path.realpath(self.repository.work_tree))
+            for rule in config.clusters:
+                if rule.path == inside:
+                    return rule
+            known = ", ".join(rule.path for rule in config.clusters) or "none"
+            raise GitopsError("cluster_not_found", f"{folder} is no cluster folder of gitops.yaml; known: {known}")
+        return config.cluster(name)
+
+    def working_folder(self, options: argparse.Namespace) -> Workspace | None:
+        """The folder as it lies in the work tree, against the ledger branch: what planning before a commit looks at.
+
+        None when the options name a request or a cluster by its name: then a commit is meant.
+        """
+        if options.config is None or options.cluster is not None or options.request is not None:
+            return None
+        rule = self.rule(options)
+        return Workspace(
+            tree=FolderTree(options.config, confined=True),
+            config_dir=options.config,
+            open_stores=lambda storage: self._stores(rule, storage),
+            provider=ClusterProvider,
+            clock=SystemClock(),
+            ids=RandomIds(),
+            accepted_schema=lambda graph, digest: self.project.accepted_schema(rule, graph, digest),
+            faults=self._faults,
+        )
+
+    def workspace(self, options: argparse.Namespace, actor: str | None) -> Workspace:
+        """The workspace of a cluster at a change request, or at the tip of its target branch."""
+        rule = self.rule(options)
+        number = getattr(options, "request", None)
+        if number is not None:
+            revision = self.project.at_request(self.forge().request(number), self.project.standing(rule))
+        else:
+            tip = self.project.tip(rule.ref)
+            if tip is None:
+                raise GitopsError("cluster_not_found", f"there is no branch {rule.branch}", path=rule.name)
+            revision = self.project.at_commit(tip, self.project.standing(rule))
+        return self.project.workspace(rule, revision, actor=actor)
+
+    def endorsement(self, options: argparse.Namespace) -> Endorsement:
+        """Who signs an approval here."""
+        key = self.signing_key()
+        if key is None:
+            raise UsageError("signing_key_missing", "set git config user.signingKey to the path of an SSH key")
+        prefix = approvals_prefix(self.rule(options).name)
+        return Endorsement(self.repository, self.remote, self.person(), key, prefix)
+
+    def _person(self) -> Person | None:
+        name, email = self.setting("user.name"), self.setting("user.email")
+        return Person(name, email) if name and email else None
+
+    def _remote(self, choice: RepositoryChoice) -> GitRemote:
+        if choice.remote is None and self.repository.work_tree is None:
+            return SelfRemote(self.repository)
+        name = choice.remote or "origin"
+        if choice.offline:
+            return TrackingRemote(self.repository, name)
+        url = self.setting(f"remote.{name}.url")
+        if url is None:
+            raise UsageError("usage_error", f"the repository has no remote {name!r}")
+        return self._at(url, self.repository.work_tree or self.repository.git_dir)
+
+    def other(self, name: str) -> ProgramRemote:
+        """Another repository: a remote by its name, an address, or a path from the current folder."""
+        url = self.setting(f"remote.{name}.url")
+        if url is not None:
+            return self._at(url, self.repository.work_tree or self.repository.git_dir)
+        return self._at(name, ".")
+
+    def _at(self, url: str, base: str) -> ProgramRemote:
+        """The repository at an address; a relative path begins at `base`."""
+        local = "://" not in url and ":" not in url.partition("/")[0]
+        if url.startswith((".", "~")) or (local and ("/" in url or base == ".")):
+            url = os.path.abspath(os.path.join(base, os.path.expanduser(url)))  # noqa: PTH100, PTH111, PTH118
+        return ProgramRemote(self.repository.git_dir, self._login(url))
+
+    def storage_base(self, rule: ClusterRule, storage: str | None) -> str | None:
+        """The root for the graphs of a cluster that declares `storage`, None where this machine has no place for them.
+
+        Raises GitopsError `storage_root_refused`, `storage_root_invalid`.
+        """
+        root = self.setting("gitops.root", path=True)
+        base = None if root is None else str(Path(root).absolute() / rule.name)
+        return base if storage is None else self._admitted(rule, parse_storage(storage), base)
+
+    def _stores(self, rule: ClusterRule, storage: str | None) -> Stores:
+        base = self.storage_base(rule, storage)
+        problem = None
+        if base is None:
+            problem = GitopsError(
+                "ephemeral_graph_root",
+                "this repository has no place for graphs: declare storage, or set git config gitops.root",
+                path=rule.name,
+            )
+
+        def uri(graph: str) -> str:
+            if base is None:
+                raise GitopsError("ephemeral_graph_root", "there is no place for graphs here", path=rule.name)
+            return graph_uri(base, graph)
+
+        return Stores(self.ledger(rule), graph_engine(self._faults), uri, problem)
+
+    def _admitted(self, rule: ClusterRule, declared: StorageRoot, base: str | None) -> str:
+        """The root that a declaration in git means: only inside the operator's own, local or in a bucket.
+
+        Raises GitopsError `storage_root_refused`, `storage_root_invalid`.
+        """
+        if declared.kind is StorageKind.LOCAL:
+            return _inside(declared, base)
+        own = self.setting(f"gitops.{rule.name}.storage")
+        shared = self.setting("gitops.storage")
+        if own is None and shared is not None:
+            own = shared if self._is_alone(rule) else f"{shared.rstrip('/')}/{rule.name}"
+        return _below(declared, own, rule.name)
+
+    def _is_alone(self, rule: ClusterRule) -> bool:
+        """Whether there is no other cluster, and never was one: a cluster under a new name is another one.
+
+        Clusters that share a place have a part each, or one could declare, adopt and delete the graphs of another.
+        """
+        declared = {each.name for each in self.project.config().clusters}
+        begun = {ref.removeprefix(LEDGERS) for ref in self.remote.refs(LEDGERS.rstrip("/"))}
+        return declared | begun <= {rule.name}
+
+    def _remember(self, key: str, value: str) -> None:
+        self._git.run("config", "--local", "--", key, value)
+        self._settings = None
+
+
+def _inside(declared: StorageRoot, base: str | None) -> str:
+    """A declared path below the operator's folder."""
+    if base is None:
+        raise GitopsError("storage_root_refused", "a path in git cannot choose a place on this host", path="storage")
+    chosen = Path(os.path.normpath(Path(base) / declared.path))
+    if not chosen.is_relative_to(base):
+        raise GitopsError("storage_root_refused", f"{declared.text!r} leads out of {base}", path="storage")
+    return str(chosen)
+
+
+def _below(declared: StorageRoot, allowed: str | None, cluster: str) -> str:
+    """A declared prefix that is the operator's own or lies below it, part by part."""
+    if allowed is None:
+        detail = "a path in git cannot choose a bucket; the operator allows one with git config gitops.storage"
+        raise GitopsError("storage_root_refused", detail, path="storage")
+    try:
+        own = parse_storage(allowed)
+    except StorageRootError as error:
+        raise GitopsError("storage_root_invalid", f"git config gitops.storage: {error}", path=cluster) from None
+    inside = declared.prefix == own.prefix or not own.prefix or declared.prefix.startswith(f"{own.prefix}/")
+    if own.kind is not StorageKind.S3 or own.bucket != declared.bucket or not inside:
+        raise GitopsError("storage_root_refused", f"{declared.text!r} leads out of {allowed}", path="storage")
+    return declared.text
+
+
+def open_commit_tree(reader: GitReader, tree: str, root: str) -> StampedTree:
+    """The files of a cluster folder in git."""
+    return CommitTree(reader, tree, root=root)
+
+
+def choice_of(options: argparse.Namespace, *, offline: bool = False) -> RepositoryChoice:
+    """The repository that the options mean."""
+    return RepositoryChoice(options.repo or getattr(options, "config", None) or ".", options.remote, offline)

@@ -1,0 +1,127 @@
+"""Settings -> workspaces with real adapters. Heavy drivers are imported by what needs them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from posixpath import join
+from typing import Any, cast
+
+from gitops.apply.graph_provider import ClusterProvider
+from gitops.cluster.workspace import Hints, Stores, Workspace
+from gitops.config.folder import FolderTree
+from gitops.core.errors import GitopsError
+from gitops.core.faults import Faults, NoFaults
+from gitops.graph.port import GraphEngine
+from gitops.ledger.folder import FolderLedger
+from gitops.ledger.layout import graph_root
+from gitops.storage.address import StorageKind, parse_storage
+from gitops.storage.local import LocalStore
+from gitops.storage.port import ObjectStore
+from gitops.wiring.caching import compile_cache
+from gitops.wiring.system import RandomIds, SystemClock
+
+
+def folder_workspace(
+    folder: str, *, actor: str | None, workers: int = 1, ephemeral: bool = False, faults: Faults | None = None
+) -> Workspace:
+    """A cluster folder on disk with its ledger folder.
+
+    `ephemeral` says that the folder is a checkout that will be thrown away, so that graph data must not be kept in it.
+    """
+    return Workspace(
+        tree=FolderTree(folder, confined=False),
+        config_dir=folder,
+        open_stores=folder_stores(folder, ephemeral=ephemeral, faults=faults or NoFaults()),
+        provider=ClusterProvider,
+        clock=SystemClock(),
+        ids=RandomIds(),
+        actor=actor,
+        workers=workers,
+        faults=faults or NoFaults(),
+        pid=os.getpid(),
+    )
+
+
+def advised(workspace: Workspace, *, cached: bool) -> Workspace:
+    """The workspace of a verb that only advises: where it is a folder of this machine, with the user's cache if there is one."""
+    tree = workspace.tree
+    if not cached or not isinstance(tree, FolderTree):
+        return workspace
+    cache = compile_cache(os.environ)
+    if cache is None:
+        return workspace
+    now_ns = int(workspace.clock.now().timestamp() * 1_000_000_000)
+    return replace(workspace, hints=Hints(tree.at(now_ns), cache))
+
+
+def folder_stores(folder: str, *, ephemeral: bool, faults: Faults) -> Callable[[str | None], Stores]:
+    """How to open the stores of a ledger folder from the declared storage root."""
+
+    def open_stores(storage: str | None) -> Stores:
+        root = storage_root(storage, folder)
+        problem = None
+        if ephemeral and storage is None:
+            problem = GitopsError(
+                "ephemeral_graph_root", "graphs would live in a checkout of a CI job; declare storage", path="storage"
+            )
+        return Stores(
+            ledger=FolderLedger(open_store(root), clock=SystemClock(), faults=faults),
+            engine=graph_engine(faults),
+            graph_uri=lambda graph: graph_uri(root, graph),
+            data_problem=problem,
+        )
+
+    return open_stores
+
+
+def storage_root(storage: str | None, folder: str) -> str:
+    """The absolute path or the `s3:` address that a declared storage root means; without one it is the cluster folder.
+
+    `storage` is sound: it has passed the checks of the folder.
+    """
+    if storage is None:
+        return str(Path(folder).absolute())
+    declared = parse_storage(storage)
+    if declared.kind is StorageKind.S3:
+        return declared.text
+    return declared.local_path(os.path.abspath(folder))  # noqa: PTH100 - links stay as they are
+
+
+def open_store(root: str) -> ObjectStore:
+    """The objects below a storage root. Raises GitopsError `storage_driver_missing`, `storage_root_invalid`."""
+    if not root.startswith("s3:"):
+        return LocalStore(root)
+    # Its client is large: a command on a folder does without.
+    from gitops.storage.s3 import S3Store
+
+    return S3Store(root)
+
+
+def graph_uri(root: str, graph: str) -> str:
+    """Where a graph lies below a storage root. Raises ValueError for an id that breaks the naming rule."""
+    return join(root, graph_root(graph))
+
+
+def graph_engine(faults: Faults) -> GraphEngine:
+    """The embedded engine, loaded when it is first asked something: most plans look at no graph.
+
+    Importing Lance is its own business, when it writes.
+    """
+    return cast("GraphEngine", _LateEngine(faults))
+
+
+class _LateEngine:
+    """Becomes the engine at the first question."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+
+    def __getattr__(self, name: str) -> Any:
+        from gitops.graph.engine import LanceEngine
+
+        engine = LanceEngine(SystemClock(), RandomIds(), self._faults)
+        self.__dict__.update({method: getattr(engine, method) for method in dir(engine) if not method.startswith("_")})
+        return getattr(engine, name)

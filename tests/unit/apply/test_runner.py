@@ -1,0 +1,344 @@
+"""Running a graph on threads: events, failures, barriers, interruption."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gitops.apply.events import (
+    ApplyFinished,
+    ApplyStarted,
+    NodeFailed,
+    NodeFinished,
+    NodeLockWait,
+    NodeReady,
+    NodeSkipped,
+    NodeStarted,
+)
+from gitops.apply.runner import RunSettings, run_graph
+from gitops.core.clock import FixedClock
+from gitops.core.errors import BugError, GitopsError, RemoteError, UsageError
+from gitops.model.change import Action
+from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeResult, Outcome
+from gitops.plan.schedule import SkipReason
+
+START = datetime(2026, 1, 2, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+# Only ever reached by a test that fails.
+PATIENCE = 30
+
+
+def graph(names: str, edges: str = "", locks: dict[str, str] | None = None) -> ExecutionGraph:
+    def claims(name: str) -> tuple[LockClaim, ...]:
+        return (LockClaim(locks[name]),) if locks and name in locks else ()
+
+    nodes = tuple(ExecNode(n, "query", Action.UPDATE, i, claims(n)) for i, n in enumerate(names.split()))
+    found = (ExecEdge(*e.split(">"), "explicit_dependency") for e in edges.split())
+    return ExecutionGraph(nodes, tuple(sorted(found)))
+
+
+def done(node: ExecNode) -> NodeResult:
+    return NodeResult(node.id, Outcome.DONE)
+
+
+def run(what, execute=done, events=None, **settings):
+    heard = [] if events is None else events
+    clock = FixedClock(START, SECOND)
+    return run_graph(what, execute, RunSettings(clock=clock, on_event=heard.append, **settings))
+
+
+def outcomes(results) -> dict[str, Outcome]:
+    return {r.node_id: r.outcome for r in results}
+
+
+def terminal(events) -> list[str]:
+    return [e.node for e in events if isinstance(e, NodeFinished | NodeFailed | NodeSkipped)]
+
+
+def test_events_of_a_serial_run():
+    events = []
+    results = run(graph("a b", "a>b"), events=events)
+    none = dict.fromkeys(Outcome, 0)
+
+    def at(seconds: int) -> tuple[int, datetime]:
+        return seconds + 1, START + seconds * SECOND
+
+    assert events == [
+        ApplyStarted(*at(0), nodes=2, workers=1, fail_fast=False),
+        NodeReady(*at(1), "a", ()),
+        NodeStarted(*at(2), "a", 1, ()),
+        NodeFinished(*at(3), "a", 1),
+        NodeReady(*at(4), "b", ("a",)),
+        NodeStarted(*at(5), "b", 1, ()),
+        NodeFinished(*at(6), "b", 1),
+        ApplyFinished(*at(7), none | {Outcome.DONE: 2}, interrupted=False),
+    ]
+    assert [e.type for e in events[:4]] == ["apply_started", "node_ready", "node_started", "node_finished"]
+    assert results == (
+        NodeResult("a", Outcome.DONE, started_at=START + 2 * SECOND, finished_at=START + 3 * SECOND),
+        NodeResult("b", Outcome.DONE, started_at=START + 5 * SECOND, finished_at=START + 6 * SECOND),
+    )
+
+
+def test_times_that_the_provider_measured_are_kept():
+    own = NodeResult("a", Outcome.DONE, started_at=START - SECOND, finished_at=START)
+    assert run(graph("a"), lambda _: own) == (own,)
+
+
+def test_empty_graph():
+    events = []
+    assert run(ExecutionGraph(), events=events) == ()
+    assert [e.type for e in events] == ["apply_started", "apply_finished"]
+
+
+def test_four_of_five_overlap_and_never_five():
+    together = threading.Barrier(4)
+    guard = threading.Lock()
+    running, most = 0, 0
+
+    def execute(node: ExecNode) -> NodeResult:
+        nonlocal running, most
+        with guard:
+            running += 1
+            most = max(most, running)
+        if node.id != "e":
+            together.wait(PATIENCE)
+        with guard:
+            running -= 1
+        return done(node)
+
+    results = run(graph("a b c d e"), execute, workers=4)
+    assert set(outcomes(results).values()) == {Outcome.DONE}
+    assert most == 4
+
+
+def test_workers_are_numbered_and_reused():
+    events = []
+    first = threading.Event()
+
+    def execute(node: ExecNode) -> NodeResult:
+        if node.id == "b":
+            assert first.wait(PATIENCE)
+        if node.id == "d":
+            first.set()
+        return done(node)
+
+    run(graph("a b c d", "a>c c>d"), execute, events, workers=2)
+    assert [(e.node, e.worker) for e in events if isinstance(e, NodeStarted)] == [
+        ("a", 1),
+        ("b", 2),
+        ("c", 1),
+        ("d", 1),
+    ]
+    assert [r.node_id for r in run(graph("a b c d", "a>c c>d"), workers=2)] == ["a", "b", "c", "d"]
+
+
+def test_lock_wait_is_told_once():
+    events = []
+    go = threading.Event()
+
+    def execute(node: ExecNode) -> NodeResult:
+        if node.id == "a":
+            assert go.wait(PATIENCE)
+        if node.id == "d":
+            go.set()
+        return done(node)
+
+    run(graph("a b c d", "c>d", {"a": "blob:1", "b": "blob:1"}), execute, events, workers=3)
+    waits = [e for e in events if isinstance(e, NodeLockWait)]
+    assert [(w.node, w.keys, w.holders) for w in waits] == [("b", ("blob:1",), ("a",))]
+    assert [e.node for e in events if isinstance(e, NodeStarted)] == ["a", "c", "d", "b"]
+
+
+def test_barrier_is_passed_without_work_or_worker():
+    plain = graph("a b c", "a>b b>c")
+    barrier = ExecNode("b", "barrier", Action.UPDATE, 1)
+    what = ExecutionGraph((plain.nodes[0], barrier, plain.nodes[2]), plain.edges)
+    events, seen = [], []
+
+    def execute(node: ExecNode) -> NodeResult:
+        seen.append(node.id)
+        return done(node)
+
+    assert set(outcomes(run(what, execute, events)).values()) == {Outcome.DONE}
+    assert seen == ["a", "c"]
+    assert [e.worker for e in events if isinstance(e, NodeStarted)] == [1, 0, 1]
+
+
+def test_failure_blocks_dependants_and_the_rest_goes_on():
+    events = []
+
+    def execute(node: ExecNode) -> NodeResult:
+        return NodeResult(node.id, Outcome.FAILED if node.id == "a" else Outcome.DONE)
+
+    results = run(graph("a b c", "a>b"), execute, events)
+    assert outcomes(results) == {"a": Outcome.FAILED, "b": Outcome.BLOCKED, "c": Outcome.DONE}
+    assert results[1].blocked_by == "a"
+    (skipped,) = (e for e in events if isinstance(e, NodeSkipped))
+    assert (skipped.node, skipped.reason, skipped.blocked_by) == ("b", SkipReason.DEPENDENCY_FAILED, "a")
+    assert events[-1].counts == dict.fromkeys(Outcome, 0) | {
+        Outcome.FAILED: 1,
+        Outcome.BLOCKED: 1,
+        Outcome.DONE: 1,
+    }
+
+
+def test_fail_fast():
+    results = run(graph("a b"), lambda n: NodeResult(n.id, Outcome.UNKNOWN), fail_fast=True)
+    assert outcomes(results) == {"a": Outcome.UNKNOWN, "b": Outcome.SKIPPED}
+
+
+def test_raised_exception_fails_the_node_and_keeps_its_text_to_itself():
+    def execute(node: ExecNode) -> NodeResult:
+        if node.id == "a":
+            raise KeyError("token=hunter2")
+        return done(node)
+
+    events = []
+    results = run(graph("a b", locks={"a": "x", "b": "x"}), execute, events)
+    assert outcomes(results) == {"a": Outcome.FAILED, "b": Outcome.DONE}
+    (problem,) = results[0].diagnostics
+    assert (problem.code, problem.path) == ("internal_error", "a")
+    assert problem.message.startswith("KeyError was raised at test_runner.py:")
+    assert "hunter2" not in repr(events)
+
+
+def test_raised_error_of_this_package_keeps_its_code():
+    def execute(node: ExecNode) -> NodeResult:
+        raise RemoteError("storage_failed", "the bucket does not answer")
+
+    (result,) = run(graph("a"), execute)
+    assert [(d.code, d.path, d.message) for d in result.diagnostics] == [
+        ("storage_failed", "a", "the bucket does not answer")
+    ]
+
+
+@pytest.mark.parametrize(
+    "execute",
+    [
+        lambda n: None,
+        lambda n: NodeResult("other", Outcome.DONE),
+        lambda n: NodeResult(n.id, Outcome.SKIPPED),
+        lambda n: (_ for _ in ()).throw(GitopsError("no_such_code", "x")),
+    ],
+)
+def test_answer_that_no_node_may_have_is_a_failure(execute):
+    (result,) = run(graph("a"), execute)
+    assert result.outcome is Outcome.FAILED
+    assert [d.code for d in result.diagnostics] == ["internal_error"]
+
+
+def test_deep_recursion_in_the_work_is_a_failure():
+    def execute(node: ExecNode) -> NodeResult:
+        return execute(node)
+
+    (result,) = run(graph("a"), execute)
+    assert result.diagnostics[0].message.startswith("RecursionError")
+
+
+def test_stop_lets_running_nodes_finish():
+    stopping = threading.Event()
+
+    def execute(node: ExecNode) -> NodeResult:
+        stopping.set()
+        return done(node)
+
+    events = []
+    results = run(graph("a b c", "a>b"), execute, events, stop=stopping.is_set)
+    assert outcomes(results) == {"a": Outcome.DONE, "b": Outcome.SKIPPED, "c": Outcome.SKIPPED}
+    assert {e.reason for e in events if isinstance(e, NodeSkipped)} == {SkipReason.CANCELLED}
+    assert not events[-1].interrupted
+
+
+def test_stop_before_the_start():
+    results = run(graph("a b"), stop=lambda: True)
+    assert set(outcomes(results).values()) == {Outcome.SKIPPED}
+
+
+@pytest.mark.parametrize("crash", [KeyboardInterrupt, SystemExit])
+def test_crash_in_the_work_lets_running_nodes_finish_and_goes_on_to_the_caller(crash):
+    crashed = threading.Event()
+    events, finished = [], []
+
+    def execute(node: ExecNode) -> NodeResult:
+        if node.id == "a":
+            crashed.set()
+            raise crash
+        assert crashed.wait(PATIENCE)
+        finished.append(node.id)
+        return done(node)
+
+    with pytest.raises(crash):
+        run(graph("a b c d", "a>d"), execute, events, workers=2)
+    assert "b" in finished
+    assert "d" not in finished
+    assert sorted(terminal(events)) == ["a", "b", "c", "d"]
+    assert {e.node: e.outcome for e in events if isinstance(e, NodeFailed)} == {"a": Outcome.UNKNOWN}
+    assert isinstance(events[-1], ApplyFinished)
+    assert events[-1].interrupted
+
+
+def test_interrupt_of_the_coordinator_lets_running_nodes_finish():
+    release = threading.Event()
+    finished = []
+
+    def execute(node: ExecNode) -> NodeResult:
+        assert release.wait(PATIENCE)
+        finished.append(node.id)
+        return done(node)
+
+    def stop() -> bool:
+        # Asked again after the first node was handed to a worker.
+        if events and isinstance(events[-1], NodeStarted):
+            release.set()
+            raise KeyboardInterrupt
+        return False
+
+    events = []
+    with pytest.raises(KeyboardInterrupt):
+        run(graph("a b c"), execute, events, workers=3, stop=stop)
+    assert finished == ["a"]
+    assert terminal(events) == ["b", "c", "a"]
+    assert [e.seq for e in events] == list(range(1, len(events) + 1))
+
+
+def test_observer_that_raises_is_told_nothing_more():
+    heard, finished = [], []
+
+    def on_event(event) -> None:
+        heard.append(event.type)
+        if event.type == "node_finished":
+            raise OSError("pipe closed")
+
+    def execute(node: ExecNode) -> NodeResult:
+        finished.append(node.id)
+        return done(node)
+
+    settings = RunSettings(clock=FixedClock(START), on_event=on_event)
+    with pytest.raises(OSError, match="pipe closed"):
+        run_graph(graph("a b"), execute, settings)
+    assert heard == ["apply_started", "node_ready", "node_ready", "node_started", "node_finished"]
+    assert finished == ["a"]
+
+
+def test_node_that_was_never_handed_to_a_worker_does_not_keep_the_run_from_ending():
+    seen = []
+
+    def on_event(event) -> None:
+        if event.type == "node_started":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_graph(graph("a b"), seen.append, RunSettings(clock=FixedClock(START), on_event=on_event))
+    assert seen == []
+
+
+def test_nothing_starts_of_a_bad_graph():
+    events, seen = [], []
+    with pytest.raises(BugError):
+        run(graph("a b c", "a>b b>a b>c"), seen.append, events)
+    with pytest.raises(UsageError):
+        run(graph("a"), seen.append, events, workers=0)
+    assert (events, seen) == ([], [])

@@ -1,0 +1,67 @@
+"""The way back between two schema files: what is said about it, and that the text which is given goes back."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from gitops.cluster.down import down_between
+from gitops.config.source import MemoryTree
+from gitops.language.schema import compile_schema, plan_migration
+from gitops.render.way_back import down_form, down_text
+from tests.support.pages import ROOT
+
+CASES = yaml.safe_load((ROOT / "tests" / "data" / "down" / "cases.yaml").read_text(encoding="utf-8"))
+
+
+def outcome_of(case):
+    tree = MemoryTree({"from.pg": case["from"].encode(), "to.pg": case["to"].encode()})
+    return down_between(tree, "from.pg", "to.pg")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_what_is_said(case):
+    outcome = outcome_of(case)
+    assert [each.code for each in outcome.diagnostics] == case["codes"]
+    assert outcome.ok == (not case["codes"])
+    assert down_text(outcome).partition("ERROR")[0] == case["says"]
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "source" in case], ids=lambda case: case["name"])
+def test_the_text_goes_back(case):
+    way = outcome_of(case).way
+    assert way is not None
+    assert way.source.decode() == case["source"]
+    assert plan_migration(compile_schema(case["to"].encode()), compile_schema(way.source)) == way.back
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_the_document_has_both_ways_with_the_class_of_each_step(case):
+    outcome = outcome_of(case)
+    form = down_form(outcome)
+    assert [each["code"] for each in form["diagnostics"]] == case["codes"]
+    if outcome.way is None:
+        assert set(form) == {"ok", "config_dir", "subject", "diagnostics"}
+        return
+    for name, migration in (("forward", outcome.way.forward), ("back", outcome.way.back)):
+        assert form[name]["supported"] == migration.supported
+        steps = [{k: v for k, v in step.items() if k != "reversibility"} for step in form[name]["steps"]]
+        assert steps == [{**step.to_json(), **_lists(step.to_json())} for step in migration.steps]
+        assert [step["reversibility"] for step in form[name]["steps"]] == [s.reversibility for s in migration.steps]
+    assert form["reversibility"] == outcome.way.forward.reversibility
+    assert form["source"].encode() == outcome.way.source
+
+
+def _lists(form):
+    return {name: list(value) for name, value in form.items() if isinstance(value, tuple)}
+
+
+def test_a_file_that_is_not_there_is_a_problem_of_it_alone():
+    outcome = down_between(MemoryTree({"a.pg": b"node A {}"}), "a.pg", "b.pg")
+    assert [(each.code, each.path) for each in outcome.diagnostics] == [("schema_file_missing", "b.pg")]
+
+
+def test_what_keeps_a_change_from_going_back_is_told_once():
+    tree = MemoryTree({"a.pg": b"node A { n: I32? }", "b.pg": b"node A { n: I32? @index }"})
+    assert [each.code for each in down_between(tree, "a.pg", "b.pg").diagnostics] == ["way_back_unsupported"]
+    assert [each.code for each in down_between(tree, "b.pg", "a.pg").diagnostics] == ["graph_migration_unsupported"]

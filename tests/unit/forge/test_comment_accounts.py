@@ -1,0 +1,51 @@
+"""Whose a comment is, by the number of the account: what a command in it may do rests on that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gitops.forge.form import answer_form
+from gitops.forge.gitea import answers as gitea_answers
+from gitops.forge.github import answers as github_answers
+from gitops.forge.gitlab import answers as gitlab_answers
+from gitops.forge.port import Account, Comment
+
+BOT = Account("9", "bot", bot=True)
+MARKED = "<!-- cluster-gitops: plan brain -->\nThe plan."
+
+
+def github(author: dict[str, Any] | None, body: str) -> Comment:
+    form = {"id": 7, "user": author, "body": body, "created_at": "2026-07-02T10:21:36Z"}
+    return github_answers.comment(answer_form(form), BOT)
+
+
+def gitea(author: dict[str, Any] | None, body: str) -> Comment:
+    form = {"id": 7, "user": author, "body": body, "created_at": "2026-07-02T10:21:36Z"}
+    return gitea_answers.comment(answer_form(form), BOT)
+
+
+def gitlab(author: dict[str, Any] | None, body: str) -> Comment:
+    form = {"id": 7, "author": author, "body": body, "created_at": "2026-07-02T10:21:36.000Z", "system": False}
+    found = gitlab_answers.note(answer_form(form))
+    assert found is not None
+    return gitlab_answers.comment(found, BOT)
+
+
+def person(number: int, login: str) -> dict[str, Any]:
+    """Somebody, under the names that the forges give to a login."""
+    return {"id": number, "login": login, "username": login}
+
+
+@pytest.mark.parametrize("forge", [github, gitea, gitlab])
+def test_a_comment_says_which_account_wrote_it(forge: Any) -> None:
+    assert forge(person(5, "bot"), MARKED) == Comment("bot", MARKED, "2026-07-02T10:21:36Z", None, "7", "5")
+    own = forge(person(9, "renamed"), MARKED)
+    assert (own.account, own.marker is not None) == ("9", True)
+
+
+@pytest.mark.parametrize("forge", [github, gitea])
+def test_a_comment_of_a_deleted_account_is_nobodys(forge: Any) -> None:
+    found = forge(None, MARKED)
+    assert (found.account, found.marker) == ("", None)

@@ -1,0 +1,474 @@
+"""What is read of GitHub: whole lists, by the official description, with nothing believed that is not needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gitops.core.errors import GitopsError, RemoteError
+from gitops.forge.github.forge import GitHubForge
+from gitops.forge.port import (
+    Account,
+    BranchRules,
+    CheckState,
+    Permission,
+    RequestState,
+    ReviewState,
+    ReviewVerdict,
+)
+from tests.support.github.nouns import Status
+from tests.support.github_canned import (
+    AT,
+    BOT,
+    FORMS,
+    HEAD,
+    MARKER,
+    MERGE,
+    OTHER,
+    ROOT,
+    VIEWER,
+    calls,
+    comment,
+    forge_with,
+    more,
+    no,
+    ok,
+    pull,
+    review,
+    unjudged,
+)
+from tests.support.github_contract import CheckedSender, contract
+
+
+def test_whose_token_it_is_is_asked_once() -> None:
+    forge, sender = forge_with({})
+    assert forge.me() == forge.me() == Account("41898282", BOT, bot=True)
+    assert len(sender.sent) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "retryable"),
+    [
+        ({"data": None, "errors": [{"type": "RATE_LIMITED", "message": "slow\ndown"}]}, "forge_unavailable", True),
+        ({"data": None, "errors": [{"type": "FORBIDDEN", "message": "no"}]}, "forge_refused", False),
+        ({"data": None, "errors": [{"message": "no type"}]}, "forge_refused", False),
+        ({"data": {"viewer": {"login": "x", "databaseId": None}}}, "forge_refused", False),
+        ({"data": None}, "forge_unavailable", False),
+    ],
+)
+def test_a_token_of_nobody_is_told(body: object, code: str, retryable: bool) -> None:
+    forge, _ = forge_with({"POST /graphql": ok(body)})
+    with pytest.raises(RemoteError) as failed:
+        forge.me()
+    assert (failed.value.code, failed.value.retryable) == (code, retryable)
+    assert "\n" not in failed.value.detail
+
+
+def test_requests_come_from_all_pages_by_number() -> None:
+    path = f"{ROOT}/pulls"
+    forge, sender = forge_with({f"GET {path}": [ok([pull(3), pull(1)], link=more(path, 2)), ok([pull(2)])]})
+    assert [r.number for r in forge.requests()] == [1, 2, 3]
+    first, second = sender.sent
+    assert dict(first.query) == {"state": "all", "sort": "created", "direction": "asc", "per_page": "100"}
+    assert second.query == (("page", "2"),)
+
+
+def test_a_request_as_it_is() -> None:
+    forge, _ = forge_with({f"GET {ROOT}/pulls/1": ok(pull(full=True, labels=["gitops"]))})
+    request = forge.request(1)
+    assert (request.number, request.title, request.state) == (1, "Add authors", RequestState.OPEN)
+    assert (request.source, request.target, request.head) == ("refs/heads/topic", "refs/heads/main", HEAD)
+    assert (request.author, request.pushers) == (Account("1", "mira"), ("github:1",))
+    assert (request.head_ref, request.fork, request.merged_as) == ("refs/pull/1/head", False, None)
+    assert (request.opened_at, request.labels) == (AT, ("gitops",))
+    assert request.url == "https://github.com/octo/brain/pull/1"
+
+
+def test_a_fork_is_one_by_its_repository_also_when_that_is_gone() -> None:
+    # The description says that a list always has the repository, and GitHub gives null for one that was deleted.
+    forge, _ = unjudged([pull(1, repository="mira/brain"), pull(2, repository=""), pull(3)])
+    assert [r.fork for r in forge.requests()] == [True, True, False]
+
+
+def test_states_and_targets_of_requests() -> None:
+    merged = pull(2, state="closed", merged_at=AT, merged_as=MERGE)
+    rows = [pull(1, state="closed", merged_as=OTHER), merged]
+    forge, sender = forge_with({f"GET {ROOT}/pulls": ok(rows)})
+    found = forge.requests(state=RequestState.MERGED, target="refs/heads/next/one")
+    assert [(r.number, r.state, r.merged_as) for r in found] == [(2, RequestState.MERGED, MERGE)]
+    assert [(r.number, r.merged_as) for r in forge.requests(state=RequestState.CLOSED)] == [(1, None)]
+    assert dict(sender.sent[0].query) | {"state": "closed", "base": "next/one"} == dict(sender.sent[0].query)
+
+
+def test_a_title_is_one_line_and_an_author_may_be_gone() -> None:
+    form = pull(full=True) | {"title": "a\nb\u202ec" + "d" * 400}
+    forge, _ = forge_with({f"GET {ROOT}/pulls/1": ok(form)})
+    assert forge.request(1).title == ("a b c" + "d" * 400)[:256]
+    # GitHub describes the author of a request as always there, so this answer is read without its judge.
+    request = unjudged(form | {"user": None})[0].request(1)
+    assert (request.author, request.pushers) == (None, ())
+
+
+@pytest.mark.parametrize("call", ["request", "files", "reviews", "comments"])
+def test_what_is_not_there(call: str) -> None:
+    paths = ("pulls/7", "pulls/7/files", "pulls/7/reviews", "issues/7/comments")
+    forge, _ = forge_with({f"GET {ROOT}/{path}": no(404) for path in paths})
+    with pytest.raises(GitopsError) as missing:
+        getattr(forge, call)(7)
+    assert missing.value.code == "request_not_found"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("number", 0),
+        ("number", True),
+        ("number", 10**19),
+        ("title", 7),
+        ("head", None),
+        ("head", {"sha": "abc", "ref": "x", "repo": None}),
+        ("labels", {}),
+        ("created_at", "yesterday"),
+        ("state", None),
+    ],
+)
+def test_an_answer_of_another_form_is_told(name: str, value: object) -> None:
+    forge, _ = unjudged(pull(full=True) | {name: value})
+    with pytest.raises(RemoteError, match=name) as failed:
+        forge.request(1)
+    assert (failed.value.code, failed.value.retryable) == ("forge_unavailable", False)
+
+
+def test_what_commits_brought_in() -> None:
+    merged = pull(4, state="closed", merged_at=AT, merged_as=MERGE)
+    handlers = {
+        f"GET {ROOT}/commits/{MERGE}/pulls": ok([merged, pull(5)]),
+        f"GET {ROOT}/commits/{HEAD}/pulls": ok([merged]),
+        f"GET {ROOT}/commits/{OTHER}/pulls": no(422, "No commit found"),
+    }
+    forge, _ = forge_with(handlers)
+    assert [r.number for r in forge.merged_by((HEAD, MERGE, OTHER))] == [4]
+    assert forge.merged_by(()) == ()
+
+
+def _file(name: str, **values: str) -> Any:
+    return contract().example("GET", "/repos/{owner}/{repo}/pulls/{pull_number}/files")[0] | {
+        "filename": name,
+        **values,
+    }
+
+
+def test_files_with_their_old_names() -> None:
+    path = f"{ROOT}/pulls/1/files"
+    rows = [_file("z"), _file("b", previous_filename="a", status="renamed")]
+    forge, _ = forge_with({f"GET {path}": [ok(rows, link=more(path, 2)), ok([_file("c/ü")])]})
+    assert forge.files(1) == ("a", "b", "c/ü", "z")
+
+
+def test_more_files_than_github_lists_are_no_answer() -> None:
+    path = f"{ROOT}/pulls/1/files"
+    pages = [ok([_file(f"{page}/{n}") for n in range(100)], link=more(path, page + 2)) for page in range(29)]
+    forge, _ = forge_with({f"GET {path}": [*pages, ok([_file(f"29/{n}") for n in range(100)])]})
+    with pytest.raises(RemoteError) as refused:
+        forge.files(1)
+    assert refused.value.code == "forge_limit"
+
+
+def test_the_thirty_first_review_counts() -> None:
+    path = f"{ROOT}/pulls/1/reviews"
+    rows = [review(n, "mira", "COMMENTED") for n in range(1, 36)]
+    rows[30] = review(31, "ada", "APPROVED", OTHER)
+    forge, _ = forge_with({f"GET {path}": [ok(rows[:30], link=more(path, 2)), ok(rows[30:])]})
+    found = forge.reviews(1)
+    assert len(found) == 35
+    assert (found[30].id, found[30].account.id, found[30].commit) == ("31", "2", OTHER)
+    assert [r.state for r in found[29:32]] == [ReviewState.COMMENTED, ReviewState.APPROVED, ReviewState.COMMENTED]
+
+
+def test_reviews_in_their_order_without_those_that_are_not_given() -> None:
+    gone = review(3, "ada", "APPROVED") | {"user": None}
+    unknown = review(4, "ada", "APPROVED") | {"commit_id": None}
+    states = ("APPROVED", "CHANGES_REQUESTED", "DISMISSED", "SOMETHING_NEW")
+    rows = [review(10 + n, "mira", state) for n, state in enumerate(states)]
+    pending = review(2, "ada", "PENDING")
+    del pending["submitted_at"]
+    forge, _ = forge_with({f"GET {ROOT}/pulls/1/reviews": ok([pending, gone, unknown, *rows])})
+    found = [(r.id, r.state, r.commit) for r in forge.reviews(1)]
+    assert found == [
+        ("4", ReviewState.APPROVED, ""),
+        ("10", ReviewState.APPROVED, HEAD),
+        ("11", ReviewState.CHANGES_REQUESTED, HEAD),
+        ("12", ReviewState.DISMISSED, HEAD),
+        ("13", ReviewState.COMMENTED, HEAD),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [
+        ("APPROVED", ReviewVerdict.APPROVED),
+        ("CHANGES_REQUESTED", ReviewVerdict.CHANGES_REQUESTED),
+        ("REVIEW_REQUIRED", ReviewVerdict.REQUIRED),
+        (None, ReviewVerdict.UNKNOWN),
+    ],
+)
+def test_the_verdict_of_the_rules(said: str | None, verdict: ReviewVerdict) -> None:
+    answer = ok({"data": {"repository": {"pullRequest": {"reviewDecision": said}}}})
+    forge, sender = forge_with({"POST /graphql": answer})
+    assert forge.verdict(7) is verdict
+    assert sender.sent[0].body["variables"] == {"owner": "octo", "name": "brain", "number": 7}
+
+
+def test_no_verdict_on_what_is_not_there() -> None:
+    error = {"type": "NOT_FOUND", "message": "Could not resolve to a PullRequest with the number of 7."}
+    forge, _ = forge_with({"POST /graphql": ok({"data": {"repository": {"pullRequest": None}}, "errors": [error]})})
+    with pytest.raises(GitopsError) as missing:
+        forge.verdict(7)
+    assert missing.value.code == "request_not_found"
+
+
+def test_a_verdict_that_is_refused_is_no_verdict() -> None:
+    forge, _ = forge_with({"POST /graphql": ok({"data": None, "errors": [{"type": "FORBIDDEN", "message": "no"}]})})
+    with pytest.raises(RemoteError) as refused:
+        forge.verdict(7)
+    assert refused.value.code == "forge_refused"
+
+
+def test_a_marker_counts_in_the_first_line_of_the_bots_own_comments() -> None:
+    path = f"{ROOT}/issues/1/comments"
+    rows = [
+        comment(1, "mira", f"{MARKER}\nplanted"),
+        comment(2, BOT, f"see below\n{MARKER}"),
+        comment(3, BOT, f"{MARKER}\r\nthe plan"),
+        comment(4, BOT, f" {MARKER}\nindented"),
+        comment(5, "mira", "hello") | {"user": None},
+    ]
+    forge, _ = forge_with({f"GET {path}": [ok(rows[:2], link=more(path, 2)), ok(rows[2:])]})
+    found = forge.comments(1)
+    assert [(c.id, c.author, c.marker) for c in found] == [
+        ("1", "mira", None),
+        ("2", BOT, None),
+        ("3", BOT, MARKER),
+        ("4", BOT, None),
+        ("5", "ghost", None),
+    ]
+    assert (found[0].body, found[0].at) == (f"{MARKER}\nplanted", AT)
+
+
+def _combined(*statuses: Status) -> Any:
+    form = contract().example("GET", "/repos/{owner}/{repo}/commits/{ref}/status")
+    rows = [FORMS.status(status) for status in statuses]
+    simple = form["statuses"][0]
+    return form | {"statuses": [{key: row.get(key, simple[key]) for key in simple} for row in rows]}
+
+
+def test_statuses_by_context() -> None:
+    rows = [
+        Status(1, HEAD, "z/plan", "success", "ok", BOT, AT),
+        Status(2, HEAD, "a/plan", "pending", "wait", BOT, AT),
+    ]
+    forge, _ = forge_with({f"GET {ROOT}/commits/{HEAD}/status": ok(_combined(*rows))})
+    found = [(s.context, s.state, s.description, s.at, s.commit) for s in forge.statuses(HEAD)]
+    assert found == [
+        ("a/plan", CheckState.PENDING, "wait", AT, HEAD),
+        ("z/plan", CheckState.SUCCESS, "ok", AT, HEAD),
+    ]
+
+
+@pytest.mark.parametrize("status", [404, 422])
+def test_a_commit_that_is_not_there_has_no_status(status: int) -> None:
+    forge, _ = forge_with({f"GET {ROOT}/commits/{HEAD}/status": no(status)})
+    assert forge.statuses(HEAD) == ()
+
+
+def _permission(role: str, permission: str, identifier: int = 2) -> dict[str, object]:
+    user = FORMS.user("ada") | {
+        "id": identifier,
+        "role_name": role,
+        "permissions": {"pull": True, "triage": True, "push": True, "maintain": False, "admin": False},
+    }
+    return {"permission": permission, "role_name": role, "user": user}
+
+
+@pytest.mark.parametrize(
+    ("role", "permission", "found"),
+    [
+        ("admin", "admin", Permission.ADMIN),
+        ("maintain", "write", Permission.MAINTAIN),
+        ("write", "write", Permission.WRITE),
+        ("triage", "read", Permission.READ),
+        ("read", "read", Permission.READ),
+        ("none", "none", Permission.NONE),
+        ("our own role", "write", Permission.WRITE),
+        ("our own role", "something new", Permission.NONE),
+    ],
+)
+def test_what_an_account_may_do(role: str, permission: str, found: Permission) -> None:
+    forge, _ = forge_with({f"GET {ROOT}/collaborators/ada/permission": ok(_permission(role, permission))})
+    assert forge.permission(Account("2", "ada")) is found
+
+
+def test_a_login_that_somebody_else_took_gives_nothing() -> None:
+    forge, _ = forge_with({f"GET {ROOT}/collaborators/ada/permission": ok(_permission("admin", "admin", 77))})
+    assert forge.permission(Account("2", "ada")) is Permission.NONE
+
+
+def test_a_stranger_may_nothing_and_a_refusal_is_no_answer() -> None:
+    path = f"GET {ROOT}/collaborators/github-actions%5Bbot%5D/permission"
+    forge, _ = forge_with({path: [no(404), no(403, "Resource not accessible by integration")]})
+    assert forge.permission(Account("41898282", BOT)) is Permission.NONE
+    with pytest.raises(RemoteError) as refused:
+        forge.permission(Account("41898282", BOT))
+    assert refused.value.code == "forge_refused"
+
+
+def _rule(kind: str, **parameters: object) -> dict[str, object]:
+    form: dict[str, object] = {"type": kind, "ruleset_source_type": "Repository", "ruleset_source": "octo/brain"}
+    return form | {"ruleset_id": 1} | ({"parameters": parameters} if parameters else {})
+
+
+RULES = [
+    _rule("deletion"),
+    _rule("non_fast_forward"),
+    _rule("required_signatures"),
+    _rule(
+        "required_status_checks",
+        required_status_checks=[{"context": "gitops/plan/library"}],
+        strict_required_status_checks_policy=True,
+    ),
+]
+
+
+def test_rules_of_rulesets_where_protection_cannot_be_read() -> None:
+    handlers = {
+        f"GET {ROOT}/rules/branches/release%2F1": ok(RULES),
+        f"GET {ROOT}/branches/release%2F1/protection": no(403, "Resource not accessible by integration"),
+    }
+    rules = forge_with(handlers)[0].branch_rules("release/1")
+    assert (rules.protected, rules.request_needed, rules.force_push, rules.deletion) == (True, None, False, False)
+    assert (rules.signatures_needed, rules.required_checks, rules.pushers) == (True, ("gitops/plan/library",), None)
+    assert len(rules.notes) == 1
+
+
+def test_a_branch_without_any_protection() -> None:
+    handlers = {
+        f"GET {ROOT}/rules/branches/main": ok([]),
+        f"GET {ROOT}/branches/main/protection": no(404, "Branch not protected"),
+    }
+    assert forge_with(handlers)[0].branch_rules("main") == BranchRules(
+        protected=False,
+        request_needed=False,
+        force_push=True,
+        deletion=True,
+        signatures_needed=False,
+        required_checks=(),
+    )
+
+
+def test_nothing_is_known_where_nothing_is_told() -> None:
+    handlers = {
+        f"GET {ROOT}/rules/branches/main": ok([]),
+        f"GET {ROOT}/branches/main/protection": no(404, "Not Found"),
+    }
+    rules = forge_with(handlers)[0].branch_rules("main")
+    assert (rules.protected, rules.force_push, rules.required_checks) == (None, None, None)
+
+
+def test_both_kinds_of_protection_together() -> None:
+    simple = {"url": "https://api.github.com/x", "enabled": False}
+    protection = {
+        "url": "https://api.github.com/x",
+        "required_status_checks": {"contexts": ["ci"], "checks": [{"context": "ci", "app_id": None}]},
+        "allow_force_pushes": {"enabled": False},
+        "allow_deletions": {"enabled": True},
+        "required_signatures": simple,
+        "enforce_admins": simple,
+    }
+    handlers = {
+        f"GET {ROOT}/rules/branches/main": ok([*RULES[3:], _rule("merge_queue"), _rule("pull_request")]),
+        f"GET {ROOT}/branches/main/protection": ok(protection),
+    }
+    rules = forge_with(handlers)[0].branch_rules("main")
+    assert (rules.protected, rules.request_needed, rules.force_push, rules.deletion) == (True, True, False, True)
+    assert (rules.required_checks, rules.queue, rules.notes) == (("ci", "gitops/plan/library"), True, ())
+
+
+def test_who_may_push_to_a_branch() -> None:
+    example = contract().example("GET", "/repos/{owner}/{repo}/branches/{branch}/protection")
+    # The official example lacks what the description asks for, so this one is read without its judge.
+    forge, sender = unjudged(None)
+    sender.answers = iter([ok([]), ok(example)])
+    rules = forge.branch_rules("main")
+    assert rules.pushers == ("justice-league", "octoapp", "octocat")
+    assert (rules.force_push, rules.deletion, rules.request_needed) == (True, True, True)
+    assert rules.required_checks == ("continuous-integration/travis-ci",)
+
+
+def test_a_next_page_elsewhere_is_not_followed() -> None:
+    answer = ok([pull()], link='<https://evil.example/repos/octo/brain/pulls?page=2>; rel="next"')
+    forge, sender = forge_with({f"GET {ROOT}/pulls": answer})
+    with pytest.raises(RemoteError) as refused:
+        forge.requests()
+    assert (refused.value.code, calls(sender)) == ("forge_refused", ["GET /pulls"])
+
+
+def test_a_list_without_an_end_is_given_up() -> None:
+    path = f"{ROOT}/pulls"
+    forge, sender = forge_with({f"GET {path}": ok([pull()], link=more(path, 2))})
+    with pytest.raises(RemoteError) as refused:
+        forge.requests()
+    assert (refused.value.code, len(sender.sent)) == ("forge_limit", 100)
+
+
+@pytest.mark.parametrize("project", ["", "octo", "octo/", "octo/brain/x", "../x", "octo/..", "octo/a b", "octo/a%2fb"])
+def test_a_project_is_owner_and_name(project: str) -> None:
+    with pytest.raises(GitopsError) as refused:
+        GitHubForge(CheckedSender({}), project, None)  # type: ignore[arg-type]
+    assert refused.value.code == "usage_error"
+
+
+def test_where_the_interfaces_of_enterprise_are() -> None:
+    forge, sender = unjudged(VIEWER.body, "https://git.example/api")
+    forge.me()
+    with pytest.raises(RemoteError):
+        forge.request(1)
+    assert [request.path for request in sender.sent] == ["/graphql", "/v3/repos/octo/brain/pulls/1"]
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just(HEAD) | st.just("\ud800"),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "login", "x"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+_READS: dict[str, tuple[Callable[[], Any], Callable[[GitHubForge], object]]] = {
+    "request": (lambda: pull(full=True), lambda forge: forge.request(1)),
+    "requests": (pull, lambda forge: forge.requests()),
+    "files": (lambda: _file("a"), lambda forge: forge.files(1)),
+    "reviews": (lambda: review(1, "ada", "APPROVED"), lambda forge: forge.reviews(1)),
+    "statuses": (lambda: _combined(Status(1, HEAD, "x", "success", "", BOT, AT)), lambda forge: forge.statuses(HEAD)),
+    "permission": (lambda: _permission("write", "write"), lambda forge: forge.permission(Account("2", "ada"))),
+    "rules": (lambda: RULES[3], lambda forge: forge.branch_rules("main")),
+}
+
+
+@given(st.sampled_from(sorted(_READS)), st.booleans(), st.data())
+def test_law_an_answer_is_read_or_told_to_be_of_another_form(name: str, in_a_list: bool, data: st.DataObject) -> None:
+    """Whatever stands in any place of an answer, the only failure is `forge_unavailable`."""
+    make, read = _READS[name]
+    form = json.loads(json.dumps(make()))
+    holders = [form, *(value for value in form.values() if isinstance(value, dict))]
+    for _ in range(data.draw(st.integers(1, 3))):
+        holder = data.draw(st.sampled_from(holders))
+        holder[data.draw(st.sampled_from(sorted(holder)) | st.sampled_from(["user", "repo", "sha"]))] = data.draw(_JSON)
+    forge, _ = unjudged([form] if in_a_list else form)
+    try:
+        read(forge)
+    except RemoteError as error:
+        assert error.code == "forge_unavailable"  # noqa: PT017 - the other way out of the law

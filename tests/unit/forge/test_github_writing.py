@@ -1,0 +1,501 @@
+"""What is written to GitHub: once, in place, in as few calls as can be, by the official description."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gitops.core.diagnostics import Severity
+from gitops.core.errors import GitopsError, RemoteError
+from gitops.forge.github.forge import MAX_COMMENT
+from gitops.forge.github.requests import GitHubApi
+from gitops.forge.port import (
+    Annotation,
+    CheckReport,
+    CheckState,
+    CheckStatus,
+    Deployment,
+    DeploymentState,
+    Reaction,
+    RequestState,
+)
+from gitops.forge.web import WebRequest
+from tests.support.github import nouns
+from tests.support.github.forms import FULL_NAME
+from tests.support.github_canned import (
+    AT,
+    BOT,
+    FORMS,
+    HEAD,
+    MARKER,
+    ROOT,
+    bodies,
+    calls,
+    comment,
+    forge_with,
+    lost,
+    more,
+    no,
+    ok,
+    pull,
+)
+from tests.support.github_contract import contract
+from tests.support.pages import read_page
+
+COMMENTS = f"{ROOT}/issues/1/comments"
+STATUS = CheckStatus(HEAD, "gitops/plan/library", CheckState.SUCCESS, "nothing to do", AT)
+BODY = f"{MARKER}\nthe plan"
+
+
+def _created(number: int = 9, body: str = BODY) -> Any:
+    return ok(comment(number, BOT, body), 201)
+
+
+def _check(state: CheckState = CheckState.SUCCESS, notes: int = 0, summary: str = "s") -> CheckReport:
+    annotations = tuple(Annotation("cluster/a.pg", n, f"note {n}", Severity.ERROR) for n in range(1, notes + 1))
+    return CheckReport(HEAD, "gitops/plan/library", state, "2 changes", summary, annotations)
+
+
+def _run(output: dict[str, Any] | None = None) -> dict[str, Any]:
+    return FORMS.check_run(
+        nouns.CheckRun(7, HEAD, "gitops/plan/library", "gitops", "completed", "success", AT, output or {})
+    )
+
+
+def test_a_plan_takes_six_calls() -> None:
+    rows = [pull(1, labels=["gitops", "gitops:blocked"]), pull(2)]
+    handlers = {
+        f"GET {ROOT}/pulls": ok(rows),
+        f"POST {ROOT}/statuses/{HEAD}": ok(_status_form(), 201),
+        f"POST {ROOT}/check-runs": ok(_run(), 201),
+        f"GET {COMMENTS}": ok([comment(1, "mira", "why?")]),
+        f"POST {COMMENTS}": _created(),
+    }
+    forge, sender = forge_with(handlers)
+    (request,) = [r for r in forge.requests(state=RequestState.OPEN) if r.number == 1]
+    forge.set_status(STATUS)
+    forge.report_check(_check(notes=50))
+    forge.upsert_comment(request.number, MARKER, BODY)
+    forge.set_labels(request.number, add=["gitops", "GitOps:Blocked"], remove=["gitops:ready"])
+    assert calls(sender) == [
+        "GET /pulls",
+        f"POST /statuses/{HEAD}",
+        "POST /check-runs",
+        "POST /graphql",
+        "GET /issues/1/comments",
+        "POST /issues/1/comments",
+    ]
+
+
+def _status_form() -> dict[str, Any]:
+    return FORMS.status(nouns.Status(1, HEAD, STATUS.context, "success", STATUS.description, BOT, AT))
+
+
+# Comments
+
+
+def test_the_first_comment_gets_its_marker() -> None:
+    forge, sender = forge_with({f"GET {COMMENTS}": ok([]), f"POST {COMMENTS}": _created()})
+    forge.upsert_comment(1, MARKER, "the plan")
+    assert bodies(sender, "POST") == [{"body": BODY}]
+
+
+def test_a_marker_may_be_given_without_its_brackets() -> None:
+    forge, sender = forge_with({f"GET {COMMENTS}": ok([]), f"POST {COMMENTS}": _created()})
+    forge.upsert_comment(1, "gitops cluster=library", "<!-- gitops cluster=library -->\nthe plan")
+    assert bodies(sender, "POST") == [{"body": "<!-- gitops cluster=library -->\nthe plan"}]
+
+
+def test_the_bots_own_comment_is_updated_in_place_wherever_it_is() -> None:
+    others = [comment(n, "mira", BODY) for n in range(1, 101)]
+    handlers = {
+        f"GET {COMMENTS}": [ok(others, link=more(COMMENTS, 2)), ok([comment(101, BOT, f"{MARKER}\nold")])],
+        f"PATCH {ROOT}/issues/comments/101": ok(comment(101, BOT, BODY)),
+    }
+    forge, sender = forge_with(handlers)
+    forge.upsert_comment(1, MARKER, BODY)
+    assert bodies(sender, "PATCH") == [{"body": BODY}]
+    assert bodies(sender, "POST") == bodies(sender, "DELETE") == []
+
+
+def test_saying_the_same_again_writes_nothing() -> None:
+    forge, sender = forge_with({f"GET {COMMENTS}": ok([comment(1, BOT, BODY.replace("\n", "\r\n") + "\r\n")])})
+    forge.upsert_comment(1, MARKER, BODY)
+    assert calls(sender) == ["POST /graphql", "GET /issues/1/comments"]
+
+
+def test_what_a_race_left_is_removed() -> None:
+    rows = [comment(1, BOT, f"{MARKER}\nold"), comment(2, "mira", BODY), comment(3, BOT, BODY), comment(4, BOT, BODY)]
+    handlers = {
+        f"GET {COMMENTS}": ok(rows),
+        f"DELETE {ROOT}/issues/comments/3": ok(None, 204),
+        f"DELETE {ROOT}/issues/comments/4": no(404),
+        f"PATCH {ROOT}/issues/comments/1": ok(comment(1, BOT, BODY)),
+    }
+    forge, sender = forge_with(handlers)
+    forge.upsert_comment(1, MARKER, BODY)
+    assert calls(sender)[2:] == [
+        "DELETE /issues/comments/3",
+        "DELETE /issues/comments/4",
+        "PATCH /issues/comments/1",
+    ]
+
+
+def test_a_comment_that_is_deleted_meanwhile_is_written_anew() -> None:
+    handlers = {
+        f"GET {COMMENTS}": ok([comment(1, BOT, f"{MARKER}\nold")]),
+        f"PATCH {ROOT}/issues/comments/1": no(404),
+        f"POST {COMMENTS}": _created(),
+    }
+    forge, sender = forge_with(handlers)
+    forge.upsert_comment(1, MARKER, BODY)
+    assert bodies(sender, "POST") == [{"body": BODY}]
+
+
+def test_a_comment_whose_answer_was_lost_is_looked_for() -> None:
+    handlers = {f"GET {COMMENTS}": [ok([]), ok([comment(9, BOT, BODY)])], f"POST {COMMENTS}": [lost]}
+    forge, sender = forge_with(handlers)
+    forge.upsert_comment(1, MARKER, BODY)
+    assert calls(sender)[1:] == ["GET /issues/1/comments", "POST /issues/1/comments", "GET /issues/1/comments"]
+
+
+def test_a_comment_that_was_lost_itself_is_written_again() -> None:
+    handlers = {f"GET {COMMENTS}": [ok([]), ok([])], f"POST {COMMENTS}": [lost, _created()]}
+    forge, sender = forge_with(handlers)
+    forge.upsert_comment(1, MARKER, BODY)
+    assert len(bodies(sender, "POST")) == 2
+
+
+def test_a_comment_that_is_refused_is_not_tried_again() -> None:
+    forge, sender = forge_with({f"GET {COMMENTS}": ok([]), f"POST {COMMENTS}": no(403, "locked")})
+    with pytest.raises(RemoteError) as refused:
+        forge.upsert_comment(1, MARKER, BODY)
+    assert (refused.value.code, refused.value.status) == ("forge_refused", 403)
+    assert len(bodies(sender, "POST")) == 1
+
+
+def test_a_comment_has_a_largest_size() -> None:
+    forge, sender = forge_with({f"GET {COMMENTS}": ok([]), f"POST {COMMENTS}": _created()})
+    forge.upsert_comment(1, MARKER, "x" * (MAX_COMMENT - len(MARKER) - 1))
+    with pytest.raises(GitopsError) as refused:
+        forge.upsert_comment(1, MARKER, "x" * (MAX_COMMENT - len(MARKER)))
+    assert refused.value.code == "comment_too_large"
+    assert len(bodies(sender, "POST")) == 1
+
+
+def test_only_what_may_be_repeated_is_repeated() -> None:
+    api = GitHubApi(FULL_NAME, "https://api.github.com")
+    once = {name for name, request in _samples(api).items() if not request.repeatable}
+    assert once == {"add_comment", "add_to_check", "open_deployment", "open_issue", "open_pull"}
+
+
+# Statuses, checks, reactions, labels
+
+
+@pytest.mark.parametrize("state", CheckState)
+def test_a_status_is_one_call_with_a_bounded_description(state: CheckState) -> None:
+    forge, sender = forge_with({f"POST {ROOT}/statuses/{HEAD}": ok(_status_form(), 201)})
+    forge.set_status(CheckStatus(HEAD, "gitops/plan/library", state, "ü" * 200, AT))
+    (body,) = bodies(sender, "POST")
+    assert body == {"state": state.value, "context": "gitops/plan/library", "description": "ü" * 139 + "…"}
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (CheckState.PENDING, ("in_progress", None)),
+        (CheckState.SUCCESS, ("completed", "success")),
+        (CheckState.FAILURE, ("completed", "failure")),
+        (CheckState.ERROR, ("completed", "failure")),
+    ],
+)
+def test_a_check_is_never_neutral(state: CheckState, said: tuple[str, str | None]) -> None:
+    forge, sender = forge_with({f"POST {ROOT}/check-runs": ok(_run(), 201)})
+    forge.report_check(_check(state))
+    (body,) = bodies(sender, "POST")
+    assert (body["status"], body.get("conclusion")) == said
+    assert (body["head_sha"], body["name"]) == (HEAD, "gitops/plan/library")
+
+
+def test_many_notes_take_several_calls() -> None:
+    handlers = {f"POST {ROOT}/check-runs": ok(_run(), 201), f"PATCH {ROOT}/check-runs/7": ok(_run())}
+    forge, sender = forge_with(handlers)
+    forge.report_check(_check(CheckState.FAILURE, notes=120))
+    (first,), others = bodies(sender, "POST"), bodies(sender, "PATCH")
+    assert first["conclusion"] == "failure"
+    lines = [[note["start_line"] for note in body["output"]["annotations"]] for body in (first, *others)]
+    assert lines == [list(range(1, 51)), list(range(51, 101)), list(range(101, 121))]
+    assert all(set(body) == {"output"} for body in others)
+
+
+def test_more_notes_than_anybody_reads_are_counted() -> None:
+    handlers = {f"POST {ROOT}/check-runs": ok(_run(), 201), f"PATCH {ROOT}/check-runs/7": ok(_run())}
+    forge, sender = forge_with(handlers)
+    forge.report_check(_check(notes=512, summary="```\n" + "x\n" * 50_000))
+    written = [body["output"] for body in (*bodies(sender, "POST"), *bodies(sender, "PATCH"))]
+    assert sum(len(output["annotations"]) for output in written) == 500
+    summary = written[0]["summary"]
+    assert len(summary) <= 65_535
+    assert summary.endswith("12 more notes are left out here.")
+    assert summary.count("```") == 2
+
+
+def test_a_note_is_on_lines_that_there_are() -> None:
+    notes = (
+        Annotation("a.pg", 0, "", Severity.WARNING, "t" * 300),
+        Annotation("b.pg", 7, "m" * 20_000, Severity.ERROR, end_line=3),
+        Annotation("c.pg", 7, "m", Severity.ERROR, end_line=9),
+    )
+    forge, sender = forge_with({f"POST {ROOT}/check-runs": ok(_run(), 201)})
+    forge.report_check(CheckReport(HEAD, "n", CheckState.FAILURE, "t", "s", notes))
+    found = bodies(sender, "POST")[0]["output"]["annotations"]
+    assert [(n["start_line"], n["end_line"], n["annotation_level"]) for n in found] == [
+        (1, 1, "warning"),
+        (7, 7, "failure"),
+        (7, 9, "failure"),
+    ]
+    assert (found[0]["message"], len(found[0]["title"]), len(found[1]["message"])) == ("-", 255, 16_000)
+
+
+@pytest.mark.parametrize(("reaction", "content"), [("seen", "eyes"), ("done", "+1"), ("refused", "-1")])
+def test_a_reaction(reaction: str, content: str) -> None:
+    form = FORMS.reaction(nouns.Reaction(1, BOT, content))
+    forge, sender = forge_with({f"POST {ROOT}/issues/comments/5/reactions": ok(form, 201)})
+    forge.react(1, "5", Reaction(reaction))
+    assert bodies(sender, "POST") == [{"content": content}]
+
+
+@pytest.mark.parametrize("identifier", ["", "x", "5/reactions", "٣"])
+def test_a_comment_is_named_by_its_number(identifier: str) -> None:
+    forge, sender = forge_with({})
+    with pytest.raises(GitopsError) as refused:
+        forge.react(1, identifier, Reaction.SEEN)
+    assert (refused.value.code, sender.sent) == ("usage_error", [])
+
+
+def test_labels_change_only_where_they_differ() -> None:
+    handlers = {
+        f"GET {ROOT}/issues/1/labels": ok([FORMS.label("bug"), FORMS.label("Old One")]),
+        f"POST {ROOT}/issues/1/labels": ok([FORMS.label("bug")]),
+        f"DELETE {ROOT}/issues/1/labels/old%20one": ok([FORMS.label("bug")]),
+    }
+    forge, sender = forge_with(handlers)
+    forge.set_labels(1, add=["new", "bug", "new"], remove=["old one", "never"])
+    forge.set_labels(1, add=["new"], remove=["old one"])
+    assert calls(sender) == ["GET /issues/1/labels", "POST /issues/1/labels", "DELETE /issues/1/labels/old%20one"]
+    assert bodies(sender, "POST") == [{"labels": ["new"]}]
+
+
+def test_labels_are_read_again_after_a_failure() -> None:
+    handlers = {
+        f"GET {ROOT}/issues/1/labels": [ok([]), ok([FORMS.label("new")])],
+        f"POST {ROOT}/issues/1/labels": [lost],
+    }
+    forge, sender = forge_with(handlers)
+    with pytest.raises(RemoteError):
+        forge.set_labels(1, add=["new"])
+    forge.set_labels(1, add=["new"])
+    assert calls(sender) == ["GET /issues/1/labels", "POST /issues/1/labels", "GET /issues/1/labels"]
+
+
+# Deployments
+
+
+DEPLOYMENT = Deployment(HEAD, "production", DeploymentState.SUCCESS, "3 changes", "https://ci.example/1")
+DEPLOYMENTS = f"{ROOT}/deployments"
+
+
+def _deployment(number: int, creator: str) -> dict[str, Any]:
+    return FORMS.deployment(nouns.Deployment(number, HEAD, HEAD, "gitops", "production", "", creator, AT))
+
+
+def _deployment_status() -> dict[str, Any]:
+    deployment = nouns.Deployment(3, HEAD, HEAD, "gitops", "production", "", BOT, AT)
+    return FORMS.deployment_status(deployment, 1, BOT, AT, {"state": "success"})
+
+
+def test_a_deployment_is_opened_and_brought_forward() -> None:
+    handlers = {
+        f"GET {DEPLOYMENTS}": ok([_deployment(2, "mira")]),
+        f"POST {DEPLOYMENTS}": ok(_deployment(3, BOT), 201),
+        f"POST {DEPLOYMENTS}/3/statuses": ok(_deployment_status(), 201),
+    }
+    forge, sender = forge_with(handlers)
+    forge.record_deployment(DEPLOYMENT)
+    opened, said = bodies(sender, "POST")
+    assert (opened["ref"], opened["auto_merge"], opened["required_contexts"]) == (HEAD, False, [])
+    assert (opened["environment"], opened["task"]) == ("production", "gitops")
+    assert (said["state"], said["log_url"]) == ("success", "https://ci.example/1")
+
+
+@pytest.mark.parametrize("handler", [lost, no(422, "already")], ids=["lost", "there"])
+def test_one_deployment_stays_one(handler: Any) -> None:
+    handlers = {
+        f"GET {DEPLOYMENTS}": [ok([]), ok([_deployment(3, BOT)]), ok([_deployment(3, BOT)])],
+        f"POST {DEPLOYMENTS}": [handler],
+        f"POST {DEPLOYMENTS}/3/statuses": ok(_deployment_status(), 201),
+    }
+    forge, sender = forge_with(handlers)
+    forge.record_deployment(DEPLOYMENT)
+    forge.record_deployment(DEPLOYMENT)
+    assert calls(sender).count("POST /deployments/3/statuses") == 2
+    assert calls(sender).count("POST /deployments") == 1
+
+
+# Proposals and issues
+
+
+def test_a_proposal_is_opened_once_and_then_updated() -> None:
+    mine = pull(5, author=BOT, source="gitops/drift/library")
+    full = pull(5, full=True, author=BOT, source="gitops/drift/library")
+    handlers = {
+        f"GET {ROOT}/pulls": [ok([]), ok([mine, pull(6, repository="mira/brain")])],
+        f"POST {ROOT}/pulls": ok(full, 201),
+        f"PATCH {ROOT}/pulls/5": ok(full),
+    }
+    forge, sender = forge_with(handlers)
+    for _ in range(2):
+        assert forge.propose("refs/heads/gitops/drift/library", "refs/heads/main", "Adopt", "text").number == 5
+    assert dict(sender.sent[0].query)["head"] == "octo:gitops/drift/library"
+    assert bodies(sender, "POST") == [
+        {"head": "gitops/drift/library", "base": "main", "title": "Adopt", "body": "text"}
+    ]
+    assert bodies(sender, "PATCH") == [{"title": "Adopt", "body": "text"}]
+
+
+@pytest.mark.parametrize("handler", [lost, no(422, "A pull request already exists")], ids=["lost", "there"])
+def test_a_proposal_that_is_there_already_is_taken(handler: Any) -> None:
+    full = pull(5, full=True, author=BOT, source="drift")
+    handlers = {
+        f"GET {ROOT}/pulls": [ok([]), ok([pull(5, author=BOT, source="drift")])],
+        f"POST {ROOT}/pulls": [handler],
+        f"PATCH {ROOT}/pulls/5": ok(full),
+    }
+    forge, _ = forge_with(handlers)
+    assert forge.propose("refs/heads/drift", "refs/heads/main", "Adopt", "text").number == 5
+
+
+def test_a_proposal_of_nothing_is_refused() -> None:
+    handlers = {f"GET {ROOT}/pulls": ok([]), f"POST {ROOT}/pulls": no(422, "No commits between main and drift")}
+    forge, _ = forge_with(handlers)
+    with pytest.raises(RemoteError) as refused:
+        forge.propose("refs/heads/drift", "refs/heads/main", "Adopt", "text")
+    assert (refused.value.code, refused.value.status) == ("forge_refused", 422)
+
+
+def _issue(number: int, author: str, body: str) -> dict[str, Any]:
+    return FORMS.issue(nouns.Issue(number, number, "Drift", body, author, AT))
+
+
+def _not_ours() -> list[dict[str, Any]]:
+    request = nouns.Pull(8, 8, "x", BODY, BOT, AT, source="x", repository=FULL_NAME, head=HEAD, base=HEAD)
+    return [_issue(2, "mira", BODY), _issue(3, BOT, f"x\n{MARKER}"), _issue(4, BOT, ""), FORMS.issue(request)]
+
+
+def test_an_issue_is_written_once_and_then_updated() -> None:
+    handlers = {
+        f"GET {ROOT}/issues": [ok(_not_ours()), ok([*_not_ours(), _issue(5, BOT, f"{MARKER}\nold")])],
+        f"POST {ROOT}/issues": ok(_issue(5, BOT, BODY), 201),
+        f"PATCH {ROOT}/issues/5": ok(_issue(5, BOT, BODY)),
+    }
+    forge, sender = forge_with(handlers)
+    for _ in range(2):
+        assert forge.upsert_issue(MARKER, "Drift", "the plan") == "https://github.com/octo/brain/issues/5"
+    assert bodies(sender, "POST") == bodies(sender, "PATCH") == [{"title": "Drift", "body": BODY}]
+    assert dict(sender.sent[1].query)["creator"] == BOT
+
+
+def test_an_issue_whose_answer_was_lost_is_looked_for() -> None:
+    handlers = {
+        f"GET {ROOT}/issues": [ok([]), ok([_issue(5, BOT, BODY)])],
+        f"POST {ROOT}/issues": [lost],
+        f"PATCH {ROOT}/issues/5": ok(_issue(5, BOT, BODY)),
+    }
+    assert forge_with(handlers)[0].upsert_issue(MARKER, "Drift", "the plan").endswith("/issues/5")
+
+
+@pytest.mark.parametrize("said", [ok(comment(1, BOT, "gone"), 201), lost], ids=["heard", "lost"])
+def test_an_issue_is_closed_with_a_last_word(said: Any) -> None:
+    handlers = {
+        f"GET {ROOT}/issues": ok([_issue(5, BOT, BODY)]),
+        f"POST {ROOT}/issues/5/comments": said,
+        f"PATCH {ROOT}/issues/5": ok(_issue(5, BOT, BODY)),
+    }
+    forge, sender = forge_with(handlers)
+    forge.close_issue(MARKER, "gone")
+    assert bodies(sender, "POST") == [{"body": "gone"}]
+    assert bodies(sender, "PATCH") == [{"state": "closed", "state_reason": "completed"}]
+
+
+def test_an_issue_stays_open_if_its_last_word_is_refused() -> None:
+    handlers = {f"GET {ROOT}/issues": ok([_issue(5, BOT, BODY)]), f"POST {ROOT}/issues/5/comments": no(403, "locked")}
+    forge, sender = forge_with(handlers)
+    with pytest.raises(RemoteError) as refused:
+        forge.close_issue(MARKER, "gone")
+    assert (refused.value.code, bodies(sender, "PATCH")) == ("forge_refused", [])
+
+
+def test_no_issue_is_closed_where_there_is_none() -> None:
+    forge, sender = forge_with({f"GET {ROOT}/issues": ok(_not_ours())})
+    forge.close_issue(MARKER, "gone")
+    assert calls(sender) == ["POST /graphql", "GET /issues"]
+
+
+# Everything that can be asked
+
+
+def _samples(api: GitHubApi) -> dict[str, WebRequest]:
+    """One request of each kind; a method without a sample fails the tests below."""
+    made: dict[str, Callable[[], WebRequest]] = {
+        "viewer": api.viewer,
+        "verdict": lambda: api.verdict(1),
+        "pulls": lambda: api.pulls(state=RequestState.OPEN, target="main", head="topic"),
+        "pull": lambda: api.pull(1),
+        "pull_files": lambda: api.pull_files(1),
+        "reviews": lambda: api.reviews(1),
+        "pulls_of": lambda: api.pulls_of(HEAD),
+        "activities": lambda: api.activities("refs/heads/topic"),
+        "open_pull": lambda: api.open_pull("a", "b", "t", "x"),
+        "change_pull": lambda: api.change_pull(1, "t", "x"),
+        "close_pull": lambda: api.close_pull(1),
+        "comments": lambda: api.comments(1),
+        "add_comment": lambda: api.add_comment(1, "x"),
+        "change_comment": lambda: api.change_comment("1", "x"),
+        "remove_comment": lambda: api.remove_comment("1"),
+        "react": lambda: api.react("1", Reaction.SEEN),
+        "statuses": lambda: api.statuses(HEAD),
+        "set_status": lambda: api.set_status(STATUS),
+        "check": lambda: api.check(_check())[0],
+        "add_to_check": lambda: api.add_to_check(1, {"title": "t", "summary": "s", "annotations": []}),
+        "labels": lambda: api.labels(1),
+        "add_labels": lambda: api.add_labels(1, ["a"]),
+        "remove_label": lambda: api.remove_label(1, "a b/c"),
+        "deployments": lambda: api.deployments(DEPLOYMENT),
+        "open_deployment": lambda: api.open_deployment(DEPLOYMENT),
+        "set_deployment": lambda: api.set_deployment(1, DEPLOYMENT),
+        "issues": lambda: api.issues(BOT),
+        "open_issue": lambda: api.open_issue("t", "x"),
+        "change_issue": lambda: api.change_issue(1, {"state": "closed"}),
+        "permission": lambda: api.permission(BOT),
+        "rules": lambda: api.rules("release/1"),
+        "protection": lambda: api.protection("release/1"),
+    }
+    methods = {name for name, _ in inspect.getmembers(GitHubApi, inspect.isfunction) if not name.startswith("_")}
+    assert set(made) == methods
+    return {name: make() for name, make in made.items()}
+
+
+def _operations() -> set[str]:
+    requests = _samples(GitHubApi(FULL_NAME, "https://api.github.com")).values()
+    rest = [request for request in requests if request.path != "/graphql"]
+    return {contract().request(r.method, r.path, r.query, r.body).name for r in rest} | {"POST /graphql"}
+
+
+def test_everything_that_is_asked_is_in_the_description_and_on_the_page_with_its_permission() -> None:
+    section = read_page("forges.md").partition("\n## GitHub\n")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `((?:GET|POST|PATCH|PUT|DELETE) [^`]+)` \| [^|]+ \|", section, re.MULTILINE)
+    assert sorted(listed) == sorted(_operations())

@@ -1,0 +1,377 @@
+"""GitLab's documented answers as nouns, its requests, and the tables behind verdicts, roles and rules."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from gitops.core.errors import GitopsError, RemoteError
+from gitops.forge.form import answer_form
+from gitops.forge.gitlab import answers
+from gitops.forge.gitlab.requests import GitLabCalls, inert, next_page
+from gitops.forge.port import (
+    Account,
+    CheckState,
+    CheckStatus,
+    DeploymentState,
+    Permission,
+    RequestState,
+    ReviewState,
+    ReviewVerdict,
+)
+from gitops.forge.web import WebAnswer
+from gitops.git.port import ZERO
+from tests.support.gitlab_contract import DATA, check_request, check_shape, operations
+
+_EXAMPLES = json.loads((DATA / "answers.json").read_text(encoding="utf-8"))["examples"]
+_BY_SHAPE = {example["shape"]: example["value"] for example in _EXAMPLES}
+_NOW = datetime(2026, 7, 2, tzinfo=UTC)
+
+
+def forms(shape: str):
+    return answers.rows(_BY_SHAPE[shape], shape)
+
+
+def merge_request(**changed):
+    return answer_form({**_BY_SHAPE["merge_request"], **changed})
+
+
+@pytest.mark.parametrize("example", _EXAMPLES, ids=lambda example: example["shape"])
+def test_documented_examples_have_the_shape_that_the_twin_is_held_to(example):
+    assert example["page"].startswith("https://docs.gitlab.com/api/")
+    check_shape(example["shape"], example["value"])
+
+
+def test_a_merge_request():
+    request = answers.change_request(merge_request())
+    assert (request.number, request.title, request.state) == (1, "test1", RequestState.MERGED)
+    assert (request.source, request.target) == ("refs/heads/test1", "refs/heads/main")
+    assert (request.head, request.merged_as) == ("8" * 40, "8" * 40)
+    assert (request.head_ref, request.fork) == ("refs/merge-requests/1/head", True)
+    assert (request.author, request.pushers) == (Account("1", "admin"), ("gitlab:1",))
+    assert (request.opened_at, request.labels) == ("2026-04-29T08:46:00Z", ("Community contribution", "Manage"))
+    assert request.url == "https://gitlab.example.com/my-group/my-project/merge_requests/1"
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        ("opened", RequestState.OPEN),
+        ("locked", RequestState.OPEN),
+        ("merged", RequestState.MERGED),
+        ("closed", RequestState.CLOSED),
+    ],
+)
+def test_states(said, state):
+    assert answers.change_request(merge_request(state=said)).state is state
+
+
+def test_what_brought_a_request_in():
+    def merged_as(**changed):
+        return answers.change_request(merge_request(**changed)).merged_as
+
+    merge, squash = {"merge_commit_sha": "1" * 40}, {"squash_commit_sha": "2" * 40}
+    assert merged_as(**merge, **squash) == "1" * 40
+    assert merged_as(**squash) == "2" * 40
+    assert merged_as() == "8" * 40
+    assert merged_as(state="opened", **merge) is None
+
+
+def test_a_fork_is_another_project_or_none():
+    def fork(**changed):
+        return answers.change_request(merge_request(**changed)).fork
+
+    assert not fork(source_project_id=3)
+    assert fork(source_project_id=2)
+    assert fork(source_project_id=None)
+
+
+def test_a_request_without_commits_has_no_head():
+    assert answers.change_request(merge_request(state="opened", sha=None)).head == ZERO
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("iid", 0),
+        ("iid", "1"),
+        ("state", "levitating"),
+        ("sha", "8888"),
+        ("created_at", "yesterday"),
+        ("author", None),
+        ("author", {"id": 1}),
+        ("title", ["x"]),
+        ("target_branch", None),
+        ("target_branch", "x" * 5000),
+        ("target_project_id", None),
+    ],
+)
+def test_an_answer_of_another_form(field, value):
+    with pytest.raises(RemoteError) as caught:
+        answers.change_request(merge_request(**{field: value}))
+    assert caught.value.code == "forge_unavailable"
+
+
+@pytest.mark.parametrize("value", [None, {}, "x", [1], [[]]])
+def test_a_list_of_another_form(value):
+    with pytest.raises(RemoteError) as caught:
+        answers.rows(value, "notes")
+    assert caught.value.code == "forge_unavailable"
+
+
+def test_files_have_their_old_names_as_well():
+    assert answers.changed_paths(forms("[diff]")) == ("README", "README.md")
+
+
+@pytest.mark.parametrize(("count", "expected"), [("1", 1), ("0", 0), (None, None), ("", None), ("many", None)])
+def test_how_many_files(count, expected):
+    assert answers.files_of(merge_request(changes_count=count)) == expected
+
+
+def test_more_files_than_gitlab_lists():
+    with pytest.raises(GitopsError) as caught:
+        answers.files_of(merge_request(changes_count="1000+"))
+    assert caught.value.code == "forge_limit"
+
+
+def test_reviews_are_opinions_that_stand():
+    approvals = answer_form(_BY_SHAPE["approvals"])
+    found = answers.reviews(approvals, forms("[reviewer]"))
+    assert [(r.account.login, r.state, r.commit, r.at) for r in found] == [
+        ("ada", ReviewState.COMMENTED, "", ""),
+        ("root", ReviewState.APPROVED, "", "2026-06-09T00:00:00Z"),
+        ("mira", ReviewState.CHANGES_REQUESTED, "", ""),
+    ]
+    assert answers.reviews(None, ()) == ()
+
+
+def test_who_approved_and_then_asks_for_changes_objects():
+    who = {"id": 1, "username": "root"}
+    for state, expected in (
+        ("requested_changes", [ReviewState.APPROVED, ReviewState.CHANGES_REQUESTED]),
+        ("reviewed", [ReviewState.COMMENTED, ReviewState.APPROVED]),
+        ("unreviewed", [ReviewState.APPROVED]),
+    ):
+        row = answer_form({"user": who, "state": state, "created_at": "2020-07-01T00:00:00Z"})
+        found = answers.reviews(answer_form(_BY_SHAPE["approvals"]), [row])
+        assert [review.state for review in found] == expected
+
+
+_RULES = {"approvals_required": 1, "approvals_left": 0}
+
+
+@pytest.mark.parametrize(
+    ("status", "approvals", "reviewer", "expected"),
+    [
+        ("mergeable", _RULES, None, ReviewVerdict.APPROVED),
+        ("ci_must_pass", _RULES, None, ReviewVerdict.APPROVED),
+        ("not_approved", _RULES, None, ReviewVerdict.REQUIRED),
+        ("mergeable", {**_RULES, "approvals_left": 1}, None, ReviewVerdict.REQUIRED),
+        ("mergeable", {"approvals_required": 1}, None, ReviewVerdict.REQUIRED),
+        ("requested_changes", _RULES, None, ReviewVerdict.CHANGES_REQUESTED),
+        ("ci_must_pass", _RULES, "requested_changes", ReviewVerdict.CHANGES_REQUESTED),
+        ("mergeable", _RULES, "reviewed", ReviewVerdict.APPROVED),
+        ("mergeable", {"approvals_required": 0, "approvals_left": 0}, None, ReviewVerdict.UNKNOWN),
+        ("mergeable", {"approved": True}, None, ReviewVerdict.UNKNOWN),
+        ("mergeable", None, None, ReviewVerdict.UNKNOWN),
+        (None, None, None, ReviewVerdict.UNKNOWN),
+        (None, None, "requested_changes", ReviewVerdict.CHANGES_REQUESTED),
+    ],
+)
+def test_the_verdict(status, approvals, reviewer, expected):
+    reviewers = [] if reviewer is None else [answer_form({"state": reviewer})]
+    form = None if approvals is None else answer_form(approvals)
+    assert answers.verdict(merge_request(detailed_merge_status=status), form, reviewers) is expected
+
+
+@pytest.mark.parametrize("approvals", [{"approvals_required": -1}, {"approvals_required": "none"}])
+def test_a_verdict_is_not_guessed(approvals):
+    with pytest.raises(RemoteError):
+        answers.verdict(merge_request(), answer_form(approvals), ())
+
+
+def test_lines_that_gitlab_writes_are_no_comments():
+    (row,) = _BY_SHAPE["[note]"]
+    assert answers.note(answer_form({**row, "system": True})) is None
+    note = answers.note(answer_form(row))
+    assert note is not None
+    assert (note.id, note.author, note.text, note.at) == (
+        "301",
+        Account("1", "pipin"),
+        "Comment for MR",
+        "2026-10-02T08:57:14Z",
+    )
+
+
+def test_statuses_of_jobs_and_of_the_bot():
+    found = answers.statuses(forms("[status]"), "1" * 40)
+    assert [(s.context, s.state, s.description, s.at) for s in found] == [
+        ("bundler:audit", CheckState.PENDING, "", "2026-01-19T08:40:25Z"),
+        ("gitops/plan/library", CheckState.SUCCESS, "3 changes", "2026-01-19T09:05:50Z"),
+    ]
+
+
+@pytest.mark.parametrize("said", ["created", "running", "manual", "skipped", "scheduled", "of a later release"])
+def test_whatever_is_no_verdict_is_pending(said):
+    row = {**_BY_SHAPE["[status]"][0], "status": said}
+    assert answers.statuses([answer_form(row)], "1" * 40)[0].state is CheckState.PENDING
+
+
+def test_the_newest_status_of_a_name_counts():
+    old, new = ({**_BY_SHAPE["[status]"][0], "id": n, "status": s} for n, s in ((7, "success"), (8, "failed")))
+    for order in ([old, new], [new, old]):
+        found = answers.statuses([answer_form(row) for row in order], "1" * 40)
+        assert [status.state for status in found] == [CheckState.FAILURE]
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"access_level": 0}, Permission.NONE),
+        ({"access_level": 5}, Permission.NONE),
+        ({"access_level": 10}, Permission.READ),
+        ({"access_level": 15}, Permission.READ),
+        ({"access_level": 20}, Permission.READ),
+        ({"access_level": 30}, Permission.WRITE),
+        ({"access_level": 40}, Permission.MAINTAIN),
+        ({"access_level": 50}, Permission.ADMIN),
+        ({"state": "blocked"}, Permission.NONE),
+        ({"membership_state": "awaiting"}, Permission.NONE),
+        ({"id": 2}, Permission.NONE),
+        ({"expires_at": "2026-07-02"}, Permission.NONE),
+        ({"expires_at": "2026-07-03"}, Permission.WRITE),
+        ({"expires_at": None}, Permission.WRITE),
+    ],
+)
+def test_roles(changed, expected):
+    assert answers.permission(answer_form({**_BY_SHAPE["member"], **changed}), "1", _NOW) is expected
+
+
+def test_rules_of_a_branch():
+    rows, project = forms("[protected_branch]"), answer_form(_BY_SHAPE["project"])
+    rules = answers.branch_rules("main", rows, project, answer_form(_BY_SHAPE["push_rule"]))
+    assert (rules.protected, rules.request_needed, rules.force_push, rules.deletion) == (True, False, False, False)
+    assert (rules.signatures_needed, rules.required_checks, rules.queue) == (True, ("*",), True)
+    assert rules.pushers == ("Maintainers", "deploy-key:1")
+
+
+def test_patterns_protect_branches_too():
+    rows, project = forms("[protected_branch]"), answer_form(_BY_SHAPE["project"])
+    for name, expected in (
+        ("release/1.0", True),
+        ("release/1/0", True),
+        ("release", False),
+        ("xrelease/1", False),
+        ("main2", False),
+        ("topic", False),
+    ):
+        rules = answers.branch_rules(name, rows, project, None)
+        assert (rules.protected, rules.force_push, rules.signatures_needed) == (expected, not expected, None)
+
+
+def test_the_most_permissive_rule_is_in_force():
+    level = {"access_level": 0, "access_level_description": "No one"}
+    closed = {"name": "gitops/ledger/*", "push_access_levels": [level], "allow_force_push": False}
+    project = answer_form({"only_allow_merge_if_pipeline_succeeds": False})
+    rules = answers.branch_rules("gitops/ledger/library", [answer_form(closed)], project, None)
+    assert (rules.request_needed, rules.pushers, rules.required_checks, rules.queue) == (True, (), (), None)
+    people = [{"access_level": 40, "user_id": 7, "group_id": None}, {"access_level": None, "group_id": 8}]
+    opened = {"name": "gitops/*", "push_access_levels": people, "allow_force_push": True}
+    both = [answer_form(closed), answer_form(opened)]
+    rules = answers.branch_rules("gitops/ledger/library", both, project, None)
+    assert (rules.request_needed, rules.force_push, rules.pushers) == (False, True, ("gitlab:7", "group:8"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/merge", "\\/merge"),
+        ("a\n/close\nb", "a\n\\/close\nb"),
+        ("  /approve  x", "  \\/approve  x"),
+        ("\t/label ~bug", "\t\\/label ~bug"),
+        ("a\r\n/close\r\n", "a\r\n\\/close\r\n"),
+        ("/gitops approve graph.library", "/gitops approve graph.library"),
+        ("/gitopsx", "\\/gitopsx"),
+        ("/srv/data is a path", "/srv/data is a path"),
+        ("see a/b, /merge", "see a/b, /merge"),
+        ("/ alone", "/ alone"),
+        ("", ""),
+    ],
+)
+def test_no_line_is_a_quick_action(text, expected):
+    assert inert(text) == expected
+    assert inert(expected) == expected
+
+
+def test_a_project_is_one_segment_of_a_path():
+    assert GitLabCalls("group/sub/name").settings().path == "/projects/group%2Fsub%2Fname"
+    assert GitLabCalls("42").merge_request(7).path == "/projects/42/merge_requests/7"
+    assert GitLabCalls("a/b").update_note(7, "../../x", "t").path.endswith("/notes/..%2F..%2Fx")
+
+
+@pytest.mark.parametrize(
+    "name", ["", "/", "a", "a/", "/a/b", "a//b", "a/../b", "a/.", "a/b?c", "a/b#c", "a b/c", "0", "1/", "٣"]
+)
+def test_what_is_no_project(name):
+    with pytest.raises(GitopsError) as caught:
+        GitLabCalls(name)
+    assert caught.value.code == "usage_error"
+
+
+def test_every_request_is_documented_and_every_documented_one_is_made():
+    calls, one, commit = GitLabCalls("a/b"), 1, "1" * 40
+    made = {
+        "user": calls.user(),
+        "settings": calls.settings(),
+        "merge_requests": calls.merge_requests(RequestState.OPEN, "main"),
+        "merge_requests_between": calls.merge_requests_between("a", "b"),
+        "merge_requests_of": calls.merge_requests_of(commit),
+        "merge_request": calls.merge_request(one),
+        "open_merge_request": calls.open_merge_request("a", "b", "t", "x"),
+        "update_merge_request": calls.update_merge_request(one, {"title": "t"}),
+        "diffs": calls.diffs(one),
+        "approvals": calls.approvals(one),
+        "reviewers": calls.reviewers(one),
+        "notes": calls.notes(one),
+        "add_note": calls.add_note(one, "x"),
+        "update_note": calls.update_note(one, "2", "x"),
+        "delete_note": calls.delete_note(one, "2"),
+        "add_award": calls.add_award(one, "2", "eyes"),
+        "statuses": calls.statuses(commit),
+        "set_status": calls.set_status(CheckStatus(commit, "c", CheckState.ERROR, "x" * 999, "")),
+        "pipelines_of": calls.pipelines_of(commit),
+        "member": calls.member("7"),
+        "protected_branches": calls.protected_branches(),
+        "push_rule": calls.push_rule(),
+        "deployments": calls.deployments("production"),
+        "add_deployment": calls.add_deployment("production", commit, "main", DeploymentState.RUNNING),
+        "update_deployment": calls.update_deployment(one, DeploymentState.FAILURE),
+        "issues": calls.issues("7"),
+        "add_issue": calls.add_issue("t", "x"),
+        "update_issue": calls.update_issue(one, {"state_event": "close"}),
+        "add_issue_note": calls.add_issue_note(one, "x"),
+    }
+    assert set(made) == {name for name in vars(GitLabCalls) if not name.startswith("_")} - {"root", "project"}
+    assert {check_request(request).call for request in made.values()} == {o.call for o in operations()}
+
+
+def test_only_what_replaces_may_be_sent_twice():
+    calls = GitLabCalls("a/b")
+    once = [
+        calls.add_note(1, "x"),
+        calls.add_issue("t", "x"),
+        calls.add_issue_note(1, "x"),
+        calls.open_merge_request("a", "b", "t", "x"),
+    ]
+    assert not any(call.repeatable for call in once)
+    assert calls.update_note(1, "2", "x").repeatable
+    assert calls.delete_note(1, "2").repeatable
+
+
+@pytest.mark.parametrize("counted", ["two", "-1", "1.5", "٣"])
+def test_a_page_is_a_number(counted):
+    with pytest.raises(RemoteError) as caught:
+        next_page(GitLabCalls("a/b").notes(1), WebAnswer(200, {"x-next-page": counted}))
+    assert caught.value.code == "forge_unavailable"

@@ -1,0 +1,67 @@
+"""Mutations as cases: a query on a graph, and what it affects, leaves, or is refused for."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gitops.core.errors import GitopsError
+from gitops.language.text import LanguageError
+from tests.support.mutations import WrittenGraph
+
+DATA = Path(__file__).parents[2] / "data" / "mutations"
+GRAPHS = yaml.safe_load((DATA / "graphs.yaml").read_text(encoding="utf-8"))
+FILES = {"specification": "rail", "statements": "rail", "rules": "types"}
+
+
+def cases() -> list[Any]:
+    return [
+        pytest.param(graph, case, id=f"{name}-{case['name']}")
+        for name, graph in FILES.items()
+        for case in yaml.safe_load((DATA / f"{name}.yaml").read_text(encoding="utf-8"))
+    ]
+
+
+@pytest.fixture(scope="session")
+def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Each graph, loaded once."""
+    folder = tmp_path_factory.mktemp("graphs")
+    for name, form in GRAPHS.items():
+        WrittenGraph(folder / f"{name}.omni").create(form["schema"]).load(form["records"])
+    return {name: folder / f"{name}.omni" for name in GRAPHS}
+
+
+@pytest.mark.parametrize(("name", "case"), cases())
+def test_a_mutation_does_what_its_case_says(originals: dict[str, Path], tmp_path: Path, name: str, case: Any) -> None:
+    shutil.copytree(originals[name], tmp_path / "g.omni")
+    graph = WrittenGraph(tmp_path / "g.omni", start=10_000)
+    before, version = graph.lines(), graph.version
+    query, params, signature = case["query"], case.get("params"), case.get("signature", "")
+    if "checker" in case:
+        with pytest.raises(LanguageError, match=case["checker"]):
+            graph.query(query, signature)
+        return
+    if "refused" in case:
+        with pytest.raises(GitopsError) as refusal:
+            graph.mutate(query, params, signature)
+        assert refusal.value.code == case["refused"]
+        assert case["says"] in refusal.value.detail
+        assert (graph.lines(), graph.version) == (before, version)
+        return
+    result = graph.mutate(query, params, signature)
+    nodes, edges = case.get("nodes", 0), case.get("edges", 0)
+    assert (result.affected_nodes, result.affected_edges) == (nodes, edges)
+    assert result.changed == bool(nodes or edges)
+    assert result.manifest_version == graph.version == version + result.changed
+    if not result.changed:
+        assert graph.lines() == before
+    for type_name, expected in case.get("rows", {}).items():
+        rows = graph.shown(type_name)
+        for row in expected:
+            assert [each for each in rows if row.items() <= each.items()], f"{row} is not among {rows}"
+    assert case.get("count", {}).items() <= graph.counts().items()
+    assert {name: len(graph.shown(name)) for name in graph.counts()} == graph.counts()

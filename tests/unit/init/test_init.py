@@ -1,0 +1,176 @@
+"""`init` as a function: files of a request, what is there, and which words it takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gitops.cli.init.command import templates
+from gitops.config.bot import parse_bot_config, trust_root
+from gitops.config.folder import FolderTree
+from gitops.config.load import load_desired
+from gitops.core.errors import GitopsError, UsageError
+from gitops.init.files import FileState, ForgeKind, PublicKey, init
+from gitops.init.steps import InitPlace, next_steps
+from tests.support.actions.scaffolds import KEYS, made, request
+
+FORGES = [str(kind) for kind in ForgeKind]
+TRUST = ("gitops.yaml", ".gitops/allowed_signers")
+SOMEBODY = PublicKey("ssh-ed25519", "AAAAC3NzaC1lZDI1NTE5AAAAIA4S3vR6LVm3JKbXBYm3FqNHwNSzM3lqrRGRbUDXb6Gq")
+
+
+@pytest.mark.parametrize("forge", FORGES)
+@pytest.mark.parametrize("path", ["cluster", ".", "deep/er/folder"])
+def test_what_is_made_holds_together(forge, path, tmp_path):
+    files = made(forge, path=path, storage="s3://bucket/brain")
+    for name, content in files.items():
+        place = tmp_path / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+    config = parse_bot_config(files["gitops.yaml"])
+    assert (config.cluster(None).name, config.cluster(None).path) == ("brain", path)
+    root = trust_root({name: files[name] for name in TRUST})
+    assert root.ledger_signers == {"bot@brain.example"}
+    assert root.approvers == {"ada@brain.example"}
+    loaded = load_desired(FolderTree(str(tmp_path / path), confined=True))
+    assert not list(loaded.diagnostics)
+    assert {"graph.notes", "schema.notes"} <= set(loaded.resources)
+
+
+@pytest.mark.parametrize("forge", FORGES)
+def test_no_word_is_left_open(forge):
+    for given_ in ({}, {"storage": "s3://bucket/brain"}):
+        for path, content in made(forge, **given_).items():
+            assert not re.search(rb"@[A-Za-z_]+@", content), path
+
+
+@pytest.mark.parametrize("forge", FORGES)
+def test_made_again_nothing_changes(forge):
+    files = made(forge)
+    again = init(request(forge), templates(), files.get)
+    assert {file.state for file in again.files} == {FileState.SAME}
+    assert again.diagnostics == ()
+
+
+def test_a_file_that_differs_is_named_and_kept():
+    files = {**made(), ".github/workflows/gitops.yml": b"name: mine\n"}
+    del files["gitops.yaml"]
+    outcome = init(request(), templates(), files.get)
+    assert {f.path for f in outcome.files if f.state is FileState.NEW} == {"gitops.yaml"}
+    (differs,) = [f for f in outcome.files if f.state is FileState.DIFFERS]
+    assert (differs.path, differs.before) == (".github/workflows/gitops.yml", b"name: mine\n")
+    (problem,) = outcome.diagnostics
+    assert (problem.code, problem.path) == ("init_file_differs", ".github/workflows/gitops.yml")
+
+
+def test_a_cluster_folder_that_is_there_is_left_alone():
+    outcome = init(request(), templates(), {"cluster/cluster.yaml": b"version: 1\ngraphs: {}\n"}.get)
+    states = {f.path: f.state for f in outcome.files if f.path.startswith("cluster/")}
+    assert set(states.values()) == {FileState.OWN}
+    assert outcome.diagnostics == ()
+
+
+def test_rules_that_are_there_must_know_the_bot():
+    files = {".gitops/allowed_signers": made()[".gitops/allowed_signers"].split(b"\n", 1)[1]}
+    codes = {d.code for d in init(request(), templates(), files.get).diagnostics}
+    assert codes == {"init_file_differs", "trust_missing"}
+
+
+def test_rules_that_are_there_may_keep_their_keys_elsewhere():
+    files = made()
+    config = files["gitops.yaml"].replace(b".gitops/allowed_signers", b"keys")
+    there = {"gitops.yaml": config, "keys": files[".gitops/allowed_signers"]}
+    codes = [d.code for d in init(request(), templates(), there.get).diagnostics]
+    assert codes == ["init_file_differs"]
+
+
+def test_one_key_for_bot_and_approver_is_refused():
+    key = KEYS["bot@brain.example"]
+    with pytest.raises(GitopsError) as caught:
+        init(request(approvers=(("ada@brain.example", key),)), templates(), lambda _: None)
+    assert caught.value.code == "trust_invalid"
+
+
+def test_a_bot_that_approves_is_no_approver():
+    with pytest.raises(GitopsError) as caught:
+        init(request(approvers=(("bot@brain.example", SOMEBODY),)), templates(), lambda _: None)
+    assert caught.value.code == "trust_missing"
+
+
+UNFIT = {
+    "cluster": ["", "1brain", "a b", "a/b", "${{x}}", "a\nb", '"', "brain@x@"],
+    "environment": ["", "a b", "$(x)"],
+    "path": ["", "/etc", "..", "a/../b", "a//b", ".git", "a/.git", "a b", "a\n", "-x", "${{x}}"],
+    "branch": ["", "gitops/x", "a..b", "a.lock", "-x", "a b", 'a"', "a/", "${{x}}", "a\n"],
+    "repository": ["", "a b", "-x", "${{x}}", "a\n"],
+    "bot": ["", "a b", "*", "a,b", '"', "$(x)", "${{x}}", "-x", "a\n", "@x"],
+    "storage": ["ftp://x/y", "s3://", "s3://Bucket_/x\n", "s3://b/@BOT@"],
+    "action": ["", "./x", "a/b@main", "a/b@v1", f"a/b@{'0' * 40}\n", f"a b/c@{'0' * 40}"],
+}
+
+
+@pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in UNFIT.items() for text in texts])
+def test_a_word_that_could_mean_more_is_refused(name, text):
+    with pytest.raises(UsageError):
+        init(request(**{name: text}), templates(), lambda _: None)
+
+
+@given(
+    text=st.text(max_size=30) | st.from_regex(r"[A-Za-z0-9_.-]{1,5}", fullmatch=True),
+    name=st.sampled_from(sorted(UNFIT)),
+)
+def test_whatever_is_taken_is_only_a_word(text, name):
+    """Law: a request either is refused, or makes documents that have the same shape as ever."""
+    try:
+        files = made("github", **{name: text})
+    except GitopsError:
+        return
+    usual = made("github", **({"storage": "s3://bucket/x"} if name == "storage" else {}))
+    folder = text if name == "path" and text != "." else "" if name == "path" else "cluster"
+    files["cluster"] = files[f"{folder}/cluster.yaml".lstrip("/")]
+    usual["cluster"] = usual["cluster/cluster.yaml"]
+    for path in (".github/workflows/gitops.yml", ".github/workflows/gitops-plan.yml", "gitops.yaml", "cluster"):
+        assert _shape(yaml.safe_load(files[path])) == _shape(yaml.safe_load(usual[path])) or name == "action"
+
+
+def _shape(value):
+    if isinstance(value, dict):
+        return {key: _shape(each) for key, each in value.items()}
+    return [_shape(each) for each in value] if isinstance(value, list) else type(value)
+
+
+def test_yaml_does_not_read_a_name_as_something_else():
+    for word in ("yes", "Null", "true", "1", "0x10", "1e3"):
+        files = made("hooks", repository=word, bot=word, path=word, branch=word)
+        config = parse_bot_config(files["gitops.yaml"])
+        rule = config.cluster(None)
+        assert (config.repository, config.ledger.signers, rule.path, rule.branch) == (word, (word,), word, word)
+    for word in ("yes", "Null", "true", "off"):
+        files = made("hooks", cluster=word, environment=word)
+        rule = parse_bot_config(files["gitops.yaml"]).cluster(None)
+        assert (rule.name, rule.environment) == (word, word)
+        assert yaml.safe_load(files["cluster/cluster.yaml"])["metadata"]["name"] == word
+
+
+@pytest.mark.parametrize("forge", FORGES)
+def test_steps_name_what_was_chosen(forge):
+    wanted = request(forge, branch="trunk", storage="s3://bucket/brain")
+    steps = next_steps(wanted, InitPlace("/repo", "/srv/company.git", "/keys/bot key"))
+    text = "\n".join([*(s.text for s in steps), *(c for s in steps for c in s.commands)])
+    assert "bot key" in text
+    assert "HEAD:refs/heads/trunk" in text
+    assert "s3://bucket/brain" in text
+    if forge == "hooks":
+        assert "git -C /srv/company.git config user.signingKey '/keys/bot key'" in text
+
+
+def test_who_is_alone_is_told_to_find_another():
+    alone = request()
+    two = dataclasses.replace(alone, approvers=(*alone.approvers, ("bo@brain.example", SOMEBODY)))
+    place = InitPlace("/repo")
+    assert len(next_steps(alone, place)) == len(next_steps(two, place)) + 1

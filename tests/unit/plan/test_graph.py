@@ -1,0 +1,391 @@
+"""The execution graph of cluster changes: nodes, edges, locks, order, refusals, and its inspectable form."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from itertools import permutations
+
+import pytest
+
+from gitops.core.errors import BugError, IntegrityError
+from gitops.model.address import Address
+from gitops.model.change import Action, Change, Disposition
+from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
+from gitops.model.resource import Dependency
+from gitops.plan.graph import BARRIER, GRAPH_MOVING, build_graph
+from gitops.plan.graph_json import from_json, to_json
+from gitops.plan.layers import cycles, layers, validate
+
+A, B = "a" * 64, "b" * 64
+
+
+def change(
+    text: str, action: str, *, before: str = A, after: str = B, disposition: Disposition = Disposition.APPLIED
+) -> Change:
+    kind = Action(action)
+    return Change(
+        Address.parse(text),
+        kind,
+        None if kind is Action.CREATE else before,
+        None if kind is Action.DELETE else after,
+        disposition,
+    )
+
+
+def needs(*pairs: str) -> tuple[Dependency, ...]:
+    return tuple(Dependency(*pair.split(" -> ")) for pair in pairs)
+
+
+def catalog(graph: str, *queries: str) -> tuple[Dependency, ...]:
+    found = [f"schema.{graph} -> graph.{graph}"]
+    for query in queries:
+        found += [f"query.{graph}.{query} -> graph.{graph}", f"query.{graph}.{query} -> schema.{graph}"]
+    return needs(*found)
+
+
+def build(changes, desired=(), recorded=()) -> ExecutionGraph:
+    graph, problems = build_graph(changes, desired, recorded)
+    assert problems == ()
+    return graph
+
+
+def refused(changes, desired=(), recorded=()) -> list[tuple[str, str]]:
+    graph, problems = build_graph(changes, desired, recorded)
+    assert graph == ExecutionGraph()
+    return [(p.code, p.path) for p in problems]
+
+
+def arrows(graph: ExecutionGraph) -> set[str]:
+    return {f"{e.before} -> {e.after} [{e.reason}]" for e in graph.edges}
+
+
+def order(graph: ExecutionGraph) -> list[str]:
+    return [n.id for n in graph.nodes]
+
+
+def plain(*edges: tuple[str, str], extra: str = "") -> ExecutionGraph:
+    names = sorted({n for e in edges for n in e} | set(extra.split()))
+    nodes = tuple(ExecNode(n, "query", Action.UPDATE, i) for i, n in enumerate(names))
+    return ExecutionGraph(nodes, tuple(sorted(ExecEdge(b, a, "explicit_dependency") for b, a in edges)))
+
+
+def test_new_graph_comes_in_layers():
+    changes = [change(t, "create") for t in ("graph.kb", "policy.open", "query.kb.find", "schema.kb")]
+    graph = build(changes, (*catalog("kb", "find"), *needs("policy.open -> graph.kb")))
+    assert layers(graph) == (("graph.kb",), ("policy.open", "schema.kb"), ("query.kb.find",))
+    assert arrows(graph) == {
+        "graph.kb -> schema.kb [graph_schema]",
+        "graph.kb -> query.kb.find [graph_query]",
+        "schema.kb -> query.kb.find [schema_query]",
+        "graph.kb -> policy.open [policy_target]",
+    }
+    assert order(graph) == ["graph.kb", "schema.kb", "policy.open", "query.kb.find"]
+    assert [n.group for n in graph.nodes] == [GRAPH_MOVING, "", "", ""]
+
+
+def test_only_applied_changes_are_nodes():
+    changes = [
+        change("graph.kb", "update", disposition=Disposition.DERIVED),
+        change("graph.old", "delete", disposition=Disposition.BLOCKED),
+        change("query.kb.find", "update"),
+        change("schema.kb", "delete", disposition=Disposition.DEFERRED),
+    ]
+    graph = build(changes, needs("query.kb.find -> graph.kb"))
+    assert (order(graph), graph.edges) == (["query.kb.find"], ())
+    assert build([]) == ExecutionGraph()
+
+
+def test_schema_update_precedes_every_change_of_its_queries():
+    changes = [
+        change("query.kb.drop", "delete"),
+        change("query.kb.keep", "update"),
+        change("query.kb.new", "create"),
+        change("schema.kb", "update"),
+    ]
+    graph = build(changes, catalog("kb", "keep", "new"), catalog("kb", "drop", "keep"))
+    assert arrows(graph) == {f"schema.kb -> query.kb.{query} [schema_query]" for query in ("drop", "keep", "new")}
+    assert order(graph)[0] == "schema.kb"
+
+
+def test_deleted_graph_goes_after_what_rides_on_it():
+    changes = [change(t, "delete") for t in ("graph.kb", "query.kb.find", "schema.kb")]
+    graph = build(changes, (), catalog("kb", "find"))
+    assert order(graph) == [BARRIER, "query.kb.find", "schema.kb", "graph.kb"]
+    assert layers(graph) == ((BARRIER,), ("query.kb.find",), ("schema.kb",), ("graph.kb",))
+    assert "query.kb.find -> graph.kb [graph_query]" in arrows(graph)
+
+
+def test_barrier_separates_graph_deletes_from_all_else():
+    late = ["graph.x", "schema.x", "query.x.q"]
+    early = ["graph.n", "schema.n", "policy.p", "query.kb.q"]
+    actions = {"policy.p": "delete", "query.kb.q": "update"}
+    changes = [*(change(t, "delete") for t in late), *(change(t, actions.get(t, "create")) for t in early)]
+    graph = build(changes, catalog("n"), (*catalog("x", "q"), *needs("policy.p -> graph.x")))
+    assert {e.before for e in graph.edges if e.reason == "stage_barrier"} == set(early)
+    assert {e.after for e in graph.edges if e.reason == "finish_barrier"} == set(late)
+    assert "policy.p -> graph.x [policy_target]" in arrows(graph)
+    assert order(graph) == [
+        "graph.n",
+        "schema.n",
+        "policy.p",
+        "query.kb.q",
+        BARRIER,
+        "query.x.q",
+        "schema.x",
+        "graph.x",
+    ]
+    assert BARRIER not in order(build([c for c in changes if c.address.text in early], catalog("n")))
+
+
+def test_barrier_never_closes_a_cycle():
+    # A recorded reference from something that rides on a graph delete to something that otherwise runs early.
+    changes = [change("graph.x", "delete"), change("query.x.q", "delete"), change("policy.p", "delete")]
+    graph = build(changes, (), (*catalog("x", "q"), *needs("query.x.q -> policy.p")))
+    assert order(graph) == [BARRIER, "query.x.q", "policy.p", "graph.x"]
+    assert "query.x.q -> policy.p [explicit_dependency]" in arrows(graph)
+    assert f"{BARRIER} -> policy.p [finish_barrier]" in arrows(graph)
+
+
+def test_reference_is_dropped_before_its_target_is_deleted():
+    changes = [change("policy.open", "update"), change("graph.old", "delete")]
+    graph = build(changes, needs("policy.open -> graph.kb"), needs("policy.open -> graph.old"))
+    assert "policy.open -> graph.old [policy_target]" in arrows(graph)
+    assert order(graph).index("policy.open") < order(graph).index("graph.old")
+
+
+def test_reference_that_is_only_recorded_orders_no_building():
+    changes = [change("policy.open", "update"), change("schema.kb", "update")]
+    assert build(changes, (), needs("policy.open -> schema.kb")).edges == ()
+
+
+def test_needing_a_deleted_resource_is_refused():
+    changes = [change("query.kb.find", "update"), change("graph.kb", "delete")]
+    assert refused(changes, catalog("kb", "find"), catalog("kb", "find")) == [("depends_on_deleted", "query.kb.find")]
+    # Also through a resource that does not change, and when the delete itself is held back.
+    blocked = change("graph.kb", "delete", disposition=Disposition.BLOCKED)
+    desired = needs("query.kb.find -> schema.kb", "schema.kb -> graph.kb")
+    assert refused([changes[0], blocked], desired) == [("depends_on_deleted", "query.kb.find")]
+
+
+def test_needing_what_this_run_does_not_create_is_refused():
+    held = change("graph.kb", "create", disposition=Disposition.BLOCKED)
+    assert refused([held, change("query.kb.find", "create")], catalog("kb", "find")) == [
+        ("missing_dependency", "query.kb.find")
+    ]
+
+
+def test_order_holds_across_an_unchanged_resource():
+    changes = [change("graph.kb", "create"), change("query.kb.find", "create")]
+    graph = build(changes, needs("query.kb.find -> schema.kb", "schema.kb -> graph.kb"))
+    assert graph.edges == (ExecEdge("graph.kb", "query.kb.find", "via_unchanged", "schema.kb"),)
+
+
+def test_duplicate_change_is_refused_with_the_count():
+    changes = [change("graph.kb", "create")] * 3
+    _, problems = build_graph(changes, (), ())
+    assert [(p.code, p.path) for p in problems] == [("duplicate_resource_id", "graph.kb")]
+    assert "3 changes" in problems[0].message
+
+
+def test_cycle_is_refused_without_what_is_behind_it():
+    changes = [change(t, "update") for t in ("query.g.a", "query.g.b", "query.g.c")]
+    desired = needs("query.g.a -> query.g.b", "query.g.b -> query.g.a", "query.g.c -> query.g.a")
+    graph, problems = build_graph(changes, desired, ())
+    assert graph == ExecutionGraph()
+    assert [p.code for p in problems] == ["dependency_cycle"]
+    assert problems[0].message.endswith("query.g.a, query.g.b")
+
+
+def test_node_that_needs_itself_is_a_cycle():
+    assert refused([change("query.g.a", "update")], needs("query.g.a -> query.g.a")) == [
+        ("dependency_cycle", "query.g.a")
+    ]
+
+
+def test_edge_to_nowhere_is_a_missing_dependency():
+    graph = plain(("a", "b"))
+    orphan = ExecutionGraph(graph.nodes[1:], graph.edges)
+    assert [(p.code, p.path) for p in validate(orphan)] == [("missing_dependency", "b")]
+    assert validate(graph) == ()
+    twice = ExecutionGraph((*graph.nodes, graph.nodes[0]), graph.edges)
+    assert [p.code for p in validate(twice)] == ["duplicate_resource_id"]
+
+
+def test_change_of_unknown_kind_is_never_scheduled():
+    with pytest.raises(BugError):
+        build_graph([change("widget.x", "delete")], (), ())
+
+
+def test_locks_by_kind():
+    changes = [
+        change("graph.new", "create"),
+        change("policy.all", "create", after="1" * 64),
+        change("policy.some", "update", after="2" * 64),
+        change("policy.gone", "delete"),
+        change("query.kb.q", "update", after="3" * 64),
+        change("query.kb.z", "delete"),
+        change("schema.kb", "update"),
+        change("schema.new", "create"),
+        change("trust.main", "update"),
+    ]
+    desired = needs("policy.some -> graph.kb", "schema.new -> graph.new")
+    recorded = needs("policy.gone -> graph.kb", "policy.some -> graph.old")
+    graph = build(changes, desired, recorded)
+    shared = LockMode.SHARED
+    assert {n.id: n.locks for n in graph.nodes} == {
+        "graph.new": (LockClaim("graph:new"),),
+        "policy.all": (LockClaim("blob:" + "1" * 64), LockClaim("policy-scope:cluster")),
+        "policy.some": (
+            LockClaim("blob:" + "2" * 64),
+            LockClaim("policy-scope:graph.kb"),
+            LockClaim("policy-scope:graph.old"),
+        ),
+        "policy.gone": (LockClaim("policy-scope:graph.kb"),),
+        "query.kb.q": (LockClaim("blob:" + "3" * 64), LockClaim("graph:kb", shared)),
+        "query.kb.z": (LockClaim("graph:kb", shared),),
+        "schema.kb": (LockClaim("graph:kb"),),
+        "schema.new": (),
+        "trust.main": (),
+    }
+    assert [n.id for n in graph.nodes if n.group] == ["graph.new", "schema.kb"]
+
+
+def test_plan_order():
+    created = ["graph.a", "graph.b", "schema.a", "schema.b", "query.a.q", "policy.p"]
+    changes = [change(t, "create") for t in created]
+    changes += [change("schema.k", "update"), change("trust.main", "update"), change("query.k.gone", "delete")]
+    changes += [change(t, "delete") for t in ("graph.y", "schema.y", "graph.z", "query.z.q")]
+    graph = build(changes, (*catalog("a", "q"), *catalog("b"), *needs("policy.p -> graph.b")))
+    assert order(graph) == [
+        *("graph.a", "schema.a", "graph.b", "schema.b", "schema.k"),
+        *("policy.p", "query.a.q", "query.k.gone", "trust.main", BARRIER),
+        *("schema.y", "graph.y", "query.z.q", "graph.z"),
+    ]
+    assert [n.position for n in graph.nodes] == list(range(len(graph.nodes)))
+
+
+def test_order_of_the_input_does_not_matter():
+    changes = [change(t, "create") for t in ("graph.kb", "schema.kb", "query.kb.q", "policy.p")]
+    desired = (*catalog("kb", "q"), *needs("policy.p -> graph.kb"))
+    forms = {json.dumps(to_json(build(mixed, desired[::step]))) for mixed in permutations(changes) for step in (1, -1)}
+    assert len(forms) == 1
+
+
+def test_long_chains_do_not_recurse():
+    names = [f"query.g.q{i:05}" for i in range(20_000)]
+    chain = tuple(Dependency(a, b) for a, b in zip(names[1:], names, strict=False))
+    graph = build([change(n, "update") for n in names], chain)
+    assert len(layers(graph)) == len(names)
+    ends = build([change(names[0], "update"), change(names[-1], "update")], chain[:2000] + chain[-2000:])
+    assert ends.edges == ()
+    ring = [*chain, Dependency(names[0], names[-1])]
+    assert refused([change(n, "update") for n in names], ring) == [("dependency_cycle", names[0])]
+
+
+def test_layers_leave_out_cycles_and_what_follows():
+    graph = plain(("a", "b"), ("b", "c"), ("c", "b"), ("c", "d"), ("e", "e"), extra="f")
+    assert layers(graph) == (("a", "f"),)
+    assert cycles(graph) == (("b", "c"), ("e",))
+
+
+def test_json_form():
+    graph = build([change("graph.kb", "create"), change("schema.kb", "create")], catalog("kb"))
+    assert to_json(graph) == {
+        "version": 1,
+        "nodes": [
+            {
+                "id": "graph.kb",
+                "action": "create",
+                "kind": "graph",
+                "position": 0,
+                "group": "graph-moving",
+                "locks": [{"key": "graph:kb", "mode": "exclusive"}],
+            },
+            {"id": "schema.kb", "action": "create", "kind": "schema", "position": 1, "group": "", "locks": []},
+        ],
+        "edges": [{"from": "graph.kb", "to": "schema.kb", "reason": "graph_schema", "detail": "kb"}],
+        "layers": [["graph.kb"], ["schema.kb"]],
+        "cycles": [],
+        "cycle_edges": [],
+        "stats": {"nodes": 2, "edges": 1, "layers": 2, "cycles": 0},
+    }
+
+
+def test_json_form_shows_cycles():
+    form = to_json(plain(("a", "b"), ("b", "a"), ("b", "c")))
+    assert form["cycles"] == [["a", "b"]]
+    assert [[(e["from"], e["to"]) for e in edges] for edges in form["cycle_edges"]] == [[("a", "b"), ("b", "a")]]
+    assert from_json(form) == plain(("a", "b"), ("b", "a"), ("b", "c"))
+
+
+def _deep() -> object:
+    form: object = []
+    for _ in range(100_000):
+        form = [form]
+    return form
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda f: f.update(version=2),
+        lambda f: f.update(version=True),
+        lambda f: f.update(extra=1),
+        lambda f: f.pop("stats"),
+        lambda f: f.pop("nodes"),
+        lambda f: f.update(nodes=None),
+        lambda f: f["layers"].reverse(),
+        lambda f: f["stats"].update(nodes=3),
+        lambda f: f["nodes"][0].update(position=False),
+        lambda f: f["nodes"][0].update(position=0.0),
+        lambda f: f["nodes"][0].update(action="explode"),
+        lambda f: f["nodes"][0].update(id=7),
+        lambda f: f["nodes"][0].update(id="\ud800"),
+        lambda f: f["nodes"][0].update(note="x"),
+        lambda f: f["nodes"][0]["locks"].append({"key": "k", "mode": "sometimes"}),
+        lambda f: f["edges"][0].update(detail=_deep()),
+        lambda f: f.update(cycles=_deep()),
+    ],
+)
+def test_json_that_was_tampered_with_is_refused(spoil):
+    form = to_json(plain(("a", "b")))
+    spoil(form)
+    with pytest.raises(IntegrityError) as caught:
+        from_json(form)
+    assert caught.value.code == "graph_document_invalid"
+
+
+@pytest.mark.parametrize("form", [None, [], "graph", 1, {}, _deep()])
+def test_json_of_another_shape_is_refused(form):
+    with pytest.raises(IntegrityError):
+        from_json(form)
+
+
+_PROGRAM = """
+import json
+from gitops.model.address import Address
+from gitops.model.change import Action, Change
+from gitops.model.resource import Dependency
+from gitops.plan.graph import build_graph
+from gitops.plan.graph_json import to_json
+gone = [Change(Address.parse(t), Action.DELETE, "a", None) for t in ("graph.x", "schema.x", "query.x.q", "policy.p")]
+made = [Change(Address.parse(f"query.k.q{i}"), Action.CREATE, None, str(i)) for i in range(9)]
+old = [Dependency("query.x.q", t) for t in ("graph.x", "schema.x")] + [Dependency("policy.p", "graph.x")]
+print(json.dumps(to_json(build_graph([*made, *gone], [], old)[0])))
+"""
+
+
+def test_json_is_the_same_for_every_hash_seed():
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", _PROGRAM],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "2")
+    }
+    assert len(outputs) == 1

@@ -1,0 +1,254 @@
+"""Results to the next state: the demotion table, ledger effects, and laws of settling."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gitops.apply.settle import RunStamp, Settlement, settle
+from gitops.core.diagnostics import Diagnostics
+from gitops.model.approval import Approval
+from gitops.model.change import Action, Reason
+from gitops.model.execution import NodeResult, Outcome
+from gitops.model.kinds.registry import default_kinds
+from gitops.model.plan import Plan, PlanInputs, TrustChange
+from gitops.model.state import State, Status, StatusRecord
+from gitops.plan.planner import make_plan
+from tests.support.planning import desired, hexed, rows, state
+
+STAMP = RunStamp("2026-06-11T08:00:00Z", "sam")
+FULL = {"graph.g": "", "schema.g": "1", "query.g.q": "2", "policy.p": "3"}
+BOUND = {"policy.p": ["cluster", "graph.g"]}
+OTHERS = {"graph.h": "", "schema.h": "5", "query.h.q": "6", "policy.wide": "7"}
+WIDE = {"policy.wide": ["cluster"]}
+
+
+def run(inputs: PlanInputs, outcomes: dict[str, Outcome]) -> tuple[Plan, Settlement]:
+    """Plan, and settle with these outcomes; what is not named is done."""
+    made = make_plan(inputs, kinds=default_kinds())
+    results = [NodeResult(n.id, outcomes.get(n.id, Outcome.DONE)) for n in made.graph.nodes]
+    return made, settle(made, inputs.desired, inputs.state, results, STAMP)
+
+
+def approved(inputs: PlanInputs, resource: str = "graph.g") -> PlanInputs:
+    change = make_plan(inputs, kinds=default_kinds()).change(resource)
+    assert change is not None
+    document = Approval(
+        "AP1", resource, change.action, "why", inputs.desired.config_digest, change.before, change.after, "sam", "t"
+    )
+    return replace(inputs, approvals=(document,))
+
+
+CREATE = PlanInputs(desired(FULL | OTHERS, BOUND | WIDE), State(revision=1))
+MIGRATE = PlanInputs(
+    desired({"graph.g": "", "schema.g": "8", "query.g.q": "9", "policy.p": "a"} | OTHERS, BOUND | WIDE),
+    state(FULL, BOUND),
+)
+DELETE = approved(PlanInputs(desired(OTHERS, WIDE), state({**FULL, **OTHERS}, {**BOUND, **WIDE})))
+FAILURES = {"create": (CREATE, "graph.g"), "migrate": (MIGRATE, "schema.g"), "delete": (DELETE, "graph.g")}
+DEMOTIONS = rows("demotions.tsv")
+
+
+@pytest.mark.parametrize(("failed", "address", "action", "reason"), DEMOTIONS, ids=[" ".join(d[:2]) for d in DEMOTIONS])
+def test_demotion(failed, address, action, reason):
+    inputs, node = FAILURES[failed]
+    _, done = run(inputs, {node: Outcome.FAILED})
+    (change,) = [c for c in done.changes if c.address.text == address]
+    assert (change.action, change.disposition, change.reason) == (action, "blocked", reason)
+    assert done.state.resources.get(address) == inputs.state.resources.get(address)
+    assert done.state.statuses[address].conditions == (reason,)
+    assert not done.converged
+    assert done.publishable
+
+
+@pytest.mark.parametrize("failed", sorted(FAILURES))
+def test_other_graphs_and_cluster_policies_are_not_demoted(failed):
+    inputs, node = FAILURES[failed]
+    made, done = run(inputs, {node: Outcome.FAILED})
+    mine = {c.address.text for c in made.changes if c.address.text in OTHERS}
+    assert all(c.disposition in ("applied", "derived") for c in done.changes if c.address.text in mine)
+    assert all(done.state.resources[t].digest == inputs.desired.resources[t].digest for t in OTHERS)
+
+
+@pytest.mark.parametrize(
+    ("failed", "code"),
+    [("create", "graph_create_skipped"), ("migrate", "schema_apply_skipped"), ("delete", "graph_delete_skipped")],
+)
+@pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.BLOCKED])
+def test_a_graph_operation_that_was_not_tried_is_said_and_counts_as_failed(failed, code, outcome):
+    inputs, node = FAILURES[failed]
+    _, done = run(inputs, {node: outcome})
+    assert [d.path for d in done.diagnostics if d.code == code] == [node]
+    assert all(c.disposition == "blocked" for c in done.changes if c.address.text == node)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.BLOCKED])
+def test_what_was_never_started_is_blocked_and_does_not_hold_up_the_rest(outcome):
+    _, done = run(CREATE, {"policy.wide": outcome})
+    assert done.publishable
+    assert "policy.wide" not in done.state.resources
+    assert done.state.statuses["policy.wide"].conditions == ("dependency_not_applied",)
+    assert done.state.resources["schema.g"].digest == hexed("1")
+
+
+@pytest.mark.parametrize("failed", ["policy.p", "query.g.q"])
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.UNKNOWN])
+def test_without_its_payload_nothing_may_be_published(failed, outcome):
+    assert not run(CREATE, {failed: outcome})[1].publishable
+
+
+def test_an_unknown_outcome_of_a_graph_operation_is_not_taken_for_done():
+    _, done = run(CREATE, {"graph.g": Outcome.UNKNOWN})
+    assert "graph.g" not in done.state.resources
+    assert done.state.statuses["graph.g"].conditions == ("graph_create_failed",)
+
+
+def test_applied_creates_and_updates_set_digest_bindings_and_a_clean_status():
+    blocked = StatusRecord(Status.BLOCKED, ("dependency_not_applied",), "once")
+    inputs = replace(MIGRATE, state=replace(MIGRATE.state, statuses={"schema.g": blocked}))
+    _, done = run(inputs, {})
+    assert done.state.digests() == inputs.desired.digests()
+    assert done.state.resources["policy.p"].applies_to == ("cluster", "graph.g")
+    assert done.state.resources["query.g.q"].applies_to is None
+    assert done.state.statuses["schema.g"] == StatusRecord(Status.APPLIED)
+    assert "graph.g" not in done.state.statuses
+    assert done.converged
+    assert done.state.config_digest == inputs.desired.config_digest
+    assert done.state.revision == inputs.state.revision
+
+
+def test_an_applied_delete_leaves_a_tombstone_and_consumes_its_approval():
+    _, done = run(DELETE, {})
+    assert not [t for t in (*done.state.resources, *done.state.statuses) if ".g" in t]
+    assert done.state.observations["graph.g"] == {
+        "kind": "tombstone",
+        "deleted_at": STAMP.at,
+        "approval_id": "AP1",
+        "actor": "sam",
+    }
+    assert [a.approval_id for a in done.consumed] == ["AP1"]
+    assert done.state.approval_records == {"AP1": {"consumed_at": STAMP.at, "consumed_by_operation": "apply"}}
+
+
+def test_a_failed_delete_consumes_nothing():
+    _, done = run(DELETE, {"graph.g": Outcome.FAILED})
+    assert (done.consumed, done.state.approval_records, done.state.observations) == ((), {}, {})
+
+
+def test_what_waited_and_is_wanted_no_more_is_at_rest():
+    """Taken back before it was approved: what is applied stays so, and what never came leaves nothing."""
+    _, applied = run(MIGRATE, {})
+    waits = StatusRecord(Status.BLOCKED, ("approval_required",), "waits for an approval")
+    pending = StatusRecord(Status.BLOCKED, (Reason.RECOVERY_PENDING.value,), "once")
+    state = replace(applied.state, statuses={"graph.g": waits, "graph.never": waits, "schema.g": pending})
+    made, done = run(replace(MIGRATE, state=state), {})
+    assert not made.changes
+    assert done.state.statuses == {"graph.g": StatusRecord(Status.APPLIED), "schema.g": pending}
+
+
+def test_a_pending_recovery_keeps_the_status_of_the_sweep():
+    swept = StatusRecord(Status.ERROR, ("graph_create_incomplete",), "partial")
+    inputs = PlanInputs(
+        desired(FULL, BOUND), State(statuses={"graph.g": swept, "schema.g": swept}), pending=frozenset({"g"})
+    )
+    _, done = run(inputs, {})
+    assert done.state == inputs.state
+
+
+def test_settling_a_blocked_run_twice_changes_nothing_more():
+    inputs = replace(DELETE, approvals=())
+    _, first = run(inputs, {})
+    _, second = run(replace(inputs, state=first.state), {})
+    assert second.state == first.state
+
+
+def test_deferred_changes_warn_and_keep_the_cluster_from_converging():
+    inputs = PlanInputs(desired({}), state({"pipeline.x": "1"}))
+    _, done = run(inputs, {})
+    assert done.diagnostics.codes() == ("apply_unsupported_change",)
+    assert not done.converged
+    assert done.state == inputs.state
+
+
+def test_keys_and_rules_take_effect_only_when_their_node_is_done():
+    inputs = PlanInputs(desired({}), State(), trust_change=TrustChange("library", hexed("a"), hexed("b")))
+    waiting = run(inputs, {})[1]
+    assert (waiting.trust_applied, waiting.trust_waits, waiting.converged) == (False, True, False)
+    assert waiting.state.config_digest == inputs.desired.config_digest
+    assert waiting.diagnostics.codes() == ("trust_change_pending",)
+    inputs = approved(inputs, "trust.library")
+    done = run(inputs, {})[1]
+    assert (done.trust_applied, done.trust_waits, done.converged) == (True, False, True)
+    assert [a.approval_id for a in run(inputs, {})[1].consumed] == ["AP1"]
+    for outcome in (Outcome.SKIPPED, Outcome.FAILED, Outcome.UNKNOWN):
+        undone = run(inputs, {"trust.library": outcome})[1]
+        assert (undone.trust_applied, undone.consumed, undone.state.statuses) == (False, (), {})
+
+
+def test_diagnostics_of_nodes_come_in_plan_order():
+    made = make_plan(CREATE, kinds=default_kinds())
+    results = []
+    for node in made.graph.nodes:
+        problems = Diagnostics()
+        problems.add("internal_error", node.id, "noise")
+        results.append(NodeResult(node.id, Outcome.DONE, tuple(problems)))
+    done = settle(made, CREATE.desired, CREATE.state, reversed(results), STAMP)
+    assert [d.path for d in done.diagnostics] == [n.id for n in made.graph.nodes]
+
+
+# Laws.
+
+_SCENES = st.sampled_from([CREATE, MIGRATE, DELETE, replace(DELETE, approvals=())])
+
+
+@st.composite
+def runs(draw):
+    inputs = draw(_SCENES)
+    made = make_plan(inputs, kinds=default_kinds())
+    results: dict[str, NodeResult] = {}
+    for node in sorted(made.graph.nodes, key=lambda n: n.position):
+        waits_for = [results[e.before].outcome for e in made.graph.edges if e.after == node.id]
+        stuck = any(outcome is not Outcome.DONE for outcome in waits_for)
+        results[node.id] = NodeResult(node.id, Outcome.BLOCKED if stuck else draw(st.sampled_from(list(Outcome))))
+    return inputs, made, list(results.values())
+
+
+@given(case=runs(), seed=st.integers(0, 1000))
+def test_law_the_order_of_results_does_not_matter(case, seed):
+    inputs, made, results = case
+    shuffled = list(results)
+    random.Random(seed).shuffle(shuffled)  # noqa: S311 - an order for a test
+    one, other = (settle(made, inputs.desired, inputs.state, r, STAMP) for r in (results, shuffled))
+    assert list(one.diagnostics) == list(other.diagnostics)
+    assert replace(one, diagnostics=other.diagnostics) == other
+
+
+@given(case=runs())
+def test_law_only_what_is_done_moves_a_digest(case):
+    inputs, made, results = case
+    done = settle(made, inputs.desired, inputs.state, results, STAMP)
+    outcomes = {r.node_id: r.outcome for r in results}
+    if not done.publishable:
+        return
+    before, after = inputs.state.digests(), done.state.digests()
+    for text in before.keys() | after.keys():
+        change = made.change(text)
+        if before.get(text) == after.get(text) or (
+            text.startswith("graph.") and change and change.action is Action.UPDATE
+        ):
+            continue
+        assert change is not None
+        assert outcomes[text] is Outcome.DONE
+    assert {a.resource for a in done.consumed} <= {t for t, o in outcomes.items() if o is Outcome.DONE}
+
+
+@given(case=runs())
+def test_law_a_converged_run_is_one_in_which_nothing_is_left(case):
+    inputs, made, results = case
+    done = settle(made, inputs.desired, inputs.state, results, STAMP)
+    left = make_plan(PlanInputs(inputs.desired, done.state), kinds=default_kinds()).changes
+    assert done.converged == (left == ())
