@@ -14,6 +14,7 @@ from gitops.cluster.catalog import verify_catalog
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
 from gitops.core.canonical import digest
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.graph.observation import Existence
 from gitops.model.address import Address, Kind, is_name
@@ -42,7 +43,7 @@ def _settled(current: Session) -> bool:
     if listing.problem is None and not listing.intents and not listing.unreadable:
         return True
     detail = listing.problem or "an interrupted operation is not settled; apply settles it"
-    current.problems.add("cluster_recovery_pending", "__cluster/recoveries", detail, severity=Severity.ERROR)
+    current.problems.add(Code.CLUSTER_RECOVERY_PENDING, "__cluster/recoveries", detail, severity=Severity.ERROR)
     return False
 
 
@@ -60,7 +61,7 @@ def _graph(current: Session, schema: Address) -> Iterator[DriftItem]:
     if seen.existence is Existence.ABSENT:
         yield DriftItem(graph, DriftKind.MISSING, recorded, detail="the graph root does not exist")
     elif seen.reading is None:
-        current.problems.add("graph_observation_error", graph, error or "the graph cannot be read")
+        current.problems.add(Code.GRAPH_OBSERVATION_ERROR, graph, error or "the graph cannot be read")
     else:
         source = seen.reading.schema_source
         live = digest(source)
@@ -76,7 +77,7 @@ def _catalog(current: Session) -> Iterator[DriftItem]:
     found = Diagnostics()
     verify_catalog(current.opened.ledger, current.state, found)
     for problem in found:
-        if problem.code == "catalog_payload_read_error":
+        if problem.code == Code.CATALOG_PAYLOAD_READ_ERROR:
             current.problems.extend([problem])
         else:
             recorded = current.state.resources[problem.path].digest

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from gitops.cluster.provider import CRASHED, DISARMED, ClusterWork
 from gitops.core.canonical import digest
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.graph.observation import Existence
@@ -41,7 +42,7 @@ class ClusterProvider:
             problems.add(error.code, error.path or node.id, error.detail)
             return NodeResult(node.id, Outcome.FAILED, tuple(problems), facts=facts)
         except _InjectedCrashError as crash:
-            problems.add("injected_failpoint", node.id, str(crash))
+            problems.add(Code.INJECTED_FAILPOINT, node.id, str(crash))
             return NodeResult(node.id, Outcome.FAILED, tuple(problems), facts={CRASHED: True})
         return NodeResult(node.id, Outcome.DONE, tuple(problems), facts=facts)
 
@@ -59,7 +60,7 @@ class ClusterProvider:
             try:
                 live = digest(work.engine.read(work.graph_uri(graph)).schema_source)
             except GitopsError as error:
-                return NodeResult(node.id, Outcome.FAILED if error.code == "graph_missing" else Outcome.UNKNOWN)
+                return NodeResult(node.id, Outcome.FAILED if error.code == Code.GRAPH_MISSING else Outcome.UNKNOWN)
             outcome = Outcome.DONE if live == work.resources[f"schema.{graph}"].digest else Outcome.FAILED
         else:
             outcome = Outcome.DONE
@@ -82,9 +83,9 @@ class ClusterProvider:
         work, intent = self._work, self._work.intents[node.id]
         uri = work.graph_uri(graph)
         work.ledger.arm(intent)
-        self._before("cluster_apply.before_graph_create", "graph_create_failed", node)
-        source = self._source(graph, intent, "graph_create_failed", facts)
-        with _failing_as("graph_create_failed", node):
+        self._before("cluster_apply.before_graph_create", Code.GRAPH_CREATE_FAILED, node)
+        source = self._source(graph, intent, Code.GRAPH_CREATE_FAILED, facts)
+        with _failing_as(Code.GRAPH_CREATE_FAILED, node):
             version = _publish(work.engine.prepare_create(uri, source, actor=work.actor))
         self._done(intent, version, facts)
         self._after("cluster_apply.after_graph_create")
@@ -93,18 +94,20 @@ class ClusterProvider:
         work, intent = self._work, self._work.intents[node.id]
         uri = work.graph_uri(graph)
         resource = work.resources[f"schema.{graph}"]
-        with _failing_as("schema_apply_failed", node):
+        with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
             before = work.engine.read(uri)
             preview = work.engine.preview(uri, resource.content or b"")
             if not preview.supported:
                 reasons = [str(s.get("reason", "")) for s in preview.steps if s.get("kind") == "unsupported_change"]
-                raise GitopsError("graph_migration_unsupported", "; ".join(reasons) or "the migration is not supported")
+                raise GitopsError(
+                    Code.GRAPH_MIGRATION_UNSUPPORTED, "; ".join(reasons) or "the migration is not supported"
+                )
         intent = replace(intent, observed_manifest_version=before.manifest_version)
         work.ledger.arm(intent)
-        self._before("cluster_apply.before_schema_apply", "schema_apply_failed", node)
-        source = self._source(graph, intent, "schema_apply_failed", facts)
+        self._before("cluster_apply.before_schema_apply", Code.SCHEMA_APPLY_FAILED, node)
+        source = self._source(graph, intent, Code.SCHEMA_APPLY_FAILED, facts)
         try:
-            with _failing_as("schema_apply_failed", node):
+            with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
                 version = _publish(work.engine.prepare_migration(uri, source, actor=work.actor))
         except GitopsError:
             self._disarm_if_unmoved(uri, intent, before.schema_source, facts)
@@ -115,12 +118,12 @@ class ClusterProvider:
     def _delete(self, node: ExecNode, graph: str) -> None:
         work, intent = self._work, self._work.intents[node.id]
         work.ledger.arm(intent)
-        self._before("cluster_apply.before_graph_delete", "graph_delete_failed", node)
-        with _failing_as("graph_delete_failed", node):
+        self._before("cluster_apply.before_graph_delete", Code.GRAPH_DELETE_FAILED, node)
+        with _failing_as(Code.GRAPH_DELETE_FAILED, node):
             work.engine.delete_tree(work.graph_uri(graph))
         self._after("cluster_apply.after_graph_delete")
 
-    def _source(self, graph: str, intent: Intent, code: str, facts: dict[str, object]) -> bytes:
+    def _source(self, graph: str, intent: Intent, code: Code, facts: dict[str, object]) -> bytes:
         """The schema text, read again; when it moved or vanished nothing happened yet, so the intent is withdrawn."""
         resource = self._work.resources[f"schema.{graph}"]
         try:
@@ -131,7 +134,7 @@ class ClusterProvider:
         if digest(source) != resource.digest:
             self._withdraw(intent, facts)
             raise GitopsError(
-                "resource_content_changed", f"{resource.path} changed during the run", path=resource.address.text
+                Code.RESOURCE_CONTENT_CHANGED, f"{resource.path} changed during the run", path=resource.address.text
             )
         return source
 
@@ -155,7 +158,7 @@ class ClusterProvider:
         except GitopsError as error:
             facts["amend"] = error.detail
 
-    def _before(self, point: str, code: str, node: ExecNode) -> None:
+    def _before(self, point: str, code: Code, node: ExecNode) -> None:
         try:
             self._work.faults.reach(point)
         except GitopsError as error:
@@ -179,7 +182,7 @@ def _publish(prepared: Prepared) -> int:
 class _failing_as:  # noqa: N801 - reads as a statement
     """Turns every engine failure inside the block into one of the given code, at the node."""
 
-    def __init__(self, code: str, node: ExecNode) -> None:
+    def __init__(self, code: Code, node: ExecNode) -> None:
         self._code = code
         self._node = node
 

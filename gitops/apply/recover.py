@@ -12,6 +12,7 @@ from dataclasses import replace
 from gitops.apply.observe import probe_graph
 from gitops.apply.recovery_rules import Sweep, sweep
 from gitops.cluster.workspace import Stores
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.graph.observation import Existence
@@ -23,7 +24,7 @@ def recover(stores: Stores, state: State, problems: Diagnostics, *, at: str) -> 
     """Settle interrupted operations in the state value; unusable sidecars are reported and left alone."""
     listing = stores.ledger.intents()
     if listing.problem is not None:
-        problems.add("recovery_sidecar_read_error", "__cluster/recoveries", listing.problem)
+        problems.add(Code.RECOVERY_SIDECAR_READ_ERROR, "__cluster/recoveries", listing.problem)
     for bad in listing.unreadable:
         problems.add(bad.code, f"__cluster/recoveries/{bad.name}", bad.detail)
     outcome = sweep(state, listing.intents, lambda graph: probe_graph(stores, graph)[0], at=at)
@@ -43,6 +44,6 @@ def _finish(stores: Stores, deletes: Sequence[Intent], problems: Diagnostics) ->
         try:
             stores.engine.delete_tree(uri)
         except GitopsError as error:
-            problems.add("graph_delete_incomplete", f"graph.{intent.graph_id}", error.detail)
+            problems.add(Code.GRAPH_DELETE_INCOMPLETE, f"graph.{intent.graph_id}", error.detail)
             unfinished.add(intent.operation_id)
     return frozenset(unfinished)

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gitops.core.canonical import digest
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.graph.observation import Existence, GraphReading
 from gitops.model.intent import Intent, IntentKind
@@ -71,7 +72,7 @@ class _Progress:
         entry = self.draft.resources.get(f"schema.{graph}")
         return None if entry is None else entry.digest
 
-    def keep(self, intent: Intent, code: str, message: str) -> None:
+    def keep(self, intent: Intent, code: Code, message: str) -> None:
         self.pending.add(intent.graph_id)
         self.diagnostics.add(code, f"graph.{intent.graph_id}", message)
 
@@ -90,7 +91,7 @@ class _Progress:
         }
         self.draft.recovered(intent.operation_id, record)
         self.diagnostics.add(
-            "cluster_recovery_rolled_forward",
+            Code.CLUSTER_RECOVERY_ROLLED_FORWARD,
             f"graph.{intent.graph_id}",
             f"operation {intent.operation_id} ({intent.kind}) had completed; the ledger now says so",
         )
@@ -120,7 +121,7 @@ def _unverifiable(progress: _Progress, intent: Intent) -> bool:
     """Row S1, for every kind when existence is unknown."""
     progress.keep(
         intent,
-        "cluster_recovery_pending",
+        Code.CLUSTER_RECOVERY_PENDING,
         f"operation {intent.operation_id} ({intent.kind}) cannot be verified: the graph does not open",
     )
     return False
@@ -146,7 +147,7 @@ def _refuse(progress: _Progress, intent: Intent) -> bool:
     )
     progress.keep(
         intent,
-        "cluster_recovery_pending",
+        Code.CLUSTER_RECOVERY_PENDING,
         f"operation {intent.operation_id} ({intent.kind}) left a schema that is neither recorded nor wanted; "
         "refresh records what is live, once the folder declares the graph",
     )
@@ -161,10 +162,10 @@ def _settle_create(progress: _Progress, intent: Intent, seen: GraphProbe) -> boo
     live = seen.live
     if live is None:  # C5
         graph = intent.graph_id
-        progress.mark(graph, Status.ERROR, "graph_create_incomplete", "the root exists but does not open")
+        progress.mark(graph, Status.ERROR, Code.GRAPH_CREATE_INCOMPLETE, "the root exists but does not open")
         progress.keep(
             intent,
-            "graph_create_incomplete",
+            Code.GRAPH_CREATE_INCOMPLETE,
             f"the create of operation {intent.operation_id} did not finish and its root does not open: "
             f"remove {intent.graph_uri} after checking it, then apply again",
         )
@@ -195,7 +196,7 @@ def _settle_delete(progress: _Progress, intent: Intent, seen: GraphProbe) -> boo
         return _unverifiable(progress, intent)
     if seen.existence is Existence.PRESENT:  # D1
         progress.diagnostics.add(
-            "graph_delete_incomplete",
+            Code.GRAPH_DELETE_INCOMPLETE,
             f"graph.{graph}",
             f"the delete of operation {intent.operation_id} did not finish; it is proposed again",
         )

@@ -20,6 +20,7 @@ from gitops.cluster.gate import tell_debts
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
 from gitops.core.canonical import digest
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.observation import Existence
 from gitops.ledger.port import LedgerWrite
@@ -76,7 +77,7 @@ def _run(current: Session, operation: str) -> None:
         if seen.existence is not Existence.ABSENT and seen.reading is None:
             broken.append(f"{graph} ({error})")
     if broken:
-        problems.add("graph_observation_error", "graphs", "cannot be observed: " + "; ".join(broken))
+        problems.add(Code.GRAPH_OBSERVATION_ERROR, "graphs", "cannot be observed: " + "; ".join(broken))
     state, importing = draft.state(), operation == "import"
     if importing and problems.has_errors:
         return
@@ -128,9 +129,9 @@ def _record(current: Session, draft: StateDraft, graph: str, seen: GraphProbe, e
     if seen.existence is Existence.ABSENT:
         draft.drop(f"graph.{graph}")
         draft.drop(f"schema.{graph}")
-        status = StatusRecord(Status.DRIFTED, ("graph_missing",), "the graph root does not exist")
+        status = StatusRecord(Status.DRIFTED, (Code.GRAPH_MISSING,), "the graph root does not exist")
     elif live is None:
-        status = StatusRecord(Status.ERROR, ("graph_observation_error",), error)
+        status = StatusRecord(Status.ERROR, (Code.GRAPH_OBSERVATION_ERROR,), error)
     elif matches:
         draft.put(f"schema.{graph}", AppliedResource(live))
         status = StatusRecord(Status.APPLIED)

@@ -33,7 +33,7 @@ from gitops.apply.events import (
     NodeStarted,
 )
 from gitops.core.clock import Clock
-from gitops.core.codes import REGISTRY
+from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import BugError, GitopsError
 from gitops.model.execution import ExecNode, ExecutionGraph, NodeResult, Outcome
@@ -238,5 +238,5 @@ def _failure(node: ExecNode, error: Exception) -> NodeResult:
     else:
         frame, line = list(walk_tb(error.__traceback__))[-1]
         place = f"{PurePath(frame.f_code.co_filename).name}:{line}"
-        problems.add("internal_error", node.id, f"{type(error).__name__} was raised at {place}")
+        problems.add(Code.INTERNAL_ERROR, node.id, f"{type(error).__name__} was raised at {place}")
     return NodeResult(node.id, Outcome.FAILED, tuple(problems))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import Address, Kind
 from gitops.model.approval import Approval
@@ -26,9 +27,9 @@ _BLOCKED_MESSAGES = {
     Reason.UNSUPPORTED_KIND: "apply does not carry out this change",
 }
 _SKIPPED_CODES = {
-    Reason.GRAPH_CREATE_FAILED: "graph_create_skipped",
-    Reason.SCHEMA_APPLY_FAILED: "schema_apply_skipped",
-    Reason.GRAPH_DELETE_FAILED: "graph_delete_skipped",
+    Reason.GRAPH_CREATE_FAILED: Code.GRAPH_CREATE_SKIPPED,
+    Reason.SCHEMA_APPLY_FAILED: Code.SCHEMA_APPLY_SKIPPED,
+    Reason.GRAPH_DELETE_FAILED: Code.GRAPH_DELETE_SKIPPED,
 }
 
 
@@ -143,12 +144,12 @@ def _warn(changes: Sequence[Change], diagnostics: Diagnostics) -> None:
     for change in changes:
         text = change.address.text
         if change.disposition is Disposition.DEFERRED:
-            diagnostics.add("apply_unsupported_change", text, f"{change.action} of {text} is not carried out")
+            diagnostics.add(Code.APPLY_UNSUPPORTED_CHANGE, text, f"{change.action} of {text} is not carried out")
         elif change.disposition is Disposition.BLOCKED and change.address.kind is Kind.TRUST:
-            diagnostics.add("trust_change_pending", text, "the keys and rules of the last entry stay in force")
+            diagnostics.add(Code.TRUST_CHANGE_PENDING, text, "the keys and rules of the last entry stay in force")
         elif change.disposition is Disposition.BLOCKED and change.reason is not None:
             why = f"{change.reason}: {_BLOCKED_MESSAGES[change.reason]}"
-            diagnostics.add("apply_dependency_blocked", text, why)
+            diagnostics.add(Code.APPLY_DEPENDENCY_BLOCKED, text, why)
 
 
 def _leaves_mark(change: Change) -> bool:

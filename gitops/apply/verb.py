@@ -21,6 +21,7 @@ from gitops.cluster.gate import Admitted
 from gitops.cluster.provider import CRASHED, DISARMED, ClusterWork
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerView, LedgerWrite
 from gitops.model.address import Kind
@@ -103,7 +104,7 @@ def _prepare(current: Session) -> _Run | None:
     for change in planned.plan.changes:
         if change.disposition is Disposition.APPLIED and not gate.get(change.address.text, True):
             current.problems.add(
-                "apply_approval_invariant_violation", change.address.text, "a gated change has no matching approval"
+                Code.APPLY_APPROVAL_INVARIANT_VIOLATION, change.address.text, "a gated change has no matching approval"
             )
     may_go_on(current, planned)
     if any(d.severity == "error" for d in list(current.problems)[before:]):

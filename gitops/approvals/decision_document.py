@@ -11,6 +11,7 @@ from typing import Any
 
 from gitops.approvals.target import read_target, target_json
 from gitops.core.canonical import canonical
+from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.documents import strict
 from gitops.documents.message import read_message, write_message
@@ -21,7 +22,7 @@ __all__ = ["VERSION", "decision_message", "read_decision"]
 
 VERSION = 1
 _LIMIT = 64 * 1024
-_CODE = "decision_malformed"
+_CODE = Code.DECISION_MALFORMED
 _FIELDS = (
     "version",
     "kind",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gitops.core.codes import Code
 from gitops.documents import strict
 from gitops.documents.strict import Node, optional
 from gitops.model.approval import Approval
@@ -29,9 +30,9 @@ def read_approval(data: bytes) -> Approval:
 
     Raises IntegrityError `unsupported_approval_version` for another version, else `invalid_approval_artifact`.
     """
-    with strict.refusing("invalid_approval_artifact"):
+    with strict.refusing(Code.INVALID_APPROVAL_ARTIFACT):
         root = strict.parse(data, limit=_LIMIT)
-        strict.expect_version(root, "schema_version", supported=VERSION, code="unsupported_approval_version")
+        strict.expect_version(root, "schema_version", supported=VERSION, code=Code.UNSUPPORTED_APPROVAL_VERSION)
         fields = root.fields(_REQUIRED, _NULLABLE)
         return Approval(
             approval_id=fields["approval_id"].text(),

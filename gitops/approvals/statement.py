@@ -18,6 +18,7 @@ from typing import Any
 
 from gitops.approvals.target import read_target, target_json
 from gitops.core.canonical import canonical
+from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.documents import strict
 from gitops.documents.message import read_message, write_message
@@ -28,7 +29,7 @@ __all__ = ["VERSIONS", "read_statement", "statement_message"]
 
 VERSIONS = (1, 2)
 _LIMIT = 64 * 1024
-_CODE = "approval_malformed"
+_CODE = Code.APPROVAL_MALFORMED
 _FIELDS = (
     "version",
     "approval_id",

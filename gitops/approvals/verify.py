@@ -24,6 +24,7 @@ from typing import Any
 
 from gitops.core.canonical import canonical_digest
 from gitops.core.clock import parse_timestamp
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import Kind
 from gitops.model.approval import Approval, ApprovalEvidence, ApprovalStatement, Target, Via
@@ -35,7 +36,7 @@ _APPROVAL_PATH = "__cluster/approvals/{}.json"
 _SHOWN_PATHS = 5
 # How far the clocks of an approver and of the bot may be apart.
 _SKEW = timedelta(hours=1)
-_Refusal = tuple[str, str]
+_Refusal = tuple[Code, str]
 
 
 def change_form(change: Change) -> dict[str, Any]:
@@ -141,7 +142,7 @@ def verify_approval(evidence: ApprovalEvidence, need: Need, trust: TrustRoot) ->
     approval, statement = evidence.approval, evidence.statement
     problem = evidence.problem or _form_problem(evidence, approval, statement)
     if problem or approval is None or statement is None:
-        return refuse(("approval_malformed", problem or "document or statement is missing"))
+        return refuse((Code.APPROVAL_MALFORMED, problem or "document or statement is missing"))
     case = _Case(evidence, approval, statement, need, trust)
     for step in (_signature, _signer, _permission, _target, _validity, _coverage):
         refusal = step(case)
@@ -154,9 +155,9 @@ def _signature(case: _Case) -> _Refusal | None:
     """Step 2."""
     signature = case.evidence.signature
     if not signature.signed:
-        return "approval_unsigned", "the commit carries no signature"
+        return Code.APPROVAL_UNSIGNED, "the commit carries no signature"
     if not signature.good or signature.namespace != "git":
-        return "approval_signature_invalid", signature.problem or "the signature does not match the commit"
+        return Code.APPROVAL_SIGNATURE_INVALID, signature.problem or "the signature does not match the commit"
     return None
 
 
@@ -165,16 +166,16 @@ def _signer(case: _Case) -> _Refusal | None:
     signature, approval, trust = case.evidence.signature, case.approval, case.trust
     principal = trust.principal(signature.key, at=case.need.at)
     if principal is None:
-        return "approval_signer_unknown", f"its {signature.key_type} key is not trusted at this position"
+        return Code.APPROVAL_SIGNER_UNKNOWN, f"its {signature.key_type} key is not trusted at this position"
     grant = case.statement.grant
     if grant is not None:
         if principal not in trust.ledger_signers:
-            return "approval_signer_not_allowed", f"{principal} does not sign for the bot what happens on a forge"
+            return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} does not sign for the bot what happens on a forge"
         principal = trust.account(grant.account)
         if principal is None:
-            return "approval_account_unknown", f"the rules do not say who {grant.account} is"
+            return Code.APPROVAL_ACCOUNT_UNKNOWN, f"the rules do not say who {grant.account} is"
     if principal != approval.approved_by:
-        return "approval_malformed", f"signed by {principal} in the name of {approval.approved_by}"
+        return Code.APPROVAL_MALFORMED, f"signed by {principal} in the name of {approval.approved_by}"
     return None
 
 
@@ -183,21 +184,21 @@ def _permission(case: _Case) -> _Refusal | None:
     principal, trust, change, names = case.approval.approved_by, case.trust, case.need.change, case.names()
     via = case.statement.via
     if via is not Via.SIGNATURE and change.address.kind is Kind.TRUST:
-        return "approval_via_refused", "keys and rules are approved by signature alone"
+        return Code.APPROVAL_VIA_REFUSED, "keys and rules are approved by signature alone"
     if via is Via.BREAK_GLASS:
         if not trust.may_act_alone(principal):
-            return "approval_signer_not_allowed", f"{principal} may not act alone"
+            return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} may not act alone"
         return None
     if via is Via.FORGE and tier_of(change) not in trust.via_forge:
-        return "approval_via_refused", f"a review does not count for an {tier_of(change)} change"
+        return Code.APPROVAL_VIA_REFUSED, f"a review does not count for an {tier_of(change)} change"
     if not trust.may_approve(principal) or names & {signer.casefold() for signer in trust.ledger_signers}:
-        return "approval_signer_not_allowed", f"{principal} is not an approver"
+        return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} is not an approver"
     if UNKNOWN_AUTHOR in case.need.authors:
-        return "approval_authors_unknown", f"whether {principal} is behind the change cannot be told"
+        return Code.APPROVAL_AUTHORS_UNKNOWN, f"whether {principal} is behind the change cannot be told"
     own = names & {author.casefold() for author in case.need.authors}
     if own:
         alias = "" if principal.casefold() in own else f", as {', '.join(sorted(own))}"
-        return "approval_self", f"{principal} is an author of the change{alias}"
+        return Code.APPROVAL_SELF, f"{principal} is an author of the change{alias}"
     return None
 
 
@@ -205,29 +206,29 @@ def _target(case: _Case) -> _Refusal | None:
     """Step 5."""
     if case.statement.target == case.need.target:
         return None
-    return "approval_wrong_target", _target_difference(case.statement.target, case.need.target)
+    return Code.APPROVAL_WRONG_TARGET, _target_difference(case.statement.target, case.need.target)
 
 
 def _validity(case: _Case) -> _Refusal | None:
     """Step 6."""
     identity = case.approval.approval_id
     if (identity, case.approval.approved_by) in case.need.revoked:
-        return "approval_revoked", f"{identity} was taken back"
+        return Code.APPROVAL_REVOKED, f"{identity} was taken back"
     if identity in case.need.spent or case.approval.consumed_at is not None:
-        return "approval_spent", f"{identity} was consumed before"
+        return Code.APPROVAL_SPENT, f"{identity} was consumed before"
     late = _time_problem(case)
-    return None if late is None else ("approval_expired", late)
+    return None if late is None else (Code.APPROVAL_EXPIRED, late)
 
 
 def _coverage(case: _Case) -> _Refusal | None:
     """Step 7."""
     grant, seen = case.statement.grant, case.evidence.reviewed_tree
     if grant is not None and seen not in (None, grant.tree):
-        return "approval_malformed", f"commit {_short(grant.commit)} has another cluster folder than it says"
+        return Code.APPROVAL_MALFORMED, f"commit {_short(grant.commit)} has another cluster folder than it says"
     if grant is not None and grant.tree != case.statement.cluster_tree:
-        return "approval_stale", f"what was reviewed in {_short(grant.commit)} is not what would be applied"
+        return Code.APPROVAL_STALE, f"what was reviewed in {_short(grant.commit)} is not what would be applied"
     moved = _movement(case.evidence, case.approval, case.statement, case.need)
-    return None if moved is None else ("approval_stale", moved)
+    return None if moved is None else (Code.APPROVAL_STALE, moved)
 
 
 def _form_problem(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.model.approval import Approval
 from gitops.model.change import Change
@@ -48,7 +49,7 @@ def gated_change(plan: Plan, address: str) -> tuple[Change, ApprovalRequirement]
     if requirement is None or change is None:
         gates = ", ".join(r.resource for r in plan.approvals_required) or "none"
         raise GitopsError(
-            "approval_not_required", f"{address} has no change that needs an approval; gates: {gates}", path=address
+            Code.APPROVAL_NOT_REQUIRED, f"{address} has no change that needs an approval; gates: {gates}", path=address
         )
     return change, requirement
 

@@ -17,6 +17,7 @@ from gitops.approvals.verify import verify_approval
 from gitops.approving.endorse import Endorsement, Occasion, Way, approving, give, occasion
 from gitops.cluster.session import Session
 from gitops.cluster.workspace import Workspace
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.git.port import GitStore
 from gitops.ledger.port import ApprovalListing
@@ -44,12 +45,12 @@ def attest(
         what = occasion(current, address)
         if plan_digest not in (None, what.plan.digest):
             detail = f"the plan is {what.plan.digest} by now; look at it, then approve it"
-            raise GitopsError("command_refused", detail, path=address)
+            raise GitopsError(Code.COMMAND_REFUSED, detail, path=address)
         trust = what.view.trust or what.governance.trust
         principal = trust.account(grant.account)
         if principal is None:
             detail = f"the rules do not say who {grant.account} ({grant.login}) is"
-            raise GitopsError("approval_account_unknown", detail, path=address)
+            raise GitopsError(Code.APPROVAL_ACCOUNT_UNKNOWN, detail, path=address)
         told = replace(grant, tree=_reviewed_folder(endorsement.store, grant, what.governance.target.path))
         listing = current.opened.ledger.approvals()
         standing = _standing(listing, told, what)
@@ -63,10 +64,10 @@ def attest(
 def _reviewed_folder(store: GitStore, grant: ForgeGrant, path: str) -> str:
     """The cluster folder in the commit that was reviewed, which the caller has fetched."""
     if store.resolve(grant.commit) is None:
-        raise GitopsError("git_object_missing", f"commit {grant.commit[:12]}, which was reviewed, is not here")
+        raise GitopsError(Code.GIT_OBJECT_MISSING, f"commit {grant.commit[:12]}, which was reviewed, is not here")
     tree = store.subtree(store.commit(grant.commit).tree, path)
     if tree is None:
-        raise GitopsError("approval_stale", f"commit {grant.commit[:12]}, which was reviewed, has no folder {path}")
+        raise GitopsError(Code.APPROVAL_STALE, f"commit {grant.commit[:12]}, which was reviewed, has no folder {path}")
     return tree
 
 
@@ -94,7 +95,7 @@ def _refuse_taken_back(listing: ApprovalListing, grant: ForgeGrant, what: Occasi
     trust, need = what.view.trust or what.governance.trust, what.need()
     if taken_back(judge_revocations(same, listing.decisions, Place(need.target, need.at), trust)):
         detail = f"the {grant.source} of {principal} was attested and taken back; whoever still means it approves anew"
-        raise GitopsError("approval_revoked", detail, path=address)
+        raise GitopsError(Code.APPROVAL_REVOKED, detail, path=address)
 
 
 def _act(grant: ForgeGrant) -> tuple[object, ...]:

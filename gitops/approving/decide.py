@@ -20,6 +20,7 @@ from gitops.approvals.decisions import (
 )
 from gitops.approving.endorse import Endorsement
 from gitops.core.clock import Clock, IdSource, timestamp
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.core.faults import Faults, around
@@ -81,7 +82,7 @@ def revoke(office: Office, approval_id: str, reason: str) -> DecisionOutcome:
             view, trust = _ledger(office)
             state = view.state
             if state is not None and approval_id in state.approval_records:
-                raise GitopsError("approval_spent", f"{approval_id} was used; there is nothing to take back")
+                raise GitopsError(Code.APPROVAL_SPENT, f"{approval_id} was used; there is nothing to take back")
             listing = office.ledger.approvals()
             named = [e for e in listing.evidence if e.approval is not None and e.approval.approval_id == approval_id]
             subject = _subject(named, approval_id)
@@ -101,7 +102,7 @@ def countersign(office: Office, approval_id: str, reason: str) -> DecisionOutcom
         debt = next((d for d in owed if d.approval_id == approval_id), None)
         if debt is None:
             known = ", ".join(d.approval_id for d in owed) or "none"
-            raise GitopsError("debt_not_found", f"{approval_id} owes nothing; open: {known}")
+            raise GitopsError(Code.DEBT_NOT_FOUND, f"{approval_id} owes nothing; open: {known}")
         subject = _Subject(debt.approval_id, debt.commit, debt.principal, debt.resource)
         decisions = office.ledger.approvals().decisions
         place = Place(office.target, office.clock.now())
@@ -151,7 +152,7 @@ def _ledger(office: Office) -> tuple[LedgerView, TrustRoot]:
     for problem in view.problems:
         raise GitopsError(problem.code, problem.message, path=problem.path)
     if view.head is None or view.trust is None:
-        raise GitopsError("ledger_missing", "there is no ledger branch to decide against")
+        raise GitopsError(Code.LEDGER_MISSING, "there is no ledger branch to decide against")
     return view, view.trust
 
 
@@ -161,7 +162,7 @@ def _subject(named: list[ApprovalEvidence], approval_id: str) -> _Subject:
         if evidence.approval is not None:
             approval = evidence.approval
             return _Subject(approval_id, evidence.commit, approval.approved_by, approval.resource)
-    raise GitopsError("approval_not_found", f"there is no approval {approval_id}")
+    raise GitopsError(Code.APPROVAL_NOT_FOUND, f"there is no approval {approval_id}")
 
 
 def _sign(office: Office, kind: DecisionKind, subject: _Subject, basis: tuple[LedgerView, str]) -> str:
@@ -191,10 +192,10 @@ def _sign(office: Office, kind: DecisionKind, subject: _Subject, basis: tuple[Le
     evidence = read_decision_evidence(by.store, ref, draft, frozenset({view.head}))
     verdict = verify_decision(evidence, kind, need, view.trust)
     if not verdict.good:
-        raise GitopsError("decision_refused", verdict.problem)
+        raise GitopsError(Code.DECISION_REFUSED, verdict.problem)
     try:
         with around(office.faults, "cluster_decide", "push"):
             by.remote.push([RefUpdate(ref, ZERO, draft)])
     except ConflictError as error:
-        raise GitopsError("approval_write_error", error.detail, path=ref) from error
+        raise GitopsError(Code.APPROVAL_WRITE_ERROR, error.detail, path=ref) from error
     return draft

@@ -17,6 +17,7 @@ from gitops.approving.approve import draft_approval, gated_change
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Governance, Workspace
 from gitops.core.clock import timestamp
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.core.faults import around
@@ -108,7 +109,7 @@ def occasion(current: Session, address: str) -> Occasion:
     """The gated change of `address` as it stands. Raises GitopsError `approval_not_required`, `ledger_missing`."""
     workspace, view, governance = current.workspace, current.view, current.workspace.governance
     if governance is None or view.head is None or view.trust is None:
-        raise GitopsError("ledger_missing", "there is no ledger branch to approve against", path=address)
+        raise GitopsError(Code.LEDGER_MISSING, "there is no ledger branch to approve against", path=address)
     plan = plan_session(current, current.state).plan
     change, requirement = gated_change(plan, address)
     return Occasion(workspace, governance, view, plan, change, requirement.reason)
@@ -134,7 +135,7 @@ def give(what: Occasion, by: Endorsement, way: Way) -> tuple[Approval, str]:
         with around(workspace.faults, "cluster_approve", "push"):
             by.remote.push([RefUpdate(ref, ZERO, draft)])
     except ConflictError as error:
-        raise GitopsError("approval_write_error", error.detail, path=ref) from error
+        raise GitopsError(Code.APPROVAL_WRITE_ERROR, error.detail, path=ref) from error
     return approval, draft
 
 

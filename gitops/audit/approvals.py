@@ -20,6 +20,7 @@ from gitops.approvals.verify import Verdict, enough
 from gitops.audit.trail import Moment, change_of, settlement_problem, verify_use
 from gitops.audit.walk import Used, Walk
 from gitops.core.clock import parse_timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.ledger.chain import ChainEntry
 from gitops.model.address import Kind
@@ -40,7 +41,7 @@ def check_approvals(walk: Walk, found: ChainEntry) -> frozenset[str]:
             continue
         if _is_gated(listed, gone):
             detail = f"{listed.operation} {listed.resource} has no valid approval, or not enough of them"
-            raise IntegrityError("ledger_change_unapproved", detail)
+            raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
     _check_settlements(walk, found)
     _check_debts(walk, found)
     return approved
@@ -54,7 +55,7 @@ def approved_by(walk: Walk, found: ChainEntry) -> frozenset[str]:
         verdict = verify_use(walk.reader, use, moment)
         if not verdict.good:
             problem = next(iter(verdict.diagnostics))
-            raise IntegrityError("ledger_change_unapproved", f"{problem.code}: {problem.message}")
+            raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, f"{problem.code}: {problem.message}")
         used = walk.used.setdefault(use.approval_id, Used(verdict, found.entry.number))
         for evidence in walk.revocations.get(use.approval_id, ()):
             _check_revocation(walk, found, used, evidence)
@@ -70,16 +71,16 @@ def check_dues(walk: Walk, found: ChainEntry, state: State) -> None:
         used = walk.used.get(record)
         debt = None if used is None or not is_approval_record(new[record]) else debt_of(used.verdict.evidence)
         if new[record].get("debt") != (None if debt is None else _form(debt)):
-            raise IntegrityError("ledger_debt_mismatch", f"the record of {record} does not owe what its use left")
+            raise IntegrityError(Code.LEDGER_DEBT_MISMATCH, f"the record of {record} does not owe what its use left")
         owed |= set() if debt is None else {debt}
     if set(found.entry.debts) != owed or len(found.entry.debts) != len(owed):
-        raise IntegrityError("ledger_debt_mismatch", "the entry does not list the debts that its emergencies leave")
+        raise IntegrityError(Code.LEDGER_DEBT_MISMATCH, "the entry does not list the debts that its emergencies leave")
     for settlement in found.entry.settled:
         record_of = new.get(settlement.countersignature, {})
         said = (record_of.get("countersigns"), record_of.get("principal"))
         if settlement.countersignature in old or said != (settlement.approval_id, settlement.principal):
             detail = f"the state does not record countersignature {settlement.countersignature}"
-            raise IntegrityError("ledger_debt_mismatch", detail)
+            raise IntegrityError(Code.LEDGER_DEBT_MISMATCH, detail)
 
 
 def _form(debt: Debt) -> Mapping[str, Any]:
@@ -109,22 +110,26 @@ def _check_revocation(walk: Walk, found: ChainEntry, used: Used, evidence: Decis
     if seen >= used.number or not verify_decision(evidence, DecisionKind.REVOKE, need, found.before).good:
         return
     detail = f"approval_revoked: approval {approval.approval_id} was taken back after entry {seen}, before it was used"
-    raise IntegrityError("ledger_change_unapproved", detail)
+    raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
 
 
 def _check_settlements(walk: Walk, found: ChainEntry) -> None:
     """Part 4."""
     if found.entry.settled and (found.entry.kind is not EntryKind.COUNTERSIGN or found.entry.changes):
-        raise IntegrityError("ledger_debt_mismatch", "a debt is settled by an entry of its own, which changes nothing")
+        raise IntegrityError(
+            Code.LEDGER_DEBT_MISMATCH, "a debt is settled by an entry of its own, which changes nothing"
+        )
     owed = {debt.approval_id: debt for debt in open_debts(walk.state)}
     for settlement in found.entry.settled:
         debt = owed.pop(settlement.approval_id, None)
         if debt is None:
             detail = f"it settles a debt of {settlement.approval_id}, which is not open"
-            raise IntegrityError("ledger_debt_mismatch", detail)
+            raise IntegrityError(Code.LEDGER_DEBT_MISMATCH, detail)
         problem = settlement_problem(walk.reader, settlement, debt, Moment(found, walk.numbers, frozenset()))
         if problem:
-            raise IntegrityError("ledger_debt_mismatch", f"countersignature {settlement.countersignature}: {problem}")
+            raise IntegrityError(
+                Code.LEDGER_DEBT_MISMATCH, f"countersignature {settlement.countersignature}: {problem}"
+            )
 
 
 def _check_debts(walk: Walk, found: ChainEntry) -> None:
@@ -135,4 +140,4 @@ def _check_debts(walk: Walk, found: ChainEntry) -> None:
     emergency = any(walk.used[use.approval_id].verdict.alone for use in found.entry.approvals)
     if left and acts and not emergency:
         detail = f"it applies changes while the debt of {', '.join(left)} is open"
-        raise IntegrityError("ledger_debt_mismatch", detail)
+        raise IntegrityError(Code.LEDGER_DEBT_MISMATCH, detail)

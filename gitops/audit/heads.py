@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from gitops.audit.report import AuditFinding, Hearsay
+from gitops.core.codes import Code
 from gitops.git.port import GitReader
 from gitops.ledger.witnesses import Known, Ledger, judge, named_entry
 
@@ -25,14 +26,14 @@ def contradictions(
     for where, commit in hearsay.seen.items():
         if commit not in numbers:
             detail = f"head {head[:12]} does not continue {commit[:12]}, which was seen here ({where})"
-            yield AuditFinding(head, 0, "ledger_diverged", detail)
+            yield AuditFinding(head, 0, Code.LEDGER_DIVERGED, detail)
     for ref, commit in hearsay.signed.items():
         entry = named_entry(reader, commit)
         word = None if entry is None else judge(reader, entry, ledger)
         if word is not None and word.alarming:
             branch = ref.removeprefix("refs/heads/")
             detail = f"{branch} names entry {word.entry[:12]}, {word.detail}, which the ledger does not have"
-            yield AuditFinding(head, 0, "ledger_diverged", detail)
+            yield AuditFinding(head, 0, Code.LEDGER_DIVERGED, detail)
     for who, commit in hearsay.witnesses.items():
         yield _witnessed(reader, ledger, numbers, (who, commit))
 
@@ -48,8 +49,8 @@ def _witnessed(
     word = judge(reader, commit, ledger)
     if word.known is Known.NEWER:
         detail = f"witness {who} has a newer head, {commit[:12]}, {word.detail}: an old state is served here"
-        return AuditFinding(head, 0, "ledger_behind", detail)
+        return AuditFinding(head, 0, Code.LEDGER_BEHIND, detail)
     if word.known is Known.ELSEWHERE:
         detail = f"witness {who} has another ledger: head {commit[:12]}, {word.detail}"
-        return AuditFinding(head, 0, "ledger_diverged", detail)
-    return AuditFinding(head, 0, "witness_unproven", f"witness {who} shows {commit[:12]}: {word.detail}")
+        return AuditFinding(head, 0, Code.LEDGER_DIVERGED, detail)
+    return AuditFinding(head, 0, Code.WITNESS_UNPROVEN, f"witness {who} shows {commit[:12]}: {word.detail}")

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gitops.core.canonical import canonical, digest
+from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.ledger.entry_document import write_entry
 from gitops.model.entry import LedgerEntry
@@ -47,7 +48,7 @@ PREDICATE_TYPE = "urn:cluster-gitops:ledger-entry:v1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 NAMESPACE = "dsse@cluster-gitops"
 
-_CODE = "envelope_invalid"
+_CODE = Code.ENVELOPE_INVALID
 _MAX_ENVELOPE = 16 * 1024 * 1024
 _MAX_SIGNATURES = 20
 _BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"

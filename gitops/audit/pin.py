@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gitops.core.canonical import document
+from gitops.core.codes import Code
 from gitops.documents import strict
 
 __all__ = ["VERSION", "AuditPin", "read_pin", "write_pin"]
 
 VERSION = 1
-_CODE = "pin_invalid"
+_CODE = Code.PIN_INVALID
 _LIMIT = 4096
 
 

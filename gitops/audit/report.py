@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from gitops.core.codes import Code
 from gitops.model.entry import ApprovalUse, DebtSettlement, LedgerEntry
 
 
@@ -70,7 +71,7 @@ class AuditFinding:
 
     commit: str
     number: int
-    code: str
+    code: Code
     detail: str
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gitops.approvals.authors import AuthorQuestion, authors_of
 from gitops.audit.walk import Walk
 from gitops.config.load import load_desired
+from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.ledger.chain import ChainEntry, trust_files
 from gitops.model.changeset import changeset_key
@@ -20,22 +21,22 @@ def check_source(walk: Walk, found: ChainEntry, state: State) -> None:
     """Raise IntegrityError `ledger_source_mismatch` or `ledger_entry_invalid` for the first thing that is not so."""
     entry, reader, source = found.entry, walk.reader, found.entry.source
     if source is None or entry.config_digest is None:
-        raise IntegrityError("ledger_entry_invalid", "the entry does not say what it was made from")
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the entry does not say what it was made from")
     if entry.changeset != changeset_key(walk.cluster, "merge", source.commit):
-        raise IntegrityError("ledger_entry_invalid", "the changeset is not that of the source commit")
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the changeset is not that of the source commit")
     converged = state.config_digest != walk.state.config_digest
     if converged and state.config_digest != entry.config_digest:
-        raise IntegrityError("ledger_source_mismatch", "the state is converged to another configuration")
+        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the state is converged to another configuration")
     if reader.resolve(source.commit) is None:
         walk.notes.append(f"entry {entry.number}: source commit {source.commit[:12]} is not in this repository")
         return
     if reader.subtree(reader.commit(source.commit).tree, entry.target.path) != source.tree:
-        raise IntegrityError("ledger_source_mismatch", "the source commit has another cluster folder")
+        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the source commit has another cluster folder")
     desired = _declared(walk, source.tree)
     if desired is None or desired.config_digest != entry.config_digest:
-        raise IntegrityError("ledger_source_mismatch", "the source commit has another configuration")
+        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the source commit has another configuration")
     if converged and diff(desired, state):
-        raise IntegrityError("ledger_source_mismatch", "the state is not what its source commit declares")
+        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the state is not what its source commit declares")
     if walk.previous is None or found.before.digest != found.after.digest:
         _check_trust(walk, found, source)
     _check_authors(walk, found, source)
@@ -54,7 +55,7 @@ def _check_trust(walk: Walk, found: ChainEntry, source: SourceRevision) -> None:
     held = {path: reader.read(root, path) for path in trust_files(reader, found.commit.id)}
     files = {path: content for path, content in held.items() if content is not None}
     if walk.rules.digest(files) != found.entry.trust_digest:
-        raise IntegrityError("ledger_source_mismatch", "the keys and rules are not those of the source commit")
+        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the keys and rules are not those of the source commit")
 
 
 def _check_authors(walk: Walk, found: ChainEntry, source: SourceRevision) -> None:
@@ -63,13 +64,13 @@ def _check_authors(walk: Walk, found: ChainEntry, source: SourceRevision) -> Non
         return
     entry, before = found.entry, walk.previous.entry
     if not walk.settled and not set(before.authors) <= set(entry.authors):
-        raise IntegrityError("ledger_source_mismatch", "authors of what was not applied before are missing")
+        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "authors of what was not applied before are missing")
     if before.source is None or walk.reader.resolve(before.source.commit) is None:
         return
     if entry.kind is not EntryKind.REFRESH and not walk.reader.is_ancestor(before.source.commit, source.commit):
-        raise IntegrityError("ledger_source_mismatch", "the source commit does not continue the one before")
+        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the source commit does not continue the one before")
     files = tuple(walk.rules.files(source.commit))
     question = AuthorQuestion(before.source.commit, source.commit, entry.target.path, files)
     missing = authors_of(walk.reader, question) - set(entry.authors)
     if missing:
-        raise IntegrityError("ledger_source_mismatch", f"authors are missing: {', '.join(sorted(missing))}")
+        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, f"authors are missing: {', '.join(sorted(missing))}")

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.model.address import Address, Kind
 from gitops.model.change import Action, Disposition
@@ -66,7 +67,7 @@ def check_movement(movement: Movement) -> None:
 
 
 def _mismatch(detail: str) -> IntegrityError:
-    return IntegrityError("ledger_state_mismatch", detail)
+    return IntegrityError(Code.LEDGER_STATE_MISMATCH, detail)
 
 
 def _rolled_forward(movement: Movement) -> tuple[Announced, ...]:
@@ -114,7 +115,7 @@ def _completed(movement: Movement, rolled: tuple[Announced, ...]) -> State:
 
 
 def _unapproved(address: str) -> IntegrityError:
-    return IntegrityError("ledger_change_unapproved", f"{address} was deleted without a valid approval")
+    return IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, f"{address} was deleted without a valid approval")
 
 
 def _listed(entry: LedgerEntry) -> dict[str, EntryChange]:
@@ -122,7 +123,7 @@ def _listed(entry: LedgerEntry) -> dict[str, EntryChange]:
     listed: dict[str, EntryChange] = {}
     for change in entry.changes:
         if change.resource in listed:
-            raise IntegrityError("ledger_entry_invalid", f"the entry lists {change.resource} twice")
+            raise IntegrityError(Code.LEDGER_ENTRY_INVALID, f"the entry lists {change.resource} twice")
         listed[change.resource] = change
     return {text: change for text, change in listed.items() if change.disposition == Disposition.APPLIED}
 

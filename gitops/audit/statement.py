@@ -29,6 +29,7 @@ from gitops.audit.intoto import (
     statement,
 )
 from gitops.core.clock import parse_timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.git.port import GitReader
 from gitops.ledger.chain import ChainEntry, read_chain_entry
@@ -38,7 +39,7 @@ from gitops.model.trust import TrustRoot
 __all__ = ["EnvelopeCheck", "EnvelopeVerdict", "check_envelope", "statement_of"]
 
 _STATE = "__cluster/state.json"
-_CODE = "envelope_invalid"
+_CODE = Code.ENVELOPE_INVALID
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def statement_of(reader: GitReader, found: ChainEntry) -> bytes:
     commit, at = found.commit, parse_timestamp(found.entry.at)
     state = reader.read(commit.tree, _STATE)
     if state is None or at is None:
-        raise IntegrityError("ledger_state_mismatch", f"{commit.id[:12]} has no state document")
+        raise IntegrityError(Code.LEDGER_STATE_MISMATCH, f"{commit.id[:12]} has no state document")
     signer = found.before.principal(reader.signature(commit.id).key, at=at)
     return statement(Stated(commit.id, found.entry, state, signer or ""))
 

@@ -13,6 +13,7 @@ from gitops.approvals.decisions import DecisionNeed, Place, open_debts, verify_d
 from gitops.approvals.verify import Need, Verdict, verify_approval
 from gitops.audit.report import ApprovalVerdict, LogRecord, SettlementVerdict
 from gitops.core.clock import parse_timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import GitReader
 from gitops.ledger.chain import ENTRY, ChainEntry, TrustCache, read_chain_entry
@@ -85,7 +86,7 @@ def _word(reader: GitReader, use: ApprovalUse, moment: Moment) -> str:
 def _settled(reader: GitReader, each: DebtSettlement, debts: Sequence[Debt], moment: Moment) -> SettlementVerdict:
     debt = next((d for d in debts if d.approval_id == each.approval_id), None)
     good = debt is not None and not settlement_problem(reader, each, debt, moment)
-    return SettlementVerdict(each, "good" if good else "ledger_debt_mismatch")
+    return SettlementVerdict(each, "good" if good else Code.LEDGER_DEBT_MISMATCH)
 
 
 def _legible(reader: GitReader, commit_id: str) -> LedgerEntry | None:
@@ -112,7 +113,7 @@ def verify_use(reader: GitReader, use: ApprovalUse, moment: Moment) -> Verdict:
     listed = next((c for c in entry.changes if c.resource == use.resource), None)
     if listed is None:
         raise IntegrityError(
-            "ledger_entry_invalid", f"it uses an approval for {use.resource}, which it does not change"
+            Code.LEDGER_ENTRY_INVALID, f"it uses an approval for {use.resource}, which it does not change"
         )
     evidence = read_evidence(reader, "", use.commit, moment.chain)
     need = Need(
@@ -131,7 +132,7 @@ def verify_use(reader: GitReader, use: ApprovalUse, moment: Moment) -> Verdict:
         return verdict
     if (verdict.principal, approval.approval_id, statement.via) != (use.principal, use.approval_id, use.via):
         detail = f"the entry names approval {use.approval_id} of {use.principal} ({use.via}), its commit says otherwise"
-        verdict.diagnostics.add("approval_malformed", use.resource, detail)
+        verdict.diagnostics.add(Code.APPROVAL_MALFORMED, use.resource, detail)
     return verdict
 
 
@@ -158,6 +159,6 @@ def change_of(listed: EntryChange) -> Change:
     try:
         action = Action(listed.operation)
     except ValueError:
-        raise IntegrityError("ledger_entry_invalid", f"there is no operation {listed.operation!r}") from None
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, f"there is no operation {listed.operation!r}") from None
     address = Address.parse(listed.resource)
     return Change(address, action, listed.before, listed.after, binding_change=listed.binding_change)

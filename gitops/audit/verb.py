@@ -40,6 +40,7 @@ from gitops.audit.walk import (
 )
 from gitops.core.canonical import digest
 from gitops.core.clock import parse_timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import GitReader
 from gitops.ledger.chain import REVOCATIONS, ChainEntry, read_chain_entry
@@ -58,7 +59,7 @@ _RESOURCES = "__cluster/resources"
 
 def _unanchored(first: ChainEntry) -> None:
     """Nothing says where a ledger of this cluster begins, so what does not join the one at hand proves nothing."""
-    raise IntegrityError("ledger_diverged", f"{first.commit.id[:12]} has no anchor")
+    raise IntegrityError(Code.LEDGER_DIVERGED, f"{first.commit.id[:12]} has no anchor")
 
 
 def _ignore(found: ChainEntry) -> None:
@@ -120,7 +121,7 @@ def _begun(walk: Walk, scope: AuditScope, head: str) -> tuple[list[AuditFinding]
     number = walk.numbers.get(scope.since)
     if number is None:
         detail = f"head {head[:12]} does not continue {scope.since[:12]}, which the audit was to begin from"
-        return [AuditFinding(head, 0, "ledger_diverged", detail)], 0
+        return [AuditFinding(head, 0, Code.LEDGER_DIVERGED, detail)], 0
     try:
         begin_behind(walk, scope.since, approved_by)
     except GitopsError as error:
@@ -144,12 +145,12 @@ def _check_entry(walk: Walk, commit_id: str, number: int) -> ChainEntry:
     found = read_chain_entry(walk.reader, commit_id, walk.known)  # 1 (parents) and 2
     _check_order(walk, found, number)  # 1
     if found.commit.message != commit_message(found.entry):  # 3
-        raise IntegrityError("ledger_entry_invalid", "the commit message does not say what the entry says")
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the commit message does not say what the entry says")
     approved = check_approvals(walk, found)  # 4
     _check_trust(walk, found, approved)  # 5
     state = state_of(walk.reader, commit_id)
     if state is None:
-        raise IntegrityError("ledger_state_mismatch", "the entry has no state document")
+        raise IntegrityError(Code.LEDGER_STATE_MISMATCH, "the entry has no state document")
     check_movement(Movement(found.entry, walk.state, state, approved, walk.announced))  # 6
     check_dues(walk, found, state)  # 4, of the state
     _check_blobs(walk, found, state)  # 7
@@ -165,25 +166,25 @@ def _check_order(walk: Walk, found: ChainEntry, number: int) -> None:
     """Step 1."""
     entry, previous = found.entry, walk.previous
     if entry.previous != (None if previous is None else previous.commit.id) or entry.number != number:
-        raise IntegrityError("ledger_chain_broken", f"entry {number} calls itself {entry.number}")
+        raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, f"entry {number} calls itself {entry.number}")
     at, before = parse_timestamp(entry.at), None if previous is None else parse_timestamp(previous.entry.at)
     if at is None or (before is not None and at < before):
-        raise IntegrityError("ledger_chain_broken", f"entry {number} is dated before the one it follows")
+        raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, f"entry {number} is dated before the one it follows")
     if entry.target.cluster != walk.cluster or (previous is not None and entry.target != previous.entry.target):
-        raise IntegrityError("ledger_entry_invalid", "the entry is for another cluster, branch or folder")
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the entry is for another cluster, branch or folder")
 
 
 def _check_trust(walk: Walk, found: ChainEntry, approved: frozenset[str]) -> None:
     """Step 5."""
     entry, before, after = found.entry, found.before.digest, found.after.digest
     if (entry.policy_digest, entry.trust_digest) != (before, after):
-        raise IntegrityError("ledger_entry_invalid", "the entry names other keys and rules than it holds")
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the entry names other keys and rules than it holds")
     if before == after:
         return
     address = trust_address(walk.cluster).text
     moves = [(c.before, c.after) for c in entry.changes if c.resource == address]
     if entry.kind is not EntryKind.APPLY or address not in approved or moves != [(before, after)]:
-        raise IntegrityError("ledger_change_unapproved", "keys or rules changed without an approval of just that")
+        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "keys or rules changed without an approval of just that")
 
 
 def _check_blobs(walk: Walk, found: ChainEntry, state: State) -> None:
@@ -196,7 +197,7 @@ def _check_blobs(walk: Walk, found: ChainEntry, state: State) -> None:
         content = walk.reader.read(found.commit.tree, of)
         if content is None or digest(content) != state.resources[text].digest:
             detail = f"the blob of {text} does not have digest {state.resources[text].digest}"
-            raise IntegrityError("ledger_blob_mismatch", detail)
+            raise IntegrityError(Code.LEDGER_BLOB_MISMATCH, detail)
     walk.blobs = folder
 
 

@@ -10,6 +10,7 @@ from gitops.audit.state import Announced
 from gitops.audit.trail import state_of
 from gitops.config.bot import CONFIG_FILE, parse_bot_config, trust_paths, trust_root
 from gitops.config.source import SourceTree
+from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.git.port import GitReader
 from gitops.ledger.chain import ChainEntry, TrustCache, read_chain_entry
@@ -132,7 +133,7 @@ def begin_behind(walk: Walk, since: str, approvals_of: Callable[[Walk, ChainEntr
     found = read_chain_entry(walk.reader, since, walk.known)
     state = state_of(walk.reader, since)
     if state is None:
-        raise IntegrityError("ledger_state_mismatch", f"{since[:12]} has no state document")
+        raise IntegrityError(Code.LEDGER_STATE_MISMATCH, f"{since[:12]} has no state document")
     pending, at = [found], found
     while walk.reader.subtree(at.commit.tree, _RECOVERIES) is not None and at.entry.previous is not None:
         at = read_chain_entry(walk.reader, at.entry.previous, walk.known)

@@ -24,6 +24,7 @@ from gitops.bot.plans import Asked, Planner
 from gitops.cluster.unlock import force_unlock
 from gitops.config.bot import BotConfig, ClusterRule
 from gitops.core.clock import parse_timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge.events import CommentEvent
 from gitops.forge.port import ChangeRequest, Reaction, RequestState
@@ -31,7 +32,7 @@ from gitops.render.comment_inputs import RefusedCommand
 
 __all__ = ["Commander"]
 
-_LOCK_GONE = "state_lock_missing"
+_LOCK_GONE = Code.STATE_LOCK_MISSING
 
 
 class Commander:
@@ -57,7 +58,7 @@ class Commander:
             return
         request = self._bot.forge.request(event.number)
         if isinstance(parsed, Malformed):
-            yield from self._refuse(event, request, parsed, GitopsError("command_invalid", parsed.why))
+            yield from self._refuse(event, request, parsed, GitopsError(Code.COMMAND_INVALID, parsed.why))
             return
         try:
             told = self._confirmed(event, parsed)
@@ -78,7 +79,7 @@ class Commander:
         found = [c for c in self._bot.forge.comments(event.number) if c.id == event.comment]
         if not found or found[0].account != event.author.id or parse_command(found[0].body) != command:
             detail = f"the forge has no comment {event.comment[:40]} of {event.author.login} that says this"
-            raise GitopsError("command_refused", detail)
+            raise GitopsError(Code.COMMAND_REFUSED, detail)
         return replace(event, at=found[0].at)
 
     def _check_age(self, event: CommentEvent, request: ChangeRequest) -> None:
@@ -87,10 +88,10 @@ class Commander:
         store = self._project.tools.store
         said = parse_timestamp(event.at)
         if said is None or store.resolve(request.head) is None:
-            raise GitopsError("command_refused", "the head of the request is not there any more")
+            raise GitopsError(Code.COMMAND_REFUSED, "the head of the request is not there any more")
         if said.timestamp() < store.commit(request.head).committer.time:
             detail = f"the comment is older than the head {request.head[:12]}; look at its plan, then say it again"
-            raise GitopsError("command_refused", detail)
+            raise GitopsError(Code.COMMAND_REFUSED, detail)
 
     def _carry_out(self, event: CommentEvent, request: ChangeRequest, command: Command) -> Iterator[Note]:
         rule = self._rule(request, command)
@@ -99,7 +100,7 @@ class Commander:
         elif command.action is Action.RETRY and request.state is RequestState.MERGED:
             yield from Applier(self._bot, self._config).converge(rule)
         elif request.state is not RequestState.OPEN:
-            raise GitopsError("request_closed", f"request {request.number} is {request.state.value}")
+            raise GitopsError(Code.REQUEST_CLOSED, f"request {request.number} is {request.state.value}")
         elif command.action is Action.APPROVE:
             attester = Attester(self._bot, self._config)
             yield from attester.command(rule, request, command, event)
@@ -114,7 +115,7 @@ class Commander:
         if len(rules) == 1:
             return rules[0]
         known = ", ".join(r.name for r in self._config.clusters if r.ref == request.target) or "none"
-        code = "cluster_ambiguous" if rules else "cluster_not_found"
+        code = Code.CLUSTER_AMBIGUOUS if rules else Code.CLUSTER_NOT_FOUND
         raise GitopsError(code, f"name one of the clusters of this branch with --cluster: {known}")
 
     def _plan(self, request: ChangeRequest, asked: Asked) -> Iterator[Note]:
@@ -125,7 +126,7 @@ class Commander:
         """Remove a lock by its id; one that is gone already is as good."""
         tip = self._project.tip(rule.ref)
         if tip is None:
-            raise GitopsError("cluster_not_found", f"there is no branch {rule.branch}", path=rule.name)
+            raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {rule.branch}", path=rule.name)
         revision = self._project.at_commit(tip, self._project.standing(rule))
         outcome = force_unlock(self._project.workspace(rule, revision, actor=self._bot.actor), lock_id)
         errors = [d for d in outcome.diagnostics if d.severity == "error" and d.code != _LOCK_GONE]

@@ -25,6 +25,7 @@ from gitops.bot.project import Standing
 from gitops.bot.pushers import Pushers
 from gitops.bot.report import ApplyExtras, Reporter
 from gitops.config.bot import BotConfig, ClusterRule
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, DeploymentState, RequestState, ReviewVerdict
@@ -210,7 +211,7 @@ class Applier:
             return ()
         what = ", ".join(f"request {r.number}" for r in requests) or "no request"
         detail = f"commit {commit.id[:12]} came with {what}, and the forge does not say that it is approved"
-        return problem_of(GitopsError("forge_verdict_missing", detail, path=rule.name))
+        return problem_of(GitopsError(Code.FORGE_VERDICT_MISSING, detail, path=rule.name))
 
     def _refused(self, task: _Task, command: str, problems: tuple[Diagnostic, ...]) -> Iterator[Note]:
         held = _held(problems)
@@ -244,6 +245,6 @@ class Applier:
 def _held(problems: Sequence[Diagnostic]) -> Note | None:
     """What to say where the only thing in the way is somebody else's lock."""
     errors = [d for d in problems if d.severity == "error"]
-    if [d.code for d in errors] != ["state_lock_held"]:
+    if [d.code for d in errors] != [Code.STATE_LOCK_HELD]:
         return None
     return Note(f"already running: {errors[0].message}", Verdict.DONE)

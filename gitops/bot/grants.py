@@ -20,6 +20,7 @@ from gitops.bot.notes import Note
 from gitops.bot.pushers import Pushers
 from gitops.cluster.workspace import Workspace
 from gitops.config.bot import BotConfig, ClusterRule
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge.events import CommentEvent
 from gitops.forge.port import Account, ChangeRequest, Permission, RequestState
@@ -56,7 +57,7 @@ class Attester:
         made = self._plan(workspace)
         if made.digest != command.digest:
             detail = f"the plan is {made.digest} now, not {command.digest[:12]}; look at it, then approve it"
-            raise GitopsError("command_refused", detail, path=command.address)
+            raise GitopsError(Code.COMMAND_REFUSED, detail, path=command.address)
         if self._gate(made, command.address).satisfied:
             yield Note(f"approve of {rule.name}: {command.address} is approved already")
             return
@@ -132,7 +133,7 @@ class Attester:
         if outcome.plan is None:
             first = next((d for d in outcome.diagnostics if d.severity == "error"), None)
             detail = "the plan has errors" if first is None else f"the plan has errors: {first.code}: {first.message}"
-            raise GitopsError("command_refused", detail)
+            raise GitopsError(Code.COMMAND_REFUSED, detail)
         return outcome.plan
 
     def _gate(self, made: Plan, address: str) -> ApprovalRequirement:
@@ -140,7 +141,7 @@ class Attester:
             if need.resource == address:
                 return need
         gates = ", ".join(r.resource for r in made.approvals_required) or "none"
-        raise GitopsError("approval_not_required", f"{address} needs no approval; gates: {gates}", path=address)
+        raise GitopsError(Code.APPROVAL_NOT_REQUIRED, f"{address} needs no approval; gates: {gates}", path=address)
 
     def _attest(
         self, workspace: Workspace, address: str, grant: ForgeGrant, rule: ClusterRule, digest: str | None = None
@@ -155,7 +156,7 @@ class Attester:
 
     def _means(self, rule: ClusterRule) -> Endorsement:
         if self._bot.endorsement is None:
-            raise GitopsError("signing_key_missing", "the bot has no key here to attest an approval with")
+            raise GitopsError(Code.SIGNING_KEY_MISSING, "the bot has no key here to attest an approval with")
         return self._bot.endorsement(rule.name)
 
     def _office(self, rule: ClusterRule) -> Office:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import GitopsError
 
@@ -24,7 +25,9 @@ class Verdict(IntEnum):
 
 _RANK = (Verdict.PROBLEMS, Verdict.LOST, Verdict.WAITS, Verdict.DONE)
 # Nothing was wrong with the input: a compare-and-swap failed, or the world moved on.
-_LOST_CODES = frozenset({"state_cas_mismatch", "git_ref_conflict", "request_head_moved", "merge_not_current"})
+_LOST_CODES = frozenset(
+    {Code.STATE_CAS_MISMATCH, Code.GIT_REF_CONFLICT, Code.REQUEST_HEAD_MOVED, Code.MERGE_NOT_CURRENT}
+)
 
 
 @dataclass(frozen=True, slots=True)

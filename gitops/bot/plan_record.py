@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gitops.core.codes import Code
 from gitops.documents import strict
 from gitops.documents.strict import Node
 
@@ -31,9 +32,9 @@ class PlanRecord:
 
 def read_plan_record(data: bytes) -> PlanRecord:
     """Read the document. Raises IntegrityError `request_invalid`."""
-    with strict.refusing("request_invalid"):
+    with strict.refusing(Code.REQUEST_INVALID):
         root = strict.parse(data, limit=_LIMIT)
-        strict.expect_version(root, "version", supported=VERSION, code="request_invalid")
+        strict.expect_version(root, "version", supported=VERSION, code=Code.REQUEST_INVALID)
         fields = root.fields(_FIELDS)
         return PlanRecord(
             cluster=fields["cluster"].line(),

@@ -19,6 +19,7 @@ from gitops.config.cache import CompileCache
 from gitops.config.load import declared_schema
 from gitops.config.source import SourceLimits, StampedTree, checked_listing
 from gitops.core.clock import Clock, IdSource
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults
 from gitops.forge.port import ChangeRequest
@@ -31,8 +32,8 @@ from gitops.model.entry import Debt, SourceRevision
 from gitops.model.trust import TrustRoot
 
 _LINKS = {
-    EntryType.SYMLINK: ("source_symlink", "symbolic link"),
-    EntryType.SUBMODULE: ("source_submodule", "submodule"),
+    EntryType.SYMLINK: (Code.SOURCE_SYMLINK, "symbolic link"),
+    EntryType.SUBMODULE: (Code.SOURCE_SUBMODULE, "submodule"),
 }
 _MAX_FOLDERS = 20_000
 _LISTING = SourceLimits(files=1_000_000)
@@ -127,7 +128,7 @@ class Project:
         content = None if at is None else self.tools.store.read(self.tools.store.commit(at).tree, CONFIG_FILE)
         if content is None:
             where = self.default_ref.removeprefix("refs/heads/")
-            raise GitopsError("bot_config_invalid", f"branch {where} has no {CONFIG_FILE}", path=CONFIG_FILE)
+            raise GitopsError(Code.BOT_CONFIG_INVALID, f"branch {where} has no {CONFIG_FILE}", path=CONFIG_FILE)
         return parse_bot_config(content)
 
     def repository_id(self, config: BotConfig, commit: str) -> str:
@@ -140,7 +141,7 @@ class Project:
         """What approvals of a cluster are for; `commit` stands for its branch where that is not to be found."""
         anchor = self.tip(rule.ref) or commit
         if anchor is None:
-            raise GitopsError("cluster_not_found", f"there is no branch {rule.branch}", path=rule.name)
+            raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {rule.branch}", path=rule.name)
         return Target(
             repository=self.repository_id(self.config(), anchor),
             cluster=rule.name,
@@ -157,10 +158,10 @@ class Project:
         source, tip, store = first.entry.source, self.tip(rule.ref), self.tools.store
         if source is None or tip is None or not store.is_ancestor(source.commit, tip):
             detail = f"the ledger of {rule.name} does not begin with a commit of branch {rule.branch}"
-            raise IntegrityError("ledger_diverged", detail, path=rule.name)
+            raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=rule.name)
         if trust_root(trust_at(store, store.commit(source.commit).tree)).digest != first.after.digest:
             detail = f"the ledger of {rule.name} begins with other keys and rules than its source commit"
-            raise IntegrityError("ledger_diverged", detail, path=rule.name)
+            raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=rule.name)
 
     def standing(self, rule: ClusterRule) -> Standing:
         """Where a cluster stands by its ledger. Raises RemoteError."""
@@ -187,13 +188,13 @@ class Project:
         self.fetch_heads([request])
         if store.resolve(request.head) is None:
             detail = f"request {request.number} has moved on from {request.head[:12]}"
-            raise GitopsError("request_head_moved", detail)
+            raise GitopsError(Code.REQUEST_HEAD_MOVED, detail)
         if tip is None:
             return Revision(request.head, store.commit(request.head).tree, None, request.head, also)
         merged = store.merge(tip, request.head)
         if merged.tree is None:
             paths = ", ".join(merged.conflicts[:5])
-            raise GitopsError("request_conflict", f"request {request.number} conflicts with its target in {paths}")
+            raise GitopsError(Code.REQUEST_CONFLICT, f"request {request.number} conflicts with its target in {paths}")
         base = store.merge_base(tip, request.head)
         return Revision(request.head, merged.tree, base, request.head, also, count_signers=True)
 
@@ -204,7 +205,7 @@ class Project:
             self.tools.remote.fetch(missing)
         for commit in missing:
             if self.tools.store.resolve(commit) is None:
-                raise GitopsError("git_object_missing", f"commit {commit[:12]} is not to be had from the remote")
+                raise GitopsError(Code.GIT_OBJECT_MISSING, f"commit {commit[:12]} is not to be had from the remote")
 
     def fetch_heads(self, requests: Iterable[ChangeRequest]) -> None:
         """Bring the heads of requests here, those that can be had; a request may be in a fork whose branch is gone."""
@@ -228,7 +229,7 @@ class Project:
         folder = tools.store.subtree(revision.tree, rule.path)
         if folder is None:
             detail = f"{revision.commit[:12]} has no folder {rule.path}"
-            raise GitopsError("cluster_not_found", detail, path=rule.name)
+            raise GitopsError(Code.CLUSTER_NOT_FOUND, detail, path=rule.name)
         require_plain(tools.store, folder, rule.path)
         config = self.config()
         tree = tools.open_tree(tools.store, folder, rule.path)
@@ -300,10 +301,10 @@ class Project:
         store = self.tools.store
         if store.resolve(applied) is None:
             raise IntegrityError(
-                "ledger_diverged", f"commit {applied[:12]}, applied last, is not in the history of the branch"
+                Code.LEDGER_DIVERGED, f"commit {applied[:12]}, applied last, is not in the history of the branch"
             )
         if not store.is_ancestor(applied, revision.commit):
-            raise GitopsError("merge_not_current", f"{revision.commit[:12]} does not continue {applied[:12]}")
+            raise GitopsError(Code.MERGE_NOT_CURRENT, f"{revision.commit[:12]} does not continue {applied[:12]}")
 
     def accepted_schema(self, rule: ClusterRule, graph: str, wanted: str) -> bytes | None:
         """The schema text of a graph at the source commit applied last, if it is the wanted one."""
@@ -319,7 +320,7 @@ class Project:
         """The newest ledger entry, with its objects here. Raises GitopsError `ledger_missing`."""
         head = self.tip(ledger_ref(rule.name))
         if head is None:
-            raise GitopsError("ledger_missing", f"cluster {rule.name} has no ledger branch", path=rule.name)
+            raise GitopsError(Code.LEDGER_MISSING, f"cluster {rule.name} has no ledger branch", path=rule.name)
         return head
 
 
@@ -348,7 +349,7 @@ def require_plain(store: GitReader, folder: str, path: str) -> None:
                 seen.add(entry.id)
                 pending.append((name, entry.id))
         if len(seen) > _MAX_FOLDERS:
-            raise GitopsError("source_too_large", f"{path} has more than {_MAX_FOLDERS} folders", path=path)
+            raise GitopsError(Code.SOURCE_TOO_LARGE, f"{path} has more than {_MAX_FOLDERS} folders", path=path)
 
 
 def _changed(store: GitReader, other: str, folder: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from gitops.bot.base import Bot
 from gitops.bot.changes import differ
 from gitops.bot.project import Standing
 from gitops.config.bot import ClusterRule
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.forge.port import ChangeRequest, Push
 from gitops.git.port import ZERO, Commit, GitReader
@@ -25,7 +26,7 @@ from gitops.model.outcome import PlanOutcome
 
 __all__ = ["Pushers", "Trail", "follow", "opened"]
 
-_CLOSED_TO_US = frozenset({"forge_refused", "forge_limit"})
+_CLOSED_TO_US = frozenset({Code.FORGE_REFUSED, Code.FORGE_LIMIT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class Pushers:
         trail = self._trail(rule.ref, None, standing.applied, tip)
         if trail.late:
             detail = f"the forge does not list the push of {tip[:12]} to {rule.branch} yet"
-            raise RemoteError("pushers_pending", detail, path=rule.name, retryable=True)
+            raise RemoteError(Code.PUSHERS_PENDING, detail, path=rule.name, retryable=True)
         if not trail.whole:
             return frozenset(), tuple(blind)
         brought = [(move.pusher, self._brought(move)) for move in trail.moves if move.pusher]

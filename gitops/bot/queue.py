@@ -23,6 +23,7 @@ from gitops.bot.project import Revision, Standing
 from gitops.bot.pushers import Pushers, opened
 from gitops.bot.report import Extras, Reporter
 from gitops.config.bot import BotConfig, ClusterRule
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
 from gitops.forge.events import QueueEvent
@@ -111,7 +112,7 @@ class Verifier:
         touching = [r for r in requests if self._touching(place.rule, r)]
         if not touching:
             detail = "no open request of the forge is known to have brought in what the group changes"
-            yield from problem_of(GitopsError("queue_plan_differs", detail, path=place.rule.name))
+            yield from problem_of(GitopsError(Code.QUEUE_PLAN_DIFFERS, detail, path=place.rule.name))
         for request in touching:
             seen = self._reviewed(place.rule, request, standing)
             if seen is None or seen != digest:
@@ -119,7 +120,7 @@ class Verifier:
                     f"request {request.number} was reviewed with plan {(seen or 'none')[:12]}, "
                     f"the group would do {(digest or 'none')[:12]}"
                 )
-                yield from problem_of(GitopsError("queue_plan_differs", detail, path=place.rule.name))
+                yield from problem_of(GitopsError(Code.QUEUE_PLAN_DIFFERS, detail, path=place.rule.name))
 
     def _touching(self, rule: ClusterRule, request: ChangeRequest) -> bool:
         store = self._project.tools.store

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge.port import (
     Account,
@@ -62,7 +63,7 @@ class SilentForge:
         for request in self._requests:
             if request.number == number:
                 return request
-        raise GitopsError("request_not_found", f"there is no token to ask the forge for request {number}")
+        raise GitopsError(Code.REQUEST_NOT_FOUND, f"there is no token to ask the forge for request {number}")
 
     def files(self, number: int) -> tuple[str, ...]:  # noqa: ARG002 - nobody to ask
         """Unknown: git says more."""
@@ -112,7 +113,7 @@ class SilentForge:
 
     def propose(self, source: str, target: str, title: str, body: str) -> ChangeRequest:  # noqa: ARG002 - see above
         """Refuse. Raises GitopsError `forge_refused`."""
-        raise GitopsError("forge_refused", f"there is no token to propose {source.removeprefix('refs/heads/')} with")
+        raise GitopsError(Code.FORGE_REFUSED, f"there is no token to propose {source.removeprefix('refs/heads/')} with")
 
     def withdraw(self, number: int, remark: str) -> None:
         """Nothing."""

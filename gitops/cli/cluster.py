@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gitops.cli.output import complain, say, show, show_form
 from gitops.cluster.workspace import Workspace
+from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.model.outcome import PlanOutcome
 from gitops.wiring.identity import actor_of
@@ -65,7 +66,7 @@ def apply(options: argparse.Namespace) -> int:
 def approve(options: argparse.Namespace) -> int:
     """`gitops approve`."""
     if options.break_glass != (options.reason is not None):
-        raise UsageError("usage_error", "--break-glass and --reason belong together")
+        raise UsageError(Code.USAGE_ERROR, "--break-glass and --reason belong together")
     actor, emergency = actor_of(options), options.reason
     project = _project(options)
     if project is not None and not actor:
@@ -76,7 +77,7 @@ def approve(options: argparse.Namespace) -> int:
         workspace, by = project.workspace(options, actor), project.endorsement(options)
         return show(endorse(workspace, options.resource, by, emergency=emergency), as_json=options.json)
     if emergency is not None:
-        raise UsageError("usage_error", "acting alone needs a ledger branch, which remembers it")
+        raise UsageError(Code.USAGE_ERROR, "acting alone needs a ledger branch, which remembers it")
     if not actor:
         complain("approve needs to know who approves: pass --as ACTOR, or set git config gitops.actor")
         return 1

@@ -7,6 +7,7 @@ import os
 
 from gitops.cli.output import FAILED, OK, USAGE, say, show_error, show_form
 from gitops.cluster.way_back import DownOutcome, WayBack
+from gitops.core.codes import Code
 from gitops.core.errors import RemoteError, UsageError
 from gitops.render.way_back import down_form, down_text
 
@@ -37,14 +38,14 @@ def down(options: argparse.Namespace) -> int:
 def _outcome(options: argparse.Namespace) -> DownOutcome:
     named = (options.old is not None, options.new is not None)
     if options.json and options.write == _STDOUT:
-        raise UsageError("usage_error", "--json and --write - both print; leave one out")
+        raise UsageError(Code.USAGE_ERROR, "--json and --write - both print; leave one out")
     if all(named) and options.graph is None:
         from gitops.cluster.down import down_between
         from gitops.config.folder import FolderTree
 
         return down_between(FolderTree(".", confined=False), options.old, options.new)
     if any(named) or options.graph is None:
-        raise UsageError("usage_error", "name a graph, or two files with --from and --to")
+        raise UsageError(Code.USAGE_ERROR, "name a graph, or two files with --from and --to")
     from gitops.cli.cluster import planning_workspace
     from gitops.cluster.down import down_of_graph
 
@@ -57,4 +58,4 @@ def _write(path: str, way: WayBack) -> None:
         with os.fdopen(os.open(path, _MAKE, 0o644), "wb") as made:
             made.write(way.source)
     except OSError as error:
-        raise RemoteError("storage_failed", f"{path}: {error.strerror or error}", path=path) from error
+        raise RemoteError(Code.STORAGE_FAILED, f"{path}: {error.strerror or error}", path=path) from error

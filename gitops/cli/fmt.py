@@ -14,6 +14,7 @@ from collections.abc import Set as AbstractSet
 from gitops.cli.output import FAILED, OK, say, show_form
 from gitops.cluster.fmt import FileLayout, FormatOutcome, format_cluster
 from gitops.config.folder import FolderTree
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.render.characters import visible
@@ -54,7 +55,7 @@ def layout_problems(outcome: FormatOutcome) -> Diagnostics:
     found = Diagnostics()
     for file in outcome.changed:
         message = f"the canonical layout differs from line {_first_difference(file)}"
-        found.add("format_needed", file.path, message, source=SourceRef(file.path, _first_difference(file), 1))
+        found.add(Code.FORMAT_NEEDED, file.path, message, source=SourceRef(file.path, _first_difference(file), 1))
     return found
 
 
@@ -117,12 +118,12 @@ def _replace(path: str, file: FileLayout) -> None:
             with os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as current:
                 mode = os.fstat(current.fileno()).st_mode
                 if not stat.S_ISREG(mode) or current.read(len(file.before) + 1) != file.before:
-                    raise ConflictError("resource_content_changed", f"{file.path} changed meanwhile", path=file.path)
+                    raise ConflictError(Code.RESOURCE_CONTENT_CHANGED, f"{file.path} changed meanwhile", path=file.path)
             _write(folder, name, file.after, stat.S_IMODE(mode))
         finally:
             os.close(folder)
     except OSError as error:
-        raise RemoteError("storage_failed", f"{file.path}: {error.strerror or error}", path=file.path) from error
+        raise RemoteError(Code.STORAGE_FAILED, f"{file.path}: {error.strerror or error}", path=file.path) from error
 
 
 def _write(folder: int, name: str, data: bytes, mode: int) -> None:

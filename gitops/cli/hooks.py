@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 
 from gitops.cli.output import FAILED, OK, USAGE, complain, say
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
 from gitops.git.command import GitProgram, Quarantine
@@ -126,7 +127,7 @@ def _checks_format(repository: Repository) -> bool:
     git = GitProgram(repository.git_dir, as_user=True)
     answer = git.run("config", "--type=bool", "--get", "--", "gitops.formatCheck")
     if not answer.ok and answer.status != _NOT_SET:
-        raise UsageError("usage_error", "git config gitops.formatCheck must be true or false")
+        raise UsageError(Code.USAGE_ERROR, "git config gitops.formatCheck must be true or false")
     return answer.stdout.strip() == b"true"
 
 
@@ -234,12 +235,12 @@ def _lines(count: int) -> Iterator[list[str]]:
     """Lines of `count` fields; one that cannot be read would be a ref that is not checked, so it refuses the push."""
     for number, line in enumerate(sys.stdin.buffer):
         if number >= _MAX_REFS:
-            raise GitopsError("push_refused", f"more than {_MAX_REFS} refs in one push")
+            raise GitopsError(Code.PUSH_REFUSED, f"more than {_MAX_REFS} refs in one push")
         try:
             # Only the first field, a revision as somebody typed it, may hold blanks.
             fields = line.decode().removesuffix("\n").rsplit(" ", count - 1)
         except UnicodeDecodeError as error:
-            raise GitopsError("push_refused", f"the name of a ref is not UTF-8: {line!r}") from error
+            raise GitopsError(Code.PUSH_REFUSED, f"the name of a ref is not UTF-8: {line!r}") from error
         if len(fields) != count or not all(map(str.isprintable, fields)):
-            raise GitopsError("push_refused", f"the name of a ref cannot be shown: {line!r}")
+            raise GitopsError(Code.PUSH_REFUSED, f"the name of a ref cannot be shown: {line!r}")
         yield fields

@@ -15,6 +15,7 @@ from gitops.cli.bot.parser import add_bot
 from gitops.cli.doctor.parser import add_doctor
 from gitops.cli.graph.parser import add_graph
 from gitops.cli.init.parser import add_init
+from gitops.core.codes import Code
 
 _CLUSTER, _REPOSITORY, _HOOKS = (
     "gitops.cli.cluster",
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # Adapters name what they touch; what gets here is the disk of temporary files, or an output that takes no more.
             as_json = as_json and error.filename is not None
             reason = error.strerror or type(error).__name__
-            error = GitopsError("storage_failed", f"{error.filename or 'an output or a temporary file'}: {reason}")
+            error = GitopsError(Code.STORAGE_FAILED, f"{error.filename or 'an output or a temporary file'}: {reason}")
         if not isinstance(error, GitopsError):
             raise
         from gitops.cli.output import show_error

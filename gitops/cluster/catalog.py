@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.ledger.port import BlobCondition, LedgerReader
 from gitops.model.address import Address, Kind
@@ -11,9 +12,9 @@ from gitops.model.state import State, Status, StatusRecord
 
 _UNREAD = "payload_read_error"
 _FINDINGS = {
-    BlobCondition.MISSING: ("catalog_payload_missing", "payload_missing", "the blob is missing"),
-    BlobCondition.MISMATCH: ("catalog_payload_mismatch", "payload_mismatch", "the blob does not have its digest"),
-    BlobCondition.UNREADABLE: ("catalog_payload_read_error", _UNREAD, "the blob cannot be read"),
+    BlobCondition.MISSING: (Code.CATALOG_PAYLOAD_MISSING, "payload_missing", "the blob is missing"),
+    BlobCondition.MISMATCH: (Code.CATALOG_PAYLOAD_MISMATCH, "payload_mismatch", "the blob does not have its digest"),
+    BlobCondition.UNREADABLE: (Code.CATALOG_PAYLOAD_READ_ERROR, _UNREAD, "the blob cannot be read"),
 }
 
 

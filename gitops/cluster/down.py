@@ -10,7 +10,7 @@ from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.way_back import DownOutcome, WayBack
 from gitops.cluster.workspace import Workspace
 from gitops.config.source import SourceError, SourceTree
-from gitops.core.codes import REGISTRY
+from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.core.errors import GitopsError, UsageError
 from gitops.language.schema import Migration, Schema, compile_schema, down_source, plan_down, plan_migration
@@ -29,7 +29,7 @@ def down_of_graph(workspace: Workspace, graph: str) -> DownOutcome:
     Raises UsageError if the folder declares no such graph.
     """
     if not is_name(graph):
-        raise UsageError("usage_error", "a graph is named by letters, digits, _ and -")
+        raise UsageError(Code.USAGE_ERROR, "a graph is named by letters, digits, _ and -")
     return in_session(workspace, "down", _REQUIRED, lambda current: _of_graph(current, graph), exclusive=False)
 
 
@@ -46,7 +46,7 @@ def _of_graph(current: Session, graph: str) -> DownOutcome:
     if current.ready:
         if graph not in current.desired.graphs:
             near = did_you_mean(graph, current.desired.graphs)
-            raise UsageError("usage_error", f"the folder declares no graph {graph}{f'; {near}' if near else ''}")
+            raise UsageError(Code.USAGE_ERROR, f"the folder declares no graph {graph}{f'; {near}' if near else ''}")
         try:
             accepted = _applied(current, graph)
             desired = current.desired.graphs[graph].schema
@@ -64,7 +64,7 @@ def _applied(current: Session, graph: str) -> Schema | None:
     subject = schema_address(graph).text
     recorded = current.state.resources.get(subject)
     if recorded is None:
-        current.problems.add("schema_not_recorded", subject, f"the ledger records no schema of {graph}")
+        current.problems.add(Code.SCHEMA_NOT_RECORDED, subject, f"the ledger records no schema of {graph}")
         return None
     source = current.workspace.accepted_schema(graph, recorded.digest)
     if source is None:
@@ -72,13 +72,15 @@ def _applied(current: Session, graph: str) -> Schema | None:
     try:
         return compile_schema(source)
     except LanguageError as error:
-        raise GitopsError("graph_unreadable", f"the applied schema does not compile: {error}", path=subject) from error
+        raise GitopsError(
+            Code.GRAPH_UNREADABLE, f"the applied schema does not compile: {error}", path=subject
+        ) from error
 
 
 def _way(accepted: Schema, desired: Schema, path: str, found: Diagnostics) -> WayBack:
     """Steps 2 to 4."""
     forward, back = plan_migration(accepted, desired), plan_down(accepted, desired)
-    for migration, code in ((forward, "graph_migration_unsupported"), (back, "way_back_unsupported")):
+    for migration, code in ((forward, Code.GRAPH_MIGRATION_UNSUPPORTED), (back, Code.WAY_BACK_UNSUPPORTED)):
         if not migration.supported:
             found.add(code, path, _reasons(migration))
             break
@@ -95,15 +97,15 @@ def _file(tree: SourceTree, path: str, found: Diagnostics) -> Schema | None:
     try:
         data = tree.read(path)
     except SourceError as error:
-        found.add("schema_file_missing" if not error.is_refusal else error.code, path, error.detail)
+        found.add(Code.SCHEMA_FILE_MISSING if not error.is_refusal else error.code, path, error.detail)
         return None
     try:
         return compile_schema(data)
     except LanguageError as error:
         text = SourceText(data)
         for problem in error.problems:
-            code = REGISTRY["schema_parse_error" if problem.stage is Stage.PARSE else "schema_catalog_error"]
+            code = REGISTRY[Code.SCHEMA_PARSE_ERROR if problem.stage is Stage.PARSE else Code.SCHEMA_CATALOG_ERROR]
             place = SourceRef(path, *text.position(problem.span.start))
             fix = problem.fix or code.fix
-            found.extend([Diagnostic(code.name, code.severity, path, problem.rendered(), place, fix)])
+            found.extend([Diagnostic(code.code, code.severity, path, problem.rendered(), place, fix)])
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from gitops.config.source import EntryKind, SourceError, SourceTree, normalize
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import UsageError
 
@@ -30,7 +31,7 @@ def named_files(
                 continue
             folders += 1
             if folders > _MAX_FOLDERS:
-                raise UsageError("usage_error", f"there are more than {_MAX_FOLDERS} folders; name fewer")
+                raise UsageError(Code.USAGE_ERROR, f"there are more than {_MAX_FOLDERS} folders; name fewer")
             for name in tree.names(path):
                 inner = name if path == "." else f"{path}/{name}"
                 is_folder = not name.startswith(".") and tree.kind(inner) is EntryKind.DIR

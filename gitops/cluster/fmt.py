@@ -18,7 +18,7 @@ from gitops.config.raw import CONFIG_FILE, QueryRegistry, RawGraph, parse_cluste
 from gitops.config.source import EntryKind, SourceError, SourceTree, normalize
 from gitops.config.yaml import YamlError
 from gitops.core.canonical import digest
-from gitops.core.codes import REGISTRY
+from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.core.errors import UsageError
 from gitops.language.format import format_queries, format_schema
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FileLayout", "FormatOutcome", "format_cluster"]
 
-_LANGUAGES: Mapping[str, tuple[Callable[[bytes], bytes], str]] = {
-    ".pg": (format_schema, "schema_parse_error"),
-    ".gq": (format_queries, "query_parse_error"),
+_LANGUAGES: Mapping[str, tuple[Callable[[bytes], bytes], Code]] = {
+    ".pg": (format_schema, Code.SCHEMA_PARSE_ERROR),
+    ".gq": (format_queries, Code.QUERY_PARSE_ERROR),
 }
 
 
@@ -128,7 +128,7 @@ def _sources(tree: SourceTree, graph: RawGraph, found: Diagnostics) -> Iterator[
 
 def _layout(tree: SourceTree, path: str, found: Diagnostics) -> FileLayout | None:
     if not _is_known(path):
-        raise UsageError("usage_error", f"{path} is no schema (.pg), no queries (.gq) and no {CONFIG_FILE}")
+        raise UsageError(Code.USAGE_ERROR, f"{path} is no schema (.pg), no queries (.gq) and no {CONFIG_FILE}")
     try:
         data = tree.read(path)
     except SourceError as error:
@@ -149,7 +149,7 @@ def _layout(tree: SourceTree, path: str, found: Diagnostics) -> FileLayout | Non
         return None
 
 
-def _problems(error: LanguageError, code: str, path: str, data: bytes) -> Iterator[Diagnostic]:
+def _problems(error: LanguageError, code: Code, path: str, data: bytes) -> Iterator[Diagnostic]:
     text, entry = SourceText(data), REGISTRY[code]
     for problem in error.problems:
         place = SourceRef(path, *text.position(problem.span.start))

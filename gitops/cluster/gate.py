@@ -23,6 +23,7 @@ from gitops.approvals.decisions import (
 from gitops.approvals.verify import Need, Verdict, distinct, enough, verify_approval
 from gitops.cluster.workspace import Governance
 from gitops.core.clock import Clock
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.ledger.port import ApprovalListing, LedgerReader, LedgerView
 from gitops.model.approval import Approval, ApprovalEvidence
@@ -81,7 +82,7 @@ def admit_approvals(
     """Collect the approvals that count for any of the changes; unusable ones become warnings in `problems`."""
     listing = ledger.approvals()
     if listing.problem is not None:
-        problems.add("approval_read_error", "__cluster/approvals", listing.problem)
+        problems.add(Code.APPROVAL_READ_ERROR, "__cluster/approvals", listing.problem)
     for bad in listing.unreadable:
         problems.add(bad.code, f"__cluster/approvals/{bad.name}", bad.detail)
     if governance is None:
@@ -107,7 +108,7 @@ def tell_debts(debts: Sequence[Debt], problems: Diagnostics, severity: Severity 
     """Say of each open debt whose it is and what closes it."""
     for debt in debts:
         problems.add(
-            "debt_open",
+            Code.DEBT_OPEN,
             debt.resource,
             f"{debt.principal} acted alone (approval {debt.approval_id}: {debt.reason}); "
             f"another approver has to run: gitops countersign {debt.approval_id}",
@@ -197,7 +198,7 @@ def _tell_decisions(verdicts: Sequence[DecisionVerdict], problems: Diagnostics) 
         if verdict.good:
             continue
         name = verdict.evidence.ref.removeprefix("refs/heads/")
-        problems.add("decision_refused", name, verdict.problem, severity=Severity.WARNING)
+        problems.add(Code.DECISION_REFUSED, name, verdict.problem, severity=Severity.WARNING)
 
 
 def _address(evidence: ApprovalEvidence) -> str:

@@ -18,6 +18,7 @@ from gitops.config.raw import CONFIG_FILE, QueryRegistry, RawGraph, Text
 from gitops.config.reading import Reading
 from gitops.config.source import EntryKind, SourceError, SourceTree, normalize
 from gitops.config.yaml import shown
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.core.errors import UsageError
 from gitops.language.lint import LintProblem, LintReport, lint_grammar, lint_queries, schema_problems
@@ -74,7 +75,7 @@ class _Run:
         cluster, problems = read_cluster(self._tree)
         self._found.extend(problems)
         for graph in () if cluster is None else cluster.graphs:
-            path = self._place(graph.schema, graph, "schema_file_missing")
+            path = self._place(graph.schema, graph, Code.SCHEMA_FILE_MISSING)
             if path is None:
                 continue
             self._schema(path, _Declared(graph, graph.schema))
@@ -89,24 +90,24 @@ class _Run:
             if path.endswith(_SCHEMA):
                 self._schema(path)
             elif not path.endswith(_QUERIES):
-                raise UsageError("usage_error", f"{path} is no schema (.pg) and no queries (.gq)")
+                raise UsageError(Code.USAGE_ERROR, f"{path} is no schema (.pg) and no queries (.gq)")
             elif path not in users:
                 message = "no graph of cluster.yaml declares it, so there is no schema to check it against"
-                self._found.add("lint_schema_unknown", path, message, source=SourceRef(path))
+                self._found.add(Code.LINT_SCHEMA_UNKNOWN, path, message, source=SourceRef(path))
             for schema, declared in users.get(path, ()):
                 self._pair(schema, path, declared)
 
     def against(self, schema: str, paths: Sequence[str]) -> None:
         """Query files against one schema, without a cluster."""
         if not schema.endswith(_SCHEMA):
-            raise UsageError("usage_error", f"{schema} is no schema (.pg)")
+            raise UsageError(Code.USAGE_ERROR, f"{schema} is no schema (.pg)")
         files = sorted(set(named_files(self._tree, paths, self._found, is_known=lambda n: n.endswith(_QUERIES))))
         if not files and not self._found.has_errors:
-            raise UsageError("usage_error", "--schema needs the query files to check against it")
+            raise UsageError(Code.USAGE_ERROR, "--schema needs the query files to check against it")
         self._schema(schema)
         for path in files:
             if not path.endswith(_QUERIES):
-                raise UsageError("usage_error", f"{path} is no query file (.gq)")
+                raise UsageError(Code.USAGE_ERROR, f"{path} is no query file (.gq)")
             self._pair(schema, path)
 
     def outcome(self) -> LintOutcome:
@@ -142,7 +143,7 @@ class _Run:
         cluster, problems = read_cluster(self._tree)
         self._found.extend(problems)
         for graph in () if cluster is None else cluster.graphs:
-            schema = self._place(graph.schema, graph, "schema_file_missing")
+            schema = self._place(graph.schema, graph, Code.SCHEMA_FILE_MISSING)
             if schema is not None:
                 for query, written in self._query_files(graph):
                     users.setdefault(query, []).append((schema, _Declared(graph, written)))
@@ -154,7 +155,7 @@ class _Run:
         listed = [each.file for each in queries.entries] if isinstance(queries, QueryRegistry) else list(queries.items)
         seen: set[str] = set()
         for item in listed:
-            path = self._place(item, graph, "query_file_missing")
+            path = self._place(item, graph, Code.QUERY_FILE_MISSING)
             if path is None or path in seen:
                 continue
             seen.add(path)
@@ -165,13 +166,13 @@ class _Run:
                     continue
                 names = [name for name in self._tree.names(path) if name.endswith(_QUERIES) and name != _QUERIES]
             except SourceError as error:
-                self._reading.refused(error, _at(graph), item.source, otherwise="query_dir_unreadable")
+                self._reading.refused(error, _at(graph), item.source, otherwise=Code.QUERY_DIR_UNREADABLE)
                 continue
             inner = names if path == "." else [f"{path}/{name}" for name in names]
             yield from ((each, item) for each in inner if each not in seen)
             seen.update(inner)
 
-    def _place(self, written: Text, graph: RawGraph, otherwise: str) -> str | None:
+    def _place(self, written: Text, graph: RawGraph, otherwise: Code) -> str | None:
         try:
             return normalize(written.value, confined=False)
         except SourceError as error:
@@ -184,7 +185,7 @@ class _Run:
             self._graphs[path].add(declared.graph.id.value)
         if path in self._catalogs:
             return self._catalogs[path]
-        text = self._read(path, "schema_file_missing", declared)
+        text = self._read(path, Code.SCHEMA_FILE_MISSING, declared)
         if text is None:
             return None
         try:
@@ -203,7 +204,7 @@ class _Run:
         if pair in self._pairs or self._reading.full:
             return
         of_graph = None if declared is None else _Declared(declared.graph, declared.graph.schema)
-        catalog, text = self._schema(schema, of_graph), self._read(path, "query_file_missing", declared)
+        catalog, text = self._schema(schema, of_graph), self._read(path, Code.QUERY_FILE_MISSING, declared)
         if text is None or not self._reading.admit(path, SourceRef(path), size=len(text.data)):
             return
         report = lint_grammar(text.data) if catalog is None else lint_queries(catalog, text.data)
@@ -211,7 +212,7 @@ class _Run:
         if report is not None:
             self._problems.add(path, report.problems, schema)
 
-    def _read(self, path: str, missing: str, declared: _Declared | None) -> SourceText | None:
+    def _read(self, path: str, missing: Code, declared: _Declared | None) -> SourceText | None:
         """The text of a file; what cannot be read is said once."""
         if path not in self._texts:
             try:

@@ -16,6 +16,7 @@ from gitops.cluster.observations import RECOVERIES, STATE_FILE, observe
 from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.header import load_header
 from gitops.config.reading import Reading, SourceFile
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.language.query import check_query
@@ -28,9 +29,9 @@ from gitops.model.outcome import ReadyOutcome, ServedGraph, StateObservations
 from gitops.model.state import State
 
 _BLOBS = {
-    BlobCondition.MISSING: "catalog_payload_missing",
-    BlobCondition.MISMATCH: "catalog_payload_digest_mismatch",
-    BlobCondition.UNREADABLE: "catalog_payload_read_error",
+    BlobCondition.MISSING: Code.CATALOG_PAYLOAD_MISSING,
+    BlobCondition.MISMATCH: Code.CATALOG_PAYLOAD_DIGEST_MISMATCH,
+    BlobCondition.UNREADABLE: Code.CATALOG_PAYLOAD_READ_ERROR,
 }
 
 
@@ -64,13 +65,13 @@ def _look(ledger: LedgerReader, problems: Diagnostics) -> tuple[LockObservation,
     held, view, listing = ledger.observe_lock(), ledger.view(), ledger.intents()
     problems.extend(view.problems)
     if not view.found:
-        problems.add("cluster_state_missing", STATE_FILE, "there is no ledger")
+        problems.add(Code.CLUSTER_STATE_MISSING, STATE_FILE, "there is no ledger")
     if listing.problem is not None:
-        problems.add("recovery_sidecar_read_error", RECOVERIES, listing.problem, severity=Severity.ERROR)
+        problems.add(Code.RECOVERY_SIDECAR_READ_ERROR, RECOVERIES, listing.problem, severity=Severity.ERROR)
     names = sorted([i.operation_id for i in listing.intents] + [u.name for u in listing.unreadable])
     if names:
         detail = f"{len(names)} interrupted operation(s) are not settled: {', '.join(names[:5])}; apply settles them"
-        problems.add("cluster_recovery_pending", RECOVERIES, detail, severity=Severity.ERROR)
+        problems.add(Code.CLUSTER_RECOVERY_PENDING, RECOVERIES, detail, severity=Severity.ERROR)
     return held, view
 
 
@@ -93,7 +94,7 @@ class _Inspection:
             if address.kind is Kind.GRAPH and is_name(address.name):
                 self._graph(address)
         if not self._schemas:
-            self._found.add("cluster_empty", "graphs", "no graph is applied")
+            self._found.add(Code.CLUSTER_EMPTY, "graphs", "no graph is applied")
         for address in addresses:
             if address.kind is Kind.QUERY:
                 self._query(address)
@@ -101,7 +102,7 @@ class _Inspection:
                 self._policy(address)
         for scope, names in sorted(self._bound.items()):
             if len(names) > 1:
-                self._found.add("policy_scope_conflict", scope, f"bound by {', '.join(names)}")
+                self._found.add(Code.POLICY_SCOPE_CONFLICT, scope, f"bound by {', '.join(names)}")
 
     def graphs(self) -> tuple[ServedGraph, ...]:
         """What would be served, in order of graph ids."""
@@ -124,7 +125,7 @@ class _Inspection:
         self._schemas[address.name] = None
         schema = self._state.resources.get(f"schema.{address.name}")
         if schema is None:
-            self._found.add("graph_unreadable", address.text, "the ledger records no schema of the graph")
+            self._found.add(Code.GRAPH_UNREADABLE, address.text, "the ledger records no schema of the graph")
             return
         try:
             source = self._stores.engine.read(self._stores.graph_uri(address.name)).schema_source
@@ -134,7 +135,7 @@ class _Inspection:
         file = SourceFile(f"schema.{address.name}", source)
         if file.digest != schema.digest:
             detail = f"the live schema is {file.digest[:12]}, the applied one {schema.digest[:12]}; refresh, then apply"
-            self._found.add("graph_unreadable", address.text, detail)
+            self._found.add(Code.GRAPH_UNREADABLE, address.text, detail)
             return
         self._schemas[address.name] = self._reading.schema(file, address.text)
 
@@ -142,7 +143,7 @@ class _Inspection:
         file = self._blob(address)
         graph = address.graph or ""
         if graph not in self._schemas:
-            self._found.add("dangling_graph_reference", address.text, f"graph {graph} is not applied")
+            self._found.add(Code.DANGLING_GRAPH_REFERENCE, address.text, f"graph {graph} is not applied")
             return
         schema = self._schemas[graph]
         if file is None or schema is None:
@@ -153,7 +154,7 @@ class _Inspection:
                 raise parsed
             query = next((q for q in parsed if q.name.text == address.name), None)
             if query is None:
-                self._found.add("query_key_mismatch", address.text, "its file does not declare this query")
+                self._found.add(Code.QUERY_KEY_MISMATCH, address.text, "its file does not declare this query")
                 return
             check_query(query, schema.catalog)
         except LanguageError as error:
@@ -165,10 +166,10 @@ class _Inspection:
         self._blob(address)
         bindings = self._state.resources[address.text].applies_to
         if not bindings:
-            self._found.add("policy_bindings_missing", address.text, "the ledger does not say what it applies to")
+            self._found.add(Code.POLICY_BINDINGS_MISSING, address.text, "the ledger does not say what it applies to")
         for scope in bindings or ():
             if scope != CLUSTER_SCOPE and scope.removeprefix("graph.") not in self._schemas:
-                self._found.add("policy_binding_unknown", address.text, f"{scope} is not applied")
+                self._found.add(Code.POLICY_BINDING_UNKNOWN, address.text, f"{scope} is not applied")
             self._bound[scope].append(address.name)
 
     def _blob(self, address: Address) -> SourceFile | None:
@@ -177,10 +178,10 @@ class _Inspection:
         code = _BLOBS.get(reading.condition)
         if code is not None or reading.content is None:
             detail = reading.detail or f"the blob is {reading.condition}"
-            self._found.add(code or "catalog_payload_read_error", address.text, detail, severity=Severity.ERROR)
+            self._found.add(code or Code.CATALOG_PAYLOAD_READ_ERROR, address.text, detail, severity=Severity.ERROR)
             return None
         file = SourceFile(address.text, reading.content)
         if file.broken is not None:
-            self._found.add("catalog_payload_invalid", address.text, f"not UTF-8 at byte {file.broken.start}")
+            self._found.add(Code.CATALOG_PAYLOAD_INVALID, address.text, f"not UTF-8 at byte {file.broken.start}")
             return None
         return file

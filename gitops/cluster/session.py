@@ -12,6 +12,7 @@ from gitops.cluster.observations import STATE_FILE, observe
 from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.result import LoadResult
 from gitops.core.clock import timestamp
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerView
@@ -125,7 +126,9 @@ def _take_lock(current: Session, operation: str) -> bool:
     workspace, ledger = current.workspace, current.opened.ledger
     if not current.desired.lock:
         current.problems.add(
-            "state_lock_disabled", "state.lock", "runs are not kept apart; only the compare-and-swap guards the ledger"
+            Code.STATE_LOCK_DISABLED,
+            "state.lock",
+            "runs are not kept apart; only the compare-and-swap guards the ledger",
         )
         return True
     info = LockInfo(workspace.ids.ulid(), operation, timestamp(workspace.clock.now()), workspace.pid)
@@ -151,9 +154,9 @@ def _read_ledger(current: Session, need: StateNeed) -> bool:
     if view.found and view.state is None:
         return False
     if need is StateNeed.REQUIRED and not view.found:
-        current.problems.add("state_missing", STATE_FILE, "there is no ledger; run gitops import once to start one")
+        current.problems.add(Code.STATE_MISSING, STATE_FILE, "there is no ledger; run gitops import once to start one")
         return False
     if need is StateNeed.ABSENT and view.found:
-        current.problems.add("state_already_exists", STATE_FILE, "there is a ledger; use gitops refresh")
+        current.problems.add(Code.STATE_ALREADY_EXISTS, STATE_FILE, "there is a ledger; use gitops refresh")
         return False
     return True

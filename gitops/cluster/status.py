@@ -8,6 +8,7 @@ from gitops.cluster.gate import tell_debts
 from gitops.cluster.observations import LOCK_FILE, RECOVERIES, STATE_FILE, observe
 from gitops.cluster.workspace import Workspace
 from gitops.config.header import declared_storage, header_of, read_cluster
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerReader, LedgerView
@@ -61,7 +62,7 @@ def _report_lock(held: LockObservation, problems: Diagnostics) -> None:
 def _report_ledger(ledger: LedgerReader, view: LedgerView, problems: Diagnostics) -> None:
     problems.extend(view.problems)
     if not view.found:
-        problems.add("state_missing", STATE_FILE, "there is no ledger yet", severity=Severity.WARNING)
+        problems.add(Code.STATE_MISSING, STATE_FILE, "there is no ledger yet", severity=Severity.WARNING)
     elif view.state is not None:
         verify_catalog(ledger, view.state, problems)
         tell_debts(open_debts(view.state), problems)
@@ -70,9 +71,9 @@ def _report_ledger(ledger: LedgerReader, view: LedgerView, problems: Diagnostics
 def _report_intents(ledger: LedgerReader, problems: Diagnostics) -> None:
     listing = ledger.intents()
     if listing.problem is not None:
-        problems.add("recovery_sidecar_read_error", RECOVERIES, listing.problem)
+        problems.add(Code.RECOVERY_SIDECAR_READ_ERROR, RECOVERIES, listing.problem)
     for name in sorted([i.operation_id + ".json" for i in listing.intents] + [u.name for u in listing.unreadable]):
-        problems.add("cluster_recovery_pending", f"{RECOVERIES}/{name}", "an interrupted operation is not settled")
+        problems.add(Code.CLUSTER_RECOVERY_PENDING, f"{RECOVERIES}/{name}", "an interrupted operation is not settled")
 
 
 def _outcome(

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from gitops.config.signers import parse_allowed_signers, parse_revoked_keys
 from gitops.config.yaml import YamlError, YamlList, YamlMap, YamlNode, parse_yaml, shown, to_plain
 from gitops.core.canonical import canonical_digest
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.model.address import is_name
 from gitops.model.trust import Signer, TrustRoot
@@ -204,10 +205,10 @@ class BotConfig(_Part):
             for rule in self.clusters:
                 if rule.name == name:
                     return rule
-            raise GitopsError("cluster_not_found", f"there is no cluster {name!r}; known: {known}", path=CONFIG_FILE)
+            raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no cluster {name!r}; known: {known}", path=CONFIG_FILE)
         if len(self.clusters) == 1:
             return self.clusters[0]
-        code = "cluster_ambiguous" if self.clusters else "cluster_not_found"
+        code = Code.CLUSTER_AMBIGUOUS if self.clusters else Code.CLUSTER_NOT_FOUND
         raise GitopsError(code, f"name one of the clusters: {known}", path=CONFIG_FILE)
 
 
@@ -217,7 +218,7 @@ def parse_bot_config(source: bytes) -> BotConfig:
         root = parse_yaml(source)
     except YamlError as error:
         detail = "; ".join(str(p) for p in error.problems)
-        raise GitopsError("bot_config_invalid", detail, path=CONFIG_FILE) from error
+        raise GitopsError(Code.BOT_CONFIG_INVALID, detail, path=CONFIG_FILE) from error
     try:
         config = BotConfig.model_validate(to_plain(root))
     except ValidationError as error:
@@ -243,7 +244,7 @@ def _invalid(root: YamlNode, problems: Sequence[tuple[_Place, str]]) -> GitopsEr
     lines = [_describe(root, place, message) for place, message in problems[:_MAX_PROBLEMS]]
     if len(problems) > _MAX_PROBLEMS:
         lines.append(f"and {len(problems) - _MAX_PROBLEMS} more")
-    return GitopsError("bot_config_invalid", "; ".join(lines), path=CONFIG_FILE)
+    return GitopsError(Code.BOT_CONFIG_INVALID, "; ".join(lines), path=CONFIG_FILE)
 
 
 def _describe(root: YamlNode, place: _Place, message: str) -> str:
@@ -278,23 +279,23 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
     """
     source = files.get(CONFIG_FILE)
     if source is None:
-        raise GitopsError("trust_missing", f"there is no {CONFIG_FILE}", path=CONFIG_FILE)
+        raise GitopsError(Code.TRUST_MISSING, f"there is no {CONFIG_FILE}", path=CONFIG_FILE)
     config = parse_bot_config(source)
     rule = config.approvals
     listed = files.get(rule.allowed_signers)
     if listed is None:
-        raise GitopsError("trust_missing", f"there is no {rule.allowed_signers}", path=rule.allowed_signers)
+        raise GitopsError(Code.TRUST_MISSING, f"there is no {rule.allowed_signers}", path=rule.allowed_signers)
     signers = parse_allowed_signers(listed)
     revoked: frozenset[str] = frozenset()
     if rule.revoked_keys is not None:
         keys = files.get(rule.revoked_keys)
         if keys is None:
-            raise GitopsError("trust_missing", f"there is no {rule.revoked_keys}", path=rule.revoked_keys)
+            raise GitopsError(Code.TRUST_MISSING, f"there is no {rule.revoked_keys}", path=rule.revoked_keys)
         revoked = parse_revoked_keys(keys)
     speaking = {signer.principals[0] for signer in signers if signer.key not in revoked}
     if speaking.isdisjoint(config.ledger.signers):
         raise GitopsError(
-            "trust_missing", "ledger.signers names nobody who has a key to sign entries", path=CONFIG_FILE
+            Code.TRUST_MISSING, "ledger.signers names nobody who has a key to sign entries", path=CONFIG_FILE
         )
     _check_quorum(config, speaking)
     form = {
@@ -341,7 +342,7 @@ def _check_quorum(config: BotConfig, speaking: set[str]) -> None:
         able &= set(config.approvals.approvers)
     if len(able) < config.approvals.required:
         detail = f"approvals.required is {config.approvals.required}, but {len(able)} people with a key may approve"
-        raise GitopsError("trust_missing", detail, path=CONFIG_FILE)
+        raise GitopsError(Code.TRUST_MISSING, detail, path=CONFIG_FILE)
 
 
 def _signer_form(signer: Signer) -> dict[str, object]:

@@ -16,6 +16,7 @@ from gitops.config.source import (
     checked_listing,
     normalize,
 )
+from gitops.core.codes import Code
 
 __all__ = ["FolderTree"]
 
@@ -107,7 +108,7 @@ class FolderTree:
                     return EntryKind.DIR
                 return EntryKind.FILE
         except SourceError as error:
-            if error.code == "source_missing":
+            if error.code == Code.SOURCE_MISSING:
                 return EntryKind.ABSENT
             raise
 
@@ -116,14 +117,14 @@ class FolderTree:
         place = normalize(path, confined=self._confined)
         with self._parent(place) as (parent, name):
             if name is None:
-                raise SourceError("source_unreadable", f"{place} is a folder", path=place)
+                raise SourceError(Code.SOURCE_UNREADABLE, f"{place} is a folder", path=place)
             descriptor = _open(name, _OPEN_FILE, parent, place)
             try:
                 status = os.fstat(descriptor)
                 if stat.S_ISDIR(status.st_mode):
                     _refuse_submodule(descriptor, _REPOSITORY, place)
                 if not stat.S_ISREG(status.st_mode):
-                    raise SourceError("source_unreadable", f"{place} is not a regular file", path=place)
+                    raise SourceError(Code.SOURCE_UNREADABLE, f"{place} is not a regular file", path=place)
                 # The size is asked first and a file that grows meanwhile is cut off, so that memory is bounded.
                 self._meter.check(place, status.st_size)
                 with os.fdopen(descriptor, "rb", closefd=False) as file:
@@ -140,7 +141,7 @@ class FolderTree:
         place = normalize(path, confined=self._confined)
         with self._parent(place) as (parent, name):
             if name is not None and not stat.S_ISDIR(_mode(parent, name, place)):
-                raise SourceError("source_unreadable", f"{place} is not a folder", path=place)
+                raise SourceError(Code.SOURCE_UNREADABLE, f"{place} is not a folder", path=place)
             descriptor = os.dup(parent) if name is None else self._open_folder(parent, name, place)
             try:
                 with os.scandir(descriptor) as entries:
@@ -160,7 +161,7 @@ class FolderTree:
         try:
             current = os.open(start, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
-            raise SourceError("source_missing", f"there is no folder {start}", path=place) from None
+            raise SourceError(Code.SOURCE_MISSING, f"there is no folder {start}", path=place) from None
         except OSError as error:
             raise _unreadable(start, error) from None
         try:
@@ -205,18 +206,18 @@ def _refuse_submodule(folder: int, marker: str, place: str) -> None:
         os.stat(marker, dir_fd=folder, follow_symlinks=False)
     except OSError:
         return
-    raise SourceError("source_submodule", f"{place} lies in a repository of its own", path=place)
+    raise SourceError(Code.SOURCE_SUBMODULE, f"{place} lies in a repository of its own", path=place)
 
 
 def _mode(parent: int, name: str, place: str) -> int:
     try:
         mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
     except FileNotFoundError:
-        raise SourceError("source_missing", f"{place} does not exist", path=place) from None
+        raise SourceError(Code.SOURCE_MISSING, f"{place} does not exist", path=place) from None
     except OSError as error:
         raise _unreadable(place, error) from None
     if stat.S_ISLNK(mode):
-        raise SourceError("source_symlink", f"{name} in {place} is a symbolic link", path=place)
+        raise SourceError(Code.SOURCE_SYMLINK, f"{name} in {place} is a symbolic link", path=place)
     return mode
 
 
@@ -227,9 +228,9 @@ def _open(name: str, flags: int, parent: int, place: str) -> int:
         # Which error a link gives differs between systems and flags, so the entry itself is asked.
         mode = _mode(parent, name, place)
         if flags & os.O_DIRECTORY and not stat.S_ISDIR(mode):
-            raise SourceError("source_missing", f"{place} leads through a file", path=place) from None
+            raise SourceError(Code.SOURCE_MISSING, f"{place} leads through a file", path=place) from None
         raise _unreadable(place, error) from None
 
 
 def _unreadable(place: str, error: OSError) -> SourceError:
-    return SourceError("source_unreadable", f"{place} cannot be read: {error.strerror}", path=place)
+    return SourceError(Code.SOURCE_UNREADABLE, f"{place} cannot be read: {error.strerror}", path=place)

@@ -6,6 +6,7 @@ from gitops.config.opening import Header, read_config
 from gitops.config.raw import RawCluster, parse_cluster
 from gitops.config.source import SourceTree
 from gitops.config.yaml import shown
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.storage.address import StorageRootError, parse_storage
 
@@ -31,18 +32,18 @@ def header_of(cluster: RawCluster, found: Diagnostics) -> Header | None:
     before = len(found)
     if cluster.version != 1:
         message = f"version {cluster.version} is not supported; this release reads version 1"
-        found.add("unsupported_cluster_config_version", "version", message, source=cluster.version_source)
+        found.add(Code.UNSUPPORTED_CLUSTER_CONFIG_VERSION, "version", message, source=cluster.version_source)
     if cluster.name is not None and not cluster.name.value.strip():
-        found.add("empty_metadata_name", "metadata.name", "the name is blank", source=cluster.name.source)
+        found.add(Code.EMPTY_METADATA_NAME, "metadata.name", "the name is blank", source=cluster.name.source)
     if cluster.backend is not None and cluster.backend.value != _BACKEND:
         message = f"the backend '{shown(cluster.backend.value)}' is not supported"
-        found.add("unsupported_state_backend", "state.backend", message, source=cluster.backend.source)
+        found.add(Code.UNSUPPORTED_STATE_BACKEND, "state.backend", message, source=cluster.backend.source)
     storage = None
     try:
         storage = declared_storage(cluster)
     except StorageRootError as error:
         source = None if cluster.storage is None else cluster.storage.source
-        found.add("invalid_storage_root", "storage", str(error), source=source)
+        found.add(Code.INVALID_STORAGE_ROOT, "storage", str(error), source=source)
     if len(found) > before:
         return None
     name = None if cluster.name is None else cluster.name.value

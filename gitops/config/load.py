@@ -26,6 +26,7 @@ from gitops.config.result import LoadResult
 from gitops.config.source import SourceError, SourceTree
 from gitops.config.yaml import shown
 from gitops.core.canonical import digest
+from gitops.core.codes import Code
 from gitops.language.schema import Schema
 from gitops.model.address import graph_address, is_name, policy_address, query_address, schema_address
 from gitops.model.digests import graph_composite
@@ -90,7 +91,7 @@ class Loader:
         named = self._has_name(graph.id, at)
         schema: Schema | None = None
         path = graph.schema.value
-        file = self.reading.file(path, f"{at}.schema", graph.schema.source, missing="schema_file_missing")
+        file = self.reading.file(path, f"{at}.schema", graph.schema.source, missing=Code.SCHEMA_FILE_MISSING)
         if file is not None:
             schema = self.reading.schema(file, f"{at}.schema")
         queries = load_queries(self.reading, graph, schema)
@@ -111,7 +112,7 @@ class Loader:
         name, at = policy.name.value, f"policies.{shown(policy.name.value)}"
         named = self._has_name(policy.name, at)
         path = policy.file.value
-        file = self.reading.file(path, f"{at}.file", policy.file.source, missing="policy_file_missing")
+        file = self.reading.file(path, f"{at}.file", policy.file.source, missing=Code.POLICY_FILE_MISSING)
         bindings = resolve_bindings(policy, graphs, self._found, hint=self.reading.hint)
         if named and file is not None:
             self._add(Resource(policy_address(name), file.digest, path, file.data, bindings))
@@ -123,7 +124,7 @@ class Loader:
         if is_name(name.value):
             return True
         message = f"'{shown(name.value)}' is no name: letters, digits, _ and -, starting with a letter or _"
-        self._found.add("invalid_resource_id", at, message, source=name.source)
+        self._found.add(Code.INVALID_RESOURCE_ID, at, message, source=name.source)
         return False
 
 

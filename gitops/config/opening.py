@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gitops.config.source import EntryKind, SourceError, SourceTree
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
 
 __all__ = ["CONFIG_FILE", "Header", "read_config", "says_storage"]
@@ -27,11 +28,11 @@ def read_config(tree: SourceTree) -> tuple[bytes | None, Diagnostics]:
     place = SourceRef(CONFIG_FILE)
     try:
         if tree.kind(".") is not EntryKind.DIR:
-            found.add("config_dir_not_found", tree.root, f"{tree.root} is not a folder")
+            found.add(Code.CONFIG_DIR_NOT_FOUND, tree.root, f"{tree.root} is not a folder")
             return None, found
         return tree.read(CONFIG_FILE), found
     except SourceError as error:
-        code = error.code if error.is_refusal else "cluster_config_read_error"
+        code = error.code if error.is_refusal else Code.CLUSTER_CONFIG_READ_ERROR
         found.add(code, CONFIG_FILE, error.detail, source=place)
     return None, found
 

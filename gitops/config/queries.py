@@ -10,6 +10,7 @@ from gitops.config.raw import QueryRegistry, QuerySources, RawGraph, Text
 from gitops.config.reading import Reading, SourceFile
 from gitops.config.source import QUERY_EXTENSION, EntryKind, SourceError, normalize, query_files
 from gitops.config.yaml import shown
+from gitops.core.codes import Code
 from gitops.core.diagnostics import SourceRef
 from gitops.language.query import CheckedQuery, check_query
 from gitops.language.query.ast import Query
@@ -80,7 +81,9 @@ class _GraphQueries:
         for entry in registry.entries:
             name, at = entry.name.value, f"{self.at}.{shown(entry.name.value)}"
             self._require_name(name, entry.name.source)
-            file = self._reading.file(entry.file.value, f"{at}.file", entry.file.source, missing="query_file_missing")
+            file = self._reading.file(
+                entry.file.value, f"{at}.file", entry.file.source, missing=Code.QUERY_FILE_MISSING
+            )
             if file is None:
                 continue
             declared = self._parse(file, at)
@@ -91,7 +94,7 @@ class _GraphQueries:
             same = known.get(name, ())
             if not same:
                 message = f"{file.path} declares no query '{shown(name)}'{self._reading.hint(name, known)}"
-                self._found.add("query_key_mismatch", at, message, source=entry.name.source)
+                self._found.add(Code.QUERY_KEY_MISMATCH, at, message, source=entry.name.source)
             for again in same[1:]:
                 self._report_duplicate(again, file, file)
             yield _Candidate(name, entry.file.value, file, same[0] if same else None, entry.name.source)
@@ -103,7 +106,7 @@ class _GraphQueries:
             for path in self._expand(item):
                 if self._too_often(path):
                     continue
-                file = self._reading.file(path, self.at, item.source, missing="query_file_missing")
+                file = self._reading.file(path, self.at, item.source, missing=Code.QUERY_FILE_MISSING)
                 declared = None if file is None else self._parse(file, self.at)
                 if file is None or declared is None:
                     continue
@@ -123,7 +126,7 @@ class _GraphQueries:
         at = f"{self.at}.{shown(candidate.name)}"
         if schema is None:
             message = f"{shown(candidate.name)} was not checked: the schema of its graph does not compile"
-            self._found.add("query_typecheck_skipped", at, message, source=candidate.source)
+            self._found.add(Code.QUERY_TYPECHECK_SKIPPED, at, message, source=candidate.source)
             return None
         try:
             return check_query(candidate.query, schema.catalog)
@@ -161,11 +164,11 @@ class _GraphQueries:
                 return
             names = query_files(tree.names(item.value))
         except SourceError as error:
-            self._reading.refused(error, self.at, item.source, otherwise="query_dir_unreadable")
+            self._reading.refused(error, self.at, item.source, otherwise=Code.QUERY_DIR_UNREADABLE)
             return
         if not names:
             message = f"there is no {QUERY_EXTENSION} file in '{shown(item.value)}'"
-            self._found.add("query_dir_empty", self.at, message, source=item.source)
+            self._found.add(Code.QUERY_DIR_EMPTY, self.at, message, source=item.source)
         folder = item.value if not item.value or item.value.endswith("/") else f"{item.value}/"
         yield from (folder + name for name in names)
 
@@ -187,9 +190,9 @@ class _GraphQueries:
     def _require_name(self, name: str, source: SourceRef) -> None:
         if not is_name(name):
             message = f"'{shown(name)}' is no name: letters, digits, _ and -, starting with a letter or _"
-            self._found.add("invalid_resource_id", f"{self.at}.{shown(name)}", message, source=source)
+            self._found.add(Code.INVALID_RESOURCE_ID, f"{self.at}.{shown(name)}", message, source=source)
 
     def _report_duplicate(self, query: Query, file: SourceFile, first: SourceFile) -> None:
         name = shown(query.name.text)
         message = f"the query {name} is declared again; its declaration in {first.path} counts"
-        self._found.add("duplicate_query_name", f"{self.at}.{name}", message, source=file.at(query.name.span))
+        self._found.add(Code.DUPLICATE_QUERY_NAME, f"{self.at}.{name}", message, source=file.at(query.name.span))

@@ -25,6 +25,7 @@ from gitops.config.yaml import (
     parse_yaml,
     shown,
 )
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.language.suggest import did_you_mean
 
@@ -44,10 +45,10 @@ _RESERVED = ("apply", "env_file", "providers", "pipelines", "embeddings", "ui", 
 # More digits than any version will ever have; what is longer is no version.
 _MAX_VERSION_DIGITS = 18
 _FAULT_CODES = {
-    YamlFault.SYNTAX: "invalid_cluster_yaml",
-    YamlFault.DUPLICATE_KEY: "duplicate_yaml_key",
-    YamlFault.ALIAS: "yaml_alias_refused",
-    YamlFault.LIMIT: "yaml_limit_exceeded",
+    YamlFault.SYNTAX: Code.INVALID_CLUSTER_YAML,
+    YamlFault.DUPLICATE_KEY: Code.DUPLICATE_YAML_KEY,
+    YamlFault.ALIAS: Code.YAML_ALIAS_REFUSED,
+    YamlFault.LIMIT: Code.YAML_LIMIT_EXCEEDED,
 }
 
 
@@ -136,7 +137,7 @@ def parse_cluster(data: bytes) -> tuple[RawCluster | None, Diagnostics]:
             found.add(_FAULT_CODES[problem.fault], problem.path or CONFIG_FILE, problem.message, source=place)
     for key in _reserved_keys(root):
         message = f"the key {key.text} is reserved and has no meaning"
-        found.add("future_phase_field", key.text, message, source=SourceRef(CONFIG_FILE, key.line, key.column))
+        found.add(Code.FUTURE_PHASE_FIELD, key.text, message, source=SourceRef(CONFIG_FILE, key.line, key.column))
     if root is None or found.has_errors:
         return None, found
     shape = _Shape(found)
@@ -177,7 +178,7 @@ class _Shape:
     def _wrong(self, node: YamlNode, path: str, message: str) -> None:
         self.fits = False
         place = SourceRef(CONFIG_FILE, node.line, node.column)
-        self._found.add("invalid_cluster_yaml", CONFIG_FILE, f"{path}: {message}" if path else message, source=place)
+        self._found.add(Code.INVALID_CLUSTER_YAML, CONFIG_FILE, f"{path}: {message}" if path else message, source=place)
 
     def cluster(self, root: YamlNode) -> RawCluster | None:
         """The document."""

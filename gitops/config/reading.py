@@ -7,7 +7,7 @@ from collections.abc import Collection
 from gitops.config.limits import MAX_QUERIES, MAX_QUERY_BYTES
 from gitops.config.source import SourceError, SourceTree, normalize
 from gitops.core.canonical import digest
-from gitops.core.codes import REGISTRY
+from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.language.query import parse_queries
 from gitops.language.query.ast import Query
@@ -18,14 +18,14 @@ from gitops.language.text import LanguageError, SourceText, Span, Stage
 __all__ = ["Reading", "SourceFile"]
 
 _SCHEMA_CODES = {
-    Stage.PARSE: "schema_parse_error",
-    Stage.CATALOG: "schema_catalog_error",
-    Stage.TYPE: "schema_catalog_error",
+    Stage.PARSE: Code.SCHEMA_PARSE_ERROR,
+    Stage.CATALOG: Code.SCHEMA_CATALOG_ERROR,
+    Stage.TYPE: Code.SCHEMA_CATALOG_ERROR,
 }
 _QUERY_CODES = {
-    Stage.PARSE: "query_parse_error",
-    Stage.CATALOG: "query_typecheck_error",
-    Stage.TYPE: "query_typecheck_error",
+    Stage.PARSE: Code.QUERY_PARSE_ERROR,
+    Stage.CATALOG: Code.QUERY_TYPECHECK_ERROR,
+    Stage.TYPE: Code.QUERY_TYPECHECK_ERROR,
 }
 
 
@@ -94,10 +94,10 @@ class Reading:
                 f"all graphs together list more than {MAX_QUERIES} queries or {MAX_QUERY_BYTES} bytes of query files; "
                 "the others are not read"
             )
-            self.found.add("source_too_large", at, message, source=place)
+            self.found.add(Code.SOURCE_TOO_LARGE, at, message, source=place)
         return not self.full
 
-    def file(self, path: str, at: str, place: SourceRef, *, missing: str) -> SourceFile | None:
+    def file(self, path: str, at: str, place: SourceRef, *, missing: Code) -> SourceFile | None:
         """The file at `path`, which must be UTF-8.
 
         Failing that, None, reported for the config path `at`: as `missing`, or with the code of a refusal of the tree.
@@ -112,7 +112,7 @@ class Reading:
             return None
         return found
 
-    def refused(self, error: SourceError, at: str, place: SourceRef, *, otherwise: str) -> None:
+    def refused(self, error: SourceError, at: str, place: SourceRef, *, otherwise: Code) -> None:
         """Report an error of the tree: a refusal as such, what is absent or unreadable as `otherwise`."""
         self.found.add(error.code if error.is_refusal else otherwise, at, error.detail, source=place)
 
@@ -159,7 +159,7 @@ class Reading:
         file: SourceFile,
         at: str,
         *,
-        codes: dict[Stage, str] | None = None,
+        codes: dict[Stage, Code] | None = None,
         limit: int | None = None,
     ) -> None:
         """Report what a compiler found, each at its place in `file`; of a query file unless `codes` says otherwise."""
@@ -167,7 +167,7 @@ class Reading:
             entry = REGISTRY[(codes or _QUERY_CODES)[problem.stage]]
             fix = problem.fix or entry.fix
             place = file.at(problem.span)
-            self.found.extend([Diagnostic(entry.name, entry.severity, at, problem.rendered(), place, fix)])
+            self.found.extend([Diagnostic(entry.code, entry.severity, at, problem.rendered(), place, fix)])
 
     def _file(self, path: str) -> SourceFile | SourceError:
         try:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 
 from gitops.config.raw import RawPolicy
 from gitops.config.yaml import shown
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import CLUSTER_SCOPE
 
@@ -25,7 +26,7 @@ def resolve_bindings(
     path = f"policies.{shown(policy.name.value)}.applies_to"
     if not policy.applies_to:
         message = f"the policy {shown(policy.name.value)} is bound to nothing"
-        found.add("policy_missing_applies_to", path, message, source=policy.name.source)
+        found.add(Code.POLICY_MISSING_APPLIES_TO, path, message, source=policy.name.source)
     bindings = set()
     for index, item in enumerate(policy.applies_to):
         text = item.value
@@ -35,10 +36,10 @@ def resolve_bindings(
         graph = text.removeprefix(_GRAPH_PREFIX)
         if "." in text and graph == text:
             message = f"'{shown(text)}' is no graph; bind to cluster or graph.<id>"
-            found.add("wrong_kind_reference", f"{path}[{index}]", message, source=item.source)
+            found.add(Code.WRONG_KIND_REFERENCE, f"{path}[{index}]", message, source=item.source)
         elif graph not in graphs:
             message = f"there is no graph '{shown(graph)}'{hint(graph, graphs)}"
-            found.add("dangling_graph_reference", f"{path}[{index}]", message, source=item.source)
+            found.add(Code.DANGLING_GRAPH_REFERENCE, f"{path}[{index}]", message, source=item.source)
         else:
             bindings.add(f"{_GRAPH_PREFIX}{graph}")
     return tuple(sorted(bindings))

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.model.trust import Signer
 
@@ -64,7 +65,7 @@ def parse_revoked_keys(text: bytes) -> frozenset[str]:
 
 def _bad(number: int, why: str) -> GitopsError:
     """The one way in which a file is refused."""
-    return GitopsError("trust_invalid", f"line {number}: {why}")
+    return GitopsError(Code.TRUST_INVALID, f"line {number}: {why}")
 
 
 def _lines(text: bytes) -> Iterator[tuple[int, str]]:

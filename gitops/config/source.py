@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from gitops.core.canonical import digest
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 
 __all__ = [
@@ -52,7 +53,7 @@ class SourceError(GitopsError):
     @property
     def is_refusal(self) -> bool:
         """Whether the tree could have answered but must not."""
-        return self.code not in ("source_missing", "source_unreadable")
+        return self.code not in (Code.SOURCE_MISSING, Code.SOURCE_UNREADABLE)
 
 
 class EntryKind(StrEnum):
@@ -144,7 +145,7 @@ class Meter:
             detail = f"with {path} the cluster folder exceeds the {limits.total_bytes} bytes allowed"
         else:
             return
-        raise SourceError("source_too_large", detail, path=path)
+        raise SourceError(Code.SOURCE_TOO_LARGE, detail, path=path)
 
     def admit(self, path: str, size: int) -> None:
         """Count a file of `size` bytes about to be returned, after the same check."""
@@ -180,9 +181,11 @@ def normalize(path: str, *, confined: bool) -> str:
     """
     absolute = path.startswith("/")
     if len(path) > _MAX_PATH_CHARACTERS:
-        raise SourceError("source_name_unsafe", "a path is longer than 4096 characters", path=path[:80])
+        raise SourceError(Code.SOURCE_NAME_UNSAFE, "a path is longer than 4096 characters", path=path[:80])
     if absolute and confined:
-        raise SourceError("source_path_escapes", f"{path!r} is absolute; only paths in the folder are read", path=path)
+        raise SourceError(
+            Code.SOURCE_PATH_ESCAPES, f"{path!r} is absolute; only paths in the folder are read", path=path
+        )
     parts: list[str] = []
     for part in path.split("/"):
         if part in ("", "."):
@@ -193,7 +196,7 @@ def normalize(path: str, *, confined: bool) -> str:
         elif parts and parts[-1] != "..":
             parts.pop()
         elif confined:
-            raise SourceError("source_path_escapes", f"{path!r} leads out of the cluster folder", path=path)
+            raise SourceError(Code.SOURCE_PATH_ESCAPES, f"{path!r} leads out of the cluster folder", path=path)
         elif not absolute:
             parts.append("..")
     return "/" * absolute + "/".join(parts) or "."
@@ -212,21 +215,21 @@ def checked_listing(path: str, names: Iterable[str], limits: SourceLimits) -> tu
     """
     listing = sorted(names)
     if len(listing) > limits.files:
-        raise SourceError("source_too_large", f"{path} has more than {limits.files} entries", path=path)
+        raise SourceError(Code.SOURCE_TOO_LARGE, f"{path} has more than {limits.files} entries", path=path)
     folded: dict[str, str] = {}
     for name in listing:
         _require_safe(name, path)
         other = folded.setdefault(name.casefold(), name)
         if other != name:
             detail = f"{name!r} and {other!r} in {path} are one name where case does not count"
-            raise SourceError("source_name_unsafe", detail, path=path)
+            raise SourceError(Code.SOURCE_NAME_UNSAFE, detail, path=path)
     return tuple(listing)
 
 
 def _require_safe(name: str, path: str) -> None:
     reason = unsafe_name(name)
     if reason is not None:
-        raise SourceError("source_name_unsafe", f"the name {name[:80]!r} is refused: {reason}", path=path)
+        raise SourceError(Code.SOURCE_NAME_UNSAFE, f"the name {name[:80]!r} is refused: {reason}", path=path)
 
 
 class MemoryTree:
@@ -237,7 +240,7 @@ class MemoryTree:
         files: Mapping[str, bytes],
         *,
         root: str = "memory",
-        refused: Mapping[str, str] = MappingProxyType({}),
+        refused: Mapping[str, Code] = MappingProxyType({}),
         limits: SourceLimits | None = None,
     ) -> None:
         """`files` by normalized path; `refused` gives paths that answer with a code, such as `source_symlink`."""
@@ -309,7 +312,7 @@ class MemoryTree:
         place = self._resolve(path)
         data = self._files.get(place)
         if data is None:
-            code = "source_unreadable" if place in self._folders else "source_missing"
+            code = Code.SOURCE_UNREADABLE if place in self._folders else Code.SOURCE_MISSING
             raise SourceError(
                 code, f"{place} is not a file" if place in self._folders else f"{place} is not there", path=place
             )
@@ -322,6 +325,6 @@ class MemoryTree:
         names = self._folders.get(place)
         if names is None:
             if place in self._files:
-                raise SourceError("source_unreadable", f"{place} is not a folder", path=place)
-            raise SourceError("source_missing", f"{place} does not exist", path=place)
+                raise SourceError(Code.SOURCE_UNREADABLE, f"{place} is not a folder", path=place)
+            raise SourceError(Code.SOURCE_MISSING, f"{place} does not exist", path=place)
         return checked_listing(place, names, self._meter.limits)

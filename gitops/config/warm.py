@@ -27,6 +27,7 @@ from gitops.config.result import LoadResult
 from gitops.config.source import StampedTree
 from gitops.config.units import Lookup, Units
 from gitops.core.canonical import digest
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import is_name, policy_address
 from gitops.model.resource import Resource
@@ -167,7 +168,7 @@ class _Warm:
             places |= reading.places()
             queries, weight = queries + reading.spent[0], weight + reading.spent[1]
         return (
-            "source_too_large" in self._found.codes()
+            Code.SOURCE_TOO_LARGE in self._found.codes()
             or len(places) + len(positions) + 1 > limits.files
             or weight > min(limits.total_bytes, MAX_QUERY_BYTES)
             or queries > MAX_QUERIES

@@ -1,6 +1,6 @@
-"""The registry of diagnostic codes: severity, summary, cause and remedy, one entry each, never reused.
+"""The diagnostic codes: an enum of them, and the registry with severity, summary, cause and remedy of each.
 
-A code is contract; tests prove that each is raised and documented. `severity` is the usual one: a command may report the
+Tests prove that each code is registered, raised and documented. `severity` is the usual one: a command may report the
 same code with the other severity where the situation means something else to it.
 """
 
@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from gitops.core import _codes_bot, _codes_cluster, _codes_forge
 
-__all__ = ["REGISTRY", "Code", "Severity"]
+__all__ = ["REGISTRY", "Code", "CodeEntry", "Severity"]
 
 
 class Severity(StrEnum):
@@ -23,36 +23,254 @@ class Severity(StrEnum):
     WARNING = "warning"
 
 
+class Code(StrEnum):
+    """Every diagnostic code. A code is contract: it is never renamed and never reused."""
+
+    CONFIG_DIR_NOT_FOUND = "config_dir_not_found"
+    CLUSTER_CONFIG_READ_ERROR = "cluster_config_read_error"
+    DUPLICATE_YAML_KEY = "duplicate_yaml_key"
+    FUTURE_PHASE_FIELD = "future_phase_field"
+    INVALID_CLUSTER_YAML = "invalid_cluster_yaml"
+    UNSUPPORTED_CLUSTER_CONFIG_VERSION = "unsupported_cluster_config_version"
+    EMPTY_METADATA_NAME = "empty_metadata_name"
+    UNSUPPORTED_STATE_BACKEND = "unsupported_state_backend"
+    INVALID_STORAGE_ROOT = "invalid_storage_root"
+    STORAGE_ROOT_INVALID = "storage_root_invalid"
+    STORAGE_DRIVER_MISSING = "storage_driver_missing"
+    STORAGE_CONDITIONAL_PUT_IGNORED = "storage_conditional_put_ignored"
+    INVALID_RESOURCE_ID = "invalid_resource_id"
+    SCHEMA_FILE_MISSING = "schema_file_missing"
+    SCHEMA_PARSE_ERROR = "schema_parse_error"
+    SCHEMA_CATALOG_ERROR = "schema_catalog_error"
+    SCHEMA_NOT_RECORDED = "schema_not_recorded"
+    WAY_BACK_UNSUPPORTED = "way_back_unsupported"
+    QUERY_FILE_MISSING = "query_file_missing"
+    QUERY_DIR_UNREADABLE = "query_dir_unreadable"
+    QUERY_DIR_EMPTY = "query_dir_empty"
+    QUERY_PARSE_ERROR = "query_parse_error"
+    DUPLICATE_QUERY_NAME = "duplicate_query_name"
+    QUERY_KEY_MISMATCH = "query_key_mismatch"
+    QUERY_TYPECHECK_ERROR = "query_typecheck_error"
+    QUERY_TYPECHECK_SKIPPED = "query_typecheck_skipped"
+    LINT_SCHEMA_UNKNOWN = "lint_schema_unknown"
+    POLICY_FILE_MISSING = "policy_file_missing"
+    POLICY_MISSING_APPLIES_TO = "policy_missing_applies_to"
+    DANGLING_GRAPH_REFERENCE = "dangling_graph_reference"
+    WRONG_KIND_REFERENCE = "wrong_kind_reference"
+    STATE_LOCK_DISABLED = "state_lock_disabled"
+    STATE_LOCK_HELD = "state_lock_held"
+    STATE_LOCK_ERROR = "state_lock_error"
+    STATE_LOCK_MISSING = "state_lock_missing"
+    STATE_LOCK_ID_MISMATCH = "state_lock_id_mismatch"
+    STATE_UNLOCK_ERROR = "state_unlock_error"
+    STATE_LOCK_READ_ERROR = "state_lock_read_error"
+    INVALID_STATE_LOCK = "invalid_state_lock"
+    UNSUPPORTED_STATE_LOCK_VERSION = "unsupported_state_lock_version"
+    STATE_MISSING = "state_missing"
+    STATE_ALREADY_EXISTS = "state_already_exists"
+    STATE_READ_ERROR = "state_read_error"
+    INVALID_STATE_JSON = "invalid_state_json"
+    UNSUPPORTED_STATE_VERSION = "unsupported_state_version"
+    STATE_CAS_MISMATCH = "state_cas_mismatch"
+    STATE_WRITE_ERROR = "state_write_error"
+    SCHEMA_PREVIEW_UNAVAILABLE = "schema_preview_unavailable"
+    APPLY_APPROVAL_INVARIANT_VIOLATION = "apply_approval_invariant_violation"
+    APPLY_UNSUPPORTED_CHANGE = "apply_unsupported_change"
+    APPLY_DEPENDENCY_BLOCKED = "apply_dependency_blocked"
+    GRAPH_CREATE_FAILED = "graph_create_failed"
+    GRAPH_CREATE_SKIPPED = "graph_create_skipped"
+    SCHEMA_APPLY_FAILED = "schema_apply_failed"
+    SCHEMA_APPLY_SKIPPED = "schema_apply_skipped"
+    GRAPH_DELETE_FAILED = "graph_delete_failed"
+    GRAPH_DELETE_SKIPPED = "graph_delete_skipped"
+    RESOURCE_CONTENT_CHANGED = "resource_content_changed"
+    RESOURCE_PAYLOAD_WRITE_ERROR = "resource_payload_write_error"
+    INJECTED_FAILPOINT = "injected_failpoint"
+    RECOVERY_SIDECAR_WRITE_ERROR = "recovery_sidecar_write_error"
+    RECOVERY_SIDECAR_READ_ERROR = "recovery_sidecar_read_error"
+    INVALID_RECOVERY_SIDECAR = "invalid_recovery_sidecar"
+    UNSUPPORTED_RECOVERY_SIDECAR_VERSION = "unsupported_recovery_sidecar_version"
+    CLUSTER_RECOVERY_ROLLED_FORWARD = "cluster_recovery_rolled_forward"
+    CLUSTER_RECOVERY_PENDING = "cluster_recovery_pending"
+    GRAPH_CREATE_INCOMPLETE = "graph_create_incomplete"
+    GRAPH_DELETE_INCOMPLETE = "graph_delete_incomplete"
+    APPROVAL_NOT_REQUIRED = "approval_not_required"
+    APPROVAL_STALE = "approval_stale"
+    APPROVAL_WRITE_ERROR = "approval_write_error"
+    APPROVAL_READ_ERROR = "approval_read_error"
+    INVALID_APPROVAL_ARTIFACT = "invalid_approval_artifact"
+    UNSUPPORTED_APPROVAL_VERSION = "unsupported_approval_version"
+    GRAPH_OBSERVATION_ERROR = "graph_observation_error"
+    CATALOG_PAYLOAD_MISSING = "catalog_payload_missing"
+    CATALOG_PAYLOAD_MISMATCH = "catalog_payload_mismatch"
+    CATALOG_PAYLOAD_READ_ERROR = "catalog_payload_read_error"
+    CLUSTER_STATE_MISSING = "cluster_state_missing"
+    CLUSTER_EMPTY = "cluster_empty"
+    CATALOG_PAYLOAD_DIGEST_MISMATCH = "catalog_payload_digest_mismatch"
+    CATALOG_PAYLOAD_INVALID = "catalog_payload_invalid"
+    POLICY_BINDINGS_MISSING = "policy_bindings_missing"
+    POLICY_BINDING_UNKNOWN = "policy_binding_unknown"
+    POLICY_SCOPE_CONFLICT = "policy_scope_conflict"
+    STORAGE_FAILED = "storage_failed"
+    INTERNAL_ERROR = "internal_error"
+    USAGE_ERROR = "usage_error"
+    LSP_UNAVAILABLE = "lsp_unavailable"
+    ACTOR_REQUIRED = "actor_required"
+    SOURCE_MISSING = "source_missing"
+    SOURCE_UNREADABLE = "source_unreadable"
+    SOURCE_SYMLINK = "source_symlink"
+    SOURCE_SUBMODULE = "source_submodule"
+    SOURCE_NAME_UNSAFE = "source_name_unsafe"
+    SOURCE_PATH_ESCAPES = "source_path_escapes"
+    SOURCE_TOO_LARGE = "source_too_large"
+    YAML_LIMIT_EXCEEDED = "yaml_limit_exceeded"
+    YAML_ALIAS_REFUSED = "yaml_alias_refused"
+    DUPLICATE_RESOURCE_ID = "duplicate_resource_id"
+    MISSING_DEPENDENCY = "missing_dependency"
+    DEPENDENCY_CYCLE = "dependency_cycle"
+    GRAPH_DOCUMENT_INVALID = "graph_document_invalid"
+    DEPENDS_ON_DELETED = "depends_on_deleted"
+    EPHEMERAL_GRAPH_ROOT = "ephemeral_graph_root"
+    STORAGE_ROOT_REFUSED = "storage_root_refused"
+    BOT_CONFIG_INVALID = "bot_config_invalid"
+    CLUSTER_NOT_FOUND = "cluster_not_found"
+    CLUSTER_AMBIGUOUS = "cluster_ambiguous"
+    TRUST_INVALID = "trust_invalid"
+    TRUST_MISSING = "trust_missing"
+    TRUST_CHANGE_PENDING = "trust_change_pending"
+    NOT_A_REPOSITORY = "not_a_repository"
+    GIT_FAILED = "git_failed"
+    GIT_REF_CONFLICT = "git_ref_conflict"
+    GIT_REMOTE_UNAVAILABLE = "git_remote_unavailable"
+    GIT_OBJECT_MISSING = "git_object_missing"
+    SHALLOW_REPOSITORY = "shallow_repository"
+    SIGNING_FAILED = "signing_failed"
+    SIGNING_KEY_MISSING = "signing_key_missing"
+    APPROVAL_UNSIGNED = "approval_unsigned"
+    APPROVAL_SIGNATURE_INVALID = "approval_signature_invalid"
+    APPROVAL_SIGNER_UNKNOWN = "approval_signer_unknown"
+    APPROVAL_SIGNER_NOT_ALLOWED = "approval_signer_not_allowed"
+    APPROVAL_SELF = "approval_self"
+    APPROVAL_AUTHORS_UNKNOWN = "approval_authors_unknown"
+    APPROVAL_WRONG_TARGET = "approval_wrong_target"
+    APPROVAL_SPENT = "approval_spent"
+    APPROVAL_EXPIRED = "approval_expired"
+    APPROVAL_REVOKED = "approval_revoked"
+    APPROVAL_VIA_REFUSED = "approval_via_refused"
+    APPROVAL_ACCOUNT_UNKNOWN = "approval_account_unknown"
+    APPROVAL_NOT_FOUND = "approval_not_found"
+    DECISION_MALFORMED = "decision_malformed"
+    DECISION_REFUSED = "decision_refused"
+    DEBT_OPEN = "debt_open"
+    DEBT_NOT_FOUND = "debt_not_found"
+    APPROVAL_MALFORMED = "approval_malformed"
+    APPROVAL_QUORUM = "approval_quorum"
+    LEDGER_CHAIN_BROKEN = "ledger_chain_broken"
+    LEDGER_SIGNATURE_INVALID = "ledger_signature_invalid"
+    LEDGER_ENTRY_INVALID = "ledger_entry_invalid"
+    LEDGER_STATE_MISMATCH = "ledger_state_mismatch"
+    LEDGER_BLOB_MISMATCH = "ledger_blob_mismatch"
+    LEDGER_CHANGE_UNAPPROVED = "ledger_change_unapproved"
+    LEDGER_SOURCE_MISMATCH = "ledger_source_mismatch"
+    LEDGER_DIVERGED = "ledger_diverged"
+    LEDGER_BEHIND = "ledger_behind"
+    LEDGER_DEBT_MISMATCH = "ledger_debt_mismatch"
+    WITNESS_UNPROVEN = "witness_unproven"
+    ENVELOPE_INVALID = "envelope_invalid"
+    PIN_INVALID = "pin_invalid"
+    LEDGER_MISSING = "ledger_missing"
+    LEDGER_NOT_WRITABLE = "ledger_not_writable"
+    LEDGER_CHECKED_OUT = "ledger_checked_out"
+    MERGE_NOT_CURRENT = "merge_not_current"
+    REQUEST_NOT_FOUND = "request_not_found"
+    REQUEST_CLOSED = "request_closed"
+    REQUEST_CONFLICT = "request_conflict"
+    REQUEST_HEAD_MOVED = "request_head_moved"
+    REQUEST_INVALID = "request_invalid"
+    COMMENT_TOO_LARGE = "comment_too_large"
+    FORMAT_NEEDED = "format_needed"
+    PUSH_REFUSED = "push_refused"
+    HOOK_EXISTS = "hook_exists"
+    GRAPH_EXISTS = "graph_exists"
+    GRAPH_MISSING = "graph_missing"
+    GRAPH_UNREADABLE = "graph_unreadable"
+    GRAPH_CONFLICT = "graph_conflict"
+    GRAPH_VERSION_GONE = "graph_version_gone"
+    GRAPH_BRANCH_MISSING = "graph_branch_missing"
+    GRAPH_BRANCH_EXISTS = "graph_branch_exists"
+    GRAPH_BRANCH_NAME = "graph_branch_name"
+    GRAPH_MERGE_SCHEMA = "graph_merge_schema"
+    GRAPH_HAS_BRANCHES = "graph_has_branches"
+    GRAPH_MIGRATION_UNSUPPORTED = "graph_migration_unsupported"
+    GRAPH_DATA_INVALID = "graph_data_invalid"
+    KEY_CONFLICT = "key_conflict"
+    MUTATION_INVALID = "mutation_invalid"
+    MUTATION_MIXED = "mutation_mixed"
+    QUERY_PARAMS_INVALID = "query_params_invalid"
+    QUERY_UNKNOWN = "query_unknown"
+    QUERY_LITERAL_INVALID = "query_literal_invalid"
+    QUERY_TARGET_DIFFERS = "query_target_differs"
+    QUERY_UNSUPPORTED = "query_unsupported"
+    QUERY_TIMEOUT = "query_timeout"
+    QUERY_MEMORY_EXCEEDED = "query_memory_exceeded"
+    QUERY_FAILED = "query_failed"
+    RESOURCE_LIMIT = "resource_limit"
+    HEAD_MOVED = "head_moved"
+    ENGINE_UNAVAILABLE = "engine_unavailable"
+    EMBEDDING_FAILED = "embedding_failed"
+    INIT_FILE_DIFFERS = "init_file_differs"
+    INIT_KEY_MISSING = "init_key_missing"
+    INIT_KEY_REFUSED = "init_key_refused"
+    FORGE_UNAVAILABLE = "forge_unavailable"
+    FORGE_REFUSED = "forge_refused"
+    FORGE_LIMIT = "forge_limit"
+    EVENT_INVALID = "event_invalid"
+    TEMPLATE_INVALID = "template_invalid"
+    COMMAND_INVALID = "command_invalid"
+    COMMAND_REFUSED = "command_refused"
+    PUSHERS_PENDING = "pushers_pending"
+    FORGE_VERDICT_MISSING = "forge_verdict_missing"
+    QUEUE_PLAN_DIFFERS = "queue_plan_differs"
+    SERVE_UNAVAILABLE = "serve_unavailable"
+    WEBHOOK_SECRET_MISSING = "webhook_secret_missing"
+    LISTEN_FAILED = "listen_failed"
+    QUEUE_IN_USE = "queue_in_use"
+    QUEUE_UNUSABLE = "queue_unusable"
+    QUEUE_FULL = "queue_full"
+    QUEUE_EVENT_INVALID = "queue_event_invalid"
+    QUEUE_EVENT_MISSING = "queue_event_missing"
+    ATTACK_IMPOSSIBLE = "attack_impossible"
+
+
 @dataclass(frozen=True, slots=True)
-class Code:
+class CodeEntry:
     """One registered code: a short fixed summary without names, what usually is behind it, and what to do about it."""
 
-    name: str
+    code: Code
     severity: Severity
     summary: str
     cause: str
     fix: str
 
 
-def _read(*tables: str) -> Mapping[str, Code]:
+def _read(*tables: str) -> Mapping[Code, CodeEntry]:
     """Parse tables of `code | E or W | summary | fix` lines, each with its cause in an indented line below.
 
-    A code given twice is a defect.
+    Raises ValueError for a code given twice, or one that is not a member of Code: both are defects.
     """
-    registry: dict[str, Code] = {}
-    name = ""
+    registry: dict[Code, CodeEntry] = {}
+    code = None
     for line in "\n".join(tables).splitlines():
-        if not line.strip():
-            continue
-        if line.startswith(" "):
-            registry[name] = replace(registry[name], cause=line.strip())
-            continue
-        name, level, summary, fix = (cell.strip() for cell in line.split("|"))
-        if name in registry:
-            raise ValueError(f"code {name} is registered twice")
-        severity = Severity.ERROR if level == "E" else Severity.WARNING
-        registry[name] = Code(name, severity, summary, "", fix)
+        if line.startswith(" ") and code is not None:
+            registry[code] = replace(registry[code], cause=line.strip())
+        elif line.strip():
+            name, level, summary, fix = (cell.strip() for cell in line.split("|"))
+            code = Code(name)
+            if code in registry:
+                raise ValueError(f"code {code} is registered twice")
+            severity = Severity.ERROR if level == "E" else Severity.WARNING
+            registry[code] = CodeEntry(code, severity, summary, "", fix)
     return MappingProxyType(registry)
 
 
-REGISTRY: Mapping[str, Code] = _read(_codes_cluster.TABLE, _codes_bot.TABLE, _codes_forge.TABLE)
+REGISTRY: Mapping[Code, CodeEntry] = _read(_codes_cluster.TABLE, _codes_bot.TABLE, _codes_forge.TABLE)

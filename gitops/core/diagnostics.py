@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gitops.core.codes import REGISTRY, Severity
+from gitops.core.codes import REGISTRY, Code, Severity
 from gitops.core.errors import GitopsError
 
 __all__ = ["Diagnostic", "Diagnostics", "Severity", "SourceRef"]
@@ -34,7 +34,7 @@ class SourceRef:
 class Diagnostic:
     """One problem. `path` is a dotted config path, a resource address, or a store path relative to the root."""
 
-    code: str
+    code: Code
     severity: Severity
     path: str
     message: str
@@ -71,7 +71,7 @@ class Diagnostics:
 
     def add(
         self,
-        code: str,
+        code: Code,
         path: str,
         message: str,
         *,
@@ -98,7 +98,7 @@ class Diagnostics:
         """Whether any problem is of error severity."""
         return any(d.severity is Severity.ERROR for d in self._items)
 
-    def codes(self) -> tuple[str, ...]:
+    def codes(self) -> tuple[Code, ...]:
         """The codes in emission order."""
         return tuple(d.code for d in self._items)
 

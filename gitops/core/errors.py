@@ -6,11 +6,13 @@ adapter turns every foreign exception into one of these, and a verb turns them i
 
 from __future__ import annotations
 
+from gitops.core.codes import Code
+
 
 class GitopsError(Exception):
     """Base of every error that this package raises on purpose; `code` is a registered diagnostic code."""
 
-    def __init__(self, code: str, detail: str, *, path: str = "") -> None:
+    def __init__(self, code: Code, detail: str, *, path: str = "") -> None:
         """`detail` says what is wrong and the way out; `path` names the place (config path, address or file)."""
         super().__init__(detail)
         self.code = code
@@ -33,7 +35,7 @@ class RemoteError(GitopsError):
     """
 
     def __init__(
-        self, code: str, detail: str, *, path: str = "", retryable: bool = False, status: int | None = None
+        self, code: Code, detail: str, *, path: str = "", retryable: bool = False, status: int | None = None
     ) -> None:
         """As `GitopsError`, with the verdict on retrying and the status."""
         super().__init__(code, detail, path=path)
@@ -50,4 +52,4 @@ class BugError(GitopsError):
 
     def __init__(self, detail: str) -> None:
         """All bugs share one code."""
-        super().__init__("internal_error", f"this is a bug: {detail}")
+        super().__init__(Code.INTERNAL_ERROR, f"this is a bug: {detail}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gitops.core.clock import IdSource
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.doctor.checks import error, good, unknown
 from gitops.doctor.findings import Finding
@@ -12,7 +13,7 @@ from gitops.storage.port import ObjectStore
 
 __all__ = ["storage_finding"]
 
-_SETUP = frozenset({"storage_root_refused", "storage_root_invalid", "storage_conditional_put_ignored"})
+_SETUP = frozenset({Code.STORAGE_ROOT_REFUSED, Code.STORAGE_ROOT_INVALID, Code.STORAGE_CONDITIONAL_PUT_IGNORED})
 
 
 def storage_finding(open_store: Callable[[], ObjectStore], ids: IdSource, place: str) -> Finding:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gitops.core.canonical import canonical
+from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.documents import strict
 from gitops.documents.strict import MalformedError
@@ -47,7 +48,7 @@ def read_message(message: str) -> MessageText:
         raise MalformedError("", "the message is not valid Unicode") from None
 
 
-def write_message(subject: str, form: Mapping[str, Any], code: str) -> str:
+def write_message(subject: str, form: Mapping[str, Any], code: Code) -> str:
     """The message of a statement; the caller reads it back. Raises IntegrityError `code` for text that is not Unicode."""
     try:
         return f"{subject}\n\n{canonical(dict(form)).decode()}\n"

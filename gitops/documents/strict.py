@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from gitops.core.canonical import document
 from gitops.core.clock import is_ulid, parse_timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError, UsageError
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ class MalformedError(ValueError):
 
 
 @contextmanager
-def refusing(code: str) -> Iterator[None]:
+def refusing(code: Code) -> Iterator[None]:
     """Turn a MalformedError of the block into an IntegrityError with `code`, its `path` that of the value."""
     try:
         yield
@@ -203,7 +204,7 @@ def optional(fields: dict[str, Node], name: str, read: Callable[[Node], T]) -> T
     return None if node is None else node.nullable(read)
 
 
-def expect_version(root: Node, name: str, *, supported: int, code: str) -> None:
+def expect_version(root: Node, name: str, *, supported: int, code: Code) -> None:
     """Look at the version before anything else, so that a newer document is not called broken.
 
     Raises IntegrityError `code` for an integer that is not `supported`, MalformedError for anything that is no version.
@@ -211,7 +212,7 @@ def expect_version(root: Node, name: str, *, supported: int, code: str) -> None:
     one_version(root, name, supported=(supported,), code=code)
 
 
-def one_version(root: Node, name: str, *, supported: Sequence[int], code: str) -> int:
+def one_version(root: Node, name: str, *, supported: Sequence[int], code: Code) -> int:
     """The version of a document of which several are read. Raises as `expect_version`."""
     members = root.mapping()
     if name not in members:
@@ -254,9 +255,11 @@ def encode(value: Any, *, limit: int = MAX_BYTES) -> bytes:
     try:
         data = document(value)
     except UnicodeEncodeError:
-        raise UsageError("usage_error", "a name or message is not valid Unicode text") from None
+        raise UsageError(Code.USAGE_ERROR, "a name or message is not valid Unicode text") from None
     if len(data) > limit:
-        raise UsageError("usage_error", f"the document would have {len(data)} bytes; at most {limit} can be read back")
+        raise UsageError(
+            Code.USAGE_ERROR, f"the document would have {len(data)} bytes; at most {limit} can be read back"
+        )
     return data
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gitops.config.load import load_desired
 from gitops.config.raw import CONFIG_FILE
-from gitops.core.codes import REGISTRY, Severity
+from gitops.core.codes import REGISTRY, Code, Severity
 from gitops.editor.cluster import ClusterView, doc_path, keys_below
 from gitops.editor.navigate import Word, declared_at, is_cluster_file
 from gitops.editor.positions import Encoding, Lines
@@ -43,7 +43,7 @@ class Finding(NamedTuple):
     """One problem. `replacement` is the text for the span that would put it right, where one is known."""
 
     span: Span
-    code: str
+    code: Code
     severity: Severity
     message: str
     replacement: str | None = None
@@ -71,7 +71,7 @@ class _Teller(NamedTuple):
     piece: Piece
     marks: tuple[Mark, ...] = ()
 
-    def finding(self, code: str, problem: Problem, graph: str = "") -> Finding:
+    def finding(self, code: Code, problem: Problem, graph: str = "") -> Finding:
         """The problem at its place in the file; `graph` is named if there are several."""
         span = self.moved(problem.span)
         parts = [
@@ -124,7 +124,7 @@ def _schema(texts: Texts, file: File) -> Iterator[Finding]:
         return
     pieces = texts.schema_view(file.data).pieces
     for problem in result.problems:
-        code = "schema_parse_error" if problem.stage is Stage.PARSE else "schema_catalog_error"
+        code = Code.SCHEMA_PARSE_ERROR if problem.stage is Stage.PARSE else Code.SCHEMA_CATALOG_ERROR
         piece, held = next(((p, h) for p, h in reversed(pieces) if p.start <= problem.span.start), (None, None))
         if piece is None or held is None:
             yield _Teller(texts, file, Piece(0, file.data)).finding(code, problem)
@@ -143,7 +143,7 @@ def _queries(texts: Texts, file: File) -> Iterator[Finding]:
         if isinstance(result, LanguageError):
             following = pieces[at + 1].data if at + 1 < len(pieces) else b""
             for problem in _parse_problems(texts, piece, result, following):
-                yield teller.finding("query_parse_error", problem)
+                yield teller.finding(Code.QUERY_PARSE_ERROR, problem)
             continue
         yield from _checks(teller)
         for query in result:
@@ -152,7 +152,7 @@ def _queries(texts: Texts, file: File) -> Iterator[Finding]:
             if before is not span:
                 message = f"the query {query.name.text} is declared again; its first declaration counts"
                 related = (Related(Place(file.path, before), "first declared here"),)
-                yield Finding(span, "duplicate_query_name", Severity.ERROR, message, None, related)
+                yield Finding(span, Code.DUPLICATE_QUERY_NAME, Severity.ERROR, message, None, related)
 
 
 def _parse_problems(texts: Texts, piece: Piece, error: LanguageError, following: bytes) -> tuple[Problem, ...]:
@@ -174,14 +174,14 @@ def _checks(teller: _Teller) -> Iterator[Finding]:
         if isinstance(texts.compiled(schema), LanguageError):
             name = next((mark for mark in teller.marks if mark.symbol.sort is Sort.QUERY), None)
             if name is not None:
-                code = "query_typecheck_skipped"
+                code = Code.QUERY_TYPECHECK_SKIPPED
                 message = f"{name.symbol.name} was not checked: the schema of its graph does not compile"
                 related = (Related(Place(use.schema, Span(0, 0)), "the schema"),)
                 span = teller.moved(Span(name.start, name.end))
                 yield Finding(span, code, REGISTRY[code].severity, message, None, related)
             continue
         for problem in texts.checked(teller.piece.data, schema):
-            yield teller.finding("query_typecheck_error", problem, use.graph if len(uses) > 1 else "")
+            yield teller.finding(Code.QUERY_TYPECHECK_ERROR, problem, use.graph if len(uses) > 1 else "")
 
 
 def _cluster(texts: Texts, file: File) -> Iterator[Finding]:

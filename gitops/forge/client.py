@@ -25,6 +25,7 @@ import requests
 from requests.exceptions import BaseHTTPError  # type: ignore[attr-defined] # the driver's own, which `raw` raises
 
 from gitops.core.clock import Clock
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.core.redact import Redactor, Secret
 from gitops.forge.web import WebAnswer, WebRequest
@@ -50,10 +51,10 @@ class Service:
     """
 
     base: str
-    code: str
+    code: Code
     headers: Mapping[str, str | Secret] = field(default_factory=dict)
-    refused: str = ""
-    limit: str = ""
+    refused: Code | None = None
+    limit: Code | None = None
     timeout_s: float = 30.0
     longest_s: float = 120.0
     budget_s: float = 180.0
@@ -69,7 +70,7 @@ def forge_service(base: str, headers: Mapping[str, str | Secret]) -> Service:
     address = base.rstrip("/")
     if address.endswith("/api/v3"):
         address = address.removesuffix("/v3")
-    return Service(address, "forge_unavailable", headers, "forge_refused", "forge_limit")
+    return Service(address, Code.FORGE_UNAVAILABLE, headers, Code.FORGE_REFUSED, Code.FORGE_LIMIT)
 
 
 @dataclass(slots=True)
@@ -253,7 +254,9 @@ class WebClient:
             return _Failure(self._failed(said, retryable=True, status=status), asked)
         return _Failure(self._failed(said, code=self._service.refused, status=status))
 
-    def _failed(self, what: str, *, retryable: bool = False, status: int | None = None, code: str = "") -> RemoteError:
+    def _failed(
+        self, what: str, *, retryable: bool = False, status: int | None = None, code: Code | None = None
+    ) -> RemoteError:
         host = urlsplit(self._base).hostname
         return RemoteError(code or self._service.code, f"{host} {what}", retryable=retryable, status=status)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gitops.core.clock import parse_timestamp, timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.forge.events import IgnoredEvent
 
@@ -150,17 +151,17 @@ def answer_form(value: Any, what: str = "") -> Form:
 
 
 def _event_invalid(detail: str) -> GitopsError:
-    return GitopsError("event_invalid", detail)
+    return GitopsError(Code.EVENT_INVALID, detail)
 
 
 def _answer_invalid(detail: str) -> GitopsError:
-    return RemoteError("forge_unavailable", f"the forge answers in a form that is not the documented one: {detail}")
+    return RemoteError(Code.FORGE_UNAVAILABLE, f"the forge answers in a form that is not the documented one: {detail}")
 
 
 def checked(pattern: re.Pattern[str], text: str, what: str) -> str:
     """A text of an event that has the form of what a forge sends. Raises GitopsError `event_invalid`."""
     if not pattern.fullmatch(text):
-        raise GitopsError("event_invalid", f"{what} is {text[:80]!r}, which is not sent")
+        raise GitopsError(Code.EVENT_INVALID, f"{what} is {text[:80]!r}, which is not sent")
     return text
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from gitops.core.clock import Clock
+from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.forge.port import ChangeRequest, RequestState
 from gitops.forge.refs.records import head_ref
@@ -57,12 +58,12 @@ def merge_request(store: GitStore, remote: GitRemote, order: MergeOrder, clock: 
     request = order.request
     # 1
     if request.state is not RequestState.OPEN:
-        raise GitopsError("request_closed", f"change request {request.number} is {request.state.value}")
+        raise GitopsError(Code.REQUEST_CLOSED, f"change request {request.number} is {request.state.value}")
     at_source = remote.refs(request.source).get(request.source, request.head)
     for seen in (order.expected_head, at_source):
         if seen not in (None, request.head):
             detail = f"change request {request.number} has head {request.head[:12]}, not {seen[:12]}"
-            raise ConflictError("request_head_moved", detail)
+            raise ConflictError(Code.REQUEST_HEAD_MOVED, detail)
     # 2
     tip = _tip(store, remote, request)
     # 3
@@ -76,21 +77,21 @@ def _tip(store: GitStore, remote: GitRemote, request: ChangeRequest) -> str:
     """The commit to merge into; it and the head are in the store afterwards."""
     tip = remote.refs(request.target).get(request.target)
     if tip is None:
-        raise GitopsError("git_object_missing", f"{request.target} does not exist", path=request.target)
+        raise GitopsError(Code.GIT_OBJECT_MISSING, f"{request.target} does not exist", path=request.target)
     # Only the objects are fetched: no branch of this clone may move.
     wanted = {request.target: tip, head_ref(request.number): request.head}
     missing = [ref for ref, commit_id in wanted.items() if store.resolve(commit_id) is None]
     if missing:
         remote.fetch(missing)
     if store.merge_base(tip, request.head) is None:
-        raise GitopsError("request_conflict", f"{request.source} and {request.target} share no history")
+        raise GitopsError(Code.REQUEST_CONFLICT, f"{request.source} and {request.target} share no history")
     if store.is_ancestor(request.head, tip):
         raise _nothing(request)
     return tip
 
 
 def _nothing(request: ChangeRequest) -> GitopsError:
-    return GitopsError("request_closed", f"{request.target} holds all of change request {request.number} already")
+    return GitopsError(Code.REQUEST_CLOSED, f"{request.target} holds all of change request {request.number} already")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,5 +149,5 @@ class _Merge:
 
 def _tree(result: MergeResult, subject: str) -> str:
     if result.tree is None:
-        raise GitopsError("request_conflict", f"{subject} conflicts in {', '.join(result.conflicts)}")
+        raise GitopsError(Code.REQUEST_CONFLICT, f"{subject} conflicts in {', '.join(result.conflicts)}")
     return result.tree

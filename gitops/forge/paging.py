@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
+from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.forge.web import WebAnswer, WebRequest, WebSender
 
@@ -41,7 +42,7 @@ def pages(sender: WebSender, request: WebRequest, *, most: int = MOST_PAGES) -> 
         yield answer
         following = next_page(sender.base, request, answer)
     if following is not None:
-        raise RemoteError("forge_limit", f"{request.path} has more than {most} pages")
+        raise RemoteError(Code.FORGE_LIMIT, f"{request.path} has more than {most} pages")
 
 
 def next_page(base: str, request: WebRequest, answer: WebAnswer) -> WebRequest | None:
@@ -74,5 +75,5 @@ def _origin(parts: SplitResult) -> tuple[Any, ...]:
 
 def _elsewhere(target: str) -> RemoteError:
     return RemoteError(
-        "forge_refused", f"the forge names {target[:200]!r} as the next page, which is not below its address"
+        Code.FORGE_REFUSED, f"the forge names {target[:200]!r} as the next page, which is not below its address"
     )

@@ -27,6 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 
 MAX_OUTPUT = 64 << 20
@@ -187,7 +188,7 @@ def run_program(
                 list(argv), stdin=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(env), close_fds=True
             )
         except (OSError, ValueError) as error:
-            raise UsageError("git_failed", f"cannot start {argv[0]}: {error}") from error
+            raise UsageError(Code.GIT_FAILED, f"cannot start {argv[0]}: {error}") from error
     with process:
         try:
             stdout, stderr, in_time = _collect(process, time.monotonic() + timeout_s)
@@ -220,7 +221,7 @@ def _collect(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, 
                 key.data.extend(chunk)
             del stderr[_MAX_STDERR:]
             if len(stdout) > MAX_OUTPUT:
-                raise GitopsError("git_failed", f"{process.args!r} wrote more than {MAX_OUTPUT} bytes")
+                raise GitopsError(Code.GIT_FAILED, f"{process.args!r} wrote more than {MAX_OUTPUT} bytes")
     return bytes(stdout), bytes(stderr), True
 
 

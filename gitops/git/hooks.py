@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 import gitops
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.git.command import GitProgram
 
@@ -47,12 +48,12 @@ def install_hooks(git_dir: str, kind: HookKind, command: Sequence[str]) -> tuple
     `usage_error` for another command, `not_a_repository`, GitopsError `hook_exists` and `storage_failed`.
     """
     if not command or not Path(command[0]).is_absolute() or any("\0" in part for part in command):
-        raise UsageError("usage_error", "hooks start the program by an absolute path")
+        raise UsageError(Code.USAGE_ERROR, "hooks start the program by an absolute path")
     folder = _folder(git_dir)
     foreign = [name for name in _NAMES[kind] if os.path.lexists(folder / name) and not _is_ours(folder / name)]
     if foreign:
         names = ", ".join(str(folder / name) for name in foreign)
-        raise GitopsError("hook_exists", f"not written by gitops: {names}", path=str(folder))
+        raise GitopsError(Code.HOOK_EXISTS, f"not written by gitops: {names}", path=str(folder))
     try:
         folder.mkdir(exist_ok=True)
         for name in _NAMES[kind]:
@@ -60,7 +61,7 @@ def install_hooks(git_dir: str, kind: HookKind, command: Sequence[str]) -> tuple
         if kind == "server":
             _check_objects(git_dir)
     except OSError as error:
-        raise GitopsError("storage_failed", f"cannot write the hooks: {error}", path=str(folder)) from error
+        raise GitopsError(Code.STORAGE_FAILED, f"cannot write the hooks: {error}", path=str(folder)) from error
     return _NAMES[kind]
 
 
@@ -92,7 +93,7 @@ def remove_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
         for name in ours:
             (folder / name).unlink()
     except OSError as error:
-        raise GitopsError("storage_failed", f"cannot remove the hooks: {error}", path=str(folder)) from error
+        raise GitopsError(Code.STORAGE_FAILED, f"cannot remove the hooks: {error}", path=str(folder)) from error
     return ours
 
 
@@ -107,9 +108,9 @@ def _folder(git_dir: str) -> Path:
     elsewhere = _hooks_path(git_dir)
     if elsewhere is not None:
         detail = f"core.hooksPath is set to {elsewhere!r}, so git does not run the hooks in {folder}"
-        raise GitopsError("hook_exists", detail, path=elsewhere)
+        raise GitopsError(Code.HOOK_EXISTS, detail, path=elsewhere)
     if folder.is_symlink():
-        raise GitopsError("hook_exists", f"{folder} is a link to {folder.readlink()}", path=str(folder))
+        raise GitopsError(Code.HOOK_EXISTS, f"{folder} is a link to {folder.readlink()}", path=str(folder))
     return folder
 
 
@@ -117,7 +118,7 @@ def _common_dir(git_dir: str) -> Path:
     """The folder that all work trees of the repository share; hooks are in it."""
     output = GitProgram(git_dir).run("rev-parse", "--path-format=absolute", "--git-common-dir")
     if not output.ok:
-        raise UsageError("not_a_repository", f"{git_dir}: {output.stderr.strip()}")
+        raise UsageError(Code.NOT_A_REPOSITORY, f"{git_dir}: {output.stderr.strip()}")
     return Path(os.fsdecode(output.stdout.removesuffix(b"\n")))
 
 
@@ -137,7 +138,7 @@ def _check_objects(git_dir: str) -> None:
     if git.config("receive.fsckObjects") is None and git.config("transfer.fsckObjects") is None:
         answer = git.run("config", "--local", "--", "receive.fsckObjects", "true")
         if not answer.ok:
-            raise GitopsError("git_failed", f"cannot set receive.fsckObjects: {answer.stderr.strip()}", path=git_dir)
+            raise GitopsError(Code.GIT_FAILED, f"cannot set receive.fsckObjects: {answer.stderr.strip()}", path=git_dir)
 
 
 def _is_ours(path: Path) -> bool:

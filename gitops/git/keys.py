@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.git.command import run_program
 
@@ -32,7 +33,7 @@ def read_public_key(named: str) -> tuple[str, str]:
         text = _public_half(named)
     found = _LINE.fullmatch(text)
     if found is None:
-        raise GitopsError("init_key_refused", f"{_shown(named)} is no public SSH key", path=_shown(named))
+        raise GitopsError(Code.INIT_KEY_REFUSED, f"{_shown(named)} is no public SSH key", path=_shown(named))
     return found[1], found[2]
 
 
@@ -43,7 +44,9 @@ def _public_half(named: str) -> str:
             return file.read(_MAX).decode("utf-8", "replace")
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise GitopsError("init_key_refused", f"the public key {path} cannot be read: {reason}", path=path) from error
+        raise GitopsError(
+            Code.INIT_KEY_REFUSED, f"the public key {path} cannot be read: {reason}", path=path
+        ) from error
 
 
 def make_key(path: str, principal: str, *, environ: Mapping[str, str] | None = None) -> bool:
@@ -56,11 +59,11 @@ def make_key(path: str, principal: str, *, environ: Mapping[str, str] | None = N
     if all(halves):
         return False
     if any(halves):
-        raise GitopsError("init_key_refused", f"there is one half of a key at {path} already", path=path)
+        raise GitopsError(Code.INIT_KEY_REFUSED, f"there is one half of a key at {path} already", path=path)
     env = {**(os.environ if environ is None else environ), "LC_ALL": "C"}
     output = run_program(("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", principal, "-f", path), env=env)
     if not output.ok:
-        raise GitopsError("signing_failed", f"ssh-keygen could not make {path}: {output.stderr.strip()}", path=path)
+        raise GitopsError(Code.SIGNING_FAILED, f"ssh-keygen could not make {path}: {output.stderr.strip()}", path=path)
     Path(path).chmod(0o600)
     return True
 

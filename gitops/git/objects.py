@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from itertools import chain
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import Commit, EntryType, NewCommit, Person
 
@@ -97,10 +98,10 @@ def read_commit(raw: bytes) -> RawCommit:
             continue
         match = _HEADER.fullmatch(line)
         if match is None:
-            raise IntegrityError("git_failed", "a commit object has a malformed header")
+            raise IntegrityError(Code.GIT_FAILED, "a commit object has a malformed header")
         headers.append((match[1], match[2]))
     if not separator:
-        raise IntegrityError("git_failed", "a commit object has no end of its headers")
+        raise IntegrityError(Code.GIT_FAILED, "a commit object has no end of its headers")
     return RawCommit(tuple(headers), message, raw)
 
 
@@ -110,7 +111,7 @@ def parse_commit(commit_id: str, raw: bytes) -> Commit:
     tree = commit.first(b"tree").decode("latin-1")
     parents = tuple(value.decode("latin-1") for key, value in commit.headers if key == b"parent")
     if not all(is_id(name) for name in (tree, *parents)):
-        raise IntegrityError("git_failed", f"commit {commit_id} names an object by something that is not an id")
+        raise IntegrityError(Code.GIT_FAILED, f"commit {commit_id} names an object by something that is not an id")
     author, committer = (_person(commit.first(name)) for name in (b"author", b"committer"))
     return Commit(commit_id, tree, parents, author, committer, commit.message.decode("utf-8", "replace"))
 
@@ -131,7 +132,7 @@ def format_commit(commit: NewCommit) -> bytes:
     author = commit.author
     unfit = _NOT_IN_NAMES.search(author.name + author.email) or "\0" in commit.message
     if unfit or not author.name.strip() or author.time < 0:
-        raise GitopsError("git_failed", "the author or message of the new commit has no form in git")
+        raise GitopsError(Code.GIT_FAILED, "the author or message of the new commit has no form in git")
     person = f"{author.name.strip()} <{author.email.strip()}> {author.time} +0000"
     lines = [f"tree {commit.tree}", *(f"parent {parent}" for parent in commit.parents)]
     lines += [f"author {person}", f"committer {person}", "", commit.message]
@@ -175,10 +176,10 @@ def tree_level(tree_id: str, raw: bytes) -> dict[bytes, tuple[bytes, bytes]]:
     rows = _ENTRY.findall(raw)
     # Rows that do not fill the object have something between them that is no entry.
     if sum(map(len, chain.from_iterable(rows))) + 2 * len(rows) != len(raw):
-        raise IntegrityError("git_failed", f"tree {tree_id} is malformed")
+        raise IntegrityError(Code.GIT_FAILED, f"tree {tree_id} is malformed")
     level = {name: (mode, object_id) for mode, name, object_id in rows}
     if len(level) != len(rows):
-        raise IntegrityError("git_failed", f"tree {tree_id} has a repeated name")
+        raise IntegrityError(Code.GIT_FAILED, f"tree {tree_id} has a repeated name")
     return level
 
 

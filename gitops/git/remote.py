@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageError
 from gitops.git.command import GitProgram, Output
 from gitops.git.objects import is_id, is_ref
@@ -112,7 +113,7 @@ def _locate(url: str) -> _Location:
     # An `@` after the host most likely belongs to a password with an unescaped slash; it can be written as %40.
     odd = host.startswith("-") or "@" in parts.path + parts.query + parts.fragment or not url.isprintable()
     if odd or parts.scheme not in ("http", "https", "ssh", "file"):
-        raise UsageError("git_failed", f"{_CREDENTIALS.sub('', url)!r} is not the address of a git remote")
+        raise UsageError(Code.GIT_FAILED, f"{_CREDENTIALS.sub('', url)!r} is not the address of a git remote")
     bare = urlunsplit(parts._replace(netloc=host))
     if parts.scheme == "ssh":
         user = f"{parts.username}@" if parts.username else ""
@@ -168,7 +169,7 @@ class ProgramRemote:
         """The ref `prefix` and all refs in the folder `prefix` on the remote, now."""
         folder = prefix.rstrip("/")
         if folder != "refs" and not is_ref(folder):
-            raise UsageError("git_failed", f"{prefix!r} is not a ref or a folder of refs")
+            raise UsageError(Code.GIT_FAILED, f"{prefix!r} is not a ref or a folder of refs")
         output = self._run("ls-remote", "--refs", "--", self._location.argument, folder, f"{folder}/*")
         if not output.ok:
             raise self._unavailable(output)
@@ -206,7 +207,7 @@ class ProgramRemote:
                 or not (is_id(match[1]) or _is_pattern(match[1]))
                 or not (not match[2] or _is_pattern(match[2]))
             ):
-                raise UsageError("git_failed", f"{refspec!r} is not a refspec of full names")
+                raise UsageError(Code.GIT_FAILED, f"{refspec!r} is not a refspec of full names")
         options = (
             "--no-tags",
             "--no-prune",
@@ -219,7 +220,7 @@ class ProgramRemote:
             some = refspecs[start : start + _MOST_REFSPECS]
             output = self._run("fetch", *options, "--", self._location.argument, *some)
             if "[rejected]" in output.stderr:
-                raise ConflictError("git_ref_conflict", self._text(output.stderr))
+                raise ConflictError(Code.GIT_REF_CONFLICT, self._text(output.stderr))
             if not output.ok:
                 raise self._unavailable(output)
 
@@ -246,7 +247,7 @@ class ProgramRemote:
         if verdict is _Verdict.LOST:
             raise _conflict(updates)
         if verdict is _Verdict.REFUSED:
-            raise GitopsError("push_refused", self._refusal(output))
+            raise GitopsError(Code.PUSH_REFUSED, self._refusal(output))
         self._read_back(updates, output)
 
     def _require_objects(self, ids: Sequence[str]) -> None:
@@ -254,7 +255,7 @@ class ProgramRemote:
         output = self._git.run("cat-file", "--batch-check", stdin="".join(f"{name}\n" for name in ids).encode())
         missing = [line.split()[0] for line in output.stdout.decode().splitlines() if line.endswith(" missing")]
         if missing or not output.ok:
-            raise GitopsError("git_object_missing", ", ".join(missing) or self._text(output.stderr))
+            raise GitopsError(Code.GIT_OBJECT_MISSING, ", ".join(missing) or self._text(output.stderr))
 
     def _read_back(self, updates: Sequence[RefUpdate], output: Output) -> None:
         """Return if the refs are where the push meant to bring them; else raise what went wrong."""
@@ -272,7 +273,7 @@ class ProgramRemote:
         """Why the remote did not do what was asked; retrying helps unless it knows us and says no."""
         text = "no answer in time" if output.timed_out else self._text(output.stderr)
         retryable = not any(phrase in text.lower() for phrase in _FINAL)
-        return RemoteError("git_remote_unavailable", f"{self.url}: {text}", retryable=retryable)
+        return RemoteError(Code.GIT_REMOTE_UNAVAILABLE, f"{self.url}: {text}", retryable=retryable)
 
     def _text(self, stderr: str) -> str:
         """Messages of git that may be shown."""
@@ -307,7 +308,7 @@ class SelfRemote:
         for refspec in refspecs:
             source, _, target = refspec.removeprefix("+").partition(":")
             if target not in ("", source):
-                raise UsageError("git_failed", f"{refspec!r} would copy a ref within one repository")
+                raise UsageError(Code.GIT_FAILED, f"{refspec!r} would copy a ref within one repository")
 
     def push(self, updates: Sequence[RefUpdate]) -> None:
         """Move all refs in one local transaction; the repository's hooks do not run."""
@@ -317,7 +318,7 @@ class SelfRemote:
 def _conflict(updates: Sequence[RefUpdate]) -> ConflictError:
     """The push came too late."""
     names = ", ".join(update.ref for update in updates)
-    return ConflictError("git_ref_conflict", f"the remote moved meanwhile: {names}")
+    return ConflictError(Code.GIT_REF_CONFLICT, f"the remote moved meanwhile: {names}")
 
 
 def _is_pattern(name: str) -> bool:

@@ -22,6 +22,7 @@ from typing import Any
 import pygit2
 from pygit2.enums import ObjectType, RepositoryOpenFlag, SortMode
 
+from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, UsageError
 from gitops.git.command import GitProgram, Output, Quarantine
 from gitops.git.objects import format_commit, is_id, is_ref, parse_commit, parse_tree, with_signature
@@ -58,7 +59,7 @@ class Repository:
         self._git = GitProgram(self._git_dir, environ=environ, quarantine=quarantine)
         grafts = self.common_dir / "info" / "grafts"
         if grafts.is_file() and grafts.stat().st_size:
-            raise GitopsError("git_failed", f"the repository has grafts, which rewrite history; remove {grafts}")
+            raise GitopsError(Code.GIT_FAILED, f"the repository has grafts, which rewrite history; remove {grafts}")
 
     @classmethod
     def discover(cls, start: str | Path, *, environ: Mapping[str, str] | None = None) -> Repository:
@@ -66,7 +67,7 @@ class Repository:
         with _failures(os.fspath(start)):
             found = pygit2.discover_repository(os.fspath(start))
         if found is None:
-            raise UsageError("not_a_repository", f"{start} is not inside a git repository")
+            raise UsageError(Code.NOT_A_REPOSITORY, f"{start} is not inside a git repository")
         return cls(found, environ=environ)
 
     @property
@@ -98,7 +99,7 @@ class Repository:
             try:
                 repo = pygit2.Repository(self._path, RepositoryOpenFlag.NO_SEARCH)
             except (pygit2.GitError, KeyError) as error:
-                raise UsageError("not_a_repository", f"{self._path}: {error}") from error
+                raise UsageError(Code.NOT_A_REPOSITORY, f"{self._path}: {error}") from error
             if self._quarantine is not None:
                 repo.odb.add_disk_alternate(self._quarantine.object_directory)
             self._local.repo = repo
@@ -124,7 +125,7 @@ class Repository:
         with _failures(object_id):
             found, data = self._repo.odb.read(object_id)
         if found != _KINDS[kind]:
-            raise GitopsError("git_object_missing", f"object {object_id} is not a {kind}")
+            raise GitopsError(Code.GIT_OBJECT_MISSING, f"object {object_id} is not a {kind}")
         return data
 
     def _header(self, object_id: str) -> tuple[int, int]:
@@ -140,7 +141,7 @@ class Repository:
     def _history_of(self, *commits: str) -> pygit2.Repository:
         """The repository, if it has these commits and all of its history."""
         if self.is_shallow:
-            raise GitopsError("shallow_repository", "the repository is shallow, so its history cannot be judged")
+            raise GitopsError(Code.SHALLOW_REPOSITORY, "the repository is shallow, so its history cannot be judged")
         for commit_id in commits:
             self._read(commit_id, "commit")
         return self._repo
@@ -262,7 +263,9 @@ class Repository:
     def _check_size(self, one: str, other: str) -> None:
         """Refuse a merge of what anybody pushed that would never end: ten small trees can hold ten billion files."""
         if next(islice(changed_paths(self._read, one, other), _MAX_MERGED, None), None) is not None:
-            raise GitopsError("source_too_large", f"more than {_MAX_MERGED} files differ, which is too much to merge")
+            raise GitopsError(
+                Code.SOURCE_TOO_LARGE, f"more than {_MAX_MERGED} files differ, which is too much to merge"
+            )
 
     # Writing
 
@@ -304,8 +307,8 @@ class Repository:
         moved = [u.ref for u in updates if (self._ref_target(u.ref) or ZERO) != u.old]
         if moved or "cannot lock ref" in output.stderr:
             names = ", ".join(moved) or output.stderr.strip()
-            return ConflictError("git_ref_conflict", f"a ref is not where it was expected: {names}")
-        return GitopsError("git_failed", output.stderr.strip() or "git update-ref gave no answer in time")
+            return ConflictError(Code.GIT_REF_CONFLICT, f"a ref is not where it was expected: {names}")
+        return GitopsError(Code.GIT_FAILED, output.stderr.strip() or "git update-ref gave no answer in time")
 
 
 def is_below(name: str, prefix: str) -> bool:
@@ -320,7 +323,7 @@ def check_updates(updates: Sequence[RefUpdate]) -> None:
     ids = [object_id for update in updates for object_id in (update.old, update.new)]
     empty = any(update.old == update.new == ZERO for update in updates)
     if empty or len(set(names)) != len(names) or not all(map(is_ref, names)) or not all(map(is_id, ids)):
-        raise UsageError("git_failed", f"refs are updated once each, by full names and ids: {', '.join(names)}")
+        raise UsageError(Code.GIT_FAILED, f"refs are updated once each, by full names and ids: {', '.join(names)}")
 
 
 def _transaction(updates: Sequence[RefUpdate]) -> bytes:
@@ -351,8 +354,8 @@ def _failures(subject: str) -> Iterator[None]:
     try:
         yield
     except KeyError as error:
-        raise GitopsError("git_object_missing", f"{subject}: {error}") from error
+        raise GitopsError(Code.GIT_OBJECT_MISSING, f"{subject}: {error}") from error
     except ValueError as error:
-        raise GitopsError("git_object_missing", f"{subject} is not an object id or ref name: {error}") from error
+        raise GitopsError(Code.GIT_OBJECT_MISSING, f"{subject} is not an object id or ref name: {error}") from error
     except pygit2.GitError as error:
-        raise IntegrityError("git_failed", f"{subject}: {error}") from error
+        raise IntegrityError(Code.GIT_FAILED, f"{subject}: {error}") from error

@@ -12,6 +12,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.command import run_program
 from gitops.git.objects import read_commit
@@ -62,11 +63,11 @@ def sign(payload: bytes, key: str, *, namespace: str = NAMESPACE, environ: Mappi
         output = run_program(argv, env=env, stdin=payload, timeout_s=_SIGN_TIMEOUT_S)
     if not output.ok:
         reason = "no answer in time" if output.timed_out else output.stderr.strip()
-        raise GitopsError("signing_failed", f"ssh-keygen could not sign with {key}: {reason}")
+        raise GitopsError(Code.SIGNING_FAILED, f"ssh-keygen could not sign with {key}: {reason}")
     armored = output.stdout.decode("ascii", "replace")
     verdict = verify_detached(payload, armored, namespace)
     if not verdict.good:
-        raise GitopsError("signing_failed", f"the signature made with {key} is not acceptable: {verdict.problem}")
+        raise GitopsError(Code.SIGNING_FAILED, f"the signature made with {key} is not acceptable: {verdict.problem}")
     return armored
 
 
@@ -78,7 +79,7 @@ def _key_file(key: str) -> Iterator[str]:
         return
     line = key.removeprefix(_LITERAL).strip()
     if not _PUBLIC_KEY.fullmatch(line):
-        raise GitopsError("signing_failed", "user.signingKey holds no public key behind key::")
+        raise GitopsError(Code.SIGNING_FAILED, "user.signingKey holds no public key behind key::")
     with tempfile.NamedTemporaryFile("w", suffix=".pub", encoding="ascii", prefix="gitops-") as file:
         file.write(f"{line}\n")
         file.flush()

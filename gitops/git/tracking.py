@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.git.port import RefUpdate
 from gitops.git.repository import Repository
@@ -38,4 +39,4 @@ class TrackingRemote:
     def push(self, updates: Sequence[RefUpdate]) -> None:
         """Refuse: nothing is written offline."""
         names = ", ".join(update.ref for update in updates)
-        raise GitopsError("push_refused", f"{names}: this command works offline", path=self.url)
+        raise GitopsError(Code.PUSH_REFUSED, f"{names}: this command works offline", path=self.url)

@@ -12,11 +12,12 @@ from gitops.config.source import (
     checked_listing,
     normalize,
 )
+from gitops.core.codes import Code
 from gitops.git.port import EntryType, GitReader, TreeEntry
 
 __all__ = ["CommitTree"]
 
-_REFUSED = {EntryType.SYMLINK: "source_symlink", EntryType.SUBMODULE: "source_submodule"}
+_REFUSED = {EntryType.SYMLINK: Code.SOURCE_SYMLINK, EntryType.SUBMODULE: Code.SOURCE_SUBMODULE}
 
 
 class CommitTree:
@@ -76,14 +77,14 @@ class CommitTree:
         place = normalize(path, confined=True)
         entry = self._find(place)
         if entry is None:
-            raise SourceError("source_missing", f"{place} does not exist", path=place)
+            raise SourceError(Code.SOURCE_MISSING, f"{place} does not exist", path=place)
         if entry.type is EntryType.TREE:
-            raise SourceError("source_unreadable", f"{place} is a folder", path=place)
+            raise SourceError(Code.SOURCE_UNREADABLE, f"{place} is a folder", path=place)
         # The size is known before the content is loaded.
         self._meter.admit(place, entry.size)
         data = self._reader.read(self._tree, place)
         if data is None:
-            raise SourceError("source_unreadable", f"{place} cannot be read as a file", path=place)
+            raise SourceError(Code.SOURCE_UNREADABLE, f"{place} cannot be read as a file", path=place)
         return data
 
     def names(self, path: str) -> tuple[str, ...]:
@@ -91,9 +92,9 @@ class CommitTree:
         place = normalize(path, confined=True)
         entry = self._find(place)
         if entry is None:
-            raise SourceError("source_missing", f"{place} does not exist", path=place)
+            raise SourceError(Code.SOURCE_MISSING, f"{place} does not exist", path=place)
         if entry.type is not EntryType.TREE:
-            raise SourceError("source_unreadable", f"{place} is not a folder", path=place)
+            raise SourceError(Code.SOURCE_UNREADABLE, f"{place} is not a folder", path=place)
         return checked_listing(place, self._level(entry.id), self._meter.limits)
 
     def _find(self, place: str) -> TreeEntry | None:
@@ -119,5 +120,5 @@ class CommitTree:
             entries = self._reader.entries(tree_id)
             level = self._levels[tree_id] = {e.name: e for e in entries}
             if len(level) != len(entries):
-                raise SourceError("source_name_unsafe", f"tree {tree_id} holds a name twice", path=".")
+                raise SourceError(Code.SOURCE_NAME_UNSAFE, f"tree {tree_id} holds a name twice", path=".")
         return level

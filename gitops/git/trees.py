@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.git.objects import RawEntry, parse_tree, raw_entry, tree_level
 from gitops.git.port import EntryType
@@ -87,7 +88,7 @@ def changed_paths(read: ReadObject, old_tree: str | None, new_tree: str) -> Iter
         before, after = _level(read, old), _level(read, new)
         visited += len(before) + len(after) + 1
         if visited > MAX_VISITED or len(prefix) > _MAX_PATH:
-            raise GitopsError("source_too_large", "the difference of two trees is larger than any cluster")
+            raise GitopsError(Code.SOURCE_TOO_LARGE, "the difference of two trees is larger than any cluster")
         for name in before.keys() | after.keys():
             one, other = before.get(name), after.get(name)
             if one is not None and other is not None and (one.mode, one.id) == (other.mode, other.id):
@@ -163,14 +164,14 @@ def _place(root: _Edit, path: str, content: bytes | None) -> None:
     """Put one path into the edits."""
     parts = split_path(path)
     if not parts or len(parts) > _MAX_WRITE_DEPTH or any(part.lower() == ".git" for part in parts):
-        raise GitopsError("source_name_unsafe", f"{path!r} cannot be written into a tree")
+        raise GitopsError(Code.SOURCE_NAME_UNSAFE, f"{path!r} cannot be written into a tree")
     edit = root
     for part in parts[:-1]:
         if part in edit.files:
-            raise GitopsError("source_name_unsafe", f"{path!r} lies below a file that is written too")
+            raise GitopsError(Code.SOURCE_NAME_UNSAFE, f"{path!r} lies below a file that is written too")
         edit = edit.folders.setdefault(part, _Edit())
     if parts[-1] in edit.folders:
-        raise GitopsError("source_name_unsafe", f"{path!r} is written as a file and as a folder")
+        raise GitopsError(Code.SOURCE_NAME_UNSAFE, f"{path!r} is written as a file and as a folder")
     edit.files[parts[-1]] = content
 
 

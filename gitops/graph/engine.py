@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gitops.core.canonical import digest
 from gitops.core.clock import Clock, IdSource, timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults, NoFaults, around
 from gitops.graph import layout
@@ -110,7 +111,7 @@ class LanceEngine:
             migration = plan_migration(accepted, desired, allow_data_loss=allow_data_loss)
             if not migration.supported:
                 first = migration.unsupported[0]
-                raise GitopsError("graph_migration_unsupported", f"{first.entity}: {first.text}", path=uri)
+                raise GitopsError(Code.GRAPH_MIGRATION_UNSUPPORTED, f"{first.entity}: {first.text}", path=uri)
             staged = self.stage_migration(snapshot, desired, migration.steps, actor)
         self._faults.reach("engine.migrate.staged")
         return staged
@@ -173,7 +174,7 @@ def _write_schema(store: ObjectStore, schema: Schema) -> None:
             continue
         if store.read(key) != data:
             raise IntegrityError(
-                "graph_unreadable", f"{store.display(key)} does not have the digest of its name", path=key
+                Code.GRAPH_UNREADABLE, f"{store.display(key)} does not have the digest of its name", path=key
             )
         store.write(key, data)
 
@@ -185,7 +186,7 @@ def driver() -> Iterator[None]:
         yield
     except ImportError as error:
         raise GitopsError(
-            "engine_unavailable", f"the graph engine needs the packages pylance and pyarrow: {error}"
+            Code.ENGINE_UNAVAILABLE, f"the graph engine needs the packages pylance and pyarrow: {error}"
         ) from error
 
 
@@ -194,7 +195,7 @@ def _storage(uri: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RemoteError("storage_failed", f"{uri}: {error.strerror or error}", path=uri) from error
+        raise RemoteError(Code.STORAGE_FAILED, f"{uri}: {error.strerror or error}", path=uri) from error
 
 
 @contextlib.contextmanager
@@ -203,4 +204,4 @@ def _unreadable(uri: str) -> Iterator[None]:
     try:
         yield
     except RemoteError as error:
-        raise GitopsError("graph_unreadable", error.detail, path=uri) from error
+        raise GitopsError(Code.GRAPH_UNREADABLE, error.detail, path=uri) from error

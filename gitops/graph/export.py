@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.snapshot import Snapshot
 from gitops.graph.tables import declared_type, raw_columns
@@ -42,7 +43,7 @@ def export(snapshot: Snapshot, types: Sequence[str] | None = None) -> Iterator[s
     if types is not None:
         for each in types:
             if each not in keys and f"node:{each}" not in keys and f"edge:{each}" not in keys:
-                raise GitopsError("graph_missing", f"version {snapshot.manifest.n} has no type {each[:80]!r}")
+                raise GitopsError(Code.GRAPH_MISSING, f"version {snapshot.manifest.n} has no type {each[:80]!r}")
         keys = [key for key in keys if key in types or key.partition(":")[2] in types]
     declared = {key: declared_type(catalog, key) for key in keys}
     return _records(snapshot, declared)
@@ -134,7 +135,7 @@ def _vector(cell: list[float], place: str) -> str:
 
 
 def _no_number(place: str) -> GitopsError:
-    return GitopsError("graph_data_invalid", f"{place} holds a number that JSON has no form for")
+    return GitopsError(Code.GRAPH_DATA_INVALID, f"{place} holds a number that JSON has no form for")
 
 
 def _text(text: str) -> str:

@@ -23,6 +23,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from gitops.core.clock import is_ulid
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.port import Existence
 
@@ -50,13 +51,13 @@ def locate(uri: str) -> Path:
         parts = urlsplit(uri)
         if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
             raise GitopsError(
-                "graph_unreadable",
+                Code.GRAPH_UNREADABLE,
                 f"{uri[:200]}: no such kind of address; use a path, file:///path or s3://bucket/prefix",
                 path=uri,
             )
         text = unquote(parts.path)
     if not text or "\0" in text:
-        raise GitopsError("graph_unreadable", "the graph root has no path", path=uri)
+        raise GitopsError(Code.GRAPH_UNREADABLE, "the graph root has no path", path=uri)
     return Path(os.path.abspath(text))  # noqa: PTH100 - a symbolic link at the root must stay visible
 
 

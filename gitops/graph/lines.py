@@ -18,6 +18,7 @@ from typing import Any
 
 from gitops.core.canonical import document
 from gitops.core.clock import is_ulid, parse_timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph import layout
 from gitops.graph.manifest import CommitRef, read_ref
@@ -124,9 +125,11 @@ def check_name(name: str, *, internal: bool = False) -> str:
     text = name.strip()
     if len(text) > _MAX_NAME or not _NAME.fullmatch(text) or ".." in text:
         detail = f"{text[:_MAX_NAME]!r} is no branch name: use letters, digits and _ . - in parts joined by /"
-        raise GitopsError("graph_branch_name", detail)
+        raise GitopsError(Code.GRAPH_BRANCH_NAME, detail)
     if text.startswith(INTERNAL) and not internal:
-        raise GitopsError("graph_branch_name", f"{text!r} is a name of the engine: names of users do not begin with __")
+        raise GitopsError(
+            Code.GRAPH_BRANCH_NAME, f"{text!r} is a name of the engine: names of users do not begin with __"
+        )
     return text
 
 
@@ -152,7 +155,7 @@ def read_line(store: ObjectStore, name: str) -> Line:
         return MAIN_LINE
     line = read_branches(store).line(check_name(name, internal=True))
     if line is None:
-        raise GitopsError("graph_branch_missing", f"{store.location} has no branch {name!r}", path=name)
+        raise GitopsError(Code.GRAPH_BRANCH_MISSING, f"{store.location} has no branch {name!r}", path=name)
     return line
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from gitops.core.clock import Clock, IdSource, timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.history.branches import create_branch
@@ -139,7 +140,7 @@ def _opened(request: LoadRequest) -> Snapshot:
     try:
         return open_at(request.uri, ReadTarget(branch=request.branch))
     except GitopsError as error:
-        if error.code != "graph_branch_missing" or request.base is None:
+        if error.code != Code.GRAPH_BRANCH_MISSING or request.base is None:
             raise
         return open_at(request.uri, ReadTarget(branch=request.base))
 
@@ -149,7 +150,7 @@ def _make_branch(request: LoadRequest, work: Work) -> None:
     try:
         create_branch(request.uri, request.branch, work, ReadTarget(branch=request.base or MAIN))
     except GitopsError as error:
-        if error.code != "graph_branch_exists":
+        if error.code != Code.GRAPH_BRANCH_EXISTS:
             raise
 
 
@@ -208,7 +209,7 @@ class Landing:
         ]
         if now.schema_ir != then.schema_ir or moved or snapshot.identity != self._read_at.identity:
             detail = f"the schema of {snapshot.root.location} changed while the records were read"
-            raise GitopsError("graph_conflict", detail, path=self._request.uri)
+            raise GitopsError(Code.GRAPH_CONFLICT, detail, path=self._request.uri)
 
 
 def _addresses(writer: TableWriter, before: set[int], outcome: Outcome) -> list[int]:

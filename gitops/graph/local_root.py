@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.graph import layout
 from gitops.graph.manifest import Identity, read_identity
@@ -134,9 +135,9 @@ class LocalRoot:
         """The graph in the folder."""
         seen = self.existence()
         if seen is Existence.ABSENT:
-            raise GitopsError("graph_missing", f"nothing lies at {self._path}", path=self.location)
+            raise GitopsError(Code.GRAPH_MISSING, f"nothing lies at {self._path}", path=self.location)
         if seen is Existence.UNKNOWN or not layout.is_folder(self._path):
-            raise IntegrityError("graph_unreadable", f"{self._path} is not an accessible folder", path=self.location)
+            raise IntegrityError(Code.GRAPH_UNREADABLE, f"{self._path} is not an accessible folder", path=self.location)
         folder = LocalFolder(self._path)
         return read_identity(folder.store), folder
 
@@ -151,13 +152,13 @@ class LocalRoot:
             try:
                 stack.enter_context(folder_lease(self._path))
             except FileNotFoundError as error:
-                raise GitopsError("graph_missing", f"nothing lies at {self._path}", path=self.location) from error
+                raise GitopsError(Code.GRAPH_MISSING, f"nothing lies at {self._path}", path=self.location) from error
             except TimeoutError as error:
                 detail = f"another writer is at work on {self._path}"
-                raise ConflictError("graph_conflict", detail, path=self.location) from error
+                raise ConflictError(Code.GRAPH_CONFLICT, detail, path=self.location) from error
             except OSError as error:
                 detail = f"{self._path} does not open: {error}"
-                raise GitopsError("graph_unreadable", detail, path=self.location) from error
+                raise GitopsError(Code.GRAPH_UNREADABLE, detail, path=self.location) from error
             yield
 
     def stage(self, identity: Identity) -> StagingFolder:  # noqa: ARG002 - the folder's own name keeps it apart here
@@ -207,9 +208,9 @@ class StagingFolder:
         except OSError as error:
             if error.errno in _TAKEN:
                 raise ConflictError(
-                    "graph_conflict", f"another writer made {self._root}", path=str(self._root)
+                    Code.GRAPH_CONFLICT, f"another writer made {self._root}", path=str(self._root)
                 ) from error
-            raise RemoteError("storage_failed", f"{self._root}: {error.strerror or error}") from error
+            raise RemoteError(Code.STORAGE_FAILED, f"{self._root}: {error.strerror or error}") from error
         self.discard()
 
     def discard(self) -> None:
@@ -236,7 +237,7 @@ def _require_free(root: Path) -> None:
         return
     if names:
         found = next((name for name in layout.ARTIFACTS if name in names), min(names))
-        raise GitopsError("graph_exists", f"{root} holds {found}; choose another root, or remove it", path=str(root))
+        raise GitopsError(Code.GRAPH_EXISTS, f"{root} holds {found}; choose another root, or remove it", path=str(root))
 
 
 def _stagings(root: Path) -> list[Path]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from gitops.core.canonical import document
 from gitops.core.clock import is_ulid, parse_timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.graph import layout
 from gitops.graph.strict import Members, parse_object
@@ -187,7 +188,7 @@ def read_manifest(store: ObjectStore, n: int, line: str = layout.MAIN) -> Manife
     found = find_manifest(store, n, line)
     if found is None:
         place = store.display(layout.manifest_key(n, line))
-        raise IntegrityError("graph_unreadable", f"{place} is missing", path=place)
+        raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place} is missing", path=place)
     return found
 
 
@@ -304,5 +305,5 @@ def _dropped(value: Any, place: str, *, first: bool) -> Dropped:
 def _table_path(entry: Members, key: str, place: str) -> str:
     path = entry.text("path", _PATH.fullmatch)
     if not path.startswith(key[: len("node")]):
-        raise IntegrityError("graph_unreadable", f"{place}: {key} lies at {path}", path=place)
+        raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place}: {key} lies at {path}", path=place)
     return path

@@ -30,6 +30,7 @@ from typing import Protocol
 
 from gitops.core.canonical import document
 from gitops.core.clock import is_ulid
+from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.graph import layout
 from gitops.graph.manifest import IDENTITY_FORMAT, Identity, parse_identity
@@ -129,7 +130,7 @@ class ObjectRoot:
         address = uri.rstrip("/")
         if _URI.fullmatch(address) is None or any(part in (".", "..") for part in address.split("/")):
             detail = f"{uri[:200]!r} is no graph root: use s3://bucket/prefix, of letters, digits and . _ = @ + -"
-            raise GitopsError("graph_unreadable", detail, path=uri[:200])
+            raise GitopsError(Code.GRAPH_UNREADABLE, detail, path=uri[:200])
         # The service is tested beside the root: whatever lies in it is taken for a graph.
         return cls(S3Store(address, probe_at=_storage_root(address)), lance_options)
 
@@ -152,9 +153,9 @@ class ObjectRoot:
         """The graph that `graph.json` names; one request."""
         marker = self._marker()
         if marker is None:
-            raise GitopsError("graph_missing", f"nothing lies at {self._uri}", path=self._uri)
+            raise GitopsError(Code.GRAPH_MISSING, f"nothing lies at {self._uri}", path=self._uri)
         if _is_claim(marker):
-            raise GitopsError("graph_missing", f"a graph was begun at {self._uri}, and not finished", path=self._uri)
+            raise GitopsError(Code.GRAPH_MISSING, f"a graph was begun at {self._uri}, and not finished", path=self._uri)
         identity = parse_identity(marker, self._store.display(layout.IDENTITY))
         return identity, self.folder(identity)
 
@@ -176,7 +177,7 @@ class ObjectRoot:
         seen, left = self._require_free()
         claim = _claim(identity.graph_id)
         if not _swap(self._store, seen, claim):
-            raise ConflictError("graph_conflict", f"another writer begins a graph at {self._uri}", path=self._uri)
+            raise ConflictError(Code.GRAPH_CONFLICT, f"another writer begins a graph at {self._uri}", path=self._uri)
         self._store.delete_keys(left)
         return ObjectStaging(self._store, self.folder(identity), identity, claim)
 
@@ -192,7 +193,7 @@ class ObjectRoot:
             if layout.IDENTITY in keys:
                 self._store.delete(layout.IDENTITY)
             self._store.delete_keys(sorted(keys - {layout.IDENTITY}))
-        raise RemoteError("storage_failed", f"{self._uri}: another writer keeps writing while the root is removed")
+        raise RemoteError(Code.STORAGE_FAILED, f"{self._uri}: another writer keeps writing while the root is removed")
 
     def folder(self, identity: Identity) -> ObjectFolder:
         """The folder of a graph."""
@@ -213,7 +214,7 @@ class ObjectRoot:
         detail = (
             f"{self._uri} holds objects but no {layout.IDENTITY}: a deletion was cut short, or a copy is incomplete"
         )
-        raise IntegrityError("graph_unreadable", detail, path=self._uri)
+        raise IntegrityError(Code.GRAPH_UNREADABLE, detail, path=self._uri)
 
     def _require_free(self) -> tuple[bytes | None, list[str]]:
         """The claim that lies here, or None for an empty root, and then what makers left. Raises GitopsError `graph_exists`."""
@@ -235,7 +236,7 @@ class ObjectRoot:
         names = {key.partition("/")[0] for key in keys}
         found = next((name for name in layout.ARTIFACTS if name in names), min(names, default="objects"))
         detail = f"{self._uri} holds {found}; choose another root, or remove it"
-        return GitopsError("graph_exists", detail, path=self._uri)
+        return GitopsError(Code.GRAPH_EXISTS, detail, path=self._uri)
 
 
 class ObjectStaging:
@@ -257,7 +258,7 @@ class ObjectStaging:
         """Replace the claim by the identity. Raises ConflictError `graph_conflict` when the claim is gone."""
         if not _swap(self._root, self._claim, self._identity.to_bytes()):
             place = self._root.location
-            raise ConflictError("graph_conflict", f"another writer claimed or removed {place}", path=place)
+            raise ConflictError(Code.GRAPH_CONFLICT, f"another writer claimed or removed {place}", path=place)
 
     def discard(self) -> None:
         """Give up the claim, then remove the folder.

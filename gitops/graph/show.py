@@ -7,6 +7,7 @@ from typing import Any
 
 from lance.dataset import LanceDataset
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.history.datasets import guarded
 from gitops.graph.layout import MAIN
@@ -59,7 +60,7 @@ def rows(
     catalog = snapshot.schema().catalog
     declared = catalog.nodes.get(type_name) or catalog.edge(type_name)
     if declared is None:
-        raise GitopsError("graph_missing", f"version {snapshot.manifest.n} has no type {type_name[:80]!r}", path=uri)
+        raise GitopsError(Code.GRAPH_MISSING, f"version {snapshot.manifest.n} has no type {type_name[:80]!r}", path=uri)
     kind = "node" if type_name in catalog.nodes else "edge"
     entry = snapshot.manifest.tables[f"{kind}:{declared.name}"]
     dataset = open_table(snapshot.folder, entry)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gitops.core.canonical import digest
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.graph import layout
 from gitops.graph.lines import MAIN_LINE, Line, read_line
@@ -65,12 +66,12 @@ class Snapshot:
             schema = schema_from_ir(self.schema_ir())
         except LanguageError as error:
             raise IntegrityError(
-                "graph_unreadable", f"{self.root.location}: the stored schema is refused: {error}"
+                Code.GRAPH_UNREADABLE, f"{self.root.location}: the stored schema is refused: {error}"
             ) from error
         catalog = schema.catalog
         if {*(f"node:{t}" for t in catalog.nodes), *(f"edge:{t}" for t in catalog.edges)} != set(self.manifest.tables):
             raise IntegrityError(
-                "graph_unreadable", f"{self.root.location}: the manifest's tables are not those of its schema"
+                Code.GRAPH_UNREADABLE, f"{self.root.location}: the manifest's tables are not those of its schema"
             )
         return schema
 
@@ -78,7 +79,7 @@ class Snapshot:
         data = self.store.read(key)
         if data is None or digest(data) != expected:
             fault = "is missing" if data is None else "does not have the digest of its name"
-            raise IntegrityError("graph_unreadable", f"{self.store.display(key)} {fault}", path=key)
+            raise IntegrityError(Code.GRAPH_UNREADABLE, f"{self.store.display(key)} {fault}", path=key)
         return data
 
 
@@ -101,7 +102,7 @@ def open_at(uri: str, target: ReadTarget) -> Snapshot:
         line, manifest = find_version(folder.store, read_line(folder.store, target.branch), target)
         return Snapshot(root, folder, identity, manifest, line)
     except (RemoteError, OSError) as error:
-        raise GitopsError("graph_unreadable", f"{place} does not open: {error}", path=uri) from error
+        raise GitopsError(Code.GRAPH_UNREADABLE, f"{place} does not open: {error}", path=uri) from error
 
 
 def version_numbers(uri: str, branch: str = layout.MAIN) -> tuple[int, ...]:
@@ -120,5 +121,5 @@ def accept_schema(source: bytes) -> Schema:
     except LanguageError as error:
         first = error.problems[0]
         line, column = SourceText(source).position(first.span.start)
-        code = "schema_parse_error" if first.stage is Stage.PARSE else "schema_catalog_error"
+        code = Code.SCHEMA_PARSE_ERROR if first.stage is Stage.PARSE else Code.SCHEMA_CATALOG_ERROR
         raise GitopsError(code, f"{first.rendered()} (line {line}, column {column})") from error

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from gitops.core.clock import parse_timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import BugError, ConflictError, GitopsError, RemoteError
 from gitops.core.faults import Faults
 from gitops.graph.layout import MAIN
@@ -90,22 +91,22 @@ class StagedVersion:
         place = root.location
         if not root.holds(self._base.identity):
             detail = f"graph {self._base.identity.graph_id} no longer lies at {place}"
-            raise ConflictError("graph_conflict", detail, path=place)
+            raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
         if self._base.manifest.line != self._base.line.id:
             detail = f"version {self._base.manifest.n} of {self._base.branch} is not its newest"
-            raise ConflictError("graph_conflict", detail, path=place)
+            raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
         if self._base.line.id != MAIN and read_line(store, self._base.branch) != self._base.line:
-            raise ConflictError("graph_conflict", f"branch {self._base.branch} was made anew", path=place)
+            raise ConflictError(Code.GRAPH_CONFLICT, f"branch {self._base.branch} was made anew", path=place)
         if self._purged:
             # A branch that was made since this was staged has the tables that are about to go.
             require_no_branches(self._base)
         if not publish(store, self._manifest):
             detail = f"another writer made version {self._manifest.n} of {self._base.branch} at {place}"
-            raise ConflictError("graph_conflict", detail, path=place)
+            raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
         if read_floor(store, self._manifest.line) >= self._manifest.n:
             # Only a writer that slept while newer versions were made, and older ones removed, comes here.
             detail = f"version {self._manifest.n} of {self._base.branch} at {place} was made before, and removed since"
-            raise ConflictError("graph_conflict", detail, path=place)
+            raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
         self._faults.reach(f"{point}.after_publish")
         for path in self._purged:
             # What a failure leaves is removed by gc: the new version says that it is purged.
@@ -124,7 +125,7 @@ def require_no_branches(snapshot: Snapshot) -> None:
     if names:
         place = snapshot.root.location
         detail = f"a migration requires a graph with only main, and {place} has also {', '.join(names)[:200]}"
-        raise ConflictError("graph_has_branches", detail, path=place)
+        raise ConflictError(Code.GRAPH_HAS_BRANCHES, detail, path=place)
 
 
 def _child(base: Snapshot, manifest: Manifest) -> Manifest:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 
 __all__ = ["Members", "parse_object"]
@@ -16,13 +17,13 @@ MAX_NUMBER = 2**63 - 1
 def parse_object(data: bytes | None, place: str) -> dict[str, Any]:
     """One JSON object without repeated members. Raises IntegrityError `graph_unreadable`, also when there is no data."""
     if data is None:
-        raise IntegrityError("graph_unreadable", f"{place} is missing", path=place)
+        raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place} is missing", path=place)
     try:
         value = json.loads(data.decode(), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        raise IntegrityError("graph_unreadable", f"{place} is not a JSON document: {error}", path=place) from None
+        raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place} is not a JSON document: {error}", path=place) from None
     if not isinstance(value, dict):
-        raise IntegrityError("graph_unreadable", f"{place} is not a JSON object", path=place)
+        raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place} is not a JSON object", path=place)
     return value
 
 
@@ -86,4 +87,4 @@ class Members:
 
     def error(self, what: str) -> IntegrityError:
         """The failure to read this document."""
-        return IntegrityError("graph_unreadable", f"{self._place}: {what}", path=self._place)
+        return IntegrityError(Code.GRAPH_UNREADABLE, f"{self._place}: {what}", path=self._place)

@@ -23,6 +23,7 @@ import lance
 import pyarrow as pa
 from lance.fragment import FragmentMetadata, write_fragments
 
+from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.graph.manifest import TableEntry, find_manifest, head_number
 from gitops.graph.places import DatasetPlace, GraphFolder
@@ -107,9 +108,9 @@ def open_table(folder: GraphFolder, entry: TableEntry) -> lance.LanceDataset:
             detail = (
                 f"table {entry.path} was dropped for good, with all its versions; read a newer version of the graph"
             )
-            raise GitopsError("graph_version_gone", detail, path=folder.store.location) from None
+            raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=folder.store.location) from None
         detail = f"table {entry.path} does not open at version {entry.version}: {_reason(place, error)}"
-        raise GitopsError("graph_unreadable", detail, path=folder.store.location) from error
+        raise GitopsError(Code.GRAPH_UNREADABLE, detail, path=folder.store.location) from error
 
 
 def _purged(folder: GraphFolder, path: str) -> bool:
@@ -206,7 +207,7 @@ class TableWriter:
         if failure is not None and latest.version == self._expected:
             raise _failed(self._place, failure) from failure
         if failure is not None or latest.version != self._expected + 1:
-            raise ConflictError("graph_conflict", f"another writer changes {self._place.uri}") from failure
+            raise ConflictError(Code.GRAPH_CONFLICT, f"another writer changes {self._place.uri}") from failure
         self._dataset, self._expected = latest, latest.version
 
     def stage(self, rows: pa.Table) -> list[FragmentMetadata]:
@@ -281,7 +282,7 @@ def _entry(dataset: lance.LanceDataset, path: str, *, rows: int) -> TableEntry:
 
 
 def _failed(place: DatasetPlace, error: Exception) -> RemoteError:
-    return RemoteError("storage_failed", f"{place.uri}: {_reason(place, error)}")
+    return RemoteError(Code.STORAGE_FAILED, f"{place.uri}: {_reason(place, error)}")
 
 
 def _reason(place: DatasetPlace, error: Exception) -> str:

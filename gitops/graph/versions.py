@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gitops.core.clock import is_ulid, parse_timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
 from gitops.graph import layout
 from gitops.graph.lines import Line, read_branches, read_floor
@@ -41,7 +42,7 @@ def find_version(store: ObjectStore, line: Line, target: ReadTarget) -> tuple[Li
     Raises as `open_at`.
     """
     if [target.version, target.commit, target.time].count(None) < 2:  # noqa: PLR2004 - at most one of three is given
-        raise UsageError("usage_error", "give at most one of a version, a commit and a time")
+        raise UsageError(Code.USAGE_ERROR, "give at most one of a version, a commit and a time")
     if target.commit is not None:
         return _by_commit(store, line, target.commit)
     if target.time is not None:
@@ -66,10 +67,10 @@ def read_version(store: ObjectStore, line: Line, n: int) -> Manifest:
     head = _newest(store, line).n
     if not 1 <= n <= head:
         detail = f"{store.location} has no version {n}; the newest of {line.name} is {head}"
-        raise GitopsError("graph_missing", detail, path=store.location)
+        raise GitopsError(Code.GRAPH_MISSING, detail, path=store.location)
     if holder == line.id and n > read_floor(store, holder):
         key = store.display(layout.manifest_key(n, holder))
-        raise IntegrityError("graph_unreadable", f"{key} is missing", path=key)
+        raise IntegrityError(Code.GRAPH_UNREADABLE, f"{key} is missing", path=key)
     raise _gone(store, f"version {n} of {line.name}")
 
 
@@ -83,15 +84,15 @@ def _newest(store: ObjectStore, line: Line) -> Manifest:
         if manifest is not None:
             return manifest
     if line.id != layout.MAIN and read_branches(store).line(line.name) != line:
-        raise GitopsError("graph_branch_missing", f"branch {line.name} is gone", path=line.name)
+        raise GitopsError(Code.GRAPH_BRANCH_MISSING, f"branch {line.name} is gone", path=line.name)
     raise IntegrityError(
-        "graph_unreadable", f"{store.location} holds no manifest: the creation is incomplete", path=store.location
+        Code.GRAPH_UNREADABLE, f"{store.location} holds no manifest: the creation is incomplete", path=store.location
     )
 
 
 def _by_commit(store: ObjectStore, line: Line, commit: str) -> tuple[Line, Manifest]:
     if not is_ulid(commit):
-        raise UsageError("usage_error", f"{commit[:80]!r} is no commit id: it is 26 characters long")
+        raise UsageError(Code.USAGE_ERROR, f"{commit[:80]!r} is no commit id: it is 26 characters long")
     seen: set[tuple[str, int]] = set()
     for each in (line, *read_branches(store).lines()):
         for holder, n in kept_versions(store, each):
@@ -102,7 +103,7 @@ def _by_commit(store: ObjectStore, line: Line, commit: str) -> tuple[Line, Manif
             if manifest is not None and manifest.txn_id == commit:
                 return each, manifest
     raise GitopsError(
-        "graph_version_gone", f"no version that is kept of {store.location} is commit {commit}", path=store.location
+        Code.GRAPH_VERSION_GONE, f"no version that is kept of {store.location} is commit {commit}", path=store.location
     )
 
 
@@ -110,7 +111,7 @@ def _by_time(store: ObjectStore, line: Line, time: str) -> Manifest:
     """The newest version at or before a time."""
     wanted = parse_timestamp(time)
     if wanted is None:
-        raise UsageError("usage_error", f"{time[:80]!r} is no time: use a form like 2026-01-31T12:00:00Z")
+        raise UsageError(Code.USAGE_ERROR, f"{time[:80]!r} is no time: use a form like 2026-01-31T12:00:00Z")
     kept = list(reversed(tuple(kept_versions(store, line))))
     low, high, found = 0, len(kept), None
     while low < high:
@@ -125,16 +126,16 @@ def _by_time(store: ObjectStore, line: Line, time: str) -> Manifest:
         return found
     if kept and kept[0][1] > 1:
         raise _gone(store, f"what {line.name} was at {time}")
-    raise GitopsError("graph_missing", f"{store.location} was not there at {time}", path=store.location)
+    raise GitopsError(Code.GRAPH_MISSING, f"{store.location} was not there at {time}", path=store.location)
 
 
 def moment(manifest: Manifest) -> datetime:
     """When a version was made."""
     found = parse_timestamp(manifest.ts)
     if found is None:
-        raise IntegrityError("graph_unreadable", f"version {manifest.n} has no time")
+        raise IntegrityError(Code.GRAPH_UNREADABLE, f"version {manifest.n} has no time")
     return found
 
 
 def _gone(store: ObjectStore, what: str) -> GitopsError:
-    return GitopsError("graph_version_gone", f"{what} is not kept any more", path=store.location)
+    return GitopsError(Code.GRAPH_VERSION_GONE, f"{what} is not kept any more", path=store.location)

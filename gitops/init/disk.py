@@ -8,6 +8,7 @@ import secrets
 import stat
 from collections.abc import Iterator
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
 
 __all__ = ["create_file", "read_file"]
@@ -29,14 +30,14 @@ def read_file(root: str, path: str) -> bytes | None:
             os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as file,
         ):
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise GitopsError("source_unreadable", f"{path} is not a regular file", path=path)
+                raise GitopsError(Code.SOURCE_UNREADABLE, f"{path} is not a regular file", path=path)
             content = file.read(_MAX + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise GitopsError("source_unreadable", f"{path}: {error.strerror or error}", path=path) from error
+        raise GitopsError(Code.SOURCE_UNREADABLE, f"{path}: {error.strerror or error}", path=path) from error
     if len(content) > _MAX:
-        raise GitopsError("source_unreadable", f"{path} is larger than {_MAX} bytes", path=path)
+        raise GitopsError(Code.SOURCE_UNREADABLE, f"{path} is larger than {_MAX} bytes", path=path)
     return content
 
 
@@ -49,7 +50,7 @@ def create_file(root: str, path: str, content: bytes) -> bool:
         with _opened(root, path, make=True) as (folder, name):
             return _link(folder, name, content)
     except OSError as error:
-        raise RemoteError("storage_failed", f"{path}: {error.strerror or error}", path=path) from error
+        raise RemoteError(Code.STORAGE_FAILED, f"{path}: {error.strerror or error}", path=path) from error
 
 
 def _link(folder: int, name: str, content: bytes) -> bool:

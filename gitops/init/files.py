@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gitops.config.bot import CONFIG_FILE, DEFAULT_SIGNERS, parse_bot_config, trust_paths, trust_root
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import BugError, GitopsError, UsageError
 from gitops.model.address import is_name
@@ -120,7 +121,7 @@ def init(request: InitRequest, templates: Mapping[str, str], existing: Callable[
         if own and _is_cluster_file(request, path):
             state = FileState.OWN
         if state is FileState.DIFFERS:
-            found.add("init_file_differs", path, f"{path} is there and says something else; it was left as it is")
+            found.add(Code.INIT_FILE_DIFFERS, path, f"{path} is there and says something else; it was left as it is")
         files.append(InitFile(path, content, state, before))
     effective = {f.path: f.content if f.before is None else f.before for f in files}
     _check_trust(lambda path: effective[path] if path in effective else existing(path), found)
@@ -165,13 +166,13 @@ def _check(request: InitRequest) -> None:
         try:
             parse_storage(request.storage)
         except StorageRootError as error:
-            raise UsageError("usage_error", f"the storage: {error}") from None
+            raise UsageError(Code.USAGE_ERROR, f"the storage: {error}") from None
         if not request.storage.isprintable() or "@" in request.storage:
             raise _unfit("the storage", request.storage, "such as s3://bucket/prefix")
 
 
 def _unfit(what: str, text: str, form: str) -> UsageError:
-    return UsageError("usage_error", f"{what} {text[:80]!r} cannot be used here; write {form}")
+    return UsageError(Code.USAGE_ERROR, f"{what} {text[:80]!r} cannot be used here; write {form}")
 
 
 def _files(request: InitRequest, templates: Mapping[str, str]) -> dict[str, bytes]:

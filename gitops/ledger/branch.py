@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from gitops.approvals.document import write_approval
 from gitops.core.canonical import digest
 from gitops.core.clock import Clock, timestamp
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults, NoFaults, around
@@ -196,11 +197,11 @@ class BranchLedger:
         except BugError:
             raise
         except GitopsError as error:
-            raise GitopsError("recovery_sidecar_write_error", error.detail, path=self._ref) from error
+            raise GitopsError(Code.RECOVERY_SIDECAR_WRITE_ERROR, error.detail, path=self._ref) from error
         try:
             return self._publish(view, draft)
         except RemoteError as error:
-            code, retryable = "recovery_sidecar_write_error", error.retryable
+            code, retryable = Code.RECOVERY_SIDECAR_WRITE_ERROR, error.retryable
             raise RemoteError(code, error.detail, path=self._ref, retryable=retryable) from error
 
     def arm(self, intent: Intent) -> None:
@@ -231,21 +232,21 @@ class BranchLedger:
         found = digest(content)
         key = layout.blob_key(address, found)
         if key is None:
-            raise GitopsError("resource_payload_write_error", "the address has no catalog blob", path=address.text)
+            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, "the address has no catalog blob", path=address.text)
         try:
             content.decode()
             if self._read(key) != content:
                 self._stage(key, content)
         except UnicodeDecodeError as error:
-            raise GitopsError("resource_payload_write_error", f"not UTF-8: {error}", path=address.text) from error
+            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, f"not UTF-8: {error}", path=address.text) from error
         except GitopsError as error:
-            raise GitopsError("resource_payload_write_error", error.detail, path=address.text) from error
+            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, error.detail, path=address.text) from error
         return found
 
     def record_approval(self, approval: Approval) -> None:
         """A branch ledger takes approvals as signed commits on branches of their own, not as documents."""
         raise GitopsError(
-            "approval_write_error",
+            Code.APPROVAL_WRITE_ERROR,
             "approve with a signed commit: gitops approve ADDRESS --request N",
             path=approval.resource,
         )
@@ -321,9 +322,11 @@ class BranchLedger:
         except ConflictError as error:
             raise moved() from error
         except RemoteError as error:
-            raise RemoteError("state_write_error", error.detail, path=self._ref, retryable=error.retryable) from error
+            raise RemoteError(
+                Code.STATE_WRITE_ERROR, error.detail, path=self._ref, retryable=error.retryable
+            ) from error
         except GitopsError as error:
-            raise GitopsError("ledger_not_writable", error.detail, path=self._ref) from error
+            raise GitopsError(Code.LEDGER_NOT_WRITABLE, error.detail, path=self._ref) from error
         with self._guard:
             self._staged = {k: v for k, v in self._staged.items() if k not in staged or staged[k] is not v}
         self._heads.remember(seen, found.commit.id)
@@ -333,7 +336,7 @@ class BranchLedger:
     def _sign(self, view: LedgerView, entry: LedgerEntry, files: Files) -> ChainEntry:
         """Write the commit of an entry, and verify it while nobody can see it."""
         if self._place.signing_key is None:
-            raise GitopsError("signing_key_missing", "entries of a branch ledger are signed", path=self._ref)
+            raise GitopsError(Code.SIGNING_KEY_MISSING, "entries of a branch ledger are signed", path=self._ref)
         base = None if view.head is None else self._store.commit(view.head).tree
         tree = self._store.write_files(base, {**files, ENTRY: write_entry(entry)})
         before = () if view.head is None else (view.head,)
@@ -343,4 +346,4 @@ class BranchLedger:
         try:
             return read_chain_entry(self._store, oid)
         except IntegrityError as error:
-            raise GitopsError("ledger_not_writable", error.detail, path=self._ref) from error
+            raise GitopsError(Code.LEDGER_NOT_WRITABLE, error.detail, path=self._ref) from error

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 from gitops.config.bot import trust_root
 from gitops.core.clock import parse_timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import Commit, GitReader
 from gitops.ledger.entry_document import read_entry
@@ -125,11 +126,11 @@ def read_chain_entry(reader: GitReader, commit_id: str, known: TrustCache | None
     commit = reader.commit(commit_id)
     content = reader.read(commit.tree, ENTRY)
     if content is None:
-        raise IntegrityError("ledger_entry_invalid", f"{commit_id[:12]} has no {ENTRY}", path=commit_id)
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, f"{commit_id[:12]} has no {ENTRY}", path=commit_id)
     entry = read_entry(content)
     if commit.parents != (() if entry.previous is None else (entry.previous, *entry.carried)):
         detail = f"the parents of {commit_id[:12]} are not the entry before and the approvals that it names"
-        raise IntegrityError("ledger_chain_broken", detail, path=commit_id)
+        raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, detail, path=commit_id)
     before = _trust_after(reader, entry.previous or commit_id, known)
     _check_signature(reader, commit_id, entry, before)
     return ChainEntry(commit, entry, before, _trust_after(reader, commit_id, known))
@@ -148,7 +149,7 @@ def verify_chain(reader: GitReader, head: str, seen: str | None) -> ChainEntry:
         later = earlier
     if seen is not None and later.commit.id != seen:
         raise IntegrityError(
-            "ledger_diverged", f"head {head[:12]} does not continue {seen[:12]}, which was seen here", path=head
+            Code.LEDGER_DIVERGED, f"head {head[:12]} does not continue {seen[:12]}, which was seen here", path=head
         )
     return newest
 
@@ -177,7 +178,7 @@ def _trust_after(reader: GitReader, commit_id: str, known: TrustCache) -> TrustR
             known[tree] = entry_trust(reader, commit_id)
         except GitopsError as error:
             detail = f"the keys and rules of {commit_id[:12]} cannot be used: {error.detail}"
-            raise IntegrityError("ledger_entry_invalid", detail, path=commit_id) from error
+            raise IntegrityError(Code.LEDGER_ENTRY_INVALID, detail, path=commit_id) from error
     return known[tree]
 
 
@@ -188,15 +189,15 @@ def _check_signature(reader: GitReader, commit_id: str, entry: LedgerEntry, befo
     signer = None if moment is None else before.principal(signature.key, at=moment)
     if not signature.good or signer not in before.ledger_signers:
         why = signature.problem or ("it is not signed" if not signature.signed else "its key is no ledger key in force")
-        raise IntegrityError("ledger_signature_invalid", f"{commit_id[:12]}: {why}", path=commit_id)
+        raise IntegrityError(Code.LEDGER_SIGNATURE_INVALID, f"{commit_id[:12]}: {why}", path=commit_id)
 
 
 def _check_succession(earlier: LedgerEntry, later: LedgerEntry, commit_id: str) -> None:
     """Rule 3."""
     if later.number != earlier.number + 1:
         detail = f"entry {later.number} follows entry {earlier.number}"
-        raise IntegrityError("ledger_chain_broken", detail, path=commit_id)
+        raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, detail, path=commit_id)
     at, before = parse_timestamp(later.at), parse_timestamp(earlier.at)
     if at is None or before is None or at < before:
         detail = f"entry {later.number} is dated before the one it follows"
-        raise IntegrityError("ledger_chain_broken", detail, path=commit_id)
+        raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, detail, path=commit_id)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from gitops.approvals.target import read_target, target_json
+from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.documents import strict
 from gitops.documents.strict import Node
@@ -30,7 +31,7 @@ from gitops.model.entry import (
 __all__ = ["VERSIONS", "read_entry", "write_entry"]
 
 VERSIONS = (1, 2)
-_CODE = "ledger_entry_invalid"
+_CODE = Code.LEDGER_ENTRY_INVALID
 _FIELDS = (
     "version",
     "number",

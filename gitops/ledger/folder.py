@@ -18,6 +18,7 @@ from dataclasses import replace
 from gitops.approvals.document import write_approval
 from gitops.core import canonical
 from gitops.core.clock import Clock, timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults, around
 from gitops.ledger import layout
@@ -78,7 +79,7 @@ class FolderLedger:
         try:
             return lock_observation(self._store.read(layout.LOCK))
         except RemoteError as error:
-            return LockObservation(held=True, problem="state_lock_read_error", detail=error.detail)
+            return LockObservation(held=True, problem=Code.STATE_LOCK_READ_ERROR, detail=error.detail)
 
     def view(self) -> LedgerView:
         """The current state, read once; every failure is one of its problems."""
@@ -121,9 +122,13 @@ class FolderLedger:
                 taken = self._store.create(layout.LOCK, document)
         except RemoteError as error:
             self._take_back(document)
-            raise RemoteError("state_lock_error", error.detail, path=layout.LOCK, retryable=error.retryable) from error
+            raise RemoteError(
+                Code.STATE_LOCK_ERROR, error.detail, path=layout.LOCK, retryable=error.retryable
+            ) from error
         if not taken:
-            raise ConflictError("state_lock_held", held_message(self.observe_lock(), info.created_at), path=layout.LOCK)
+            raise ConflictError(
+                Code.STATE_LOCK_HELD, held_message(self.observe_lock(), info.created_at), path=layout.LOCK
+            )
 
     def release(self, lock_id: str) -> None:
         """Give the lock back if it still is ours. Raises RemoteError `state_unlock_error` if it cannot be removed."""
@@ -134,26 +139,26 @@ class FolderLedger:
                     self._store.delete(layout.LOCK)
         except RemoteError as error:
             raise RemoteError(
-                "state_unlock_error", error.detail, path=layout.LOCK, retryable=error.retryable
+                Code.STATE_UNLOCK_ERROR, error.detail, path=layout.LOCK, retryable=error.retryable
             ) from error
 
     def break_lock(self, lock_id: str) -> None:
         """Remove the lock with exactly this id; the first obstacle of the decision table is raised, nothing changed."""
         seen = self.observe_lock()
         if not seen.held:
-            raise ConflictError("state_lock_missing", "the ledger is not locked", path=layout.LOCK)
-        if seen.problem == "state_lock_read_error":
+            raise ConflictError(Code.STATE_LOCK_MISSING, "the ledger is not locked", path=layout.LOCK)
+        if seen.problem == Code.STATE_LOCK_READ_ERROR:
             raise RemoteError(seen.problem, seen.detail, path=layout.LOCK)
         if seen.info is None:
-            raise IntegrityError(seen.problem or "invalid_state_lock", seen.detail, path=layout.LOCK)
+            raise IntegrityError(seen.problem or Code.INVALID_STATE_LOCK, seen.detail, path=layout.LOCK)
         if seen.info.lock_id != lock_id:
-            raise ConflictError("state_lock_id_mismatch", held_message(seen), path=layout.LOCK)
+            raise ConflictError(Code.STATE_LOCK_ID_MISMATCH, held_message(seen), path=layout.LOCK)
         try:
             with around(self._faults, "ledger.lock", "break"):
                 self._store.delete(layout.LOCK)
         except RemoteError as error:
             raise RemoteError(
-                "state_unlock_error", error.detail, path=layout.LOCK, retryable=error.retryable
+                Code.STATE_UNLOCK_ERROR, error.detail, path=layout.LOCK, retryable=error.retryable
             ) from error
 
     def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:  # noqa: ARG002
@@ -193,7 +198,9 @@ class FolderLedger:
         try:
             current = self._store.read(layout.STATE)
         except RemoteError as error:
-            raise RemoteError("state_read_error", error.detail, path=layout.STATE, retryable=error.retryable) from error
+            raise RemoteError(
+                Code.STATE_READ_ERROR, error.detail, path=layout.STATE, retryable=error.retryable
+            ) from error
         if not same_state(view, current):
             raise moved()
         for operation_id in operation_ids:
@@ -209,7 +216,7 @@ class FolderLedger:
         name = canonical.digest(content)
         key = layout.blob_key(address, name)
         if key is None:
-            raise GitopsError("resource_payload_write_error", "this resource has no blob", path=address.text)
+            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, "this resource has no blob", path=address.text)
         try:
             content.decode("utf-8")
             found = self._store.read(key)
@@ -219,9 +226,9 @@ class FolderLedger:
                         self._store.write(key, content)
         except UnicodeDecodeError as error:
             detail = f"the content is not UTF-8: invalid byte at offset {error.start}"
-            raise GitopsError("resource_payload_write_error", detail, path=address.text) from error
+            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, detail, path=address.text) from error
         except RemoteError as error:
-            raise GitopsError("resource_payload_write_error", error.detail, path=address.text) from error
+            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, error.detail, path=address.text) from error
         return name
 
     def record_approval(self, approval: Approval) -> None:
@@ -231,9 +238,9 @@ class FolderLedger:
             with around(self._faults, "ledger.approval", "record"):
                 recorded = self._store.create(key, write_approval(approval))
         except (GitopsError, ValueError) as error:
-            raise GitopsError("approval_write_error", str(error), path=approval.resource) from error
+            raise GitopsError(Code.APPROVAL_WRITE_ERROR, str(error), path=approval.resource) from error
         if not recorded:
-            raise GitopsError("approval_write_error", "there is an approval with this id", path=approval.resource)
+            raise GitopsError(Code.APPROVAL_WRITE_ERROR, "there is an approval with this id", path=approval.resource)
 
     def commit(self, view: LedgerView, write: LedgerWrite) -> LedgerView:
         """Publish the state if the ledger still is what `view` saw, then retire sidecars and mark approvals as used.
@@ -248,7 +255,7 @@ class FolderLedger:
             landed = self._swap(view, data)
         except RemoteError as error:
             raise RemoteError(
-                "state_write_error", error.detail, path=layout.STATE, retryable=error.retryable
+                Code.STATE_WRITE_ERROR, error.detail, path=layout.STATE, retryable=error.retryable
             ) from error
         if not landed:
             raise moved()
@@ -297,4 +304,4 @@ class FolderLedger:
 
 
 def _sidecar_error(intent: Intent, error: Exception) -> GitopsError:
-    return GitopsError("recovery_sidecar_write_error", str(error), path=f"graph.{intent.graph_id}")
+    return GitopsError(Code.RECOVERY_SIDECAR_WRITE_ERROR, str(error), path=f"graph.{intent.graph_id}")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from gitops.core.clock import parse_timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults, around
 from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpdate
@@ -84,15 +85,15 @@ class GitLock:
                 self._create(oid)
             rival = next(self._find(*self._order()[1:]), None)
         except ConflictError as error:
-            raise ConflictError("state_lock_held", self._held_message(info.created_at), path=self.ref) from error
+            raise ConflictError(Code.STATE_LOCK_HELD, self._held_message(info.created_at), path=self.ref) from error
         except RemoteError as error:
             self._take_back(oid)
-            raise RemoteError("state_lock_error", error.detail, path=self.ref, retryable=error.retryable) from error
+            raise RemoteError(Code.STATE_LOCK_ERROR, error.detail, path=self.ref, retryable=error.retryable) from error
         except GitopsError as error:
-            raise GitopsError("state_lock_error", error.detail, path=self.ref) from error
+            raise GitopsError(Code.STATE_LOCK_ERROR, error.detail, path=self.ref) from error
         if rival is not None:
             self._take_back(oid)
-            raise ConflictError("state_lock_held", held_message(rival.seen, info.created_at), path=rival.ref)
+            raise ConflictError(Code.STATE_LOCK_HELD, held_message(rival.seen, info.created_at), path=rival.ref)
 
     def release(self, lock_id: str) -> None:
         """Delete the ref if it is still ours. Raises GitopsError `state_unlock_error` if it cannot be deleted."""
@@ -105,27 +106,27 @@ class GitLock:
             # Somebody broke it between the look and the push: it is not ours to remove any more.
             return
         except GitopsError as error:
-            raise GitopsError("state_unlock_error", error.detail, path=self.ref) from error
+            raise GitopsError(Code.STATE_UNLOCK_ERROR, error.detail, path=self.ref) from error
 
     def break_lock(self, lock_id: str) -> None:
         """Delete the ref with exactly this id. Raises the codes of the force-unlock decision table."""
         try:
             locks = tuple(self._find(*self._order()))
         except RemoteError as error:
-            raise RemoteError("state_lock_read_error", error.detail, path=self.ref) from error
+            raise RemoteError(Code.STATE_LOCK_READ_ERROR, error.detail, path=self.ref) from error
         if not locks:
-            raise ConflictError("state_lock_missing", "the ledger is not locked", path=self.ref)
+            raise ConflictError(Code.STATE_LOCK_MISSING, "the ledger is not locked", path=self.ref)
         wanted = next((found for found in locks if _is(found, lock_id)), None)
         if wanted is None:
             other = locks[0]
             if other.seen.info is None:
-                raise IntegrityError(other.seen.problem or "invalid_state_lock", other.seen.detail, path=other.ref)
-            raise ConflictError("state_lock_id_mismatch", held_message(other.seen), path=other.ref)
+                raise IntegrityError(other.seen.problem or Code.INVALID_STATE_LOCK, other.seen.detail, path=other.ref)
+            raise ConflictError(Code.STATE_LOCK_ID_MISMATCH, held_message(other.seen), path=other.ref)
         try:
             with around(self._faults, "ledger.lock", "break"):
                 push_own(self._remote, RefUpdate(wanted.ref, wanted.oid, ZERO))
         except GitopsError as error:
-            raise GitopsError("state_unlock_error", error.detail, path=wanted.ref) from error
+            raise GitopsError(Code.STATE_UNLOCK_ERROR, error.detail, path=wanted.ref) from error
 
     def _create(self, oid: str) -> None:
         """Push the new ref to the first place that the host does not refuse; it becomes `ref`."""
@@ -134,7 +135,7 @@ class GitLock:
             try:
                 push_own(self._remote, RefUpdate(place, ZERO, oid))
             except GitopsError as error:
-                if error.code != "push_refused" or place == last:
+                if error.code != Code.PUSH_REFUSED or place == last:
                     raise
             else:
                 if place != self.ref:
@@ -170,11 +171,11 @@ class GitLock:
                     self._remote.fetch([ref])
                 content = self._store.read(self._store.commit(oid).tree, _DOCUMENT)
             except RemoteError as error:
-                problem = LockObservation(held=True, problem="state_lock_read_error", detail=error.detail)
+                problem = LockObservation(held=True, problem=Code.STATE_LOCK_READ_ERROR, detail=error.detail)
             except GitopsError as error:
-                problem = LockObservation(held=True, problem="invalid_state_lock", detail=error.detail)
+                problem = LockObservation(held=True, problem=Code.INVALID_STATE_LOCK, detail=error.detail)
             else:
-                missing = LockObservation(held=True, problem="invalid_state_lock", detail=f"there is no {_DOCUMENT}")
+                missing = LockObservation(held=True, problem=Code.INVALID_STATE_LOCK, detail=f"there is no {_DOCUMENT}")
                 return _Found(ref, oid, missing if content is None else lock_observation(content))
         return _Found(ref, oid, problem)
 

@@ -18,6 +18,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults, around
 from gitops.git.port import ZERO, GitRemote, GitStore, Person, RefUpdate
@@ -93,7 +94,7 @@ class Heads:
         if head is None:
             if (noted.pin or noted.local) is not None:
                 detail = "the ledger branch was seen here before and is gone"
-                raise IntegrityError("ledger_diverged", detail, path=self.ref)
+                raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=self.ref)
             self._hear(None)
             return None
         if self._store.resolve(head) is None:
@@ -134,11 +135,11 @@ class Heads:
             entry = named_entry(self._store, commit_id)
             word = None if entry is None else judge(self._store, entry, ledger)
             if word is not None and word.alarming:
-                found.append(UnreadableApproval(ref.rpartition("/")[2], "ledger_diverged", _told(ref, word)))
+                found.append(UnreadableApproval(ref.rpartition("/")[2], Code.LEDGER_DIVERGED, _told(ref, word)))
         if found and self._remote.refs(self.ref).get(self.ref) != head:
             # Who published a new entry may have been answered by an approval of it before we asked for those.
             detail = "another writer changed the ledger during this run; nothing was written"
-            raise ConflictError("state_cas_mismatch", detail, path=self.ref)
+            raise ConflictError(Code.STATE_CAS_MISMATCH, detail, path=self.ref)
         return found
 
     def approvals(self) -> Mapping[str, str]:
@@ -153,14 +154,14 @@ class Heads:
         found = verify_chain(self._store, head, noted.pin)
         if found.entry.target.cluster != self._place.cluster:
             detail = f"{head[:12]} is an entry of cluster {found.entry.target.cluster}"
-            raise IntegrityError("ledger_entry_invalid", detail, path=self.ref)
+            raise IntegrityError(Code.LEDGER_ENTRY_INVALID, detail, path=self.ref)
         if noted.pin is None:
             self._place.anchor(first_entry(self._store, head))
         others = ((noted.kept, "which was seen here"), (noted.local, "which the branch of this repository is at"))
         for other, what in others:
             if other not in (None, noted.pin) and not continues(self._store, head, other or ""):
                 detail = f"head {head[:12]} does not continue {(other or '')[:12]}, {what}"
-                raise IntegrityError("ledger_diverged", detail, path=self.ref)
+                raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=self.ref)
         return found
 
     def _hear(self, head: str | None) -> None:
@@ -178,7 +179,7 @@ class Heads:
                 return
             # A remote that still answers is not what went wrong.
             self._remote.refs(self.ref)
-            raise GitopsError("ledger_checked_out", error.detail, path=self.ref) from error
+            raise GitopsError(Code.LEDGER_CHECKED_OUT, error.detail, path=self.ref) from error
 
 
 def _told(ref: str, word: Word) -> str:

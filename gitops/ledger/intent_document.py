@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gitops.core.codes import Code
 from gitops.documents import strict
 from gitops.documents.strict import Node, optional
 from gitops.model.address import is_name
@@ -29,9 +30,9 @@ def read_intent(data: bytes) -> Intent:
 
     Raises IntegrityError `unsupported_recovery_sidecar_version` for another version, else `invalid_recovery_sidecar`.
     """
-    with strict.refusing("invalid_recovery_sidecar"):
+    with strict.refusing(Code.INVALID_RECOVERY_SIDECAR):
         root = strict.parse(data, limit=_LIMIT)
-        strict.expect_version(root, "schema_version", supported=VERSION, code="unsupported_recovery_sidecar_version")
+        strict.expect_version(root, "schema_version", supported=VERSION, code=Code.UNSUPPORTED_RECOVERY_SIDECAR_VERSION)
         fields = root.fields(_REQUIRED, (*_NULLABLE, _CO_APPROVALS))
         return Intent(
             operation_id=fields["operation_id"].text(),

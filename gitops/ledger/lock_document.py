@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gitops.core.codes import Code
 from gitops.documents import strict
 from gitops.model.lock import LockInfo
 
@@ -16,9 +17,9 @@ def read_lock(data: bytes) -> LockInfo:
 
     Raises IntegrityError `unsupported_state_lock_version` for another version, else `invalid_state_lock`.
     """
-    with strict.refusing("invalid_state_lock"):
+    with strict.refusing(Code.INVALID_STATE_LOCK):
         root = strict.parse(data, limit=_LIMIT)
-        strict.expect_version(root, "version", supported=VERSION, code="unsupported_state_lock_version")
+        strict.expect_version(root, "version", supported=VERSION, code=Code.UNSUPPORTED_STATE_LOCK_VERSION)
         fields = root.fields(("version", "lock_id", "operation", "created_at", "pid"))
         return LockInfo(
             lock_id=fields["lock_id"].text(),

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from gitops.approvals.document import write_approval
 from gitops.core import canonical
 from gitops.core.clock import Clock, timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError
 from gitops.ledger import layout
 from gitops.ledger.intent_document import write_intent
@@ -143,7 +144,7 @@ class MemoryLedger:
         with self._call("acquire") as files:
             if layout.LOCK in files:
                 seen = lock_observation(files[layout.LOCK])
-                raise ConflictError("state_lock_held", held_message(seen, info.created_at), path=layout.LOCK)
+                raise ConflictError(Code.STATE_LOCK_HELD, held_message(seen, info.created_at), path=layout.LOCK)
             files[layout.LOCK] = write_lock(info)
 
     def release(self, lock_id: str) -> None:
@@ -158,11 +159,11 @@ class MemoryLedger:
         with self._call("break_lock") as files:
             seen = lock_observation(files.get(layout.LOCK))
             if not seen.held:
-                raise ConflictError("state_lock_missing", "the ledger is not locked", path=layout.LOCK)
+                raise ConflictError(Code.STATE_LOCK_MISSING, "the ledger is not locked", path=layout.LOCK)
             if seen.info is None:
-                raise IntegrityError(seen.problem or "invalid_state_lock", seen.detail, path=layout.LOCK)
+                raise IntegrityError(seen.problem or Code.INVALID_STATE_LOCK, seen.detail, path=layout.LOCK)
             if seen.info.lock_id != lock_id:
-                raise ConflictError("state_lock_id_mismatch", held_message(seen), path=layout.LOCK)
+                raise ConflictError(Code.STATE_LOCK_ID_MISMATCH, held_message(seen), path=layout.LOCK)
             del files[layout.LOCK]
 
     def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:  # noqa: ARG002
@@ -173,15 +174,17 @@ class MemoryLedger:
     def arm(self, intent: Intent) -> None:
         """Write a sidecar. Raises GitopsError `recovery_sidecar_write_error` if there is one of this id."""
         with self._call("arm") as files:
-            key = _key(layout.intent_key, intent.operation_id, "recovery_sidecar_write_error")
+            key = _key(layout.intent_key, intent.operation_id, Code.RECOVERY_SIDECAR_WRITE_ERROR)
             if key in files:
-                raise GitopsError("recovery_sidecar_write_error", "there is a record with this id already")
+                raise GitopsError(Code.RECOVERY_SIDECAR_WRITE_ERROR, "there is a record with this id already")
             files[key] = write_intent(intent)
 
     def amend(self, intent: Intent) -> None:
         """Rewrite a sidecar."""
         with self._call("amend") as files:
-            files[_key(layout.intent_key, intent.operation_id, "recovery_sidecar_write_error")] = write_intent(intent)
+            files[_key(layout.intent_key, intent.operation_id, Code.RECOVERY_SIDECAR_WRITE_ERROR)] = write_intent(
+                intent
+            )
 
     def disarm(self, operation_id: str) -> None:
         """Remove a sidecar; quiet when there is none."""
@@ -205,18 +208,20 @@ class MemoryLedger:
             try:
                 content.decode("utf-8")
             except UnicodeDecodeError as error:
-                raise GitopsError("resource_payload_write_error", "not UTF-8", path=address.text) from error
+                raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, "not UTF-8", path=address.text) from error
             if key is None:
-                raise GitopsError("resource_payload_write_error", "this resource has no blob", path=address.text)
+                raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, "this resource has no blob", path=address.text)
             files[key] = content
             return name
 
     def record_approval(self, approval: Approval) -> None:
         """Write a new approval document. Raises GitopsError `approval_write_error`."""
         with self._call("record_approval") as files:
-            key = _key(layout.approval_key, approval.approval_id, "approval_write_error")
+            key = _key(layout.approval_key, approval.approval_id, Code.APPROVAL_WRITE_ERROR)
             if key in files:
-                raise GitopsError("approval_write_error", "there is an approval with this id", path=approval.resource)
+                raise GitopsError(
+                    Code.APPROVAL_WRITE_ERROR, "there is an approval with this id", path=approval.resource
+                )
             files[key] = write_approval(approval)
 
     def commit(self, view: LedgerView, write: LedgerWrite) -> LedgerView:
@@ -262,7 +267,7 @@ def _drop(files: dict[str, bytes], folder: str, identifier: str) -> None:
     files.pop(f"{folder}/{identifier}.json", None)
 
 
-def _key(make: Callable[[str], str], identifier: str, code: str) -> str:
+def _key(make: Callable[[str], str], identifier: str, code: Code) -> str:
     try:
         return make(identifier)
     except ValueError as error:

@@ -9,6 +9,7 @@ from typing import TypeVar
 from gitops.approvals.document import read_approval
 from gitops.core.canonical import digest
 from gitops.core.clock import parse_timestamp
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityError
 from gitops.ledger import layout
@@ -59,13 +60,13 @@ def view_of(data: bytes | None) -> LedgerView:
     try:
         return LedgerView(found=True, state=read_state(data), cas=state_cas(data))
     except IntegrityError as problem:
-        path = "state.version" if problem.code == "unsupported_state_version" else layout.STATE
+        path = "state.version" if problem.code == Code.UNSUPPORTED_STATE_VERSION else layout.STATE
         return LedgerView(found=True, cas=state_cas(data), problems=_problem(problem.code, path, problem.detail))
 
 
 def unreadable_view(problem: GitopsError) -> LedgerView:
     """The view of a state document that is perhaps there: not absent, or somebody would import over it."""
-    return LedgerView(found=True, problems=_problem("state_read_error", layout.STATE, problem.detail))
+    return LedgerView(found=True, problems=_problem(Code.STATE_READ_ERROR, layout.STATE, problem.detail))
 
 
 def lock_observation(data: bytes | None) -> LockObservation:
@@ -99,7 +100,7 @@ def intent_listing(documents: Iterable[Document]) -> IntentListing:
     unreadable: list[UnreadableIntent] = []
     for document in _considered(documents):
         try:
-            intents.append(_read(document, read_intent, "invalid_recovery_sidecar", lambda i: i.operation_id))
+            intents.append(_read(document, read_intent, Code.INVALID_RECOVERY_SIDECAR, lambda i: i.operation_id))
         except IntegrityError as problem:
             unreadable.append(UnreadableIntent(document.name, problem.code, problem.detail))
     return IntentListing(tuple(intents), tuple(unreadable))
@@ -111,7 +112,7 @@ def approval_listing(documents: Iterable[Document]) -> ApprovalListing:
     unreadable: list[UnreadableApproval] = []
     for document in _considered(documents):
         try:
-            approvals.append(_read(document, read_approval, "invalid_approval_artifact", lambda a: a.approval_id))
+            approvals.append(_read(document, read_approval, Code.INVALID_APPROVAL_ARTIFACT, lambda a: a.approval_id))
         except IntegrityError as problem:
             unreadable.append(UnreadableApproval(document.name, problem.code, problem.detail))
     return ApprovalListing(documents=tuple(approvals), unreadable=tuple(unreadable))
@@ -135,7 +136,7 @@ def same_state(view: LedgerView, data: bytes | None) -> bool:
 def moved() -> ConflictError:
     """The error of a compare-and-swap that lost."""
     detail = "another writer changed the ledger during this run; nothing was written"
-    return ConflictError("state_cas_mismatch", detail, path=layout.STATE)
+    return ConflictError(Code.STATE_CAS_MISMATCH, detail, path=layout.STATE)
 
 
 def check_write(view: LedgerView, write: LedgerWrite) -> None:
@@ -154,7 +155,7 @@ def _considered(documents: Iterable[Document]) -> list[Document]:
     return sorted((d for d in documents if layout.document_id(d.name) is not None), key=lambda d: d.name)
 
 
-def _read(document: Document, read: Callable[[bytes], T], code: str, identify: Callable[[T], str]) -> T:
+def _read(document: Document, read: Callable[[bytes], T], code: Code, identify: Callable[[T], str]) -> T:
     """Read one document, whose id must be its name: it is removed and rewritten under that id."""
     if document.content is None:
         raise IntegrityError(code, document.problem, path=document.name)
@@ -164,7 +165,7 @@ def _read(document: Document, read: Callable[[bytes], T], code: str, identify: C
     return value
 
 
-def _problem(code: str, path: str, detail: str) -> tuple[Diagnostic, ...]:
+def _problem(code: Code, path: str, detail: str) -> tuple[Diagnostic, ...]:
     problems = Diagnostics()
     problems.add(code, path, detail)
     return tuple(problems)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from gitops.core.codes import Code
 from gitops.documents import strict
 from gitops.documents.strict import Node, optional
 from gitops.model.state import AppliedResource, State, Status, StatusRecord
@@ -28,9 +29,9 @@ def read_state(data: bytes) -> State:
 
     Raises IntegrityError `unsupported_state_version` when the document names another version, else `invalid_state_json`.
     """
-    with strict.refusing("invalid_state_json"):
+    with strict.refusing(Code.INVALID_STATE_JSON):
         root = strict.parse(data)
-        strict.expect_version(root, "version", supported=VERSION, code="unsupported_state_version")
+        strict.expect_version(root, "version", supported=VERSION, code=Code.UNSUPPORTED_STATE_VERSION)
         fields = root.fields(
             ("version", "applied_revision"),
             ("state_revision", "resource_statuses", "approval_records", "recovery_records", "observations"),

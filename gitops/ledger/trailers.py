@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.documents.strict import is_line
 from gitops.model.change import Disposition
@@ -95,5 +96,5 @@ def _listed(entry: LedgerEntry) -> list[str]:
 
 def _line(name: str, value: str) -> str:
     if not is_line(value):
-        raise IntegrityError("ledger_entry_invalid", f"{name} is not one plain line of text")
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, f"{name} is not one plain line of text")
     return value

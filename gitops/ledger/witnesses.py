@@ -11,6 +11,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import GitReader
 from gitops.ledger.chain import ChainEntry, first_entry, verify_chain
@@ -88,7 +89,7 @@ def judge(reader: GitReader, entry: str, ledger: Ledger) -> Word:
         joins = _joins(reader, entry, ledger.line)
         found = verify_chain(reader, entry, joins)
         if found.entry.target.cluster != ledger.cluster:
-            raise IntegrityError("ledger_entry_invalid", f"it is an entry of cluster {found.entry.target.cluster}")
+            raise IntegrityError(Code.LEDGER_ENTRY_INVALID, f"it is an entry of cluster {found.entry.target.cluster}")
         if joins is None:
             ledger.anchor(first_entry(reader, entry))
             return Word(Known.ELSEWHERE, entry, "of another beginning")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gitops.core.clock import parse_timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import BugError, GitopsError
 from gitops.git.port import GitReader
 from gitops.ledger import layout
@@ -84,7 +85,7 @@ def approval_key(approval: Approval) -> str:
     try:
         return layout.approval_key(approval.approval_id)
     except ValueError as error:
-        raise GitopsError("approval_write_error", str(error), path=approval.resource) from error
+        raise GitopsError(Code.APPROVAL_WRITE_ERROR, str(error), path=approval.resource) from error
 
 
 def intent_key(intent: Intent) -> str:
@@ -106,4 +107,4 @@ def intent_keys(operation_ids: Iterable[str]) -> list[str]:
 
 def sidecar_error(intent: Intent, detail: str) -> GitopsError:
     """A sidecar that could not be written."""
-    return GitopsError("recovery_sidecar_write_error", detail, path=f"graph.{intent.graph_id}")
+    return GitopsError(Code.RECOVERY_SIDECAR_WRITE_ERROR, detail, path=f"graph.{intent.graph_id}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gitops.core.codes import Code
 from gitops.model.change import Action
 
 
@@ -77,7 +78,7 @@ class UnreadableApproval:
     """An approval document that cannot be used; `code` says why."""
 
     name: str
-    code: str
+    code: Code
     detail: str
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gitops.core.codes import Code
+
 
 class IntentKind(StrEnum):
     """The three operations that move a graph root."""
@@ -48,5 +50,5 @@ class UnreadableIntent:
     """A sidecar that cannot be used: `code` says why (`invalid_recovery_sidecar`, `unsupported_recovery_sidecar_version`)."""
 
     name: str
-    code: str
+    code: Code
     detail: str

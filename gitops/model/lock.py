@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gitops.core.codes import Code
+
 
 @dataclass(frozen=True, slots=True)
 class LockInfo:
@@ -21,5 +23,5 @@ class LockObservation:
 
     held: bool
     info: LockInfo | None = None
-    problem: str | None = None
+    problem: Code | None = None
     detail: str = ""

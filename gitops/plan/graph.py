@@ -25,6 +25,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import BugError
 from gitops.model.address import CLUSTER_SCOPE, Address, Kind
@@ -66,7 +67,7 @@ def build_graph(
     counts = Counter(change.address.text for change in changes)
     for name, count in sorted(counts.items()):
         if count > 1:
-            problems.add("duplicate_resource_id", name, f"{name} is named by {count} changes")
+            problems.add(Code.DUPLICATE_RESOURCE_ID, name, f"{name} is named by {count} changes")
     if len(problems):
         return _EMPTY, tuple(problems)
     plan = _Plan.of(changes, dependencies, applied_dependencies)
@@ -126,11 +127,11 @@ def _reference_edges(change: Change, plan: _Plan, problems: Diagnostics) -> list
         if other is None:
             continue
         if other.action is Action.DELETE:
-            problems.add("depends_on_deleted", name, f"{name} still needs {target}, which is deleted")
+            problems.add(Code.DEPENDS_ON_DELETED, name, f"{name} still needs {target}, which is deleted")
         elif target in plan.active:
             edges.append(_edge(other, change, (change.address, other.address), way))
         elif other.action is Action.CREATE:
-            problems.add("missing_dependency", name, f"{name} needs {target}, which this run does not create")
+            problems.add(Code.MISSING_DEPENDENCY, name, f"{name} needs {target}, which this run does not create")
     for target, way in plan.reached(name, plan.recorded):
         other = plan.active.get(target)
         if other is None:

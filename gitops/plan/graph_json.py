@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from gitops.core.canonical import canonical
+from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.model.change import Action
 from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
 from gitops.plan.layers import cycles, layers
 
 VERSION = 1
-CODE = "graph_document_invalid"
+CODE = Code.GRAPH_DOCUMENT_INVALID
 
 
 def to_json(graph: ExecutionGraph) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.model.execution import ExecutionGraph
 
@@ -101,17 +102,17 @@ def validate(graph: ExecutionGraph) -> tuple[Diagnostic, ...]:
     counts = Counter(node.id for node in graph.nodes)
     for name, count in sorted(counts.items()):
         if count > 1:
-            problems.add("duplicate_resource_id", name, f"{name} is named by {count} changes")
+            problems.add(Code.DUPLICATE_RESOURCE_ID, name, f"{name} is named by {count} changes")
     for edge in sorted(graph.edges):
         missing = [name for name in sorted({edge.before, edge.after}) if name not in counts]
         if missing:
             problems.add(
-                "missing_dependency",
+                Code.MISSING_DEPENDENCY,
                 edge.after,
                 f"{edge.after} waits for {edge.before} [{edge.reason}], but there is no {' and no '.join(missing)}",
             )
     for cycle in cycles(graph):
-        problems.add("dependency_cycle", cycle[0], f"each of these waits for the others: {', '.join(cycle)}")
+        problems.add(Code.DEPENDENCY_CYCLE, cycle[0], f"each of these waits for the others: {', '.join(cycle)}")
     return tuple(problems)
 
 

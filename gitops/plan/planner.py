@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from gitops.approvals.verify import change_digest, change_form, covers
 from gitops.core.canonical import canonical_digest
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import Kind
 from gitops.model.approval import Approval
@@ -105,7 +106,7 @@ def _report_quorum(required: Sequence[ApprovalRequirement], problems: Diagnostic
     for need in required:
         if 0 < len(need.approvals) < need.needed:
             problems.add(
-                "approval_quorum", need.resource, f"{len(need.approvals)} of {need.needed} approvals are there"
+                Code.APPROVAL_QUORUM, need.resource, f"{len(need.approvals)} of {need.needed} approvals are there"
             )
 
 
@@ -114,7 +115,7 @@ def _report_stale(required: Sequence[ApprovalRequirement], inputs: PlanInputs, p
     for need in required:
         if not need.approvals and need.resource in named:
             problems.add(
-                "approval_stale",
+                Code.APPROVAL_STALE,
                 need.resource,
                 "an approval exists, but configuration or recorded state moved since it was given",
             )

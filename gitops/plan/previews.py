@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gitops.cluster.session import Session
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.observation import MigrationPreview
 from gitops.model.address import Kind
@@ -33,7 +34,7 @@ def previews(current: Session, changes: Sequence[Change]) -> dict[str, Previewed
             try:
                 found[change.address.text] = _preview(current, change)
             except GitopsError as error:
-                current.problems.add("schema_preview_unavailable", change.address.text, error.detail)
+                current.problems.add(Code.SCHEMA_PREVIEW_UNAVAILABLE, change.address.text, error.detail)
     return found
 
 

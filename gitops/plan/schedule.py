@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gitops.core.codes import Code
 from gitops.core.errors import BugError, UsageError
 from gitops.model.execution import ExecNode, ExecutionGraph, LockClaim, LockMode, NodeResult, Outcome
 from gitops.plan.layers import neighbours, validate
@@ -79,7 +80,7 @@ class Schedule:
         Raises UsageError for less than one worker, BugError for a graph that `validate` refuses.
         """
         if workers < 1:
-            raise UsageError("usage_error", f"at least one worker is needed, not {workers}")
+            raise UsageError(Code.USAGE_ERROR, f"at least one worker is needed, not {workers}")
         problems = validate(graph)
         if problems:
             raise BugError(f"an invalid execution graph was scheduled: {problems[0].message}")

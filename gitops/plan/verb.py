@@ -10,6 +10,7 @@ from gitops.cluster.loading import SourceMovedError, load_advice, load_afresh
 from gitops.cluster.session import Session, StateNeed, begin, run_session
 from gitops.cluster.workspace import Governance, Workspace
 from gitops.config.result import LoadResult
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.ledger.port import IntentListing
 from gitops.model.entry import Debt
@@ -103,11 +104,11 @@ def trust_change(governance: Governance | None, current: Session) -> TrustChange
 
 def _warn_of_intents(listing: IntentListing, problems: Diagnostics) -> None:
     if listing.problem is not None:
-        problems.add("recovery_sidecar_read_error", "__cluster/recoveries", listing.problem)
+        problems.add(Code.RECOVERY_SIDECAR_READ_ERROR, "__cluster/recoveries", listing.problem)
     names = [i.operation_id + ".json" for i in listing.intents] + [u.name for u in listing.unreadable]
     for name in sorted(names):
         problems.add(
-            "cluster_recovery_pending",
+            Code.CLUSTER_RECOVERY_PENDING,
             f"__cluster/recoveries/{name}",
             "an interrupted operation is not settled; apply settles it first and may then block more than this shows",
         )

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from gitops.core.codes import REGISTRY
+from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity, SourceRef
 from gitops.model.address import is_name
 from gitops.model.entry import Debt
@@ -201,7 +201,7 @@ def rendered(
         return filled.sections
     told, broken = Diagnostics(diagnostics), filled.broken
     message = f"{broken.why}; the built-in templates are used instead"
-    told.add("template_invalid", broken.name, message, source=SourceRef(broken.name, broken.line))
+    told.add(Code.TEMPLATE_INVALID, broken.name, message, source=SourceRef(broken.name, broken.line))
     return fill(template, {**values, **problems(told)}).sections
 
 

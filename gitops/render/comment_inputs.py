@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from gitops.apply.drift_report import DriftOutcome
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic
 from gitops.model.entry import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
@@ -46,7 +47,7 @@ class ApprovalState:
     resource: str
     satisfied: bool
     by: tuple[str, ...] = ()
-    code: str | None = None
+    code: Code | None = None
     detail: str = ""
     command: str = ""
     reason: str = ""
@@ -74,7 +75,7 @@ class RefusedCommand:
     """A command of a comment that was not carried out, with the code and the words that say why."""
 
     command: str
-    code: str
+    code: Code
     message: str
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gitops.core.codes import Code
 from gitops.model.execution import ExecEdge
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import Plan
@@ -13,14 +14,20 @@ from gitops.render.comment_rows import PLANNED, action_words, effect, gated
 from gitops.render.impact import SHOWN, MigrationView, migration_views
 
 _STEPS: tuple[tuple[str, frozenset[str]], ...] = (
-    ("its commit has the form of an approval", frozenset({"approval_malformed"})),
-    ("its signature is good", frozenset({"approval_unsigned", "approval_signature_invalid"})),
-    ("its key is trusted now, for one person", frozenset({"approval_signer_unknown"})),
-    ("this person may approve, and did not write the change", frozenset({"approval_signer_not_allowed", "approval_self"})),
-    ("it is meant for this cluster, branch and folder", frozenset({"approval_wrong_target"})),
-    ("it is not used, taken back or past its time", frozenset({"approval_spent", "approval_revoked", "approval_expired"})),
-    ("it covers exactly this change", frozenset({"approval_stale"})),
-)  # fmt: skip
+    ("its commit has the form of an approval", frozenset({Code.APPROVAL_MALFORMED})),
+    ("its signature is good", frozenset({Code.APPROVAL_UNSIGNED, Code.APPROVAL_SIGNATURE_INVALID})),
+    ("its key is trusted now, for one person", frozenset({Code.APPROVAL_SIGNER_UNKNOWN})),
+    (
+        "this person may approve, and did not write the change",
+        frozenset({Code.APPROVAL_SIGNER_NOT_ALLOWED, Code.APPROVAL_SELF}),
+    ),
+    ("it is meant for this cluster, branch and folder", frozenset({Code.APPROVAL_WRONG_TARGET})),
+    (
+        "it is not used, taken back or past its time",
+        frozenset({Code.APPROVAL_SPENT, Code.APPROVAL_REVOKED, Code.APPROVAL_EXPIRED}),
+    ),
+    ("it covers exactly this change", frozenset({Code.APPROVAL_STALE})),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from urllib.parse import quote
 from gitops import __version__
 from gitops.cluster.lint_report import LintOutcome, LocatedProblem, Region
 from gitops.core.canonical import canonical_digest
-from gitops.core.codes import REGISTRY
+from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic
 from gitops.language.lint import LintLevel
 from gitops.language.rules import RULES, Found, Rule
@@ -108,11 +108,11 @@ def _rule(rule: Rule) -> Form:
     }
 
 
-def code_rule(name: str) -> Form:
+def code_rule(name: Code) -> Form:
     """The rule that stands for a code of the registry."""
     code = REGISTRY[name]
     return {
-        "id": code.name,
+        "id": code.code,
         "shortDescription": {"text": f"{code.summary[:1].upper()}{code.summary[1:]}"},
         "fullDescription": {"text": f"{code.summary[:1].upper()}{code.summary[1:]}: {code.cause}."},
         "help": {"text": f"To fix: {code.fix}.", "markdown": f"To fix: {code.fix}."},

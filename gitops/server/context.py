@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from gitops.core.clock import Clock
+from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.core.faults import Faults, NoFaults
 from gitops.core.redact import Redactor
@@ -40,7 +41,7 @@ class Stop:
     def pause(self, seconds: float) -> None:
         """Wait as a client of a forge does. Raises RemoteError `forge_unavailable` when the server stops meanwhile."""
         if self._event.wait(seconds):
-            raise RemoteError("forge_unavailable", "the server stops", retryable=True)
+            raise RemoteError(Code.FORGE_UNAVAILABLE, "the server stops", retryable=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 
 __all__ = ["APPLICATION", "VERSION", "Connection", "Database"]
@@ -66,7 +67,7 @@ class Database:
             fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close()
-            raise GitopsError("queue_in_use", f"another server works on {self.path}", path=str(self.path)) from None
+            raise GitopsError(Code.QUEUE_IN_USE, f"another server works on {self.path}", path=str(self.path)) from None
         except OSError as error:
             self.close()
             raise self.unusable(error.strerror or "it cannot be opened") from error
@@ -122,7 +123,7 @@ class Database:
 
     def unusable(self, why: str) -> GitopsError:
         """The error that says why the file cannot be used."""
-        return GitopsError("queue_unusable", f"the queue {self.path}: {why}", path=str(self.path))
+        return GitopsError(Code.QUEUE_UNUSABLE, f"the queue {self.path}: {why}", path=str(self.path))
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[Connection]:

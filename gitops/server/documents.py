@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
+from gitops.core.codes import Code
 from gitops.core.errors import BugError
 from gitops.documents import strict
 from gitops.documents.strict import MalformedError, Node
@@ -73,9 +74,9 @@ def write_event(event: Event) -> bytes:
 
 def read_event(data: bytes) -> Event:
     """The event of a document. Raises IntegrityError `queue_event_invalid`."""
-    with strict.refusing("queue_event_invalid"):
+    with strict.refusing(Code.QUEUE_EVENT_INVALID):
         root = strict.parse(data, limit=_LIMIT)
-        strict.expect_version(root, "version", supported=VERSION, code="queue_event_invalid")
+        strict.expect_version(root, "version", supported=VERSION, code=Code.QUEUE_EVENT_INVALID)
         name = Node(root.mapping().get("kind"), "kind", root).text()
         if name not in _KINDS:
             raise MalformedError("kind", "unknown kind of event")

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.core.redact import Secret
 from gitops.forge.events import CheckSignature, Decode, Delivery, IgnoredEvent
@@ -106,7 +107,7 @@ class Intake:
             return self._take(kind, hook, delivery, body)
         except GitopsError as error:
             self._context.say(f"{kind}: {error.code}: {error.detail}")
-            if error.code == "event_invalid":
+            if error.code == Code.EVENT_INVALID:
                 return Reply(400, self._context.shown(f"{error.code}: {error.detail}"))
             return Reply(503, "not now")
 

@@ -19,6 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 
 __all__ = ["Listener", "Where"]
@@ -75,7 +76,7 @@ class Listener:
         except SystemExit:
             # That is how the server says that it could not begin; its message goes to a log that is off.
             detail = f"cannot listen on {self._where}: it is in use, or not an address of this machine"
-            raise UsageError("listen_failed", detail) from None
+            raise UsageError(Code.LISTEN_FAILED, detail) from None
 
     def stop(self) -> None:
         """Take no further connection, answer what is there, and return from `run`."""

@@ -21,6 +21,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from gitops.core.clock import Clock
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults, around
 from gitops.forge.events import Event
@@ -143,7 +144,7 @@ class Queue:
             else:
                 (waiting,) = database.execute("SELECT count(*) FROM event WHERE state = 'waiting'").fetchone()
                 if waiting >= self._most:
-                    raise GitopsError("queue_full", f"{waiting} events wait already", path=str(self._file.path))
+                    raise GitopsError(Code.QUEUE_FULL, f"{waiting} events wait already", path=str(self._file.path))
                 number = database.execute(
                     "INSERT INTO event (repository, subject, document, state, attempts, received, due, reason)"
                     " VALUES (?, ?, ?, 'waiting', 0, ?, ?, '')",
@@ -256,7 +257,7 @@ class Queue:
         found = database.execute("SELECT 1 FROM event WHERE number = ? AND state <> 'running'", (number,)).fetchone()
         if found is None:
             detail = f"there is no event {number} that waits or was given up"
-            raise GitopsError("queue_event_missing", detail, path=str(self._file.path))
+            raise GitopsError(Code.QUEUE_EVENT_MISSING, detail, path=str(self._file.path))
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp() * 1000)

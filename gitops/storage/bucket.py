@@ -16,6 +16,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ class Bucket:
             raise self._failed(path, _answered(error)) from None
 
     def _failed(self, path: str, reason: str, *, retryable: bool = True) -> RemoteError:
-        return RemoteError("storage_failed", f"s3://{self.name}/{path}: {reason}", path=path, retryable=retryable)
+        return RemoteError(Code.STORAGE_FAILED, f"s3://{self.name}/{path}: {reason}", path=path, retryable=retryable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +232,7 @@ def _client(bucket: str, service: _Service, *, retries: int) -> Client:
         from obstore.store import S3Store as Client
     except ImportError:
         raise GitopsError(
-            "storage_driver_missing", "object storage needs the package obstore", path="storage"
+            Code.STORAGE_DRIVER_MISSING, "object storage needs the package obstore", path="storage"
         ) from None
     patience: RetryConfig = {
         "max_retries": retries,
@@ -254,7 +255,7 @@ def _client(bucket: str, service: _Service, *, retries: int) -> Client:
 
 
 def _invalid(detail: str) -> GitopsError:
-    return GitopsError("storage_root_invalid", detail, path="storage")
+    return GitopsError(Code.STORAGE_ROOT_INVALID, detail, path="storage")
 
 
 def _answered(error: Exception) -> str:

@@ -5,6 +5,7 @@ A key is a relative POSIX path of visible, ordinary names. Names that begin with
 
 from __future__ import annotations
 
+from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 
 TEMP_PREFIX = ".tmp-"
@@ -17,7 +18,7 @@ def split_key(key: str) -> tuple[str, ...]:
     parts = tuple(key.split("/"))
     if len(key) > _MAX_KEY or not all(_is_plain(part) for part in parts):
         raise RemoteError(
-            "storage_failed", f"{key[:80]!r} is not a key: use relative names without '.' and '..'", path=key[:80]
+            Code.STORAGE_FAILED, f"{key[:80]!r} is not a key: use relative names without '.' and '..'", path=key[:80]
         )
     return parts
 

@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.storage.keys import TEMP_PREFIX, split_key, split_prefix
 
@@ -116,7 +117,7 @@ class LocalStore:
             yield
         except OSError as error:
             place = self._root.joinpath(key)
-            raise RemoteError("storage_failed", f"{place}: {error.strerror or error}", path=key) from error
+            raise RemoteError(Code.STORAGE_FAILED, f"{place}: {error.strerror or error}", path=key) from error
 
     @contextlib.contextmanager
     def _folder(self, parts: list[str] | tuple[str, ...]) -> Iterator[int | None]:
@@ -174,7 +175,7 @@ def delete_tree(root: Path) -> None:
             else:
                 left.unlink(missing_ok=True)
     except OSError as error:
-        raise RemoteError("storage_failed", f"{root}: {error.strerror or error}") from error
+        raise RemoteError(Code.STORAGE_FAILED, f"{root}: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.storage.keys import split_key, split_prefix
 
@@ -80,8 +81,8 @@ class MemoryStore:
         """A disk has folders: an object cannot lie below another one, nor where a folder is."""
         self._require_folders(parts, len(parts) - 1)
         if any(len(key) > len(parts) and key[: len(parts)] == parts for key in self._objects):
-            raise RemoteError("storage_failed", f"{'/'.join(parts)} is a folder, not an object")
+            raise RemoteError(Code.STORAGE_FAILED, f"{'/'.join(parts)} is a folder, not an object")
 
     def _require_folders(self, parts: tuple[str, ...], depth: int) -> None:
         if any(parts[: level + 1] in self._objects for level in range(depth)):
-            raise RemoteError("storage_failed", f"a part of {'/'.join(parts)} is an object, not a folder")
+            raise RemoteError(Code.STORAGE_FAILED, f"a part of {'/'.join(parts)} is an object, not a folder")

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import cache
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.storage.address import StorageKind, StorageRootError, parse_storage
 from gitops.storage.bucket import Answer, Bucket, lance_options
@@ -191,7 +192,7 @@ def _must_refuse(bucket: Bucket, path: str, matching: str | None, what: str) -> 
             return
         if answer is Answer.LANDED:
             raise UsageError(
-                "storage_conditional_put_ignored",
+                Code.STORAGE_CONDITIONAL_PUT_IGNORED,
                 f"the service of s3://{bucket.name} let a writer {what}; two runs could overwrite each other's ledger",
                 path=f"s3://{bucket.name}",
             )
@@ -203,9 +204,11 @@ def _place(location: str) -> tuple[str, str]:
     try:
         root = parse_storage(location)
     except StorageRootError as error:
-        raise GitopsError("storage_root_invalid", str(error), path="storage") from None
+        raise GitopsError(Code.STORAGE_ROOT_INVALID, str(error), path="storage") from None
     if root.kind is not StorageKind.S3:
-        raise GitopsError("storage_root_invalid", "this is no address of the form s3://bucket/prefix", path="storage")
+        raise GitopsError(
+            Code.STORAGE_ROOT_INVALID, "this is no address of the form s3://bucket/prefix", path="storage"
+        )
     return root.bucket, root.prefix
 
 
@@ -227,7 +230,7 @@ def _verdict(place: str, *, ours: bool, sure: bool) -> bool:
 
 def _unsettled(place: str) -> RemoteError:
     return RemoteError(
-        "storage_failed",
+        Code.STORAGE_FAILED,
         f"{place}: it is not known whether this was written; look at it, and run the command again",
         path=place,
         retryable=True,

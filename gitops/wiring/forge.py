@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from gitops.core.clock import Clock
+from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.core.redact import Secret
 from gitops.forge.events import Decode
@@ -100,11 +101,11 @@ def choose(
         return ForgeChoice(LOCAL)
     base = setting("gitops.forgeUrl") or _job_address(kind, environ) or _PUBLIC.get(kind)
     if base is None:
-        raise UsageError("usage_error", f"say where {kind} is: git config gitops.forgeUrl")
+        raise UsageError(Code.USAGE_ERROR, f"say where {kind} is: git config gitops.forgeUrl")
     named = _job_project(kind, environ) or (rule.project if rule is not None else None)
     project = named or _path_of(remote_url or "")
     if project is None:
-        raise UsageError("usage_error", f"say which project of {kind} this is: forge.project in gitops.yaml")
+        raise UsageError(Code.USAGE_ERROR, f"say which project of {kind} this is: forge.project in gitops.yaml")
     return ForgeChoice(kind, base.rstrip("/"), project, token_of(kind, environ))
 
 
@@ -118,7 +119,7 @@ def open_client(choice: ForgeChoice, pause: Callable[[float], None], clock: Cloc
     from gitops.forge.client import WebClient, forge_service
 
     if choice.token is None:
-        raise UsageError("usage_error", "there is no token: set GITOPS_TOKEN")
+        raise UsageError(Code.USAGE_ERROR, "there is no token: set GITOPS_TOKEN")
     scheme = "token " if choice.kind == "gitea" else "Bearer "
     return WebClient(forge_service(choice.base, {"Authorization": choice.token.prefixed(scheme)}), pause, clock)
 
@@ -137,7 +138,7 @@ def forge_over(choice: ForgeChoice, sender: WebSender, clock: Clock) -> Forge:
         from gitops.forge.gitea.forge import GiteaForge
 
         return GiteaForge(sender, choice.project, clock)
-    raise UsageError("usage_error", f"there is no service of kind {choice.kind}")
+    raise UsageError(Code.USAGE_ERROR, f"there is no service of kind {choice.kind}")
 
 
 def decoder(kind: str) -> Decode:
@@ -154,7 +155,7 @@ def decoder(kind: str) -> Decode:
         from gitops.forge.gitea.events import decode_file as gitea
 
         return gitea
-    raise UsageError("usage_error", f"a forge of kind {kind} has no event files")
+    raise UsageError(Code.USAGE_ERROR, f"a forge of kind {kind} has no event files")
 
 
 def login_of(kind: str, environ: Mapping[str, str], setting: Setting) -> Callable[[str], str]:

@@ -25,6 +25,7 @@ from gitops.config.bot import ClusterRule
 from gitops.config.disk_cache import MemoryCache
 from gitops.config.folder import FolderTree
 from gitops.config.source import StampedTree
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
 from gitops.forge.refs.local import LocalForge
@@ -132,14 +133,14 @@ class LocalProject:
             self.project.tools = replace(self.project.tools, remote=self.remote)
         if self.repository.is_shallow:
             raise GitopsError(
-                "shallow_repository", "the rest of the history cannot be fetched; check out with fetch-depth: 0"
+                Code.SHALLOW_REPOSITORY, "the rest of the history cannot be fetched; check out with fetch-depth: 0"
             )
 
     def person(self) -> Person:
         """Who commits from here; asked before anything is written. Raises UsageError `actor_required`."""
         person = self._person()
         if person is None:
-            raise UsageError("actor_required", "set git config user.name and user.email")
+            raise UsageError(Code.ACTOR_REQUIRED, "set git config user.name and user.email")
         return person
 
     def person_or_none(self) -> Person | None:
@@ -208,7 +209,7 @@ class LocalProject:
                 if rule.path == inside:
                     return rule
             known = ", ".join(rule.path for rule in config.clusters) or "none"
-            raise GitopsError("cluster_not_found", f"{folder} is no cluster folder of gitops.yaml; known: {known}")
+            raise GitopsError(Code.CLUSTER_NOT_FOUND, f"{folder} is no cluster folder of gitops.yaml; known: {known}")
         return config.cluster(name)
 
     def working_folder(self, options: argparse.Namespace) -> Workspace | None:
@@ -239,7 +240,7 @@ class LocalProject:
         else:
             tip = self.project.tip(rule.ref)
             if tip is None:
-                raise GitopsError("cluster_not_found", f"there is no branch {rule.branch}", path=rule.name)
+                raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {rule.branch}", path=rule.name)
             revision = self.project.at_commit(tip, self.project.standing(rule))
         return self.project.workspace(rule, revision, actor=actor)
 
@@ -247,7 +248,7 @@ class LocalProject:
         """Who signs an approval here."""
         key = self.signing_key()
         if key is None:
-            raise UsageError("signing_key_missing", "set git config user.signingKey to the path of an SSH key")
+            raise UsageError(Code.SIGNING_KEY_MISSING, "set git config user.signingKey to the path of an SSH key")
         prefix = approvals_prefix(self.rule(options).name)
         return Endorsement(self.repository, self.remote, self.person(), key, prefix)
 
@@ -263,7 +264,7 @@ class LocalProject:
             return TrackingRemote(self.repository, name)
         url = self.setting(f"remote.{name}.url")
         if url is None:
-            raise UsageError("usage_error", f"the repository has no remote {name!r}")
+            raise UsageError(Code.USAGE_ERROR, f"the repository has no remote {name!r}")
         return self._at(url, self.repository.work_tree or self.repository.git_dir)
 
     def other(self, name: str) -> ProgramRemote:
@@ -294,14 +295,14 @@ class LocalProject:
         problem = None
         if base is None:
             problem = GitopsError(
-                "ephemeral_graph_root",
+                Code.EPHEMERAL_GRAPH_ROOT,
                 "this repository has no place for graphs: declare storage, or set git config gitops.root",
                 path=rule.name,
             )
 
         def uri(graph: str) -> str:
             if base is None:
-                raise GitopsError("ephemeral_graph_root", "there is no place for graphs here", path=rule.name)
+                raise GitopsError(Code.EPHEMERAL_GRAPH_ROOT, "there is no place for graphs here", path=rule.name)
             return graph_uri(base, graph)
 
         return Stores(self.ledger(rule), graph_engine(self._faults), uri, problem)
@@ -336,10 +337,10 @@ class LocalProject:
 def _inside(declared: StorageRoot, base: str | None) -> str:
     """A declared path below the operator's folder."""
     if base is None:
-        raise GitopsError("storage_root_refused", "a path in git cannot choose a place on this host", path="storage")
+        raise GitopsError(Code.STORAGE_ROOT_REFUSED, "a path in git cannot choose a place on this host", path="storage")
     chosen = Path(os.path.normpath(Path(base) / declared.path))
     if not chosen.is_relative_to(base):
-        raise GitopsError("storage_root_refused", f"{declared.text!r} leads out of {base}", path="storage")
+        raise GitopsError(Code.STORAGE_ROOT_REFUSED, f"{declared.text!r} leads out of {base}", path="storage")
     return str(chosen)
 
 
@@ -347,14 +348,14 @@ def _below(declared: StorageRoot, allowed: str | None, cluster: str) -> str:
     """A declared prefix that is the operator's own or lies below it, part by part."""
     if allowed is None:
         detail = "a path in git cannot choose a bucket; the operator allows one with git config gitops.storage"
-        raise GitopsError("storage_root_refused", detail, path="storage")
+        raise GitopsError(Code.STORAGE_ROOT_REFUSED, detail, path="storage")
     try:
         own = parse_storage(allowed)
     except StorageRootError as error:
-        raise GitopsError("storage_root_invalid", f"git config gitops.storage: {error}", path=cluster) from None
+        raise GitopsError(Code.STORAGE_ROOT_INVALID, f"git config gitops.storage: {error}", path=cluster) from None
     inside = declared.prefix == own.prefix or not own.prefix or declared.prefix.startswith(f"{own.prefix}/")
     if own.kind is not StorageKind.S3 or own.bucket != declared.bucket or not inside:
-        raise GitopsError("storage_root_refused", f"{declared.text!r} leads out of {allowed}", path="storage")
+        raise GitopsError(Code.STORAGE_ROOT_REFUSED, f"{declared.text!r} leads out of {allowed}", path="storage")
     return declared.text
 
 

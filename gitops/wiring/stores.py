@@ -12,6 +12,7 @@ from typing import Any, cast
 from gitops.apply.graph_provider import ClusterProvider
 from gitops.cluster.workspace import Hints, Stores, Workspace
 from gitops.config.folder import FolderTree
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.port import GraphEngine
@@ -65,7 +66,9 @@ def folder_stores(folder: str, *, ephemeral: bool, faults: Faults) -> Callable[[
         problem = None
         if ephemeral and storage is None:
             problem = GitopsError(
-                "ephemeral_graph_root", "graphs would live in a checkout of a CI job; declare storage", path="storage"
+                Code.EPHEMERAL_GRAPH_ROOT,
+                "graphs would live in a checkout of a CI job; declare storage",
+                path="storage",
             )
         return Stores(
             ledger=FolderLedger(open_store(root), clock=SystemClock(), faults=faults),

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gitops.core.codes import REGISTRY
+from gitops.core.codes import REGISTRY, Code
 from tests.support.pages import ROOT
 
 # Codes that no test brings up, each with the reason. This list may only shrink.
@@ -33,7 +33,6 @@ _NO_EXPECTATIONS = (
     "data/bot-config/",
 )
 _FEEDING = {*_ERRORS, "Diagnostic", "add", "IntentListing", "ApprovalListing", "LockObservation"}
-_MIN_ADD = 3
 
 
 def _modules(folder: str) -> Iterator[tuple[str, ast.Module]]:
@@ -84,15 +83,20 @@ def _expected_codes() -> set[str]:
     return found & set(REGISTRY)
 
 
-def _named_codes() -> Iterator[tuple[str, str]]:
-    """Where the product makes a problem, and the code that it gives to it as a literal."""
-    for name, tree in _modules("gitops"):
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], ast.Constant):
-                continue
-            makes = _called(node) in _ERRORS or (_called(node) == "add" and len(node.args) >= _MIN_ADD)
-            if makes and isinstance(node.args[0].value, str):
-                yield f"{name}:{node.lineno}", node.args[0].value
+def _members(tree: ast.AST) -> Iterator[str]:
+    """The codes that a module names as members of the enum."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Code":
+            yield node.attr
+
+
+def _literals(tree: ast.AST) -> Iterator[ast.Constant]:
+    """Codes that a module spells as text where it makes a problem."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args and (_called(node) in _ERRORS or _called(node) == "add"):
+            first = node.args[0]
+            if isinstance(first, ast.Constant) and first.value in set(REGISTRY):
+                yield first
 
 
 def test_every_code_is_expected_by_a_test():
@@ -100,17 +104,17 @@ def test_every_code_is_expected_by_a_test():
 
 
 def test_every_code_is_raised():
-    used: set[str] = set()
-    for name, tree in _modules("gitops"):
-        if not name.startswith("core/_codes_"):
-            used.update(_texts(tree, expected=False))
-    assert set(REGISTRY) - used == set()
+    used = {member for name, tree in _modules("gitops") if name != "core/codes.py" for member in _members(tree)}
+    assert {code.name for code in Code} - used == set()
 
 
-def test_every_code_that_is_raised_is_registered():
-    named = list(_named_codes())
-    assert len({code for _, code in named}) > len(REGISTRY) // 2
-    assert [(place, code) for place, code in named if code not in REGISTRY] == []
+def test_every_code_has_an_entry():
+    assert set(REGISTRY) == set(Code)
+    assert all(code.name == code.value.upper() for code in Code)
+
+
+def test_no_module_spells_a_code_as_text():
+    assert [f"{name}:{each.lineno}" for name, tree in _modules("gitops") for each in _literals(tree)] == []
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))

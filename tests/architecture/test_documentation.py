@@ -114,7 +114,7 @@ def test_the_configurations_shown_are_valid():
 def test_the_approval_page_explains_every_bound_value_and_every_refusal():
     page = read_page("approvals.md")
     names = {f.name for f in dataclasses.fields(ApprovalStatement)}
-    refusals = {c for c in REGISTRY if c.startswith("approval_") and f'"{c}"' in _source("approvals/verify.py")}
+    refusals = {c for c in REGISTRY if c.startswith("approval_") and f"Code.{c.name}" in _source("approvals/verify.py")}
     assert len(refusals) > 5
     assert {n for n in names | refusals if f"`{n}`" not in page} == set()
 

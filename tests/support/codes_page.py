@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from gitops.core import _codes_bot, _codes_cluster, _codes_forge
-from gitops.core.codes import REGISTRY, Code
+from gitops.core.codes import REGISTRY, Code, CodeEntry
 from tests.support.pages import cell, write_page
 
 PAGE = "codes.md"
@@ -38,15 +38,15 @@ def _names(table: str) -> list[str]:
     return sorted(line.partition("|")[0].strip() for line in table.splitlines() if line.strip() and line[0] != " ")
 
 
-def _section(title: str, names: Iterable[str], registry: Mapping[str, Code]) -> str:
-    rows = [_row(registry[name]) for name in names]
+def _section(title: str, names: Iterable[str], registry: Mapping[Code, CodeEntry]) -> str:
+    rows = [_row(registry[Code(name)]) for name in names]
     return "\n".join(
         [f"## {title}", "", "| code | severity | meaning | cause | what to do |", "|---|---|---|---|---|", *rows, ""]
     )
 
 
-def _row(code: Code) -> str:
-    return f"| `{code.name}` | {code.severity} | {cell(code.summary)} | {cell(code.cause)} | {cell(code.fix)} |"
+def _row(entry: CodeEntry) -> str:
+    return f"| `{entry.code}` | {entry.severity} | {cell(entry.summary)} | {cell(entry.cause)} | {cell(entry.fix)} |"
 
 
 if __name__ == "__main__":

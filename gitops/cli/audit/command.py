@@ -18,6 +18,7 @@ from gitops.audit.walk import chain_of
 from gitops.cli.audit.outputs import Statements, file_bytes, write_whole
 from gitops.cli.output import FAILED, OK, USAGE, complain, say, show_error, show_form
 from gitops.config.bot import ClusterRule
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
 from gitops.ledger.chain import BRANCHES, SIGNED, ChainEntry, first_entry
 from gitops.ledger.witnesses import Line, named_entry
@@ -142,7 +143,7 @@ def _head(local: LocalProject, rule: ClusterRule) -> str:
     heads = local.heads(rule)
     noted = heads.noted()
     if local.project.tip(heads.ref) is None and (noted.pin or noted.local) is not None:
-        raise IntegrityError("ledger_diverged", "the ledger branch was seen here before and is gone", path=heads.ref)
+        raise IntegrityError(Code.LEDGER_DIVERGED, "the ledger branch was seen here before and is gone", path=heads.ref)
     return local.project.ledger_head(rule)
 
 
@@ -162,7 +163,7 @@ def _check_seen(local: LocalProject, rule: ClusterRule, head: str) -> None:
     for where, commit in _hearsay(local, rule).seen.items():
         if commit not in line:
             detail = f"head {head[:12]} does not continue {commit[:12]}, which was seen here ({where})"
-            raise IntegrityError("ledger_diverged", detail, path=rule.name)
+            raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=rule.name)
 
 
 def _witnesses(local: LocalProject, rule: ClusterRule, names: list[str]) -> dict[str, str]:
@@ -179,7 +180,7 @@ def _witnesses(local: LocalProject, rule: ClusterRule, names: list[str]) -> dict
                 remote.fetch([ref])
             found[f"{remote.url} ({ref})"] = commit
         if len(found) == before:
-            raise GitopsError("witness_unproven", f"{remote.url} has no ledger of {rule.name}", path=name)
+            raise GitopsError(Code.WITNESS_UNPROVEN, f"{remote.url} has no ledger of {rule.name}", path=name)
     return found
 
 
@@ -208,7 +209,7 @@ def _since(local: LocalProject, head: str, text: str | None) -> str | None:
         return chain[int(text) - 1]
     found = [commit for commit in chain if len(text) >= _MIN_PREFIX and commit.startswith(text.lower())]
     if len(found) != 1:
-        raise UsageError("usage_error", f"--since {text}: the ledger has no such entry; it has {len(chain)}")
+        raise UsageError(Code.USAGE_ERROR, f"--since {text}: the ledger has no such entry; it has {len(chain)}")
     return found[0]
 
 
@@ -217,7 +218,7 @@ def _read_pin(path: str | None, rule: ClusterRule) -> AuditPin | None:
         return None
     pin = read_pin(file_bytes(path))
     if pin.cluster != rule.name:
-        raise IntegrityError("pin_invalid", f"it is for cluster {pin.cluster}", path=path)
+        raise IntegrityError(Code.PIN_INVALID, f"it is for cluster {pin.cluster}", path=path)
     return pin
 
 
@@ -230,7 +231,7 @@ def _accept(local: LocalProject, rule: ClusterRule, head: str, wanted: str) -> A
     Raises UsageError when `wanted` is not the whole id of the head: nobody accepts what they have not looked at.
     """
     if wanted != head:
-        raise UsageError("usage_error", f"--accept takes the whole id of the head, which is {head}")
+        raise UsageError(Code.USAGE_ERROR, f"--accept takes the whole id of the head, which is {head}")
     report = _run(local, rule, head, AuditScope())
     if not report.ok:
         return report

@@ -9,6 +9,7 @@ from typing import Any
 from gitops.audit.intoto import NAMESPACE, PAYLOAD_TYPE, Envelope, pae, read_envelope, signature_of, write_envelope
 from gitops.audit.statement import EnvelopeCheck, check_envelope, statement_of
 from gitops.cli.output import FAILED, OK, say, show_form
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.git.signatures import sign, verify_detached
 from gitops.ledger.chain import ChainEntry, entry_trust
@@ -30,7 +31,7 @@ class Statements:
         self._folder = None if folder is None else Path(folder)
         self._key = local.signing_key() if sign else None
         if sign and self._key is None:
-            raise UsageError("signing_key_missing", "set git config user.signingKey to the path of an SSH key")
+            raise UsageError(Code.SIGNING_KEY_MISSING, "set git config user.signingKey to the path of an SSH key")
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
 
@@ -106,9 +107,9 @@ def file_bytes(path: str) -> bytes:
     """A file that the operator named. Raises UsageError `source_missing`, `source_too_large`."""
     place = Path(path)
     if not place.is_file():
-        raise UsageError("source_missing", f"there is no file {path}", path=path)
+        raise UsageError(Code.SOURCE_MISSING, f"there is no file {path}", path=path)
     if place.stat().st_size > _MAX_FILE:
-        raise UsageError("source_too_large", f"{path} is larger than {_MAX_FILE} bytes", path=path)
+        raise UsageError(Code.SOURCE_TOO_LARGE, f"{path} is larger than {_MAX_FILE} bytes", path=path)
     return place.read_bytes()
 
 

@@ -20,6 +20,7 @@ from gitops.bot.notes import Note, Verdict, overall, problem_of, verdict_of
 from gitops.bot.silent import SilentForge
 from gitops.cli.bot.outputs import write_outputs
 from gitops.cli.output import USAGE, complain, say, show_form
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.redact import Redactor
 from gitops.forge.events import Event, ManualEvent, RequestEvent
@@ -140,7 +141,7 @@ def _event(run: _Run, kind: str) -> Event:
     file = run.options.event or run.environ.get("GITHUB_EVENT_PATH" if kind != "gitlab" else "TRIGGER_PAYLOAD")
     if kind == LOCAL or (not run.options.event and job_kind(run.environ) != kind):
         if run.options.event:
-            raise UsageError("usage_error", "say with --forge which forge the event is of")
+            raise UsageError(Code.USAGE_ERROR, "say with --forge which forge the event is of")
         return ManualEvent()
     return decoder(kind)(run.environ, _read(file)).event
 
@@ -153,7 +154,7 @@ def _read(file: str | None) -> bytes:
         with Path(file).open("rb") as source:
             return source.read(_MAX_EVENT + 1)
     except OSError as error:
-        raise UsageError("usage_error", f"the event file {file} cannot be read: {error.strerror}") from error
+        raise UsageError(Code.USAGE_ERROR, f"the event file {file} cannot be read: {error.strerror}") from error
 
 
 def _bot(run: _Run, kind: str, event: Event) -> Bot:
@@ -167,7 +168,7 @@ def _bot(run: _Run, kind: str, event: Event) -> Bot:
     remote = local.setting(f"remote.{run.options.remote or 'origin'}.url")
     found = choose(kind, run.environ, local.setting, rule, remote)
     if found.silent and run.verb in _NEED_TOKEN:
-        raise UsageError("usage_error", f"gitops bot {run.verb} asks the forge: set GITOPS_TOKEN")
+        raise UsageError(Code.USAGE_ERROR, f"gitops bot {run.verb} asks the forge: set GITOPS_TOKEN")
     forge = _forge(run, local, found, event)
     # Entries of the ledger need somebody's name and key; plans that are kept need no more than any name.
     person = local.person() if run.verb in _WRITE_LEDGER else local.person_or_none() or _SOMEBODY

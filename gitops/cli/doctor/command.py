@@ -12,6 +12,7 @@ from functools import partial
 from gitops.cli.output import FAILED, OK, say
 from gitops.config.bot import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
 from gitops.config.load import load_desired
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.redact import Redactor
 from gitops.doctor.checks import asked, error, good, ordered, unknown, warning
@@ -40,7 +41,7 @@ _NOBODY = Person("gitops doctor", "doctor@localhost")
 def doctor(options: argparse.Namespace) -> int:
     """`gitops doctor`. Exit code 1 for errors, with `--strict` for warnings, with `--attack` for a defence that fell."""
     if options.only and not options.attack:
-        raise UsageError("usage_error", "--only names attacks: use it with --attack")
+        raise UsageError(Code.USAGE_ERROR, "--only names attacks: use it with --attack")
     kind = options.forge or job_kind(os.environ) or LOCAL
     login = login_of(kind, os.environ, LocalProject(choice_of(options)).setting) if kind != LOCAL else None
     local = LocalProject(choice_of(options), login=login)
@@ -64,10 +65,12 @@ def _attack(local: LocalProject, options: argparse.Namespace) -> int:
     strange = sorted(set(options.only) - {each.name for each in ATTACKS})
     if strange:
         known = ", ".join(each.name for each in ATTACKS)
-        raise UsageError("usage_error", f"there is no attack {', '.join(strange)}; known: {known}")
+        raise UsageError(Code.USAGE_ERROR, f"there is no attack {', '.join(strange)}; known: {known}")
     config = local.project.config()
     if config.ledger.store == "directory":
-        raise UsageError("usage_error", "the ledger is a folder: there are no signed approvals and entries to attack")
+        raise UsageError(
+            Code.USAGE_ERROR, "the ledger is a folder: there are no signed approvals and entries to attack"
+        )
     hosted = (options.forge or config.forge.kind or job_kind(os.environ) or LOCAL) != LOCAL
     report = attack(local, local.rule(options), options.only, hosted=hosted)
     say(json.to_text(attack_form(report)) if options.json else attack_text(report))

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from gitops.cli.graph.inputs import records_of, root_of
 from gitops.cli.output import FAILED, OK, say, show_form
+from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.graph.engine import driver
 from gitops.graph.history.work import Work
@@ -51,9 +52,11 @@ def gc(options: argparse.Namespace) -> int:
 
     match = _AGE.fullmatch(options.older_than)
     if match is None:
-        raise UsageError("usage_error", f"--older-than {options.older_than[:40]!r}: use an age such as 7d, 12h or 30m")
+        raise UsageError(
+            Code.USAGE_ERROR, f"--older-than {options.older_than[:40]!r}: use an age such as 7d, 12h or 30m"
+        )
     if options.keep < 1:
-        raise UsageError("usage_error", "--keep must be at least 1: the newest version of a branch always stays")
+        raise UsageError(Code.USAGE_ERROR, "--keep must be at least 1: the newest version of a branch always stays")
     age = timedelta(**{_UNITS[match[2]]: int(match[1])})
     result = run(root_of(options), _work(options), Retention(options.keep, age), dry_run=options.dry_run)
     if options.json:
@@ -72,7 +75,9 @@ def purge(options: argparse.Namespace) -> int:
     from gitops.graph.history.purge import purge_dropped
 
     if not (options.allow_data_loss or options.dry_run):
-        raise UsageError("usage_error", "this cannot be undone: look first with --dry-run, then add --allow-data-loss")
+        raise UsageError(
+            Code.USAGE_ERROR, "this cannot be undone: look first with --dry-run, then add --allow-data-loss"
+        )
     result = purge_dropped(root_of(options), _work(options), dry_run=options.dry_run)
     if options.json:
         show_form({"ok": True, **result.to_json(), "diagnostics": []})

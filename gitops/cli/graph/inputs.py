@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from gitops.config.folder import FolderTree
 from gitops.config.header import load_header
 from gitops.core.clock import is_ulid, parse_timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.redact import resolve
 from gitops.graph.versions import ReadTarget
@@ -35,7 +36,7 @@ def root_of(options: argparse.Namespace) -> str:
     if options.root is not None:
         return str(options.root)
     if not is_name(options.graph):
-        raise GitopsError("invalid_resource_id", f"{options.graph!r} is not a graph id", path="graph")
+        raise GitopsError(Code.INVALID_RESOURCE_ID, f"{options.graph!r} is not a graph id", path="graph")
     header, problems = load_header(FolderTree(options.config, confined=False))
     if header is None:
         first = next(iter(problems))
@@ -52,7 +53,7 @@ def place_of(text: str) -> ReadTarget:
     """The version that `BRANCH`, `WHEN` or `BRANCH@WHEN` means; WHEN is a version, a commit or a time."""
     match = _PLACE.fullmatch(text)
     if match is None:
-        raise UsageError("usage_error", f"{text[:80]!r} names no version: use BRANCH, BRANCH@VERSION or a commit id")
+        raise UsageError(Code.USAGE_ERROR, f"{text[:80]!r} names no version: use BRANCH, BRANCH@VERSION or a commit id")
     branch, when = match["branch"], match["when"]
     if branch is None and not (when.isdecimal() or is_ulid(when) or parse_timestamp(when)):
         return ReadTarget(when)
@@ -85,18 +86,18 @@ def query_of(options: argparse.Namespace, catalog: Catalog) -> CheckedQuery:
         name = options.query or (next(iter(declared)) if len(declared) == 1 else None)
         if name is None:
             raise UsageError(
-                "usage_error", f"{place} declares {len(declared)} queries; say which one: {_names(declared)}"
+                Code.USAGE_ERROR, f"{place} declares {len(declared)} queries; say which one: {_names(declared)}"
             )
         if name not in declared:
             hint = did_you_mean(name, declared)
             raise GitopsError(
-                "query_unknown", f"{place} declares no query {name[:80]!r}" + (f"; {hint}" if hint else "")
+                Code.QUERY_UNKNOWN, f"{place} declares no query {name[:80]!r}" + (f"; {hint}" if hint else "")
             )
         return check_query(declared[name], catalog)
     except LanguageError as error:
         first = error.problems[0]
         line, column = SourceText(source).position(first.span.start)
-        code = "query_parse_error" if first.stage is Stage.PARSE else "query_typecheck_error"
+        code = Code.QUERY_PARSE_ERROR if first.stage is Stage.PARSE else Code.QUERY_TYPECHECK_ERROR
         fix = f"; {first.fix}" if first.fix else ""
         raise GitopsError(code, f"{place}:{line}:{column}: {first.rendered()}{fix}", path=place) from None
 
@@ -112,10 +113,12 @@ def _query_source(options: argparse.Namespace) -> tuple[str, bytes]:
         return "the query", options.text.encode(errors="surrogateescape")
     if options.file is not None:
         if options.file == "-" == options.params:
-            raise UsageError("usage_error", "--file - and --params - both ask for standard input; name a file for one")
+            raise UsageError(
+                Code.USAGE_ERROR, "--file - and --params - both ask for standard input; name a file for one"
+            )
         return options.file, _small(options.file)
     if options.query is None:
-        raise UsageError("usage_error", "say which query: the name of a stored one, --file or --text")
+        raise UsageError(Code.USAGE_ERROR, "say which query: the name of a stored one, --file or --text")
     return _stored(options)
 
 
@@ -132,7 +135,7 @@ def _stored(options: argparse.Namespace) -> tuple[str, bytes]:
         detail = (
             f"the folder {options.config} declares no graph {options.graph[:80]!r}; use --file for a query of your own"
         )
-        raise GitopsError("query_unknown", detail)
+        raise GitopsError(Code.QUERY_UNKNOWN, detail)
     loader = Loader(Reading(tree, found))
     loader.graph(graph)
     start = f"query.{options.graph}."
@@ -141,7 +144,7 @@ def _stored(options: argparse.Namespace) -> tuple[str, bytes]:
     if resource is None or resource.content is None:
         hint = did_you_mean(options.query, stored)
         detail = f"graph {options.graph} has no stored query {options.query[:80]!r}" + (f"; {hint}" if hint else "")
-        raise GitopsError("query_unknown", detail, path=start.rstrip("."))
+        raise GitopsError(Code.QUERY_UNKNOWN, detail, path=start.rstrip("."))
     return resource.path or options.query, resource.content
 
 
@@ -157,21 +160,21 @@ def parameters_of(options: argparse.Namespace, checked: CheckedQuery) -> dict[st
         try:
             values = json.loads(_small(options.params))
         except (ValueError, RecursionError) as error:
-            raise UsageError("usage_error", f"{options.params} is not JSON: {error}") from None
+            raise UsageError(Code.USAGE_ERROR, f"{options.params} is not JSON: {error}") from None
     for text in options.param:
         name, equals, value = text.partition("=")
         if not equals or name not in checked.params:
             known = ", ".join(f"{each}: {kind}" for each, kind in checked.params.items()) or "none"
             raise UsageError(
-                "usage_error", f"--param {text[:80]!r}: use NAME=VALUE; parameters of {checked.name}: {known}"
+                Code.USAGE_ERROR, f"--param {text[:80]!r}: use NAME=VALUE; parameters of {checked.name}: {known}"
             )
         if not isinstance(values, dict):
-            raise UsageError("usage_error", f"{options.params} is not a JSON object")
+            raise UsageError(Code.USAGE_ERROR, f"{options.params} is not a JSON object")
         values[name] = _value(value, checked.params[name])
     try:
         return coerce_params(checked, values)
     except ParameterError as error:
-        raise GitopsError("query_params_invalid", error.message, path=error.parameter or "") from None
+        raise GitopsError(Code.QUERY_PARAMS_INVALID, error.message, path=error.parameter or "") from None
 
 
 def _value(text: str, kind: PropType) -> Any:
@@ -194,9 +197,9 @@ def records_of(name: str) -> BinaryIO:
     try:
         return Path(name).open("rb")
     except OSError as error:
-        raise GitopsError("usage_error", f"cannot read {name}: {error.strerror}", path=name) from error
+        raise GitopsError(Code.USAGE_ERROR, f"cannot read {name}: {error.strerror}", path=name) from error
     except ValueError:
-        raise UsageError("usage_error", f"{name!r} is no name of a file") from None
+        raise UsageError(Code.USAGE_ERROR, f"{name!r} is no name of a file") from None
 
 
 def _small(name: str) -> bytes:
@@ -204,7 +207,7 @@ def _small(name: str) -> bytes:
     with records_of(name) as stream:
         data = stream.read(_MAX_INPUT_BYTES + 1)
     if len(data) > _MAX_INPUT_BYTES:
-        raise UsageError("usage_error", f"{name} has more than {_MAX_INPUT_BYTES} bytes")
+        raise UsageError(Code.USAGE_ERROR, f"{name} has more than {_MAX_INPUT_BYTES} bytes")
     return data
 
 
@@ -222,11 +225,13 @@ def embedder_of(options: argparse.Namespace) -> Embedder | None:
         return HashEmbedder()
     model, at, base = spec.partition("@")
     if not at or not model:
-        raise UsageError("usage_error", f"--embeddings {spec[:80]!r}: use hash, or MODEL@https://HOST/v1")
+        raise UsageError(Code.USAGE_ERROR, f"--embeddings {spec[:80]!r}: use hash, or MODEL@https://HOST/v1")
     from gitops.forge.client import Service, WebClient
     from gitops.graph.search.service import ServiceEmbedder
     from gitops.wiring.system import SystemClock
 
     key = resolve(_KEY_REFERENCE, os.environ)
     headers = {} if key is None else {"Authorization": key.prefixed("Bearer ")}
-    return ServiceEmbedder(WebClient(Service(base, "embedding_failed", headers), time.sleep, SystemClock()).post, model)
+    return ServiceEmbedder(
+        WebClient(Service(base, Code.EMBEDDING_FAILED, headers), time.sleep, SystemClock()).post, model
+    )

@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from gitops.cli.graph.inputs import embedder_of, records_of, root_of, target_of
 from gitops.cli.output import FAILED, OK, say, show_form
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.graph.engine import driver
 from gitops.render.characters import visible
@@ -32,7 +33,7 @@ def load(options: argparse.Namespace) -> int:
     from gitops.graph.load import LoadError, LoadMode
 
     if bool(options.parquet) == (options.file is not None):
-        raise UsageError("usage_error", "give either a file of records or --parquet TYPE=FILE")
+        raise UsageError(Code.USAGE_ERROR, "give either a file of records or --parquet TYPE=FILE")
     uri, mode = root_of(options), LoadMode(options.mode)
     try:
         result = (_from_parquet if options.parquet else _from_records)(uri, mode, options)
@@ -69,12 +70,12 @@ def _from_parquet(uri: str, mode: LoadMode, options: argparse.Namespace) -> Load
     from gitops.graph.history.work import Work
 
     if options.embeddings:
-        raise UsageError("usage_error", "--parquet takes vectors as they are: leave out --embeddings")
+        raise UsageError(Code.USAGE_ERROR, "--parquet takes vectors as they are: leave out --embeddings")
     files = []
     for text in options.parquet:
         name, equals, file = text.partition("=")
         if not (name and equals and file):
-            raise UsageError("usage_error", f"--parquet {text[:80]!r}: use TYPE=FILE")
+            raise UsageError(Code.USAGE_ERROR, f"--parquet {text[:80]!r}: use TYPE=FILE")
         files.append((name, Path(file)))
     _make_branch(uri, options)
     return load_parquet(uri, files, Work(SystemClock(), RandomIds(), actor_of(options)), mode, options.branch)
@@ -92,7 +93,7 @@ def _make_branch(uri: str, options: argparse.Namespace) -> None:
     try:
         create_branch(uri, options.branch, work, ReadTarget(options.base))
     except GitopsError as error:
-        if error.code != "graph_branch_exists":
+        if error.code != Code.GRAPH_BRANCH_EXISTS:
             raise
 
 
@@ -165,7 +166,7 @@ def _whole_file(path: Path) -> Iterator[IO[str]]:
 
 def _unwritable(path: Path, error: OSError | ValueError) -> GitopsError:
     reason = error.strerror if isinstance(error, OSError) else "that is no name of a file"
-    return GitopsError("usage_error", f"cannot write {path}: {reason}", path=str(path))
+    return GitopsError(Code.USAGE_ERROR, f"cannot write {path}: {reason}", path=str(path))
 
 
 @driver()

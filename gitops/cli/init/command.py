@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import gitops
 from gitops.cli.output import FAILED, OK, say, show_form
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
 from gitops.git.command import GitProgram
@@ -92,7 +93,7 @@ def init(options: argparse.Namespace) -> int:
             if create_file(repo.root, file.path, file.content):
                 made.append(file.path)
             else:
-                problems.add("init_file_differs", file.path, f"{file.path} was made by somebody else meanwhile")
+                problems.add(Code.INIT_FILE_DIFFERS, file.path, f"{file.path} was made by somebody else meanwhile")
     steps = next_steps(request, InitPlace(repo.root, repo.server, _private_key(options)))
     if options.json:
         show_form(_form(outcome, made, steps, problems))
@@ -120,10 +121,10 @@ def _open(folder: str) -> _Repo:
     repository = Repository.discover(folder)
     root = os.path.realpath(folder)
     if repository.work_tree is None:
-        raise UsageError("usage_error", f"{folder} is a bare repository: run this in a clone of it")
+        raise UsageError(Code.USAGE_ERROR, f"{folder} is a bare repository: run this in a clone of it")
     if os.path.realpath(repository.work_tree) != root:
         raise UsageError(
-            "usage_error", f"gitops.yaml is at the root of the repository: run this in {repository.work_tree}"
+            Code.USAGE_ERROR, f"gitops.yaml is at the root of the repository: run this in {repository.work_tree}"
         )
     return _Repo(root, GitProgram(repository.git_dir, as_user=True))
 
@@ -145,19 +146,19 @@ def _request(options: argparse.Namespace, repo: _Repo, ask: Ask) -> InitRequest:
     project = _project(repo)
     forge = options.forge or ask("Where do requests live: github, gitlab, gitea or hooks", _forge_of(repo))
     if forge not in [str(kind) for kind in ForgeKind]:
-        raise UsageError("usage_error", "say with --forge where requests live: github, gitlab, gitea or hooks")
+        raise UsageError(Code.USAGE_ERROR, "say with --forge where requests live: github, gitlab, gitea or hooks")
     cluster = options.cluster or ask("Name of the cluster", _name(project.rpartition("/")[2])) or ""
     principal = repo.git.config("user.email") or ""
     key = options.key or repo.git.config("user.signingKey", path=True)
     if not principal or not key:
         raise GitopsError(
-            "init_key_missing", "set git config user.email and user.signingKey, or give your key with --key FILE"
+            Code.INIT_KEY_MISSING, "set git config user.email and user.signingKey, or give your key with --key FILE"
         )
     bot = options.bot or ask("Name of the bot that signs the ledger", _bot_name(principal)) or ""
     public = options.bot_key or options.new_bot_key or ask("Public key of the bot", None)
     if not public:
         detail = "the bot that signs the ledger has no key: --new-bot-key FILE makes one, --bot-key FILE names one"
-        raise GitopsError("init_key_missing", detail)
+        raise GitopsError(Code.INIT_KEY_MISSING, detail)
     return InitRequest(
         cluster=cluster,
         path=options.path or ask("Folder of the cluster", "cluster") or "",
@@ -177,7 +178,7 @@ def _approvers(given: list[str]) -> Iterator[tuple[str, PublicKey]]:
     for text in given:
         principal, equals, file = text.partition("=")
         if not equals or not principal or not file:
-            raise UsageError("usage_error", f"--approver takes PRINCIPAL=FILE, not {text[:80]!r}")
+            raise UsageError(Code.USAGE_ERROR, f"--approver takes PRINCIPAL=FILE, not {text[:80]!r}")
         yield principal, PublicKey(*read_public_key(file))
 
 
@@ -185,7 +186,7 @@ def _bot_key(options: argparse.Namespace, repo: _Repo, ask: Ask) -> bool:
     """Make the bot's key where that is wanted; whether one was made. Raises GitopsError `init_key_refused`."""
     if options.bot_key and options.new_bot_key:
         raise UsageError(
-            "usage_error", "--bot-key names a key that is there, --new-bot-key makes one: give one of them"
+            Code.USAGE_ERROR, "--bot-key names a key that is there, --new-bot-key makes one: give one of them"
         )
     if not (options.bot_key or options.new_bot_key):
         options.new_bot_key = ask("File for a new key of the bot, outside of the repository (empty: it has one)", None)
@@ -194,7 +195,7 @@ def _bot_key(options: argparse.Namespace, repo: _Repo, ask: Ask) -> bool:
     path = os.path.realpath(os.path.expanduser(options.new_bot_key))  # noqa: PTH111
     inside = Path(path).is_relative_to(repo.root) or _in_work_tree(path)
     if inside:
-        raise GitopsError("init_key_refused", f"{path} lies in a repository: a private key must not", path=path)
+        raise GitopsError(Code.INIT_KEY_REFUSED, f"{path} lies in a repository: a private key must not", path=path)
     options.new_bot_key = path
     if options.diff:
         return False

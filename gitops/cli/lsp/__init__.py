@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 
 __all__ = ["lsp"]
@@ -20,6 +21,6 @@ def lsp(_options: argparse.Namespace) -> int:
         if (error.name or "").partition(".")[0] not in ("pygls", "lsprotocol"):
             raise
         message = f"{error.name} is not installed; run: pip install 'cluster-gitops[lsp]'"
-        raise UsageError("lsp_unavailable", message) from error
+        raise UsageError(Code.LSP_UNAVAILABLE, message) from error
     EditorServer().serve()
     return 0

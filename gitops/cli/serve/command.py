@@ -18,6 +18,7 @@ from gitops.bot.notes import Note
 from gitops.cli.output import OK, USAGE, say, show_error
 from gitops.cli.serve.served import Served, Surroundings, hook_of, server_environment
 from gitops.core.clock import timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
 from gitops.core.redact import Redactor, Secret
@@ -91,9 +92,9 @@ def _service(
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
         message = f"{error.name} is not installed; run: pip install 'cluster-gitops[serve]'"
-        raise UsageError("serve_unavailable", message) from error
+        raise UsageError(Code.SERVE_UNAVAILABLE, message) from error
     if len(served) != len(options.repo):
-        raise UsageError("usage_error", "two of the repositories are the same project of the forge")
+        raise UsageError(Code.USAGE_ERROR, "two of the repositories are the same project of the forge")
     arrangement = Arrangement(
         where=Where(*options.listen),
         hooks={kind: hook_of(kind, secrets) for kind in sorted({each.kind for each in served.values()})},
@@ -107,7 +108,7 @@ def _service(
     def handle(repository: str, event: Event) -> Iterator[Note]:
         found = served.get(repository)
         if found is None:
-            raise GitopsError("queue_event_invalid", f"{repository} is not served any more")
+            raise GitopsError(Code.QUEUE_EVENT_INVALID, f"{repository} is not served any more")
         return found.handle(event)
 
     def ready(where: Where) -> None:
@@ -126,12 +127,14 @@ def _secrets(file: str | None, environ: Mapping[str, str]) -> tuple[Secret, ...]
             with Path(file).open(encoding="utf-8") as source:
                 lines = source.read(_MAX_SECRETS).splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError("webhook_secret_missing", f"the file {file} cannot be read: {error}") from error
+            raise UsageError(Code.WEBHOOK_SECRET_MISSING, f"the file {file} cannot be read: {error}") from error
     found = [line.strip() for line in lines if line.strip()]
     if not found:
-        raise UsageError("webhook_secret_missing", f"set {_SECRET}, or name a file with --secret-file")
+        raise UsageError(Code.WEBHOOK_SECRET_MISSING, f"set {_SECRET}, or name a file with --secret-file")
     if any(len(text) < _SHORTEST for text in found):
-        raise UsageError("webhook_secret_missing", f"a secret has less than {_SHORTEST} characters; take a random one")
+        raise UsageError(
+            Code.WEBHOOK_SECRET_MISSING, f"a secret has less than {_SHORTEST} characters; take a random one"
+        )
     return tuple(Secret(_SECRET, text) for text in found)
 
 

@@ -13,6 +13,7 @@ from typing import cast
 from gitops.bot.base import Told
 from gitops.bot.dispatch import Dispatcher
 from gitops.bot.notes import Note
+from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.core.faults import Faults
 from gitops.core.redact import Secret
@@ -72,10 +73,10 @@ class Served:
         self._for_programs = {k: v for k, v in surroundings.environ.items() if k not in _SECRETS}
         self.kind = kind or self._declared()
         if self.kind not in KINDS:
-            raise UsageError("usage_error", f"say with --forge which forge {choice.path} is on: {', '.join(KINDS)}")
+            raise UsageError(Code.USAGE_ERROR, f"say with --forge which forge {choice.path} is on: {', '.join(KINDS)}")
         local, found = self._open()
         if found.token is None:
-            raise UsageError("usage_error", "a server asks the forge: set GITOPS_TOKEN")
+            raise UsageError(Code.USAGE_ERROR, "a server asks the forge: set GITOPS_TOKEN")
         local.person()
         self.token = found.token
         self.name = known_as(self.kind, found.project)

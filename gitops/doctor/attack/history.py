@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 
 from gitops.audit.verb import audit
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack.play import Attack, need, nothing_happens, refused_push, together, unguarded
 from gitops.doctor.attack.rules import HARMLESS, STRANGER
@@ -70,7 +71,7 @@ def _pushed_over(twin: Twin) -> str:
     try:
         remote.push([RefUpdate(twin.ledger, head, before[0])])
     except GitopsError as error:
-        need(not twin.guarded() or error.code == "push_refused", f"the push failed: {error.detail[:200]}")
+        need(not twin.guarded() or error.code == Code.PUSH_REFUSED, f"the push failed: {error.detail[:200]}")
         return f"{error.code} by the installed hook"
     if twin.guarded():
         raise Fell("the installed hook let a rewound ledger in")

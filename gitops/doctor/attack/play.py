@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gitops.core.codes import Code
 from gitops.doctor.attack.world import Fell, Twin, Unproven
 from gitops.model.change import Reason
 
 __all__ = ["Attack", "honest_but_one", "need", "nothing_happens", "refused_push", "together", "unguarded"]
 
 # What else a change that waits brings about; it says nothing of its own.
-_FOLLOWS = "apply_dependency_blocked"
+_FOLLOWS = Code.APPLY_DEPENDENCY_BLOCKED
 
 
 @dataclass(frozen=True)

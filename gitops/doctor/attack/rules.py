@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from gitops.config.bot import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.git.command import run_program
 from gitops.git.port import GitReader
@@ -102,7 +103,7 @@ def attacked_rules(reader: GitReader, root: str, cluster: ClusterRule, default_r
     people = _people(trust, now)[: trust.required]
     if bot is None or len(people) < trust.required:
         what = "no ledger signer has" if bot is None else f"{len(people)} of {trust.required} approvers have"
-        raise GitopsError("trust_missing", f"{what} a key in force now", path=CONFIG_FILE)
+        raise GitopsError(Code.TRUST_MISSING, f"{what} a key in force now", path=CONFIG_FILE)
     environ = {name: os.environ[name] for name in _KEPT if name in os.environ}
     for who in (bot, *people, STRANGER, _EXPIRED, _REVOKED, _NARROW):
         _make_key(keys / _file(who), environ)
@@ -142,7 +143,7 @@ def _make_key(path: Path, environ: Mapping[str, str]) -> None:
     argv = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "attack", "-f", str(path))
     made = run_program(argv, env=dict(environ))
     if not made.ok:
-        raise GitopsError("signing_failed", f"ssh-keygen could not make a key: {made.stderr.strip()}")
+        raise GitopsError(Code.SIGNING_FAILED, f"ssh-keygen could not make a key: {made.stderr.strip()}")
 
 
 def _signers(trust: TrustRoot, now: datetime, names: Mapping[str, Path]) -> bytes:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gitops.config.bot import ClusterRule
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack.approvals import APPROVAL_ATTACKS
 from gitops.doctor.attack.content import CONTENT_ATTACKS
@@ -48,7 +49,7 @@ def attack(
     store, project = local.repository, local.project
     tip = project.tip(project.default_ref)
     if tip is None:
-        raise GitopsError("cluster_not_found", f"there is no branch {project.default_ref}")
+        raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {project.default_ref}")
     server = _server(local)
     guarded = _guarded(server)
     wanted = tuple(each for each in ATTACKS if not names or each.name in names)
@@ -61,7 +62,7 @@ def attack(
         try:
             applied, pending = build(folder, rules, guarded=guarded, command=program())
         except Unproven as error:
-            raise GitopsError("attack_impossible", str(error), path=cluster.name) from error
+            raise GitopsError(Code.ATTACK_IMPOSSIBLE, str(error), path=cluster.name) from error
         twins = {"applied": applied, "pending": pending}
         end = time.monotonic() + limit_s
         results = tuple(_played(each, twins[each.state], folder, end) for each in wanted)

@@ -8,6 +8,7 @@ from gitops.bot.base import Bot
 from gitops.bot.dispatch import Dispatcher
 from gitops.bot.push import PushEvent, PushHandler
 from gitops.core.clock import timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack.play import Attack, need, nothing_happens, together
 from gitops.doctor.attack.rules import CLUSTER, DELETE_LEGACY, STRANGER
@@ -86,8 +87,8 @@ def _command(twin: Twin) -> str:
     said = " ".join(note.text for note in Dispatcher(bot).command(event))
     if not ledger.observe_lock().held:
         raise Fell("the lock is gone")
-    need("command_refused" in said, f"the command was not refused, but came to nothing: {said[:200]}")
-    return "command_refused"
+    need(Code.COMMAND_REFUSED in said, f"the command was not refused, but came to nothing: {said[:200]}")
+    return Code.COMMAND_REFUSED
 
 
 def _status(twin: Twin) -> str:

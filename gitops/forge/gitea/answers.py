@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.forge.form import Form, answer_form
 from gitops.forge.port import (
@@ -58,7 +59,7 @@ def account(form: Form) -> Account:
     """
     number: Any = dict(form.items()).get("id")
     if not isinstance(number, int) or isinstance(number, bool) or number == 0:
-        raise RemoteError("forge_unavailable", "the forge names an account without a number")
+        raise RemoteError(Code.FORGE_UNAVAILABLE, "the forge names an account without a number")
     return Account(str(number), form.text("login", 100), number < 0)
 
 

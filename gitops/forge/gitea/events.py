@@ -21,6 +21,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge.events import (
     CommentEvent,
@@ -85,7 +86,7 @@ def decode(headers: Mapping[str, str], body: bytes) -> Delivery:
     sent_as = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if sent_as != "application/json":
         detail = f"the webhook sends {sent_as[:80]!r}: set its content type to application/json"
-        raise GitopsError("event_invalid", detail)
+        raise GitopsError(Code.EVENT_INVALID, detail)
     form = event_form(body, MAX_EVENT)
     return Delivery(delivery, repository_of(form), _event(kind, form))
 
@@ -119,7 +120,7 @@ def _event(kind: str, form: Form) -> Event:
         return reader(form)
     except GitopsError as error:
         # Accounts are read as in answers, whose errors are those of a forge that does not answer.
-        raise GitopsError("event_invalid", error.detail) from error
+        raise GitopsError(Code.EVENT_INVALID, error.detail) from error
 
 
 def _pull_request(form: Form) -> Event:
@@ -190,7 +191,7 @@ def _manual(form: Form) -> Event:
     inputs = form.optional("inputs")
     given = [] if inputs is None else inputs.items()
     if len(given) > _MAX_INPUTS:
-        raise GitopsError("event_invalid", f"there are more than {_MAX_INPUTS} inputs")
+        raise GitopsError(Code.EVENT_INVALID, f"there are more than {_MAX_INPUTS} inputs")
     found = ((name, _input(value)) for name, value in given if value is not None and _INPUT.fullmatch(name))
     return ManualEvent(tuple((name, text) for name, text in found if text is not None))
 
@@ -201,7 +202,7 @@ def _input(value: Any) -> str | None:
         return None
     text = value if isinstance(value, str) else json.dumps(value)
     if len(text) > _MAX_INPUT:
-        raise GitopsError("event_invalid", f"an input has more than {_MAX_INPUT} characters")
+        raise GitopsError(Code.EVENT_INVALID, f"an input has more than {_MAX_INPUT} characters")
     return text
 
 

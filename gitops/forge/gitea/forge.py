@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from gitops.core.clock import Clock
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.forge.form import Form, answer_form
 from gitops.forge.gitea import answers
@@ -183,7 +184,7 @@ class GiteaForge:
     def react(self, number: int, comment: str, reaction: Reaction) -> None:
         """Answer a comment by a reaction: eyes, a thumb up, a thumb down."""
         if not comment.isdecimal() or not comment.isascii():
-            raise UsageError("usage_error", f"{comment[:80]!r} is no comment of request {number}")
+            raise UsageError(Code.USAGE_ERROR, f"{comment[:80]!r} is no comment of request {number}")
         self._sender.send(self._api.react(comment, reaction))
 
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
@@ -307,7 +308,7 @@ class GiteaForge:
             total = answer.headers.get("x-total-count", "")
             if not forms or (total.isdecimal() and len(found) >= int(total)):
                 return found
-        raise RemoteError("forge_limit", f"{request.path} has more than {MOST_PAGES} pages")
+        raise RemoteError(Code.FORGE_LIMIT, f"{request.path} has more than {MOST_PAGES} pages")
 
 
 def _once(create: Callable[[], T], look: Callable[[], T | None]) -> T:
@@ -327,13 +328,15 @@ def _once(create: Callable[[], T], look: Callable[[], T | None]) -> T:
 
 def _found(number: int, answer: WebAnswer) -> WebAnswer:
     if answer.status == _NOT_FOUND:
-        raise GitopsError("request_not_found", f"there is no change request {number}, or the token may not see it")
+        raise GitopsError(Code.REQUEST_NOT_FOUND, f"there is no change request {number}, or the token may not see it")
     return answer
 
 
 def _bounded(text: str) -> str:
     if len(text) > MAX_COMMENT:
-        raise UsageError("comment_too_large", f"the text has {len(text)} characters; at most {MAX_COMMENT} are taken")
+        raise UsageError(
+            Code.COMMENT_TOO_LARGE, f"the text has {len(text)} characters; at most {MAX_COMMENT} are taken"
+        )
     return text
 
 

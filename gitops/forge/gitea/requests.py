@@ -9,6 +9,7 @@ import re
 from typing import Any
 from urllib.parse import quote
 
+from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.forge.port import CheckStatus, Reaction, RequestState
 from gitops.forge.text import cut
@@ -42,7 +43,7 @@ class GiteaApi:
         Raises UsageError `usage_error`.
         """
         if not _PROJECT.fullmatch(project) or any(part.strip(".") == "" for part in project.split("/")):
-            raise UsageError("usage_error", f"{project[:80]!r} is no repository on Gitea: use owner/name")
+            raise UsageError(Code.USAGE_ERROR, f"{project[:80]!r} is no repository on Gitea: use owner/name")
         self._top = "" if base.endswith(_API) else _API
         self._root = f"{self._top}/repos/{project}"
 
@@ -122,7 +123,7 @@ class GiteaApi:
     def make_label(self, name: str) -> WebRequest:
         """A new label of the repository. Raises UsageError `usage_error` for a name that is longer than Gitea takes."""
         if not 0 < len(name) <= _MAX_LABEL:
-            raise UsageError("usage_error", f"{name[:80]!r} is no label: Gitea takes 1 to {_MAX_LABEL} characters")
+            raise UsageError(Code.USAGE_ERROR, f"{name[:80]!r} is no label: Gitea takes 1 to {_MAX_LABEL} characters")
         return self._post("/labels", {"name": name, "color": _GREY})
 
     def add_labels(self, number: int, labels: list[int]) -> WebRequest:
@@ -187,5 +188,5 @@ class GiteaApi:
 def _name(text: str) -> str:
     """A name as one part of a path. Raises UsageError `usage_error` for one that would lead elsewhere."""
     if text.strip(".") == "":
-        raise UsageError("usage_error", f"{text[:80]!r} is no name on Gitea")
+        raise UsageError(Code.USAGE_ERROR, f"{text[:80]!r} is no name on Gitea")
     return quote(text, safe="")

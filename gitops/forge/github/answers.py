@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.forge.form import Form, answer_form
 from gitops.forge.port import (
@@ -72,7 +73,7 @@ def viewer(answer: WebAnswer) -> Account:
     form = graphql_data(answer).part("viewer")
     login = form.text("login", 100)
     if not form.has("databaseId"):
-        raise RemoteError("forge_refused", f"GitHub does not say which account {login} is")
+        raise RemoteError(Code.FORGE_REFUSED, f"GitHub does not say which account {login} is")
     return Account(str(form.number("databaseId")), login, login.endswith("[bot]"))
 
 
@@ -92,9 +93,9 @@ def graphql_data(answer: WebAnswer) -> Form:
     for error in form.parts("errors"):
         kind, message = error.text_or("type"), error.line("message", 300)
         if kind in _LIMITED:
-            raise RemoteError("forge_unavailable", f"GitHub says: {message}", retryable=True)
+            raise RemoteError(Code.FORGE_UNAVAILABLE, f"GitHub says: {message}", retryable=True)
         status = _NOT_FOUND if kind == "NOT_FOUND" else None
-        raise RemoteError("forge_refused", f"GitHub says: {message}", status=status)
+        raise RemoteError(Code.FORGE_REFUSED, f"GitHub says: {message}", status=status)
     return form.part("data")
 
 

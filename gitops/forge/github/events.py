@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge.events import (
     CommentEvent,
@@ -79,7 +80,7 @@ def decode(headers: Mapping[str, str], body: bytes) -> Delivery:
     sent_as = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if sent_as != "application/json":
         raise GitopsError(
-            "event_invalid", f"the webhook sends {sent_as[:80]!r}: set its content type to application/json"
+            Code.EVENT_INVALID, f"the webhook sends {sent_as[:80]!r}: set its content type to application/json"
         )
     form = event_form(body, MAX_EVENT)
     return Delivery(delivery, repository_of(form), _event(kind, form))
@@ -188,7 +189,7 @@ def _inputs(form: Form | None) -> tuple[tuple[str, str], ...]:
     """Inputs by name, as texts; what is not one value is left out."""
     given = [] if form is None else form.items()
     if len(given) > _MAX_INPUTS:
-        raise GitopsError("event_invalid", f"there are more than {_MAX_INPUTS} inputs")
+        raise GitopsError(Code.EVENT_INVALID, f"there are more than {_MAX_INPUTS} inputs")
     found = ((name, _input(value)) for name, value in given if value is not None and _INPUT.fullmatch(name))
     return tuple((name, text) for name, text in found if text is not None)
 
@@ -198,7 +199,7 @@ def _input(value: Any) -> str | None:
         return None
     text = value if isinstance(value, str) else json.dumps(value)
     if len(text) > _MAX_INPUT or not is_unicode(text):
-        raise GitopsError("event_invalid", f"an input is no text of at most {_MAX_INPUT} characters")
+        raise GitopsError(Code.EVENT_INVALID, f"an input is no text of at most {_MAX_INPUT} characters")
     return text
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from gitops.core.clock import Clock
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.forge.form import Form, answer_form
 from gitops.forge.github import answers
@@ -127,7 +128,7 @@ class GitHubForge:
         forms = self._listed(number, self._api.pull_files(number), "files")
         if len(forms) >= MAX_FILES:
             raise RemoteError(
-                "forge_limit", f"request {number} changes {MAX_FILES} files or more: GitHub lists no more"
+                Code.FORGE_LIMIT, f"request {number} changes {MAX_FILES} files or more: GitHub lists no more"
             )
         return tuple(sorted({name for form in forms for name in answers.file_names(form)}))
 
@@ -204,7 +205,7 @@ class GitHubForge:
     def react(self, number: int, comment: str, reaction: Reaction) -> None:
         """Answer a comment by a reaction: eyes, a thumb up, a thumb down."""
         if not comment.isdecimal() or not comment.isascii():
-            raise UsageError("usage_error", f"{comment[:80]!r} is no comment of request {number}")
+            raise UsageError(Code.USAGE_ERROR, f"{comment[:80]!r} is no comment of request {number}")
         self._sender.send(self._api.react(comment, reaction))
 
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
@@ -368,7 +369,7 @@ class GitHubForge:
 
 
 def _no_request(number: int) -> GitopsError:
-    return GitopsError("request_not_found", f"there is no change request {number}, or the token may not see it")
+    return GitopsError(Code.REQUEST_NOT_FOUND, f"there is no change request {number}, or the token may not see it")
 
 
 def _identifier(answer: WebAnswer) -> int:
@@ -378,7 +379,7 @@ def _identifier(answer: WebAnswer) -> int:
 
 def _bounded(text: str) -> str:
     if len(text) > MAX_COMMENT:
-        raise UsageError("comment_too_large", f"the text has {len(text)} characters; GitHub takes {MAX_COMMENT}")
+        raise UsageError(Code.COMMENT_TOO_LARGE, f"the text has {len(text)} characters; GitHub takes {MAX_COMMENT}")
     return text
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import UsageError
 from gitops.forge.port import (
@@ -290,7 +291,7 @@ class GitHubApi:
 
 def _path_of(project: str) -> str:
     if not _PROJECT.fullmatch(project) or any(part.strip(".") == "" for part in project.split("/")):
-        raise UsageError("usage_error", f"{project[:80]!r} is no repository on GitHub: use owner/name")
+        raise UsageError(Code.USAGE_ERROR, f"{project[:80]!r} is no repository on GitHub: use owner/name")
     return f"/repos/{project}"
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.forge.form import Form, answer_form
 from gitops.forge.port import (
@@ -88,7 +89,7 @@ class DeploymentRow:
 def rows(body: Any, what: str) -> tuple[Form, ...]:
     """The objects of a list."""
     if not isinstance(body, list):
-        raise RemoteError("forge_unavailable", f"GitLab answers for {what} with something that is not a list")
+        raise RemoteError(Code.FORGE_UNAVAILABLE, f"GitLab answers for {what} with something that is not a list")
     return tuple(answer_form(item, f"{what}[{index}]") for index, item in enumerate(body))
 
 
@@ -106,7 +107,7 @@ def change_request(form: Form) -> ChangeRequest:
     number = form.number("iid")
     state = _STATES.get(form.text("state"))
     if state is None:
-        raise RemoteError("forge_unavailable", f"GitLab gives merge request {number} a state that is not documented")
+        raise RemoteError(Code.FORGE_UNAVAILABLE, f"GitLab gives merge request {number} a state that is not documented")
     author = account(form.part("author"))
     return ChangeRequest(
         number=number,
@@ -147,7 +148,9 @@ def files_of(form: Form) -> int | None:
     if not count:
         return None
     if count.endswith("+"):
-        raise RemoteError("forge_limit", f"GitLab lists only the first {count[:-1][:20]} files of this merge request")
+        raise RemoteError(
+            Code.FORGE_LIMIT, f"GitLab lists only the first {count[:-1][:20]} files of this merge request"
+        )
     return int(count) if count.isascii() and count.isdecimal() and len(count) < _DIGITS else None
 
 
@@ -195,7 +198,7 @@ def _count(form: Form, name: str) -> int:
     """A number from 0."""
     found = dict(form.items()).get(name)
     if not isinstance(found, int) or isinstance(found, bool) or found < 0:
-        raise RemoteError("forge_unavailable", f"GitLab gives {name} as something that is not a number")
+        raise RemoteError(Code.FORGE_UNAVAILABLE, f"GitLab gives {name} as something that is not a number")
     return found
 
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 
 from gitops.core.clock import parse_timestamp, timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge.events import (
     CommentEvent,
@@ -118,7 +119,7 @@ def _delivery_id(headers: Mapping[str, str], body: bytes) -> str:
         found = headers.get(name, "")
         if found:
             if len(found) > _LONGEST_ID or not found.isprintable():
-                raise GitopsError("event_invalid", f"the header {name} is not an id")
+                raise GitopsError(Code.EVENT_INVALID, f"the header {name} is not an id")
             return found
     return hashlib.sha256(body).hexdigest()
 
@@ -172,7 +173,7 @@ def _push(payload: Form) -> Event:
     """See https://docs.gitlab.com/user/project/integrations/webhook_events/#push-events."""
     ref = payload.text("ref")
     if not ref.startswith(("refs/heads/", "refs/tags/")):
-        raise GitopsError("event_invalid", "body.ref is neither a branch nor a tag")
+        raise GitopsError(Code.EVENT_INVALID, "body.ref is neither a branch nor a tag")
     pusher = f"gitlab:{payload.number('user_id')}" if payload.has("user_id") else None
     return PushEvent(ref, payload.commit("before"), payload.commit("after"), pusher)
 
@@ -183,5 +184,5 @@ def _time(note: Form) -> str:
     plain = _TIME.fullmatch(given)
     moment = parse_timestamp(f"{plain[1]}T{plain[2]}Z" if plain else given)
     if moment is None:
-        raise GitopsError("event_invalid", "object_attributes.created_at is not a time")
+        raise GitopsError(Code.EVENT_INVALID, "object_attributes.created_at is not a time")
     return timestamp(moment)

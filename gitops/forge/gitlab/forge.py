@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.forge.form import Form, answer_form
 from gitops.forge.gitlab import answers
@@ -73,7 +74,7 @@ class GitLabForge(GitLabReader):
     def react(self, number: int, comment: str, reaction: Reaction) -> None:
         """Answer a comment by an emoji; the same one twice is one. Raises UsageError `usage_error` for no id of a comment."""
         if not (comment.isascii() and comment.isdecimal()):
-            raise UsageError("usage_error", f"{comment[:80]!r} is no comment of request {number}")
+            raise UsageError(Code.USAGE_ERROR, f"{comment[:80]!r} is no comment of request {number}")
         self._sender.send(self._calls.add_award(number, comment, emoji(reaction)))
 
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
@@ -84,7 +85,7 @@ class GitLabForge(GitLabReader):
         lists = {"add_labels": list(add), "remove_labels": [name for name in remove if name not in set(add)]}
         for name in (*lists["add_labels"], *lists["remove_labels"]):
             if "," in name or not name.strip():
-                raise UsageError("usage_error", f"{name[:80]!r} cannot be a label on GitLab")
+                raise UsageError(Code.USAGE_ERROR, f"{name[:80]!r} cannot be a label on GitLab")
         form = {field: ",".join(names) for field, names in lists.items() if names}
         if form and self._sender.send(self._calls.update_merge_request(number, form)).status == _NOT_FOUND:
             raise not_found(number)
@@ -124,7 +125,7 @@ class GitLabForge(GitLabReader):
                 return answers.change_request(answer_form(answer.body, "the merge request"))
             found = self._proposed(source, target)
             if found is None:
-                raise lost or RemoteError("forge_unavailable", "GitLab has this merge request and does not show it")
+                raise lost or RemoteError(Code.FORGE_UNAVAILABLE, "GitLab has this merge request and does not show it")
         form, known = {"title": name, "description": inert(body)}, found.text_or("description", most=_DESCRIPTION)
         if (found.text("title"), _plain(known)) == (name, _plain(form["description"])):
             return answers.change_request(found)
@@ -241,13 +242,13 @@ def _only_lost(error: RemoteError) -> RemoteError:
 
 def _refused(what: str, answer: WebAnswer) -> GitopsError:
     said = answer.body.get("message") if isinstance(answer.body, dict) else None
-    return RemoteError("forge_refused", f"GitLab refuses {what}: {str(said)[:200]!r}", status=answer.status)
+    return RemoteError(Code.FORGE_REFUSED, f"GitLab refuses {what}: {str(said)[:200]!r}", status=answer.status)
 
 
 def _bounded(text: str) -> str:
     """A text as long as every forge takes it; GitLab would take more."""
     if len(text) > MAX_COMMENT:
-        raise UsageError("comment_too_large", f"the text has {len(text)} characters; at most {MAX_COMMENT} are kept")
+        raise UsageError(Code.COMMENT_TOO_LARGE, f"the text has {len(text)} characters; at most {MAX_COMMENT} are kept")
     return text
 
 
@@ -258,5 +259,5 @@ def _plain(text: str) -> str:
 
 def _branch(ref: str) -> str:
     if not ref.startswith(_BRANCHES):
-        raise UsageError("usage_error", f"{ref[:80]!r} is not the full name of a branch")
+        raise UsageError(Code.USAGE_ERROR, f"{ref[:80]!r} is not the full name of a branch")
     return ref.removeprefix(_BRANCHES)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge.events import (
     Delivery,
@@ -122,4 +123,4 @@ def _number(environ: Mapping[str, str], name: str) -> int:
 
 
 def _wrong(name: str, what: str) -> GitopsError:
-    return GitopsError("event_invalid", f"the variable {name} is not {what}")
+    return GitopsError(Code.EVENT_INVALID, f"the variable {name} is not {what}")

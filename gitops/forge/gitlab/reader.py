@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gitops.core.clock import Clock
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.forge import paging
 from gitops.forge.form import Form, answer_form
@@ -82,7 +83,7 @@ class GitLabReader:
                     "GitLab does not say whose token this is. CI_JOB_TOKEN can neither comment nor set a status: give the "
                     "job a project access token with the scope api as GITOPS_TOKEN"
                 )
-                raise GitopsError("forge_refused", detail) from error
+                raise GitopsError(Code.FORGE_REFUSED, detail) from error
         return self._account
 
     def requests(self, *, state: RequestState | None = None, target: str | None = None) -> tuple[ChangeRequest, ...]:
@@ -127,7 +128,7 @@ class GitLabReader:
             detail = (
                 f"GitLab lists {len(found)} of the {expected} files of merge request {number}: it still prepares them"
             )
-            raise RemoteError("forge_unavailable", detail, retryable=True)
+            raise RemoteError(Code.FORGE_UNAVAILABLE, detail, retryable=True)
         return answers.changed_paths(found)
 
     def reviews(self, number: int) -> tuple[Review, ...]:
@@ -214,13 +215,13 @@ class GitLabReader:
             counted = next_page(following, answer)
             following = counted or paging.next_page(self._sender.base, following, answer)
         if following is not None:
-            raise RemoteError("forge_limit", f"{request.path} has more than {paging.MOST_PAGES} pages")
+            raise RemoteError(Code.FORGE_LIMIT, f"{request.path} has more than {paging.MOST_PAGES} pages")
 
 
 def full_id(commit: str) -> str:
     """The full id of a commit, as it is. Raises UsageError `usage_error` for anything else."""
     if not _OBJECT_ID.fullmatch(commit):
-        raise UsageError("usage_error", f"{commit[:80]!r} is not the full id of a commit")
+        raise UsageError(Code.USAGE_ERROR, f"{commit[:80]!r} is not the full id of a commit")
     return commit
 
 

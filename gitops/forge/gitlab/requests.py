@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
+from gitops.core.codes import Code
 from gitops.core.errors import RemoteError, UsageError
 from gitops.forge.port import CheckState, CheckStatus, DeploymentState, Reaction, RequestState
 from gitops.forge.web import WebAnswer, WebRequest
@@ -60,7 +61,7 @@ def next_page(request: WebRequest, answer: WebAnswer) -> WebRequest | None:
     if not counted:
         return None
     if not (counted.isascii() and counted.isdecimal()):
-        raise RemoteError("forge_unavailable", "GitLab's answer has an x-next-page that is not a number")
+        raise RemoteError(Code.FORGE_UNAVAILABLE, "GitLab's answer has an x-next-page that is not a number")
     return replace(request, query=(*((n, v) for n, v in request.query if n != "page"), ("page", counted)))
 
 
@@ -88,7 +89,7 @@ class GitLabCalls:
         parts = self.project.split("/")
         named = len(parts) > 1 and all(_SEGMENT.fullmatch(part) and part.strip(".") for part in parts)
         if not (named or _NUMBER.fullmatch(self.project)):
-            raise UsageError("usage_error", f"{self.project[:80]!r} is no project on GitLab: use group/name")
+            raise UsageError(Code.USAGE_ERROR, f"{self.project[:80]!r} is no project on GitLab: use group/name")
 
     @property
     def root(self) -> str:

@@ -21,6 +21,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from gitops.core.clock import Clock, timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError
 from gitops.forge.port import ChangeRequest
 from gitops.forge.refs import records
@@ -131,7 +132,7 @@ class LocalForge(RecordedForge):
     def _tip(self, branch: str) -> str:
         tip = self._branch(branch)
         if tip is None:
-            raise GitopsError("git_object_missing", f"{branch} does not exist", path=branch)
+            raise GitopsError(Code.GIT_OBJECT_MISSING, f"{branch} does not exist", path=branch)
         return tip
 
     def _branch(self, branch: str) -> str | None:
@@ -219,7 +220,7 @@ class _GitFolder:
         folder, _, name = path.rpartition("/")
         # The size is looked at first: whoever pushed this may have pushed anything.
         if self._sizes(folder or ".").get(name, 0) > MAX_DOCUMENT:
-            raise IntegrityError("request_invalid", f"{path} is larger than {MAX_DOCUMENT} bytes", path=path)
+            raise IntegrityError(Code.REQUEST_INVALID, f"{path} is larger than {MAX_DOCUMENT} bytes", path=path)
         return None if self.tree is None else self.store.read(self.tree, path)
 
     def _sizes(self, folder: str) -> Mapping[str, int]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gitops.core.clock import Clock
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest
 from gitops.forge.refs import records
@@ -96,7 +97,7 @@ class MemoryForge(RecordedForge):
     def _tip(self, branch: str) -> str:
         tip = self._shared.branches.get(branch)
         if tip is None:
-            raise GitopsError("git_object_missing", f"{branch} does not exist", path=branch)
+            raise GitopsError(Code.GIT_OBJECT_MISSING, f"{branch} does not exist", path=branch)
         return tip
 
     def _request_folder(self, number: int) -> _MemoryFolder:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gitops.core.canonical import digest
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
 from gitops.forge.port import Account, ChangeRequest, CheckState, CheckStatus, Comment, RequestState
 from gitops.forge.refs import request_document as wire
@@ -93,7 +94,7 @@ def number_of(ref: str) -> int | None:
 
 def not_found(number: int) -> GitopsError:
     """The error for a request that does not exist."""
-    return GitopsError("request_not_found", f"there is no change request {number}")
+    return GitopsError(Code.REQUEST_NOT_FOUND, f"there is no change request {number}")
 
 
 # Requests
@@ -103,7 +104,7 @@ def read_request(folder: Folder, number: int) -> ChangeRequest:
     """The request that a folder holds. Raises IntegrityError `request_invalid`, also for another's number."""
     document = wire.read_request(required(folder, _DOCUMENT))
     if document.number != number:
-        raise IntegrityError("request_invalid", f"the documents of request {number} are those of {document.number}")
+        raise IntegrityError(Code.REQUEST_INVALID, f"the documents of request {number} are those of {document.number}")
     return ChangeRequest(
         number=number,
         title=document.title,
@@ -186,7 +187,7 @@ def ended(request: ChangeRequest, state: RequestState, merged_as: str | None = N
     """The request merged or closed. Raises GitopsError `request_closed` if it ended otherwise before."""
     after = replace(request, state=state, merged_as=merged_as)
     if request.state is not RequestState.OPEN and after != request:
-        raise GitopsError("request_closed", f"change request {request.number} is {request.state.value}")
+        raise GitopsError(Code.REQUEST_CLOSED, f"change request {request.number} is {request.state.value}")
     return after
 
 
@@ -240,17 +241,19 @@ def _body(folder: Folder, stem: str) -> str:
     try:
         return required(folder, f"{stem}.md").decode()
     except UnicodeDecodeError as error:
-        raise IntegrityError("request_invalid", f"{stem}.md is not UTF-8", path=stem) from error
+        raise IntegrityError(Code.REQUEST_INVALID, f"{stem}.md is not UTF-8", path=stem) from error
 
 
 def text_bytes(body: str) -> bytes:
     """A text for people as bytes. Raises UsageError `comment_too_large`, `usage_error` for text that is no Unicode."""
     if len(body) > MAX_COMMENT:
-        raise UsageError("comment_too_large", f"the comment has {len(body)} characters; at most {MAX_COMMENT} are kept")
+        raise UsageError(
+            Code.COMMENT_TOO_LARGE, f"the comment has {len(body)} characters; at most {MAX_COMMENT} are kept"
+        )
     try:
         return body.encode()
     except UnicodeEncodeError:
-        raise UsageError("usage_error", "the comment is not valid Unicode text") from None
+        raise UsageError(Code.USAGE_ERROR, "the comment is not valid Unicode text") from None
 
 
 # Statuses
@@ -264,7 +267,7 @@ def status_ref(commit: str) -> str:
 def sharded(prefix: str, commit: str) -> str:
     """The ref below `prefix` of what is said of a commit. Raises UsageError `usage_error` for anything but a full id."""
     if _OBJECT_ID.fullmatch(commit) is None:
-        raise UsageError("usage_error", f"{commit[:80]!r} is not the full id of a commit")
+        raise UsageError(Code.USAGE_ERROR, f"{commit[:80]!r} is not the full id of a commit")
     return f"{prefix}/{commit[:2]}"
 
 
@@ -272,7 +275,7 @@ def read_statuses(folder: Folder, commit: str) -> tuple[CheckStatus, ...]:
     """Statuses of one commit, by context. Raises IntegrityError `request_invalid`."""
     documents = [wire.read_status(required(folder, f"{commit}/{name}")) for name in folder.names(commit)]
     if any(document.commit != commit for document in documents):
-        raise IntegrityError("request_invalid", f"a status of {commit} says that it is another commit's")
+        raise IntegrityError(Code.REQUEST_INVALID, f"a status of {commit} says that it is another commit's")
     statuses = (CheckStatus(commit, d.context, CheckState(d.state), d.description, d.at) for d in documents)
     return tuple(sorted(statuses, key=lambda status: status.context))
 
@@ -299,5 +302,5 @@ def required(folder: Folder, path: str) -> bytes:
     """Content of a file. Raises IntegrityError `request_invalid` if it is not there."""
     content = folder.read(path)
     if content is None:
-        raise IntegrityError("request_invalid", f"{path} is missing", path=path)
+        raise IntegrityError(Code.REQUEST_INVALID, f"{path} is missing", path=path)
     return content

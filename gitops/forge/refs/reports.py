@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gitops.core.canonical import digest
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 from gitops.forge.port import Annotation, CheckReport, CheckState, Deployment, DeploymentState, Reaction
@@ -156,7 +157,7 @@ def read_reactions(folder: Folder, comment: str) -> tuple[Reaction, ...]:
 def with_reaction(folder: Folder, comment: str, reaction: Reaction) -> Mapping[str, bytes]:
     """What to write for a reaction to a comment. Raises GitopsError `request_not_found` if there is no such comment."""
     if folder.read(f"comments/{comment}.json") is None:
-        raise GitopsError("request_not_found", f"there is no comment {comment[:80]!r}")
+        raise GitopsError(Code.REQUEST_NOT_FOUND, f"there is no comment {comment[:80]!r}")
     given = read_reactions(folder, comment)
     if reaction in given:
         return {}

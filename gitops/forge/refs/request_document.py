@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.documents import strict
 from gitops.documents.strict import Node
@@ -36,7 +37,7 @@ __all__ = [
 VERSION = 1
 REQUEST_VERSION = 2
 MAX_DOCUMENT = 1024 * 1024
-_CODE = "request_invalid"
+_CODE = Code.REQUEST_INVALID
 _REQUEST_STATES = ("open", "merged", "closed")
 _CHECK_STATES = ("pending", "success", "failure", "error")
 

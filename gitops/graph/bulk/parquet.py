@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import UsageError
 from gitops.graph.bulk.plan import BulkTask, Part, plan_bulk
@@ -63,7 +64,7 @@ def _table(catalog: Catalog, name: str) -> str:
         return f"node:{name}"
     edge = catalog.edge(name)
     if edge is None:
-        raise UsageError("usage_error", f"the graph has no type {name[:80]!r}")
+        raise UsageError(Code.USAGE_ERROR, f"the graph has no type {name[:80]!r}")
     return f"edge:{edge.name}"
 
 
@@ -73,4 +74,4 @@ def _batches(file: Path) -> Iterator[pa.RecordBatch]:
             yield from opened.iter_batches()
     except (OSError, pa.ArrowException) as error:
         reason = str(error).partition("\n")[0][:200]
-        raise UsageError("usage_error", f"cannot read {file} as Parquet: {reason}", path=str(file)) from error
+        raise UsageError(Code.USAGE_ERROR, f"cannot read {file} as Parquet: {reason}", path=str(file)) from error

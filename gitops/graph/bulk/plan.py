@@ -21,6 +21,7 @@ from typing import Any
 from lance.fragment import FragmentMetadata
 
 from gitops.core.clock import is_ulid, parse_timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.graph import layout
 from gitops.graph.history.leases import Lease
@@ -67,7 +68,7 @@ class BulkTask:
         same = snapshot.identity.graph_id == self.graph_id and snapshot.manifest.schema_ir == self.schema_ir
         if not same or entry is None or entry.path != self.path:
             detail = f"version {self.version} at {snapshot.root.location} is not the one that the bulk load began with"
-            raise GitopsError("graph_conflict", detail, path=self.uri)
+            raise GitopsError(Code.GRAPH_CONFLICT, detail, path=self.uri)
         return snapshot
 
 
@@ -91,7 +92,7 @@ class BulkPlan:
         """What a worker needs for rows of a table (`node:Person`, `edge:Knows`). Raises UsageError `usage_error`."""
         if key not in self.tables:
             known = ", ".join(sorted(self.tables))[:300]
-            raise UsageError("usage_error", f"the graph has no table {key[:80]!r}; it has {known}")
+            raise UsageError(Code.USAGE_ERROR, f"the graph has no table {key[:80]!r}; it has {known}")
         path = self.tables[key]["path"]
         return BulkTask(
             self.bulk, self.uri, self.graph_id, self.branch, self.version, self.schema_ir, key=key, path=path
@@ -174,7 +175,7 @@ def plan_bulk(uri: str, work: Work, branch: str = layout.MAIN) -> BulkPlan:
     if find_manifest(store, manifest.n, manifest.line) != manifest:
         store.delete(layout.lease_key(lease.id))
         detail = f"version {manifest.n} of {branch} is not kept any more"
-        raise GitopsError("graph_version_gone", detail, path=uri)
+        raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=uri)
     return BulkPlan(
         bulk=lease.id,
         uri=uri,

@@ -20,6 +20,7 @@ from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata
 
 from gitops.core.clock import parse_timestamp
+from gitops.core.codes import Code
 from gitops.core.diagnostics import SourceRef
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.graph import layout
@@ -135,7 +136,7 @@ class _Arrivals(Intake):
             keys = _read(self.snapshot, part.path, fragment, columns)
             if keys.num_rows != fragment.physical_rows:
                 detail = f"a part of {part.key} has {keys.num_rows} rows, and {fragment.physical_rows} were written"
-                raise RemoteError("storage_failed", detail)
+                raise RemoteError(Code.STORAGE_FAILED, detail)
             self._note(table, keys, fresh=part.fresh)
         table.staged += fragments
 
@@ -177,7 +178,7 @@ def _read(snapshot: Snapshot, path: str, fragment: FragmentMetadata, columns: li
         return reader.read_all(batch_size=_BATCH_ROWS).to_table()
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
         reason = str(error).partition("<")[0].partition("\n")[0][:200]
-        raise RemoteError("storage_failed", f"{place.uri}: {reason}") from error
+        raise RemoteError(Code.STORAGE_FAILED, f"{place.uri}: {reason}") from error
 
 
 def _staged(plan: BulkPlan, parts: Sequence[Part]) -> list[list[FragmentMetadata]]:
@@ -185,11 +186,11 @@ def _staged(plan: BulkPlan, parts: Sequence[Part]) -> list[list[FragmentMetadata
     staged, seen = [], set[str]()
     for at, part in enumerate(parts):
         if part.bulk != plan.bulk or part.key not in plan.tables or part.path != plan.tables[part.key]["path"]:
-            raise UsageError("usage_error", f"part {at} does not belong to the bulk load {plan.bulk}")
+            raise UsageError(Code.USAGE_ERROR, f"part {at} does not belong to the bulk load {plan.bulk}")
         fragments = part.staged()
         names = {file.path for fragment in fragments for file in fragment.files}
         if seen & names or sum(fragment.physical_rows for fragment in fragments) != part.rows:
-            raise UsageError("usage_error", f"part {at} is given twice, or is not as the worker returned it")
+            raise UsageError(Code.USAGE_ERROR, f"part {at} is given twice, or is not as the worker returned it")
         seen |= names
         staged.append(fragments)
     return staged
@@ -202,7 +203,7 @@ def _opened(plan: BulkPlan) -> Snapshot:
     tables = {key: table_form(entry) for key, entry in manifest.tables.items()}
     if snapshot.identity.graph_id != plan.graph_id or manifest.schema_ir != plan.schema_ir or tables != plan.tables:
         detail = f"the schema of {snapshot.root.location} changed since the bulk load began"
-        raise GitopsError("graph_conflict", detail, path=plan.uri)
+        raise GitopsError(Code.GRAPH_CONFLICT, detail, path=plan.uri)
     return snapshot
 
 
@@ -222,7 +223,7 @@ def _published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[Part]) -> Loa
                 held = {file.path for each in dataset.get_fragments() for file in each.metadata.files}
                 if any(file.path not in held for fragment in part.staged() for file in fragment.files):
                     detail = f"the bulk load {plan.bulk} was published as version {n}, without part {at}"
-                    raise UsageError("usage_error", detail)
+                    raise UsageError(Code.USAGE_ERROR, detail)
             return LoadResult(n, _counts(parts))
     return None
 
@@ -237,13 +238,13 @@ def _begin(plan: BulkPlan, snapshot: Snapshot, work: Work) -> None:
     lease = next((each for each in read_leases(store) if each.id == plan.bulk), None)
     if until is None or lease is None or until <= work.now():
         detail = f"the bulk load {plan.bulk} expired at {plan.expires_at}, or was given up: begin a new one"
-        raise GitopsError("graph_version_gone", detail, path=plan.uri)
+        raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=plan.uri)
     marked = replace(lease, expires_at=precise(until - timedelta(seconds=1)))
     if lease != marked:
         store.write(layout.lease_key(lease.id), marked.to_bytes())
     elif read_floor(store, snapshot.line.id) > plan.version:
         detail = f"whether the bulk load {plan.bulk} was published cannot be told: versions since it began are not kept any more"
-        raise GitopsError("graph_version_gone", detail, path=plan.uri)
+        raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=plan.uri)
 
 
 def _give_back(plan: BulkPlan, snapshot: Snapshot) -> None:

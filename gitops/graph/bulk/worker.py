@@ -9,6 +9,7 @@ import pyarrow as pa
 from lance.fragment import FragmentMetadata
 
 from gitops.core.clock import IdSource
+from gitops.core.codes import Code
 from gitops.core.errors import RemoteError, UsageError
 from gitops.graph.bulk.plan import BulkTask, Part
 from gitops.graph.bulk.rows import RowMaker
@@ -56,7 +57,7 @@ def write_part(task: BulkTask, batches: Iterable[pa.RecordBatch] | pa.Table, ids
             folder.settle(task.path, known)
     except OSError as error:
         remove_files(folder, task.path, staged)
-        raise RemoteError("storage_failed", f"{snapshot.root.location}: {error.strerror or error}") from error
+        raise RemoteError(Code.STORAGE_FAILED, f"{snapshot.root.location}: {error.strerror or error}") from error
     except BaseException:
         remove_files(folder, task.path, staged)
         raise
@@ -77,7 +78,7 @@ def require_readable_keys(declared: NodeType | EdgeType) -> None:
         detail = (
             f"{declared.name}.{behind[0]} is unique and its column lies behind the Blob {first}: use gitops graph load"
         )
-        raise UsageError("usage_error", detail)
+        raise UsageError(Code.USAGE_ERROR, detail)
 
 
 def remove_files(folder: GraphFolder, path: str, staged: Iterable[FragmentMetadata]) -> None:

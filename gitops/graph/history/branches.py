@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.core.faults import around
 from gitops.graph import layout
@@ -99,7 +100,7 @@ def delete_branch(uri: str, name: str, work: Work) -> None:
     """
     wanted = check_name(name)
     if wanted == layout.MAIN:
-        raise GitopsError("graph_branch_name", "branch main is the graph itself and is not removed", path=wanted)
+        raise GitopsError(Code.GRAPH_BRANCH_NAME, "branch main is the graph itself and is not removed", path=wanted)
     remove_branch(open_at(uri, ReadTarget()), wanted, work)
 
 
@@ -110,7 +111,7 @@ def remove_branch(snapshot: Snapshot, name: str, work: Work) -> None:
         index = read_branches(store)
         line = index.branches.get(name)
         if line is None:
-            raise GitopsError("graph_branch_missing", f"{store.location} has no branch {name!r}", path=name)
+            raise GitopsError(Code.GRAPH_BRANCH_MISSING, f"{store.location} has no branch {name!r}", path=name)
         work.faults.reach("engine.branch.delete.before_index")
         if index.swap(store, {other: index.branches[other] for other in index.branches if other != name}):
             work.faults.reach("engine.branch.delete.after_index")
@@ -158,9 +159,9 @@ def _clear(store: ObjectStore, line: str, keep: set[tuple[str, int]]) -> None:
 
 
 def _exists(name: str) -> GitopsError:
-    return GitopsError("graph_branch_exists", f"there is a branch {name!r} already", path=name)
+    return GitopsError(Code.GRAPH_BRANCH_EXISTS, f"there is a branch {name!r} already", path=name)
 
 
 def _busy(snapshot: Snapshot) -> ConflictError:
     place = snapshot.root.location
-    return ConflictError("graph_conflict", f"other writers keep changing the branches of {place}", path=place)
+    return ConflictError(Code.GRAPH_CONFLICT, f"other writers keep changing the branches of {place}", path=place)

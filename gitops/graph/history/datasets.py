@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import lance
 import pyarrow as pa
 
+from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.graph.places import GraphFolder
 from gitops.graph.tables import driver_words
@@ -107,4 +108,4 @@ def guarded(path: str, call: Callable[[], _T]) -> _T:
         return call()
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
         reason = driver_words(error).partition("<")[0][:200]
-        raise RemoteError("storage_failed", f"table {path}: {reason}", path=path) from error
+        raise RemoteError(Code.STORAGE_FAILED, f"table {path}: {reason}", path=path) from error

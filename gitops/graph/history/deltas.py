@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.graph.manifest import TableEntry
 from gitops.graph.places import GraphFolder
@@ -119,11 +120,11 @@ class Side:
 
     def _opened(self) -> lance.LanceDataset:
         if self._dataset is None:
-            raise GitopsError("internal_error", "this is a bug: an empty table is read")
+            raise GitopsError(Code.INTERNAL_ERROR, "this is a bug: an empty table is read")
         return self._dataset
 
     def _failed(self) -> RemoteError:
-        return RemoteError("storage_failed", f"table {self.entry.path if self.entry else ''} is not readable")
+        return RemoteError(Code.STORAGE_FAILED, f"table {self.entry.path if self.entry else ''} is not readable")
 
 
 def row_deltas(before: Side, after: Side) -> Iterator[RowDelta]:

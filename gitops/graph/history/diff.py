@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.history.deltas import Row, RowDelta, Side, row_deltas
 from gitops.graph.manifest import CommitRef, TableEntry
@@ -131,7 +132,7 @@ def _tables(one: Snapshot, other: Snapshot, types: tuple[str, ...]) -> dict[str,
     names = {key: {key, key.partition(":")[2]} for key in found}
     odd = [name for name in types if not any(name in known for known in names.values())]
     if odd:
-        raise GitopsError("graph_missing", f"neither version has a type {odd[0][:80]!r}", path=one.root.location)
+        raise GitopsError(Code.GRAPH_MISSING, f"neither version has a type {odd[0][:80]!r}", path=one.root.location)
     return {key: found[key] for key in sorted(found) if not types or names[key] & set(types)}
 
 

@@ -22,6 +22,7 @@ from itertools import pairwise
 from typing import Any
 
 from gitops.core.canonical import document
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.core.faults import around
 from gitops.graph import layout
@@ -108,7 +109,7 @@ class _Run:
                 self._snapshot.root.tidy()
         except OSError as error:
             place = self._snapshot.root.location
-            raise GitopsError("storage_failed", f"{place}: {error.strerror or error}", path=place) from error
+            raise GitopsError(Code.STORAGE_FAILED, f"{place}: {error.strerror or error}", path=place) from error
         freed = self._freed
         return GcResult(self._dry, freed.manifests, freed.versions, tuple(sorted(freed.paths)), freed.bytes)
 

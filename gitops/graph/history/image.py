@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.graph.manifest import TableEntry
 from gitops.graph.places import GraphFolder
@@ -175,7 +176,7 @@ class Image:
         try:
             yield from open_table(self._folder, entry).scanner(columns=list(names)).to_batches()
         except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
-            raise RemoteError("storage_failed", f"table {entry.path} is not readable") from error
+            raise RemoteError(Code.STORAGE_FAILED, f"table {entry.path} is not readable") from error
 
 
 def doubtful(declared: NodeType | EdgeType, batch: pa.RecordBatch) -> pa.Array:

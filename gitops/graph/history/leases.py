@@ -20,6 +20,7 @@ from typing import Any
 
 from gitops.core.canonical import document
 from gitops.core.clock import Clock, is_ulid, parse_timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.graph import layout
 from gitops.graph.history.work import Work, precise
@@ -84,7 +85,7 @@ class Held:
         new = Lease(old.id, old.version, old.tables, old.actor, until)
         if not self._store.replace(layout.lease_key(old.id), new.to_bytes(), expected=old.to_bytes()):
             detail = f"the lease on version {old.version.n} expired; open the graph again"
-            raise GitopsError("graph_version_gone", detail, path=self._store.location)
+            raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=self._store.location)
         self._lease = new
 
     def release(self) -> None:
@@ -107,7 +108,7 @@ def hold(snapshot: Snapshot, work: Work, term: timedelta = DEFAULT_TERM) -> Iter
     try:
         if find_manifest(store, manifest.n, manifest.line) != manifest:
             detail = f"version {manifest.n} of {snapshot.branch} is not kept any more"
-            raise GitopsError("graph_version_gone", detail, path=store.location)
+            raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=store.location)
         yield held
     finally:
         # What was done in the block stands, whether or not the lease can be given back: it expires by itself.
@@ -138,7 +139,7 @@ def _read(store: ObjectStore, lease_id: str) -> Lease | None:
     form.expect("format", "id", "version", "tables", "actor", "expires_at")
     version = read_ref(form.take("version", dict), place)
     if version is None or form.text("id", is_ulid) != lease_id:
-        raise IntegrityError("graph_unreadable", f"{place}: the lease does not carry its id", path=place)
+        raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place}: the lease does not carry its id", path=place)
     tables = form.inner("tables")
     return Lease(
         id=lease_id,

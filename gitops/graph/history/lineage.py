@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.layout import MAIN
 from gitops.graph.lines import BranchIndex
@@ -114,10 +115,10 @@ def merge_bases(store: ObjectStore, one: Manifest, other: Manifest) -> tuple[Man
         manifest = found[line] or _copy(store, ref, (one, other))
         if manifest is None:
             detail = f"the version that {one.branch} and {other.branch} have in common is not kept any more"
-            raise GitopsError("graph_version_gone", detail, path=store.location)
+            raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=store.location)
         best.append(manifest)
     if not best:
-        raise GitopsError("graph_version_gone", f"{one.branch} and {other.branch} have no version in common")
+        raise GitopsError(Code.GRAPH_VERSION_GONE, f"{one.branch} and {other.branch} have no version in common")
     return tuple(best)
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.graph.history.deltas import Row, RowDelta, Side, row_deltas
 from gitops.graph.history.image import Image, row_violations
@@ -102,7 +103,7 @@ def merge(uri: str, source: str, into: str, work: Work) -> MergeResult:
     """
     source, into = check_name(source), check_name(into)
     if source == into:
-        raise UsageError("usage_error", f"branch {source} cannot be merged into itself")
+        raise UsageError(Code.USAGE_ERROR, f"branch {source} cannot be merged into itself")
     with find_root(uri).lease(), contextlib.ExitStack() as stack:
         target, origin = open_at(uri, ReadTarget(into)), open_at(uri, ReadTarget(source))
         stack.enter_context(hold(origin, work))
@@ -112,7 +113,7 @@ def merge(uri: str, source: str, into: str, work: Work) -> MergeResult:
         bases = merge_bases(target.store, target.manifest, origin.manifest)
         if len({manifest.schema_ir for manifest in (target.manifest, origin.manifest, *bases)}) > 1:
             detail = f"{source} and {into} have different schemas; merge branches of one schema only"
-            raise GitopsError("graph_merge_schema", detail, path=target.root.location)
+            raise GitopsError(Code.GRAPH_MERGE_SCHEMA, detail, path=target.root.location)
         if all(base.tables == origin.manifest.tables for base in bases):
             return nothing
         if contains(origin.manifest, target.manifest.ref):

@@ -17,6 +17,7 @@ from typing import Any
 
 import lance
 
+from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, RemoteError
 from gitops.graph.history.datasets import guarded
 from gitops.graph.history.leases import hold
@@ -225,11 +226,11 @@ class _Optimizer(TableWriter):
             # The driver refuses to rebase its rewrite on what somebody else did: a lost race, and no fault of the storage.
             if self._latest().version == before:
                 raise
-            raise ConflictError("graph_conflict", f"another writer changes {self._place.uri}") from error
+            raise ConflictError(Code.GRAPH_CONFLICT, f"another writer changes {self._place.uri}") from error
         latest = self._latest()
         for version in range(before + 1, latest.version + 1):
             if _made_by(latest, version) not in (*_COMPACTION, "CreateIndex"):
-                raise ConflictError("graph_conflict", f"another writer changes {self._place.uri}")
+                raise ConflictError(Code.GRAPH_CONFLICT, f"another writer changes {self._place.uri}")
         self._dataset, self._expected = latest, latest.version
         return latest.version > before
 

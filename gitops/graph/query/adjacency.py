@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.query.bindings import spread
 from gitops.graph.query.limits import Budget
@@ -118,7 +119,7 @@ class Adjacency:
 def build(edges: ReadTable, source: ReadTable, target: ReadTable, budget: Budget) -> Adjacency:
     """Read the edges and the node ids once. Raises as `ReadTable.scan`; GitopsError `query_memory_exceeded`."""
     if edges.rows > MAX_EDGES:
-        raise GitopsError("query_failed", f"table {edges.key} has more edges than an adjacency holds")
+        raise GitopsError(Code.QUERY_FAILED, f"table {edges.key} has more edges than an adjacency holds")
     budget.need(edges.rows * 64 + (source.rows + target.rows) * 64, f"the adjacency of {edges.key}")
     near = source.whole(["id"], budget)
     far = near if target is source else target.whole(["id"], budget)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.values import CellError, json_to_cell
 from gitops.language.query import CheckedQuery, ParameterError, coerce_params
@@ -39,7 +40,7 @@ class Constants:
         try:
             values = coerce_params(query, params)
         except ParameterError as error:
-            raise GitopsError("query_params_invalid", error.message, path=error.parameter or "") from error
+            raise GitopsError(Code.QUERY_PARAMS_INVALID, error.message, path=error.parameter or "") from error
         self._now = (now - _EPOCH) // timedelta(milliseconds=1)
         self._params = {name: self._parameter(name, query.params[name], value) for name, value in values.items()}
 
@@ -56,7 +57,7 @@ class Constants:
             try:
                 return Cell(_read(value.value, value.type), value.type, repr(value.value))
             except CellError as error:
-                raise GitopsError("query_literal_invalid", str(error)) from error
+                raise GitopsError(Code.QUERY_LITERAL_INVALID, str(error)) from error
         return None
 
     def _parameter(self, name: str, kind: PropType, value: Any) -> Cell:
@@ -65,7 +66,7 @@ class Constants:
         except CellError:
             # The message of the error shows the value, which may be a secret.
             what = f"invalid {kind.scalar} literal" if kind.scalar in _TEXTS else "the text is not valid Unicode"
-            raise GitopsError("query_params_invalid", f"param '{name}': {what}", path=name) from None
+            raise GitopsError(Code.QUERY_PARAMS_INVALID, f"param '{name}': {what}", path=name) from None
 
 
 def _read(value: Any, kind: PropType) -> Any:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.query.cells import Cell, Constants
 from gitops.graph.query.exact import Operand, compare, contains, starts_with
@@ -91,7 +92,7 @@ def _side(value: TypedExpr, constants: Constants) -> Side:
     if cell is not None:
         return cell
     if not isinstance(value, (PropertyValue, TextMatch)):
-        raise GitopsError("query_unsupported", "a rank is not compared with anything: it orders rows")
+        raise GitopsError(Code.QUERY_UNSUPPORTED, "a rank is not compared with anything: it orders rows")
     return value
 
 

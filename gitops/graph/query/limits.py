@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 
 __all__ = ["Budget"]
@@ -37,7 +38,7 @@ class Budget:
     def check(self) -> None:
         """Raise GitopsError `query_timeout` when the time is up."""
         if self._deadline is not None and self._clock() >= self._deadline:
-            raise GitopsError("query_timeout", f"the query was stopped after {self._timeout:g} s")
+            raise GitopsError(Code.QUERY_TIMEOUT, f"the query was stopped after {self._timeout:g} s")
 
     def need(self, nbytes: int, what: str) -> None:
         """Ask for memory, and look at the time. Raises GitopsError `query_memory_exceeded` and `query_timeout`."""
@@ -46,7 +47,7 @@ class Budget:
         if self._memory is not None and self.held + nbytes > self._memory:
             limit = f"{self._memory / _MIB:.1f} MiB"
             raise GitopsError(
-                "query_memory_exceeded",
+                Code.QUERY_MEMORY_EXCEEDED,
                 f"{what} would take the query to {(self.held + nbytes) / _MIB:.1f} MiB; it may use {limit}",
             )
 

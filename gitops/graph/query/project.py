@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.query.aggregate import Groups, aggregate, group
 from gitops.graph.query.bindings import Bindings
@@ -51,7 +52,7 @@ def item_type(value: TypedExpr) -> PropType:
         return _TEXT
     inner = value.argument if isinstance(value, AggregateValue) else value
     if isinstance(inner, (*RANKS, TextMatch)):
-        raise GitopsError("query_unsupported", "unsupported projection expression: a rank or text match is no value")
+        raise GitopsError(Code.QUERY_UNSUPPORTED, "unsupported projection expression: a rank or text match is no value")
     if isinstance(value, AliasValue):
         raise TypeError(value)
     return value.type
@@ -169,7 +170,7 @@ def _column(value: PropertyValue | NodeValue) -> str:
 
 def _constant(cell: Cell | None, count: int) -> pa.Array:
     if cell is None:
-        raise GitopsError("query_unsupported", "unsupported projection expression: a rank or text match is no value")
+        raise GitopsError(Code.QUERY_UNSUPPORTED, "unsupported projection expression: a rank or text match is no value")
     kind = arrow_field("value", cell.type).type
     if cell.type.is_list and any(isinstance(item, float) for item in cell.value or ()):
         # A literal list has the type of its first item, and its values all the same.

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from gitops.core.codes import Code
 from gitops.core.errors import BugError, GitopsError
 from gitops.graph.query.bindings import Bindings
 from gitops.graph.query.cache import ReadCache
@@ -64,13 +65,13 @@ def run_query(
     `query_memory_exceeded`, `query_failed`, and `graph_unreadable` when a table does not open.
     """
     if not isinstance(query.body, TypedRead):
-        raise GitopsError("query_unsupported", f"query {query.name} writes: run it as a mutation", path=query.name)
+        raise GitopsError(Code.QUERY_UNSUPPORTED, f"query {query.name} writes: run it as a mutation", path=query.name)
     try:
         return _Run(snapshot, query, params, options, cache).result()
     except MemoryError as error:
-        raise GitopsError("query_memory_exceeded", "the system has no more memory for the query") from error
+        raise GitopsError(Code.QUERY_MEMORY_EXCEEDED, "the system has no more memory for the query") from error
     except pa.ArrowException as error:
-        raise GitopsError("query_failed", f"query {query.name} failed: {str(error)[:300]}") from error
+        raise GitopsError(Code.QUERY_FAILED, f"query {query.name} failed: {str(error)[:300]}") from error
 
 
 class _Run:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.query.bindings import Bindings
 from gitops.graph.query.bindings import distinct as once
@@ -104,10 +105,10 @@ class Search:
         """The variable that both ranks are of, and the constant of the fusion."""
         variables = {_target(arm).variable for arm in (rank.first, rank.second)}
         if len(variables) != 1:
-            raise GitopsError("query_unsupported", "rrf ranks one variable: both of its ranks must be of the same")
+            raise GitopsError(Code.QUERY_UNSUPPORTED, "rrf ranks one variable: both of its ranks must be of the same")
         k = FUSION_K if rank.k is None else self._number(rank.k, "rrf k")
         if k is None or k < 1:
-            raise GitopsError("query_params_invalid", "rrf k must be greater than 0")
+            raise GitopsError(Code.QUERY_PARAMS_INVALID, "rrf k must be greater than 0")
         return variables.pop(), k
 
     def _arm(self, rank: NearestRank | TextRank, rows: Bindings, limit: int | None) -> list[int]:
@@ -141,13 +142,13 @@ class Search:
         cell = self._constants.cell(rank.query)
         if cell is None:
             raise GitopsError(
-                "query_unsupported", f"nearest() to {place} takes a literal or a parameter, not a property"
+                Code.QUERY_UNSUPPORTED, f"nearest() to {place} takes a literal or a parameter, not a property"
             )
         if cell.value is None:
-            raise GitopsError("query_params_invalid", f"nearest() needs a vector or a text for {place}", path=place)
+            raise GitopsError(Code.QUERY_PARAMS_INVALID, f"nearest() needs a vector or a text for {place}", path=place)
         if isinstance(cell.value, str) and self._embedder is None:
             raise GitopsError(
-                "query_unsupported", "nearest() with a text needs an embedding service, and none is set up"
+                Code.QUERY_UNSUPPORTED, "nearest() with a text needs an embedding service, and none is set up"
             )
         query: str | Sequence[float] = cell.value
         return query
@@ -162,14 +163,16 @@ class Search:
     def _number(self, value: TypedExpr, what: str) -> int | None:
         cell = self._constants.cell(value)
         if cell is None:
-            raise GitopsError("query_unsupported", f"{what} is a literal or a parameter, not a property")
+            raise GitopsError(Code.QUERY_UNSUPPORTED, f"{what} is a literal or a parameter, not a property")
         number: int | None = cell.value
         return number
 
     def _text(self, value: TypedExpr) -> str | None:
         cell = self._constants.cell(value)
         if cell is None:
-            raise GitopsError("query_unsupported", "text is searched for a literal or a parameter, not for a property")
+            raise GitopsError(
+                Code.QUERY_UNSUPPORTED, "text is searched for a literal or a parameter, not for a property"
+            )
         text: str | None = cell.value
         return text
 

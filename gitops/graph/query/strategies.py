@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.query.cache import ReadCache, Triple, adjacency_name
 from gitops.graph.query.estimates import Statistics
@@ -73,10 +74,10 @@ class Hops:
         kind, _, name = key.partition(":")
         place = f"version {self._snapshot.manifest.n} of {self._snapshot.branch}"
         if entry is None:
-            raise GitopsError("query_target_differs", f"{place} has no {kind} type {name}", path=name)
+            raise GitopsError(Code.QUERY_TARGET_DIFFERS, f"{place} has no {kind} type {name}", path=name)
         if column is not None and column not in entry.fields:
             raise GitopsError(
-                "query_target_differs", f"{place} has no property {name}.{column}", path=f"{name}.{column}"
+                Code.QUERY_TARGET_DIFFERS, f"{place} has no property {name}.{column}", path=f"{name}.{column}"
             )
 
     def settled(self, key: str, columns: Sequence[str]) -> bool:

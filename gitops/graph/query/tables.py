@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.dataset import ColumnOrdering, LanceDataset
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.query.limits import Budget
 from gitops.graph.query.resident import Residents
@@ -231,7 +232,9 @@ class ReadTable:
         return at
 
     def _lost(self) -> GitopsError:
-        return GitopsError("query_failed", f"table {self.key} does not have the rows that its edges and filters gave")
+        return GitopsError(
+            Code.QUERY_FAILED, f"table {self.key} does not have the rows that its edges and filters gave"
+        )
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
@@ -240,7 +243,7 @@ class ReadTable:
         except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
             # A service may answer with what it was asked, signature included: its documents are left out.
             reason = driver_words(error).partition("<")[0][:300]
-            raise GitopsError("query_failed", f"table {self.key} cannot be read: {reason}") from error
+            raise GitopsError(Code.QUERY_FAILED, f"table {self.key} cannot be read: {reason}") from error
 
 
 def look_up(values: pa.Array, among: pa.Array) -> np.ndarray:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 
 __all__ = ["ServiceEmbedder"]
@@ -49,7 +50,7 @@ class ServiceEmbedder:
                 detail = (
                     f"model {model[:80]!r} makes vectors of {len(vector)} numbers, and the property has {dimension}"
                 )
-                raise GitopsError("embedding_failed", detail)
+                raise GitopsError(Code.EMBEDDING_FAILED, detail)
         return vectors
 
     def _ask(self, texts: list[str], dimension: int, model: str) -> list[list[float]]:
@@ -76,7 +77,7 @@ def _vectors(answer: Any, count: int) -> list[list[float]]:
     """The vectors in the order of the texts; nothing of the answer is believed unseen."""
     items = answer.get("data") if isinstance(answer, dict) else None
     if not isinstance(items, list) or len(items) != count:
-        raise GitopsError("embedding_failed", "the service does not answer with one vector for each text")
+        raise GitopsError(Code.EMBEDDING_FAILED, "the service does not answer with one vector for each text")
     found: dict[int, list[float]] = {}
     for item in items:
         index = item.get("index") if isinstance(item, dict) else None
@@ -91,9 +92,9 @@ def _vectors(answer: Any, count: int) -> list[list[float]]:
         if not all(map(math.isfinite, found[index])):
             raise _no_vector()
     if sorted(found) != list(range(count)):
-        raise GitopsError("embedding_failed", "the service does not answer with one vector for each text")
+        raise GitopsError(Code.EMBEDDING_FAILED, "the service does not answer with one vector for each text")
     return [found[index] for index in range(count)]
 
 
 def _no_vector() -> GitopsError:
-    return GitopsError("embedding_failed", "the service answers with something that is no vector")
+    return GitopsError(Code.EMBEDDING_FAILED, "the service answers with something that is no vector")

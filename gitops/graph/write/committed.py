@@ -9,6 +9,7 @@ import lance
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.graph.manifest import TableEntry
 from gitops.graph.places import GraphFolder
@@ -60,7 +61,7 @@ class CommittedTable:
             yield from scanner.to_batches()
         except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
             place = self._folder.dataset(self._entry.path)
-            raise RemoteError("storage_failed", f"{place.uri} is not readable") from error
+            raise RemoteError(Code.STORAGE_FAILED, f"{place.uri} is not readable") from error
 
     def find(self, column: str, cells: Collection[Any], columns: Sequence[str]) -> Iterator[Columns]:
         """The rows whose column holds one of the cells, batch by batch as cells of columns, with their addresses."""
@@ -101,7 +102,7 @@ class CommittedTable:
             }
         except (OSError, ValueError, RuntimeError) as error:
             place = self._folder.dataset(self._entry.path)
-            raise RemoteError("storage_failed", f"{place.uri} is not readable") from error
+            raise RemoteError(Code.STORAGE_FAILED, f"{place.uri} is not readable") from error
 
     def _dataset(self) -> lance.LanceDataset:
         if self._opened is None:

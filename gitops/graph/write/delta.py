@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.manifest import TableEntry
 from gitops.graph.places import GraphFolder
@@ -50,9 +51,9 @@ class TableChanges:
         self.written[row_id] = row
         name = self.declared.name
         if len(self.written) > MAX_ENTITIES:
-            raise GitopsError("resource_limit", f"one mutation writes at most {MAX_ENTITIES} rows of {name}")
+            raise GitopsError(Code.RESOURCE_LIMIT, f"one mutation writes at most {MAX_ENTITIES} rows of {name}")
         if self.bytes > MAX_BYTES:
-            raise GitopsError("resource_limit", f"one mutation writes at most {MAX_BYTES} bytes to {name}")
+            raise GitopsError(Code.RESOURCE_LIMIT, f"one mutation writes at most {MAX_BYTES} bytes to {name}")
 
     def replaced_addresses(self) -> dict[str, int]:
         """Where the committed rows lie that written ones replace."""

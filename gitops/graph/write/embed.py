@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.values import CellError, json_to_cell
 from gitops.language.schema import EdgeType, NodeType
@@ -44,10 +45,10 @@ def embed_rows(
         made = maker.embed(texts, dimension=kind.dimension or 0, model=declared.embed_models.get(target))
         if len(made) != len(texts):
             raise GitopsError(
-                "embedding_failed", f"{len(texts)} texts were to be embedded and {len(made)} vectors came back"
+                Code.EMBEDDING_FAILED, f"{len(texts)} texts were to be embedded and {len(made)} vectors came back"
             )
         for row, vector in zip(lacking, made, strict=True):
             try:
                 row[target] = json_to_cell(list(vector), kind)
             except CellError as error:
-                raise GitopsError("embedding_failed", f"a vector for {declared.name}.{target} {error}") from error
+                raise GitopsError(Code.EMBEDDING_FAILED, f"a vector for {declared.name}.{target} {error}") from error

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
+from gitops.core.codes import Code
 from gitops.graph.snapshot import Snapshot
 from gitops.graph.tables import declared_type, raw_columns
 from gitops.graph.write.committed import ADDRESS, CommittedTable
@@ -109,7 +110,7 @@ class JointChecks:
                 outcome.replaced.add(address)
                 if self._mode is LoadMode.APPEND:
                     text = f"key_conflict: {declared.name} {row_id[:_SHOWN]!r} exists already"
-                    self._problems.add(last[row_id][0], text, "key_conflict")
+                    self._problems.add(last[row_id][0], text, Code.KEY_CONFLICT)
 
     def _check_unique(self, key: str, table: TableIntake, group: tuple[str, ...], spill: Spill) -> None:
         outcome, present = self._outcomes[key], self._present(key, group, spill)

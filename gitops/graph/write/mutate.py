@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from gitops.core.clock import Clock, IdSource, timestamp
+from gitops.core.codes import Code
 from gitops.core.errors import BugError, ConflictError, GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.layout import MAIN
@@ -95,7 +96,7 @@ class Mutator:
         statements = _statements(query)
         operands = Operands.of(query.params, params, options.now)
         if options.branch.strip() == LOCK_BRANCH:
-            raise GitopsError("mutation_invalid", f"branch {LOCK_BRANCH} takes no writes")
+            raise GitopsError(Code.MUTATION_INVALID, f"branch {LOCK_BRANCH} takes no writes")
         target = ReadTarget(branch=options.branch)
 
         def attempt() -> MutationResult:
@@ -144,12 +145,12 @@ class Mutator:
 
 def _statements(query: CheckedQuery) -> tuple[TypedStatement, ...]:
     if query.kind is not QueryKind.MUTATION:
-        raise GitopsError("mutation_invalid", f"query {query.name} reads and changes nothing; run it as a query")
+        raise GitopsError(Code.MUTATION_INVALID, f"query {query.name} reads and changes nothing; run it as a query")
     statements = query.body
     if isinstance(statements, TypedRead):
         raise BugError(f"query {query.name} is called a mutation and is a read")
     if len({isinstance(each, TypedDelete) for each in statements}) > 1:
-        raise GitopsError("mutation_mixed", f"query {query.name} mixes inserts/updates and deletes")
+        raise GitopsError(Code.MUTATION_MIXED, f"query {query.name} mixes inserts/updates and deletes")
     return statements
 
 
@@ -172,7 +173,7 @@ def _require_types(catalog: Catalog, statements: tuple[TypedStatement, ...]) -> 
 def _expect_head(snapshot: Snapshot, expected: int | None) -> None:
     if expected is not None and snapshot.manifest.n != expected:
         detail = f"branch {snapshot.branch} is at version {snapshot.manifest.n}, not at {expected}"
-        raise ConflictError("head_moved", detail, path=snapshot.root.location)
+        raise ConflictError(Code.HEAD_MOVED, detail, path=snapshot.root.location)
 
 
 def _write(snapshot: Snapshot, key: str, table: TableChanges) -> TableEntry:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.values import CellError, json_to_cell
 from gitops.language.query.params import ParameterError, coerce_params
@@ -26,7 +27,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def invalid(message: str) -> GitopsError:
     """A mutation that does not fit the schema or the graph."""
-    return GitopsError("mutation_invalid", message)
+    return GitopsError(Code.MUTATION_INVALID, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Operands:
         try:
             values = coerce_params(types, params)
         except ParameterError as error:
-            raise GitopsError("query_params_invalid", error.message, path=error.parameter or "") from error
+            raise GitopsError(Code.QUERY_PARAMS_INVALID, error.message, path=error.parameter or "") from error
         return cls(values, (now - _EPOCH) // timedelta(milliseconds=1))
 
     def written(self, value: TypedExpr, kind: PropType, place: str) -> Any:

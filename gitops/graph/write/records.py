@@ -17,6 +17,7 @@ from operator import itemgetter
 from typing import Any, BinaryIO, NamedTuple
 
 from gitops.core.clock import IdSource
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.core.errors import GitopsError
 from gitops.graph.values import CellError, json_to_cell
@@ -43,7 +44,7 @@ class LoadError(GitopsError):
     def __init__(self, problems: Diagnostics, total: int) -> None:
         """The detail is the first problem."""
         first = next(iter(problems)).message
-        super().__init__("graph_data_invalid", f"{first} (and {total - 1} more)" if total > 1 else first)
+        super().__init__(Code.GRAPH_DATA_INVALID, f"{first} (and {total - 1} more)" if total > 1 else first)
         self.problems = problems
         self.total = total
 
@@ -56,7 +57,7 @@ class Problems:
 
     def __init__(self) -> None:
         """Start with none."""
-        self._found: list[tuple[int, str, str, str]] = []
+        self._found: list[tuple[int, str, Code, str]] = []
         self._blanks = array("Q")
         self.total = 0
 
@@ -64,7 +65,7 @@ class Problems:
         """Note a blank line after so many records, so that records can be told by their lines."""
         self._blanks.append(records)
 
-    def add(self, record: int, message: str, code: str = "graph_data_invalid") -> None:
+    def add(self, record: int, message: str, code: Code = Code.GRAPH_DATA_INVALID) -> None:
         """Note a problem of a record, counted from 1; 0 stands for the load as a whole.
 
         Raises LoadError when there are enough.

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from gitops.core.codes import Code
 from gitops.core.errors import ConflictError
 
 __all__ = ["ATTEMPTS", "jittered", "until_published"]
@@ -27,7 +28,7 @@ def until_published(attempt: Callable[[], T], pause: Callable[[int], None]) -> T
         try:
             return attempt()
         except ConflictError as error:
-            if error.code != "graph_conflict":
+            if error.code != Code.GRAPH_CONFLICT:
                 raise
         pause(failed)
     return attempt()

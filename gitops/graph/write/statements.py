@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gitops.core.clock import IdSource
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.tables import raw_columns
 from gitops.graph.write.committed import ADDRESS
@@ -124,7 +125,7 @@ class Evaluation:
             found[row["id"]] = row
             if len(found) > MAX_ENTITIES:
                 raise GitopsError(
-                    "resource_limit", f"one mutation writes at most {MAX_ENTITIES} rows of {table.declared.name}"
+                    Code.RESOURCE_LIMIT, f"one mutation writes at most {MAX_ENTITIES} rows of {table.declared.name}"
                 )
         if blobs and found:
             cells = table.committed.blobs(blobs, [table.replaced[row_id] for row_id in found])

@@ -117,7 +117,7 @@ def test_fixed_time_and_ids_are_the_same_every_time() -> None:
 
 def test_every_code_is_snake_case_with_summary_and_remedy() -> None:
     for name, code in REGISTRY.items():
-        assert name == code.name
+        assert name == code.code
         assert name.replace("_", "a").isalnum()
         assert name.islower()
         assert code.summary
@@ -127,7 +127,7 @@ def test_every_code_is_snake_case_with_summary_and_remedy() -> None:
 
 def test_a_code_cannot_be_registered_twice() -> None:
     with pytest.raises(ValueError, match="twice"):
-        _read("a | E | b | c", "a | W | b | c")
+        _read("usage_error | E | b | c", "usage_error | W | b | c")
 
 
 def test_diagnostics_keep_their_order_and_know_errors() -> None:
