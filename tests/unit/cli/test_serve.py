@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cli.main import _options, main
+from gitops.cli.commands.parser import parse_options
+from gitops.cli.main import main
 from gitops.cli.serve.command import _secrets, _service
 from gitops.cli.serve.served import server_environment
 from gitops.core.clock import FixedClock
@@ -23,7 +24,7 @@ NAME = "GITOPS_WEBHOOK_SECRET"
 
 
 def serve(*more: str):
-    return _options(["bot", "serve", "--repo", ".", "--queue", "q.db", *more])
+    return parse_options(["bot", "serve", "--repo", ".", "--queue", "q.db", *more])
 
 
 @pytest.mark.parametrize(
