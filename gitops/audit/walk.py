@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from gitops.approvals.verify import Verdict
 from gitops.audit.state import Announced
 from gitops.audit.trail import state_of
-from gitops.config.bot import CONFIG_FILE, parse_bot_config, trust_paths, trust_root
+from gitops.config.gitops_yaml import CONFIG_FILE, parse_bot_config, trust_paths, trust_root
 from gitops.config.source import SourceTree
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError

@@ -22,7 +22,7 @@ from gitops.bot.grants import Attester, lacks
 from gitops.bot.notes import Note, Verdict, overall
 from gitops.bot.plans import Asked, Planner
 from gitops.cluster.unlock import force_unlock
-from gitops.config.bot import BotConfig, ClusterRule
+from gitops.config.gitops_yaml import BotConfig, ClusterRule
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError

@@ -24,7 +24,7 @@ from gitops.bot.plans import Asked, Planner
 from gitops.bot.project import Standing
 from gitops.bot.pushers import Pushers
 from gitops.bot.report import ApplyExtras, Reporter
-from gitops.config.bot import BotConfig, ClusterRule
+from gitops.config.gitops_yaml import BotConfig, ClusterRule
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError

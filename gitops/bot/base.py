@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gitops.approving.endorse import Endorsement
 from gitops.bot.project import Project
-from gitops.config.bot import ClusterRule
+from gitops.config.gitops_yaml import ClusterRule
 from gitops.forge.port import Forge
 from gitops.git.port import Person
 from gitops.model.plan import Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gitops.bot.project import Project
-from gitops.config.bot import ClusterRule
+from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest
 from gitops.git.port import ZERO, RefUpdate

@@ -27,7 +27,7 @@ from gitops.bot.origins import Pushed
 from gitops.bot.plans import Planner
 from gitops.bot.queue import Verifier
 from gitops.bot.sweep import Sweeper
-from gitops.config.bot import BotConfig, ClusterRule
+from gitops.config.gitops_yaml import BotConfig, ClusterRule
 from gitops.core.errors import GitopsError
 from gitops.forge.events import (
     CommentEvent,

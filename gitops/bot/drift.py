@@ -15,7 +15,7 @@ from gitops.apply.drift_report import DriftOutcome
 from gitops.bot.base import Bot
 from gitops.bot.notes import Note, Verdict, problem_of, verdict_of
 from gitops.bot.others import templates
-from gitops.config.bot import BotConfig, ClusterRule
+from gitops.config.gitops_yaml import BotConfig, ClusterRule
 from gitops.config.load import load_desired
 from gitops.core.clock import timestamp
 from gitops.core.errors import GitopsError

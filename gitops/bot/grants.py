@@ -19,7 +19,7 @@ from gitops.bot.commands import Command
 from gitops.bot.notes import Note
 from gitops.bot.pushers import Pushers
 from gitops.cluster.workspace import Workspace
-from gitops.config.bot import BotConfig, ClusterRule
+from gitops.config.gitops_yaml import BotConfig, ClusterRule
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge.events import CommentEvent

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from gitops.bot.project import require_plain
-from gitops.config.bot import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
+from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
 from gitops.config.load import load_desired
 from gitops.config.source import SourceTree
 from gitops.core.clock import Clock

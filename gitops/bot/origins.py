@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gitops.bot.changes import differ, gives
 from gitops.bot.project import Project
-from gitops.config.bot import ClusterRule
+from gitops.config.gitops_yaml import ClusterRule
 from gitops.forge.port import ChangeRequest
 from gitops.git.port import Commit
 

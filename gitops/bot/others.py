@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gitops.bot.project import Project
-from gitops.config.bot import BotConfig, ClusterRule
 from gitops.config.difference import Differences
+from gitops.config.gitops_yaml import BotConfig, ClusterRule
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest
 from gitops.git.port import EntryType

@@ -17,7 +17,7 @@ from gitops.bot.others import overlaps
 from gitops.bot.project import Standing
 from gitops.bot.pushers import Pushers, opened
 from gitops.bot.report import Extras, Reporter
-from gitops.config.bot import BotConfig, ClusterRule
+from gitops.config.gitops_yaml import BotConfig, ClusterRule
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, RequestState, ReviewVerdict
 from gitops.git.port import ZERO

@@ -14,8 +14,8 @@ from gitops.approvals.authors import AuthorQuestion, authors_of, signers_of
 from gitops.approvals.decisions import open_debts
 from gitops.cluster.provider import ProviderFactory
 from gitops.cluster.workspace import Governance, Hints, Stores, Workspace
-from gitops.config.bot import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
 from gitops.config.cache import CompileCache
+from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
 from gitops.config.load import declared_schema
 from gitops.config.source import SourceLimits, StampedTree, checked_listing
 from gitops.core.clock import Clock, IdSource

@@ -19,7 +19,7 @@ from gitops.bot.notes import Note
 from gitops.bot.origins import Pushed
 from gitops.bot.plans import Planner
 from gitops.bot.project import Project
-from gitops.config.bot import BotConfig
+from gitops.config.gitops_yaml import BotConfig
 from gitops.forge.port import ChangeRequest, Forge, RequestState
 from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.ledger.chain import BRANCHES, SIGNED

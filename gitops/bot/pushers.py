@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from gitops.bot.base import Bot
 from gitops.bot.changes import differ
 from gitops.bot.project import Standing
-from gitops.config.bot import ClusterRule
+from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.forge.port import ChangeRequest, Push

@@ -22,7 +22,7 @@ from gitops.bot.notes import Note, problem_of
 from gitops.bot.project import Revision, Standing
 from gitops.bot.pushers import Pushers, opened
 from gitops.bot.report import Extras, Reporter
-from gitops.config.bot import BotConfig, ClusterRule
+from gitops.config.gitops_yaml import BotConfig, ClusterRule
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError

@@ -15,7 +15,7 @@ from gitops.bot.keep import keep, plan_ref, record_of
 from gitops.bot.notes import Note, Verdict, verdict_of
 from gitops.bot.others import templates
 from gitops.bot.states import apply_state, gate_states, plan_state, used_states
-from gitops.config.bot import BotConfig
+from gitops.config.gitops_yaml import BotConfig
 from gitops.core.clock import timestamp
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError

@@ -18,7 +18,7 @@ from gitops.bot.notes import Note, Verdict, problem_of, verdict_of
 from gitops.bot.plans import Asked, Planner
 from gitops.bot.project import Standing
 from gitops.bot.report import context_of
-from gitops.config.bot import BotConfig, ClusterRule
+from gitops.config.gitops_yaml import BotConfig, ClusterRule
 from gitops.core.clock import parse_timestamp
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, RequestState

@@ -200,7 +200,7 @@ def _pre_push(rest: list[str]) -> int:
 
 def _folders(repository: Repository, tree: str) -> list[str]:
     """Cluster folders by the staged `gitops.yaml`; without one, the root if it has a `cluster.yaml`."""
-    from gitops.config.bot import CONFIG_FILE, parse_bot_config
+    from gitops.config.gitops_yaml import CONFIG_FILE, parse_bot_config
 
     content = repository.read(tree, CONFIG_FILE)
     if content is not None:

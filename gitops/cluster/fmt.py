@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gitops.cluster.files import named_files
+from gitops.config.cluster_yaml import CONFIG_FILE, QueryRegistry, RawGraph, parse_cluster
 from gitops.config.header import read_cluster
 from gitops.config.layout import format_yaml
 from gitops.config.load import load_desired
-from gitops.config.raw import CONFIG_FILE, QueryRegistry, RawGraph, parse_cluster
 from gitops.config.source import EntryKind, SourceError, SourceTree, normalize
 from gitops.config.yaml import YamlError
 from gitops.core.canonical import digest

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from gitops.cluster.files import named_files
 from gitops.cluster.lint_report import LintOutcome, LocatedProblem, Passed, QueryReport, Region, SchemaReport
+from gitops.config.cluster_yaml import CONFIG_FILE, QueryRegistry, RawGraph, Text
 from gitops.config.header import read_cluster
-from gitops.config.raw import CONFIG_FILE, QueryRegistry, RawGraph, Text
-from gitops.config.reading import Reading
+from gitops.config.reader import Reading
 from gitops.config.source import EntryKind, SourceError, SourceTree, normalize
 from gitops.config.yaml import shown
 from gitops.core.codes import Code

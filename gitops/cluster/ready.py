@@ -15,7 +15,7 @@ from collections import defaultdict
 from gitops.cluster.observations import RECOVERIES, STATE_FILE, observe
 from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.header import load_header
-from gitops.config.reading import Reading, SourceFile
+from gitops.config.reader import Reading, SourceFile
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from gitops.config.changes import FileFacts, Files, OnceTree, SourceMovedError, parents
+from gitops.config.declaration import form_digest, raw_graph
 from gitops.config.edges import dependencies
-from gitops.config.forms import form_digest, raw_graph
 from gitops.config.index import FileColumns, FolderColumns, GraphRecord, Index
 from gitops.config.opening import Header
 from gitops.config.rebuild import Rebuilt
+from gitops.config.recorded import FileFacts, Files, OnceTree, SourceMovedError, parents
 from gitops.config.result import LoadResult
 from gitops.config.source import EntryKind, StampedTree
 from gitops.core.diagnostics import Diagnostics
@@ -147,7 +147,7 @@ class Assembly:
             return self.compiled[graph]
         # The languages are large to import, and most plans look at no compiled graph.
         from gitops.config.load import Loader
-        from gitops.config.reading import Reading
+        from gitops.config.reader import Reading
 
         found = Diagnostics()
         loader = Loader(Reading(OnceTree(self.tree.reopened()), found))

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from gitops.config.changes import parents
+from gitops.config.cluster_yaml import QueryRegistry, RawCluster, RawGraph, parse_cluster
 from gitops.config.load import Loader
 from gitops.config.opening import read_config
-from gitops.config.raw import QueryRegistry, RawCluster, RawGraph, parse_cluster
-from gitops.config.reading import Reading
+from gitops.config.reader import Reading
+from gitops.config.recorded import parents
 from gitops.config.references import resolve_bindings
 from gitops.config.source import SourceError, SourceTree, normalize
 from gitops.core.diagnostics import Diagnostics

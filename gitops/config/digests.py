@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gitops.config.forms import form_digest
-from gitops.config.raw import QueryRegistry, QuerySources, RawCluster, RawGraph, Text
+from gitops.config.cluster_yaml import QueryRegistry, QuerySources, RawCluster, RawGraph, Text
+from gitops.config.declaration import form_digest
 
 __all__ = ["config_digest", "config_form"]
 

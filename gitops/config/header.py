@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gitops.config.cluster_yaml import RawCluster, parse_cluster
 from gitops.config.opening import Header, read_config
-from gitops.config.raw import RawCluster, parse_cluster
 from gitops.config.source import SourceTree
 from gitops.config.yaml import shown
 from gitops.core.codes import Code

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+from gitops.config.cluster_yaml import RawGraph, RawPolicy, Text
 from gitops.config.digests import config_digest
 from gitops.config.edges import dependencies
 from gitops.config.header import header_of, read_cluster
-from gitops.config.queries import LoadedQuery, load_queries
-from gitops.config.raw import RawGraph, RawPolicy, Text
-from gitops.config.reading import Reading
+from gitops.config.loader import LoadedQuery, load_queries
+from gitops.config.reader import Reading
 from gitops.config.references import resolve_bindings
 from gitops.config.result import LoadResult
 from gitops.config.source import SourceError, SourceTree

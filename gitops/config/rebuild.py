@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gitops.config.changes import FileFacts, Files, listing_digest, parents
+from gitops.config.recorded import FileFacts, Files, listing_digest, parents
+from gitops.config.sound import Units, compiled_names
 from gitops.config.source import EntryKind, SourceError, SourceTree, normalize, query_files
-from gitops.config.units import Units, compiled_names
 from gitops.model.address import is_name
 
 __all__ = ["Rebuilder", "Rebuilt"]

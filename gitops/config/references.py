@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from gitops.config.raw import RawPolicy
+from gitops.config.cluster_yaml import RawPolicy
 from gitops.config.yaml import shown
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics

@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gitops.config.assembly import Assembly, SourceMovedError
-from gitops.config.changes import FileFacts, Files, Folders, OnceTree
-from gitops.config.forms import bindings_of
+from gitops.config.declaration import bindings_of
 from gitops.config.index import FileColumns, FolderColumns, GraphRecord, Index, read_index, write_index
 from gitops.config.limits import MAX_QUERIES, MAX_QUERY_BYTES
 from gitops.config.opening import Header, read_config, says_storage
 from gitops.config.rebuild import Rebuilder, Rebuilt
+from gitops.config.recorded import FileFacts, Files, Folders, OnceTree
 from gitops.config.result import LoadResult
+from gitops.config.sound import Lookup, Units
 from gitops.config.source import StampedTree
-from gitops.config.units import Lookup, Units
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
@@ -33,8 +33,8 @@ from gitops.model.address import is_name, policy_address
 from gitops.model.resource import Resource
 
 if TYPE_CHECKING:
+    from gitops.config.cluster_yaml import RawCluster
     from gitops.config.load import Loader
-    from gitops.config.raw import RawCluster
 
 __all__ = ["Remembered", "SourceMovedError", "load_remembering"]
 
@@ -95,9 +95,9 @@ class _Config:
         if index is not None and self.is_known:
             self.form, self.header = index.form, Header(*index.header)
             return
+        from gitops.config.cluster_yaml import parse_cluster
         from gitops.config.digests import config_form
         from gitops.config.header import header_of
-        from gitops.config.raw import parse_cluster
 
         raw, found = parse_cluster(data)
         header = None if raw is None or len(found) else header_of(raw, found)
@@ -108,7 +108,7 @@ class _Config:
     def raw(self) -> RawCluster:
         """The file as parsed, with all places: to load what may have a problem."""
         if self._raw is None:
-            from gitops.config.raw import parse_cluster
+            from gitops.config.cluster_yaml import parse_cluster
 
             raw, _ = parse_cluster(self._data)
             if raw is None:
@@ -230,7 +230,7 @@ class _Warm:
         """The loader, which reports to the same list in whatever order it is asked."""
         if self._loader is None:
             from gitops.config.load import Loader
-            from gitops.config.reading import Reading
+            from gitops.config.reader import Reading
 
             self._loader = Loader(Reading(self._once, self._found))
         return self._loader

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gitops.config.bot import ClusterRule
+from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.errors import GitopsError
 from gitops.doctor.ledger import LedgerFacts
 from gitops.doctor.machine import KeyFacts, MachineFacts

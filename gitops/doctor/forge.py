@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from gitops.config.bot import ClusterRule
+from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.errors import GitopsError
 from gitops.doctor.checks import asked, error, good, unknown, warning
 from gitops.doctor.findings import Finding

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gitops.config.bot import ClusterRule
+from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.clock import IdSource
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.doctor.checks import error, good, unknown, warning

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gitops.config.bot import CONFIG_FILE, BotConfig
+from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig
 from gitops.doctor.checks import error, good, unknown, warning
 from gitops.doctor.findings import Finding
 from gitops.model.trust import TrustRoot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gitops.config.raw import CONFIG_FILE
+from gitops.config.cluster_yaml import CONFIG_FILE
 from gitops.config.source import EntryKind, SourceError, SourceTree
 from gitops.editor.cluster import ClusterView, doc_path, keys_below
 from gitops.editor.project import QUERIES, SCHEMA, folder_of, joined

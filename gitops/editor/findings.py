@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from gitops.config.cluster_yaml import CONFIG_FILE
 from gitops.config.load import load_desired
-from gitops.config.raw import CONFIG_FILE
 from gitops.core.codes import REGISTRY, Code, Severity
 from gitops.editor.cluster import ClusterView, doc_path, keys_below
 from gitops.editor.navigate import Word, declared_at, is_cluster_file

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-from gitops.config.raw import CONFIG_FILE
+from gitops.config.cluster_yaml import CONFIG_FILE
 from gitops.config.source import EntryKind, SourceError
 from gitops.editor.project import QUERIES, SCHEMA, GraphUse, folder_of, graph_files, joined
 from gitops.editor.query import ANONYMOUS

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from gitops.config.raw import CONFIG_FILE, QueryRegistry, RawCluster
+from gitops.config.cluster_yaml import CONFIG_FILE, QueryRegistry, RawCluster
 from gitops.config.source import EntryKind, SourceError, SourceTree, normalize
 from gitops.editor.cluster import ClusterView
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from gitops.config.raw import parse_cluster
+from gitops.config.cluster_yaml import parse_cluster
 from gitops.config.source import SourceError, SourceTree
 from gitops.editor.cluster import read_cluster_text
 from gitops.editor.project import GraphUse, cluster_graphs, graph_uses

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gitops.config.bot import CONFIG_FILE, DEFAULT_SIGNERS, parse_bot_config, trust_paths, trust_root
+from gitops.config.gitops_yaml import CONFIG_FILE, DEFAULT_SIGNERS, parse_bot_config, trust_paths, trust_root
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import BugError, GitopsError, UsageError

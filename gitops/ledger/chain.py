@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gitops.config.bot import trust_root
+from gitops.config.gitops_yaml import trust_root
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gitops.config.bot import CONFIG_FILE, parse_bot_config, trust_paths, trust_root
+from gitops.config.gitops_yaml import CONFIG_FILE, parse_bot_config, trust_paths, trust_root
 from gitops.git.port import GitReader
 
 __all__ = ["trust_at", "trust_waits"]

@@ -22,7 +22,7 @@ from gitops.core.redact import Secret
 from gitops.forge.events import Decode
 
 if TYPE_CHECKING:
-    from gitops.config.bot import ForgeRule
+    from gitops.config.gitops_yaml import ForgeRule
     from gitops.forge.client import WebClient
     from gitops.forge.port import Forge
     from gitops.forge.web import WebSender

@@ -21,9 +21,9 @@ from gitops.apply.graph_provider import ClusterProvider
 from gitops.approving.endorse import Endorsement
 from gitops.bot.project import Project, ProjectTools
 from gitops.cluster.workspace import Stores, Workspace
-from gitops.config.bot import ClusterRule
 from gitops.config.disk_cache import MemoryCache
 from gitops.config.folder import FolderTree
+from gitops.config.gitops_yaml import ClusterRule
 from gitops.config.source import StampedTree
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError

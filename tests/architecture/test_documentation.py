@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from gitops import __version__
 from gitops.cli.commands.parser import build_parser
-from gitops.config.bot import BotConfig, parse_bot_config
+from gitops.config.gitops_yaml import BotConfig, parse_bot_config
 from gitops.core.codes import REGISTRY
 from gitops.git.hooks import _NAMES
 from gitops.ledger.chain import ledger_ref

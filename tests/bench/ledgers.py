@@ -105,7 +105,7 @@ def _signature_figures(effort: Effort, repository: Repository, key: Path) -> Ite
 
 def _trust(home: Path, environ: Mapping[str, str]) -> tuple[Path, Mapping[str, bytes]]:
     """A new key, and the files that let it sign entries; another one may approve."""
-    from gitops.config.bot import CONFIG_FILE, DEFAULT_SIGNERS
+    from gitops.config.gitops_yaml import CONFIG_FILE, DEFAULT_SIGNERS
 
     lines = []
     for name in ("bot", "ann"):
@@ -144,7 +144,7 @@ def _time_and_ids() -> tuple[Callable[[], str], Callable[[], str]]:
 
 
 def _entry(trust: Mapping[str, bytes], at: str) -> LedgerEntry:
-    from gitops.config.bot import trust_root
+    from gitops.config.gitops_yaml import trust_root
     from gitops.model.approval import Target
     from gitops.model.entry import EntryKind, LedgerEntry
 

@@ -10,7 +10,7 @@ from comment_cases import MISSING, SUBJECT, applied, drifted, everything, planne
 from jinja2 import meta
 from markdown_it import MarkdownIt
 
-from gitops.config.bot import parse_bot_config
+from gitops.config.gitops_yaml import parse_bot_config
 from gitops.render.comment import (
     TEMPLATE_NAMES,
     ApplyComment,

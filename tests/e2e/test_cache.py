@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gitops.config.disk_cache import DiskCache
-from gitops.config.units import Units
+from gitops.config.sound import Units
 from gitops.core.canonical import digest
 from gitops.wiring.caching import edition
 from tests.support.cluster import QUERY, SCHEMA, WIDER, Cluster, lance_engine
@@ -141,7 +141,7 @@ def test_a_folder_that_is_as_it_was_needs_neither_language_nor_yaml(gitops: Runn
             "yaml",
             "gitops.language.query",
             "gitops.language.schema",
-            "gitops.config.raw",
+            "gitops.config.cluster_yaml",
             "gitops.config.load",
         } & {*loaded}
         assert not {name for name in loaded if name.startswith(("gitops.graph", "gitops.git"))}

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gitops.config.bot import trust_root
+from gitops.config.gitops_yaml import trust_root
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.ledger.chain import entry_trust
 from tests.support.loop import (

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gitops.config.bot import parse_bot_config
+from gitops.config.gitops_yaml import parse_bot_config
 from gitops.config.layout import format_yaml
 from gitops.config.load import load_desired
 from gitops.config.signers import parse_allowed_signers

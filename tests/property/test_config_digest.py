@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gitops.config.cluster_yaml import parse_cluster
 from gitops.config.digests import config_digest
-from gitops.config.raw import parse_cluster
 
 _names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,6}", fullmatch=True)
 _texts = st.text(st.characters(exclude_categories=["C", "Zl", "Zp"]), max_size=8)

@@ -22,7 +22,7 @@ from gitops.audit.report import AuditReport
 from gitops.audit.verb import AuditScope, audit
 from gitops.bot.project import Project, ProjectTools
 from gitops.cluster.workspace import Stores, Workspace
-from gitops.config.bot import ClusterRule
+from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.clock import Clock, FixedClock, IdSource, SequentialIds
 from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, GitRemote, NewCommit, Person, RefUpdate

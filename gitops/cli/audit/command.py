@@ -17,7 +17,7 @@ from gitops.audit.verb import audit as run
 from gitops.audit.walk import chain_of
 from gitops.cli.audit.outputs import Statements, file_bytes, write_whole
 from gitops.cli.output import FAILED, OK, USAGE, complain, say, show_error, show_form
-from gitops.config.bot import ClusterRule
+from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
 from gitops.ledger.chain import BRANCHES, SIGNED, ChainEntry, first_entry

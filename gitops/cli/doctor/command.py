@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from gitops.cli.output import FAILED, OK, say
-from gitops.config.bot import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
+from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
 from gitops.config.load import load_desired
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError

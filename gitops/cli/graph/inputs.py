@@ -125,7 +125,7 @@ def _query_source(options: argparse.Namespace) -> tuple[str, bytes]:
 def _stored(options: argparse.Namespace) -> tuple[str, bytes]:
     from gitops.config.header import read_cluster
     from gitops.config.load import Loader
-    from gitops.config.reading import Reading
+    from gitops.config.reader import Reading
     from gitops.language.suggest import did_you_mean
 
     tree = FolderTree(options.config, confined=False)

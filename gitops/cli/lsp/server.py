@@ -21,7 +21,7 @@ from pygls.lsp.server import LanguageServer
 from gitops import __version__
 from gitops.cli.lsp.desk import Desk, OpenText, Spot
 from gitops.cli.lsp.forms import Forms
-from gitops.config.raw import CONFIG_FILE
+from gitops.config.cluster_yaml import CONFIG_FILE
 from gitops.config.source import SourceError, SourceTree
 from gitops.editor.complete import complete
 from gitops.editor.describe import hover

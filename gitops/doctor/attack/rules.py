@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from gitops.config.bot import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
+from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.git.command import run_program

@@ -28,7 +28,7 @@ from gitops.approvals.statement import statement_message
 from gitops.approving.endorse import Endorsement, endorse
 from gitops.bot.guard import Guard
 from gitops.cluster.workspace import Workspace
-from gitops.config.bot import ClusterRule
+from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack.rules import DELETE_LEGACY, STRANGER, Rules

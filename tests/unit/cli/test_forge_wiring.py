@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.config.bot import ForgeRule
+from gitops.config.gitops_yaml import ForgeRule
 from gitops.core.errors import UsageError
 from gitops.wiring.forge import ForgeChoice, choose, job_kind, login_of, run_address, secrets_of, token_of
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gitops.config.cluster_yaml import parse_cluster
 from gitops.config.digests import config_form
 from gitops.config.load import load_desired
-from gitops.config.raw import parse_cluster
 from gitops.config.source import MemoryTree
 from gitops.core.canonical import compact, digest
 from gitops.model.digests import graph_composite

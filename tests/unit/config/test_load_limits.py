@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.config import reading
+from gitops.config import reader
 from gitops.config.load import LoadResult, load_desired
 from gitops.config.source import MemoryTree, SourceLimits
 
@@ -73,7 +73,7 @@ def test_bindings_and_queries_share_the_suggestions() -> None:
 
 
 def test_queries_are_counted_over_all_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MAX_QUERIES", 10)
+    monkeypatch.setattr(reader, "MAX_QUERIES", 10)
     result = load(graphs(6), q=gq("a", "b", "c"))
     assert [(d.code, d.path) for d in result.diagnostics] == [("source_too_large", "graphs.g00003.queries")]
     assert result.desired is None
@@ -82,7 +82,7 @@ def test_queries_are_counted_over_all_graphs(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_bytes_of_query_files_are_counted_for_each_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     file = gq("a") + b"// " + b"x" * 1000
-    monkeypatch.setattr(reading, "MAX_QUERY_BYTES", 3 * len(file))
+    monkeypatch.setattr(reader, "MAX_QUERY_BYTES", 3 * len(file))
     assert load(graphs(3), q=file).desired is not None
     result = load(graphs(5), q=file)
     assert [(d.code, d.path) for d in result.diagnostics] == [("source_too_large", "graphs.g00003.queries")]
@@ -90,13 +90,13 @@ def test_bytes_of_query_files_are_counted_for_each_graph(monkeypatch: pytest.Mon
 
 def test_a_shared_query_file_is_parsed_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
-    parse = reading.parse_queries
+    parse = reader.parse_queries
 
     def counting(data: bytes) -> object:
         parsed.append(len(data))
         return parse(data)
 
-    monkeypatch.setattr(reading, "parse_queries", counting)
+    monkeypatch.setattr(reader, "parse_queries", counting)
     assert load(graphs(20), q=gq("a")).desired is not None
     assert len(parsed) == 2
 

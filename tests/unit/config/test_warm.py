@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.config import units
+from gitops.config import sound
 from gitops.config.disk_cache import MemoryCache
 from gitops.config.folder import FolderTree
 from gitops.config.source import MemoryTree, SourceLimits
@@ -87,7 +87,7 @@ def cache() -> MemoryCache:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
     """The query files that are compiled from here on; None stands for a schema alone."""
     seen: list[bytes | None] = []
-    original = units.compiled_names
+    original = sound.compiled_names
 
     def noting(schemas: dict[bytes, object], schema: bytes, query: bytes | None) -> object:
         seen.append(query)

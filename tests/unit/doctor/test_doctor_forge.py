@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from gitops.config.bot import ClusterRule
+from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.doctor.findings import Health
 from gitops.doctor.forge import ForgeFacts, forge_findings, silent_findings

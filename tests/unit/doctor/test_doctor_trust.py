@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.config.bot import parse_bot_config, trust_root
+from gitops.config.gitops_yaml import parse_bot_config, trust_root
 from gitops.doctor.findings import Finding, Health
 from gitops.doctor.trust import TrustFacts, trust_findings
 

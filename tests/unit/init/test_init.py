@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.cli.init.command import templates
-from gitops.config.bot import parse_bot_config, trust_root
 from gitops.config.folder import FolderTree
+from gitops.config.gitops_yaml import parse_bot_config, trust_root
 from gitops.config.load import load_desired
 from gitops.core.errors import GitopsError, UsageError
 from gitops.init.files import FileState, ForgeKind, PublicKey, init

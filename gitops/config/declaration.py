@@ -9,7 +9,7 @@ from gitops.core.canonical import compact, digest
 from gitops.model.address import CLUSTER_SCOPE
 
 if TYPE_CHECKING:
-    from gitops.config.raw import RawGraph
+    from gitops.config.cluster_yaml import RawGraph
 
 __all__ = ["bindings_of", "form_digest", "raw_graph"]
 
@@ -38,7 +38,7 @@ def bindings_of(applies_to: Collection[str], graphs: Collection[str]) -> tuple[s
 
 def raw_graph(graph: str, form: Mapping[str, Any]) -> RawGraph:
     """The declaration of a graph without its places: to load what is known to be sound."""
-    from gitops.config.raw import QueryRegistry, QuerySources, RawGraph, RawQuery, Text
+    from gitops.config.cluster_yaml import QueryRegistry, QuerySources, RawGraph, RawQuery, Text
 
     def text(value: str) -> Text:
         return Text(value, 0, 0)

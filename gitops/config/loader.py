@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gitops.config.raw import QueryRegistry, QuerySources, RawGraph, Text
-from gitops.config.reading import Reading, SourceFile
+from gitops.config.cluster_yaml import QueryRegistry, QuerySources, RawGraph, Text
+from gitops.config.reader import Reading, SourceFile
 from gitops.config.source import QUERY_EXTENSION, EntryKind, SourceError, normalize, query_files
 from gitops.config.yaml import shown
 from gitops.core.codes import Code

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.config.bot import parse_bot_config, trust_paths, trust_root
+from gitops.config.gitops_yaml import parse_bot_config, trust_paths, trust_root
 from gitops.core.errors import GitopsError
 from gitops.model.trust import TrustRoot
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.config.raw import QueryRegistry, QuerySources, RawCluster, RawGraph, parse_cluster
+from gitops.config.cluster_yaml import QueryRegistry, QuerySources, RawCluster, RawGraph, parse_cluster
 
 
 def cluster_of(text: str) -> RawCluster:
