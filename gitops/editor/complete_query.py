@@ -10,12 +10,12 @@ from gitops.editor.query import Block, QueryView
 from gitops.editor.schema import Declaration, SchemaView
 from gitops.editor.symbols import Sort, Symbol
 from gitops.editor.words import ANNOTATIONS, FUNCTION_WORDS, QUERY_WORDS, TYPE_WORDS
-from gitops.language.lexer import Kind, Token
+from gitops.language.lexer import Token, TokenKind
 from gitops.language.schema.types import TypeKind
 
 __all__ = ["complete_query"]
 
-_COMPARISONS = (Kind.EQ, Kind.NE, Kind.LT, Kind.LE, Kind.GT, Kind.GE)
+_COMPARISONS = (TokenKind.EQ, TokenKind.NE, TokenKind.LT, TokenKind.LE, TokenKind.GT, TokenKind.GE)
 _OPERATORS = ("contains", "starts_with")
 _CONDITIONS = ("search", "fuzzy", "match_text")
 _RANKS = ("nearest", "bm25", "rrf")
@@ -40,7 +40,7 @@ class _Cursor:
 
     def proposals(self) -> Iterator[Proposal]:
         last = self._kind(1)
-        if last is Kind.DOT:
+        if last is TokenKind.DOT:
             return self._properties_of(self._token(2))
         by_block: Mapping[Block, Callable[[], Iterator[Proposal]]] = {
             Block.FILE: self._outside,
@@ -61,7 +61,7 @@ class _Cursor:
     def _token(self, back: int) -> Token | None:
         return self._tokens[-back] if len(self._tokens) >= back else None
 
-    def _kind(self, back: int) -> Kind | None:
+    def _kind(self, back: int) -> TokenKind | None:
         token = self._token(back)
         return None if token is None else token.kind
 
@@ -72,13 +72,13 @@ class _Cursor:
     def _outside(self) -> Iterator[Proposal]:
         if self._view.ended or not self._tokens:
             yield Proposal("query", Sort.KEYWORD, words=QUERY_WORDS["query"], insert="query ")
-        elif self._kind(1) is Kind.RPAREN:
+        elif self._kind(1) is TokenKind.RPAREN:
             yield from words(ANNOTATIONS, Sort.ANNOTATION, ("description", "instruction"), sign="@")
 
     def _parameter_type(self) -> Iterator[Proposal]:
         blocks = [frame.block for frame in self._view.frames]
         listed = blocks[-1] is Block.LIST
-        if Block.PARAMETERS in blocks and self._kind(1) in (Kind.COLON, Kind.LBRACKET):
+        if Block.PARAMETERS in blocks and self._kind(1) in (TokenKind.COLON, TokenKind.LBRACKET):
             left_out = ("enum", "Vector", "Blob") if listed else ("enum",)
             yield from words(TYPE_WORDS, Sort.BASE_TYPE, [name for name in TYPE_WORDS if name not in left_out])
 
@@ -90,7 +90,7 @@ class _Cursor:
                 yield from self._types(TypeKind.EDGE)
         elif last == "where" and self._view.written is not None:
             yield from self._owned(self._view.written, "")
-        elif self._kind(1) is Kind.TYPE_NAME:
+        elif self._kind(1) is TokenKind.TYPE_NAME:
             yield from words(QUERY_WORDS, Sort.KEYWORD, ("set", "where") if self._text(2) == "update" else ("where",))
         elif self._kind(1) in _COMPARISONS:
             yield from self._parameters()
@@ -103,25 +103,27 @@ class _Cursor:
 
     def _clause(self) -> Iterator[Proposal]:
         last = self._kind(1)
-        if last is Kind.COLON:
+        if last is TokenKind.COLON:
             # `$a $e:` names the edge that `$e` stands for, `$v:` the type of a node.
-            if self._kind(2) is Kind.VAR and self._kind(3) is Kind.VAR and not self._ends_hop(3):
+            if self._kind(2) is TokenKind.VAR and self._kind(3) is TokenKind.VAR and not self._ends_hop(3):
                 yield from self._edges(self._token(3), undirected=False)
             else:
                 yield from self._types(TypeKind.NODE)
-        elif last is Kind.LT and self._kind(2) is Kind.VAR and not self._word.startswith("$"):
+        elif last is TokenKind.LT and self._kind(2) is TokenKind.VAR and not self._word.startswith("$"):
             yield from self._edges(self._token(2), undirected=True)
             yield from self._values()
         elif last in _COMPARISONS:
             yield from self._values()
-        elif last is Kind.VAR and not self._ends_hop(1) and self._kind(2) not in _COMPARISONS:
+        elif last is TokenKind.VAR and not self._ends_hop(1) and self._kind(2) not in _COMPARISONS:
             if not self._word.startswith("$"):
                 yield from self._edges(self._token(1), undirected=False)
                 yield from words(QUERY_WORDS, Sort.KEYWORD, _OPERATORS)
         else:
             yield from self._variables()
             if not self._word.startswith("$"):
-                yield from words(QUERY_WORDS, Sort.KEYWORD, ("not", *(_OPERATORS if self._kind(2) is Kind.DOT else ())))
+                yield from words(
+                    QUERY_WORDS, Sort.KEYWORD, ("not", *(_OPERATORS if self._kind(2) is TokenKind.DOT else ()))
+                )
                 yield from words(FUNCTION_WORDS, Sort.FUNCTION, _CONDITIONS)
 
     def _ends_hop(self, back: int) -> bool:
@@ -132,7 +134,7 @@ class _Cursor:
 
     def _pair(self) -> Iterator[Proposal]:
         owner = self._view.frames[-1].owner
-        if self._kind(1) is Kind.COLON:
+        if self._kind(1) is TokenKind.COLON:
             yield from self._members(owner, self._text(2))
             yield from self._parameters()
             yield from words(FUNCTION_WORDS, Sort.FUNCTION, _INSTANTS)
@@ -155,7 +157,7 @@ class _Cursor:
         yield from self._parameters()
         if not self._word.startswith("$"):
             yield from words(FUNCTION_WORDS, Sort.FUNCTION, _AGGREGATES)
-            if self._kind(1) not in (Kind.LBRACE, Kind.COMMA):
+            if self._kind(1) not in (TokenKind.LBRACE, TokenKind.COMMA):
                 yield from words(QUERY_WORDS, Sort.KEYWORD, ("as",))
 
     def _sort(self) -> Iterator[Proposal]:
@@ -163,11 +165,11 @@ class _Cursor:
         if not self._word.startswith("$"):
             yield from (Proposal(each, Sort.ALIAS) for each in self._view.aliases)
             yield from words(FUNCTION_WORDS, Sort.FUNCTION, _RANKS)
-            if self._kind(1) not in (Kind.LBRACE, Kind.COMMA):
+            if self._kind(1) not in (TokenKind.LBRACE, TokenKind.COMMA):
                 yield from words(QUERY_WORDS, Sort.KEYWORD, ("asc", "desc"))
 
     def _argument(self) -> Iterator[Proposal]:
-        name = self._text(2) if self._kind(1) is Kind.LPAREN else ""
+        name = self._text(2) if self._kind(1) is TokenKind.LPAREN else ""
         if name == "rrf":
             yield from words(FUNCTION_WORDS, Sort.FUNCTION, ("nearest", "bm25"))
             return

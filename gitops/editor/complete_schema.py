@@ -8,7 +8,7 @@ from gitops.editor.proposals import Proposal, properties, words
 from gitops.editor.schema import CONSTRAINTS, SchemaView
 from gitops.editor.symbols import Sort
 from gitops.editor.words import ANNOTATIONS, SCHEMA_WORDS, TYPE_WORDS
-from gitops.language.lexer import Kind, Token
+from gitops.language.lexer import Token, TokenKind
 from gitops.language.schema.types import TypeKind
 
 __all__ = ["complete_schema"]
@@ -30,8 +30,8 @@ _IN_BODY = {"node": CONSTRAINTS, "edge": ("unique", "index"), "interface": ()}
 def complete_schema(view: SchemaView, tokens: tuple[Token, ...], word: str) -> Iterator[Proposal]:
     """What may follow the tokens of one piece; `word` is what is written of the next one."""
     head = tokens[0].text if tokens else ""
-    brace = next((at for at, token in enumerate(tokens) if token.kind is Kind.LBRACE), None)
-    if head not in _DECLARATIONS or (brace is not None and tokens[-1].kind is Kind.RBRACE):
+    brace = next((at for at, token in enumerate(tokens) if token.kind is TokenKind.LBRACE), None)
+    if head not in _DECLARATIONS or (brace is not None and tokens[-1].kind is TokenKind.RBRACE):
         yield from words(SCHEMA_WORDS, Sort.KEYWORD, _DECLARATIONS)
         return
     opened = _open_paren(tokens)
@@ -48,13 +48,13 @@ def _open_paren(tokens: tuple[Token, ...]) -> int | None:
     depth = 0
     for at in range(len(tokens) - 1, -1, -1):
         kind = tokens[at].kind
-        if kind is Kind.RPAREN:
+        if kind is TokenKind.RPAREN:
             depth += 1
-        elif kind is Kind.LPAREN:
+        elif kind is TokenKind.LPAREN:
             if depth == 0:
                 return at
             depth -= 1
-        elif kind in (Kind.LBRACE, Kind.RBRACE):
+        elif kind in (TokenKind.LBRACE, TokenKind.RBRACE):
             return None
     return None
 
@@ -64,7 +64,7 @@ def _argument(view: SchemaView, tokens: tuple[Token, ...], opened: int) -> Itera
     name = tokens[opened - 1].text if opened else ""
     if name not in (*CONSTRAINTS, "embed") or len(tokens) < 2:  # noqa: PLR2004 - keyword and name
         return
-    if name in ("range", "check", "embed") and tokens[-1].kind is not Kind.LPAREN:
+    if name in ("range", "check", "embed") and tokens[-1].kind is not TokenKind.LPAREN:
         return
     kind = TypeKind(tokens[0].text)
     owner = view.get(kind, tokens[1].text)
@@ -80,29 +80,29 @@ def _in_head(view: SchemaView, tokens: tuple[Token, ...], word: str) -> Iterator
     listing = any(token.text == "implements" for token in tokens[2:])
     if word.startswith("@"):
         yield from words(ANNOTATIONS, Sort.ANNOTATION, _HEAD[head], sign="@")
-    elif head == "edge" and last.kind in (Kind.COLON, Kind.ARROW):
+    elif head == "edge" and last.kind in (TokenKind.COLON, TokenKind.ARROW):
         yield from (Proposal(each.name, Sort.NODE, words=each.description) for each in view.all(TypeKind.NODE))
-    elif listing and (last.text == "implements" or last.kind is Kind.COMMA):
+    elif listing and (last.text == "implements" or last.kind is TokenKind.COMMA):
         yield from (Proposal(each.name, Sort.INTERFACE) for each in view.all(TypeKind.INTERFACE))
-    elif len(tokens) > 1 and (last.kind is Kind.TYPE_NAME or last.kind is Kind.RPAREN) and not listing:
+    elif len(tokens) > 1 and (last.kind is TokenKind.TYPE_NAME or last.kind is TokenKind.RPAREN) and not listing:
         if head == "node":
             yield from words(SCHEMA_WORDS, Sort.KEYWORD, ["implements"])
-        if head != "edge" or any(token.kind is Kind.ARROW for token in tokens):
+        if head != "edge" or any(token.kind is TokenKind.ARROW for token in tokens):
             yield from words(ANNOTATIONS, Sort.ANNOTATION, _HEAD[head], sign="@")
 
 
 def _member(body: tuple[Token, ...], head: str, word: str) -> Iterator[Proposal]:
     """A type behind `name:`, annotations behind a type, constraints where a member may begin."""
     last, before = body[-1], body[-2] if len(body) > 1 else body[-1]
-    if last.kind is Kind.COLON:
+    if last.kind is TokenKind.COLON:
         yield from words(TYPE_WORDS, Sort.BASE_TYPE)
-    elif last.kind is Kind.LBRACKET:
+    elif last.kind is TokenKind.LBRACKET:
         yield from words(
             TYPE_WORDS, Sort.BASE_TYPE, [name for name in TYPE_WORDS if name not in ("Vector", "enum", "Blob")]
         )
-    elif last.kind is Kind.LBRACE:
+    elif last.kind is TokenKind.LBRACE:
         yield from _constraints(head)
-    elif last.kind is Kind.NAME and before.kind is not Kind.AT and not word:
+    elif last.kind is TokenKind.NAME and before.kind is not TokenKind.AT and not word:
         return
     else:
         yield from words(ANNOTATIONS, Sort.ANNOTATION, _ON_PROPERTY[head], sign="@")

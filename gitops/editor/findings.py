@@ -24,7 +24,7 @@ from gitops.editor.words import CLUSTER_KEYS
 from gitops.language.schema.findings import MAX_PROBLEMS
 from gitops.language.schema.types import TypeKind
 from gitops.language.suggest import Suggestion, did_you_mean
-from gitops.language.text import LanguageError, Problem, Span, Stage
+from gitops.language.text import LanguageError, LanguageProblem, Span, Stage
 
 __all__ = ["Finding", "Related", "findings_of"]
 
@@ -71,7 +71,7 @@ class _Teller(NamedTuple):
     piece: Piece
     marks: tuple[Mark, ...] = ()
 
-    def finding(self, code: Code, problem: Problem, graph: str = "") -> Finding:
+    def finding(self, code: Code, problem: LanguageProblem, graph: str = "") -> Finding:
         """The problem at its place in the file; `graph` is named if there are several."""
         span = self.moved(problem.span)
         parts = [
@@ -155,7 +155,7 @@ def _queries(texts: Texts, file: File) -> Iterator[Finding]:
                 yield Finding(span, Code.DUPLICATE_QUERY_NAME, Severity.ERROR, message, None, related)
 
 
-def _parse_problems(texts: Texts, piece: Piece, error: LanguageError, following: bytes) -> tuple[Problem, ...]:
+def _parse_problems(texts: Texts, piece: Piece, error: LanguageError, following: bytes) -> tuple[LanguageProblem, ...]:
     """The problems of a piece; what ends it too early is the next declaration, not the end of the file."""
     if error.problems[0].span.start >= len(piece.data) and following:
         again = texts.parsed(piece.data + following)

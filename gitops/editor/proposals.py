@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gitops.editor.schema import Declaration, SchemaView
 from gitops.editor.symbols import Sort
-from gitops.language.lexer import Kind, Token
+from gitops.language.lexer import Token, TokenKind
 
 __all__ = ["FILE", "KEY", "Proposal", "first_of_each", "in_text", "properties", "words"]
 
@@ -48,7 +48,7 @@ def first_of_each(found: Iterable[Proposal]) -> tuple[Proposal, ...]:
 
 def in_text(before: bytes, tokens: tuple[Token, ...]) -> bool:
     """Whether the end of `before`, whose tokens these are, is inside a comment or a string."""
-    if tokens and tokens[-1].kind is Kind.STRING and tokens[-1].end == len(before):
+    if tokens and tokens[-1].kind is TokenKind.STRING and tokens[-1].end == len(before):
         text = tokens[-1].text
         return len(text) == 1 or not text.endswith('"') or text.endswith('\\"')
     start = tokens[-1].end if tokens else 0

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from gitops.editor.schema import SchemaView
 from gitops.editor.symbols import Mark, Sort, Symbol
 from gitops.editor.tokens import FUNCTIONS
-from gitops.language.lexer import Kind, Token
+from gitops.language.lexer import Token, TokenKind
 from gitops.language.schema.types import TypeKind
 
 __all__ = ["ANONYMOUS", "Block", "Frame", "QueryReader", "QueryView", "read_query"]
@@ -128,25 +128,25 @@ class QueryReader:
         """Read one token, and those behind it that belong to it."""
         token = self._tokens[self._at]
         self._at += 1
-        if token.kind in (Kind.LBRACE, Kind.LPAREN, Kind.LBRACKET):
+        if token.kind in (TokenKind.LBRACE, TokenKind.LPAREN, TokenKind.LBRACKET):
             self._open(token)
-        elif token.kind in (Kind.RBRACE, Kind.RPAREN, Kind.RBRACKET):
+        elif token.kind in (TokenKind.RBRACE, TokenKind.RPAREN, TokenKind.RBRACKET):
             self._close(token)
-        elif token.kind is Kind.VAR:
+        elif token.kind is TokenKind.VAR:
             self._variable(token)
-        elif token.kind is Kind.NAME:
+        elif token.kind is TokenKind.NAME:
             self._word(token)
-        elif token.kind is Kind.TYPE_NAME:
+        elif token.kind is TokenKind.TYPE_NAME:
             self._type_name(token)
-        elif token.kind is Kind.AT:
+        elif token.kind is TokenKind.AT:
             self._annotation(token)
 
     def _open(self, token: Token) -> None:
         block, pending, self._pending = self._frames[-1].block, self._pending, None
         frame = Frame(Block.OTHER)
-        if token.kind is Kind.LBRACKET:
+        if token.kind is TokenKind.LBRACKET:
             frame = Frame(Block.LIST)
-        elif token.kind is Kind.LPAREN:
+        elif token.kind is TokenKind.LPAREN:
             heads = block is Block.FILE and self._name is not None and self._look(-1) is self._name
             frame = Frame(Block.PARAMETERS if heads else Block.CALL)
         elif pending is not None:
@@ -158,7 +158,7 @@ class QueryReader:
     def _close(self, token: Token) -> None:
         """A brace ends what was left open inside of it; another bracket ends only its like."""
         self._pending = None
-        if token.kind is Kind.RBRACE:
+        if token.kind is TokenKind.RBRACE:
             while self._frames[-1].block in _INSIDE_BRACES:
                 self._frames.pop()
         elif self._frames[-1].block not in _INSIDE_BRACES:
@@ -177,9 +177,9 @@ class QueryReader:
         block = self._frames[-1].block
         if block is Block.PARAMETERS:
             self._parameter(token)
-        elif self._is(Kind.DOT):
+        elif self._is(TokenKind.DOT):
             self._property(token)
-        elif block in _CLAUSES and self._is(Kind.COLON):
+        elif block in _CLAUSES and self._is(TokenKind.COLON):
             self._bind(token)
         elif block in _CLAUSES and self._hop(token):
             return
@@ -189,10 +189,15 @@ class QueryReader:
     def _parameter(self, token: Token) -> None:
         words = []
         at = self._at
-        while at < len(self._tokens) and self._tokens[at].kind not in (Kind.COMMA, Kind.RPAREN, Kind.VAR, Kind.LBRACE):
+        while at < len(self._tokens) and self._tokens[at].kind not in (
+            TokenKind.COMMA,
+            TokenKind.RPAREN,
+            TokenKind.VAR,
+            TokenKind.LBRACE,
+        ):
             words.append(self._tokens[at].text)
             at += 1
-            if self._tokens[at - 1].kind is Kind.LPAREN:
+            if self._tokens[at - 1].kind is TokenKind.LPAREN:
                 words.extend(each.text for each in self._tokens[at : at + 2])
                 at += 2
         symbol = Symbol(Sort.PARAMETER, token.text, "".join(words[1:]), declared=token.start)
@@ -204,7 +209,7 @@ class QueryReader:
         symbol = self._binding(token.text) or Symbol(Sort.VARIABLE, token.text)
         self._mark(token, symbol)
         dot, name = self._look(1), self._look(2)
-        if dot is None or name is None or name.kind is not Kind.NAME:
+        if dot is None or name is None or name.kind is not TokenKind.NAME:
             return
         # `$p.` that still waits for its name must not take the keyword of the next line for it.
         if name.start == dot.end or name.text not in _SECTIONS:
@@ -213,7 +218,7 @@ class QueryReader:
 
     def _bind(self, token: Token) -> None:
         type_name = self._look(2)
-        if type_name is None or type_name.kind is not Kind.TYPE_NAME:
+        if type_name is None or type_name.kind is not TokenKind.TYPE_NAME:
             self._mark(token, self._binding(token.text) or Symbol(Sort.VARIABLE, token.text))
             return
         symbol, fresh = self._bound_as(token, Sort.VARIABLE, type_name.text)
@@ -227,29 +232,33 @@ class QueryReader:
         """Read a hop behind its left variable; False if there is none."""
         at = self._at
         binding = None
-        if self._is(Kind.VAR) and self._is(Kind.COLON, 1):
+        if self._is(TokenKind.VAR) and self._is(TokenKind.COLON, 1):
             binding = self._tokens[at]
             at += 2
-        undirected = self._kind(at) is Kind.LT and (self._kind(at + 1) is Kind.NAME)
+        undirected = self._kind(at) is TokenKind.LT and (self._kind(at + 1) is TokenKind.NAME)
         at += undirected
-        edge = self._tokens[at] if self._kind(at) is Kind.NAME else None
-        if edge is None or (undirected and self._kind(at + 1) not in (Kind.GT, None)):
+        edge = self._tokens[at] if self._kind(at) is TokenKind.NAME else None
+        if edge is None or (undirected and self._kind(at + 1) not in (TokenKind.GT, None)):
             return False
         at += 1 + undirected
         if edge.text in _OPERATORS and self._compares(at):
             return False
-        if self._kind(at) is Kind.LBRACE:
-            while at < len(self._tokens) and self._kind(at) not in (Kind.RBRACE, Kind.VAR):
+        if self._kind(at) is TokenKind.LBRACE:
+            while at < len(self._tokens) and self._kind(at) not in (TokenKind.RBRACE, TokenKind.VAR):
                 at += 1
-            at += self._kind(at) is Kind.RBRACE
-        right = self._tokens[at] if self._kind(at) is Kind.VAR and self._kind(at + 1) is not Kind.COLON else None
+            at += self._kind(at) is TokenKind.RBRACE
+        right = (
+            self._tokens[at] if self._kind(at) is TokenKind.VAR and self._kind(at + 1) is not TokenKind.COLON else None
+        )
         self._at = at + (right is not None)
         self._ends_of(left, binding, edge, right)
         return True
 
     def _compares(self, at: int) -> bool:
         kind = self._kind(at)
-        return kind not in (Kind.VAR, Kind.LBRACE) or (kind is Kind.VAR and self._kind(at + 1) is Kind.DOT)
+        return kind not in (TokenKind.VAR, TokenKind.LBRACE) or (
+            kind is TokenKind.VAR and self._kind(at + 1) is TokenKind.DOT
+        )
 
     def _ends_of(self, left: Token, binding: Token | None, edge: Token, right: Token | None) -> None:
         declared = None if self._schema is None else self._schema.edge(edge.text)
@@ -285,16 +294,16 @@ class QueryReader:
         if self._name is None and token.text == "query":
             self._mark(token, Symbol(Sort.KEYWORD, token.text))
             self._query_name()
-        elif frame.block in (Block.PAIRS, Block.SET) and self._is(Kind.COLON):
+        elif frame.block in (Block.PAIRS, Block.SET) and self._is(TokenKind.COLON):
             self._owned(token, frame.owner)
         elif frame.block is Block.BODY:
             self._section(token)
-        elif self._is(Kind.LPAREN) and token.text in FUNCTIONS:
+        elif self._is(TokenKind.LPAREN) and token.text in FUNCTIONS:
             self._mark(token, Symbol(Sort.FUNCTION, token.text))
-        elif token.text == "not" and frame.block in _CLAUSES and self._is(Kind.LBRACE):
+        elif token.text == "not" and frame.block in _CLAUSES and self._is(TokenKind.LBRACE):
             self._mark(token, Symbol(Sort.KEYWORD, token.text))
             self._pending = Frame(Block.NOT)
-        elif token.text == "as" and frame.block is Block.RETURN and self._is(Kind.NAME):
+        elif token.text == "as" and frame.block is Block.RETURN and self._is(TokenKind.NAME):
             self._alias(token)
         elif frame.block is Block.ORDER and token.text in self._aliases:
             self._mark(token, self._aliases[token.text])
@@ -303,7 +312,7 @@ class QueryReader:
 
     def _query_name(self) -> None:
         name = self._look(1)
-        if name is not None and name.kind is Kind.NAME:
+        if name is not None and name.kind is TokenKind.NAME:
             self._name = name
             self._at += 1
             self._mark(name, Symbol(Sort.QUERY, name.text), declares=True)
@@ -353,12 +362,17 @@ class QueryReader:
 
     def _annotation(self, at: Token) -> None:
         name = self._look(1)
-        if name is None or name.kind is not Kind.NAME or len(self._frames) > 1:
+        if name is None or name.kind is not TokenKind.NAME or len(self._frames) > 1:
             return
         self._at += 1
         self._marks.append(Mark(at.start, name.end, Symbol(Sort.ANNOTATION, name.text)))
         value = self._look(2)
-        if name.text == "description" and self._is(Kind.LPAREN) and value is not None and value.kind is Kind.STRING:
+        if (
+            name.text == "description"
+            and self._is(TokenKind.LPAREN)
+            and value is not None
+            and value.kind is TokenKind.STRING
+        ):
             self._description = value.value
 
     def _value(self, name: str) -> Symbol:
@@ -373,10 +387,10 @@ class QueryReader:
         at = self._at - 1 + distance
         return self._tokens[at] if 0 <= at < len(self._tokens) else None
 
-    def _kind(self, at: int) -> Kind | None:
+    def _kind(self, at: int) -> TokenKind | None:
         return self._tokens[at].kind if at < len(self._tokens) else None
 
-    def _is(self, kind: Kind, distance: int = 0) -> bool:
+    def _is(self, kind: TokenKind, distance: int = 0) -> bool:
         return self._kind(self._at + distance) is kind
 
     def _mark(self, token: Token, symbol: Symbol, *, declares: bool = False) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gitops.editor.symbols import Mark, Sort, Symbol
 from gitops.editor.tokens import Piece, read_tokens, schema_pieces
-from gitops.language.lexer import Kind, Token
+from gitops.language.lexer import Token, TokenKind
 from gitops.language.schema.types import ConstraintKind, Scalar, TypeKind
 from gitops.language.text import Span
 
@@ -157,7 +157,7 @@ class _Reader:
 
     def read(self) -> SchemaPiece:
         tokens = self._tokens
-        if len(tokens) < 2 or tokens[0].text not in _KEYWORDS or tokens[1].kind is not Kind.TYPE_NAME:  # noqa: PLR2004
+        if len(tokens) < 2 or tokens[0].text not in _KEYWORDS or tokens[1].kind is not TokenKind.TYPE_NAME:  # noqa: PLR2004
             return SchemaPiece(None, ())
         kind, name = _KEYWORDS[tokens[0].text], tokens[1]
         self._mark(tokens[0], Symbol(Sort.KEYWORD, tokens[0].text))
@@ -190,14 +190,14 @@ class _Reader:
         ends: list[str] = []
         implements: list[str] = []
         listing = False
-        while (token := self._peek()) is not None and token.kind is not Kind.LBRACE:
+        while (token := self._peek()) is not None and token.kind is not TokenKind.LBRACE:
             self._at += 1
-            if token.kind is Kind.AT:
+            if token.kind is TokenKind.AT:
                 self._annotation(None)
-            elif token.kind is Kind.NAME and token.text == "implements":
+            elif token.kind is TokenKind.NAME and token.text == "implements":
                 listing = True
                 self._mark(token, Symbol(Sort.KEYWORD, token.text))
-            elif token.kind is Kind.TYPE_NAME:
+            elif token.kind is TokenKind.TYPE_NAME:
                 (implements if listing else ends).append(token.text)
                 self._mark(token, Symbol(Sort.INTERFACE if listing else Sort.NODE, token.text))
         return ends, tuple(implements)
@@ -209,10 +209,10 @@ class _Reader:
             self._at += 1
         while (token := self._peek()) is not None:
             self._at += 1
-            if token.kind is Kind.AT:
+            if token.kind is TokenKind.AT:
                 text = self._annotation((kind, owner))
                 rules.extend([text] if text else [])
-            elif token.kind is Kind.NAME and self._is(Kind.COLON):
+            elif token.kind is TokenKind.NAME and self._is(TokenKind.COLON):
                 self._mark(token, Symbol(Sort.PROPERTY, token.text, owner, kind), declares=True)
                 properties.append(self._property(token, (kind, owner)))
         return tuple(properties), tuple(rules)
@@ -224,7 +224,7 @@ class _Reader:
         self._type()
         written = "" if first == self._at else self._text(self._tokens[first], self._tokens[self._at - 1])
         self._names["description"] = ""
-        while self._is(Kind.AT) and not self._constraint_next():
+        while self._is(TokenKind.AT) and not self._constraint_next():
             self._at += 1
             self._annotation(owner)
         text = self._text(name, self._tokens[self._at - 1])
@@ -234,59 +234,62 @@ class _Reader:
         depth = 0
         while (token := self._peek()) is not None:
             if depth == 0 and (
-                token.kind in (Kind.AT, Kind.RBRACE) or (token.kind is Kind.NAME and self._is(Kind.COLON, 1))
+                token.kind in (TokenKind.AT, TokenKind.RBRACE)
+                or (token.kind is TokenKind.NAME and self._is(TokenKind.COLON, 1))
             ):
                 return
             self._at += 1
-            if token.kind in (Kind.LPAREN, Kind.LBRACKET):
+            if token.kind in (TokenKind.LPAREN, TokenKind.LBRACKET):
                 depth += 1
-            elif token.kind in (Kind.RPAREN, Kind.RBRACKET):
+            elif token.kind in (TokenKind.RPAREN, TokenKind.RBRACKET):
                 depth = max(depth - 1, 0)
-            elif token.kind is Kind.TYPE_NAME or (token.kind is Kind.NAME and token.text == "enum" and depth == 0):
+            elif token.kind is TokenKind.TYPE_NAME or (
+                token.kind is TokenKind.NAME and token.text == "enum" and depth == 0
+            ):
                 self._mark(token, Symbol(Sort.BASE_TYPE, token.text))
 
     def _constraint_next(self) -> bool:
         name = self._peek(1)
-        return name is not None and name.text in CONSTRAINTS and self._is(Kind.LPAREN, 2)
+        return name is not None and name.text in CONSTRAINTS and self._is(TokenKind.LPAREN, 2)
 
     def _annotation(self, owner: tuple[TypeKind, str] | None) -> str:
         """Read what stands behind an `@`; the text of a constraint of a body, else nothing."""
         at = self._tokens[self._at - 1]
         name = self._peek()
-        if name is None or name.kind is not Kind.NAME:
+        if name is None or name.kind is not TokenKind.NAME:
             return ""
         self._at += 1
         self._marks.append(Mark(at.start, name.end, Symbol(Sort.ANNOTATION, name.text)))
-        if not self._is(Kind.LPAREN):
+        if not self._is(TokenKind.LPAREN):
             return ""
         self._at += 1
         refers = owner is not None and name.text in (*CONSTRAINTS, "embed")
         first = True
-        while (token := self._peek()) is not None and token.kind not in (Kind.RPAREN, Kind.RBRACE):
+        while (token := self._peek()) is not None and token.kind not in (TokenKind.RPAREN, TokenKind.RBRACE):
             self._at += 1
-            keyword = self._is(Kind.EQ)
-            if first and token.kind is Kind.STRING and name.text in self._names:
+            keyword = self._is(TokenKind.EQ)
+            if first and token.kind is TokenKind.STRING and name.text in self._names:
                 self._names[name.text] = token.value
             if refers and owner is not None and not keyword and (first or name.text != "embed"):
                 self._reference(token, owner, quoted=name.text == "embed")
             first = False
-        if self._is(Kind.RPAREN):
+        if self._is(TokenKind.RPAREN):
             self._at += 1
         return self._text(at, self._tokens[self._at - 1]) if name.text in CONSTRAINTS else ""
 
     def _reference(self, token: Token, owner: tuple[TypeKind, str], *, quoted: bool) -> None:
-        if token.kind is Kind.NAME:
+        if token.kind is TokenKind.NAME:
             end = owner[0] is TypeKind.EDGE and token.text in _ENDS
             sort = Sort.END if end else Sort.PROPERTY
             self._mark(token, Symbol(sort, token.text, owner[1], owner[0]))
-        elif quoted and token.kind is Kind.STRING:
+        elif quoted and token.kind is TokenKind.STRING:
             self._mark(token, Symbol(Sort.PROPERTY, token.value, owner[1], owner[0]))
 
     def _peek(self, distance: int = 0) -> Token | None:
         at = self._at + distance
         return self._tokens[at] if at < len(self._tokens) else None
 
-    def _is(self, kind: Kind, distance: int = 0) -> bool:
+    def _is(self, kind: TokenKind, distance: int = 0) -> bool:
         token = self._peek(distance)
         return token is not None and token.kind is kind
 

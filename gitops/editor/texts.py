@@ -18,7 +18,7 @@ from gitops.editor.tokens import Piece, query_pieces, read_tokens
 from gitops.language.query import check_query, parse_queries
 from gitops.language.query.ast import Query
 from gitops.language.schema import Schema, compile_schema
-from gitops.language.text import LanguageError, Problem
+from gitops.language.text import LanguageError, LanguageProblem
 
 __all__ = ["MAX_READ_BYTES", "File", "Texts"]
 
@@ -96,12 +96,12 @@ class Texts:
     def _query_view(self, piece: bytes, schema: bytes | None) -> QueryView:
         return read_query(read_tokens(_bounded(piece)), None if schema is None else self.schema_view(schema))
 
-    def _checked(self, piece: bytes, schema: bytes) -> tuple[Problem, ...]:
+    def _checked(self, piece: bytes, schema: bytes) -> tuple[LanguageProblem, ...]:
         """What the checker finds in a piece that parses, against a schema that compiles."""
         queries, compiled = self.parsed(piece), self.compiled(schema)
         if isinstance(queries, LanguageError) or isinstance(compiled, LanguageError):
             return ()
-        found: list[Problem] = []
+        found: list[LanguageProblem] = []
         for query in queries:
             try:
                 check_query(query, compiled.catalog)

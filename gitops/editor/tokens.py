@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from gitops.language.lexer import Kind, Token
+from gitops.language.lexer import Token, TokenKind
 
 __all__ = ["FUNCTIONS", "Piece", "query_pieces", "read_tokens", "schema_pieces", "word_start"]
 
@@ -70,8 +70,8 @@ _QUERY_STARTS = _starts(
     rb"|" + _DECLARED + rb"query(?=" + _TRIVIA + rb"++(?P<name>" + _NAME + rb")" + _TRIVIA + rb"*+\()"
 )
 _SCHEMA_STARTS = _starts(_DECLARED + rb"(?:interface|node|edge)(?=" + _TRIVIA + rb"++[A-Z])")
-_KINDS = {kind.name: kind for kind in Kind}
-_PUNCTUATION = {kind.value.strip("`"): kind for kind in Kind if kind.value.startswith("`")}
+_KINDS = {kind.name: kind for kind in TokenKind}
+_PUNCTUATION = {kind.value.strip("`"): kind for kind in TokenKind if kind.value.startswith("`")}
 _WORD_BEFORE = re.compile(rb"[$@]?[A-Za-z0-9_]*\Z")
 _LONGEST_WORD = 512
 _FUNCTION_NAMES = frozenset(name.encode() for name in FUNCTIONS)

@@ -21,7 +21,7 @@ from gitops.graph.staged import StagedGraph, StagedVersion, require_no_branches
 from gitops.storage.port import ObjectStore
 
 if TYPE_CHECKING:
-    from gitops.language.schema import Migration, Schema, Step
+    from gitops.language.schema import Migration, MigrationStep, Schema
 
 __all__ = ["LanceEngine", "driver", "plan_migration"]
 
@@ -117,7 +117,7 @@ class LanceEngine:
         return staged
 
     def stage_migration(
-        self, snapshot: Snapshot, desired: Schema, steps: Sequence[Step], actor: str | None
+        self, snapshot: Snapshot, desired: Schema, steps: Sequence[MigrationStep], actor: str | None
     ) -> StagedVersion:
         """Stage steps on the branch of the snapshot, whatever other branches there are. Raises as `prepare_migration`."""
         base = snapshot.manifest

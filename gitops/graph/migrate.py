@@ -36,11 +36,11 @@ from gitops.language.schema import (
     DropMode,
     DropProperty,
     DropType,
+    MigrationStep,
     PropType,
     RenameProperty,
     RenameType,
     Scalar,
-    Step,
     TypeKind,
 )
 
@@ -79,7 +79,7 @@ def create_tables(folder: GraphFolder, catalog: Catalog, ids: IdSource) -> dict[
 
 
 def migrate_tables(
-    folder: GraphFolder, manifest: Manifest, steps: Iterable[Step], catalog: Catalog, ids: IdSource
+    folder: GraphFolder, manifest: Manifest, steps: Iterable[MigrationStep], catalog: Catalog, ids: IdSource
 ) -> MigratedTables:
     """Stage the steps from the tables of `manifest` to those of the desired `catalog`.
 

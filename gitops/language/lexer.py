@@ -16,7 +16,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from gitops.language.record import Record, make
-from gitops.language.text import LanguageError, Problem, Span, Stage
+from gitops.language.text import LanguageError, LanguageProblem, Span, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ MAX_NUMBER_DIGITS = 64
 """Longest number literal, in characters; longer ones are refused before any conversion."""
 
 
-class Kind(StrEnum):
+class TokenKind(StrEnum):
     """Token kinds; the value is how messages spell the kind."""
 
     TYPE_NAME = "type name"
@@ -65,7 +65,7 @@ class Kind(StrEnum):
 class Token(Record):
     """One token: `text` exactly as written, `[start, end)` its byte range."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     start: int
     end: int
@@ -79,7 +79,7 @@ class Token(Record):
     @property
     def value(self) -> str:
         """The decoded text of a STRING; for every other kind the text itself."""
-        if self.kind is not Kind.STRING:
+        if self.kind is not TokenKind.STRING:
             return self.text
         if "\\" not in self.text:
             return self.text[1:-1]
@@ -91,13 +91,13 @@ class Token(Record):
             return self.kind.value
         first = self.text.splitlines()[0] if self.text else ""
         shown = first if len(first) <= _SHOWN and first == self.text else first[:_SHOWN] + "…"
-        return shown if self.kind is Kind.STRING else f"`{shown}`"
+        return shown if self.kind is TokenKind.STRING else f"`{shown}`"
 
 
 _SHOWN = 40
 _UNESCAPED = {'"': '"', "\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
-_PUNCTUATION = {kind.value.strip("`"): kind for kind in Kind if kind.value.startswith("`")}
-_SPELLED = frozenset({*_PUNCTUATION.values(), Kind.EOF})
+_PUNCTUATION = {kind.value.strip("`"): kind for kind in TokenKind if kind.value.startswith("`")}
+_SPELLED = frozenset({*_PUNCTUATION.values(), TokenKind.EOF})
 
 # It matches at every offset, so that a search never passes anything over.
 _TOKEN = re.compile(
@@ -116,7 +116,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _GROUPS = _TOKEN.groupindex
-_KINDS = (Kind.EOF, *(Kind.__members__.get(name, Kind.EOF) for name in _GROUPS))
+_KINDS = (TokenKind.EOF, *(TokenKind.__members__.get(name, TokenKind.EOF) for name in _GROUPS))
 """The kinds by the numbers of their groups; of those that are no kind, none is looked up."""
 
 _PUNCTUATION_GROUP, _COMMENT_GROUP, _LAST_KIND = _GROUPS["PUNCTUATION"], _GROUPS["COMMENT"], _GROUPS["EOF"]
@@ -153,7 +153,7 @@ class Lexer:
         "start",
         "text",
     )
-    kind: Kind
+    kind: TokenKind
     text: str
     start: int
     end: int
@@ -202,28 +202,28 @@ class Lexer:
         self.step()
         return passed
 
-    def at(self, kind: Kind, text: str | None = None) -> bool:
+    def at(self, kind: TokenKind, text: str | None = None) -> bool:
         """Whether the current token has this kind, and this text when one is given."""
         return self.kind is kind and (text is None or self.text == text)
 
-    def accept(self, kind: Kind, text: str | None = None) -> Token | None:
+    def accept(self, kind: TokenKind, text: str | None = None) -> Token | None:
         """Pass over the current token if it is of this kind (and text); None otherwise."""
         return self.advance() if self.kind is kind and (text is None or self.text == text) else None
 
-    def expect(self, kind: Kind, what: str = "") -> Token:
+    def expect(self, kind: TokenKind, what: str = "") -> Token:
         """Pass over a token of this kind; else a problem that names `what` was expected."""
         if self.kind is not kind:
             self.unexpected(what or kind.value)
         return self.advance()
 
-    def skip(self, kind: Kind) -> bool:
+    def skip(self, kind: TokenKind) -> bool:
         """Pass over a token of this kind, if the current one is; as `accept`, for a token of which nothing is kept."""
         if self.kind is not kind:
             return False
         self.step()
         return True
 
-    def require(self, kind: Kind, what: str = "") -> None:
+    def require(self, kind: TokenKind, what: str = "") -> None:
         """As `expect`, for a token of which nothing is kept."""
         if self.kind is not kind:
             self.unexpected(what or kind.value)
@@ -234,7 +234,7 @@ class Lexer:
         found = re.compile(_ENUM_MEMBER).match(self._source, self.start)
         if found is None:
             self.unexpected("an enum member")
-        self.kind, self.text, self.end = Kind.NAME, found[0], found.end()
+        self.kind, self.text, self.end = TokenKind.NAME, found[0], found.end()
         self._tokens = _scan(self._source, self.end)
         self._ahead.clear()
         return self.advance()
@@ -247,7 +247,7 @@ class Lexer:
     def fail(self, message: str, span: Span, fix: str | None = None, *, rule: str | None = None) -> NoReturn:
         """Raise a `LanguageError` of one parse problem."""
         label = self.grammar_rule if rule is None else rule
-        raise LanguageError(Problem(Stage.PARSE, label, message, span, fix))
+        raise LanguageError(LanguageProblem(Stage.PARSE, label, message, span, fix))
 
     def _check_encoding(self) -> None:
         size = len(self._data)
@@ -296,7 +296,7 @@ class Lexer:
         )
 
 
-_Scanned = tuple[Kind, str, int, int]
+_Scanned = tuple[TokenKind, str, int, int]
 
 
 def _scan(source: str, offset: int) -> Iterator[_Scanned]:
@@ -318,20 +318,20 @@ def _scan(source: str, offset: int) -> Iterator[_Scanned]:
         else:
             return
         if group > _PLAIN_GROUPS:
-            if kind is Kind.EOF:
+            if kind is TokenKind.EOF:
                 yield from repeat((kind, text, start, end))
-            if kind is Kind.STRING:
+            if kind is TokenKind.STRING:
                 text = _utf8(text)
             if _is_refused(kind, text):
                 return
         yield kind, text, start, end
 
 
-def _is_refused(kind: Kind, text: str) -> bool:
+def _is_refused(kind: TokenKind, text: str) -> bool:
     """Whether this is a string with a wrong escape, or a number that is too long."""
-    if kind is Kind.STRING:
+    if kind is TokenKind.STRING:
         return "\\" in text and re.match(_BAD_ESCAPE, text) is not None
-    return kind is not Kind.WORD and len(text) > MAX_NUMBER_DIGITS
+    return kind is not TokenKind.WORD and len(text) > MAX_NUMBER_DIGITS
 
 
 def _utf8(text: str) -> str:

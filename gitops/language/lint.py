@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gitops.language.query import CheckedQuery, QueryKind, check_query, parse_queries
 from gitops.language.query import ast as tree
 from gitops.language.query.typed import TypedRead, TypedUpdate
-from gitops.language.text import LanguageError, Problem, Span
+from gitops.language.text import LanguageError, LanguageProblem, Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,7 +44,7 @@ class LintProblem(NamedTuple):
     query: str | None = None
 
 
-class Finding(NamedTuple):
+class LintFinding(NamedTuple):
     """Something about the file as a whole, or about a property of the schema. `problem` is why a file does not parse."""
 
     level: LintLevel
@@ -54,7 +54,7 @@ class Finding(NamedTuple):
     type_name: str | None = None
     property_name: str | None = None
     query_names: tuple[str, ...] = ()
-    problem: Problem | None = None
+    problem: LanguageProblem | None = None
 
     def located(self) -> LintProblem:
         """The finding with its place."""
@@ -72,14 +72,14 @@ class Finding(NamedTuple):
         return form | {"query_names": list(self.query_names)}
 
 
-class QueryResult(NamedTuple):
+class QueryLintResult(NamedTuple):
     """What became of one query: `checked` if it is sound, else `problem`, the rule that it breaks. `span` is its name."""
 
     name: str
     kind: QueryKind
     warnings: tuple[str, ...]
     checked: CheckedQuery | None
-    problem: Problem | None
+    problem: LanguageProblem | None
     span: Span
 
     @property
@@ -114,8 +114,8 @@ class QueryResult(NamedTuple):
 class LintReport(NamedTuple):
     """Results in file order; findings by severity, type, property and message."""
 
-    results: tuple[QueryResult, ...]
-    findings: tuple[Finding, ...]
+    results: tuple[QueryLintResult, ...]
+    findings: tuple[LintFinding, ...]
 
     @property
     def errors(self) -> int:
@@ -182,20 +182,20 @@ def schema_problems(error: LanguageError) -> tuple[LintProblem, ...]:
     return tuple(LintProblem(LintLevel.ERROR, each.rule, each.message, each.span, each.fix) for each in error.problems)
 
 
-def _unparsed(error: LanguageError) -> Finding:
+def _unparsed(error: LanguageError) -> LintFinding:
     problem = error.problems[0]
-    return Finding(LintLevel.ERROR, UNPARSED, problem.rendered(), problem.span, problem=problem)
+    return LintFinding(LintLevel.ERROR, UNPARSED, problem.rendered(), problem.span, problem=problem)
 
 
-def _result(query: tree.Query, catalog: Catalog) -> QueryResult:
+def _result(query: tree.Query, catalog: Catalog) -> QueryLintResult:
     kind = QueryKind.READ if isinstance(query.body, tree.Read) else QueryKind.MUTATION
     bare = kind is QueryKind.MUTATION and not query.params
     warnings = ("mutation declares no params: it does the same every time",) if bare else ()
     name = query.name
     try:
-        return QueryResult(name.text, kind, warnings, check_query(query, catalog), None, name.span)
+        return QueryLintResult(name.text, kind, warnings, check_query(query, catalog), None, name.span)
     except LanguageError as error:
-        return QueryResult(name.text, kind, warnings, None, error.problems[0], name.span)
+        return QueryLintResult(name.text, kind, warnings, None, error.problems[0], name.span)
 
 
 class _Updates(NamedTuple):
@@ -206,7 +206,7 @@ class _Updates(NamedTuple):
     assigned: set[str]
 
 
-def _unset(catalog: Catalog, sound: Sequence[tuple[tree.Query, CheckedQuery]]) -> list[Finding]:
+def _unset(catalog: Catalog, sound: Sequence[tuple[tree.Query, CheckedQuery]]) -> list[LintFinding]:
     """L201: nullable properties of types that have updates, which none of these sets."""
     updates: dict[str, _Updates] = {}
     for query, checked in sound:
@@ -218,7 +218,7 @@ def _unset(catalog: Catalog, sound: Sequence[tuple[tree.Query, CheckedQuery]]) -
                 of_type.queries.add(checked.name)
                 of_type.assigned.update(each.name for each in statement.assignments)
     return [
-        Finding(
+        LintFinding(
             LintLevel.WARNING,
             UNSET,
             f"`{owner}.{name}` is nullable, but no update query sets it",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Found(StrEnum):
+class RuleStage(StrEnum):
     """Where a rule is checked."""
 
     PARSE = "parse"
@@ -26,11 +26,11 @@ class Found(StrEnum):
     RESERVED = "reserved"
 
 
-class Rule(NamedTuple):
+class LanguageRule(NamedTuple):
     """One rule of the languages; a reserved one is kept from being used for anything else, and never raised."""
 
     label: str
-    found: Found
+    found: RuleStage
     refuses: str
 
 
@@ -126,15 +126,15 @@ L201 | lint | a nullable property that none of the updates of its type sets; a w
 """
 
 
-def _read(table: str) -> Mapping[str, Rule]:
-    rules: dict[str, Rule] = {}
+def _read(table: str) -> Mapping[str, LanguageRule]:
+    rules: dict[str, LanguageRule] = {}
     for line in table.strip().splitlines():
         label, found, refuses = (cell.strip() for cell in line.split("|"))
         if label in rules:
             raise ValueError(f"rule {label} is registered twice")
-        rules[label] = Rule(label, Found(found), refuses)
+        rules[label] = LanguageRule(label, RuleStage(found), refuses)
     return MappingProxyType(rules)
 
 
-RULES: Mapping[str, Rule] = _read(_TABLE)
+RULES: Mapping[str, LanguageRule] = _read(_TABLE)
 """Every rule by its label, in the order of the reference."""

@@ -27,7 +27,7 @@ class Span(Record):
     end: int
 
 
-class Problem(Record):
+class LanguageProblem(Record):
     """One thing wrong in a source text.
 
     `rule` is the label of the broken rule (`S-03`, `T6`; empty for a plain grammar failure), stable for tests and
@@ -49,7 +49,7 @@ class Problem(Record):
 class LanguageError(Exception):
     """A source text was refused; carries every problem found, in source order, at least one."""
 
-    def __init__(self, *problems: Problem) -> None:
+    def __init__(self, *problems: LanguageProblem) -> None:
         """Keep the problems; the exception's text is the first one's."""
         super().__init__(problems[0].rendered())
         self.problems = problems

@@ -26,7 +26,7 @@ from gitops.core.canonical import canonical_digest
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic
 from gitops.language.lint import LintLevel
-from gitops.language.rules import RULES, Found, Rule
+from gitops.language.rules import RULES, LanguageRule, RuleStage
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
 
@@ -42,7 +42,7 @@ _HASH_DIGITS = 32
 _SNIPPET_BYTES = 200
 _LEVELS = {LintLevel.ERROR: "error", LintLevel.WARNING: "warning", LintLevel.INFO: "note"}
 _WORST_FIRST = tuple(LintLevel)
-_SUBJECTS = {Found.PARSE: "schema", Found.CATALOG: "schema", Found.TYPE: "query", Found.LINT: "query"}
+_SUBJECTS = {RuleStage.PARSE: "schema", RuleStage.CATALOG: "schema", RuleStage.TYPE: "query", RuleStage.LINT: "query"}
 _WARNING_MARK = "; a warning"
 _LINK = re.compile(r"\[(?=[^\[\]]*\]\()")
 _PLACEHOLDER = re.compile(r"\{(\d+)\}")
@@ -90,10 +90,10 @@ def _rules(diagnostics: Sequence[Diagnostic]) -> _Rules:
     return _Rules(forms, {form["id"]: index for index, form in enumerate(forms)})
 
 
-def _rule(rule: Rule) -> Form:
+def _rule(rule: LanguageRule) -> Form:
     subject, refuses = _SUBJECTS[rule.found], rule.refuses.removesuffix(_WARNING_MARK)
     level = "warning" if rule.refuses.endswith(_WARNING_MARK) else "error"
-    verb = "Reported in a file" if rule.found is Found.LINT else f"Refused in a {subject}"
+    verb = "Reported in a file" if rule.found is RuleStage.LINT else f"Refused in a {subject}"
     where = "docs/language-rules.md"
     return {
         "id": rule.label,

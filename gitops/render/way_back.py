@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gitops.cluster.way_back import DownOutcome, WayBack
-from gitops.language.schema import Migration, Step, UnsupportedChange
+from gitops.language.schema import Migration, MigrationStep, UnsupportedChange
 from gitops.render.characters import visible
 from gitops.render.impact import MigrationView, StepView
 from gitops.render.json import Form, plain, present
@@ -52,7 +52,7 @@ def _body(outcome: DownOutcome) -> Iterator[str]:
             yield f"    {_words(step)}{f' ({cost})' if cost else ''}"
 
 
-def _words(step: Step) -> str:
+def _words(step: MigrationStep) -> str:
     if isinstance(step, UnsupportedChange):
         return f"not supported: {step.entity}: {step.text}"
     # The words are those of comments; a terminal shows no bold type.

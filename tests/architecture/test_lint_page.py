@@ -13,7 +13,7 @@ import yaml
 
 from gitops.cluster.lint import lint_cluster
 from gitops.config.source import MemoryTree
-from gitops.language.rules import RULES, Found
+from gitops.language.rules import RULES, RuleStage
 from gitops.render.lint import SHOWN, lint_form
 from gitops.render.sarif import MAX_RESULTS
 from tests.support.pages import read_page
@@ -43,7 +43,9 @@ def test_every_field_is_on_the_page():
 def test_the_limits_and_the_labels_of_the_report_are_on_the_page():
     assert f"{SHOWN:,} problems" in PAGE
     assert f"{MAX_RESULTS:,} results" in PAGE
-    assert {label for label, rule in RULES.items() if rule.found is Found.LINT and f"`{label}`" not in PAGE} == set()
+    assert {
+        label for label, rule in RULES.items() if rule.found is RuleStage.LINT and f"`{label}`" not in PAGE
+    } == set()
 
 
 def test_the_workflow_is_pinned_and_has_few_rights():

@@ -18,7 +18,7 @@ from gitops.language.schema import (
     plan_down,
     plan_migration,
 )
-from gitops.language.text import LanguageError, Problem, SourceText
+from gitops.language.text import LanguageError, LanguageProblem, SourceText
 from tests.docs.examples import Fence, checked, compiled, examples, fences, of
 from tests.docs.running import run_example, same_rows
 
@@ -27,7 +27,7 @@ RUNS = examples().runs
 STAGES = ("parse", "type", "catalog")
 
 
-def problems(each: Fence) -> tuple[Problem, ...]:
+def problems(each: Fence) -> tuple[LanguageProblem, ...]:
     """What is wrong with a text of either language; nothing if it is sound."""
     try:
         if each.language == "pg":
@@ -40,7 +40,7 @@ def problems(each: Fence) -> tuple[Problem, ...]:
     return ()
 
 
-def label(problem: Problem) -> str:
+def label(problem: LanguageProblem) -> str:
     return problem.rule or problem.stage.value
 
 

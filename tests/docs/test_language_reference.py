@@ -20,9 +20,9 @@ from gitops.language.schema import (
     Catalog,
     DropMode,
     Migration,
+    MigrationStep,
     Reversibility,
     Scalar,
-    Step,
     TypeKind,
     compile_schema,
     pattern,
@@ -103,7 +103,7 @@ def test_what_the_parsers_know_is_in_the_reference():
 
 
 def test_what_migrations_know_is_in_the_reference():
-    steps = {each.kind for each in get_args(Step)}
+    steps = {each.kind for each in get_args(MigrationStep)}
     known = (
         steps
         | {each.value for each in Reversibility}

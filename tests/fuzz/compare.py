@@ -10,7 +10,7 @@ from typing import Any
 from gitops.language.format import format_queries, format_schema
 from gitops.language.query import check_query, parse_queries
 from gitops.language.schema import compile_schema
-from gitops.language.schema.findings import Findings
+from gitops.language.schema.findings import ProblemCollector
 from gitops.language.schema.parser import parse_schema
 from gitops.language.schema.types import Catalog
 from gitops.language.text import LanguageError, Stage
@@ -56,7 +56,7 @@ def _schema(data: bytes) -> Any:
         rules = {problem.rule for problem in error.problems}
     document = None
     with suppress(LanguageError):
-        document = parse_schema(data, Findings())
+        document = parse_schema(data, ProblemCollector())
     assert (document is None) == bool(rules & GRAMMAR_RULES), f"reported as {rules}"
     return None if document is None else trees.schema_of_parser(document)
 

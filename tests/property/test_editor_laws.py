@@ -27,7 +27,7 @@ from gitops.editor.symbols import Mark, Sort
 from gitops.editor.texts import File, Texts
 from gitops.editor.tokens import Piece, query_pieces, read_tokens, schema_pieces
 from gitops.language.format import without_places
-from gitops.language.lexer import Kind, Lexer, Token
+from gitops.language.lexer import Lexer, Token, TokenKind
 from gitops.language.query import check_query, parse_queries
 from gitops.language.query.typed import TypedRead
 from gitops.language.schema import Schema, compile_schema
@@ -59,7 +59,7 @@ def strict_tokens(data: bytes) -> list[Token] | None:
     found = []
     try:
         lexer = Lexer(data)
-        while lexer.current.kind is not Kind.EOF:
+        while lexer.current.kind is not TokenKind.EOF:
             found.append(lexer.advance())
     except LanguageError:
         return None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gitops.graph.tables import arrow_schema, arrow_table
 from gitops.graph.write.filters import compares, id_range, membership, narrow
-from gitops.language.query.ast import Operator
+from gitops.language.query.ast import ComparisonOperator
 from gitops.language.schema import NodeType, PropType, Scalar
 
 SPELLING = st.text(st.sampled_from(list("'\"\\`%_;-/*$?{}:aAé\0\n\r\t😀 ")), max_size=6)
@@ -81,7 +81,7 @@ def passed(table: lance.LanceDataset, where: str | None) -> set[int]:
 
 
 @st.composite
-def comparisons(draw: st.DrawFn) -> tuple[str, Operator, Any]:
+def comparisons(draw: st.DrawFn) -> tuple[str, ComparisonOperator, Any]:
     name = draw(st.sampled_from(COMPARED))
     kind, values = KINDS[name]
     operand: Any = draw(st.sampled_from(values))
@@ -89,13 +89,23 @@ def comparisons(draw: st.DrawFn) -> tuple[str, Operator, Any]:
         operand = draw(st.sampled_from(values) | SPELLING)
     elif kind.scalar not in (Scalar.BOOL, Scalar.DATE, Scalar.DATETIME):
         operand = draw(st.sampled_from(values) | NUMBERS)
-    sign = draw(st.sampled_from([each for each in Operator if each not in (Operator.CONTAINS, Operator.STARTS_WITH)]))
+    sign = draw(
+        st.sampled_from(
+            [
+                each
+                for each in ComparisonOperator
+                if each not in (ComparisonOperator.CONTAINS, ComparisonOperator.STARTS_WITH)
+            ]
+        )
+    )
     return name, sign, operand
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(comparisons())
-def test_no_row_that_passes_is_filtered_out(table: lance.LanceDataset, comparison: tuple[str, Operator, Any]) -> None:
+def test_no_row_that_passes_is_filtered_out(
+    table: lance.LanceDataset, comparison: tuple[str, ComparisonOperator, Any]
+) -> None:
     name, sign, operand = comparison
     exact = {at for at, cell in enumerate(cells_of(name)) if compares(cell, sign, operand)}
     narrowed = narrow(name, KINDS[name][0], sign, operand)
@@ -133,4 +143,4 @@ def test_a_range_of_ids_is_cut_by_code_points(table: lance.LanceDataset, low: st
 
 
 def test_nothing_compares_with_a_null() -> None:
-    assert all(narrow(name, KINDS[name][0], Operator.NE, None).empty for name in COMPARED)
+    assert all(narrow(name, KINDS[name][0], ComparisonOperator.NE, None).empty for name in COMPARED)

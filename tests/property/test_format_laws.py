@@ -12,11 +12,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gitops.language.format import format_queries, format_schema, without_places
-from gitops.language.format.words import pieces
-from gitops.language.lexer import Kind
+from gitops.language.format.words import read_source_tokens
+from gitops.language.lexer import TokenKind
 from gitops.language.query import parse_queries
 from gitops.language.schema import compile_schema
-from gitops.language.schema.findings import Findings
+from gitops.language.schema.findings import ProblemCollector
 from gitops.language.schema.parser import parse_schema
 from gitops.language.text import LanguageError
 from tests.fuzz.inputs import mutation, sentence, texts
@@ -41,17 +41,17 @@ def layout(language: str, data: bytes) -> bytes:
 
 
 def tree(language: str, data: bytes):
-    return without_places(parse_schema(data, Findings()) if language == "pg" else parse_queries(data))
+    return without_places(parse_schema(data, ProblemCollector()) if language == "pg" else parse_queries(data))
 
 
-def words(language: str, data: bytes) -> list[tuple[Kind, str]]:
+def words(language: str, data: bytes) -> list[tuple[TokenKind, str]]:
     """The words but for commas, some of which the grammar leaves to the author."""
-    return [(p.kind, p.text) for p in pieces(data, enums=language == "pg") if p.kind is not Kind.COMMA]
+    return [(p.kind, p.text) for p in read_source_tokens(data, enums=language == "pg") if p.kind is not TokenKind.COMMA]
 
 
 def comments(language: str, data: bytes) -> list[str]:
     """The comments in order, without blanks at the ends of their lines."""
-    found = [c.text for piece in pieces(data, enums=language == "pg") for c in piece.comments]
+    found = [c.text for piece in read_source_tokens(data, enums=language == "pg") for c in piece.comments]
     return [re.sub(r"[ \t\r]+(?=\n|$)", "", text) for text in found]
 
 
@@ -81,7 +81,7 @@ def known(language: str) -> list[bytes]:
 def apart(language: str, data: bytes) -> list[str]:
     """The words that may be moved apart; in queries an annotation is one word with its `@`."""
     found: list[str] = []
-    for piece in pieces(data, enums=language == "pg"):
+    for piece in read_source_tokens(data, enums=language == "pg"):
         if language == "gq" and found[-1:] == ["@"]:
             found[-1] += piece.text
         else:

@@ -16,7 +16,7 @@ import struct
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from gitops.language.query.ast import Operator
+from gitops.language.query.ast import ComparisonOperator
 from gitops.language.schema import PropType, Scalar
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,12 +30,12 @@ RANGES = {
     Scalar.U64: (0, 2**64 - 1),
 }
 COMPARISONS = {
-    Operator.EQ: operator.eq,
-    Operator.NE: operator.ne,
-    Operator.LT: operator.lt,
-    Operator.LE: operator.le,
-    Operator.GT: operator.gt,
-    Operator.GE: operator.ge,
+    ComparisonOperator.EQ: operator.eq,
+    ComparisonOperator.NE: operator.ne,
+    ComparisonOperator.LT: operator.lt,
+    ComparisonOperator.LE: operator.le,
+    ComparisonOperator.GT: operator.gt,
+    ComparisonOperator.GE: operator.ge,
 }
 
 
@@ -165,13 +165,13 @@ def cell_of(value: Any, written: PropType, held: PropType) -> Any:
     return cell
 
 
-def compare(left: Any, sign: Operator, right: Any) -> bool:
+def compare(left: Any, sign: ComparisonOperator, right: Any) -> bool:
     """§3.2: whether the comparison is TRUE; with a null it is unknown, which is not TRUE."""
     if left is None or right is None:
         return False
-    if sign is Operator.CONTAINS:
+    if sign is ComparisonOperator.CONTAINS:
         return right in left
-    if sign is Operator.STARTS_WITH:
+    if sign is ComparisonOperator.STARTS_WITH:
         return left.startswith(right)
     return COMPARISONS[sign](left, right)
 

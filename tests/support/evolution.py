@@ -19,11 +19,11 @@ from gitops.language.schema import (
     DropProperty,
     DropType,
     ExtendEnum,
+    MigrationStep,
     PropType,
     RenameProperty,
     RenameType,
     SchemaIR,
-    Step,
     TypeKind,
     UpdatePropertyMetadata,
     UpdateTypeMetadata,
@@ -65,7 +65,7 @@ def _others(notes: Any) -> set[Any]:
     return {(n.name, n.value, n.keywords) for n in notes if n.name not in _SPENT | _DOCUMENTING}
 
 
-def evolve(before: Shape, steps: tuple[Step, ...], definitions: Shape) -> Shape:
+def evolve(before: Shape, steps: tuple[MigrationStep, ...], definitions: Shape) -> Shape:
     """The shape after the steps; an unsupported change is an error."""
     after = deepcopy(before)
     for step in steps:
@@ -73,7 +73,7 @@ def evolve(before: Shape, steps: tuple[Step, ...], definitions: Shape) -> Shape:
     return after
 
 
-def _carry_out(types: Shape, step: Step, definitions: Shape) -> None:
+def _carry_out(types: Shape, step: MigrationStep, definitions: Shape) -> None:
     kind = step.type_kind.value
     if isinstance(step, AddType):
         assert (kind, step.name) not in types
@@ -93,7 +93,7 @@ def _carry_out(types: Shape, step: Step, definitions: Shape) -> None:
         _carry_out_inside(types[kind, step.type_name], step, definitions.get((kind, step.type_name)))
 
 
-def _carry_out_inside(owner: dict[str, Any], step: Step, definition: dict[str, Any] | None) -> None:
+def _carry_out_inside(owner: dict[str, Any], step: MigrationStep, definition: dict[str, Any] | None) -> None:
     fields = owner["properties"]
     if isinstance(step, AddProperty):
         assert step.property_name not in fields

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gitops.language.rules import RULES, Found
+from gitops.language.rules import RULES, RuleStage
 from tests.support.pages import cell, write_page
 
 PAGE = "language-rules.md"
@@ -16,11 +16,11 @@ label, as in `type error: T6: ..`; the labels of schema rules are for reference.
 This page is made from the registry in `gitops/language/rules.py` by `make docs`.
 """
 _SECTIONS = {
-    "Schemas": (Found.PARSE, Found.CATALOG),
-    "Queries": (Found.TYPE,),
-    "Migrations": (Found.MIGRATION,),
-    "Report on a query file": (Found.LINT,),
-    "Reserved": (Found.RESERVED,),
+    "Schemas": (RuleStage.PARSE, RuleStage.CATALOG),
+    "Queries": (RuleStage.TYPE,),
+    "Migrations": (RuleStage.MIGRATION,),
+    "Report on a query file": (RuleStage.LINT,),
+    "Reserved": (RuleStage.RESERVED,),
 }
 
 
@@ -29,7 +29,7 @@ def rules_page() -> str:
     return "\n".join([_HEAD, *(_section(title, found) for title, found in _SECTIONS.items())])
 
 
-def _section(title: str, found: tuple[Found, ...]) -> str:
+def _section(title: str, found: tuple[RuleStage, ...]) -> str:
     rows = [
         f"| `{rule.label}` | {rule.found} | {cell(rule.refuses)} |" for rule in RULES.values() if rule.found in found
     ]

@@ -29,10 +29,10 @@ from gitops.language.schema import (
     DropProperty,
     DropType,
     Migration,
+    MigrationStep,
     RenameProperty,
     RenameType,
     Schema,
-    Step,
     TypeKind,
 )
 
@@ -46,7 +46,7 @@ class StepEffect:
     `rows` is None for a step that touches no table.
     """
 
-    step: Step
+    step: MigrationStep
     rows: int | None
 
     def to_json(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def preview_on_branch(uri: str, schema_source: bytes, work: Work, *, allow_data_
     return PreviewReport(True, base.manifest.n, effects, tables)
 
 
-def _carry_out(uri: str, name: str, desired: Schema, steps: Sequence[Step], work: Work) -> Manifest:
+def _carry_out(uri: str, name: str, desired: Schema, steps: Sequence[MigrationStep], work: Work) -> Manifest:
     """Publish the migration on the branch. What a hard drop would remove is not removed."""
     engine = LanceEngine(work.clock, work.ids, work.faults)
     with find_root(uri).lease():
@@ -139,7 +139,7 @@ def _effects(base: Snapshot, migration: Migration) -> tuple[StepEffect, ...]:
     return tuple(effects)
 
 
-def _rows(folder: GraphFolder, manifest: Manifest, source: dict[str, str], step: Step) -> int | None:
+def _rows(folder: GraphFolder, manifest: Manifest, source: dict[str, str], step: MigrationStep) -> int | None:
     if isinstance(step, AddType):
         return None if step.type_kind is TypeKind.INTERFACE else 0
     if isinstance(step, DropType):

@@ -13,7 +13,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.query.cells import Cell, Constants
 from gitops.graph.query.exact import Operand, compare, contains, starts_with
-from gitops.language.query.ast import Operator
+from gitops.language.query.ast import ComparisonOperator
 from gitops.language.query.typed import Filter, PairTest, PropertyValue, TextFilter, TextMatch, TypedExpr
 from gitops.language.query.types import BOOL
 
@@ -21,12 +21,12 @@ __all__ = ["Condition", "Side", "holds", "read_condition"]
 
 Side: TypeAlias = "PropertyValue | TextMatch | Cell"
 _FLIPPED = {
-    Operator.EQ: Operator.EQ,
-    Operator.NE: Operator.NE,
-    Operator.LT: Operator.GT,
-    Operator.LE: Operator.GE,
-    Operator.GT: Operator.LT,
-    Operator.GE: Operator.LE,
+    ComparisonOperator.EQ: ComparisonOperator.EQ,
+    ComparisonOperator.NE: ComparisonOperator.NE,
+    ComparisonOperator.LT: ComparisonOperator.GT,
+    ComparisonOperator.LE: ComparisonOperator.GE,
+    ComparisonOperator.GT: ComparisonOperator.LT,
+    ComparisonOperator.GE: ComparisonOperator.LE,
 }
 
 
@@ -35,7 +35,7 @@ class Condition:
     """`left sign right`, which must be TRUE. If one side is a constant, it is the right one where the sign allows it."""
 
     left: Side
-    sign: Operator
+    sign: ComparisonOperator
     right: Side
 
     @property
@@ -62,9 +62,9 @@ class Condition:
 def read_condition(clause: Filter | PairTest | TextFilter, constants: Constants) -> Condition:
     """The condition of a clause. Raises GitopsError `query_literal_invalid`; `query_unsupported` for a rank."""
     if isinstance(clause, TextFilter):
-        return Condition(clause.match, Operator.EQ, Cell(True, BOOL, "true"))
+        return Condition(clause.match, ComparisonOperator.EQ, Cell(True, BOOL, "true"))
     if isinstance(clause, PairTest):
-        sign = Operator.CONTAINS if clause.membership else Operator.EQ
+        sign = ComparisonOperator.CONTAINS if clause.membership else ComparisonOperator.EQ
         return Condition(clause.property, sign, _side(clause.value, constants))
     left, right = _side(clause.left, constants), _side(clause.right, constants)
     if isinstance(left, Cell) and not isinstance(right, Cell) and clause.operator in _FLIPPED:
@@ -75,9 +75,9 @@ def read_condition(clause: Filter | PairTest | TextFilter, constants: Constants)
 def holds(condition: Condition, value: Callable[[Side], Operand], count: int) -> np.ndarray:
     """Where the condition is TRUE, for `count` rows; `value` gives a side's column."""
     left, right = value(condition.left), value(condition.right)
-    if condition.sign is Operator.CONTAINS:
+    if condition.sign is ComparisonOperator.CONTAINS:
         return contains(left, right, count)
-    if condition.sign is Operator.STARTS_WITH:
+    if condition.sign is ComparisonOperator.STARTS_WITH:
         return starts_with(left, right, count)
     return compare(condition.sign, left, right, count)
 

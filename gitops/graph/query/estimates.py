@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from gitops.graph.query.conditions import Condition
-from gitops.language.query.ast import Operator
+from gitops.language.query.ast import ComparisonOperator
 
 __all__ = ["Statistics", "share"]
 
-_SHARES: Mapping[Operator, float] = {
-    Operator.EQ: 0.01,
-    Operator.NE: 0.9,
-    Operator.CONTAINS: 0.2,
-    Operator.STARTS_WITH: 0.1,
+_SHARES: Mapping[ComparisonOperator, float] = {
+    ComparisonOperator.EQ: 0.01,
+    ComparisonOperator.NE: 0.9,
+    ComparisonOperator.CONTAINS: 0.2,
+    ComparisonOperator.STARTS_WITH: 0.1,
 }
 _RANGE = 0.3
 

@@ -16,35 +16,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gitops.graph.query.cells import Cell
-from gitops.language.query.ast import Operator
+from gitops.language.query.ast import ComparisonOperator
 
 __all__ = ["Operand", "compare", "contains", "starts_with"]
 
 Operand: TypeAlias = "pa.Array | Cell"
 
-_ORDERED: Mapping[Operator, Callable[[Any, Any], Any]] = {
-    Operator.EQ: operator.eq,
-    Operator.NE: operator.ne,
-    Operator.LT: operator.lt,
-    Operator.LE: operator.le,
-    Operator.GT: operator.gt,
-    Operator.GE: operator.ge,
+_ORDERED: Mapping[ComparisonOperator, Callable[[Any, Any], Any]] = {
+    ComparisonOperator.EQ: operator.eq,
+    ComparisonOperator.NE: operator.ne,
+    ComparisonOperator.LT: operator.lt,
+    ComparisonOperator.LE: operator.le,
+    ComparisonOperator.GT: operator.gt,
+    ComparisonOperator.GE: operator.ge,
 }
-_TEXT: Mapping[Operator, Callable[[Any, Any], Any]] = {
-    Operator.EQ: pc.equal,
-    Operator.NE: pc.not_equal,
-    Operator.LT: pc.less,
-    Operator.LE: pc.less_equal,
-    Operator.GT: pc.greater,
-    Operator.GE: pc.greater_equal,
+_TEXT: Mapping[ComparisonOperator, Callable[[Any, Any], Any]] = {
+    ComparisonOperator.EQ: pc.equal,
+    ComparisonOperator.NE: pc.not_equal,
+    ComparisonOperator.LT: pc.less,
+    ComparisonOperator.LE: pc.less_equal,
+    ComparisonOperator.GT: pc.greater,
+    ComparisonOperator.GE: pc.greater_equal,
 }
 _FLIPPED = {
-    Operator.EQ: Operator.EQ,
-    Operator.NE: Operator.NE,
-    Operator.LT: Operator.GT,
-    Operator.LE: Operator.GE,
-    Operator.GT: Operator.LT,
-    Operator.GE: Operator.LE,
+    ComparisonOperator.EQ: ComparisonOperator.EQ,
+    ComparisonOperator.NE: ComparisonOperator.NE,
+    ComparisonOperator.LT: ComparisonOperator.GT,
+    ComparisonOperator.LE: ComparisonOperator.GE,
+    ComparisonOperator.GT: ComparisonOperator.LT,
+    ComparisonOperator.GE: ComparisonOperator.LE,
 }
 _TOP = {np.dtype(np.int64): 2.0**63, np.dtype(np.uint64): 2.0**64}
 _BOTTOM = {np.dtype(np.int64): -(2.0**63), np.dtype(np.uint64): 0.0}
@@ -58,7 +58,7 @@ class _Numbers:
     valid: np.ndarray
 
 
-def compare(sign: Operator, left: Operand, right: Operand, count: int) -> np.ndarray:
+def compare(sign: ComparisonOperator, left: Operand, right: Operand, count: int) -> np.ndarray:
     """Where `left sign right` is TRUE, for `count` rows; not for `contains` and `starts_with`."""
     if any(isinstance(side, Cell) and side.value is None for side in (left, right)):
         return np.zeros(count, bool)
@@ -88,7 +88,7 @@ def contains(left: Operand, needle: Operand, count: int) -> np.ndarray:
     parents = np.asarray(pc.list_parent_indices(left))
     items = pc.list_flatten(left)
     wanted = needle if isinstance(needle, Cell) else needle.take(pa.array(parents))
-    hits = parents[compare(Operator.EQ, items, wanted, len(items))]
+    hits = parents[compare(ComparisonOperator.EQ, items, wanted, len(items))]
     found = np.zeros(count, bool)
     found[hits] = True
     return found
@@ -141,7 +141,7 @@ def _widened(values: np.ndarray) -> np.ndarray:
     return values.astype(np.uint64 if values.dtype == np.uint64 else np.int64)
 
 
-def _ordered(sign: Operator, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def _ordered(sign: ComparisonOperator, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     if left.dtype == right.dtype:
         answer: np.ndarray = _ORDERED[sign](left, right)
         return answer
@@ -150,13 +150,13 @@ def _ordered(sign: Operator, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     less, equal = _mixed(left, right)
     unordered = np.isnan(right) if right.dtype.kind == "f" else np.zeros(1, bool)
     greater = ~less & ~equal & ~unordered
-    answers: dict[Operator, np.ndarray] = {
-        Operator.EQ: equal,
-        Operator.NE: ~equal,
-        Operator.LT: less,
-        Operator.LE: less | equal,
-        Operator.GT: greater,
-        Operator.GE: greater | equal,
+    answers: dict[ComparisonOperator, np.ndarray] = {
+        ComparisonOperator.EQ: equal,
+        ComparisonOperator.NE: ~equal,
+        ComparisonOperator.LT: less,
+        ComparisonOperator.LE: less | equal,
+        ComparisonOperator.GT: greater,
+        ComparisonOperator.GE: greater | equal,
     }
     return answers[sign]
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from gitops.graph.query.bindings import Bindings, ascending, spread
 from gitops.graph.query.conditions import Condition
 from gitops.graph.query.tables import look_up
-from gitops.language.query.ast import Operator
+from gitops.language.query.ast import ComparisonOperator
 from gitops.language.query.typed import PropertyValue
 from gitops.language.schema import Scalar
 
@@ -25,7 +25,11 @@ _HASHED = (Scalar.STRING, Scalar.BOOL, Scalar.I32, Scalar.I64, Scalar.U32, Scala
 def joinable(condition: Condition, left: Bindings, right: Bindings) -> bool:
     """Whether the condition says that a property of one side equals one of the other, by values that can be hashed."""
     one, other = condition.left, condition.right
-    if not isinstance(one, PropertyValue) or not isinstance(other, PropertyValue) or condition.sign is not Operator.EQ:
+    if (
+        not isinstance(one, PropertyValue)
+        or not isinstance(other, PropertyValue)
+        or condition.sign is not ComparisonOperator.EQ
+    ):
         return False
     if one.type.scalar is not other.type.scalar or one.type.scalar not in _HASHED:
         return False

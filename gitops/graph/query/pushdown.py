@@ -16,18 +16,18 @@ import pyarrow.compute as pc
 
 from gitops.graph.query.cells import Cell
 from gitops.graph.query.conditions import Condition
-from gitops.language.query.ast import Operator
+from gitops.language.query.ast import ComparisonOperator
 from gitops.language.query.typed import PropertyValue
 
 __all__ = ["NEVER", "push"]
 
-_SIGNS: Mapping[Operator, Callable[[Any, Any], Any]] = {
-    Operator.EQ: operator.eq,
-    Operator.NE: operator.ne,
-    Operator.LT: operator.lt,
-    Operator.LE: operator.le,
-    Operator.GT: operator.gt,
-    Operator.GE: operator.ge,
+_SIGNS: Mapping[ComparisonOperator, Callable[[Any, Any], Any]] = {
+    ComparisonOperator.EQ: operator.eq,
+    ComparisonOperator.NE: operator.ne,
+    ComparisonOperator.LT: operator.lt,
+    ComparisonOperator.LE: operator.le,
+    ComparisonOperator.GT: operator.gt,
+    ComparisonOperator.GE: operator.ge,
 }
 _RANGES = {pa.int32(): (-(2**31), 2**31 - 1), pa.int64(): (-(2**63), 2**63 - 1)}
 
@@ -50,29 +50,31 @@ def push(condition: Condition, column: pa.DataType) -> pc.Expression | _Never | 
     if column in _RANGES and sign in _SIGNS:
         return _whole(field, sign, value, column)
     if pa.types.is_string(column):
-        if sign is Operator.CONTAINS:
+        if sign is ComparisonOperator.CONTAINS:
             return pc.match_substring(field, value)
-        if sign is Operator.STARTS_WITH:
+        if sign is ComparisonOperator.STARTS_WITH:
             return pc.starts_with(field, value)
         return _SIGNS[sign](field, pa.scalar(value, column))
     if pa.types.is_date32(column) and sign in _SIGNS:
         return _SIGNS[sign](field, pa.scalar(value, pa.int32()).cast(column))
-    if pa.types.is_boolean(column) and sign is Operator.EQ:
+    if pa.types.is_boolean(column) and sign is ComparisonOperator.EQ:
         return field == pa.scalar(value, column)
     return None
 
 
-def _whole(field: pc.Expression, sign: Operator, value: float, column: pa.DataType) -> pc.Expression | _Never:
+def _whole(field: pc.Expression, sign: ComparisonOperator, value: float, column: pa.DataType) -> pc.Expression | _Never:
     """Compare whole numbers with any number: a fraction is replaced by its neighbour, and what no number reaches decides."""
     if not math.isfinite(value):
         return field.is_valid() if _SIGNS[sign](0.0, value) else NEVER
     if value != math.floor(value):
-        if sign is Operator.EQ:
+        if sign is ComparisonOperator.EQ:
             return NEVER
-        if sign is Operator.NE:
+        if sign is ComparisonOperator.NE:
             return field.is_valid()
         # Below 2.7 means up to 2; from 2.7 on means above 2.
-        sign = Operator.LE if sign in (Operator.LT, Operator.LE) else Operator.GT
+        sign = (
+            ComparisonOperator.LE if sign in (ComparisonOperator.LT, ComparisonOperator.LE) else ComparisonOperator.GT
+        )
     number = math.floor(value)
     low, high = _RANGES[column]
     if low <= number <= high:

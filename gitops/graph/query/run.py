@@ -31,7 +31,7 @@ from gitops.graph.query.strategies import Hops
 from gitops.graph.query.tables import Sorted
 from gitops.graph.snapshot import Snapshot
 from gitops.language.query import Access, CheckedQuery
-from gitops.language.query.ast import Operator
+from gitops.language.query.ast import ComparisonOperator
 from gitops.language.query.typed import (
     RANKS,
     AggregateValue,
@@ -169,7 +169,7 @@ def _wanted(read: TypedRead, block: Block, hops: Hops) -> Wanted:
     order = _top(read, ordered, scan, hops)
     if order is None and read.limit is not None and not read.aggregated:
         # The rows are cut before the returned properties are read, unless there can be hardly any.
-        selective = any(condition.sign is Operator.EQ for condition in scan.conditions)
+        selective = any(condition.sign is ComparisonOperator.EQ for condition in scan.conditions)
         returned = [*(returned if selective else ()), *ordered]
     return Wanted(tuple(dict.fromkeys(name for value in returned for name in _columns(value))), order)
 

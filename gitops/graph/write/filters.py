@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gitops.graph.write.operands import nearest_single
-from gitops.language.query.ast import Operator
+from gitops.language.query.ast import ComparisonOperator
 from gitops.language.schema import PropType, Scalar
 from gitops.language.schema.types import FLOATS, INTEGERS
 
@@ -25,13 +25,13 @@ __all__ = ["MAX_PROBES", "Narrowed", "compares", "id_range", "membership", "narr
 MAX_PROBES = 4096
 """Of more values than this, reading the whole column is cheaper than looking each one up."""
 
-_COMPARE: Mapping[Operator, Callable[[Any, Any], Any]] = {
-    Operator.EQ: operator.eq,
-    Operator.NE: operator.ne,
-    Operator.LT: operator.lt,
-    Operator.LE: operator.le,
-    Operator.GT: operator.gt,
-    Operator.GE: operator.ge,
+_COMPARE: Mapping[ComparisonOperator, Callable[[Any, Any], Any]] = {
+    ComparisonOperator.EQ: operator.eq,
+    ComparisonOperator.NE: operator.ne,
+    ComparisonOperator.LT: operator.lt,
+    ComparisonOperator.LE: operator.le,
+    ComparisonOperator.GT: operator.gt,
+    ComparisonOperator.GE: operator.ge,
 }
 _ORDERED = (*FLOATS, *INTEGERS, Scalar.STRING, Scalar.DATE, Scalar.DATETIME)
 _RANGES = {
@@ -49,7 +49,7 @@ class Narrowed(NamedTuple):
     empty: bool = False
 
 
-def compares(cell: Any, sign: Operator, operand: Any) -> bool:
+def compares(cell: Any, sign: ComparisonOperator, operand: Any) -> bool:
     """Whether the comparison is true: exact between numbers of all types, by code point between texts, never with a null."""
     return cell is not None and operand is not None and bool(_COMPARE[sign](cell, operand))
 
@@ -66,46 +66,51 @@ def membership(name: str, kind: PropType, cells: Collection[Any]) -> str | None:
 def id_range(low: str | None, high: str | None) -> str | None:
     """A filter for the rows with ids from `low` on and below `high`; None when both ends are open."""
     text = PropType(Scalar.STRING)
-    ends = [] if low is None else [_comparison("id", text, Operator.GE, low)]
-    ends += [] if high is None else [_comparison("id", text, Operator.LT, high)]
+    ends = [] if low is None else [_comparison("id", text, ComparisonOperator.GE, low)]
+    ends += [] if high is None else [_comparison("id", text, ComparisonOperator.LT, high)]
     return " and ".join(ends) or None
 
 
-def narrow(name: str, kind: PropType, sign: Operator, operand: Any) -> Narrowed:
+def narrow(name: str, kind: PropType, sign: ComparisonOperator, operand: Any) -> Narrowed:
     """A filter for the rows whose column compares so with the operand."""
     if operand is None:
         return Narrowed(None, empty=True)
     if kind.is_list or kind.scalar not in _ORDERED:
-        usable = kind.scalar is Scalar.BOOL and sign is Operator.EQ and not kind.is_list
+        usable = kind.scalar is Scalar.BOOL and sign is ComparisonOperator.EQ and not kind.is_list
         return Narrowed(_comparison(name, kind, sign, operand) if usable else None)
     if kind.scalar not in (*FLOATS, *INTEGERS):
         return Narrowed(_comparison(name, kind, sign, operand))
     floor = _floor(kind.scalar, operand)
     if floor == operand:
         return Narrowed(_number_filter(name, kind, sign, floor))
-    if sign is Operator.NE:
+    if sign is ComparisonOperator.NE:
         return Narrowed(None)
-    if sign is Operator.EQ or (floor is None and sign in (Operator.LT, Operator.LE)):
+    if sign is ComparisonOperator.EQ or (floor is None and sign in (ComparisonOperator.LT, ComparisonOperator.LE)):
         return Narrowed(None, empty=True)
     if floor is None:
         return Narrowed(None)
     return Narrowed(
-        _number_filter(name, kind, Operator.LE if sign in (Operator.LT, Operator.LE) else Operator.GT, floor)
+        _number_filter(
+            name,
+            kind,
+            ComparisonOperator.LE if sign in (ComparisonOperator.LT, ComparisonOperator.LE) else ComparisonOperator.GT,
+            floor,
+        )
     )
 
 
-def _number_filter(name: str, kind: PropType, sign: Operator, number: Any) -> str | None:
+def _number_filter(name: str, kind: PropType, sign: ComparisonOperator, number: Any) -> str | None:
     """The driver tells the two zeros apart; the test does not."""
     if kind.scalar in FLOATS and number == 0:
-        if sign is Operator.NE:
+        if sign is ComparisonOperator.NE:
             return None
-        if sign is Operator.EQ:
+        if sign is ComparisonOperator.EQ:
             return membership(name, kind, [0.0])
-        number = 0.0 if sign in (Operator.LT, Operator.LE) else -0.0
+        number = 0.0 if sign in (ComparisonOperator.LT, ComparisonOperator.LE) else -0.0
     return _comparison(name, kind, sign, number)
 
 
-def _comparison(name: str, kind: PropType, sign: Operator, cell: Any) -> str:
+def _comparison(name: str, kind: PropType, sign: ComparisonOperator, cell: Any) -> str:
     return f"`{name}` {sign.value} {_literal(kind, cell)}"
 
 

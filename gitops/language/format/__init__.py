@@ -12,11 +12,11 @@ from gitops.core.errors import BugError
 from gitops.language.format.layout import write
 from gitops.language.format.query import query_layout
 from gitops.language.format.schema import schema_layout
-from gitops.language.format.words import pieces
+from gitops.language.format.words import read_source_tokens
 from gitops.language.format.writer import Writer
-from gitops.language.lexer import Kind
+from gitops.language.lexer import TokenKind
 from gitops.language.query.parser import parse_queries
-from gitops.language.schema.findings import Findings
+from gitops.language.schema.findings import ProblemCollector
 from gitops.language.schema.parser import parse_schema
 from gitops.language.text import Span
 
@@ -28,10 +28,12 @@ def format_schema(source: bytes) -> bytes:
 
     Raises `LanguageError` with every grammar problem otherwise.
     """
-    tree = parse_schema(source, Findings())
-    result = write(schema_layout(Writer(pieces(source, enums=True), tight=frozenset({Kind.EQ})))).encode("utf-8")
+    tree = parse_schema(source, ProblemCollector())
+    result = write(
+        schema_layout(Writer(read_source_tokens(source, enums=True), tight=frozenset({TokenKind.EQ})))
+    ).encode("utf-8")
     _require_same(source, result, enums=True)
-    _require(without_places(parse_schema(result, Findings())) == without_places(tree))
+    _require(without_places(parse_schema(result, ProblemCollector())) == without_places(tree))
     return result
 
 
@@ -41,7 +43,7 @@ def format_queries(source: bytes) -> bytes:
     Raises `LanguageError` with the first grammar problem otherwise.
     """
     tree = parse_queries(source)
-    result = write(query_layout(Writer(pieces(source, enums=False)), tree)).encode("utf-8")
+    result = write(query_layout(Writer(read_source_tokens(source, enums=False)), tree)).encode("utf-8")
     _require_same(source, result, enums=False)
     _require(without_places(parse_queries(result)) == without_places(tree))
     return result
@@ -57,9 +59,10 @@ def without_places(tree: Any) -> Any:
 
 def _require_same(source: bytes, result: bytes, *, enums: bool) -> None:
     """Refuse a result with other words or comments."""
-    before, after = pieces(source, enums=enums), pieces(result, enums=enums)
+    before, after = read_source_tokens(source, enums=enums), read_source_tokens(result, enums=enums)
     _require(
-        [p.text for p in before if p.kind is not Kind.COMMA] == [p.text for p in after if p.kind is not Kind.COMMA]
+        [p.text for p in before if p.kind is not TokenKind.COMMA]
+        == [p.text for p in after if p.kind is not TokenKind.COMMA]
     )
     _require([c.text for p in before for c in p.comments] == [c.text for p in after for c in p.comments])
 

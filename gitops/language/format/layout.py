@@ -22,7 +22,7 @@ WIDTH = 120
 _STEP = "    "
 
 
-class Comment(NamedTuple):
+class SourceComment(NamedTuple):
     """A comment: whether it stood on a line of its own, and whether a blank line was before it."""
 
     text: str
@@ -30,16 +30,16 @@ class Comment(NamedTuple):
     blank: bool
 
 
-class Word(NamedTuple):
+class LayoutToken(NamedTuple):
     """A token as it is written, with the comments before it; `closes` marks the closing bracket of a block or list."""
 
     text: str
-    comments: tuple[Comment, ...] = ()
+    comments: tuple[SourceComment, ...] = ()
     blank: bool = False
     closes: bool = False
 
 
-class Op(Enum):
+class LayoutOp(Enum):
     """Operations between words; without any, two words touch."""
 
     SPACE = auto()
@@ -59,10 +59,10 @@ class Op(Enum):
     DEDENT = auto()
 
 
-Layout = list[Word | Op]
+Layout = list[LayoutToken | LayoutOp]
 
-_BREAKS = frozenset({Op.HARD, Op.KEEP, Op.BLANK})
-_GAPS = {Op.SPACE: 1, Op.LINE: 1, Op.SOFT: 0}
+_BREAKS = frozenset({LayoutOp.HARD, LayoutOp.KEEP, LayoutOp.BLANK})
+_GAPS = {LayoutOp.SPACE: 1, LayoutOp.LINE: 1, LayoutOp.SOFT: 0}
 
 
 def write(layout: Layout) -> str:
@@ -78,28 +78,28 @@ class _Printer:
         self._out: list[str] = []
         self._column = 0
         self._indent = 0
-        self._pending: Op | None = None
+        self._pending: LayoutOp | None = None
         self._modes = [True]
 
     def text(self) -> str:
         for at, op in enumerate(self._layout):
-            if isinstance(op, Word):
+            if isinstance(op, LayoutToken):
                 self._word(op)
-            elif op is Op.OPEN:
+            elif op is LayoutOp.OPEN:
                 self._modes.append(self._broken[at] or not self._fits(at))
-            elif op is Op.CLOSE:
+            elif op is LayoutOp.CLOSE:
                 self._modes.pop()
-            elif op is Op.INDENT:
+            elif op is LayoutOp.INDENT:
                 self._indent += 1
-            elif op is Op.DEDENT:
+            elif op is LayoutOp.DEDENT:
                 self._indent -= 1
-            elif op in (Op.LINE, Op.SOFT) and self._modes[-1]:
-                self._pending = Op.HARD
+            elif op in (LayoutOp.LINE, LayoutOp.SOFT) and self._modes[-1]:
+                self._pending = LayoutOp.HARD
             else:
                 self._pending = op
         return "".join(self._out)
 
-    def _word(self, word: Word) -> None:
+    def _word(self, word: LayoutToken) -> None:
         gap, self._pending = self._pending, None
         breaks = gap in _BREAKS
         alone = ended = False
@@ -142,19 +142,19 @@ class _Printer:
         end, depth = self._ends[start], len(self._modes)
         for at in range(start + 1, len(self._layout)):
             op = self._layout[at]
-            if isinstance(op, Word):
+            if isinstance(op, LayoutToken):
                 head, newline, _ = op.text.partition("\n")
                 column += len(head)
                 if newline:
                     return column <= WIDTH
             elif op in _BREAKS:
                 return column <= WIDTH
-            elif op is Op.OPEN and at > end:
+            elif op is LayoutOp.OPEN and at > end:
                 depth += 1
-            elif op is Op.CLOSE and at > end:
+            elif op is LayoutOp.CLOSE and at > end:
                 depth -= 1
             elif op in _GAPS:
-                if at > end and op is not Op.SPACE and depth <= len(self._modes) and self._modes[depth - 1]:
+                if at > end and op is not LayoutOp.SPACE and depth <= len(self._modes) and self._modes[depth - 1]:
                     return column <= WIDTH
                 column += _GAPS[op]
             if column > WIDTH:
@@ -162,8 +162,8 @@ class _Printer:
         return True
 
 
-def _blank(gap: Op | None, written: bool) -> bool:
-    return gap is Op.BLANK or (gap is Op.KEEP and written)
+def _blank(gap: LayoutOp | None, written: bool) -> bool:
+    return gap is LayoutOp.BLANK or (gap is LayoutOp.KEEP and written)
 
 
 def _groups(layout: Layout) -> tuple[dict[int, int], dict[int, bool]]:
@@ -173,16 +173,16 @@ def _groups(layout: Layout) -> tuple[dict[int, int], dict[int, bool]]:
     opened: list[int] = []
     fresh = False
     for at, op in enumerate(layout):
-        if op is Op.OPEN:
+        if op is LayoutOp.OPEN:
             opened.append(at)
             broken[at] = False
             fresh = True
-        elif op is Op.CLOSE:
+        elif op is LayoutOp.CLOSE:
             start = opened.pop()
             ends[start] = at
             if opened and broken[start]:
                 broken[opened[-1]] = True
-        elif isinstance(op, Word):
+        elif isinstance(op, LayoutToken):
             # Comments before the first word of a group stand before the group.
             if opened and ((op.comments and not fresh) or "\n" in op.text):
                 broken[opened[-1]] = True

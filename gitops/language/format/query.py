@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gitops.language.format.layout import Layout, Op
+from gitops.language.format.layout import Layout, LayoutOp
 from gitops.language.format.writer import Writer
-from gitops.language.lexer import Kind
+from gitops.language.lexer import TokenKind
 from gitops.language.query.ast import Bind, Clause, Delete, Hop, Insert, Not, Query, Read, Statement
 
 if TYPE_CHECKING:
@@ -16,64 +16,64 @@ if TYPE_CHECKING:
 def query_layout(writer: Writer, queries: Sequence[Query]) -> Layout:
     """Lay out a query text whose tree is `queries`."""
     for query in queries:
-        writer.put(Op.BLANK)
+        writer.put(LayoutOp.BLANK)
         _query(writer, query)
     return writer.end()
 
 
 def _query(writer: Writer, query: Query) -> None:
     writer.take()
-    writer.put(Op.SPACE)
+    writer.put(LayoutOp.SPACE)
     writer.take()
-    writer.bracketed([param.span.end for param in query.params], gap=Op.SOFT)
-    while writer.at(Kind.AT):
-        writer.put(Op.SPACE)
+    writer.bracketed([param.span.end for param in query.params], gap=LayoutOp.SOFT)
+    while writer.at(TokenKind.AT):
+        writer.put(LayoutOp.SPACE)
         for _ in range(4):
             writer.take()
         writer.take(closes=True)
-    writer.put(Op.SPACE)
+    writer.put(LayoutOp.SPACE)
     writer.take()
-    writer.put(Op.INDENT, Op.HARD)
+    writer.put(LayoutOp.INDENT, LayoutOp.HARD)
     if isinstance(query.body, Read):
         _read(writer, query.body)
     else:
         for number, statement in enumerate(query.body):
             if number:
-                writer.put(Op.KEEP)
+                writer.put(LayoutOp.KEEP)
             _statement(writer, statement)
-    writer.put(Op.DEDENT, Op.KEEP)
+    writer.put(LayoutOp.DEDENT, LayoutOp.KEEP)
     writer.take(closes=True)
 
 
 def _read(writer: Writer, read: Read) -> None:
     writer.take()
-    writer.put(Op.SPACE)
+    writer.put(LayoutOp.SPACE)
     _block(writer, read.clauses)
-    writer.put(Op.KEEP)
+    writer.put(LayoutOp.KEEP)
     writer.take()
-    writer.put(Op.SPACE)
-    writer.bracketed([item.span.end for item in read.items], gap=Op.LINE)
+    writer.put(LayoutOp.SPACE)
+    writer.bracketed([item.span.end for item in read.items], gap=LayoutOp.LINE)
     if read.order:
-        writer.put(Op.KEEP)
+        writer.put(LayoutOp.KEEP)
         writer.take()
-        writer.put(Op.SPACE)
-        writer.bracketed([sort.span.end for sort in read.order], gap=Op.LINE)
+        writer.put(LayoutOp.SPACE)
+        writer.bracketed([sort.span.end for sort in read.order], gap=LayoutOp.LINE)
     if read.limit is not None:
-        writer.put(Op.KEEP)
+        writer.put(LayoutOp.KEEP)
         writer.take()
-        writer.put(Op.SPACE)
+        writer.put(LayoutOp.SPACE)
         writer.take()
 
 
 def _block(writer: Writer, clauses: Sequence[Clause]) -> None:
     """Clauses in braces, each on a line of its own."""
     writer.take()
-    writer.put(Op.INDENT, Op.HARD)
+    writer.put(LayoutOp.INDENT, LayoutOp.HARD)
     for number, clause in enumerate(clauses):
         if number:
-            writer.put(Op.KEEP)
+            writer.put(LayoutOp.KEEP)
         _clause(writer, clause)
-    writer.put(Op.DEDENT, Op.KEEP)
+    writer.put(LayoutOp.DEDENT, LayoutOp.KEEP)
     writer.take(closes=True)
 
 
@@ -90,46 +90,46 @@ def _clause(writer: Writer, clause: Clause) -> None:
 
 def _not(writer: Writer, clause: Not) -> None:
     writer.take()
-    writer.put(Op.SPACE)
+    writer.put(LayoutOp.SPACE)
     if len(clause.clauses) > 1:
         _block(writer, clause.clauses)
         return
-    writer.put(Op.OPEN)
+    writer.put(LayoutOp.OPEN)
     writer.take()
-    writer.put(Op.INDENT, Op.LINE)
+    writer.put(LayoutOp.INDENT, LayoutOp.LINE)
     _clause(writer, clause.clauses[0])
-    writer.put(Op.DEDENT, Op.LINE)
+    writer.put(LayoutOp.DEDENT, LayoutOp.LINE)
     writer.take(closes=True)
-    writer.put(Op.CLOSE)
+    writer.put(LayoutOp.CLOSE)
 
 
 def _bind(writer: Writer, clause: Bind) -> None:
     writer.take_until(clause.type_name.span.end)
     if clause.pairs:
-        writer.put(Op.SPACE)
-        writer.bracketed([pair.span.end for pair in clause.pairs], gap=Op.LINE)
+        writer.put(LayoutOp.SPACE)
+        writer.bracketed([pair.span.end for pair in clause.pairs], gap=LayoutOp.LINE)
 
 
 def _hop(writer: Writer, clause: Hop) -> None:
     """Between the two variables the words of an edge touch: `$e:link`, `<link>`, `link{1,2}`."""
     writer.take()
-    writer.put(Op.SPACE)
+    writer.put(LayoutOp.SPACE)
     while writer.current.start < clause.right.span.start:
         writer.take()
-    writer.put(Op.SPACE)
+    writer.put(LayoutOp.SPACE)
     writer.take()
 
 
 def _statement(writer: Writer, statement: Statement) -> None:
     writer.take_until(statement.type_name.span.end)
-    writer.put(Op.SPACE)
+    writer.put(LayoutOp.SPACE)
     if isinstance(statement, Delete):
         writer.take_until(statement.span.end)
         return
     if not isinstance(statement, Insert):
         writer.take()
-        writer.put(Op.SPACE)
-    writer.bracketed([pair.span.end for pair in statement.pairs], gap=Op.LINE)
+        writer.put(LayoutOp.SPACE)
+    writer.bracketed([pair.span.end for pair in statement.pairs], gap=LayoutOp.LINE)
     if not isinstance(statement, Insert):
-        writer.put(Op.SPACE)
+        writer.put(LayoutOp.SPACE)
         writer.take_until(statement.span.end)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gitops.language.format.layout import Layout, Op
+from gitops.language.format.layout import Layout, LayoutOp
 from gitops.language.format.writer import Writer
-from gitops.language.lexer import Kind
+from gitops.language.lexer import TokenKind
 
 _CONSTRAINTS = frozenset({"key", "unique", "index", "range", "check"})
 
@@ -12,104 +12,104 @@ _CONSTRAINTS = frozenset({"key", "unique", "index", "range", "check"})
 def schema_layout(writer: Writer) -> Layout:
     """Lay out a schema text that has been parsed."""
     before = ""
-    while not writer.at(Kind.EOF):
+    while not writer.at(TokenKind.EOF):
         word = writer.current.text
         # Edges are often listed like a table, so lines between them are the author's.
-        writer.put(Op.KEEP if word == before == "edge" else Op.BLANK)
+        writer.put(LayoutOp.KEEP if word == before == "edge" else LayoutOp.BLANK)
         _declaration(writer)
         before = word
     return writer.end()
 
 
 def _declaration(writer: Writer) -> None:
-    writer.put(Op.OPEN)
+    writer.put(LayoutOp.OPEN)
     writer.take()
-    writer.put(Op.SPACE)
+    writer.put(LayoutOp.SPACE)
     writer.take()
-    if writer.at(Kind.COLON):
+    if writer.at(TokenKind.COLON):
         writer.take()
         for _ in range(3):
-            writer.put(Op.SPACE)
+            writer.put(LayoutOp.SPACE)
             writer.take()
-        if writer.at(Kind.AT) and writer.following(1).text == "card":
-            writer.put(Op.SPACE)
+        if writer.at(TokenKind.AT) and writer.following(1).text == "card":
+            writer.put(LayoutOp.SPACE)
             _annotation(writer)
-    writer.put(Op.INDENT)
+    writer.put(LayoutOp.INDENT)
     _annotations(writer)
-    if writer.at(Kind.NAME, "implements"):
-        writer.put(Op.LINE)
+    if writer.at(TokenKind.NAME, "implements"):
+        writer.put(LayoutOp.LINE)
         writer.take()
-        writer.put(Op.SPACE)
+        writer.put(LayoutOp.SPACE)
         writer.take()
-        while writer.at(Kind.COMMA):
+        while writer.at(TokenKind.COMMA):
             writer.take()
-            writer.put(Op.SPACE)
+            writer.put(LayoutOp.SPACE)
             writer.take()
-    writer.put(Op.DEDENT)
-    if not writer.at(Kind.LBRACE):
-        writer.put(Op.CLOSE)
+    writer.put(LayoutOp.DEDENT)
+    if not writer.at(TokenKind.LBRACE):
+        writer.put(LayoutOp.CLOSE)
         return
-    writer.put(Op.LINE)
+    writer.put(LayoutOp.LINE)
     writer.take()
-    writer.put(Op.CLOSE)
+    writer.put(LayoutOp.CLOSE)
     _body(writer)
 
 
 def _body(writer: Writer) -> None:
-    if writer.at(Kind.RBRACE):
+    if writer.at(TokenKind.RBRACE):
         writer.take(closes=True)
         return
-    writer.put(Op.INDENT, Op.HARD)
+    writer.put(LayoutOp.INDENT, LayoutOp.HARD)
     _member(writer)
-    while not writer.at(Kind.RBRACE):
-        writer.put(Op.KEEP)
+    while not writer.at(TokenKind.RBRACE):
+        writer.put(LayoutOp.KEEP)
         _member(writer)
-    writer.put(Op.DEDENT, Op.KEEP)
+    writer.put(LayoutOp.DEDENT, LayoutOp.KEEP)
     writer.take(closes=True)
 
 
 def _member(writer: Writer) -> None:
-    writer.put(Op.OPEN)
-    if writer.at(Kind.AT):
+    writer.put(LayoutOp.OPEN)
+    if writer.at(TokenKind.AT):
         _call(writer)
     else:
         writer.take()
         writer.take()
-        writer.put(Op.SPACE)
+        writer.put(LayoutOp.SPACE)
         _type(writer)
-        writer.put(Op.INDENT)
+        writer.put(LayoutOp.INDENT)
         _annotations(writer)
-        writer.put(Op.DEDENT)
-    writer.put(Op.CLOSE)
+        writer.put(LayoutOp.DEDENT)
+    writer.put(LayoutOp.CLOSE)
 
 
 def _type(writer: Writer) -> None:
-    if writer.at(Kind.LBRACKET):
+    if writer.at(TokenKind.LBRACKET):
         for _ in range(3):
             writer.take()
     else:
         writer.take()
-        if writer.at(Kind.LPAREN):
+        if writer.at(TokenKind.LPAREN):
             _arguments(writer)
-    if writer.at(Kind.QUESTION):
+    if writer.at(TokenKind.QUESTION):
         writer.take()
 
 
 def _annotations(writer: Writer) -> None:
-    while writer.at(Kind.AT) and not _opens_constraint(writer):
-        writer.put(Op.LINE)
+    while writer.at(TokenKind.AT) and not _opens_constraint(writer):
+        writer.put(LayoutOp.LINE)
         _annotation(writer)
 
 
 def _opens_constraint(writer: Writer) -> bool:
     """Whether the `@` here begins a body constraint and no annotation."""
-    return writer.following(1).text in _CONSTRAINTS and writer.following(2).kind is Kind.LPAREN
+    return writer.following(1).text in _CONSTRAINTS and writer.following(2).kind is TokenKind.LPAREN
 
 
 def _annotation(writer: Writer) -> None:
     writer.take()
     writer.take()
-    if writer.at(Kind.LPAREN):
+    if writer.at(TokenKind.LPAREN):
         end = _closing(writer)
         writer.take_until(end)
         writer.take(closes=True)
@@ -128,17 +128,17 @@ def _arguments(writer: Writer) -> None:
     distance = 1
     while True:
         piece = writer.following(distance)
-        if piece.kind in (Kind.COMMA, Kind.RPAREN):
+        if piece.kind in (TokenKind.COMMA, TokenKind.RPAREN):
             ends.append(piece.start)
-        if piece.kind in (Kind.RPAREN, Kind.EOF):
+        if piece.kind in (TokenKind.RPAREN, TokenKind.EOF):
             break
         distance += 1
-    writer.bracketed(ends, gap=Op.SOFT)
+    writer.bracketed(ends, gap=LayoutOp.SOFT)
 
 
 def _closing(writer: Writer) -> int:
     """Where the bracket that is open here is closed; annotations hold no brackets of their own."""
     distance = 1
-    while writer.following(distance).kind not in (Kind.RPAREN, Kind.EOF):
+    while writer.following(distance).kind not in (TokenKind.RPAREN, TokenKind.EOF):
         distance += 1
     return writer.following(distance).start

@@ -5,63 +5,63 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from gitops.language.format.layout import Comment
-from gitops.language.lexer import Kind, Lexer, Token
+from gitops.language.format.layout import SourceComment
+from gitops.language.lexer import Lexer, Token, TokenKind
 
 _COMMENT = re.compile(rb"//[^\n]*+|/\*(?s:.*?)\*/")
 _LINE_ENDS = re.compile(r"[ \t\r]+(?=\n|$)")
 
 
-class Piece(NamedTuple):
+class SourceToken(NamedTuple):
     """One token of the source. `blank` says whether a blank line stands right before it."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     start: int
-    comments: tuple[Comment, ...]
+    comments: tuple[SourceComment, ...]
     blank: bool
 
 
-def pieces(data: bytes, *, enums: bool) -> list[Piece]:
+def read_source_tokens(data: bytes, *, enums: bool) -> list[SourceToken]:
     """All tokens in order, the end of the file last; `enums` reads members of `enum(..)` as the schema language does.
 
     Comments lose blanks at the ends of their lines, nothing else. Raises `LanguageError` for text that has no tokens.
     """
-    found: list[Piece] = []
+    found: list[SourceToken] = []
     lexer = Lexer(data)
-    before = Kind.EOF
+    before = TokenKind.EOF
     end = 0
     while True:
         token = lexer.advance()
         found.append(_piece(data, end, token))
         end = token.end
-        if token.kind is Kind.EOF:
+        if token.kind is TokenKind.EOF:
             return found
-        opens_enum = enums and token.kind is Kind.NAME and token.text == "enum" and before is not Kind.AT
+        opens_enum = enums and token.kind is TokenKind.NAME and token.text == "enum" and before is not TokenKind.AT
         before = token.kind
-        if opens_enum and lexer.at(Kind.LPAREN):
+        if opens_enum and lexer.at(TokenKind.LPAREN):
             end = _members(data, lexer, found, end)
 
 
-def _members(data: bytes, lexer: Lexer, found: list[Piece], end: int) -> int:
+def _members(data: bytes, lexer: Lexer, found: list[SourceToken], end: int) -> int:
     """Read `( member, ... )`; the end of its last token."""
     while True:
         separator = lexer.advance()
         found.append(_piece(data, end, separator))
         end = separator.end
-        if separator.kind not in (Kind.LPAREN, Kind.COMMA):
+        if separator.kind not in (TokenKind.LPAREN, TokenKind.COMMA):
             return end
         member = lexer.enum_member()
         found.append(_piece(data, end, member))
         end = member.end
 
 
-def _piece(data: bytes, end: int, token: Token) -> Piece:
-    comments: list[Comment] = []
+def _piece(data: bytes, end: int, token: Token) -> SourceToken:
+    comments: list[SourceComment] = []
     for comment in _COMMENT.finditer(data, end, token.start):
         lines = data.count(b"\n", end, comment.start())
         text = _LINE_ENDS.sub("", comment[0].decode("utf-8"))
-        comments.append(Comment(text, lines > 0, lines > 1))
+        comments.append(SourceComment(text, lines > 0, lines > 1))
         end = comment.end()
     lines = data.count(b"\n", end, token.start)
-    return Piece(token.kind, token.text, token.start, tuple(comments), lines > 1)
+    return SourceToken(token.kind, token.text, token.start, tuple(comments), lines > 1)

@@ -49,7 +49,7 @@ class AggregateFunction(StrEnum):
     MAX = "max"
 
 
-class Operator(StrEnum):
+class ComparisonOperator(StrEnum):
     """Comparison operators, spelled as in source text."""
 
     EQ = "="
@@ -90,7 +90,7 @@ class Variable(Record):
     span: Span
 
 
-class Property(Record):
+class PropertyAccess(Record):
     """`$variable.name`; the variable is always a binding."""
 
     variable: Ident
@@ -108,7 +108,7 @@ class Alias(Record):
 class Nearest(Record):
     """`nearest($v.p, query)`: rank by vector distance."""
 
-    target: Property
+    target: PropertyAccess
     query: Expr
     span: Span
 
@@ -140,15 +140,15 @@ class Aggregate(Record):
     span: Span
 
 
-Expr: TypeAlias = "Now | Nearest | TextCall | Rrf | Aggregate | Property | Variable | Literal | Alias"
-Value: TypeAlias = "Literal | Variable | Now"
+Expr: TypeAlias = "Now | Nearest | TextCall | Rrf | Aggregate | PropertyAccess | Variable | Literal | Alias"
+ValueExpr: TypeAlias = "Literal | Variable | Now"
 
 
-class Pair(Record):
+class PropertyPair(Record):
     """`name: value`: a condition of a binding, or an assignment of a write."""
 
     name: Ident
-    value: Value
+    value: ValueExpr
     span: Span
 
 
@@ -157,11 +157,11 @@ class Bind(Record):
 
     variable: Ident
     type_name: Ident
-    pairs: tuple[Pair, ...]
+    pairs: tuple[PropertyPair, ...]
     span: Span
 
 
-class Bounds(Record):
+class HopBounds(Record):
     """`{low,high}` of a hop; `high` is None in the unbounded form."""
 
     low: int
@@ -176,16 +176,16 @@ class Hop(Record):
     binding: Ident | None
     edge: Ident
     undirected: bool
-    bounds: Bounds | None
+    bounds: HopBounds | None
     right: Ident
     span: Span
 
 
-class Condition(Record):
+class Comparison(Record):
     """`left operator right`."""
 
     left: Expr
-    operator: Operator
+    operator: ComparisonOperator
     right: Expr
     span: Span
 
@@ -204,10 +204,10 @@ class Not(Record):
     span: Span
 
 
-Clause: TypeAlias = "Not | Bind | Hop | Condition | TextCondition"
+Clause: TypeAlias = "Not | Bind | Hop | Comparison | TextCondition"
 
 
-class Item(Record):
+class ReturnExpression(Record):
     """One return item."""
 
     value: Expr
@@ -215,7 +215,7 @@ class Item(Record):
     span: Span
 
 
-class Sort(Record):
+class OrderExpression(Record):
     """One order item."""
 
     value: Expr
@@ -227,18 +227,18 @@ class Read(Record):
     """Body of a read query."""
 
     clauses: tuple[Clause, ...]
-    items: tuple[Item, ...]
-    order: tuple[Sort, ...]
+    items: tuple[ReturnExpression, ...]
+    order: tuple[OrderExpression, ...]
     limit: int | None
     span: Span
 
 
-class Test(Record):
+class WhereCondition(Record):
     """`name operator value`: the one predicate of an update or delete."""
 
     name: Ident
-    operator: Operator
-    value: Value
+    operator: ComparisonOperator
+    value: ValueExpr
     span: Span
 
 
@@ -246,7 +246,7 @@ class Insert(Record):
     """`insert Type {pairs}`."""
 
     type_name: Ident
-    pairs: tuple[Pair, ...]
+    pairs: tuple[PropertyPair, ...]
     span: Span
 
 
@@ -254,8 +254,8 @@ class Update(Record):
     """`update Type set {pairs} where test`."""
 
     type_name: Ident
-    pairs: tuple[Pair, ...]
-    test: Test
+    pairs: tuple[PropertyPair, ...]
+    test: WhereCondition
     span: Span
 
 
@@ -263,7 +263,7 @@ class Delete(Record):
     """`delete Type where test`."""
 
     type_name: Ident
-    test: Test
+    test: WhereCondition
     span: Span
 
 

@@ -45,7 +45,7 @@ def check_expr(scope: Scope, expr: ast.Expr, aliases: Mapping[str, int] | None =
     `aliases` maps the aliases of the return items to their indexes; it is given in `order`, the only place that sees
     them. An unknown alias is refused here (K7).
     """
-    if isinstance(expr, ast.Property):
+    if isinstance(expr, ast.PropertyAccess):
         return scope.property(expr)
     if isinstance(expr, ast.Variable):
         return _variable(scope, expr)

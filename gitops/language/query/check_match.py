@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gitops.language.query import ast
 from gitops.language.query.check_expr import check_expr, text_match, type_of
-from gitops.language.query.check_value import Target, pattern
+from gitops.language.query.check_value import TargetProperty, pattern
 from gitops.language.query.scope import refuse, suggest
 from gitops.language.query.typed import (
     Absent,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # A global name is found much faster than a member of an enumeration.
 _NODE, _EDGE = TypeKind.NODE, TypeKind.EDGE
 _OUT, _IN = Direction.OUT, Direction.IN
-_CONTAINS, _STARTS_WITH = ast.Operator.CONTAINS, ast.Operator.STARTS_WITH
+_CONTAINS, _STARTS_WITH = ast.ComparisonOperator.CONTAINS, ast.ComparisonOperator.STARTS_WITH
 _BLOB, _VECTOR = Scalar.BLOB, Scalar.VECTOR
 
 
@@ -50,7 +50,7 @@ def _clause(scope: Scope, clause: ast.Clause) -> TypedClause:
         return _bind(scope, clause)
     if isinstance(clause, ast.Hop):
         return _hop(scope, clause)
-    if isinstance(clause, ast.Condition):
+    if isinstance(clause, ast.Comparison):
         return _condition(scope, clause)
     if isinstance(clause, ast.TextCondition):
         return TextFilter(text_match(scope, clause.call))
@@ -84,7 +84,7 @@ def _refuse_node_type(scope: Scope, name: ast.Ident) -> NoReturn:
     refuse("T1", f"unknown node type `{name.text}`", name.span, fix)
 
 
-def _pair(scope: Scope, node: NodeType, variable: str, pair: ast.Pair) -> PairTest:
+def _pair(scope: Scope, node: NodeType, variable: str, pair: ast.PropertyPair) -> PairTest:
     name = pair.name.text
     declared = node.properties.get(name)
     if declared is None:
@@ -93,7 +93,7 @@ def _pair(scope: Scope, node: NodeType, variable: str, pair: ast.Pair) -> PairTe
     if declared.scalar is _BLOB:
         message = f"Blob property `{node.name}.{name}` cannot be used in match patterns"
         refuse("T3", message, pair.name.span)
-    value = pattern(scope, Target(node.name, name, declared), pair.value)
+    value = pattern(scope, TargetProperty(node.name, name, declared), pair.value)
     scope.uses.add((node.name, name))
     tested = make(PropertyValue, (variable, _NODE, node.name, name, declared))
     return PairTest(tested, declared.is_list, value)
@@ -130,7 +130,7 @@ def _refuse_edge_type(scope: Scope, name: ast.Ident) -> NoReturn:
     refuse("T4", f"unknown edge type `{name.text}`", name.span, suggest(name.text, known))
 
 
-def _bounds(bounds: ast.Bounds | None) -> tuple[int, int]:
+def _bounds(bounds: ast.HopBounds | None) -> tuple[int, int]:
     if bounds is None:
         return 1, 1
     if bounds.low == 0:
@@ -215,13 +215,13 @@ def _mentions_bound(scope: Scope, clause: ast.Clause) -> bool:
         return scope.is_bound(clause.left.text) or scope.is_bound(clause.right.text)
     if isinstance(clause, ast.Bind):
         return scope.is_bound(clause.variable.text)
-    if isinstance(clause, ast.Condition):
+    if isinstance(clause, ast.Comparison):
         return _names_bound(scope, clause.left) or _names_bound(scope, clause.right)
     return isinstance(clause, ast.TextCondition) and _names_bound(scope, clause.call)
 
 
 def _names_bound(scope: Scope, expr: ast.Expr | None) -> bool:
-    if isinstance(expr, ast.Property):
+    if isinstance(expr, ast.PropertyAccess):
         return scope.is_bound(expr.variable.text)
     if isinstance(expr, ast.Variable):
         return expr.name not in scope.params and scope.is_bound(expr.name)
@@ -237,7 +237,7 @@ def _names_bound(scope: Scope, expr: ast.Expr | None) -> bool:
     return any(_names_bound(scope, part) for part in parts)
 
 
-def _condition(scope: Scope, clause: ast.Condition) -> Filter:
+def _condition(scope: Scope, clause: ast.Comparison) -> Filter:
     left, right = check_expr(scope, clause.left), check_expr(scope, clause.right)
     left_type, right_type = type_of(left), type_of(right)
     aggregate = isinstance(left, AggregateValue) or isinstance(right, AggregateValue)
@@ -274,7 +274,7 @@ def _check_contains(left: PropType, right: PropType, span: Span) -> None:
         refuse("T7", f"cannot test membership of {right} in {left}", span)
 
 
-def _check_comparison(left: PropType, right: PropType, clause: ast.Condition) -> None:
+def _check_comparison(left: PropType, right: PropType, clause: ast.Comparison) -> None:
     if left.is_list or right.is_list:
         refuse("T7", "list comparisons are not supported", clause.span, "use `contains`")
     if _VECTOR in (left.scalar, right.scalar):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gitops.language.query import ast
-from gitops.language.query.check_value import Target, assigned
+from gitops.language.query.check_value import TargetProperty, assigned
 from gitops.language.query.scope import refuse, suggest
 from gitops.language.query.typed import (
     Assignment,
@@ -94,7 +94,7 @@ def _kind(owner: NodeType | EdgeType) -> TypeKind:
     return TypeKind.NODE if isinstance(owner, NodeType) else TypeKind.EDGE
 
 
-def _refuse_repeats(pairs: tuple[ast.Pair, ...]) -> None:
+def _refuse_repeats(pairs: tuple[ast.PropertyPair, ...]) -> None:
     seen: set[str] = set()
     for pair in pairs:
         if pair.name.text in seen:
@@ -102,21 +102,23 @@ def _refuse_repeats(pairs: tuple[ast.Pair, ...]) -> None:
         seen.add(pair.name.text)
 
 
-def _assignments(scope: Scope, owner: NodeType | EdgeType, pairs: tuple[ast.Pair, ...]) -> tuple[Assignment, ...]:
+def _assignments(
+    scope: Scope, owner: NodeType | EdgeType, pairs: tuple[ast.PropertyPair, ...]
+) -> tuple[Assignment, ...]:
     found: list[Assignment] = []
     for pair in pairs:
         kind = _declared(scope, owner, pair.name)
-        value = assigned(scope, Target(owner.name, pair.name.text, kind), pair.value)
+        value = assigned(scope, TargetProperty(owner.name, pair.name.text, kind), pair.value)
         found.append(Assignment(pair.name.text, kind, value))
     return tuple(found)
 
 
-def _predicate(scope: Scope, owner: NodeType | EdgeType, test: ast.Test) -> Predicate:
+def _predicate(scope: Scope, owner: NodeType | EdgeType, test: ast.WhereCondition) -> Predicate:
     kind = _declared(scope, owner, test.name)
     if kind.scalar is Scalar.BLOB:
         message = f"Blob property `{owner.name}.{test.name.text}` cannot be used in WHERE predicates"
         refuse("T11", message, test.name.span)
-    value = assigned(scope, Target(owner.name, test.name.text, kind), test.value)
+    value = assigned(scope, TargetProperty(owner.name, test.name.text, kind), test.value)
     return Predicate(test.name.text, kind, test.operator, value)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SHOWN = 40
 
 
-class Target(Record):
+class TargetProperty(Record):
     """The property that takes a value."""
 
     owner: str
@@ -73,7 +73,7 @@ def parameter(scope: Scope, variable: ast.Variable) -> ParameterValue:
     return ParameterValue(variable.name, declared)
 
 
-def assigned(scope: Scope, target: Target, value: ast.Value) -> TypedExpr:
+def assigned(scope: Scope, target: TargetProperty, value: ast.ValueExpr) -> TypedExpr:
     """A value that is written to the target, or compared with it as a whole."""
     if isinstance(value, ast.Literal):
         return _literal(target, value)
@@ -88,7 +88,7 @@ def assigned(scope: Scope, target: Target, value: ast.Value) -> TypedExpr:
     return found
 
 
-def pattern(scope: Scope, target: Target, value: ast.Value) -> TypedExpr:
+def pattern(scope: Scope, target: TargetProperty, value: ast.ValueExpr) -> TypedExpr:
     """A value of an inline pair: membership where the target is a list, else as `assigned`."""
     if not target.type.is_list or isinstance(value, ast.Now):
         return assigned(scope, target, value)
@@ -109,13 +109,13 @@ def pattern(scope: Scope, target: Target, value: ast.Value) -> TypedExpr:
     return found
 
 
-def _now(target: Target, value: ast.Now) -> NowValue:
+def _now(target: TargetProperty, value: ast.Now) -> NowValue:
     if not is_scalar(target.type, Scalar.DATETIME):
         refuse("T7", f"cannot assign/compare DateTime with {target} of type {target.type}", value.span)
     return NowValue(DATETIME)
 
 
-def _literal(target: Target, literal: ast.Literal) -> Constant:
+def _literal(target: TargetProperty, literal: ast.Literal) -> Constant:
     found = constant(literal)
     if target.type.scalar is Scalar.VECTOR:
         return _vector(target, found, literal)
@@ -130,7 +130,7 @@ def _literal(target: Target, literal: ast.Literal) -> Constant:
     return found
 
 
-def _vector(target: Target, found: Constant, literal: ast.Literal) -> Constant:
+def _vector(target: TargetProperty, found: Constant, literal: ast.Literal) -> Constant:
     if not isinstance(found.value, tuple) or found.type.scalar not in NUMERIC:
         _mismatch(target, found, literal)
     if len(found.value) != target.type.dimension:
@@ -139,7 +139,7 @@ def _vector(target: Target, found: Constant, literal: ast.Literal) -> Constant:
     return Constant(found.value, target.type)
 
 
-def _mismatch(target: Target, found: Constant, literal: ast.Literal) -> NoReturn:
+def _mismatch(target: TargetProperty, found: Constant, literal: ast.Literal) -> NoReturn:
     fix = None
     if target.type.scalar in (Scalar.DATE, Scalar.DATETIME) and found.type.scalar is Scalar.STRING:
         fix = f'write `{target.type.scalar.value.lower()}("..")`'

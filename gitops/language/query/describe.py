@@ -32,7 +32,7 @@ from gitops.language.schema.types import PropType, Scalar
 if TYPE_CHECKING:
     from typing import Any
 
-    from gitops.language.query.ast import Item
+    from gitops.language.query.ast import ReturnExpression
     from gitops.language.schema.types import Catalog
 
 _KINDS = {
@@ -76,7 +76,7 @@ class ResultColumn(Record):
         return form
 
 
-def return_item(value: TypedExpr, item: Item) -> ReturnItem:
+def return_item(value: TypedExpr, item: ReturnExpression) -> ReturnItem:
     """A checked return item with the name of its column in result rows."""
     alias = None if item.alias is None else item.alias.text
     return ReturnItem(value, alias, alias or _row_name(value))

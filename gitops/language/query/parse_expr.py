@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gitops.language.lexer import Kind, Lexer, Token
+from gitops.language.lexer import Lexer, Token, TokenKind
 from gitops.language.query.ast import (
     Aggregate,
     AggregateFunction,
@@ -15,11 +15,11 @@ from gitops.language.query.ast import (
     LiteralKind,
     Nearest,
     Now,
-    Property,
+    PropertyAccess,
     Rrf,
     TextCall,
     TextFunction,
-    Value,
+    ValueExpr,
     Variable,
 )
 from gitops.language.record import make
@@ -41,11 +41,13 @@ _TEXT = {function.value: function for function in TextFunction}
 _AGGREGATES = {function.value: function for function in AggregateFunction}
 _BOOLEANS = {"true": True, "false": False}
 _TIMES = {"date": LiteralKind.DATE, "datetime": LiteralKind.DATETIME}
-_STARTS = frozenset({Kind.VAR, Kind.NAME, Kind.STRING, Kind.INT, Kind.FLOAT, Kind.LBRACKET})
+_STARTS = frozenset(
+    {TokenKind.VAR, TokenKind.NAME, TokenKind.STRING, TokenKind.INT, TokenKind.FLOAT, TokenKind.LBRACKET}
+)
 
 # Looked up for nearly every token, and a member of an enumeration is found ten times slower than a global name.
-_NAME, _VAR, _COMMA, _DOT = Kind.NAME, Kind.VAR, Kind.COMMA, Kind.DOT
-_LPAREN, _RPAREN = Kind.LPAREN, Kind.RPAREN
+_NAME, _VAR, _COMMA, _DOT = TokenKind.NAME, TokenKind.VAR, TokenKind.COMMA, TokenKind.DOT
+_LPAREN, _RPAREN = TokenKind.LPAREN, TokenKind.RPAREN
 
 
 class ExpressionParser:
@@ -61,7 +63,7 @@ class ExpressionParser:
             return self.expression_of(self.variable(expected))
         return self.expression_from(self._start(expected))
 
-    def expression_of(self, variable: Ident) -> Property | Variable:
+    def expression_of(self, variable: Ident) -> PropertyAccess | Variable:
         """Read the expression whose variable has just been passed."""
         if self._lexer.skip(_DOT):
             return self._property_of(variable)
@@ -77,7 +79,7 @@ class ExpressionParser:
             return Alias(self._checked(first), first.span)
         return self._call(first)
 
-    def value(self) -> Value:
+    def value(self) -> ValueExpr:
         """Read a literal, a variable or `now()`: what may stand behind a property name."""
         if self._lexer.kind is _VAR:
             variable = self.variable()
@@ -92,7 +94,7 @@ class ExpressionParser:
         name = self.ident(_VAR, expected)
         return make(Ident, (name.text[1:], name.span))
 
-    def ident(self, kind: Kind, expected: str) -> Ident:
+    def ident(self, kind: TokenKind, expected: str) -> Ident:
         """Read a name of one kind."""
         lexer = self._lexer
         if lexer.kind is not kind:
@@ -128,7 +130,7 @@ class ExpressionParser:
     def _start(self, expected: str) -> Token:
         lexer = self._lexer
         if lexer.kind not in _STARTS:
-            if lexer.kind is Kind.MINUS:
+            if lexer.kind is TokenKind.MINUS:
                 lexer.fail("there is no negative literal", lexer.current.span, "pass the number as a parameter")
             lexer.unexpected(expected)
         return lexer.advance()
@@ -141,9 +143,9 @@ class ExpressionParser:
     def _refuse_name(self, span: Span) -> NoReturn:
         self._lexer.fail(f"name is longer than {MAX_NAME} characters", span)
 
-    def _property_of(self, variable: Ident) -> Property:
+    def _property_of(self, variable: Ident) -> PropertyAccess:
         name = self.ident(_NAME, "a property name after `.`")
-        return make(Property, (variable, name, make(Span, (variable.span.start, name.span.end))))
+        return make(PropertyAccess, (variable, name, make(Span, (variable.span.start, name.span.end))))
 
     def _call(self, name: Token) -> Expr:
         """Read what follows a name that stands before `(`."""
@@ -181,7 +183,7 @@ class ExpressionParser:
         self._lexer.require(_RPAREN)
         return Nearest(target, query, self.span_from(name.start))
 
-    def _property_of_nearest(self) -> Property:
+    def _property_of_nearest(self) -> PropertyAccess:
         variable = self.variable("a vector property `$v.p`")
         self._lexer.require(_DOT)
         return self._property_of(variable)
@@ -206,10 +208,10 @@ class ExpressionParser:
 
     def _arm(self) -> Nearest | TextCall:
         lexer = self._lexer
-        if not (lexer.at(Kind.NAME, "nearest") or lexer.at(Kind.NAME, "bm25")):
+        if not (lexer.at(TokenKind.NAME, "nearest") or lexer.at(TokenKind.NAME, "bm25")):
             lexer.unexpected("`nearest(..)` or `bm25(..)` as an arm of `rrf`")
         name = lexer.advance()
-        self.enter(lexer.expect(Kind.LPAREN))
+        self.enter(lexer.expect(TokenKind.LPAREN))
         nearest = name.text == "nearest"
         arm = self._nearest(name) if nearest else self._text_call(name, TextFunction.BM25)
         self.leave()
@@ -225,13 +227,13 @@ class ExpressionParser:
 
     def _literal_from(self, first: Token) -> Literal:
         kind = first.kind
-        if kind is Kind.STRING:
+        if kind is TokenKind.STRING:
             return Literal(LiteralKind.STRING, first.value, first.span)
-        if kind is Kind.INT:
+        if kind is TokenKind.INT:
             return Literal(LiteralKind.INT, self.integer(first, MAX_INT, "integer"), first.span)
-        if kind is Kind.FLOAT:
+        if kind is TokenKind.FLOAT:
             return Literal(LiteralKind.FLOAT, float(first.text), first.span)
-        if kind is Kind.LBRACKET:
+        if kind is TokenKind.LBRACKET:
             return self._list(first)
         if first.text in _BOOLEANS:
             return Literal(LiteralKind.BOOL, _BOOLEANS[first.text], first.span)
@@ -239,17 +241,17 @@ class ExpressionParser:
             fix = "there is no null literal; pass a nullable parameter" if first.text == "null" else None
             self._lexer.fail(f"expected a literal, found {first}", first.span, fix)
         self._lexer.require(_LPAREN)
-        text = self._lexer.expect(Kind.STRING)
+        text = self._lexer.expect(TokenKind.STRING)
         self._lexer.require(_RPAREN)
         return Literal(_TIMES[first.text], text.value, self.span_from(first.start))
 
     def _list(self, opened: Token) -> Literal:
         self.enter(opened)
         items: list[Literal] = []
-        if self._lexer.kind is not Kind.RBRACKET:
+        if self._lexer.kind is not TokenKind.RBRACKET:
             items.append(self._literal())
             while self._lexer.skip(_COMMA):
                 items.append(self._literal())
-        self._lexer.require(Kind.RBRACKET, "`,` or `]`")
+        self._lexer.require(TokenKind.RBRACKET, "`,` or `]`")
         self.leave()
         return Literal(LiteralKind.LIST, tuple(items), self.span_from(opened.start))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from gitops.language.lexer import Kind, Token
+from gitops.language.lexer import Token, TokenKind
 from gitops.language.query.ast import (
     Bind,
-    Bounds,
     Clause,
-    Condition,
+    Comparison,
+    ComparisonOperator,
     Expr,
     Hop,
+    HopBounds,
     Ident,
     Not,
-    Operator,
-    Pair,
+    PropertyPair,
     TextCall,
     TextCondition,
     TextFunction,
@@ -25,18 +25,18 @@ from gitops.language.record import make
 MAX_BOUND = 2**32 - 1
 
 _SYMBOLS = {
-    Kind.EQ: Operator.EQ,
-    Kind.NE: Operator.NE,
-    Kind.LT: Operator.LT,
-    Kind.LE: Operator.LE,
-    Kind.GT: Operator.GT,
-    Kind.GE: Operator.GE,
+    TokenKind.EQ: ComparisonOperator.EQ,
+    TokenKind.NE: ComparisonOperator.NE,
+    TokenKind.LT: ComparisonOperator.LT,
+    TokenKind.LE: ComparisonOperator.LE,
+    TokenKind.GT: ComparisonOperator.GT,
+    TokenKind.GE: ComparisonOperator.GE,
 }
-_WORDS = {"contains": Operator.CONTAINS, "starts_with": Operator.STARTS_WITH}
+_WORDS = {"contains": ComparisonOperator.CONTAINS, "starts_with": ComparisonOperator.STARTS_WITH}
 
 # As in the layer below: a global name is found much faster than a member of an enumeration.
-_NAME, _VAR, _COLON, _COMMA, _DOT = Kind.NAME, Kind.VAR, Kind.COLON, Kind.COMMA, Kind.DOT
-_LBRACE, _RBRACE, _LT = Kind.LBRACE, Kind.RBRACE, Kind.LT
+_NAME, _VAR, _COLON, _COMMA, _DOT = TokenKind.NAME, TokenKind.VAR, TokenKind.COLON, TokenKind.COMMA, TokenKind.DOT
+_LBRACE, _RBRACE, _LT = TokenKind.LBRACE, TokenKind.RBRACE, TokenKind.LT
 
 
 class MatchParser(ExpressionParser):
@@ -52,14 +52,14 @@ class MatchParser(ExpressionParser):
         self.leave()
         return tuple(found)
 
-    def pair(self) -> Pair:
+    def pair(self) -> PropertyPair:
         """Read `name: value`."""
         name = self.ident(_NAME, "a property name")
         self._lexer.require(_COLON)
         value = self.value()
-        return make(Pair, (name, value, self.span_from(name.span.start)))
+        return make(PropertyPair, (name, value, self.span_from(name.span.start)))
 
-    def symbol(self) -> Operator | None:
+    def symbol(self) -> ComparisonOperator | None:
         """Pass over a comparison sign, if the cursor is at one."""
         operator = _SYMBOLS.get(self._lexer.kind)
         if operator is not None:
@@ -98,8 +98,8 @@ class MatchParser(ExpressionParser):
     def _bind(self, variable: Ident) -> Bind:
         lexer = self._lexer
         lexer.require(_COLON)
-        type_name = self.ident(Kind.TYPE_NAME, "a node type name after `:`")
-        pairs: list[Pair] = []
+        type_name = self.ident(TokenKind.TYPE_NAME, "a node type name after `:`")
+        pairs: list[PropertyPair] = []
         if lexer.skip(_LBRACE):
             pairs.append(self.pair())
             while lexer.skip(_COMMA) and lexer.kind is not _RBRACE:
@@ -107,7 +107,7 @@ class MatchParser(ExpressionParser):
             lexer.require(_RBRACE, "`,` or `}`")
         return Bind(variable, type_name, tuple(pairs), self.span_from(variable.span.start))
 
-    def _hop_or_word(self, variable: Ident) -> Hop | Condition:
+    def _hop_or_word(self, variable: Ident) -> Hop | Comparison:
         """Read `$a edge $b`, or `$a contains x` where x is not a bare variable."""
         lexer = self._lexer
         if lexer.text not in _WORDS:
@@ -119,16 +119,18 @@ class MatchParser(ExpressionParser):
             return self._compare(self._as_expression(variable), _WORDS[word.text])
         return self._hop(variable, None, Ident(word.text, word.span), undirected=False)
 
-    def _undirected_or_less(self, variable: Ident) -> Hop | Condition:
+    def _undirected_or_less(self, variable: Ident) -> Hop | Comparison:
         """Read `$a <edge> $b`, or `$a < x` where x begins with a name."""
         self._lexer.step()
         name = self._lexer.advance()
-        if self._lexer.kind is Kind.GT:
+        if self._lexer.kind is TokenKind.GT:
             edge = Ident(self._edge_text(name), name.span)
             self._lexer.step()
             return self._hop(variable, None, edge, undirected=True)
         right = self.expression_from(name)
-        return Condition(self._as_expression(variable), Operator.LT, right, self.span_from(variable.span.start))
+        return Comparison(
+            self._as_expression(variable), ComparisonOperator.LT, right, self.span_from(variable.span.start)
+        )
 
     def _as_expression(self, variable: Ident) -> Variable:
         return make(Variable, (variable.text, variable.span))
@@ -137,7 +139,7 @@ class MatchParser(ExpressionParser):
         token = self._lexer.expect(_NAME, "an edge name")
         edge = Ident(self._edge_text(token), token.span)
         if undirected:
-            self._lexer.require(Kind.GT, "`>` after the edge name")
+            self._lexer.require(TokenKind.GT, "`>` after the edge name")
         return edge
 
     def _edge_text(self, token: Token) -> str:
@@ -150,18 +152,18 @@ class MatchParser(ExpressionParser):
         right = self.variable("a variable: the far end of the hop")
         return Hop(left, binding, edge, undirected, bounds, right, self.span_from(left.span.start))
 
-    def _bounds(self) -> Bounds:
+    def _bounds(self) -> HopBounds:
         start = self._lexer.advance().start
         low = self._bound()
         self._lexer.require(_COMMA, "`,` between the bounds of the hop")
-        high = self._bound() if self._lexer.kind is Kind.INT else None
+        high = self._bound() if self._lexer.kind is TokenKind.INT else None
         self._lexer.require(_RBRACE)
-        return Bounds(low, high, self.span_from(start))
+        return HopBounds(low, high, self.span_from(start))
 
     def _bound(self) -> int:
-        return self.integer(self._lexer.expect(Kind.INT, "a hop bound"), MAX_BOUND, "hop bound")
+        return self.integer(self._lexer.expect(TokenKind.INT, "a hop bound"), MAX_BOUND, "hop bound")
 
-    def _condition(self, left: Expr) -> Condition | TextCondition:
+    def _condition(self, left: Expr) -> Comparison | TextCondition:
         operator = self.symbol()
         if operator is None and self._lexer.kind is _NAME:
             operator = _WORDS.get(self._lexer.text)
@@ -173,6 +175,6 @@ class MatchParser(ExpressionParser):
             self._lexer.unexpected("a comparison operator")
         return TextCondition(left, left.span)
 
-    def _compare(self, left: Expr, operator: Operator) -> Condition:
+    def _compare(self, left: Expr, operator: ComparisonOperator) -> Comparison:
         right = self.expression("an expression on the right of the comparison")
-        return Condition(left, operator, right, self.span_from(left.span.start))
+        return Comparison(left, operator, right, self.span_from(left.span.start))

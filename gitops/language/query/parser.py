@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gitops.language.lexer import Kind, Token
+from gitops.language.lexer import Token, TokenKind
 from gitops.language.query.ast import (
     ANONYMOUS,
     Delete,
     Insert,
-    Item,
     Nearest,
-    Pair,
+    OrderExpression,
     Param,
+    PropertyPair,
     Query,
     Read,
-    Sort,
+    ReturnExpression,
     Statement,
-    Test,
     Update,
+    WhereCondition,
 )
 from gitops.language.query.parse_match import MatchParser
 from gitops.language.record import make
@@ -35,7 +35,7 @@ _WRITES = frozenset({"insert", "update", "delete"})
 _ANNOTATIONS = frozenset({"description", "instruction"})
 
 # As in the layers below: a global name is found much faster than a member of an enumeration.
-_NAME, _COMMA, _LBRACE, _RBRACE = Kind.NAME, Kind.COMMA, Kind.LBRACE, Kind.RBRACE
+_NAME, _COMMA, _LBRACE, _RBRACE = TokenKind.NAME, TokenKind.COMMA, TokenKind.LBRACE, TokenKind.RBRACE
 _VECTOR = Scalar.VECTOR.value
 
 
@@ -50,7 +50,7 @@ def parse_queries(source: bytes) -> tuple[Query, ...]:
 class _QueryParser(MatchParser):
     def file(self) -> tuple[Query, ...]:
         queries: list[Query] = []
-        while self._lexer.kind is not Kind.EOF:
+        while self._lexer.kind is not TokenKind.EOF:
             queries.append(self._query())
         return tuple(queries)
 
@@ -89,50 +89,50 @@ class _QueryParser(MatchParser):
 
     def _params(self) -> tuple[Param, ...]:
         lexer = self._lexer
-        lexer.require(Kind.LPAREN, "`(`, the parameters of the query")
+        lexer.require(TokenKind.LPAREN, "`(`, the parameters of the query")
         params: list[Param] = []
-        if lexer.kind is not Kind.RPAREN:
+        if lexer.kind is not TokenKind.RPAREN:
             params.append(self._param())
             while lexer.skip(_COMMA):
                 params.append(self._param())
-        lexer.require(Kind.RPAREN, "`,` or `)`")
+        lexer.require(TokenKind.RPAREN, "`,` or `)`")
         return tuple(params)
 
     def _param(self) -> Param:
         name = self.variable("a parameter")
         if name.text == ANONYMOUS:
             self._lexer.fail("`$_` cannot be a parameter", name.span, "give the parameter a name")
-        self._lexer.require(Kind.COLON)
+        self._lexer.require(TokenKind.COLON)
         start = self._lexer.start
         declared = self._type()
         return make(Param, (name, declared, self.span_from(start), self.span_from(name.span.start)))
 
     def _type(self) -> PropType:
         lexer = self._lexer
-        is_list = lexer.skip(Kind.LBRACKET)
-        if lexer.kind is not Kind.TYPE_NAME:
+        is_list = lexer.skip(TokenKind.LBRACKET)
+        if lexer.kind is not TokenKind.TYPE_NAME:
             self._refuse_type(lexer.current)
         name = lexer.advance()
         dimension = None
         if name.text == _VECTOR and not is_list:
             scalar = Scalar.VECTOR
-            lexer.require(Kind.LPAREN)
-            dimension = int(lexer.expect(Kind.INT, "the dimension of the vector").text)
-            lexer.require(Kind.RPAREN)
+            lexer.require(TokenKind.LPAREN)
+            dimension = int(lexer.expect(TokenKind.INT, "the dimension of the vector").text)
+            lexer.require(TokenKind.RPAREN)
         else:
             found = _BASES.get(name.text)
             if found is None:
                 self._refuse_type(name)
             scalar = found
         if is_list:
-            lexer.require(Kind.RBRACKET)
-        nullable = lexer.skip(Kind.QUESTION)
+            lexer.require(TokenKind.RBRACKET)
+        nullable = lexer.skip(TokenKind.QUESTION)
         return make(PropType, (scalar, nullable, is_list, None, dimension))
 
     def _refuse_type(self, name: Token) -> NoReturn:
-        if name.kind is Kind.NAME and name.text == "enum":
+        if name.kind is TokenKind.NAME and name.text == "enum":
             self._lexer.fail("a parameter cannot be an enum", name.span, "declare the parameter `String`")
-        if name.kind is not Kind.TYPE_NAME:
+        if name.kind is not TokenKind.TYPE_NAME:
             self._lexer.unexpected("a parameter type")
         if name.text == Scalar.VECTOR:
             self._lexer.fail("a parameter cannot be a list of vectors", name.span)
@@ -143,7 +143,7 @@ class _QueryParser(MatchParser):
 
     def _annotations(self) -> dict[str, str]:
         notes: dict[str, str] = {}
-        while self._lexer.kind is Kind.AT:
+        while self._lexer.kind is TokenKind.AT:
             at = self._lexer.advance()
             name = self._lexer.current
             if name.start != at.end or name.text not in _ANNOTATIONS:
@@ -152,9 +152,9 @@ class _QueryParser(MatchParser):
                 )
             self._lexer.advance()
             span = Span(at.start, name.end)
-            self._lexer.expect(Kind.LPAREN)
-            text = self._lexer.expect(Kind.STRING).value
-            self._lexer.expect(Kind.RPAREN)
+            self._lexer.expect(TokenKind.LPAREN)
+            text = self._lexer.expect(TokenKind.STRING).value
+            self._lexer.expect(TokenKind.RPAREN)
             if name.text in notes:
                 self._lexer.fail(f"duplicate @{name.text} annotations", span)
             notes[name.text] = text
@@ -167,22 +167,22 @@ class _QueryParser(MatchParser):
         clauses = self.clauses()
         self._keyword("return")
         items = self._items()
-        order: tuple[Sort, ...] = ()
+        order: tuple[OrderExpression, ...] = ()
         if lexer.accept(_NAME, "order"):
             order = self._order()
         limit = None
         if lexer.accept(_NAME, "limit"):
-            limit = self.integer(lexer.expect(Kind.INT, "a row count"), MAX_LIMIT, "limit")
+            limit = self.integer(lexer.expect(TokenKind.INT, "a row count"), MAX_LIMIT, "limit")
         return Read(clauses, items, order, limit, self.span_from(start))
 
-    def _items(self) -> tuple[Item, ...]:
+    def _items(self) -> tuple[ReturnExpression, ...]:
         self._lexer.require(_LBRACE)
         items = [self._item()]
         while not self._lexer.skip(_RBRACE):
             items.append(self._item())
         return tuple(items)
 
-    def _item(self) -> Item:
+    def _item(self) -> ReturnExpression:
         lexer = self._lexer
         start = lexer.start
         value = self.expression("a return item")
@@ -191,9 +191,9 @@ class _QueryParser(MatchParser):
             alias = self.ident(_NAME, "an alias after `as`")
         span = self.span_from(start)
         lexer.skip(_COMMA)
-        return make(Item, (value, alias, span))
+        return make(ReturnExpression, (value, alias, span))
 
-    def _order(self) -> tuple[Sort, ...]:
+    def _order(self) -> tuple[OrderExpression, ...]:
         self._lexer.require(_LBRACE)
         order = [self._sort()]
         while self._lexer.skip(_COMMA):
@@ -201,7 +201,7 @@ class _QueryParser(MatchParser):
         self._lexer.require(_RBRACE, "`,` or `}`")
         return tuple(order)
 
-    def _sort(self) -> Sort:
+    def _sort(self) -> OrderExpression:
         start = self._lexer.start
         value = self.expression("an order item")
         descending = False
@@ -210,7 +210,7 @@ class _QueryParser(MatchParser):
             descending = direction.text == "desc"
             if isinstance(value, Nearest):
                 self._lexer.fail("`nearest` takes no direction: the nearest come first", direction.span)
-        return Sort(value, descending, self.span_from(start))
+        return OrderExpression(value, descending, self.span_from(start))
 
     def _at_write(self) -> bool:
         return self._lexer.kind is _NAME and self._lexer.text in _WRITES
@@ -223,7 +223,7 @@ class _QueryParser(MatchParser):
 
     def _write(self) -> Statement:
         verb = self._lexer.advance()
-        type_name = self.ident(Kind.TYPE_NAME, "a type name")
+        type_name = self.ident(TokenKind.TYPE_NAME, "a type name")
         if verb.text == "insert":
             pairs = self._assignments()
             return Insert(type_name, pairs, self.span_from(verb.start))
@@ -235,23 +235,23 @@ class _QueryParser(MatchParser):
         test = self._test()
         return Delete(type_name, test, self.span_from(verb.start))
 
-    def _assignments(self) -> tuple[Pair, ...]:
+    def _assignments(self) -> tuple[PropertyPair, ...]:
         self._lexer.require(_LBRACE)
         pairs = [self._assignment()]
         while not self._lexer.skip(_RBRACE):
             pairs.append(self._assignment())
         return tuple(pairs)
 
-    def _assignment(self) -> Pair:
+    def _assignment(self) -> PropertyPair:
         pair = self.pair()
         self._lexer.skip(_COMMA)
         return pair
 
-    def _test(self) -> Test:
+    def _test(self) -> WhereCondition:
         self._keyword("where")
-        name = self.ident(Kind.NAME, "a property name")
+        name = self.ident(TokenKind.NAME, "a property name")
         operator = self.symbol()
         if operator is None:
             self._lexer.unexpected("one of `=` `!=` `<` `<=` `>` `>=`")
         value = self.value()
-        return Test(name, operator, value, self.span_from(name.span.start))
+        return WhereCondition(name, operator, value, self.span_from(name.span.start))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gitops.language.query.typed import Access, PropertyValue, TypeKind
 from gitops.language.record import make
-from gitops.language.text import LanguageError, Problem, Stage
+from gitops.language.text import LanguageError, LanguageProblem, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ _NODE, _EDGE = TypeKind.NODE, TypeKind.EDGE
 
 def refuse(rule: str, message: str, span: Span, fix: str | None = None) -> NoReturn:
     """Raise a `LanguageError` with one type problem; `rule` is empty for the rules without a code."""
-    raise LanguageError(Problem(Stage.TYPE, rule, message, span, fix))
+    raise LanguageError(LanguageProblem(Stage.TYPE, rule, message, span, fix))
 
 
 def suggest(name: str, known: Iterable[str]) -> str | None:
@@ -85,7 +85,7 @@ class Scope:
         """Whether a clause above binds this variable, to a node or an edge."""
         return variable in self.nodes or variable in self.edges
 
-    def property(self, place: ast.Property, rule: str = "T6") -> PropertyValue:
+    def property(self, place: ast.PropertyAccess, rule: str = "T6") -> PropertyValue:
         """Resolve `$v.p`; refuses an unbound variable and an unknown property under `rule`."""
         variable, name = place.variable.text, place.name.text
         node = self.nodes.get(variable)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from gitops.language.query.ast import AggregateFunction, Operator, TextFunction
+    from gitops.language.query.ast import AggregateFunction, ComparisonOperator, TextFunction
     from gitops.language.schema.types import PropType
 
 ConstantValue: TypeAlias = "str | int | float | bool | tuple[ConstantValue, ...]"
@@ -179,7 +179,7 @@ class Filter(Record):
     """A comparison that must be true."""
 
     left: TypedExpr
-    operator: Operator
+    operator: ComparisonOperator
     right: TypedExpr
 
 
@@ -243,7 +243,7 @@ class Predicate(Record):
 
     name: str
     type: PropType
-    operator: Operator
+    operator: ComparisonOperator
     value: TypedExpr
 
 

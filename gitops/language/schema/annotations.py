@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gitops.language.schema.ast import ValueKind
-from gitops.language.schema.findings import Findings, Unknown
+from gitops.language.schema.findings import ProblemCollector, UnknownName
 from gitops.language.schema.types import Scalar, TypeKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gitops.language.schema.ast import Annotation, Property
-    from gitops.language.schema.constraints import Owner
+    from gitops.language.schema.ast import PropertyDeclaration, SchemaAnnotation
+    from gitops.language.schema.constraints import OwnerType
 
 _STRUCTURAL = frozenset({"key", "unique", "index", "embed"})
 _DOCUMENTING = frozenset({"description", "instruction"})
@@ -20,7 +20,7 @@ _ONCE = _STRUCTURAL | _DOCUMENTING | {"rename_from"}
 _REPEAT_RULES = {True: "S-24", False: "S-14"}
 
 
-def check_head(owner: Owner, annotations: Sequence[Annotation], findings: Findings) -> None:
+def check_head(owner: OwnerType, annotations: Sequence[SchemaAnnotation], findings: ProblemCollector) -> None:
     """Check the annotations of a node or edge declaration."""
     item = f"{owner.kind} `{owner.name}`"
     _check_repeats(item, annotations, findings)
@@ -35,7 +35,7 @@ def check_head(owner: Owner, annotations: Sequence[Annotation], findings: Findin
             _check_plain(item, each, findings)
 
 
-def check_property(owner: Owner, declared: Property, findings: Findings) -> None:
+def check_property(owner: OwnerType, declared: PropertyDeclaration, findings: ProblemCollector) -> None:
     """Check the annotations of one property, each with the first rule it breaks."""
     item = f"property `{owner.name}.{declared.name.text}`"
     _check_repeats(item, declared.annotations, findings)
@@ -49,7 +49,7 @@ def check_property(owner: Owner, declared: Property, findings: Findings) -> None
             _check_embed(owner, declared, each, findings)
 
 
-def _check_repeats(item: str, annotations: Sequence[Annotation], findings: Findings) -> None:
+def _check_repeats(item: str, annotations: Sequence[SchemaAnnotation], findings: ProblemCollector) -> None:
     seen: set[str] = set()
     for each in annotations:
         if each.name in seen and each.name in _ONCE:
@@ -58,7 +58,7 @@ def _check_repeats(item: str, annotations: Sequence[Annotation], findings: Findi
         seen.add(each.name)
 
 
-def _check_plain(item: str, note: Annotation, findings: Findings) -> None:
+def _check_plain(item: str, note: SchemaAnnotation, findings: ProblemCollector) -> None:
     """The rules of annotations that do not change the shape of the type."""
     blank = note.value is None or not note.value.text.strip()
     if note.name in _DOCUMENTING and blank:
@@ -69,7 +69,9 @@ def _check_plain(item: str, note: Annotation, findings: Findings) -> None:
         findings.parse("S-44", message, note.span, 'write `@rename_from("OldName")`')
 
 
-def _misplaced(owner: Owner, declared: Property, note: Annotation, findings: Findings) -> bool:
+def _misplaced(
+    owner: OwnerType, declared: PropertyDeclaration, note: SchemaAnnotation, findings: ProblemCollector
+) -> bool:
     """Whether a structural annotation cannot stand on this property; the problem is then added."""
     kind = declared.type
     where = f"`{owner.name}.{declared.name.text}`"
@@ -94,7 +96,9 @@ def _misplaced(owner: Owner, declared: Property, note: Annotation, findings: Fin
     return bool(message)
 
 
-def _check_embed(owner: Owner, declared: Property, note: Annotation, findings: Findings) -> None:
+def _check_embed(
+    owner: OwnerType, declared: PropertyDeclaration, note: SchemaAnnotation, findings: ProblemCollector
+) -> None:
     where = f"`{owner.name}.{declared.name.text}`"
     if declared.type is not None and declared.type.scalar is not Scalar.VECTOR:
         message = f"`@embed` is only supported on vector properties; {where} is {declared.type}"
@@ -115,7 +119,7 @@ def _check_embed(owner: Owner, declared: Property, note: Annotation, findings: F
     source = owner.fields.get(value.text)
     if source is None:
         message = f"`@embed` on {where} references unknown source property `{value.text}`"
-        findings.parse("S-27", message, value.span, Unknown(value.text, owner.fields))
+        findings.parse("S-27", message, value.span, UnknownName(value.text, owner.fields))
     elif source.type is not None and (source.type.scalar is not Scalar.STRING or source.type.is_list):
         message = f"`@embed` source `{owner.name}.{value.text}` must be String, not {source.type}"
         findings.parse("S-28", message, value.span)

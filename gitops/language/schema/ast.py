@@ -31,7 +31,7 @@ class ValueKind(Enum):
     NAME = "name"
 
 
-class Value(Record):
+class ArgumentValue(Record):
     """An argument of an annotation or a constraint; `text` is decoded for strings, as written otherwise."""
 
     kind: ValueKind
@@ -47,19 +47,19 @@ class Interval(Record):
     span: Span
 
 
-class Keyword(Record):
+class KeywordArgument(Record):
     """A keyword argument of an annotation: `name="value"`."""
 
     name: Name
-    value: Value
+    value: ArgumentValue
 
 
-class Annotation(Record):
+class SchemaAnnotation(Record):
     """`@name`, `@name(value)` or `@name(value, keyword=value)`."""
 
     name: str
-    value: Value | None
-    keywords: tuple[Keyword, ...]
+    value: ArgumentValue | None
+    keywords: tuple[KeywordArgument, ...]
     span: Span
 
 
@@ -67,52 +67,52 @@ class Constraint(Record):
     """A body constraint with its arguments as written, at least one."""
 
     kind: ConstraintKind
-    arguments: tuple[Value | Interval, ...]
+    arguments: tuple[ArgumentValue | Interval, ...]
     span: Span
 
 
-class Property(Record):
+class PropertyDeclaration(Record):
     """A property. `type` is None when its spelling was refused with a problem of its own."""
 
     name: Name
     type: PropType | None
     type_span: Span
-    annotations: tuple[Annotation, ...]
+    annotations: tuple[SchemaAnnotation, ...]
     span: Span
 
 
-class Interface(Record):
+class InterfaceDeclaration(Record):
     """An interface: a template of properties."""
 
     name: Name
-    properties: tuple[Property, ...]
+    properties: tuple[PropertyDeclaration, ...]
 
 
-class Node(Record):
+class NodeDeclaration(Record):
     """A node type; after the check stage `properties` also holds those its interfaces contribute."""
 
     name: Name
-    annotations: tuple[Annotation, ...]
+    annotations: tuple[SchemaAnnotation, ...]
     implements: tuple[Name, ...]
-    properties: tuple[Property, ...]
+    properties: tuple[PropertyDeclaration, ...]
     constraints: tuple[Constraint, ...]
 
 
-class Edge(Record):
+class EdgeDeclaration(Record):
     """An edge type; `cardinality` is (min, max) of edges per source node, max None for unbounded."""
 
     name: Name
     source: Name
     target: Name
     cardinality: tuple[int, int | None]
-    annotations: tuple[Annotation, ...]
-    properties: tuple[Property, ...]
+    annotations: tuple[SchemaAnnotation, ...]
+    properties: tuple[PropertyDeclaration, ...]
     constraints: tuple[Constraint, ...]
 
 
-class Document(Record):
+class SchemaDocument(Record):
     """A whole schema text."""
 
-    interfaces: tuple[Interface, ...]
-    nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
+    interfaces: tuple[InterfaceDeclaration, ...]
+    nodes: tuple[NodeDeclaration, ...]
+    edges: tuple[EdgeDeclaration, ...]

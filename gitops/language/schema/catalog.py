@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from gitops.language.schema.ast import Interface, Node, Value, ValueKind
-from gitops.language.schema.findings import Findings, Unknown
+from gitops.language.schema.ast import ArgumentValue, InterfaceDeclaration, NodeDeclaration, ValueKind
+from gitops.language.schema.findings import ProblemCollector, UnknownName
 from gitops.language.schema.ir import IrAnnotation, IrConstraint, IrEdge, IrNode, SchemaIR, property_id, type_id
 from gitops.language.schema.types import (
     Catalog,
@@ -37,9 +37,9 @@ _DUPLICATE = {
 }
 
 
-def check_catalog(document: ast.Document, findings: Findings) -> None:
+def check_catalog(document: ast.SchemaDocument, findings: ProblemCollector) -> None:
     """Check the document, interfaces expanded, as a whole; problems go to `findings`."""
-    groups: list[tuple[TypeKind, Sequence[ast.Interface | ast.Node | ast.Edge]]] = [
+    groups: list[tuple[TypeKind, Sequence[ast.InterfaceDeclaration | ast.NodeDeclaration | ast.EdgeDeclaration]]] = [
         (TypeKind.INTERFACE, document.interfaces),
         (TypeKind.NODE, document.nodes),
         (TypeKind.EDGE, document.edges),
@@ -56,14 +56,17 @@ def check_catalog(document: ast.Document, findings: Findings) -> None:
                 ids, ("type", type_id(kind, each.name.text)), f"{kind}:{each.name.text}", each.name.span, findings
             )
             _check_properties(kind, each, ids, findings)
-            if not isinstance(each, Interface):
+            if not isinstance(each, InterfaceDeclaration):
                 _check_patterns(each, findings)
     _check_endpoints(document, findings)
     _check_folding(document.edges, findings)
 
 
 def _check_properties(
-    kind: TypeKind, owner: ast.Interface | ast.Node | ast.Edge, ids: dict[tuple[str, int], str], findings: Findings
+    kind: TypeKind,
+    owner: ast.InterfaceDeclaration | ast.NodeDeclaration | ast.EdgeDeclaration,
+    ids: dict[tuple[str, int], str],
+    findings: ProblemCollector,
 ) -> None:
     seen: set[str] = set()
     for each in owner.properties:
@@ -79,26 +82,28 @@ def _check_properties(
         _claim_id(ids, ("property", property_id(kind, owner.name.text, name)), where, each.name.span, findings)
 
 
-def _claim_id(ids: dict[tuple[str, int], str], key: tuple[str, int], name: str, span: Span, findings: Findings) -> None:
+def _claim_id(
+    ids: dict[tuple[str, int], str], key: tuple[str, int], name: str, span: Span, findings: ProblemCollector
+) -> None:
     holder = ids.setdefault(key, name)
     if holder != name:
         message = f"id collision between `{holder}` and `{name}`"
         findings.catalog("S-49", message, span, "rename one of the two")
 
 
-def _check_patterns(owner: ast.Node | ast.Edge, findings: Findings) -> None:
+def _check_patterns(owner: ast.NodeDeclaration | ast.EdgeDeclaration, findings: ProblemCollector) -> None:
     for each in owner.constraints:
         pattern = each.arguments[-1]
         if (
             each.kind is ConstraintKind.CHECK
-            and isinstance(owner, Node)
-            and isinstance(pattern, Value)
+            and isinstance(owner, NodeDeclaration)
+            and isinstance(pattern, ArgumentValue)
             and pattern.kind is ValueKind.STRING
         ):
             _check_pattern(owner.name.text, pattern, findings)
 
 
-def _check_pattern(owner: str, pattern: Value, findings: Findings) -> None:
+def _check_pattern(owner: str, pattern: ArgumentValue, findings: ProblemCollector) -> None:
     # Few schemas have patterns, and what reads them is large.
     from gitops.language.schema.pattern import PatternError, check_pattern
 
@@ -108,7 +113,7 @@ def _check_pattern(owner: str, pattern: Value, findings: Findings) -> None:
         findings.catalog("K5", f"invalid regex in `@check` of node `{owner}`: {error}", pattern.span)
 
 
-def _check_endpoints(document: ast.Document, findings: Findings) -> None:
+def _check_endpoints(document: ast.SchemaDocument, findings: ProblemCollector) -> None:
     nodes = {each.name.text for each in document.nodes}
     interfaces = {each.name.text for each in document.interfaces}
     for edge in document.edges:
@@ -119,10 +124,10 @@ def _check_endpoints(document: ast.Document, findings: Findings) -> None:
             if endpoint.text in interfaces:
                 findings.catalog("S-39", message, endpoint.span, "an interface is not an endpoint; name a node type")
             else:
-                findings.catalog("S-39", message, endpoint.span, Unknown(endpoint.text, nodes))
+                findings.catalog("S-39", message, endpoint.span, UnknownName(endpoint.text, nodes))
 
 
-def _check_folding(edges: Iterable[ast.Edge], findings: Findings) -> None:
+def _check_folding(edges: Iterable[ast.EdgeDeclaration], findings: ProblemCollector) -> None:
     folded: dict[str, str] = {}
     for edge in edges:
         name = edge.name.text

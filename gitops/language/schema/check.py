@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING
 
 from gitops.language.lexer import MAX_SOURCE_BYTES
 from gitops.language.schema.annotations import check_head, check_property
-from gitops.language.schema.ast import Document, Edge, Interface, Node, Property
-from gitops.language.schema.constraints import Owner, check_constraints
-from gitops.language.schema.findings import Findings, Unknown
+from gitops.language.schema.ast import (
+    EdgeDeclaration,
+    InterfaceDeclaration,
+    NodeDeclaration,
+    PropertyDeclaration,
+    SchemaDocument,
+)
+from gitops.language.schema.constraints import OwnerType, check_constraints
+from gitops.language.schema.findings import ProblemCollector, UnknownName
 from gitops.language.schema.types import TypeKind
 
 if TYPE_CHECKING:
@@ -23,32 +29,34 @@ ROW_COLUMNS = frozenset({"_rowid", "_rowaddr", "_rowoffset", "_row_created_at_ve
 """Property names that the storage format keeps for itself."""
 
 
-def check_document(document: Document, findings: Findings) -> Document:
+def check_document(document: SchemaDocument, findings: ProblemCollector) -> SchemaDocument:
     """Check every declaration of `document`; returns it with the properties of interfaces added to their nodes.
 
     Problems go to `findings`. Not checked here: what only shows over the whole schema (`check_catalog`).
     """
-    interfaces: dict[str, Interface] = {}
+    interfaces: dict[str, InterfaceDeclaration] = {}
     for interface in document.interfaces:
         interfaces.setdefault(interface.name.text, interface)
         _check_names(interface.properties, findings)
     nodes = _expand_all(document.nodes, interfaces, findings)
     for node in nodes:
-        _check_declaration(Owner(TypeKind.NODE, node.name.text, fields_of(node)), node, findings)
+        _check_declaration(OwnerType(TypeKind.NODE, node.name.text, fields_of(node)), node, findings)
     for edge in document.edges:
-        _check_declaration(Owner(TypeKind.EDGE, edge.name.text, fields_of(edge)), edge, findings)
+        _check_declaration(OwnerType(TypeKind.EDGE, edge.name.text, fields_of(edge)), edge, findings)
     return document._replace(nodes=nodes)
 
 
-def fields_of(owner: Interface | Node | Edge) -> Mapping[str, Property]:
+def fields_of(owner: InterfaceDeclaration | NodeDeclaration | EdgeDeclaration) -> Mapping[str, PropertyDeclaration]:
     """The properties of a declaration by name, the first of each name."""
-    fields: dict[str, Property] = {}
+    fields: dict[str, PropertyDeclaration] = {}
     for each in owner.properties:
         fields.setdefault(each.name.text, each)
     return MappingProxyType(fields)
 
 
-def _check_declaration(owner: Owner, declared: Node | Edge, findings: Findings) -> None:
+def _check_declaration(
+    owner: OwnerType, declared: NodeDeclaration | EdgeDeclaration, findings: ProblemCollector
+) -> None:
     check_head(owner, declared.annotations, findings)
     _check_names(declared.properties, findings)
     for each in declared.properties:
@@ -56,15 +64,17 @@ def _check_declaration(owner: Owner, declared: Node | Edge, findings: Findings) 
     check_constraints(owner, declared.constraints, findings)
 
 
-def _check_names(properties: Iterable[Property], findings: Findings) -> None:
+def _check_names(properties: Iterable[PropertyDeclaration], findings: ProblemCollector) -> None:
     for each in properties:
         if each.name.text in ROW_COLUMNS:
             findings.parse("S-45", f"property name `{each.name.text}` is reserved", each.name.span)
 
 
-def _expand_all(nodes: tuple[Node, ...], interfaces: Mapping[str, Interface], findings: Findings) -> tuple[Node, ...]:
+def _expand_all(
+    nodes: tuple[NodeDeclaration, ...], interfaces: Mapping[str, InterfaceDeclaration], findings: ProblemCollector
+) -> tuple[NodeDeclaration, ...]:
     """Add interface properties to nodes, within the size limit that also holds for sources (S-48)."""
-    expanded: list[Node] = []
+    expanded: list[NodeDeclaration] = []
     room = MAX_SOURCE_BYTES
     for node in nodes:
         full = _expand(node, interfaces, findings)
@@ -77,18 +87,20 @@ def _expand_all(nodes: tuple[Node, ...], interfaces: Mapping[str, Interface], fi
     return tuple(expanded)
 
 
-def _expand(node: Node, interfaces: Mapping[str, Interface], findings: Findings) -> Node:
+def _expand(
+    node: NodeDeclaration, interfaces: Mapping[str, InterfaceDeclaration], findings: ProblemCollector
+) -> NodeDeclaration:
     if not node.implements:
         return node
     own = fields_of(node)
-    added: dict[str, Property] = {}
+    added: dict[str, PropertyDeclaration] = {}
     firsts = {each.text: each.span for each in reversed(node.implements)}
     for name in dict.fromkeys(each.text for each in node.implements):
         span = firsts[name]
         interface = interfaces.get(name)
         if interface is None:
             message = f"node `{node.name.text}` implements unknown interface `{name}`"
-            findings.parse("S-03", message, span, Unknown(name, interfaces))
+            findings.parse("S-03", message, span, UnknownName(name, interfaces))
             continue
         for each in fields_of(interface).values():
             field = each.name.text
@@ -106,7 +118,9 @@ def _expand(node: Node, interfaces: Mapping[str, Interface], findings: Findings)
     return node._replace(properties=(*node.properties, *added.values()))
 
 
-def _check_declared_type(own: Property, declared: Property, names: tuple[str, str], findings: Findings) -> None:
+def _check_declared_type(
+    own: PropertyDeclaration, declared: PropertyDeclaration, names: tuple[str, str], findings: ProblemCollector
+) -> None:
     if own.type is not None and declared.type is not None and own.type != declared.type:
         node, interface = names
         findings.parse(
@@ -118,7 +132,7 @@ def _check_declared_type(own: Property, declared: Property, names: tuple[str, st
         )
 
 
-def _semantics(declared: Property) -> tuple[object, ...]:
+def _semantics(declared: PropertyDeclaration) -> tuple[object, ...]:
     notes = sorted(
         (
             each.name,

@@ -13,10 +13,10 @@ from gitops.language.lexer import MAX_SOURCE_BYTES
 from gitops.language.record import Record
 from gitops.language.schema.catalog import build_catalog, check_catalog
 from gitops.language.schema.check import check_document
-from gitops.language.schema.findings import Findings
+from gitops.language.schema.findings import ProblemCollector
 from gitops.language.schema.ir import IR_VERSION, SchemaIR, canonical_form
 from gitops.language.schema.parser import parse_schema
-from gitops.language.text import LanguageError, Problem, Span, Stage
+from gitops.language.text import LanguageError, LanguageProblem, Span, Stage
 
 if TYPE_CHECKING:
     from gitops.language.schema.types import Catalog
@@ -75,7 +75,7 @@ def schema_from_ir(form: bytes) -> Schema:
 
 
 def _compile(source: bytes, limit: int) -> Schema:
-    findings = Findings()
+    findings = ProblemCollector()
     document = check_document(parse_schema(source, findings, limit=limit), findings)
     check_catalog(document, findings)
     problems = findings.problems()
@@ -86,4 +86,4 @@ def _compile(source: bytes, limit: int) -> Schema:
 
 
 def _refused(reason: str) -> LanguageError:
-    return LanguageError(Problem(Stage.CATALOG, "IR", f"stored schema {reason}", Span(0, 1)))
+    return LanguageError(LanguageProblem(Stage.CATALOG, "IR", f"stored schema {reason}", Span(0, 1)))

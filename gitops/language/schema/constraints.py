@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gitops.language.record import Record
-from gitops.language.schema.ast import Interval, Value, ValueKind
-from gitops.language.schema.findings import Findings, Unknown
+from gitops.language.schema.ast import ArgumentValue, Interval, ValueKind
+from gitops.language.schema.findings import ProblemCollector, UnknownName
 from gitops.language.schema.types import NUMERIC, ConstraintKind, Scalar, TypeKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gitops.language.schema.ast import Constraint, Property
+    from gitops.language.schema.ast import Constraint, PropertyDeclaration
     from gitops.language.schema.types import PropType
 
 ENDPOINTS = ("src", "dst")
@@ -28,15 +28,15 @@ _UNKNOWN = {
 }
 
 
-class Owner(Record):
+class OwnerType(Record):
     """The type whose parts are being checked, and its properties by name."""
 
     kind: TypeKind
     name: str
-    fields: Mapping[str, Property]
+    fields: Mapping[str, PropertyDeclaration]
 
 
-def check_constraints(owner: Owner, constraints: Sequence[Constraint], findings: Findings) -> None:
+def check_constraints(owner: OwnerType, constraints: Sequence[Constraint], findings: ProblemCollector) -> None:
     """Check the body constraints of one type, and that it has one key at most."""
     for each in constraints:
         if owner.kind is TypeKind.EDGE and each.kind in _NODE_ONLY:
@@ -53,7 +53,7 @@ def check_constraints(owner: Owner, constraints: Sequence[Constraint], findings:
         _check_one_key(owner, constraints, findings)
 
 
-def _check_one_key(owner: Owner, constraints: Sequence[Constraint], findings: Findings) -> None:
+def _check_one_key(owner: OwnerType, constraints: Sequence[Constraint], findings: ProblemCollector) -> None:
     # Repeats on one property are S-24: of each property only the first shorthand counts.
     firsts = [
         next((note.span for note in each.annotations if note.name == "key"), None) for each in owner.fields.values()
@@ -65,7 +65,9 @@ def _check_one_key(owner: Owner, constraints: Sequence[Constraint], findings: Fi
         findings.parse("S-30", message, span, "write one `@key(a, b)` in the body for a key of several properties")
 
 
-def _check_member(owner: Owner, rule: Constraint, argument: Value | Interval, findings: Findings) -> None:
+def _check_member(
+    owner: OwnerType, rule: Constraint, argument: ArgumentValue | Interval, findings: ProblemCollector
+) -> None:
     name = _property_name(rule, argument, findings)
     if name is None or (owner.kind is TypeKind.EDGE and name.text in ENDPOINTS):
         return
@@ -82,7 +84,7 @@ def _check_member(owner: Owner, rule: Constraint, argument: Value | Interval, fi
         findings.parse("S-20", f"`@unique` is not supported on vector property {where}", name.span)
 
 
-def _check_key_member(where: str, kind: PropType, name: Value, findings: Findings) -> None:
+def _check_key_member(where: str, kind: PropType, name: ArgumentValue, findings: ProblemCollector) -> None:
     shape = {Scalar.VECTOR: "vector", Scalar.BLOB: "blob"}.get(kind.scalar)
     if kind.is_list or shape is not None:
         message = f"`@key` is not supported on {'list' if kind.is_list else shape} property {where}"
@@ -91,7 +93,7 @@ def _check_key_member(where: str, kind: PropType, name: Value, findings: Finding
         findings.parse("S-32", f"key property {where} cannot be nullable", name.span, "remove the `?`")
 
 
-def _check_range(owner: Owner, rule: Constraint, findings: Findings) -> None:
+def _check_range(owner: OwnerType, rule: Constraint, findings: ProblemCollector) -> None:
     name = _property_name(rule, rule.arguments[0], findings)
     if name is None:
         return
@@ -110,12 +112,12 @@ def _check_range(owner: Owner, rule: Constraint, findings: Findings) -> None:
         findings.parse("S-36", message, name.span)
 
 
-def _check_pattern(owner: Owner, rule: Constraint, findings: Findings) -> None:
+def _check_pattern(owner: OwnerType, rule: Constraint, findings: ProblemCollector) -> None:
     name = _property_name(rule, rule.arguments[0], findings)
     if name is None:
         return
     pattern = rule.arguments[1:]
-    if len(pattern) != 1 or not isinstance(pattern[0], Value) or pattern[0].kind is not ValueKind.STRING:
+    if len(pattern) != 1 or not isinstance(pattern[0], ArgumentValue) or pattern[0].kind is not ValueKind.STRING:
         message = f"`@check` on `{owner.name}.{name.text}`: expected string argument"
         findings.parse("S-09", message, rule.span, f'write `@check({name.text}, "pattern")`')
         return
@@ -125,19 +127,21 @@ def _check_pattern(owner: Owner, rule: Constraint, findings: Findings) -> None:
         findings.parse("S-37", message, name.span)
 
 
-def _property_name(rule: Constraint, argument: Value | Interval, findings: Findings) -> Value | None:
-    if isinstance(argument, Value) and argument.kind is ValueKind.NAME:
+def _property_name(
+    rule: Constraint, argument: ArgumentValue | Interval, findings: ProblemCollector
+) -> ArgumentValue | None:
+    if isinstance(argument, ArgumentValue) and argument.kind is ValueKind.NAME:
         return argument
     message = f"expected property name in constraint `@{rule.kind}`"
     findings.parse("S-07", message, argument.span, "write the name of the property without quotes")
     return None
 
 
-def _type_of(owner: Owner, rule: Constraint, name: Value, findings: Findings) -> PropType | None:
+def _type_of(owner: OwnerType, rule: Constraint, name: ArgumentValue, findings: ProblemCollector) -> PropType | None:
     """The type of a named property; None, with a problem, when there is none, and when its type was refused."""
     found = owner.fields.get(name.text)
     if found is not None:
         return found.type
     message = f"`@{rule.kind}` of {owner.kind} `{owner.name}` references unknown property `{name.text}`"
-    findings.parse(_UNKNOWN[rule.kind], message, name.span, Unknown(name.text, owner.fields))
+    findings.parse(_UNKNOWN[rule.kind], message, name.span, UnknownName(name.text, owner.fields))
     return None

@@ -23,12 +23,12 @@ from gitops.language.schema.steps import (
     DropProperty,
     DropType,
     ExtendEnum,
+    MetadataAnnotation,
     Migration,
     MigrationCode,
-    Note,
+    MigrationStep,
     RenameProperty,
     RenameType,
-    Step,
     UnsupportedChange,
     UpdatePropertyMetadata,
     UpdateTypeMetadata,
@@ -111,7 +111,7 @@ class _Planner:
     """Appends the steps in their order."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[MigrationStep] = []
 
     def interfaces(self, accepted: SchemaIR, desired: SchemaIR) -> None:
         before = {each.name: each for each in accepted.interfaces}
@@ -239,8 +239,8 @@ class _Planner:
         self.steps.append(UnsupportedChange(entity, reason, code))
 
 
-def _notes(annotations: Iterable[IrAnnotation]) -> tuple[Note, ...]:
-    return tuple(Note(each.name, each.value or "") for each in annotations if each.name in _DOCUMENTING)
+def _notes(annotations: Iterable[IrAnnotation]) -> tuple[MetadataAnnotation, ...]:
+    return tuple(MetadataAnnotation(each.name, each.value or "") for each in annotations if each.name in _DOCUMENTING)
 
 
 def _added_members(old: PropType, new: PropType) -> tuple[str, ...]:

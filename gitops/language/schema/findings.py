@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gitops.language.record import Record
-from gitops.language.text import Problem, Stage
+from gitops.language.text import LanguageProblem, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -18,42 +18,42 @@ MAX_PROBLEMS = 100
 _MAX_KEPT = 10_000
 
 
-class Unknown(Record):
+class UnknownName(Record):
     """A name that is not known, and the names that are: the fix of its problem is the nearest one."""
 
     name: str
     known: Collection[str]
 
 
-class Findings:
+class ProblemCollector:
     """Collects problems; the same rule at the same place is kept once, as a template is checked per user."""
 
     def __init__(self) -> None:
         """Start with none."""
-        self._found: dict[tuple[str, int, int], tuple[Problem, Unknown | None]] = {}
+        self._found: dict[tuple[str, int, int], tuple[LanguageProblem, UnknownName | None]] = {}
 
-    def parse(self, rule: str, message: str, span: Span, fix: str | Unknown | None = None) -> None:
+    def parse(self, rule: str, message: str, span: Span, fix: str | UnknownName | None = None) -> None:
         """Add a problem of one declaration."""
         self._add(Stage.PARSE, rule, message, span, fix)
 
-    def catalog(self, rule: str, message: str, span: Span, fix: str | Unknown | None = None) -> None:
+    def catalog(self, rule: str, message: str, span: Span, fix: str | UnknownName | None = None) -> None:
         """Add a problem of the schema as a whole."""
         self._add(Stage.CATALOG, rule, message, span, fix)
 
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[LanguageProblem, ...]:
         """The first `MAX_PROBLEMS` in source order; nearest names are looked up only for these."""
         ordered = sorted(self._found.values(), key=lambda each: (each[0].span.start, each[0].rule))
         return tuple([_explained(problem, unknown) for problem, unknown in ordered[:MAX_PROBLEMS]])
 
-    def _add(self, stage: Stage, rule: str, message: str, span: Span, fix: str | Unknown | None) -> None:
+    def _add(self, stage: Stage, rule: str, message: str, span: Span, fix: str | UnknownName | None) -> None:
         if len(self._found) < _MAX_KEPT:
-            unknown = fix if isinstance(fix, Unknown) else None
+            unknown = fix if isinstance(fix, UnknownName) else None
             text = fix if isinstance(fix, str) else None
-            problem = Problem(stage, rule, message, span, text)
+            problem = LanguageProblem(stage, rule, message, span, text)
             self._found.setdefault((rule, span.start, span.end), (problem, unknown))
 
 
-def _explained(problem: Problem, unknown: Unknown | None) -> Problem:
+def _explained(problem: LanguageProblem, unknown: UnknownName | None) -> LanguageProblem:
     if unknown is None:
         return problem
     from gitops.language.suggest import did_you_mean

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gitops.core.canonical import canonical
 from gitops.language.record import Record
-from gitops.language.schema.ast import Interval, Value
+from gitops.language.schema.ast import ArgumentValue, Interval
 from gitops.language.schema.types import ConstraintKind, TypeKind
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def fnv1a_32(text: str) -> int:
     return state or 1
 
 
-def canonical_form(document: ast.Document) -> SchemaIR:
+def canonical_form(document: ast.SchemaDocument) -> SchemaIR:
     """The canonical form of a document that passed every check and whose interfaces are expanded."""
     return SchemaIR(
         tuple(
@@ -188,7 +188,7 @@ def canonical_form(document: ast.Document) -> SchemaIR:
     )
 
 
-def _properties(declared: Iterable[ast.Property]) -> tuple[IrProperty, ...]:
+def _properties(declared: Iterable[ast.PropertyDeclaration]) -> tuple[IrProperty, ...]:
     found = [
         IrProperty(each.name.text, each.type, _annotations(each.annotations))
         for each in declared
@@ -197,7 +197,7 @@ def _properties(declared: Iterable[ast.Property]) -> tuple[IrProperty, ...]:
     return tuple(sorted(found, key=lambda each: each.name))
 
 
-def _annotations(declared: Iterable[ast.Annotation]) -> tuple[IrAnnotation, ...]:
+def _annotations(declared: Iterable[ast.SchemaAnnotation]) -> tuple[IrAnnotation, ...]:
     found = {
         IrAnnotation(
             each.name,
@@ -209,7 +209,9 @@ def _annotations(declared: Iterable[ast.Annotation]) -> tuple[IrAnnotation, ...]
     return tuple(sorted(found, key=lambda each: (each.name, each.value or "", each.value is None, each.keywords)))
 
 
-def _constraints(properties: Sequence[ast.Property], constraints: Iterable[ast.Constraint]) -> tuple[IrConstraint, ...]:
+def _constraints(
+    properties: Sequence[ast.PropertyDeclaration], constraints: Iterable[ast.Constraint]
+) -> tuple[IrConstraint, ...]:
     found = {
         IrConstraint(SHORTHANDS[note.name], (each.name.text,))
         for each in properties
@@ -221,7 +223,7 @@ def _constraints(properties: Sequence[ast.Property], constraints: Iterable[ast.C
 
 
 def _constraint(declared: ast.Constraint) -> IrConstraint:
-    names = [each.text for each in declared.arguments if isinstance(each, Value)]
+    names = [each.text for each in declared.arguments if isinstance(each, ArgumentValue)]
     last = declared.arguments[-1]
     if isinstance(last, Interval):
         return IrConstraint(declared.kind, (names[0],), low=last.low, high=last.high)

@@ -9,25 +9,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gitops.language.lexer import MAX_SOURCE_BYTES, Kind, Lexer, Token
+from gitops.language.lexer import MAX_SOURCE_BYTES, Lexer, Token, TokenKind
 from gitops.language.record import make
 from gitops.language.schema.ast import (
-    Annotation,
+    ArgumentValue,
     Constraint,
-    Document,
-    Edge,
-    Interface,
+    EdgeDeclaration,
+    InterfaceDeclaration,
     Interval,
-    Keyword,
+    KeywordArgument,
     Name,
-    Node,
-    Property,
-    Value,
+    NodeDeclaration,
+    PropertyDeclaration,
+    SchemaAnnotation,
+    SchemaDocument,
     ValueKind,
 )
-from gitops.language.schema.findings import MAX_PROBLEMS, Findings
+from gitops.language.schema.findings import MAX_PROBLEMS, ProblemCollector
 from gitops.language.schema.types import ConstraintKind, PropType, Scalar
-from gitops.language.text import LanguageError, Problem, Span
+from gitops.language.text import LanguageError, LanguageProblem, Span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,19 +39,19 @@ _CONSTRAINTS = {kind.value: kind for kind in ConstraintKind}
 _SHORTHANDS = frozenset({"key", "unique", "index"})
 _BASES = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECTOR}
 _VALUE_KINDS = {
-    Kind.STRING: ValueKind.STRING,
-    Kind.INT: ValueKind.NUMBER,
-    Kind.FLOAT: ValueKind.NUMBER,
-    Kind.NAME: ValueKind.NAME,
+    TokenKind.STRING: ValueKind.STRING,
+    TokenKind.INT: ValueKind.NUMBER,
+    TokenKind.FLOAT: ValueKind.NUMBER,
+    TokenKind.NAME: ValueKind.NAME,
 }
 
 # A global name is found much faster than a member of an enumeration, and these are looked up for every token.
-_NAME, _TYPE_NAME, _AT = Kind.NAME, Kind.TYPE_NAME, Kind.AT
-_COLON, _COMMA, _QUESTION = Kind.COLON, Kind.COMMA, Kind.QUESTION
-_LPAREN, _RPAREN, _LBRACE, _RBRACE = Kind.LPAREN, Kind.RPAREN, Kind.LBRACE, Kind.RBRACE
+_NAME, _TYPE_NAME, _AT = TokenKind.NAME, TokenKind.TYPE_NAME, TokenKind.AT
+_COLON, _COMMA, _QUESTION = TokenKind.COLON, TokenKind.COMMA, TokenKind.QUESTION
+_LPAREN, _RPAREN, _LBRACE, _RBRACE = TokenKind.LPAREN, TokenKind.RPAREN, TokenKind.LBRACE, TokenKind.RBRACE
 
 
-def parse_schema(data: bytes, findings: Findings, *, limit: int = MAX_SOURCE_BYTES) -> Document:
+def parse_schema(data: bytes, findings: ProblemCollector, *, limit: int = MAX_SOURCE_BYTES) -> SchemaDocument:
     """Parse schema text of at most `limit` bytes.
 
     Returns the tree; problems of types and cardinalities go to `findings`. Raises `LanguageError` with every
@@ -61,17 +61,17 @@ def parse_schema(data: bytes, findings: Findings, *, limit: int = MAX_SOURCE_BYT
 
 
 class _Parser:
-    def __init__(self, data: bytes, findings: Findings, limit: int) -> None:
+    def __init__(self, data: bytes, findings: ProblemCollector, limit: int) -> None:
         self._findings = findings
         self._lexer = Lexer(data, grammar_rule="S-01", escape_rule="S-02", limit=limit)
 
-    def document(self) -> Document:
+    def document(self) -> SchemaDocument:
         lexer = self._lexer
-        interfaces: list[Interface] = []
-        nodes: list[Node] = []
-        edges: list[Edge] = []
-        failures: list[Problem] = []
-        while lexer.kind is not Kind.EOF and len(failures) < MAX_PROBLEMS:
+        interfaces: list[InterfaceDeclaration] = []
+        nodes: list[NodeDeclaration] = []
+        edges: list[EdgeDeclaration] = []
+        failures: list[LanguageProblem] = []
+        while lexer.kind is not TokenKind.EOF and len(failures) < MAX_PROBLEMS:
             try:
                 if lexer.accept(_NAME, "interface"):
                     interfaces.append(self._interface())
@@ -87,13 +87,13 @@ class _Parser:
                     break
         if failures:
             raise LanguageError(*failures)
-        return Document(tuple(interfaces), tuple(nodes), tuple(edges))
+        return SchemaDocument(tuple(interfaces), tuple(nodes), tuple(edges))
 
     def _skip_to_declaration(self) -> bool:
         """Stand on the next declaration or the end; False when the text cannot be read any further."""
         lexer = self._lexer
         try:
-            while lexer.kind is not Kind.EOF:
+            while lexer.kind is not TokenKind.EOF:
                 starts = lexer.kind is _NAME and lexer.text in _DECLARATIONS
                 if starts and lexer.peek().kind is _TYPE_NAME:
                     return True
@@ -103,16 +103,16 @@ class _Parser:
             return False
         return True
 
-    def _interface(self) -> Interface:
+    def _interface(self) -> InterfaceDeclaration:
         name = self._type_name("an interface name")
         self._lexer.require(_LBRACE)
-        properties: list[Property] = []
+        properties: list[PropertyDeclaration] = []
         while not self._lexer.skip(_RBRACE):
             self._refuse_constraint("an interface body")
             properties.append(self._property())
-        return Interface(name, tuple(properties))
+        return InterfaceDeclaration(name, tuple(properties))
 
-    def _node(self) -> Node:
+    def _node(self) -> NodeDeclaration:
         lexer = self._lexer
         name = self._type_name("a node type name")
         annotations = self._header_annotations()
@@ -129,27 +129,27 @@ class _Parser:
                 )
         lexer.require(_LBRACE)
         properties, constraints = self._body()
-        return Node(name, annotations, tuple(implements), properties, constraints)
+        return NodeDeclaration(name, annotations, tuple(implements), properties, constraints)
 
-    def _edge(self) -> Edge:
+    def _edge(self) -> EdgeDeclaration:
         lexer = self._lexer
         name = self._type_name("an edge type name")
         lexer.require(_COLON)
         source = self._type_name("the source node type")
-        lexer.require(Kind.ARROW)
+        lexer.require(TokenKind.ARROW)
         target = self._type_name("the target node type")
         cardinality: tuple[int, int | None] = (0, None)
         if lexer.kind is _AT and lexer.peek().text == "card":
             cardinality = self._cardinality(lexer.advance())
         annotations = self._header_annotations()
-        properties: tuple[Property, ...] = ()
+        properties: tuple[PropertyDeclaration, ...] = ()
         constraints: tuple[Constraint, ...] = ()
         if lexer.skip(_LBRACE):
             properties, constraints = self._body()
-        return Edge(name, source, target, cardinality, annotations, properties, constraints)
+        return EdgeDeclaration(name, source, target, cardinality, annotations, properties, constraints)
 
-    def _body(self) -> tuple[tuple[Property, ...], tuple[Constraint, ...]]:
-        properties: list[Property] = []
+    def _body(self) -> tuple[tuple[PropertyDeclaration, ...], tuple[Constraint, ...]]:
+        properties: list[PropertyDeclaration] = []
         constraints: list[Constraint] = []
         while not self._lexer.skip(_RBRACE):
             if self._lexer.kind is _AT:
@@ -166,9 +166,9 @@ class _Parser:
         lexer = self._lexer
         lexer.advance()
         lexer.require(_LPAREN)
-        tokens = [lexer.expect(Kind.INT, "the least number of edges")]
-        lexer.require(Kind.DOTDOT)
-        if lexer.at(Kind.INT):
+        tokens = [lexer.expect(TokenKind.INT, "the least number of edges")]
+        lexer.require(TokenKind.DOTDOT)
+        if lexer.at(TokenKind.INT):
             tokens.append(lexer.advance())
         span = Span(at.start, lexer.expect(_RPAREN).end)
         for token in tokens:
@@ -181,32 +181,34 @@ class _Parser:
             self._findings.parse("S-06", f"cardinality min {low} exceeds max {high}", span)
         return low, high
 
-    def _header_annotations(self) -> tuple[Annotation, ...]:
-        found: list[Annotation] = []
+    def _header_annotations(self) -> tuple[SchemaAnnotation, ...]:
+        found: list[SchemaAnnotation] = []
         while self._lexer.kind is _AT:
             self._refuse_constraint("the head of a type")
             found.append(self._annotation())
         return tuple(found)
 
-    def _property(self) -> Property:
+    def _property(self) -> PropertyDeclaration:
         lexer = self._lexer
         name = lexer.expect(_NAME, "a property name or `}`")
         lexer.require(_COLON)
         start = lexer.start
         kind = self._type()
         type_span = make(Span, (start, lexer.previous_end))
-        annotations: list[Annotation] = []
+        annotations: list[SchemaAnnotation] = []
         while lexer.kind is _AT and self._constraint_ahead() is None:
             annotations.append(self._annotation())
         span = make(Span, (name.start, lexer.previous_end))
-        return make(Property, (make(Name, (name.text, name.span)), kind, type_span, tuple(annotations), span))
+        return make(
+            PropertyDeclaration, (make(Name, (name.text, name.span)), kind, type_span, tuple(annotations), span)
+        )
 
     def _type(self) -> PropType | None:
         lexer = self._lexer
         start = lexer.start
-        if lexer.skip(Kind.LBRACKET):
+        if lexer.skip(TokenKind.LBRACKET):
             scalar = self._base()
-            lexer.require(Kind.RBRACKET)
+            lexer.require(TokenKind.RBRACKET)
             found: PropType | None = PropType(scalar, is_list=True)
             if scalar is Scalar.BLOB:
                 span = Span(start, lexer.previous_end)
@@ -255,7 +257,7 @@ class _Parser:
         lexer = self._lexer
         lexer.advance()
         lexer.require(_LPAREN)
-        token = lexer.expect(Kind.INT, "the dimension of the vector")
+        token = lexer.expect(TokenKind.INT, "the dimension of the vector")
         lexer.require(_RPAREN)
         dimension = int(token.text)
         if dimension == 0:
@@ -300,32 +302,36 @@ class _Parser:
         end = lexer.expect(_RPAREN).end
         return Constraint(_CONSTRAINTS[word.text], tuple(arguments), Span(start, end))
 
-    def _argument(self) -> Value | Interval:
+    def _argument(self) -> ArgumentValue | Interval:
         lexer = self._lexer
-        number = lexer.at(Kind.INT) or lexer.at(Kind.FLOAT)
-        if lexer.at(Kind.MINUS) or lexer.at(Kind.DOTDOT) or (number and lexer.peek().kind is Kind.DOTDOT):
+        number = lexer.at(TokenKind.INT) or lexer.at(TokenKind.FLOAT)
+        if (
+            lexer.at(TokenKind.MINUS)
+            or lexer.at(TokenKind.DOTDOT)
+            or (number and lexer.peek().kind is TokenKind.DOTDOT)
+        ):
             return self._interval()
         return self._value("a property name, a literal or an interval")
 
     def _interval(self) -> Interval:
         lexer = self._lexer
         start = lexer.start
-        low = None if lexer.at(Kind.DOTDOT) else self._number()
-        lexer.require(Kind.DOTDOT)
-        closed = lexer.at(Kind.MINUS) or lexer.at(Kind.INT) or lexer.at(Kind.FLOAT)
+        low = None if lexer.at(TokenKind.DOTDOT) else self._number()
+        lexer.require(TokenKind.DOTDOT)
+        closed = lexer.at(TokenKind.MINUS) or lexer.at(TokenKind.INT) or lexer.at(TokenKind.FLOAT)
         high = self._number() if closed or low is None else None
         return Interval(low, high, Span(start, lexer.previous_end))
 
     def _number(self) -> int | float:
         lexer = self._lexer
-        sign = -1 if lexer.accept(Kind.MINUS) else 1
-        token = lexer.accept(Kind.FLOAT) or lexer.expect(Kind.INT, "a number")
-        if token.kind is Kind.INT:
+        sign = -1 if lexer.accept(TokenKind.MINUS) else 1
+        token = lexer.accept(TokenKind.FLOAT) or lexer.expect(TokenKind.INT, "a number")
+        if token.kind is TokenKind.INT:
             return sign * int(token.text)
         number = sign * float(token.text)
         return int(number) if number.is_integer() else number
 
-    def _value(self, what: str) -> Value:
+    def _value(self, what: str) -> ArgumentValue:
         token = self._lexer.current
         kind = _VALUE_KINDS.get(token.kind)
         if kind is None:
@@ -333,25 +339,25 @@ class _Parser:
         if kind is ValueKind.NAME and token.text in ("true", "false"):
             kind = ValueKind.BOOL
         self._lexer.advance()
-        return Value(kind, token.value, token.span)
+        return ArgumentValue(kind, token.value, token.span)
 
-    def _annotation(self) -> Annotation:
+    def _annotation(self) -> SchemaAnnotation:
         lexer = self._lexer
         start = lexer.expect(_AT).start
         name = lexer.expect(_NAME, "an annotation name")
-        value: Value | None = None
-        keywords: dict[str, Keyword] = {}
+        value: ArgumentValue | None = None
+        keywords: dict[str, KeywordArgument] = {}
         if lexer.skip(_LPAREN):
             value = self._value("a literal or a name")
             while lexer.skip(_COMMA):
                 keyword = self._keyword(keywords)
                 keywords[keyword.name.text] = keyword
             lexer.require(_RPAREN)
-        return Annotation(name.text, value, tuple(keywords.values()), Span(start, lexer.previous_end))
+        return SchemaAnnotation(name.text, value, tuple(keywords.values()), Span(start, lexer.previous_end))
 
-    def _keyword(self, earlier: Mapping[str, Keyword]) -> Keyword:
+    def _keyword(self, earlier: Mapping[str, KeywordArgument]) -> KeywordArgument:
         token = self._lexer.expect(_NAME, "a keyword argument")
-        self._lexer.expect(Kind.EQ)
+        self._lexer.expect(TokenKind.EQ)
         if token.text in earlier:
             self._lexer.fail(f"keyword argument {token} is given twice", token.span)
-        return Keyword(Name(token.text, token.span), self._value("a literal or a name"))
+        return KeywordArgument(Name(token.text, token.span), self._value("a literal or a name"))

@@ -37,7 +37,7 @@ class MigrationCode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class MetadataAnnotation:
     """A description or an instruction as it is after the step."""
 
     name: str
@@ -45,7 +45,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _MigrationStep:
     kind: ClassVar[str]
 
     @property
@@ -64,7 +64,7 @@ class _Step:
 
 
 @dataclass(frozen=True, slots=True)
-class AddType(_Step):
+class AddType(_MigrationStep):
     """A new type, empty, with its properties and constraints."""
 
     kind: ClassVar[str] = "add_type"
@@ -79,7 +79,7 @@ class AddType(_Step):
 
 
 @dataclass(frozen=True, slots=True)
-class RenameType(_Step):
+class RenameType(_MigrationStep):
     """A type goes on under another name; the steps after it use the new one."""
 
     kind: ClassVar[str] = "rename_type"
@@ -89,7 +89,7 @@ class RenameType(_Step):
 
 
 @dataclass(frozen=True, slots=True)
-class AddProperty(_Step):
+class AddProperty(_MigrationStep):
     """A new nullable property, null in every row."""
 
     kind: ClassVar[str] = "add_property"
@@ -100,7 +100,7 @@ class AddProperty(_Step):
 
 
 @dataclass(frozen=True, slots=True)
-class RenameProperty(_Step):
+class RenameProperty(_MigrationStep):
     """A property goes on under another name; no target of a rename is the name of an accepted property."""
 
     kind: ClassVar[str] = "rename_property"
@@ -111,7 +111,7 @@ class RenameProperty(_Step):
 
 
 @dataclass(frozen=True, slots=True)
-class AddIndex(_Step):
+class AddIndex(_MigrationStep):
     """A new index group; the only constraint that may be added to a type that exists."""
 
     kind: ClassVar[str] = "add_constraint"
@@ -135,28 +135,28 @@ class AddIndex(_Step):
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateTypeMetadata(_Step):
+class UpdateTypeMetadata(_MigrationStep):
     """The descriptions of a type change; `annotations` is the whole set afterwards."""
 
     kind: ClassVar[str] = "update_type_metadata"
     type_kind: TypeKind
     name: str
-    annotations: tuple[Note, ...]
+    annotations: tuple[MetadataAnnotation, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class UpdatePropertyMetadata(_Step):
+class UpdatePropertyMetadata(_MigrationStep):
     """The description of a property changes; `annotations` is the whole set afterwards."""
 
     kind: ClassVar[str] = "update_property_metadata"
     type_kind: TypeKind
     type_name: str
     property_name: str
-    annotations: tuple[Note, ...]
+    annotations: tuple[MetadataAnnotation, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ExtendEnum(_Step):
+class ExtendEnum(_MigrationStep):
     """An enum allows more members. Going back fails once data uses one of them."""
 
     kind: ClassVar[str] = "extend_enum"
@@ -172,7 +172,7 @@ class ExtendEnum(_Step):
 
 
 @dataclass(frozen=True, slots=True)
-class DropType(_Step):
+class DropType(_MigrationStep):
     """A type and its rows go."""
 
     kind: ClassVar[str] = "drop_type"
@@ -187,7 +187,7 @@ class DropType(_Step):
 
 
 @dataclass(frozen=True, slots=True)
-class DropProperty(_Step):
+class DropProperty(_MigrationStep):
     """A property and its values go."""
 
     kind: ClassVar[str] = "drop_property"
@@ -203,7 +203,7 @@ class DropProperty(_Step):
 
 
 @dataclass(frozen=True, slots=True)
-class UnsupportedChange(_Step):
+class UnsupportedChange(_MigrationStep):
     """A change that no step can carry out; one of these makes the whole migration unsupported."""
 
     kind: ClassVar[str] = "unsupported_change"
@@ -222,7 +222,7 @@ class UnsupportedChange(_Step):
         return self.reason if self.code is None else f"[{self.code}] {self.reason}"
 
 
-Step = (
+MigrationStep = (
     AddType
     | RenameType
     | AddProperty
@@ -241,7 +241,7 @@ Step = (
 class Migration:
     """The way from an accepted schema to a desired one, in the order in which it is carried out."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[MigrationStep, ...]
 
     @property
     def supported(self) -> bool:
@@ -302,7 +302,7 @@ def _of_drop(mode: DropMode) -> Reversibility:
 def _json(value: Any) -> Any:
     if isinstance(value, PropType):
         return value.to_json()
-    if isinstance(value, Note):
+    if isinstance(value, MetadataAnnotation):
         return {"name": value.name, "value": value.value}
     if isinstance(value, tuple):
         return [_json(each) for each in value]

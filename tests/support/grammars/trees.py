@@ -109,7 +109,7 @@ def _value(tree: Tree) -> Any:
 # Schemas, as the parser reads them
 
 
-def schema_of_parser(document: pg.Document) -> Any:
+def schema_of_parser(document: pg.SchemaDocument) -> Any:
     """As `schema_of_grammar`."""
     interfaces = [((i.name.text,), (), (), (), _own_properties(i.properties), ()) for i in document.interfaces]
     nodes = [
@@ -129,21 +129,21 @@ def comparable_cards(form: Any) -> Any:
     return interfaces, nodes, tuple((e[0], tuple(c for c in e[1] if c != (0,)), *e[2:]) for e in edges)
 
 
-def _card(edge: pg.Edge) -> Any:
+def _card(edge: pg.EdgeDeclaration) -> Any:
     low, high = edge.cardinality
     return ((low,) if high is None else (low, high),)
 
 
-def _own_members(owner: pg.Node | pg.Edge) -> tuple[Any, Any]:
+def _own_members(owner: pg.NodeDeclaration | pg.EdgeDeclaration) -> tuple[Any, Any]:
     constraints = tuple((c.kind.value, tuple(map(_own_argument, c.arguments))) for c in owner.constraints)
     return _own_properties(owner.properties), constraints
 
 
-def _own_properties(properties: tuple[pg.Property, ...]) -> tuple[Any, ...]:
+def _own_properties(properties: tuple[pg.PropertyDeclaration, ...]) -> tuple[Any, ...]:
     return tuple((p.name.text, str(p.type), _own_notes(p.annotations)) for p in properties)
 
 
-def _own_notes(notes: tuple[pg.Annotation, ...]) -> tuple[Any, ...]:
+def _own_notes(notes: tuple[pg.SchemaAnnotation, ...]) -> tuple[Any, ...]:
     return tuple(
         (
             note.name,
@@ -154,14 +154,14 @@ def _own_notes(notes: tuple[pg.Annotation, ...]) -> tuple[Any, ...]:
     )
 
 
-def _own_argument(argument: pg.Value | pg.Interval) -> Any:
-    if isinstance(argument, pg.Value):
+def _own_argument(argument: pg.ArgumentValue | pg.Interval) -> Any:
+    if isinstance(argument, pg.ArgumentValue):
         return _own_value(argument)
     ends = [None if end is None else float(end) for end in (argument.low, argument.high)]
     return "interval", *ends
 
 
-def _own_value(value: pg.Value) -> Any:
+def _own_value(value: pg.ArgumentValue) -> Any:
     return value.kind.value, value.text
 
 
@@ -295,13 +295,13 @@ def _own_clause(clause: gq.Clause) -> Any:
             low_high = () if clause.bounds is None else ((clause.bounds.low, clause.bounds.high),)
             bounds = tuple(tuple(end for end in each if end is not None) for each in low_high)
             return "hop", clause.left.text, binding, clause.edge.text, clause.undirected, bounds, clause.right.text
-        case gq.Condition():
+        case gq.Comparison():
             return "condition", _own_expr(clause.left), clause.operator.value, _own_expr(clause.right)
         case gq.TextCondition():
             return "text", _own_expr(clause.call)
 
 
-def _own_pair(pair: gq.Pair) -> Any:
+def _own_pair(pair: gq.PropertyPair) -> Any:
     return pair.name.text, _own_expr(pair.value)
 
 
@@ -321,7 +321,7 @@ def _own_expr(expr: gq.Expr) -> Any:
             return "now", ()
         case gq.Variable():
             return "variable", expr.name
-        case gq.Property():
+        case gq.PropertyAccess():
             return "property", expr.variable.text, expr.name.text
         case gq.Alias():
             return "alias", expr.name

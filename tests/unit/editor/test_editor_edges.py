@@ -13,7 +13,7 @@ from gitops.editor.outline import layout_edit, outline
 from gitops.editor.positions import Encoding, Lines
 from gitops.editor.texts import MAX_READ_BYTES, File, Texts
 from gitops.editor.tokens import query_pieces, read_tokens
-from gitops.language.lexer import Kind
+from gitops.language.lexer import TokenKind
 from tests.support.editor import WORLD, world
 
 PEOPLE = "people/queries/people.gq"
@@ -115,7 +115,7 @@ def test_an_open_string_ends_with_its_line_and_hides_nothing():
     data = b'query a() { match { $p: P { name: "x\n } } }\nquery b() { match { $q: Q } return { $q } }'
     assert [piece.data[:7] for piece in query_pieces(data)] == [b"query a", b"query b"]
     tokens = read_tokens(data)
-    assert [token.text for token in tokens if token.kind is Kind.STRING] == ['"x']
+    assert [token.text for token in tokens if token.kind is TokenKind.STRING] == ['"x']
     assert tokens[-1].text == "}"
 
 

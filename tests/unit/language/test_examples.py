@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from gitops.language.query import check_query, parse_queries
-from gitops.language.rules import RULES, Found
+from gitops.language.rules import RULES, RuleStage
 from gitops.language.schema import compile_schema, plan_migration, schema_from_ir
-from gitops.language.text import LanguageError, Problem, SourceText
+from gitops.language.text import LanguageError, LanguageProblem, SourceText
 
 EXAMPLES = Path(__file__).parents[4] / "shared" / "examples"
 FAULTS = yaml.safe_load((Path(__file__).parents[2] / "data" / "languages" / "faults.yaml").read_text(encoding="utf-8"))
@@ -29,9 +29,9 @@ def texts(cluster: str) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in files}
 
 
-def problems(files: dict[str, str]) -> list[tuple[str, Problem]]:
+def problems(files: dict[str, str]) -> list[tuple[str, LanguageProblem]]:
     """Every problem of a cluster with its file; queries are checked where the schema compiles."""
-    found: list[tuple[str, Problem]] = []
+    found: list[tuple[str, LanguageProblem]] = []
     try:
         catalog = compile_schema(files["schema.pg"].encode()).catalog
     except LanguageError as error:
@@ -99,5 +99,7 @@ def test_a_planted_fault_is_found_at_its_place_and_alone(fault):
 
 def test_every_rule_is_planted_once():
     planted = [fault["rule"] for fault in FAULTS if fault["rule"]]
-    rules = {label for label, rule in RULES.items() if rule.found in (Found.PARSE, Found.CATALOG, Found.TYPE)}
+    rules = {
+        label for label, rule in RULES.items() if rule.found in (RuleStage.PARSE, RuleStage.CATALOG, RuleStage.TYPE)
+    }
     assert sorted(planted) == sorted(rules - NOT_PLANTED)

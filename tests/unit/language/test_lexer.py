@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.language.lexer import MAX_SOURCE_BYTES, Kind, Lexer
+from gitops.language.lexer import MAX_SOURCE_BYTES, Lexer, TokenKind
 from gitops.language.text import LanguageError, Span
 
 
 def tokens(text):
     lexer = Lexer(text if isinstance(text, bytes) else text.encode())
     found = []
-    while not lexer.at(Kind.EOF):
+    while not lexer.at(TokenKind.EOF):
         found.append(lexer.advance())
     return found
 
@@ -87,12 +87,12 @@ def test_refused(text, fragment, span):
 @pytest.mark.parametrize("member", ["1", "2nd", "in-progress", "A_b", "-", "a--b", "9-9", "x-1.5"])
 def test_enum_member_has_its_own_alphabet(member):
     lexer = Lexer(f"( {member} , b )".encode())
-    lexer.expect(Kind.LPAREN)
+    lexer.expect(TokenKind.LPAREN)
     lexer.peek(2)
     token = lexer.enum_member()
     assert token.text == member.partition(".")[0]
     assert (token.start, token.end) == (2, 2 + len(token.text))
-    assert lexer.at(Kind.DOT) or lexer.at(Kind.COMMA)
+    assert lexer.at(TokenKind.DOT) or lexer.at(TokenKind.COMMA)
 
 
 def test_enum_member_refuses_what_is_none():
@@ -103,7 +103,7 @@ def test_enum_member_refuses_what_is_none():
 def test_the_cursor_stays_at_the_end():
     lexer = Lexer(b"a")
     assert lexer.advance().text == "a"
-    assert lexer.advance().kind is lexer.advance().kind is Kind.EOF
+    assert lexer.advance().kind is lexer.advance().kind is TokenKind.EOF
     assert lexer.current.span == Span(1, 2)
 
 
@@ -123,5 +123,5 @@ def test_rule_labels_are_the_callers():
 
 def test_long_tokens_are_shortened_in_messages():
     with pytest.raises(LanguageError) as caught:
-        Lexer(b"a" * 1000).expect(Kind.LBRACE)
+        Lexer(b"a" * 1000).expect(TokenKind.LBRACE)
     assert len(str(caught.value)) < 120

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gitops.language.query import CheckedQuery, check_query, parse_queries
-from gitops.language.query.ast import Condition, Hop, Operator
+from gitops.language.query.ast import Comparison, ComparisonOperator, Hop
 from gitops.language.query.typed import (
     Absent,
     AliasValue,
@@ -142,7 +142,7 @@ def test_writes_are_typed_in_order() -> None:
     assert isinstance(link, TypedInsert)
     assert [(each.name, each.type) for each in link.assignments] == [("from", STRING), ("to", STRING)]
     assert isinstance(update, TypedUpdate)
-    assert update.predicate.operator is Operator.EQ
+    assert update.predicate.operator is ComparisonOperator.EQ
     assert isinstance(delete, TypedDelete)
     assert (delete.kind, delete.predicate.name) == (TypeKind.EDGE, "to")
 
@@ -176,14 +176,14 @@ def test_the_operation_descriptor() -> None:
     [
         ("$a contains $b", Hop),
         ("$a starts_with{1,2} $b", Hop),
-        ("$a contains $b.k", Condition),
-        ('$a contains "x"', Condition),
-        ("$a < $b.k", Condition),
-        ("$a < now()", Condition),
-        ("$a < true", Condition),
+        ("$a contains $b.k", Comparison),
+        ('$a contains "x"', Comparison),
+        ("$a < $b.k", Comparison),
+        ("$a < now()", Comparison),
+        ("$a < true", Comparison),
         ("$a <less> $b", Hop),
         ("$a not_known $b", Hop),
-        ("nothing = 1", Condition),
+        ("nothing = 1", Comparison),
     ],
 )
 def test_clauses_that_begin_alike(text: str, expected: type) -> None:

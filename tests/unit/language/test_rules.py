@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gitops.language.query import ParameterCode
-from gitops.language.rules import RULES, Found
+from gitops.language.rules import RULES, RuleStage
 from gitops.language.schema import MigrationCode
 from tests.support import rules_page
 from tests.support.pages import ROOT, read_page
@@ -36,7 +36,7 @@ def words_of_the_code() -> set[str]:
 
 
 def test_every_rule_that_is_not_reserved_is_in_the_code_and_no_reserved_one():
-    assert words_of_the_code() == {label for label, rule in RULES.items() if rule.found is not Found.RESERVED}
+    assert words_of_the_code() == {label for label, rule in RULES.items() if rule.found is not RuleStage.RESERVED}
 
 
 def test_every_label_that_is_raised_is_registered():
@@ -48,14 +48,16 @@ def test_every_label_that_is_raised_is_registered():
 def test_every_rule_of_schemas_and_queries_has_a_case():
     shown = {rule for case in cases("schema", "problems") for rule, *_ in case["problems"]}
     shown |= {case["rule"] for case in cases("query", "refused")}
-    wanted = {label for label, rule in RULES.items() if rule.found in (Found.PARSE, Found.CATALOG, Found.TYPE)}
+    wanted = {
+        label for label, rule in RULES.items() if rule.found in (RuleStage.PARSE, RuleStage.CATALOG, RuleStage.TYPE)
+    }
     assert wanted - shown == WITHOUT_A_CASE
 
 
 def test_every_code_of_migrations_has_a_case():
     steps = [step for case in cases("schema", "migrations") for step in case["steps"]]
     shown = {step[3] for step in steps if step[0] == "unsupported_change"}
-    wanted = {label for label, rule in RULES.items() if rule.found is Found.MIGRATION}
+    wanted = {label for label, rule in RULES.items() if rule.found is RuleStage.MIGRATION}
     assert wanted == set(MigrationCode)
     assert wanted <= shown
 
@@ -71,7 +73,7 @@ def test_every_code_of_parameter_values_has_a_case():
 def test_every_finding_of_the_report_on_a_file_has_a_case():
     listed = {finding[1] for case in cases("query", "lint") for finding in case["findings"]}
     shown = {problem[1] for case in cases("query", "located") for problem in case["problems"]}
-    wanted = {label for label, rule in RULES.items() if rule.found is Found.LINT}
+    wanted = {label for label, rule in RULES.items() if rule.found is RuleStage.LINT}
     assert listed <= wanted <= shown <= LABELS
 
 

@@ -16,9 +16,9 @@ from gitops.language.schema import (
     ExtendEnum,
     Migration,
     MigrationCode,
+    MigrationStep,
     RenameType,
     Reversibility,
-    Step,
     TypeKind,
     UnsupportedChange,
     compile_schema,
@@ -73,7 +73,7 @@ def test_the_way_back(case):
 
 def test_every_class_and_every_kind_of_step_has_a_case():
     assert {case["class"] for case in CASES if "class" in case} == set(Reversibility)
-    kinds = {each.kind for each in Step.__args__}
+    kinds = {each.kind for each in MigrationStep.__args__}
     assert {kind for case in CASES for kind, *_ in case["steps"]} == kinds
 
 

@@ -10,7 +10,7 @@ from gitops.cluster.lint import lint_cluster
 from gitops.cluster.lint_report import Region
 from gitops.config.source import MemoryTree
 from gitops.core.codes import REGISTRY
-from gitops.language.rules import RULES, Found
+from gitops.language.rules import RULES, RuleStage
 from gitops.language.text import SourceText
 from gitops.render.lint import SHOWN, lint_text, source_lines
 from gitops.render.sarif import MAX_RESULTS, sarif_log
@@ -71,7 +71,7 @@ def test_rules_are_those_of_the_registry_that_a_file_can_break():
     outcome = lint_cluster(MemoryTree({"a.pg": SCHEMA}), ["a.pg", "b.gq"])
     run = sarif_log(outcome, str)["runs"][0]
     ids = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
-    languages = [label for label, rule in RULES.items() if rule.found not in (Found.MIGRATION, Found.RESERVED)]
+    languages = [label for label, rule in RULES.items() if rule.found not in (RuleStage.MIGRATION, RuleStage.RESERVED)]
     assert ids == [*languages, "lint_schema_unknown"]
     warnings = {r["id"] for r in run["tool"]["driver"]["rules"] if r["defaultConfiguration"]["level"] == "warning"}
     assert warnings == {"L101", "L201"}

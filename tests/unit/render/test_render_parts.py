@@ -13,7 +13,7 @@ import pytest
 from comment_cases import SUBJECT
 from render_cases import BASE, HEAD, VERBS, digest
 
-from gitops.language.schema import Step
+from gitops.language.schema import MigrationStep
 from gitops.model.approval import Approval
 from gitops.model.change import Action
 from gitops.model.execution import ExecutionGraph
@@ -318,7 +318,7 @@ def test_text_and_json_load_no_template_engine():
 
 
 def test_every_step_of_a_migration_has_words():
-    assert {step.kind for step in get_args(Step)} == set(migration._WORDS)
+    assert {step.kind for step in get_args(MigrationStep)} == set(migration._WORDS)
 
 
 def test_lists_that_are_not_of_text_are_shown_as_they_are():

@@ -20,17 +20,17 @@ from gitops.graph.query.limits import Budget
 from gitops.graph.query.pushdown import NEVER, push
 from gitops.graph.query.ranks import ranks
 from gitops.graph.query.tables import Pushed, ReadTable
-from gitops.language.query.ast import Operator
+from gitops.language.query.ast import ComparisonOperator
 from gitops.language.query.typed import PropertyValue, TypeKind
 from gitops.language.schema import PropType, Scalar
 
 COMPARED = {
-    Operator.EQ: operator.eq,
-    Operator.NE: operator.ne,
-    Operator.LT: operator.lt,
-    Operator.LE: operator.le,
-    Operator.GT: operator.gt,
-    Operator.GE: operator.ge,
+    ComparisonOperator.EQ: operator.eq,
+    ComparisonOperator.NE: operator.ne,
+    ComparisonOperator.LT: operator.lt,
+    ComparisonOperator.LE: operator.le,
+    ComparisonOperator.GT: operator.gt,
+    ComparisonOperator.GE: operator.ge,
 }
 EDGES = [0, 1, -1, 2**31 - 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)]
 SIGNED = st.sampled_from(EDGES) | st.integers(-(2**63), 2**63 - 1)
@@ -53,7 +53,7 @@ def cell(value: Any, scalar: Scalar = Scalar.F64) -> Cell:
 
 @settings(max_examples=300, deadline=None)
 @given(st.data(), st.sampled_from(list(COMPARED)))
-def test_numbers_of_any_width_compare_by_their_value(data: st.DataObject, sign: Operator) -> None:
+def test_numbers_of_any_width_compare_by_their_value(data: st.DataObject, sign: ComparisonOperator) -> None:
     sides, arrays = [], []
     for name in data.draw(st.tuples(st.sampled_from(list(COLUMNS)), st.sampled_from(list(COLUMNS)))):
         kind, numbers = COLUMNS[name]
@@ -132,10 +132,10 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> ReadTable:
 
 
 @pytest.mark.parametrize("name", PUSHED)
-@pytest.mark.parametrize("sign", Operator)
-def test_what_is_tested_on_reading_passes_the_same_rows(table: ReadTable, name: str, sign: Operator) -> None:
+@pytest.mark.parametrize("sign", ComparisonOperator)
+def test_what_is_tested_on_reading_passes_the_same_rows(table: ReadTable, name: str, sign: ComparisonOperator) -> None:
     kind, scalar, _ = PUSHED[name]
-    if sign in (Operator.CONTAINS, Operator.STARTS_WITH) and scalar is not Scalar.STRING:
+    if sign in (ComparisonOperator.CONTAINS, ComparisonOperator.STARTS_WITH) and scalar is not Scalar.STRING:
         return
     whole = table.whole([name], Budget(None, None))
     for constant in CONSTANTS[scalar]:
