@@ -12,7 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gitops.cluster.files import named_files
-from gitops.cluster.lint_report import LintOutcome, LocatedProblem, Passed, QueryReport, Region, SchemaReport
+from gitops.cluster.lint_report import (
+    LintOutcome,
+    LocatedProblem,
+    QueryReport,
+    Region,
+    SchemaReport,
+    UncheckedQueryFile,
+)
 from gitops.config.cluster_yaml import CONFIG_FILE, QueryRegistry, RawGraph, Text
 from gitops.config.header import read_cluster
 from gitops.config.reader import Reading
@@ -39,7 +46,7 @@ def lint_cluster(tree: SourceTree, paths: Sequence[str] = (), schema: str | None
     against `schema` alone if that is given; then `cluster.yaml` is not read. Raises UsageError for a path of a file of
     another sort, and for a schema without query files.
     """
-    run = _Run(tree)
+    run = _LintRun(tree)
     if schema is not None:
         run.against(normalize(schema, confined=False), paths)
     elif paths:
@@ -56,7 +63,7 @@ class _Declared(NamedTuple):
     written: Text
 
 
-class _Run:
+class _LintRun:
     """Steps 1 to 3 as they go on."""
 
     def __init__(self, tree: SourceTree) -> None:
@@ -125,7 +132,7 @@ class _Run:
                 for pair, report in pairs
                 if report is not None
             ),
-            passed=tuple(Passed(*pair) for pair, report in pairs if report is None),
+            passed=tuple(UncheckedQueryFile(*pair) for pair, report in pairs if report is None),
             problems=problems,
             sources=texts,
             diagnostics=tuple(self._found),

@@ -60,7 +60,7 @@ class QueryReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class UncheckedQueryFile:
     """A query file that parses and was not checked any further, since its schema is broken."""
 
     schema: str
@@ -76,7 +76,7 @@ class LintOutcome:
 
     schemas: tuple[SchemaReport, ...] = ()
     queries: tuple[QueryReport, ...] = ()
-    passed: tuple[Passed, ...] = ()
+    passed: tuple[UncheckedQueryFile, ...] = ()
     problems: tuple[LocatedProblem, ...] = ()
     sources: Mapping[str, SourceText] = field(default_factory=dict)
     diagnostics: tuple[Diagnostic, ...] = ()

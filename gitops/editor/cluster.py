@@ -11,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gitops.editor.words import CLUSTER_KEYS
+from gitops.editor.documentation import CLUSTER_KEYS
 from gitops.language.text import Span
 
-__all__ = ["ClusterView", "Entry", "Value", "doc_path", "keys_below", "read_cluster_text"]
+__all__ = ["ClusterView", "YamlEntry", "YamlScalar", "documentation_path", "keys_below", "read_cluster_text"]
 
 _LINE = re.compile(
     rb"(?P<indent> *)(?P<dashes>(?:-(?: +|$))*)"
@@ -25,19 +25,19 @@ _MAX_LINES = 50_000
 _MAX_DEPTH = 32
 
 
-class Value(NamedTuple):
+class YamlScalar(NamedTuple):
     """A scalar; the span is that of its text without quotes."""
 
     text: str
     span: Span
 
 
-class Entry(NamedTuple):
+class YamlEntry(NamedTuple):
     """A key, or an item of a list (then without a key), with the path of keys that leads to it; `end` is behind its line."""
 
     path: tuple[str, ...]
-    key: Value | None
-    values: tuple[Value, ...]
+    key: YamlScalar | None
+    values: tuple[YamlScalar, ...]
     indent: int
     end: int
 
@@ -45,28 +45,28 @@ class Entry(NamedTuple):
 class ClusterView:
     """All entries, in the order of the file; of several keys of one path the first counts."""
 
-    def __init__(self, entries: tuple[Entry, ...]) -> None:
+    def __init__(self, entries: tuple[YamlEntry, ...]) -> None:
         """Sort the entries by what they are below of."""
         self.entries = entries
-        self._below: defaultdict[tuple[str, ...], list[Entry]] = defaultdict(list)
-        self._at: defaultdict[tuple[str, ...], list[Entry]] = defaultdict(list)
+        self._below: defaultdict[tuple[str, ...], list[YamlEntry]] = defaultdict(list)
+        self._at: defaultdict[tuple[str, ...], list[YamlEntry]] = defaultdict(list)
         for each in entries:
             self._at[each.path].append(each)
             if each.key is not None:
                 self._below[each.path[:-1]].append(each)
 
-    def below(self, *path: str) -> tuple[Entry, ...]:
+    def below(self, *path: str) -> tuple[YamlEntry, ...]:
         """The keys directly below a key."""
         return tuple(self._below.get(path, ()))
 
-    def values(self, *path: str) -> Iterator[Value]:
+    def values(self, *path: str) -> Iterator[YamlScalar]:
         """The scalars of a key: its own, and those of its list."""
         for each in self._at.get(path, ()):
             yield from each.values
 
-    def names(self, section: str) -> dict[str, Value]:
+    def names(self, section: str) -> dict[str, YamlScalar]:
         """The names that a section declares."""
-        found: dict[str, Value] = {}
+        found: dict[str, YamlScalar] = {}
         for each in self.below(section):
             if each.key is not None:
                 found.setdefault(each.key.text, each.key)
@@ -81,7 +81,7 @@ class ClusterView:
         around = [n for n in range(1, len(path) + 1) if depths.get(path[:n], 0) < indent]
         return path[: max(around, default=0)]
 
-    def at(self, offset: int) -> tuple[Entry, Value] | None:
+    def at(self, offset: int) -> tuple[YamlEntry, YamlScalar] | None:
         """The key or value over an offset."""
         for each in self.entries:
             for value in (each.key, *each.values):
@@ -92,7 +92,7 @@ class ClusterView:
 
 def read_cluster_text(data: bytes) -> ClusterView:
     """Read the text; raises nothing for any bytes."""
-    entries: list[Entry] = []
+    entries: list[YamlEntry] = []
     open_keys: list[tuple[int, str]] = []
     at = 0
     for line in data.split(b"\n")[:_MAX_LINES]:
@@ -109,12 +109,12 @@ def read_cluster_text(data: bytes) -> ClusterView:
                 open_keys.append((indent, key.text))
             values = tuple(_values(found["rest"], at + found.start("rest")))
             path = tuple(name for _, name in open_keys)
-            entries.append(Entry(path, key, values, indent, at + len(line)))
+            entries.append(YamlEntry(path, key, values, indent, at + len(line)))
         at += len(line) + 1
     return ClusterView(tuple(entries))
 
 
-def doc_path(path: tuple[str, ...]) -> str:
+def documentation_path(path: tuple[str, ...]) -> str:
     """The path with `*` for the names that the user gives, as the documentation of keys has it."""
     shape = list(path)
     for at in (1, 3):
@@ -125,22 +125,22 @@ def doc_path(path: tuple[str, ...]) -> str:
 
 def keys_below(path: tuple[str, ...]) -> dict[str, str]:
     """The keys that may stand below a path, with their documentation."""
-    prefix = f"{doc_path(path)}." if path else ""
+    prefix = f"{documentation_path(path)}." if path else ""
     found = {key[len(prefix) :]: words for key, words in CLUSTER_KEYS.items() if key.startswith(prefix)}
     return {key: words for key, words in found.items() if "." not in key and key != "*"}
 
 
-def _values(rest: bytes, at: int) -> Iterator[Value]:
+def _values(rest: bytes, at: int) -> Iterator[YamlScalar]:
     for found in _VALUE.finditer(rest):
         if found[0].startswith(b"#"):
             return
         yield _scalar(found[0], at + found.start())
 
 
-def _scalar(text: bytes, at: int) -> Value:
+def _scalar(text: bytes, at: int) -> YamlScalar:
     quote = text[:1]
     if quote in (b'"', b"'"):
         inner = text[1:-1] if len(text) > 1 and text.endswith(quote) else text[1:]
-        return Value(inner.decode("utf-8", "replace"), Span(at + 1, at + 1 + len(inner)))
+        return YamlScalar(inner.decode("utf-8", "replace"), Span(at + 1, at + 1 + len(inner)))
     text = text.rstrip()
-    return Value(text.decode("utf-8", "replace"), Span(at, at + len(text)))
+    return YamlScalar(text.decode("utf-8", "replace"), Span(at, at + len(text)))

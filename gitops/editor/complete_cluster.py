@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from gitops.config.cluster_yaml import CONFIG_FILE
 from gitops.config.source import EntryKind, SourceError, SourceTree
-from gitops.editor.cluster import ClusterView, doc_path, keys_below
-from gitops.editor.project import QUERIES, SCHEMA, folder_of, joined
-from gitops.editor.proposals import FILE, KEY, VALUE, Proposal
-from gitops.editor.symbols import Sort
-from gitops.editor.words import CLUSTER_KEYS
+from gitops.editor.cluster import ClusterView, documentation_path, keys_below
+from gitops.editor.completion_items import FILE, KEY, VALUE, CompletionItem
+from gitops.editor.documentation import CLUSTER_KEYS
+from gitops.editor.project import QUERIES, SCHEMA, folder_of, join_path
+from gitops.editor.symbols import SymbolKind
 
 __all__ = ["complete_cluster"]
 
@@ -29,7 +29,9 @@ _ENDINGS = {
 }
 
 
-def complete_cluster(view: ClusterView, tree: SourceTree, path: str, line: str, offset: int) -> Iterator[Proposal]:
+def complete_cluster(
+    view: ClusterView, tree: SourceTree, path: str, line: str, offset: int
+) -> Iterator[CompletionItem]:
     """What may be written behind `line`, the text of the line up to the cursor at `offset` of the file at `path`."""
     bare = line.lstrip(" ")
     indent = len(line) - len(bare)
@@ -46,21 +48,21 @@ def complete_cluster(view: ClusterView, tree: SourceTree, path: str, line: str, 
         taken = {each.key.text for each in view.below(*around) if each.key is not None and each.end < start}
         for name, said in keys_below(around).items():
             if name not in taken:
-                yield Proposal(name, KEY, words=said, insert=f"{name}: ")
+                yield CompletionItem(name, KEY, documentation=said, insert=f"{name}: ")
 
 
-def _values(view: ClusterView, tree: SourceTree, path: str, around: tuple[str, ...]) -> Iterator[Proposal]:
-    place = doc_path(around)
+def _values(view: ClusterView, tree: SourceTree, path: str, around: tuple[str, ...]) -> Iterator[CompletionItem]:
+    place = documentation_path(around)
     for value in _VALUES.get(place, ()):
-        yield Proposal(value, VALUE, words=CLUSTER_KEYS[place])
+        yield CompletionItem(value, VALUE, documentation=CLUSTER_KEYS[place])
     if place == "policies.*.applies_to":
-        yield Proposal("cluster", VALUE, words="The whole cluster.")
-        yield from (Proposal(name, Sort.NODE.value, "graph") for name in view.names("graphs"))
+        yield CompletionItem("cluster", VALUE, documentation="The whole cluster.")
+        yield from (CompletionItem(name, SymbolKind.NODE.value, "graph") for name in view.names("graphs"))
     if place in _ENDINGS:
         yield from _files(tree, folder_of(path), _ENDINGS[place])
 
 
-def _files(tree: SourceTree, folder: str, endings: tuple[str, ...]) -> Iterator[Proposal]:
+def _files(tree: SourceTree, folder: str, endings: tuple[str, ...]) -> Iterator[CompletionItem]:
     """The files below a folder with one of the endings, and its folders if `/` is one; hidden ones are passed over."""
     waiting, entries = [""], 0
     for _ in range(_MAX_FOLDERS):
@@ -68,7 +70,7 @@ def _files(tree: SourceTree, folder: str, endings: tuple[str, ...]) -> Iterator[
             return
         below = waiting.pop(0)
         try:
-            names = tree.names(joined(folder, below or "."))
+            names = tree.names(join_path(folder, below or "."))
         except SourceError:
             continue
         for name in names:
@@ -77,15 +79,15 @@ def _files(tree: SourceTree, folder: str, endings: tuple[str, ...]) -> Iterator[
                 continue
             inner = f"{below}{name}"
             if name.endswith(endings):
-                yield Proposal(inner, FILE)
+                yield CompletionItem(inner, FILE)
             elif _is_folder(tree, folder, inner):
                 waiting.append(f"{inner}/")
                 if "/" in endings:
-                    yield Proposal(f"{inner}/", FILE)
+                    yield CompletionItem(f"{inner}/", FILE)
 
 
 def _is_folder(tree: SourceTree, folder: str, path: str) -> bool:
     try:
-        return tree.kind(joined(folder, path)) is EntryKind.DIR
+        return tree.kind(join_path(folder, path)) is EntryKind.DIR
     except SourceError:
         return False

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from gitops.editor.proposals import VALUE, Proposal, properties, words
-from gitops.editor.query import Block, QueryView
+from gitops.editor.completion_items import VALUE, CompletionItem, property_items, word_items
+from gitops.editor.documentation import ANNOTATIONS, FUNCTION_WORDS, QUERY_WORDS, TYPE_WORDS
+from gitops.editor.query import BracketContent, QueryView
 from gitops.editor.schema import Declaration, SchemaView
-from gitops.editor.symbols import Sort, Symbol
-from gitops.editor.words import ANNOTATIONS, FUNCTION_WORDS, QUERY_WORDS, TYPE_WORDS
+from gitops.editor.symbols import Symbol, SymbolKind
 from gitops.language.lexer import Token, TokenKind
 from gitops.language.schema.types import TypeKind
 
@@ -26,7 +26,7 @@ _MEMBER = re.compile(r"[A-Za-z0-9_\-]+")
 
 def complete_query(
     view: QueryView, tokens: tuple[Token, ...], schema: SchemaView | None, word: str
-) -> Iterator[Proposal]:
+) -> Iterator[CompletionItem]:
     """What may follow the tokens of one piece, which were read as `view`; `word` is what is written of the next one."""
     return _Cursor(view, tokens, schema, word).proposals()
 
@@ -38,22 +38,22 @@ class _Cursor:
         self._schema = schema
         self._word = word
 
-    def proposals(self) -> Iterator[Proposal]:
+    def proposals(self) -> Iterator[CompletionItem]:
         last = self._kind(1)
         if last is TokenKind.DOT:
             return self._properties_of(self._token(2))
-        by_block: Mapping[Block, Callable[[], Iterator[Proposal]]] = {
-            Block.FILE: self._outside,
-            Block.PARAMETERS: self._parameter_type,
-            Block.BODY: self._section,
-            Block.MATCH: self._clause,
-            Block.NOT: self._clause,
-            Block.PAIRS: self._pair,
-            Block.SET: self._pair,
-            Block.RETURN: self._item,
-            Block.ORDER: self._sort,
-            Block.CALL: self._argument,
-            Block.LIST: self._parameter_type,
+        by_block: Mapping[BracketContent, Callable[[], Iterator[CompletionItem]]] = {
+            BracketContent.FILE: self._outside,
+            BracketContent.PARAMETERS: self._parameter_type,
+            BracketContent.BODY: self._section,
+            BracketContent.MATCH: self._clause,
+            BracketContent.NOT: self._clause,
+            BracketContent.PAIRS: self._pair,
+            BracketContent.SET: self._pair,
+            BracketContent.RETURN: self._item,
+            BracketContent.ORDER: self._sort,
+            BracketContent.CALL: self._argument,
+            BracketContent.LIST: self._parameter_type,
         }
         found = by_block.get(self._view.frames[-1].block)
         return iter(()) if found is None else found()
@@ -69,20 +69,22 @@ class _Cursor:
         token = self._token(back)
         return "" if token is None else token.text
 
-    def _outside(self) -> Iterator[Proposal]:
+    def _outside(self) -> Iterator[CompletionItem]:
         if self._view.ended or not self._tokens:
-            yield Proposal("query", Sort.KEYWORD, words=QUERY_WORDS["query"], insert="query ")
+            yield CompletionItem("query", SymbolKind.KEYWORD, documentation=QUERY_WORDS["query"], insert="query ")
         elif self._kind(1) is TokenKind.RPAREN:
-            yield from words(ANNOTATIONS, Sort.ANNOTATION, ("description", "instruction"), sign="@")
+            yield from word_items(ANNOTATIONS, SymbolKind.ANNOTATION, ("description", "instruction"), sign="@")
 
-    def _parameter_type(self) -> Iterator[Proposal]:
+    def _parameter_type(self) -> Iterator[CompletionItem]:
         blocks = [frame.block for frame in self._view.frames]
-        listed = blocks[-1] is Block.LIST
-        if Block.PARAMETERS in blocks and self._kind(1) in (TokenKind.COLON, TokenKind.LBRACKET):
+        listed = blocks[-1] is BracketContent.LIST
+        if BracketContent.PARAMETERS in blocks and self._kind(1) in (TokenKind.COLON, TokenKind.LBRACKET):
             left_out = ("enum", "Vector", "Blob") if listed else ("enum",)
-            yield from words(TYPE_WORDS, Sort.BASE_TYPE, [name for name in TYPE_WORDS if name not in left_out])
+            yield from word_items(
+                TYPE_WORDS, SymbolKind.BASE_TYPE, [name for name in TYPE_WORDS if name not in left_out]
+            )
 
-    def _section(self) -> Iterator[Proposal]:
+    def _section(self) -> Iterator[CompletionItem]:
         last = self._text(1)
         if last in ("insert", "update", "delete"):
             yield from self._types(TypeKind.NODE)
@@ -91,17 +93,21 @@ class _Cursor:
         elif last == "where" and self._view.written is not None:
             yield from self._owned(self._view.written, "")
         elif self._kind(1) is TokenKind.TYPE_NAME:
-            yield from words(QUERY_WORDS, Sort.KEYWORD, ("set", "where") if self._text(2) == "update" else ("where",))
+            yield from word_items(
+                QUERY_WORDS, SymbolKind.KEYWORD, ("set", "where") if self._text(2) == "update" else ("where",)
+            )
         elif self._kind(1) in _COMPARISONS:
             yield from self._parameters()
-            yield from words(FUNCTION_WORDS, Sort.FUNCTION, _INSTANTS)
+            yield from word_items(FUNCTION_WORDS, SymbolKind.FUNCTION, _INSTANTS)
         elif last != "limit":
             names = ("match", "return", "order", "limit", "insert", "update", "delete", "where")
-            written = {mark.symbol.name for mark in self._view.marks if mark.symbol.sort is Sort.KEYWORD}
+            written = {mark.symbol.name for mark in self._view.marks if mark.symbol.sort is SymbolKind.KEYWORD}
             repeated = ("insert", "update", "delete", "where")
-            yield from words(QUERY_WORDS, Sort.KEYWORD, [n for n in names if n not in written or n in repeated])
+            yield from word_items(
+                QUERY_WORDS, SymbolKind.KEYWORD, [n for n in names if n not in written or n in repeated]
+            )
 
-    def _clause(self) -> Iterator[Proposal]:
+    def _clause(self) -> Iterator[CompletionItem]:
         last = self._kind(1)
         if last is TokenKind.COLON:
             # `$a $e:` names the edge that `$e` stands for, `$v:` the type of a node.
@@ -117,106 +123,110 @@ class _Cursor:
         elif last is TokenKind.VAR and not self._ends_hop(1) and self._kind(2) not in _COMPARISONS:
             if not self._word.startswith("$"):
                 yield from self._edges(self._token(1), undirected=False)
-                yield from words(QUERY_WORDS, Sort.KEYWORD, _OPERATORS)
+                yield from word_items(QUERY_WORDS, SymbolKind.KEYWORD, _OPERATORS)
         else:
             yield from self._variables()
             if not self._word.startswith("$"):
-                yield from words(
-                    QUERY_WORDS, Sort.KEYWORD, ("not", *(_OPERATORS if self._kind(2) is TokenKind.DOT else ()))
+                yield from word_items(
+                    QUERY_WORDS, SymbolKind.KEYWORD, ("not", *(_OPERATORS if self._kind(2) is TokenKind.DOT else ()))
                 )
-                yield from words(FUNCTION_WORDS, Sort.FUNCTION, _CONDITIONS)
+                yield from word_items(FUNCTION_WORDS, SymbolKind.FUNCTION, _CONDITIONS)
 
     def _ends_hop(self, back: int) -> bool:
         """Whether a variable ends a hop, so that a clause is complete behind it."""
         token = self._token(back)
         before = [mark for mark in self._view.marks if token is not None and mark.end <= token.start]
-        return bool(before) and before[-1].symbol.sort is Sort.EDGE
+        return bool(before) and before[-1].symbol.sort is SymbolKind.EDGE
 
-    def _pair(self) -> Iterator[Proposal]:
+    def _pair(self) -> Iterator[CompletionItem]:
         owner = self._view.frames[-1].owner
         if self._kind(1) is TokenKind.COLON:
             yield from self._members(owner, self._text(2))
             yield from self._parameters()
-            yield from words(FUNCTION_WORDS, Sort.FUNCTION, _INSTANTS)
-            yield from words(QUERY_WORDS, Sort.KEYWORD, ("true", "false"))
+            yield from word_items(FUNCTION_WORDS, SymbolKind.FUNCTION, _INSTANTS)
+            yield from word_items(QUERY_WORDS, SymbolKind.KEYWORD, ("true", "false"))
         elif owner is not None and not self._word.startswith("$"):
             yield from self._owned(owner, ": ")
 
-    def _members(self, owner: Symbol | None, name: str) -> Iterator[Proposal]:
+    def _members(self, owner: Symbol | None, name: str) -> Iterator[CompletionItem]:
         """The members of an enum property."""
         if owner is None or self._schema is None:
             return
-        found = self._schema.property(Symbol(Sort.PROPERTY, name, owner.name, owner.kind))
+        found = self._schema.property(Symbol(SymbolKind.PROPERTY, name, owner.name, owner.kind))
         if found is not None and found[1].type.startswith("enum"):
             listed = found[1].type.partition("(")[2].rpartition(")")[0]
             for member in _MEMBER.findall(listed):
-                yield Proposal(f'"{member}"', VALUE, f"{owner.name}.{name}")
+                yield CompletionItem(f'"{member}"', VALUE, f"{owner.name}.{name}")
 
-    def _item(self) -> Iterator[Proposal]:
+    def _item(self) -> Iterator[CompletionItem]:
         yield from self._variables()
         yield from self._parameters()
         if not self._word.startswith("$"):
-            yield from words(FUNCTION_WORDS, Sort.FUNCTION, _AGGREGATES)
+            yield from word_items(FUNCTION_WORDS, SymbolKind.FUNCTION, _AGGREGATES)
             if self._kind(1) not in (TokenKind.LBRACE, TokenKind.COMMA):
-                yield from words(QUERY_WORDS, Sort.KEYWORD, ("as",))
+                yield from word_items(QUERY_WORDS, SymbolKind.KEYWORD, ("as",))
 
-    def _sort(self) -> Iterator[Proposal]:
+    def _sort(self) -> Iterator[CompletionItem]:
         yield from self._variables()
         if not self._word.startswith("$"):
-            yield from (Proposal(each, Sort.ALIAS) for each in self._view.aliases)
-            yield from words(FUNCTION_WORDS, Sort.FUNCTION, _RANKS)
+            yield from (CompletionItem(each, SymbolKind.ALIAS) for each in self._view.aliases)
+            yield from word_items(FUNCTION_WORDS, SymbolKind.FUNCTION, _RANKS)
             if self._kind(1) not in (TokenKind.LBRACE, TokenKind.COMMA):
-                yield from words(QUERY_WORDS, Sort.KEYWORD, ("asc", "desc"))
+                yield from word_items(QUERY_WORDS, SymbolKind.KEYWORD, ("asc", "desc"))
 
-    def _argument(self) -> Iterator[Proposal]:
+    def _argument(self) -> Iterator[CompletionItem]:
         name = self._text(2) if self._kind(1) is TokenKind.LPAREN else ""
         if name == "rrf":
-            yield from words(FUNCTION_WORDS, Sort.FUNCTION, ("nearest", "bm25"))
+            yield from word_items(FUNCTION_WORDS, SymbolKind.FUNCTION, ("nearest", "bm25"))
             return
         yield from self._values()
 
-    def _values(self) -> Iterator[Proposal]:
+    def _values(self) -> Iterator[CompletionItem]:
         yield from self._parameters()
         yield from self._variables()
         if not self._word.startswith("$"):
-            yield from words(FUNCTION_WORDS, Sort.FUNCTION, _INSTANTS)
-            yield from words(QUERY_WORDS, Sort.KEYWORD, ("true", "false"))
+            yield from word_items(FUNCTION_WORDS, SymbolKind.FUNCTION, _INSTANTS)
+            yield from word_items(QUERY_WORDS, SymbolKind.KEYWORD, ("true", "false"))
 
-    def _variables(self) -> Iterator[Proposal]:
-        yield from (Proposal(each.name, each.sort, each.owner) for each in self._view.variables.values())
+    def _variables(self) -> Iterator[CompletionItem]:
+        yield from (CompletionItem(each.name, each.sort, each.owner) for each in self._view.variables.values())
 
-    def _parameters(self) -> Iterator[Proposal]:
-        yield from (Proposal(each.name, each.sort, each.owner) for each in self._view.parameters.values())
+    def _parameters(self) -> Iterator[CompletionItem]:
+        yield from (CompletionItem(each.name, each.sort, each.owner) for each in self._view.parameters.values())
 
-    def _properties_of(self, variable: Token | None) -> Iterator[Proposal]:
+    def _properties_of(self, variable: Token | None) -> Iterator[CompletionItem]:
         symbol = None if variable is None else self._view.variables.get(variable.text)
         owner = None if symbol is None or self._schema is None else self._schema.get(symbol.kind, symbol.owner)
         if owner is not None and self._schema is not None:
-            yield from properties(self._schema, owner)
+            yield from property_items(self._schema, owner)
 
-    def _owned(self, owner: Symbol, suffix: str) -> Iterator[Proposal]:
+    def _owned(self, owner: Symbol, suffix: str) -> Iterator[CompletionItem]:
         """The properties that may be written or tested, without those that are there already."""
         declared = None if self._schema is None else self._schema.get(owner.kind, owner.name)
         if declared is None or self._schema is None:
             return
         if owner.kind is TypeKind.EDGE:
             for name, end in (("from", declared.source), ("to", declared.target)):
-                yield Proposal(name, Sort.END, end, f"The key of the {end}.", f"{name}{suffix}" if suffix else None)
-        yield from properties(self._schema, declared, suffix)
+                yield CompletionItem(
+                    name, SymbolKind.END, end, f"The key of the {end}.", f"{name}{suffix}" if suffix else None
+                )
+        yield from property_items(self._schema, declared, suffix)
 
-    def _types(self, kind: TypeKind) -> Iterator[Proposal]:
+    def _types(self, kind: TypeKind) -> Iterator[CompletionItem]:
         for each in self._schema.all(kind) if self._schema is not None else ():
             detail = f"{each.source} -> {each.target}" if kind is TypeKind.EDGE else ""
-            yield Proposal(each.name, Sort(kind.value), detail, each.description)
+            yield CompletionItem(each.name, SymbolKind(kind.value), detail, each.description)
 
-    def _edges(self, left: Token | None, *, undirected: bool) -> Iterator[Proposal]:
+    def _edges(self, left: Token | None, *, undirected: bool) -> Iterator[CompletionItem]:
         """The edges that fit a variable: all of them if it has no type yet."""
         symbol = None if left is None else self._view.variables.get(left.text)
         for each in self._schema.all(TypeKind.EDGE) if self._schema is not None else ():
             if symbol is not None and symbol.owner and symbol.owner not in (each.source, each.target):
                 continue
             if not undirected or each.source == each.target:
-                yield Proposal(_as_in_queries(each), Sort.EDGE, f"{each.source} -> {each.target}", each.description)
+                yield CompletionItem(
+                    _as_in_queries(each), SymbolKind.EDGE, f"{each.source} -> {each.target}", each.description
+                )
 
 
 def _as_in_queries(edge: Declaration) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gitops.editor.proposals import Proposal, properties, words
+from gitops.editor.completion_items import CompletionItem, property_items, word_items
+from gitops.editor.documentation import ANNOTATIONS, SCHEMA_WORDS, TYPE_WORDS
 from gitops.editor.schema import CONSTRAINTS, SchemaView
-from gitops.editor.symbols import Sort
-from gitops.editor.words import ANNOTATIONS, SCHEMA_WORDS, TYPE_WORDS
+from gitops.editor.symbols import SymbolKind
 from gitops.language.lexer import Token, TokenKind
 from gitops.language.schema.types import TypeKind
 
@@ -27,12 +27,12 @@ _ON_PROPERTY = {
 _IN_BODY = {"node": CONSTRAINTS, "edge": ("unique", "index"), "interface": ()}
 
 
-def complete_schema(view: SchemaView, tokens: tuple[Token, ...], word: str) -> Iterator[Proposal]:
+def complete_schema(view: SchemaView, tokens: tuple[Token, ...], word: str) -> Iterator[CompletionItem]:
     """What may follow the tokens of one piece; `word` is what is written of the next one."""
     head = tokens[0].text if tokens else ""
     brace = next((at for at, token in enumerate(tokens) if token.kind is TokenKind.LBRACE), None)
     if head not in _DECLARATIONS or (brace is not None and tokens[-1].kind is TokenKind.RBRACE):
-        yield from words(SCHEMA_WORDS, Sort.KEYWORD, _DECLARATIONS)
+        yield from word_items(SCHEMA_WORDS, SymbolKind.KEYWORD, _DECLARATIONS)
         return
     opened = _open_paren(tokens)
     if opened is not None:
@@ -59,7 +59,7 @@ def _open_paren(tokens: tuple[Token, ...]) -> int | None:
     return None
 
 
-def _argument(view: SchemaView, tokens: tuple[Token, ...], opened: int) -> Iterator[Proposal]:
+def _argument(view: SchemaView, tokens: tuple[Token, ...], opened: int) -> Iterator[CompletionItem]:
     """The properties of the type that a constraint or `@embed` may name."""
     name = tokens[opened - 1].text if opened else ""
     if name not in (*CONSTRAINTS, "embed") or len(tokens) < 2:  # noqa: PLR2004 - keyword and name
@@ -69,46 +69,49 @@ def _argument(view: SchemaView, tokens: tuple[Token, ...], opened: int) -> Itera
     kind = TypeKind(tokens[0].text)
     owner = view.get(kind, tokens[1].text)
     if owner is not None:
-        yield from properties(view, owner)
+        yield from property_items(view, owner)
     if kind is TypeKind.EDGE:
-        yield Proposal("src", Sort.END, words="The source of the edge.")
-        yield Proposal("dst", Sort.END, words="The target of the edge.")
+        yield CompletionItem("src", SymbolKind.END, documentation="The source of the edge.")
+        yield CompletionItem("dst", SymbolKind.END, documentation="The target of the edge.")
 
 
-def _in_head(view: SchemaView, tokens: tuple[Token, ...], word: str) -> Iterator[Proposal]:
+def _in_head(view: SchemaView, tokens: tuple[Token, ...], word: str) -> Iterator[CompletionItem]:
     head, last = tokens[0].text, tokens[-1]
     listing = any(token.text == "implements" for token in tokens[2:])
     if word.startswith("@"):
-        yield from words(ANNOTATIONS, Sort.ANNOTATION, _HEAD[head], sign="@")
+        yield from word_items(ANNOTATIONS, SymbolKind.ANNOTATION, _HEAD[head], sign="@")
     elif head == "edge" and last.kind in (TokenKind.COLON, TokenKind.ARROW):
-        yield from (Proposal(each.name, Sort.NODE, words=each.description) for each in view.all(TypeKind.NODE))
+        yield from (
+            CompletionItem(each.name, SymbolKind.NODE, documentation=each.description)
+            for each in view.all(TypeKind.NODE)
+        )
     elif listing and (last.text == "implements" or last.kind is TokenKind.COMMA):
-        yield from (Proposal(each.name, Sort.INTERFACE) for each in view.all(TypeKind.INTERFACE))
+        yield from (CompletionItem(each.name, SymbolKind.INTERFACE) for each in view.all(TypeKind.INTERFACE))
     elif len(tokens) > 1 and (last.kind is TokenKind.TYPE_NAME or last.kind is TokenKind.RPAREN) and not listing:
         if head == "node":
-            yield from words(SCHEMA_WORDS, Sort.KEYWORD, ["implements"])
+            yield from word_items(SCHEMA_WORDS, SymbolKind.KEYWORD, ["implements"])
         if head != "edge" or any(token.kind is TokenKind.ARROW for token in tokens):
-            yield from words(ANNOTATIONS, Sort.ANNOTATION, _HEAD[head], sign="@")
+            yield from word_items(ANNOTATIONS, SymbolKind.ANNOTATION, _HEAD[head], sign="@")
 
 
-def _member(body: tuple[Token, ...], head: str, word: str) -> Iterator[Proposal]:
+def _member(body: tuple[Token, ...], head: str, word: str) -> Iterator[CompletionItem]:
     """A type behind `name:`, annotations behind a type, constraints where a member may begin."""
     last, before = body[-1], body[-2] if len(body) > 1 else body[-1]
     if last.kind is TokenKind.COLON:
-        yield from words(TYPE_WORDS, Sort.BASE_TYPE)
+        yield from word_items(TYPE_WORDS, SymbolKind.BASE_TYPE)
     elif last.kind is TokenKind.LBRACKET:
-        yield from words(
-            TYPE_WORDS, Sort.BASE_TYPE, [name for name in TYPE_WORDS if name not in ("Vector", "enum", "Blob")]
+        yield from word_items(
+            TYPE_WORDS, SymbolKind.BASE_TYPE, [name for name in TYPE_WORDS if name not in ("Vector", "enum", "Blob")]
         )
     elif last.kind is TokenKind.LBRACE:
         yield from _constraints(head)
     elif last.kind is TokenKind.NAME and before.kind is not TokenKind.AT and not word:
         return
     else:
-        yield from words(ANNOTATIONS, Sort.ANNOTATION, _ON_PROPERTY[head], sign="@")
+        yield from word_items(ANNOTATIONS, SymbolKind.ANNOTATION, _ON_PROPERTY[head], sign="@")
         yield from _constraints(head)
 
 
-def _constraints(head: str) -> Iterator[Proposal]:
+def _constraints(head: str) -> Iterator[CompletionItem]:
     for name in _IN_BODY[head]:
-        yield Proposal(f"@{name}(..)", Sort.ANNOTATION, words=ANNOTATIONS[name], insert=f"@{name}(")
+        yield CompletionItem(f"@{name}(..)", SymbolKind.ANNOTATION, documentation=ANNOTATIONS[name], insert=f"@{name}(")

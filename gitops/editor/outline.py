@@ -9,18 +9,18 @@ from gitops.config.layout import format_yaml
 from gitops.config.yaml import YamlError
 from gitops.core.errors import BugError
 from gitops.editor.cluster import ClusterView
+from gitops.editor.completion_items import KEY
 from gitops.editor.navigate import is_cluster_file
 from gitops.editor.project import QUERIES, SCHEMA
-from gitops.editor.proposals import KEY
-from gitops.editor.symbols import Sort
-from gitops.editor.texts import File, Texts
+from gitops.editor.symbols import SymbolKind
+from gitops.editor.texts import EditorFile, TextCache
 from gitops.language.format import format_queries, format_schema
 from gitops.language.text import LanguageError, Span
 
-__all__ = ["Edit", "Entry", "layout_edit", "outline"]
+__all__ = ["LayoutEdit", "OutlineItem", "layout_edit", "outline"]
 
 
-class Entry(NamedTuple):
+class OutlineItem(NamedTuple):
     """A declaration: `span` is its name, `whole` all of it, which holds the children."""
 
     name: str
@@ -28,17 +28,17 @@ class Entry(NamedTuple):
     detail: str
     span: Span
     whole: Span
-    children: tuple[Entry, ...] = ()
+    children: tuple[OutlineItem, ...] = ()
 
 
-class Edit(NamedTuple):
+class LayoutEdit(NamedTuple):
     """A span of a file and what is to stand there."""
 
     span: Span
     text: str
 
 
-def outline(texts: Texts, file: File) -> tuple[Entry, ...]:
+def outline(texts: TextCache, file: EditorFile) -> tuple[OutlineItem, ...]:
     """The declarations of a file, in its order."""
     if file.path.endswith(SCHEMA):
         return tuple(_types(texts, file.data))
@@ -49,7 +49,7 @@ def outline(texts: Texts, file: File) -> tuple[Entry, ...]:
     return ()
 
 
-def layout_edit(file: File) -> Edit | None:
+def layout_edit(file: EditorFile) -> LayoutEdit | None:
     """The edit that gives a file the layout of `gitops fmt`; None if it has it, or does not parse."""
     try:
         if file.path.endswith(SCHEMA):
@@ -65,7 +65,7 @@ def layout_edit(file: File) -> Edit | None:
     return None if after == file.data else _smallest(file.data, after)
 
 
-def _types(texts: Texts, data: bytes) -> Iterator[Entry]:
+def _types(texts: TextCache, data: bytes) -> Iterator[OutlineItem]:
     for piece, held in texts.schema_view(data).pieces:
         declared = held.declaration
         if declared is None:
@@ -74,14 +74,16 @@ def _types(texts: Texts, data: bytes) -> Iterator[Entry]:
         whole = Span(at, at + len(piece.data.rstrip()))
         detail = f"{declared.source} -> {declared.target}" if declared.source else ""
         children = tuple(
-            Entry(each.name, Sort.PROPERTY, each.type, *(Span(at + each.span.start, at + each.span.end),) * 2)
+            OutlineItem(
+                each.name, SymbolKind.PROPERTY, each.type, *(Span(at + each.span.start, at + each.span.end),) * 2
+            )
             for each in declared.properties
         )
         span = Span(at + declared.span.start, at + declared.span.end)
-        yield Entry(declared.name, declared.kind.value, detail, span, whole, children)
+        yield OutlineItem(declared.name, declared.kind.value, detail, span, whole, children)
 
 
-def _queries(texts: Texts, file: File) -> Iterator[Entry]:
+def _queries(texts: TextCache, file: EditorFile) -> Iterator[OutlineItem]:
     schema = texts.schema_of(file)
     for piece in texts.pieces(file.data):
         view = texts.query_view(piece.data, schema)
@@ -89,10 +91,12 @@ def _queries(texts: Texts, file: File) -> Iterator[Entry]:
             at = piece.start
             params = ", ".join(f"{each.name}: {each.owner}" for each in view.parameters.values())
             whole = Span(at, at + len(piece.data.rstrip()))
-            yield Entry(view.name.text, Sort.QUERY, params, Span(at + view.name.start, at + view.name.end), whole)
+            yield OutlineItem(
+                view.name.text, SymbolKind.QUERY, params, Span(at + view.name.start, at + view.name.end), whole
+            )
 
 
-def _keys(view: ClusterView, path: tuple[str, ...]) -> tuple[Entry, ...]:
+def _keys(view: ClusterView, path: tuple[str, ...]) -> tuple[OutlineItem, ...]:
     found = []
     for each in view.below(*path):
         if each.key is None or not each.key.text:
@@ -100,11 +104,11 @@ def _keys(view: ClusterView, path: tuple[str, ...]) -> tuple[Entry, ...]:
         children = _keys(view, each.path)
         end = max([each.end, *(child.whole.end for child in children)])
         detail = ", ".join(value.text for value in each.values)
-        found.append(Entry(each.key.text, KEY, detail, each.key.span, Span(each.key.span.start, end), children))
+        found.append(OutlineItem(each.key.text, KEY, detail, each.key.span, Span(each.key.span.start, end), children))
     return tuple(found)
 
 
-def _smallest(before: bytes, after: bytes) -> Edit:
+def _smallest(before: bytes, after: bytes) -> LayoutEdit:
     """One edit of whole lines, without the lines at both ends that stay."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     head = 0
@@ -116,4 +120,4 @@ def _smallest(before: bytes, after: bytes) -> Edit:
     start = sum(map(len, old[:head]))
     end = len(before) - sum(map(len, old[len(old) - tail :]))
     text = b"".join(new[head : len(new) - tail])
-    return Edit(Span(start, end), text.decode("utf-8", "replace"))
+    return LayoutEdit(Span(start, end), text.decode("utf-8", "replace"))

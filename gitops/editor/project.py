@@ -15,12 +15,21 @@ from gitops.config.cluster_yaml import CONFIG_FILE, QueryRegistry, RawCluster
 from gitops.config.source import EntryKind, SourceError, SourceTree, normalize
 from gitops.editor.cluster import ClusterView
 
-__all__ = ["Graph", "GraphUse", "Subtree", "cluster_graphs", "folder_of", "graph_files", "graph_uses", "joined"]
+__all__ = [
+    "GraphSources",
+    "GraphUse",
+    "Subtree",
+    "cluster_graphs",
+    "folder_of",
+    "graph_files",
+    "graph_uses",
+    "join_path",
+]
 
 SCHEMA, QUERIES = ".pg", ".gq"
 
 
-class Graph(NamedTuple):
+class GraphSources(NamedTuple):
     """A declared graph: paths as written; of a source in map form also the name of its query."""
 
     name: str
@@ -52,18 +61,18 @@ class Subtree:
 
     def read(self, path: str) -> bytes:
         """As the protocol says."""
-        return self._tree.read(joined(self._folder, path))
+        return self._tree.read(join_path(self._folder, path))
 
     def kind(self, path: str) -> EntryKind:
         """As the protocol says."""
-        return self._tree.kind(joined(self._folder, path))
+        return self._tree.kind(join_path(self._folder, path))
 
     def names(self, path: str) -> tuple[str, ...]:
         """As the protocol says."""
-        return self._tree.names(joined(self._folder, path))
+        return self._tree.names(join_path(self._folder, path))
 
 
-def joined(folder: str, path: str) -> str:
+def join_path(folder: str, path: str) -> str:
     """A path as written in a folder, as a path of the tree. Raises SourceError for one that leads out of it."""
     return normalize(path if path.startswith("/") else f"{folder}/{path}", confined=True)
 
@@ -73,22 +82,22 @@ def folder_of(path: str) -> str:
     return path.rpartition("/")[0] or "."
 
 
-def cluster_graphs(cluster: RawCluster | None, view: ClusterView) -> tuple[Graph, ...]:
+def cluster_graphs(cluster: RawCluster | None, view: ClusterView) -> tuple[GraphSources, ...]:
     """The graphs that a `cluster.yaml` declares, in name order; by its lines if it is not right (`cluster` is None)."""
     return tuple(_exact(cluster) if cluster is not None else _by_lines(view))
 
 
-def _exact(cluster: RawCluster) -> Iterator[Graph]:
+def _exact(cluster: RawCluster) -> Iterator[GraphSources]:
     for graph in cluster.graphs:
         queries = graph.queries
         if isinstance(queries, QueryRegistry):
             sources = tuple((entry.name.value, entry.file.value) for entry in queries.entries)
-            yield Graph(graph.id.value, graph.schema.value, sources)
+            yield GraphSources(graph.id.value, graph.schema.value, sources)
         else:
-            yield Graph(graph.id.value, graph.schema.value, tuple((None, item.value) for item in queries.items))
+            yield GraphSources(graph.id.value, graph.schema.value, tuple((None, item.value) for item in queries.items))
 
 
-def _by_lines(view: ClusterView) -> Iterator[Graph]:
+def _by_lines(view: ClusterView) -> Iterator[GraphSources]:
     for name in sorted(view.names("graphs")):
         at = ("graphs", name)
         schema = next((value.text for value in view.values(*at, "schema")), "")
@@ -96,10 +105,12 @@ def _by_lines(view: ClusterView) -> Iterator[Graph]:
         for entry in view.below(*at, "queries"):
             if entry.key is not None:
                 sources += [(entry.key.text, value.text) for value in view.values(*entry.path, "file")]
-        yield Graph(name, schema, tuple(sources))
+        yield GraphSources(name, schema, tuple(sources))
 
 
-def graph_uses(tree: SourceTree, path: str, graphs_of: Callable[[bytes], tuple[Graph, ...]]) -> tuple[GraphUse, ...]:
+def graph_uses(
+    tree: SourceTree, path: str, graphs_of: Callable[[bytes], tuple[GraphSources, ...]]
+) -> tuple[GraphUse, ...]:
     """The graphs that `path` belongs to, in name order; empty if there is nothing that says so. Raises nothing."""
     folder = folder_of(path)
     while True:
@@ -126,12 +137,12 @@ def graph_files(tree: SourceTree, use: GraphUse) -> Iterator[tuple[str | None, s
                 continue
             for inner in tree.names(path):
                 if inner.endswith(QUERIES):
-                    yield None, joined(path, inner)
+                    yield None, join_path(path, inner)
         except SourceError:
             continue
 
 
-def _declaring(folder: str, path: str, graphs: tuple[Graph, ...]) -> Iterator[GraphUse]:
+def _declaring(folder: str, path: str, graphs: tuple[GraphSources, ...]) -> Iterator[GraphUse]:
     for graph in graphs:
         schema = _place(folder, graph.schema) if graph.schema else None
         if schema is None:
@@ -153,12 +164,12 @@ def _alone(tree: SourceTree, path: str) -> Iterator[GraphUse]:
     except SourceError:
         return
     if len(schemas) == 1:
-        yield GraphUse("", joined(folder, schemas[0]), None, ((None, folder),))
+        yield GraphUse("", join_path(folder, schemas[0]), None, ((None, folder),))
 
 
 def _place(folder: str, written: str) -> str | None:
     try:
-        return joined(folder, written)
+        return join_path(folder, written)
     except SourceError:
         return None
 

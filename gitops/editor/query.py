@@ -13,12 +13,12 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from gitops.editor.schema import SchemaView
-from gitops.editor.symbols import Mark, Sort, Symbol
+from gitops.editor.symbols import Occurrence, Symbol, SymbolKind
 from gitops.editor.tokens import FUNCTIONS
 from gitops.language.lexer import Token, TokenKind
 from gitops.language.schema.types import TypeKind
 
-__all__ = ["ANONYMOUS", "Block", "Frame", "QueryReader", "QueryView", "read_query"]
+__all__ = ["ANONYMOUS", "BracketContent", "OpenBracket", "QueryReader", "QueryView", "read_query"]
 
 _OPERATORS = ("contains", "starts_with")
 _SECTIONS = ("match", "return", "order", "limit", "insert", "update", "delete", "set", "where", "not")
@@ -27,7 +27,7 @@ _ENDS = ("from", "to")
 ANONYMOUS = "$_"
 
 
-class Block(Enum):
+class BracketContent(Enum):
     """What an open bracket holds."""
 
     FILE = auto()
@@ -44,21 +44,21 @@ class Block(Enum):
     OTHER = auto()
 
 
-_CLAUSES = (Block.MATCH, Block.NOT)
-_INSIDE_BRACES = (Block.PARAMETERS, Block.CALL, Block.LIST)
+_CLAUSES = (BracketContent.MATCH, BracketContent.NOT)
+_INSIDE_BRACES = (BracketContent.PARAMETERS, BracketContent.CALL, BracketContent.LIST)
 _SECTION_BLOCKS = {
-    "match": Block.MATCH,
-    "return": Block.RETURN,
-    "order": Block.ORDER,
-    "not": Block.NOT,
-    "set": Block.SET,
+    "match": BracketContent.MATCH,
+    "return": BracketContent.RETURN,
+    "order": BracketContent.ORDER,
+    "not": BracketContent.NOT,
+    "set": BracketContent.SET,
 }
 
 
-class Frame(NamedTuple):
+class OpenBracket(NamedTuple):
     """An open bracket: what it holds, the type whose properties it names, and how many names were known when it opened."""
 
-    block: Block
+    block: BracketContent
     owner: Symbol | None = None
     bound: int = 0
 
@@ -70,8 +70,8 @@ class QueryView(NamedTuple):
     parameters: dict[str, Symbol]
     variables: dict[str, Symbol]
     aliases: dict[str, Symbol]
-    marks: tuple[Mark, ...]
-    frames: tuple[Frame, ...]
+    marks: tuple[Occurrence, ...]
+    frames: tuple[OpenBracket, ...]
     written: Symbol | None
     description: str
     ended: bool
@@ -93,14 +93,14 @@ class QueryReader:
         self._tokens = tokens
         self._schema = schema
         self._at = 0
-        self._frames = [Frame(Block.FILE)]
-        self._marks: list[Mark] = []
+        self._frames = [OpenBracket(BracketContent.FILE)]
+        self._marks: list[Occurrence] = []
         self._parameters: dict[str, Symbol] = {}
         self._bound: dict[str, Symbol] = {}
         self._trail: list[str] = []
         self._aliases: dict[str, Symbol] = {}
         self._name: Token | None = None
-        self._pending: Frame | None = None
+        self._pending: OpenBracket | None = None
         self._written: Symbol | None = None
         self._description = ""
         self._ended = False
@@ -143,16 +143,16 @@ class QueryReader:
 
     def _open(self, token: Token) -> None:
         block, pending, self._pending = self._frames[-1].block, self._pending, None
-        frame = Frame(Block.OTHER)
+        frame = OpenBracket(BracketContent.OTHER)
         if token.kind is TokenKind.LBRACKET:
-            frame = Frame(Block.LIST)
+            frame = OpenBracket(BracketContent.LIST)
         elif token.kind is TokenKind.LPAREN:
-            heads = block is Block.FILE and self._name is not None and self._look(-1) is self._name
-            frame = Frame(Block.PARAMETERS if heads else Block.CALL)
+            heads = block is BracketContent.FILE and self._name is not None and self._look(-1) is self._name
+            frame = OpenBracket(BracketContent.PARAMETERS if heads else BracketContent.CALL)
         elif pending is not None:
             frame = pending
-        elif block is Block.FILE and self._name is not None:
-            frame = Frame(Block.BODY)
+        elif block is BracketContent.FILE and self._name is not None:
+            frame = OpenBracket(BracketContent.BODY)
         self._frames.append(frame._replace(bound=len(self._trail)))
 
     def _close(self, token: Token) -> None:
@@ -166,16 +166,16 @@ class QueryReader:
         if len(self._frames) == 1:
             return
         frame = self._frames.pop()
-        if frame.block is Block.NOT:
+        if frame.block is BracketContent.NOT:
             for name in self._trail[frame.bound :]:
                 del self._bound[name]
             del self._trail[frame.bound :]
-        self._ended = self._ended or frame.block is Block.BODY
+        self._ended = self._ended or frame.block is BracketContent.BODY
 
     def _variable(self, token: Token) -> None:
         self._pending = None
         block = self._frames[-1].block
-        if block is Block.PARAMETERS:
+        if block is BracketContent.PARAMETERS:
             self._parameter(token)
         elif self._is(TokenKind.DOT):
             self._property(token)
@@ -200,13 +200,13 @@ class QueryReader:
             if self._tokens[at - 1].kind is TokenKind.LPAREN:
                 words.extend(each.text for each in self._tokens[at : at + 2])
                 at += 2
-        symbol = Symbol(Sort.PARAMETER, token.text, "".join(words[1:]), declared=token.start)
+        symbol = Symbol(SymbolKind.PARAMETER, token.text, "".join(words[1:]), declared=token.start)
         known = self._parameters.setdefault(token.text, symbol)
         self._mark(token, known, declares=known is symbol)
 
     def _property(self, token: Token) -> None:
         """Read `$v.p`, where `$v` is always a binding."""
-        symbol = self._binding(token.text) or Symbol(Sort.VARIABLE, token.text)
+        symbol = self._binding(token.text) or Symbol(SymbolKind.VARIABLE, token.text)
         self._mark(token, symbol)
         dot, name = self._look(1), self._look(2)
         if dot is None or name is None or name.kind is not TokenKind.NAME:
@@ -214,19 +214,19 @@ class QueryReader:
         # `$p.` that still waits for its name must not take the keyword of the next line for it.
         if name.start == dot.end or name.text not in _SECTIONS:
             self._at += 2
-            self._mark(name, Symbol(Sort.PROPERTY, name.text, symbol.owner, symbol.kind))
+            self._mark(name, Symbol(SymbolKind.PROPERTY, name.text, symbol.owner, symbol.kind))
 
     def _bind(self, token: Token) -> None:
         type_name = self._look(2)
         if type_name is None or type_name.kind is not TokenKind.TYPE_NAME:
-            self._mark(token, self._binding(token.text) or Symbol(Sort.VARIABLE, token.text))
+            self._mark(token, self._binding(token.text) or Symbol(SymbolKind.VARIABLE, token.text))
             return
-        symbol, fresh = self._bound_as(token, Sort.VARIABLE, type_name.text)
+        symbol, fresh = self._bound_as(token, SymbolKind.VARIABLE, type_name.text)
         self._mark(token, symbol, declares=fresh)
-        owner = Symbol(Sort.NODE, type_name.text, kind=TypeKind.NODE)
+        owner = Symbol(SymbolKind.NODE, type_name.text, kind=TypeKind.NODE)
         self._mark(type_name, owner._replace(kind=None))
         self._at += 2
-        self._pending = Frame(Block.PAIRS, owner)
+        self._pending = OpenBracket(BracketContent.PAIRS, owner)
 
     def _hop(self, left: Token) -> bool:
         """Read a hop behind its left variable; False if there is none."""
@@ -269,20 +269,20 @@ class QueryReader:
             known_left is None and known_right is not None and known_right.owner != types[1]
         ):
             types = (types[1], types[0])
-        self._mark(edge, Symbol(Sort.EDGE, edge.text if declared is None else declared.name))
+        self._mark(edge, Symbol(SymbolKind.EDGE, edge.text if declared is None else declared.name))
         for token, owner in ((left, types[0]), (right, types[1])):
             if token is not None:
-                symbol, fresh = self._bound_as(token, Sort.VARIABLE, owner)
+                symbol, fresh = self._bound_as(token, SymbolKind.VARIABLE, owner)
                 self._mark(token, symbol, declares=fresh)
         if binding is not None:
-            symbol, fresh = self._bound_as(binding, Sort.EDGE_VARIABLE, "" if declared is None else declared.name)
+            symbol, fresh = self._bound_as(binding, SymbolKind.EDGE_VARIABLE, "" if declared is None else declared.name)
             self._mark(binding, symbol, declares=fresh)
 
-    def _bound_as(self, token: Token, sort: Sort, owner: str) -> tuple[Symbol, bool]:
+    def _bound_as(self, token: Token, sort: SymbolKind, owner: str) -> tuple[Symbol, bool]:
         known = self._binding(token.text)
         if known is not None:
             return known, False
-        kind = TypeKind.EDGE if sort is Sort.EDGE_VARIABLE else TypeKind.NODE
+        kind = TypeKind.EDGE if sort is SymbolKind.EDGE_VARIABLE else TypeKind.NODE
         symbol = Symbol(sort, token.text, owner, kind, token.start)
         if token.text != ANONYMOUS:
             self._bound[token.text] = symbol
@@ -292,30 +292,30 @@ class QueryReader:
     def _word(self, token: Token) -> None:
         frame = self._frames[-1]
         if self._name is None and token.text == "query":
-            self._mark(token, Symbol(Sort.KEYWORD, token.text))
+            self._mark(token, Symbol(SymbolKind.KEYWORD, token.text))
             self._query_name()
-        elif frame.block in (Block.PAIRS, Block.SET) and self._is(TokenKind.COLON):
+        elif frame.block in (BracketContent.PAIRS, BracketContent.SET) and self._is(TokenKind.COLON):
             self._owned(token, frame.owner)
-        elif frame.block is Block.BODY:
+        elif frame.block is BracketContent.BODY:
             self._section(token)
         elif self._is(TokenKind.LPAREN) and token.text in FUNCTIONS:
-            self._mark(token, Symbol(Sort.FUNCTION, token.text))
+            self._mark(token, Symbol(SymbolKind.FUNCTION, token.text))
         elif token.text == "not" and frame.block in _CLAUSES and self._is(TokenKind.LBRACE):
-            self._mark(token, Symbol(Sort.KEYWORD, token.text))
-            self._pending = Frame(Block.NOT)
-        elif token.text == "as" and frame.block is Block.RETURN and self._is(TokenKind.NAME):
+            self._mark(token, Symbol(SymbolKind.KEYWORD, token.text))
+            self._pending = OpenBracket(BracketContent.NOT)
+        elif token.text == "as" and frame.block is BracketContent.RETURN and self._is(TokenKind.NAME):
             self._alias(token)
-        elif frame.block is Block.ORDER and token.text in self._aliases:
+        elif frame.block is BracketContent.ORDER and token.text in self._aliases:
             self._mark(token, self._aliases[token.text])
         elif token.text in (*_OPERATORS, "asc", "desc", "as", "true", "false"):
-            self._mark(token, Symbol(Sort.KEYWORD, token.text))
+            self._mark(token, Symbol(SymbolKind.KEYWORD, token.text))
 
     def _query_name(self) -> None:
         name = self._look(1)
         if name is not None and name.kind is TokenKind.NAME:
             self._name = name
             self._at += 1
-            self._mark(name, Symbol(Sort.QUERY, name.text), declares=True)
+            self._mark(name, Symbol(SymbolKind.QUERY, name.text), declares=True)
 
     def _section(self, token: Token) -> None:
         """Read a keyword between the sections of a body, or the property behind `where`."""
@@ -325,47 +325,47 @@ class QueryReader:
             return
         if token.text not in _SECTIONS:
             return
-        self._mark(token, Symbol(Sort.KEYWORD, token.text))
+        self._mark(token, Symbol(SymbolKind.KEYWORD, token.text))
         if token.text in _WRITES:
             self._written = None
         block = _SECTION_BLOCKS.get(token.text)
         if block is not None:
-            self._pending = Frame(block, self._written if block is Block.SET else None)
+            self._pending = OpenBracket(block, self._written if block is BracketContent.SET else None)
 
     def _owned(self, token: Token, owner: Symbol | None) -> None:
         if owner is not None and owner.kind is TypeKind.EDGE and token.text in _ENDS:
-            self._mark(token, Symbol(Sort.END, token.text, owner.name, owner.kind))
+            self._mark(token, Symbol(SymbolKind.END, token.text, owner.name, owner.kind))
         else:
             name, kind = ("", None) if owner is None else (owner.name, owner.kind)
-            self._mark(token, Symbol(Sort.PROPERTY, token.text, name, kind))
+            self._mark(token, Symbol(SymbolKind.PROPERTY, token.text, name, kind))
 
     def _alias(self, word: Token) -> None:
-        self._mark(word, Symbol(Sort.KEYWORD, "as"))
+        self._mark(word, Symbol(SymbolKind.KEYWORD, "as"))
         name = self._tokens[self._at]
         self._at += 1
-        symbol = Symbol(Sort.ALIAS, name.text, declared=name.start)
+        symbol = Symbol(SymbolKind.ALIAS, name.text, declared=name.start)
         known = self._aliases.setdefault(name.text, symbol)
         self._mark(name, known, declares=known is symbol)
 
     def _type_name(self, token: Token) -> None:
         frame, before = self._frames[-1], self._look(-1)
-        if frame.block in (Block.PARAMETERS, Block.LIST):
-            self._mark(token, Symbol(Sort.BASE_TYPE, token.text))
-        elif frame.block is Block.BODY and before is not None and before.text in _WRITES:
+        if frame.block in (BracketContent.PARAMETERS, BracketContent.LIST):
+            self._mark(token, Symbol(SymbolKind.BASE_TYPE, token.text))
+        elif frame.block is BracketContent.BODY and before is not None and before.text in _WRITES:
             node = self._schema is None or self._schema.get(TypeKind.NODE, token.text) is not None
             edge = self._schema is not None and self._schema.get(TypeKind.EDGE, token.text) is not None
             # A write means the node if a node and an edge share a name.
             kind = TypeKind.EDGE if edge and not node else TypeKind.NODE
-            self._written = Symbol(Sort(kind.value), token.text, kind=kind)
+            self._written = Symbol(SymbolKind(kind.value), token.text, kind=kind)
             self._mark(token, self._written._replace(kind=None))
-            self._pending = Frame(Block.SET, self._written) if before.text == "insert" else None
+            self._pending = OpenBracket(BracketContent.SET, self._written) if before.text == "insert" else None
 
     def _annotation(self, at: Token) -> None:
         name = self._look(1)
         if name is None or name.kind is not TokenKind.NAME or len(self._frames) > 1:
             return
         self._at += 1
-        self._marks.append(Mark(at.start, name.end, Symbol(Sort.ANNOTATION, name.text)))
+        self._marks.append(Occurrence(at.start, name.end, Symbol(SymbolKind.ANNOTATION, name.text)))
         value = self._look(2)
         if (
             name.text == "description"
@@ -377,7 +377,7 @@ class QueryReader:
 
     def _value(self, name: str) -> Symbol:
         """What `$name` means where a value may stand: a parameter before a binding."""
-        return self._parameters.get(name) or self._binding(name) or Symbol(Sort.VARIABLE, name)
+        return self._parameters.get(name) or self._binding(name) or Symbol(SymbolKind.VARIABLE, name)
 
     def _binding(self, name: str) -> Symbol | None:
         return self._bound.get(name)
@@ -394,4 +394,4 @@ class QueryReader:
         return self._kind(self._at + distance) is kind
 
     def _mark(self, token: Token, symbol: Symbol, *, declares: bool = False) -> None:
-        self._marks.append(Mark(token.start, token.end, symbol, declares))
+        self._marks.append(Occurrence(token.start, token.end, symbol, declares))

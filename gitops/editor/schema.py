@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from gitops.editor.symbols import Mark, Sort, Symbol
-from gitops.editor.tokens import Piece, read_tokens, schema_pieces
+from gitops.editor.symbols import Occurrence, Symbol, SymbolKind
+from gitops.editor.tokens import TextPiece, read_tokens, schema_pieces
 from gitops.language.lexer import Token, TokenKind
 from gitops.language.schema.types import ConstraintKind, Scalar, TypeKind
 from gitops.language.text import Span
@@ -28,7 +28,7 @@ __all__ = [
 BASE_TYPES = tuple(scalar.value for scalar in Scalar)
 CONSTRAINTS = tuple(kind.value for kind in ConstraintKind)
 _KEYWORDS = {kind.value: kind for kind in TypeKind}
-_SORTS = {TypeKind.NODE: Sort.NODE, TypeKind.EDGE: Sort.EDGE, TypeKind.INTERFACE: Sort.INTERFACE}
+_SORTS = {TypeKind.NODE: SymbolKind.NODE, TypeKind.EDGE: SymbolKind.EDGE, TypeKind.INTERFACE: SymbolKind.INTERFACE}
 _ENDS = ("src", "dst")
 
 
@@ -62,7 +62,7 @@ class SchemaPiece(NamedTuple):
     """What one piece holds."""
 
     declaration: Declaration | None
-    marks: tuple[Mark, ...]
+    marks: tuple[Occurrence, ...]
 
 
 class SchemaView:
@@ -70,7 +70,7 @@ class SchemaView:
 
     def __init__(self, data: bytes, read: Callable[[bytes], SchemaPiece]) -> None:
         """`read` is `read_schema_piece`, or the same with a memory."""
-        self.pieces: tuple[tuple[Piece, SchemaPiece], ...] = tuple([(p, read(p.data)) for p in schema_pieces(data)])
+        self.pieces: tuple[tuple[TextPiece, SchemaPiece], ...] = tuple([(p, read(p.data)) for p in schema_pieces(data)])
         self._found: dict[tuple[TypeKind, str], tuple[int, Declaration]] = {}
         self._folded: dict[str, str] = {}
         self._written: dict[int, dict[str, DeclaredProperty]] = {}
@@ -130,7 +130,7 @@ class SchemaView:
 
     def span(self, symbol: Symbol) -> Span | None:
         """Where the name of a type or property is declared, in the whole text."""
-        if symbol.sort is Sort.PROPERTY:
+        if symbol.sort is SymbolKind.PROPERTY:
             found = self.property(symbol)
             return None if found is None else self._moved(found[0], found[1].span)
         kinds = {sort: kind for kind, sort in _SORTS.items()}
@@ -152,7 +152,7 @@ class _Reader:
         self._data = data
         self._tokens = read_tokens(data)
         self._at = 0
-        self._marks: list[Mark] = []
+        self._marks: list[Occurrence] = []
         self._names: dict[str, str] = {"description": "", "instruction": ""}
 
     def read(self) -> SchemaPiece:
@@ -160,7 +160,7 @@ class _Reader:
         if len(tokens) < 2 or tokens[0].text not in _KEYWORDS or tokens[1].kind is not TokenKind.TYPE_NAME:  # noqa: PLR2004
             return SchemaPiece(None, ())
         kind, name = _KEYWORDS[tokens[0].text], tokens[1]
-        self._mark(tokens[0], Symbol(Sort.KEYWORD, tokens[0].text))
+        self._mark(tokens[0], Symbol(SymbolKind.KEYWORD, tokens[0].text))
         self._mark(name, Symbol(_SORTS[kind], name.text), declares=True)
         self._at = 2
         ends, implements = self._head()
@@ -196,10 +196,10 @@ class _Reader:
                 self._annotation(None)
             elif token.kind is TokenKind.NAME and token.text == "implements":
                 listing = True
-                self._mark(token, Symbol(Sort.KEYWORD, token.text))
+                self._mark(token, Symbol(SymbolKind.KEYWORD, token.text))
             elif token.kind is TokenKind.TYPE_NAME:
                 (implements if listing else ends).append(token.text)
-                self._mark(token, Symbol(Sort.INTERFACE if listing else Sort.NODE, token.text))
+                self._mark(token, Symbol(SymbolKind.INTERFACE if listing else SymbolKind.NODE, token.text))
         return ends, tuple(implements)
 
     def _body(self, kind: TypeKind, owner: str) -> tuple[tuple[DeclaredProperty, ...], tuple[str, ...]]:
@@ -213,7 +213,7 @@ class _Reader:
                 text = self._annotation((kind, owner))
                 rules.extend([text] if text else [])
             elif token.kind is TokenKind.NAME and self._is(TokenKind.COLON):
-                self._mark(token, Symbol(Sort.PROPERTY, token.text, owner, kind), declares=True)
+                self._mark(token, Symbol(SymbolKind.PROPERTY, token.text, owner, kind), declares=True)
                 properties.append(self._property(token, (kind, owner)))
         return tuple(properties), tuple(rules)
 
@@ -246,7 +246,7 @@ class _Reader:
             elif token.kind is TokenKind.TYPE_NAME or (
                 token.kind is TokenKind.NAME and token.text == "enum" and depth == 0
             ):
-                self._mark(token, Symbol(Sort.BASE_TYPE, token.text))
+                self._mark(token, Symbol(SymbolKind.BASE_TYPE, token.text))
 
     def _constraint_next(self) -> bool:
         name = self._peek(1)
@@ -259,7 +259,7 @@ class _Reader:
         if name is None or name.kind is not TokenKind.NAME:
             return ""
         self._at += 1
-        self._marks.append(Mark(at.start, name.end, Symbol(Sort.ANNOTATION, name.text)))
+        self._marks.append(Occurrence(at.start, name.end, Symbol(SymbolKind.ANNOTATION, name.text)))
         if not self._is(TokenKind.LPAREN):
             return ""
         self._at += 1
@@ -280,10 +280,10 @@ class _Reader:
     def _reference(self, token: Token, owner: tuple[TypeKind, str], *, quoted: bool) -> None:
         if token.kind is TokenKind.NAME:
             end = owner[0] is TypeKind.EDGE and token.text in _ENDS
-            sort = Sort.END if end else Sort.PROPERTY
+            sort = SymbolKind.END if end else SymbolKind.PROPERTY
             self._mark(token, Symbol(sort, token.text, owner[1], owner[0]))
         elif quoted and token.kind is TokenKind.STRING:
-            self._mark(token, Symbol(Sort.PROPERTY, token.value, owner[1], owner[0]))
+            self._mark(token, Symbol(SymbolKind.PROPERTY, token.value, owner[1], owner[0]))
 
     def _peek(self, distance: int = 0) -> Token | None:
         at = self._at + distance
@@ -294,7 +294,7 @@ class _Reader:
         return token is not None and token.kind is kind
 
     def _mark(self, token: Token, symbol: Symbol, *, declares: bool = False) -> None:
-        self._marks.append(Mark(token.start, token.end, symbol, declares))
+        self._marks.append(Occurrence(token.start, token.end, symbol, declares))
 
     def _text(self, first: Token, last: Token) -> str:
         return " ".join(self._data[first.start : last.end].decode("utf-8", "replace").split())

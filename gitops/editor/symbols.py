@@ -8,10 +8,10 @@ from typing import NamedTuple
 from gitops.language.schema.types import TypeKind
 from gitops.language.text import Span
 
-__all__ = ["Mark", "Place", "Sort", "Symbol", "local", "mark_at"]
+__all__ = ["FileSpan", "Occurrence", "Symbol", "SymbolKind", "is_local", "occurrence_at"]
 
 
-class Sort(StrEnum):
+class SymbolKind(StrEnum):
     """The sorts of names and words, as hovers name them."""
 
     QUERY = "query"
@@ -37,14 +37,14 @@ class Symbol(NamedTuple):
     if it is not known. `declared` tells names of one query from each other: the offset of the word that introduces it.
     """
 
-    sort: Sort
+    sort: SymbolKind
     name: str
     owner: str = ""
     kind: TypeKind | None = None
     declared: int | None = None
 
 
-class Mark(NamedTuple):
+class Occurrence(NamedTuple):
     """A word and what it stands for; `declares` if it is the one that introduces the name."""
 
     start: int
@@ -53,22 +53,22 @@ class Mark(NamedTuple):
     declares: bool = False
 
 
-class Place(NamedTuple):
+class FileSpan(NamedTuple):
     """A span of a file; `path` as in the tree that was asked."""
 
     path: str
     span: Span
 
 
-LOCAL = frozenset({Sort.PARAMETER, Sort.VARIABLE, Sort.EDGE_VARIABLE, Sort.ALIAS})
+LOCAL = frozenset({SymbolKind.PARAMETER, SymbolKind.VARIABLE, SymbolKind.EDGE_VARIABLE, SymbolKind.ALIAS})
 
 
-def local(symbol: Symbol) -> bool:
+def is_local(symbol: Symbol) -> bool:
     """Whether the name belongs to one query and means nothing outside of it."""
     return symbol.sort in LOCAL
 
 
-def mark_at(marks: tuple[Mark, ...], offset: int) -> Mark | None:
+def occurrence_at(marks: tuple[Occurrence, ...], offset: int) -> Occurrence | None:
     """The mark over an offset; the end of a word still belongs to it, unless the next one begins there."""
     ending = None
     for mark in marks:

@@ -14,13 +14,13 @@ from gitops.editor.cluster import read_cluster_text
 from gitops.editor.project import GraphUse, cluster_graphs, graph_uses
 from gitops.editor.query import QueryView, read_query
 from gitops.editor.schema import SchemaView, read_schema_piece
-from gitops.editor.tokens import Piece, query_pieces, read_tokens
+from gitops.editor.tokens import TextPiece, query_pieces, read_tokens
 from gitops.language.query import check_query, parse_queries
 from gitops.language.query.ast import Query
 from gitops.language.schema import Schema, compile_schema
 from gitops.language.text import LanguageError, LanguageProblem
 
-__all__ = ["MAX_READ_BYTES", "File", "Texts"]
+__all__ = ["MAX_READ_BYTES", "EditorFile", "TextCache"]
 
 MAX_READ_BYTES = 512 * 1024
 """Largest file of which each word is known; of a larger one there are its problems only."""
@@ -29,7 +29,7 @@ MAX_READ_BYTES = 512 * 1024
 _SCHEMAS, _PIECES, _FILES = 16, 2048, 32
 
 
-class File(NamedTuple):
+class EditorFile(NamedTuple):
     """A file in its tree: what it is about, and the graphs it belongs to, the first of which answers for all."""
 
     tree: SourceTree
@@ -43,7 +43,7 @@ class File(NamedTuple):
         return self.uses[0].schema if self.uses else None
 
 
-class Texts:
+class TextCache:
     """The memory of one editor service."""
 
     def __init__(self) -> None:
@@ -59,15 +59,15 @@ class Texts:
         self._cluster = lru_cache(_SCHEMAS)(lambda data: parse_cluster(data)[0])
         self.graphs = lru_cache(_SCHEMAS)(lambda data: cluster_graphs(self._cluster(data), self.cluster_view(data)))
 
-    def file(self, tree: SourceTree, path: str) -> File | None:
+    def file(self, tree: SourceTree, path: str) -> EditorFile | None:
         """A file with its graphs; None if it cannot be read."""
         try:
             data = tree.read(path)
         except SourceError:
             return None
-        return File(tree, path, data, graph_uses(tree, path, self.graphs))
+        return EditorFile(tree, path, data, graph_uses(tree, path, self.graphs))
 
-    def schema_of(self, file: File, use: GraphUse | None = None) -> bytes | None:
+    def schema_of(self, file: EditorFile, use: GraphUse | None = None) -> bytes | None:
         """The text of the schema that a file belongs to; None if there is none, or it cannot be read."""
         path = file.schema if use is None else use.schema
         if path is None:
@@ -79,14 +79,14 @@ class Texts:
         except SourceError:
             return None
 
-    def view_of(self, file: File) -> SchemaView | None:
+    def view_of(self, file: EditorFile) -> SchemaView | None:
         """The declarations that the names of a file are looked up in."""
         schema = self.schema_of(file)
         return None if schema is None else self.schema_view(schema)
 
-    def piece_at(self, data: bytes, offset: int) -> Piece:
+    def piece_at(self, data: bytes, offset: int) -> TextPiece:
         """The piece of a query file in which an offset lies; of two that meet there, the second."""
-        found = Piece(0, b"")
+        found = TextPiece(0, b"")
         for piece in self.pieces(data):
             if piece.start > offset:
                 break

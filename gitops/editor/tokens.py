@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from gitops.language.lexer import Token, TokenKind
 
-__all__ = ["FUNCTIONS", "Piece", "query_pieces", "read_tokens", "schema_pieces", "word_start"]
+__all__ = ["FUNCTIONS", "TextPiece", "query_pieces", "read_tokens", "schema_pieces", "word_start"]
 
 FUNCTIONS = (
     "avg",
@@ -77,7 +77,7 @@ _LONGEST_WORD = 512
 _FUNCTION_NAMES = frozenset(name.encode() for name in FUNCTIONS)
 
 
-class Piece(NamedTuple):
+class TextPiece(NamedTuple):
     """A part of a file: its first byte, and its bytes. The pieces of a file are the file."""
 
     start: int
@@ -106,7 +106,7 @@ def read_tokens(data: bytes) -> tuple[Token, ...]:
     return tuple(found)
 
 
-def query_pieces(data: bytes) -> tuple[Piece, ...]:
+def query_pieces(data: bytes) -> tuple[TextPiece, ...]:
     """The text before the first query, if any, and one piece for each query.
 
     A query starts at `query name (` outside of braces, and inside of them too if the name is no function: there it can be nothing
@@ -124,7 +124,7 @@ def query_pieces(data: bytes) -> tuple[Piece, ...]:
     return _cut(data, starts)
 
 
-def schema_pieces(data: bytes) -> tuple[Piece, ...]:
+def schema_pieces(data: bytes) -> tuple[TextPiece, ...]:
     """The text before the first declaration, if any, and one piece for each interface, node and edge."""
     starts = [0, *(match.start() for match in _matches(data, _SCHEMA_STARTS) if match["skip"] is None)]
     return _cut(data, starts)
@@ -145,6 +145,6 @@ def _matches(data: bytes, patterns: tuple[re.Pattern[bytes], re.Pattern[bytes]])
         yield match
 
 
-def _cut(data: bytes, starts: list[int]) -> tuple[Piece, ...]:
+def _cut(data: bytes, starts: list[int]) -> tuple[TextPiece, ...]:
     bounds = sorted({*starts, len(data)})
-    return tuple(Piece(start, data[start:end]) for start, end in pairwise(bounds))
+    return tuple(TextPiece(start, data[start:end]) for start, end in pairwise(bounds))

@@ -16,8 +16,8 @@ from gitops.language.query.typed import (
     TypedRead,
     TypedStatement,
     TypedUpdate,
-    TypeKind,
 )
+from gitops.language.schema.types import TypeKind
 from gitops.plan.subjects import Subject
 
 _ENDPOINTS = frozenset({"from", "to"})

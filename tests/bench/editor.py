@@ -11,8 +11,8 @@ from itertools import count
 from gitops.config.source import MemoryTree
 from gitops.editor.complete import complete
 from gitops.editor.describe import hover
-from gitops.editor.findings import findings_of
-from gitops.editor.texts import File, Texts
+from gitops.editor.problems import find_problems
+from gitops.editor.texts import EditorFile, TextCache
 from tests.bench.clusters import SCHEMA, query_text
 from tests.bench.measure import Effort, Figure, repeated
 
@@ -24,7 +24,7 @@ def figures(effort: Effort) -> Iterator[Figure]:
     """Open a file of queries; a key in it, in a schema, and the requests that follow one."""
     queries = _lines("".join(query_text(f"q{n}", n) for n in range(_LINES // 10)))
     schema = _lines("".join(_TYPE.format(n) for n in range(_LINES // 6)))
-    texts, keys = Texts(), count(1000)
+    texts, keys = TextCache(), count(1000)
 
     def typed(data: bytes, before: bytes) -> bytes:
         """The text with a few more digits in the middle, which it never had before."""
@@ -38,11 +38,11 @@ def figures(effort: Effort) -> Iterator[Figure]:
         complete(texts, file, at + len(b"$p."))
 
     def key(path: str, data: bytes, before: bytes) -> None:
-        findings_of(texts, _file(texts, path, typed(data, before)))
+        find_problems(texts, _file(texts, path, typed(data, before)))
 
     def opened() -> None:
-        fresh = Texts()
-        findings_of(fresh, _file(fresh, "q.gq", queries))
+        fresh = TextCache()
+        find_problems(fresh, _file(fresh, "q.gq", queries))
 
     samples = effort.samples
     before = b"\n  }\n  return"
@@ -52,7 +52,7 @@ def figures(effort: Effort) -> Iterator[Figure]:
     yield Figure("a key in a schema of 500 lines", "ms", repeated(samples, lambda: key("s/a.pg", schema, b"? @index")))
 
 
-def _file(texts: Texts, path: str, data: bytes) -> File:
+def _file(texts: TextCache, path: str, data: bytes) -> EditorFile:
     file = texts.file(MemoryTree({"schema.pg": SCHEMA.encode(), path: data}), path)
     if file is None:
         raise RuntimeError(f"{path} cannot be read")

@@ -15,8 +15,9 @@ import pytest
 from gitops.graph.query import QueryResult, Strategy
 from gitops.graph.snapshot import open_snapshot
 from gitops.language.query import CheckedQuery, QueryKind, check_query, parse_queries
-from gitops.language.query.typed import ParameterValue, PropertyValue, TypedInsert, TypeKind
+from gitops.language.query.typed import ParameterValue, PropertyValue, TypedInsert
 from gitops.language.schema import PropType, Scalar, Schema, compile_schema
+from gitops.language.schema.types import TypeKind
 from tests.reference import Graph, Mode, Refused, answer, empty, load, mutate
 from tests.reference.cells import to_json
 from tests.support import query_engine

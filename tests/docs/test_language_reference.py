@@ -31,7 +31,7 @@ from gitops.language.schema import (
 from gitops.language.schema import annotations as annotations_of
 from gitops.language.schema import parser as schemas
 from gitops.language.schema.check import ROW_COLUMNS
-from gitops.language.schema.findings import MAX_PROBLEMS
+from gitops.language.schema.problems import MAX_PROBLEMS
 from gitops.language.text import LanguageError
 from tests.docs.examples import PAGES, compiled, examples, of
 from tests.support import rules_page

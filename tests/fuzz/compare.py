@@ -10,8 +10,8 @@ from typing import Any
 from gitops.language.format import format_queries, format_schema
 from gitops.language.query import check_query, parse_queries
 from gitops.language.schema import compile_schema
-from gitops.language.schema.findings import ProblemCollector
 from gitops.language.schema.parser import parse_schema
+from gitops.language.schema.problems import ProblemCollector
 from gitops.language.schema.types import Catalog
 from gitops.language.text import LanguageError, Stage
 from tests.support.grammars import trees

@@ -16,22 +16,22 @@ from gitops.config.load import load_desired
 from gitops.config.source import MemoryTree
 from gitops.editor.complete import complete
 from gitops.editor.describe import hover
-from gitops.editor.findings import findings_of
-from gitops.editor.navigate import definitions, references, rename_problem, renamed
-from gitops.editor.outline import Entry, layout_edit, outline
+from gitops.editor.navigate import definitions, references, rename_edits, rename_problem
+from gitops.editor.outline import OutlineItem, layout_edit, outline
 from gitops.editor.positions import Encoding, Lines
+from gitops.editor.problems import find_problems
 from gitops.editor.project import folder_of
 from gitops.editor.query import read_query
 from gitops.editor.schema import SchemaView, read_schema_piece
-from gitops.editor.symbols import Mark, Sort
-from gitops.editor.texts import File, Texts
-from gitops.editor.tokens import Piece, query_pieces, read_tokens, schema_pieces
+from gitops.editor.symbols import Occurrence, SymbolKind
+from gitops.editor.texts import EditorFile, TextCache
+from gitops.editor.tokens import TextPiece, query_pieces, read_tokens, schema_pieces
 from gitops.language.format import without_places
 from gitops.language.lexer import Lexer, Token, TokenKind
 from gitops.language.query import check_query, parse_queries
 from gitops.language.query.typed import TypedRead
 from gitops.language.schema import Schema, compile_schema
-from gitops.language.schema.findings import MAX_PROBLEMS
+from gitops.language.schema.problems import MAX_PROBLEMS
 from gitops.language.schema.types import TypeKind
 from gitops.language.text import LanguageError, Span
 from tests.fuzz.inputs import mutation, noise, sentence, texts
@@ -84,7 +84,7 @@ def test_any_bytes_have_tokens_and_pieces(data: bytes) -> None:
         assert b"".join(piece.data for piece in cut(data)) == data
 
 
-def pieces_parse(pieces: tuple[Piece, ...]) -> list[object] | None:
+def pieces_parse(pieces: tuple[TextPiece, ...]) -> list[object] | None:
     found: list[object] = []
     for piece in pieces:
         try:
@@ -144,7 +144,7 @@ def same_as_catalog(view: SchemaView, schema: Schema) -> None:
 def variables_seen(piece: bytes, view: SchemaView) -> dict[str, str]:
     """The types of variables outside of `not` blocks, as the editor has them."""
     read = read_query(read_tokens(piece), view)
-    nodes = {n: s.owner for n, s in read.variables.items() if s.sort is Sort.VARIABLE}
+    nodes = {n: s.owner for n, s in read.variables.items() if s.sort is SymbolKind.VARIABLE}
     return {name.removeprefix("$"): owner for name, owner in nodes.items()}
 
 
@@ -160,7 +160,7 @@ def test_variables_have_the_types_that_the_checker_gives_them(source: bytes) -> 
         read = read_query(read_tokens(piece.data), view)
         assert [name.removeprefix("$") for name in read.parameters] == list(checked.params)
         assert [p.owner for p in read.parameters.values()] == [str(kind) for kind in checked.params.values()]
-        named = {(m.symbol.owner, m.symbol.name) for m in read.marks if m.symbol.sort is Sort.PROPERTY}
+        named = {(m.symbol.owner, m.symbol.name) for m in read.marks if m.symbol.sort is SymbolKind.PROPERTY}
         assert named >= set(checked.uses)
 
 
@@ -203,7 +203,7 @@ def edited(path: str, data: bytes, seed: int) -> bytes:
     return data.decode("utf-8", "replace").encode()
 
 
-def spans_of(entries: tuple[Entry, ...]) -> list[Span]:
+def spans_of(entries: tuple[OutlineItem, ...]) -> list[Span]:
     found = []
     for entry in entries:
         assert entry.whole.start <= entry.span.start <= entry.span.end <= entry.whole.end
@@ -211,7 +211,7 @@ def spans_of(entries: tuple[Entry, ...]) -> list[Span]:
     return found
 
 
-def ask_everything(texts_: Texts, file: File, offset: int) -> None:
+def ask_everything(texts_: TextCache, file: EditorFile, offset: int) -> None:
     """Every request at one offset; every span lies inside of its file."""
     tree, spans = file.tree, []
     found = hover(texts_, file, offset)
@@ -223,7 +223,7 @@ def ask_everything(texts_: Texts, file: File, offset: int) -> None:
     for place in (*definitions(texts_, file, offset), *references(texts_, file, offset)):
         assert 0 <= place.span.start <= place.span.end <= len(tree.read(place.path))
     rename_problem(texts_, file, offset)
-    spans += [span for span, _ in renamed(texts_, file, offset, "other_name")]
+    spans += [span for span, _ in rename_edits(texts_, file, offset, "other_name")]
     assert all(0 <= span.start <= span.end <= len(file.data) for span in spans)
 
 
@@ -231,10 +231,10 @@ def ask_everything(texts_: Texts, file: File, offset: int) -> None:
 @given(st.sampled_from(sorted(WORLD)), SEEDS)
 def test_no_edit_stops_any_request(path: str, seed: int) -> None:
     data = edited(path, WORLD[path], seed)
-    texts_ = Texts()
+    texts_ = TextCache()
     file = texts_.file(world({path: data}), path)
     assert file is not None
-    for finding in findings_of(texts_, file):
+    for finding in find_problems(texts_, file):
         assert 0 <= finding.span.start <= finding.span.end <= len(data)
         for related in finding.related:
             assert 0 <= related.place.span.start <= related.place.span.end <= len(file.tree.read(related.place.path))
@@ -258,13 +258,13 @@ _SAID_BY_COMPILERS = {"schema_parse_error", "schema_catalog_error", "query_parse
 def test_the_editor_finds_what_validate_finds(path: str, seed: int) -> None:
     """Of a file that does not parse the editor finds more: the other queries are still checked."""
     data = edited(path, WORLD[path], seed)
-    tree, texts_ = world({path: data}), Texts()
+    tree, texts_ = world({path: data}), TextCache()
     file = texts_.file(tree, path)
     assert file is not None
     loaded = load_desired(tree).diagnostics
     theirs = {(d.code, d.source.line) for d in loaded if d.source is not None and d.source.file == path}
     lines = Lines(data)
-    ours = {(each.code, lines.line_of(each.span.start) + 1) for each in findings_of(texts_, file)}
+    ours = {(each.code, lines.line_of(each.span.start) + 1) for each in find_problems(texts_, file)}
     if path.endswith((".pg", ".gq")):
         theirs = {found for found in theirs if found[0] in _SAID_BY_COMPILERS}
         ours = {found for found in ours if found[0] in _SAID_BY_COMPILERS}
@@ -274,10 +274,10 @@ def test_the_editor_finds_what_validate_finds(path: str, seed: int) -> None:
 
 @pytest.mark.parametrize("path", sorted(WORLD))
 def test_every_place_of_every_file_can_be_asked(path: str) -> None:
-    texts_ = Texts()
+    texts_ = TextCache()
     file = texts_.file(world({}), path)
     assert file is not None
-    assert findings_of(texts_, file) == ()
+    assert find_problems(texts_, file) == ()
     for offset in range(len(file.data) + 1):
         ask_everything(texts_, file, offset)
 
@@ -285,22 +285,22 @@ def test_every_place_of_every_file_can_be_asked(path: str) -> None:
 @pytest.mark.parametrize("path", [path for path in sorted(WORLD) if path.endswith(".gq")])
 def test_a_renamed_query_means_the_same(path: str) -> None:
     """Renaming any local name everywhere leaves a file that is as right as before, and renaming back gives it back."""
-    texts_ = Texts()
+    texts_ = TextCache()
     file = texts_.file(world({}), path)
     assert file is not None
     for piece in texts_.pieces(file.data):
-        marks: tuple[Mark, ...] = texts_.query_view(piece.data, texts_.schema_of(file)).marks
+        marks: tuple[Occurrence, ...] = texts_.query_view(piece.data, texts_.schema_of(file)).marks
         for mark in marks:
             old, offset = mark.symbol.name, piece.start + mark.start
-            edits = renamed(texts_, file, offset, "renamed_name")
+            edits = rename_edits(texts_, file, offset, "renamed_name")
             if not edits:
                 continue
             after = applied(file.data, edits)
             again = texts_.file(world({path: after}), path)
             assert again is not None
-            assert findings_of(texts_, again) == ()
+            assert find_problems(texts_, again) == ()
             shift = sum(len(text) - (s.end - s.start) for s, text in edits if s.start < offset)
-            assert applied(after, renamed(texts_, again, offset + shift, old)) == file.data
+            assert applied(after, rename_edits(texts_, again, offset + shift, old)) == file.data
 
 
 def applied(data: bytes, edits: tuple[tuple[Span, str], ...]) -> bytes:
@@ -313,10 +313,10 @@ def applied(data: bytes, edits: tuple[tuple[Span, str], ...]) -> bytes:
     st.binary(max_size=200), st.integers(0, 200), st.sampled_from(["a.pg", "b/a.gq", "cluster.yaml", "x/cluster.yaml"])
 )
 def test_any_bytes_can_be_asked(data: bytes, offset: int, path: str) -> None:
-    texts_ = Texts()
+    texts_ = TextCache()
     file = texts_.file(MemoryTree({path: data}), path)
     assert file is not None
     assert folder_of(path) in (".", "b", "x")
-    findings_of(texts_, file)
+    find_problems(texts_, file)
     outline(texts_, file)
     ask_everything(texts_, file, min(offset, len(data)))

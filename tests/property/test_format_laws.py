@@ -16,8 +16,8 @@ from gitops.language.format.words import read_source_tokens
 from gitops.language.lexer import TokenKind
 from gitops.language.query import parse_queries
 from gitops.language.schema import compile_schema
-from gitops.language.schema.findings import ProblemCollector
 from gitops.language.schema.parser import parse_schema
+from gitops.language.schema.problems import ProblemCollector
 from gitops.language.text import LanguageError
 from tests.fuzz.inputs import mutation, sentence, texts
 

@@ -10,18 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gitops.language.query.typed import (
-    Absent,
-    Direction,
-    Filter,
-    Scan,
-    TextFilter,
-    Traverse,
-    TypedClause,
-    TypedExpr,
-    TypeKind,
-)
+from gitops.language.query.typed import Absent, Direction, Filter, Scan, TextFilter, Traverse, TypedClause, TypedExpr
 from gitops.language.schema import Catalog
+from gitops.language.schema.types import TypeKind
 from tests.reference.cells import compare
 from tests.reference.graph import Edge, Graph
 

@@ -29,9 +29,9 @@ from gitops.language.query.typed import (
     TextRank,
     TypedExpr,
     TypedRead,
-    TypeKind,
 )
 from gitops.language.schema import Catalog, PropType, Scalar, Schema
+from gitops.language.schema.types import TypeKind
 from tests.reference import ranking
 from tests.reference.cells import Refused, cell_from_text, instant, single, to_json
 from tests.reference.graph import Graph

@@ -19,9 +19,9 @@ from gitops.language.query.typed import (
     TypedInsert,
     TypedRead,
     TypedUpdate,
-    TypeKind,
 )
 from gitops.language.schema import Catalog, EdgeType, NodeType, Schema
+from gitops.language.schema.types import TypeKind
 from tests.reference.cells import Refused, cell_of, compare, instant
 from tests.reference.graph import Edge, Graph, Row, check_cardinality, check_row, check_unique, degrees, node_id
 from tests.reference.reading import Options, operand, parameters

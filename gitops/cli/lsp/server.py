@@ -19,18 +19,25 @@ from pygls.exceptions import JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 
 from gitops import __version__
-from gitops.cli.lsp.desk import Desk, OpenText, Spot
-from gitops.cli.lsp.forms import Forms
+from gitops.cli.lsp.open_files import FileLocation, OpenFiles, OpenText
+from gitops.cli.lsp.protocol_forms import ProtocolForms
 from gitops.config.cluster_yaml import CONFIG_FILE
 from gitops.config.source import SourceError, SourceTree
 from gitops.editor.complete import complete
 from gitops.editor.describe import hover
-from gitops.editor.findings import findings_of
-from gitops.editor.navigate import definitions, is_cluster_file, references, rename_problem, renamed, word_at
+from gitops.editor.navigate import (
+    definitions,
+    find_occurrence,
+    is_cluster_file,
+    references,
+    rename_edits,
+    rename_problem,
+)
 from gitops.editor.outline import layout_edit, outline
 from gitops.editor.positions import Encoding
-from gitops.editor.symbols import Place
-from gitops.editor.texts import File, Texts
+from gitops.editor.problems import find_problems
+from gitops.editor.symbols import FileSpan
+from gitops.editor.texts import EditorFile, TextCache
 
 __all__ = ["EditorServer"]
 
@@ -42,9 +49,9 @@ _TRIGGERS = ["$", ".", ":", "@", "(", "<", "[", '"', "/", " "]
 class _View(NamedTuple):
     """A file as a request sees it."""
 
-    file: File
-    spot: Spot
-    forms: Forms
+    file: EditorFile
+    spot: FileLocation
+    forms: ProtocolForms
 
 
 class EditorServer:
@@ -53,8 +60,8 @@ class EditorServer:
     def __init__(self) -> None:
         """Register every feature; nothing is served yet."""
         self._server = LanguageServer("gitops", __version__, text_document_sync_kind=lsp.TextDocumentSyncKind.Full)
-        self._desk = Desk()
-        self._texts = Texts()
+        self._desk = OpenFiles()
+        self._texts = TextCache()
         self._told: dict[str, tuple[int, list[lsp.Diagnostic]]] = {}
         self._rounds = threading.Lock()
         self._wanted = self._thorough = self._running = False
@@ -184,8 +191,10 @@ class EditorServer:
         file = self._texts.file(tree, spot.path)
         if file is None or file.data != text.data:
             return
-        forms = Forms(file.data, self._encoding)
-        found = [forms.diagnostic(each, partial(self._location, tree, spot)) for each in findings_of(self._texts, file)]
+        forms = ProtocolForms(file.data, self._encoding)
+        found = [
+            forms.diagnostic(each, partial(self._location, tree, spot)) for each in find_problems(self._texts, file)
+        ]
         if self._told.get(text.uri) != (text.serial, found):
             self._told[text.uri] = (text.serial, found)
             self._publish(text.uri, text.version, found)
@@ -193,19 +202,19 @@ class EditorServer:
     def _publish(self, uri: str, version: int | None, found: list[lsp.Diagnostic]) -> None:
         self._server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, found, version))
 
-    def _location(self, tree: SourceTree, spot: Spot, place: Place) -> lsp.Location | None:
+    def _location(self, tree: SourceTree, spot: FileLocation, place: FileSpan) -> lsp.Location | None:
         try:
             data = tree.read(place.path)
         except SourceError:
             return None
-        return lsp.Location(self._desk.uri(spot, place.path), Forms(data, self._encoding).range(place.span))
+        return lsp.Location(self._desk.uri(spot, place.path), ProtocolForms(data, self._encoding).range(place.span))
 
     def _view(self, uri: str) -> _View | None:
         spot = self._desk.spot(uri)
         file = None if spot is None else self._texts.file(self._desk.tree(spot), spot.path)
-        return None if spot is None or file is None else _View(file, spot, Forms(file.data, self._encoding))
+        return None if spot is None or file is None else _View(file, spot, ProtocolForms(file.data, self._encoding))
 
-    def _places(self, view: _View, places: tuple[Place, ...]) -> list[lsp.Location]:
+    def _places(self, view: _View, places: tuple[FileSpan, ...]) -> list[lsp.Location]:
         found = (self._location(view.file.tree, view.spot, place) for place in places)
         return [each for each in found if each is not None]
 
@@ -254,7 +263,7 @@ class EditorServer:
         if view is None:
             return []
         asked, found = view.forms.span(params.range), []
-        for each in findings_of(self._texts, view.file):
+        for each in find_problems(self._texts, view.file):
             if each.replacement is None or each.span.start > asked.end or each.span.end < asked.start:
                 continue
             edit = lsp.TextEdit(view.forms.range(each.span), each.replacement)
@@ -274,7 +283,7 @@ class EditorServer:
         if view is None:
             return None
         offset = view.forms.offset(params.position)
-        word = word_at(self._texts, view.file, offset)
+        word = find_occurrence(self._texts, view.file, offset)
         if word is None or rename_problem(self._texts, view.file, offset) is not None:
             return None
         return view.forms.range(word.span)
@@ -289,6 +298,6 @@ class EditorServer:
             raise JsonRpcInvalidParams(problem)
         edits = [
             lsp.TextEdit(view.forms.range(span), text)
-            for span, text in renamed(self._texts, view.file, offset, params.new_name)
+            for span, text in rename_edits(self._texts, view.file, offset, params.new_name)
         ]
         return lsp.WorkspaceEdit({params.text_document.uri: edits})

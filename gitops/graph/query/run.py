@@ -42,9 +42,8 @@ from gitops.language.query.typed import (
     TextRank,
     TypedExpr,
     TypedRead,
-    TypeKind,
 )
-from gitops.language.schema.types import FLOATS, NUMERIC, Scalar
+from gitops.language.schema.types import FLOATS, NUMERIC, Scalar, TypeKind
 
 __all__ = ["run_query"]
 

@@ -16,8 +16,8 @@ from gitops.language.format.words import read_source_tokens
 from gitops.language.format.writer import Writer
 from gitops.language.lexer import TokenKind
 from gitops.language.query.parser import parse_queries
-from gitops.language.schema.findings import ProblemCollector
 from gitops.language.schema.parser import parse_schema
+from gitops.language.schema.problems import ProblemCollector
 from gitops.language.text import Span
 
 __all__ = ["format_queries", "format_schema", "without_places"]

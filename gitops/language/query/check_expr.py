@@ -19,10 +19,9 @@ from gitops.language.query.typed import (
     TextMatch,
     TextRank,
     TypedExpr,
-    TypeKind,
 )
 from gitops.language.query.types import BOOL, DATETIME, FLOAT, INT, NULLABLE_FLOAT, is_scalar
-from gitops.language.schema.types import INTEGERS, NUMERIC, PropType, Scalar
+from gitops.language.schema.types import INTEGERS, NUMERIC, PropType, Scalar, TypeKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

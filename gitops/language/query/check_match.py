@@ -20,11 +20,10 @@ from gitops.language.query.typed import (
     TextFilter,
     Traverse,
     TypedClause,
-    TypeKind,
 )
 from gitops.language.query.types import is_scalar, member, same_family
 from gitops.language.record import make
-from gitops.language.schema.types import EdgeType, NodeType, PropType, Scalar
+from gitops.language.schema.types import EdgeType, NodeType, PropType, Scalar, TypeKind
 
 if TYPE_CHECKING:
     from typing import NoReturn

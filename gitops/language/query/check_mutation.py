@@ -7,17 +7,9 @@ from typing import TYPE_CHECKING
 from gitops.language.query import ast
 from gitops.language.query.check_value import TargetProperty, assigned
 from gitops.language.query.scope import refuse, suggest
-from gitops.language.query.typed import (
-    Assignment,
-    Predicate,
-    TypedDelete,
-    TypedInsert,
-    TypedStatement,
-    TypedUpdate,
-    TypeKind,
-)
+from gitops.language.query.typed import Assignment, Predicate, TypedDelete, TypedInsert, TypedStatement, TypedUpdate
 from gitops.language.query.types import STRING
-from gitops.language.schema.types import Catalog, EdgeType, NodeType, PropType, Scalar
+from gitops.language.schema.types import Catalog, EdgeType, NodeType, PropType, Scalar, TypeKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,10 +24,9 @@ from gitops.language.query.typed import (
     TypedInsert,
     TypedStatement,
     TypedUpdate,
-    TypeKind,
 )
 from gitops.language.record import Record
-from gitops.language.schema.types import PropType, Scalar
+from gitops.language.schema.types import PropType, Scalar, TypeKind
 
 if TYPE_CHECKING:
     from typing import Any

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gitops.language.query.typed import Access, PropertyValue, TypeKind
+from gitops.language.query.typed import Access, PropertyValue
 from gitops.language.record import make
+from gitops.language.schema.types import TypeKind
 from gitops.language.text import LanguageError, LanguageProblem, Stage
 
 if TYPE_CHECKING:

@@ -16,16 +16,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gitops.language.query.ast import AggregateFunction, ComparisonOperator, TextFunction
-    from gitops.language.schema.types import PropType
+    from gitops.language.schema.types import PropType, TypeKind
 
 ConstantValue: TypeAlias = "str | int | float | bool | tuple[ConstantValue, ...]"
-
-
-class TypeKind(StrEnum):
-    """Which of the two families of types a name belongs to; a node and an edge type may share a name."""
-
-    NODE = "node"
-    EDGE = "edge"
 
 
 class Access(Record):

@@ -6,8 +6,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gitops.language.schema.ast import ArgumentValue, InterfaceDeclaration, NodeDeclaration, ValueKind
-from gitops.language.schema.findings import ProblemCollector, UnknownName
 from gitops.language.schema.ir import IrAnnotation, IrConstraint, IrEdge, IrNode, SchemaIR, property_id, type_id
+from gitops.language.schema.problems import ProblemCollector, UnknownName
 from gitops.language.schema.types import (
     Catalog,
     ConstraintKind,
@@ -37,8 +37,8 @@ _DUPLICATE = {
 }
 
 
-def check_catalog(document: ast.SchemaDocument, findings: ProblemCollector) -> None:
-    """Check the document, interfaces expanded, as a whole; problems go to `findings`."""
+def check_catalog(document: ast.SchemaDocument, problems: ProblemCollector) -> None:
+    """Check the document, interfaces expanded, as a whole; problems go to `problems`."""
     groups: list[tuple[TypeKind, Sequence[ast.InterfaceDeclaration | ast.NodeDeclaration | ast.EdgeDeclaration]]] = [
         (TypeKind.INTERFACE, document.interfaces),
         (TypeKind.NODE, document.nodes),
@@ -50,23 +50,23 @@ def check_catalog(document: ast.SchemaDocument, findings: ProblemCollector) -> N
         for each in declarations:
             if each.name.text in names:
                 rule, message = _DUPLICATE[kind]
-                findings.catalog(rule, f"{message} `{each.name.text}`", each.name.span)
+                problems.add_catalog(rule, f"{message} `{each.name.text}`", each.name.span)
             names.add(each.name.text)
             _claim_id(
-                ids, ("type", type_id(kind, each.name.text)), f"{kind}:{each.name.text}", each.name.span, findings
+                ids, ("type", type_id(kind, each.name.text)), f"{kind}:{each.name.text}", each.name.span, problems
             )
-            _check_properties(kind, each, ids, findings)
+            _check_properties(kind, each, ids, problems)
             if not isinstance(each, InterfaceDeclaration):
-                _check_patterns(each, findings)
-    _check_endpoints(document, findings)
-    _check_folding(document.edges, findings)
+                _check_patterns(each, problems)
+    _check_endpoints(document, problems)
+    _check_folding(document.edges, problems)
 
 
 def _check_properties(
     kind: TypeKind,
     owner: ast.InterfaceDeclaration | ast.NodeDeclaration | ast.EdgeDeclaration,
     ids: dict[tuple[str, int], str],
-    findings: ProblemCollector,
+    problems: ProblemCollector,
 ) -> None:
     seen: set[str] = set()
     for each in owner.properties:
@@ -74,24 +74,24 @@ def _check_properties(
         where = f"{kind}:{owner.name.text}:{name}"
         if name in seen:
             message = f"duplicate property `{name}` in {kind} `{owner.name.text}`: property name collision"
-            findings.catalog("S-41", message, each.name.span)
+            problems.add_catalog("S-41", message, each.name.span)
         elif name in _PHYSICAL[kind]:
             message = f"property name `{name}` of {kind} `{owner.name.text}` is a column of every {kind} table"
-            findings.catalog("K3", message, each.name.span, "choose another name")
+            problems.add_catalog("K3", message, each.name.span, "choose another name")
         seen.add(name)
-        _claim_id(ids, ("property", property_id(kind, owner.name.text, name)), where, each.name.span, findings)
+        _claim_id(ids, ("property", property_id(kind, owner.name.text, name)), where, each.name.span, problems)
 
 
 def _claim_id(
-    ids: dict[tuple[str, int], str], key: tuple[str, int], name: str, span: Span, findings: ProblemCollector
+    ids: dict[tuple[str, int], str], key: tuple[str, int], name: str, span: Span, problems: ProblemCollector
 ) -> None:
     holder = ids.setdefault(key, name)
     if holder != name:
         message = f"id collision between `{holder}` and `{name}`"
-        findings.catalog("S-49", message, span, "rename one of the two")
+        problems.add_catalog("S-49", message, span, "rename one of the two")
 
 
-def _check_patterns(owner: ast.NodeDeclaration | ast.EdgeDeclaration, findings: ProblemCollector) -> None:
+def _check_patterns(owner: ast.NodeDeclaration | ast.EdgeDeclaration, problems: ProblemCollector) -> None:
     for each in owner.constraints:
         pattern = each.arguments[-1]
         if (
@@ -100,20 +100,20 @@ def _check_patterns(owner: ast.NodeDeclaration | ast.EdgeDeclaration, findings: 
             and isinstance(pattern, ArgumentValue)
             and pattern.kind is ValueKind.STRING
         ):
-            _check_pattern(owner.name.text, pattern, findings)
+            _check_pattern(owner.name.text, pattern, problems)
 
 
-def _check_pattern(owner: str, pattern: ArgumentValue, findings: ProblemCollector) -> None:
+def _check_pattern(owner: str, pattern: ArgumentValue, problems: ProblemCollector) -> None:
     # Few schemas have patterns, and what reads them is large.
     from gitops.language.schema.pattern import PatternError, check_pattern
 
     try:
         check_pattern(pattern.text)
     except PatternError as error:
-        findings.catalog("K5", f"invalid regex in `@check` of node `{owner}`: {error}", pattern.span)
+        problems.add_catalog("K5", f"invalid regex in `@check` of node `{owner}`: {error}", pattern.span)
 
 
-def _check_endpoints(document: ast.SchemaDocument, findings: ProblemCollector) -> None:
+def _check_endpoints(document: ast.SchemaDocument, problems: ProblemCollector) -> None:
     nodes = {each.name.text for each in document.nodes}
     interfaces = {each.name.text for each in document.interfaces}
     for edge in document.edges:
@@ -122,19 +122,21 @@ def _check_endpoints(document: ast.SchemaDocument, findings: ProblemCollector) -
                 continue
             message = f"edge `{edge.name.text}` references unknown node type `{endpoint.text}`"
             if endpoint.text in interfaces:
-                findings.catalog("S-39", message, endpoint.span, "an interface is not an endpoint; name a node type")
+                problems.add_catalog(
+                    "S-39", message, endpoint.span, "an interface is not an endpoint; name a node type"
+                )
             else:
-                findings.catalog("S-39", message, endpoint.span, UnknownName(endpoint.text, nodes))
+                problems.add_catalog("S-39", message, endpoint.span, UnknownName(endpoint.text, nodes))
 
 
-def _check_folding(edges: Iterable[ast.EdgeDeclaration], findings: ProblemCollector) -> None:
+def _check_folding(edges: Iterable[ast.EdgeDeclaration], problems: ProblemCollector) -> None:
     folded: dict[str, str] = {}
     for edge in edges:
         name = edge.name.text
         holder = folded.setdefault(name.lower(), name)
         if holder != name:
             message = f"edge name collision after case folding: `{holder}` and `{name}`"
-            findings.catalog("S-40", message, edge.name.span, "queries find edges by their lower-cased name")
+            problems.add_catalog("S-40", message, edge.name.span, "queries find edges by their lower-cased name")
 
 
 def build_catalog(ir: SchemaIR) -> Catalog:

@@ -19,7 +19,7 @@ from gitops.language.schema.ast import (
     SchemaDocument,
 )
 from gitops.language.schema.constraints import OwnerType, check_constraints
-from gitops.language.schema.findings import ProblemCollector, UnknownName
+from gitops.language.schema.problems import ProblemCollector, UnknownName
 from gitops.language.schema.types import TypeKind
 
 if TYPE_CHECKING:
@@ -29,20 +29,20 @@ ROW_COLUMNS = frozenset({"_rowid", "_rowaddr", "_rowoffset", "_row_created_at_ve
 """Property names that the storage format keeps for itself."""
 
 
-def check_document(document: SchemaDocument, findings: ProblemCollector) -> SchemaDocument:
+def check_document(document: SchemaDocument, problems: ProblemCollector) -> SchemaDocument:
     """Check every declaration of `document`; returns it with the properties of interfaces added to their nodes.
 
-    Problems go to `findings`. Not checked here: what only shows over the whole schema (`check_catalog`).
+    Problems go to `problems`. Not checked here: what only shows over the whole schema (`check_catalog`).
     """
     interfaces: dict[str, InterfaceDeclaration] = {}
     for interface in document.interfaces:
         interfaces.setdefault(interface.name.text, interface)
-        _check_names(interface.properties, findings)
-    nodes = _expand_all(document.nodes, interfaces, findings)
+        _check_names(interface.properties, problems)
+    nodes = _expand_all(document.nodes, interfaces, problems)
     for node in nodes:
-        _check_declaration(OwnerType(TypeKind.NODE, node.name.text, fields_of(node)), node, findings)
+        _check_declaration(OwnerType(TypeKind.NODE, node.name.text, fields_of(node)), node, problems)
     for edge in document.edges:
-        _check_declaration(OwnerType(TypeKind.EDGE, edge.name.text, fields_of(edge)), edge, findings)
+        _check_declaration(OwnerType(TypeKind.EDGE, edge.name.text, fields_of(edge)), edge, problems)
     return document._replace(nodes=nodes)
 
 
@@ -55,40 +55,40 @@ def fields_of(owner: InterfaceDeclaration | NodeDeclaration | EdgeDeclaration) -
 
 
 def _check_declaration(
-    owner: OwnerType, declared: NodeDeclaration | EdgeDeclaration, findings: ProblemCollector
+    owner: OwnerType, declared: NodeDeclaration | EdgeDeclaration, problems: ProblemCollector
 ) -> None:
-    check_head(owner, declared.annotations, findings)
-    _check_names(declared.properties, findings)
+    check_head(owner, declared.annotations, problems)
+    _check_names(declared.properties, problems)
     for each in declared.properties:
-        check_property(owner, each, findings)
-    check_constraints(owner, declared.constraints, findings)
+        check_property(owner, each, problems)
+    check_constraints(owner, declared.constraints, problems)
 
 
-def _check_names(properties: Iterable[PropertyDeclaration], findings: ProblemCollector) -> None:
+def _check_names(properties: Iterable[PropertyDeclaration], problems: ProblemCollector) -> None:
     for each in properties:
         if each.name.text in ROW_COLUMNS:
-            findings.parse("S-45", f"property name `{each.name.text}` is reserved", each.name.span)
+            problems.add_parse("S-45", f"property name `{each.name.text}` is reserved", each.name.span)
 
 
 def _expand_all(
-    nodes: tuple[NodeDeclaration, ...], interfaces: Mapping[str, InterfaceDeclaration], findings: ProblemCollector
+    nodes: tuple[NodeDeclaration, ...], interfaces: Mapping[str, InterfaceDeclaration], problems: ProblemCollector
 ) -> tuple[NodeDeclaration, ...]:
     """Add interface properties to nodes, within the size limit that also holds for sources (S-48)."""
     expanded: list[NodeDeclaration] = []
     room = MAX_SOURCE_BYTES
     for node in nodes:
-        full = _expand(node, interfaces, findings)
+        full = _expand(node, interfaces, problems)
         room -= sum(each.span.end - each.span.start for each in full.properties[len(node.properties) :])
         if room < 0:
             message = f"interfaces expand the schema by more than {MAX_SOURCE_BYTES} bytes"
-            findings.parse("S-48", message, node.name.span)
+            problems.add_parse("S-48", message, node.name.span)
             return tuple(expanded)
         expanded.append(full)
     return tuple(expanded)
 
 
 def _expand(
-    node: NodeDeclaration, interfaces: Mapping[str, InterfaceDeclaration], findings: ProblemCollector
+    node: NodeDeclaration, interfaces: Mapping[str, InterfaceDeclaration], problems: ProblemCollector
 ) -> NodeDeclaration:
     if not node.implements:
         return node
@@ -100,12 +100,12 @@ def _expand(
         interface = interfaces.get(name)
         if interface is None:
             message = f"node `{node.name.text}` implements unknown interface `{name}`"
-            findings.parse("S-03", message, span, UnknownName(name, interfaces))
+            problems.add_parse("S-03", message, span, UnknownName(name, interfaces))
             continue
         for each in fields_of(interface).values():
             field = each.name.text
             if field in own:
-                _check_declared_type(own[field], each, (node.name.text, name), findings)
+                _check_declared_type(own[field], each, (node.name.text, name), problems)
             elif field not in added:
                 added[field] = each
             elif _semantics(added[field]) != _semantics(each):
@@ -114,16 +114,16 @@ def _expand(
                     f"incompatible property semantics; `{name}` is the second to declare it"
                 )
                 fix = f"declare `{field}` alike in both interfaces, or in the node itself"
-                findings.parse("S-47", message, span, fix)
+                problems.add_parse("S-47", message, span, fix)
     return node._replace(properties=(*node.properties, *added.values()))
 
 
 def _check_declared_type(
-    own: PropertyDeclaration, declared: PropertyDeclaration, names: tuple[str, str], findings: ProblemCollector
+    own: PropertyDeclaration, declared: PropertyDeclaration, names: tuple[str, str], problems: ProblemCollector
 ) -> None:
     if own.type is not None and declared.type is not None and own.type != declared.type:
         node, interface = names
-        findings.parse(
+        problems.add_parse(
             "S-04",
             f"property `{node}.{own.name.text}` has type {own.type}, "
             f"but interface `{interface}` declares it as {declared.type}",

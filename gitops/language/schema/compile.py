@@ -13,9 +13,9 @@ from gitops.language.lexer import MAX_SOURCE_BYTES
 from gitops.language.record import Record
 from gitops.language.schema.catalog import build_catalog, check_catalog
 from gitops.language.schema.check import check_document
-from gitops.language.schema.findings import ProblemCollector
 from gitops.language.schema.ir import IR_VERSION, SchemaIR, canonical_form
 from gitops.language.schema.parser import parse_schema
+from gitops.language.schema.problems import ProblemCollector
 from gitops.language.text import LanguageError, LanguageProblem, Span, Stage
 
 if TYPE_CHECKING:
@@ -75,10 +75,10 @@ def schema_from_ir(form: bytes) -> Schema:
 
 
 def _compile(source: bytes, limit: int) -> Schema:
-    findings = ProblemCollector()
-    document = check_document(parse_schema(source, findings, limit=limit), findings)
-    check_catalog(document, findings)
-    problems = findings.problems()
+    found = ProblemCollector()
+    document = check_document(parse_schema(source, found, limit=limit), found)
+    check_catalog(document, found)
+    problems = found.problems()
     if problems:
         raise LanguageError(*problems)
     ir = canonical_form(document)

@@ -25,7 +25,7 @@ from gitops.language.schema.ast import (
     SchemaDocument,
     ValueKind,
 )
-from gitops.language.schema.findings import MAX_PROBLEMS, ProblemCollector
+from gitops.language.schema.problems import MAX_PROBLEMS, ProblemCollector
 from gitops.language.schema.types import ConstraintKind, PropType, Scalar
 from gitops.language.text import LanguageError, LanguageProblem, Span
 
@@ -51,18 +51,18 @@ _COLON, _COMMA, _QUESTION = TokenKind.COLON, TokenKind.COMMA, TokenKind.QUESTION
 _LPAREN, _RPAREN, _LBRACE, _RBRACE = TokenKind.LPAREN, TokenKind.RPAREN, TokenKind.LBRACE, TokenKind.RBRACE
 
 
-def parse_schema(data: bytes, findings: ProblemCollector, *, limit: int = MAX_SOURCE_BYTES) -> SchemaDocument:
+def parse_schema(data: bytes, problems: ProblemCollector, *, limit: int = MAX_SOURCE_BYTES) -> SchemaDocument:
     """Parse schema text of at most `limit` bytes.
 
-    Returns the tree; problems of types and cardinalities go to `findings`. Raises `LanguageError` with every
+    Returns the tree; problems of types and cardinalities go to `problems`. Raises `LanguageError` with every
     grammar problem (rules S-01, S-02, S-23) when the text does not match the grammar.
     """
-    return _Parser(data, findings, limit).document()
+    return _Parser(data, problems, limit).document()
 
 
 class _Parser:
-    def __init__(self, data: bytes, findings: ProblemCollector, limit: int) -> None:
-        self._findings = findings
+    def __init__(self, data: bytes, problems: ProblemCollector, limit: int) -> None:
+        self._problems = problems
         self._lexer = Lexer(data, grammar_rule="S-01", escape_rule="S-02", limit=limit)
 
     def document(self) -> SchemaDocument:
@@ -173,12 +173,14 @@ class _Parser:
         span = Span(at.start, lexer.expect(_RPAREN).end)
         for token in tokens:
             if int(token.text) > MAX_CARDINALITY:
-                self._findings.parse("S-05", f"invalid cardinality {token.text}: over {MAX_CARDINALITY}", token.span)
+                self._problems.add_parse(
+                    "S-05", f"invalid cardinality {token.text}: over {MAX_CARDINALITY}", token.span
+                )
                 return 0, None
         low = int(tokens[0].text)
         high = int(tokens[1].text) if len(tokens) > 1 else None
         if high is not None and low > high:
-            self._findings.parse("S-06", f"cardinality min {low} exceeds max {high}", span)
+            self._problems.add_parse("S-06", f"cardinality min {low} exceeds max {high}", span)
         return low, high
 
     def _header_annotations(self) -> tuple[SchemaAnnotation, ...]:
@@ -212,7 +214,7 @@ class _Parser:
             found: PropType | None = PropType(scalar, is_list=True)
             if scalar is Scalar.BLOB:
                 span = Span(start, lexer.previous_end)
-                self._findings.parse(
+                self._problems.add_parse(
                     "S-12", "list of Blob is not supported", span, "keep each blob in a node of its own"
                 )
                 found = None
@@ -249,7 +251,7 @@ class _Parser:
         seen: set[str] = set()
         for member in members:
             if member.text in seen:
-                self._findings.parse("S-13", f"enum cannot include duplicate values: {member}", member.span)
+                self._problems.add_parse("S-13", f"enum cannot include duplicate values: {member}", member.span)
             seen.add(member.text)
         return PropType(Scalar.STRING, enum_values=tuple(sorted(seen)))
 
@@ -261,11 +263,11 @@ class _Parser:
         lexer.require(_RPAREN)
         dimension = int(token.text)
         if dimension == 0:
-            self._findings.parse("S-10", "Vector dimension must be greater than zero", token.span)
+            self._problems.add_parse("S-10", "Vector dimension must be greater than zero", token.span)
             return None
         if dimension > MAX_VECTOR_DIMENSION:
             message = f"Vector dimension {dimension} exceeds maximum supported {MAX_VECTOR_DIMENSION}"
-            self._findings.parse("S-11", message, token.span)
+            self._problems.add_parse("S-11", message, token.span)
             return None
         return PropType(Scalar.VECTOR, dimension=dimension)
 

@@ -8,11 +8,11 @@ import yaml
 from gitops.config.source import MemoryTree, SourceLimits
 from gitops.editor.complete import complete
 from gitops.editor.describe import hover
-from gitops.editor.findings import findings_of
-from gitops.editor.navigate import definitions, references, rename_problem, renamed
+from gitops.editor.navigate import definitions, references, rename_edits, rename_problem
 from gitops.editor.outline import layout_edit, outline
-from gitops.editor.symbols import Place
-from gitops.editor.texts import File, Texts
+from gitops.editor.problems import find_problems
+from gitops.editor.symbols import FileSpan
+from gitops.editor.texts import EditorFile, TextCache
 from gitops.language.format import format_queries
 from gitops.language.lexer import MAX_SOURCE_BYTES
 from gitops.language.text import SourceText
@@ -23,19 +23,19 @@ def cases(name: str):
     return [pytest.param(each, id=each["name"]) for each in yaml.safe_load((DATA / f"{name}.yaml").read_text("utf-8"))]
 
 
-def opened(path: str, data: bytes) -> tuple[Texts, File]:
-    texts = Texts()
+def opened(path: str, data: bytes) -> tuple[TextCache, EditorFile]:
+    texts = TextCache()
     file = texts.file(world({path: data}), path)
     assert file is not None
     return texts, file
 
 
-def at_cursor(case) -> tuple[Texts, File, int]:
+def at_cursor(case) -> tuple[TextCache, EditorFile, int]:
     data, offset = cursor(case["text"])
     return *opened(case.get("file", "people/queries/people.gq"), data), offset
 
 
-def spelled(file: File, place: Place) -> str:
+def spelled(file: EditorFile, place: FileSpan) -> str:
     """`path:line:column text`."""
     data = file.tree.read(place.path)
     line, column = SourceText(data).position(place.span.start)
@@ -82,7 +82,7 @@ def test_definition(case):
 @pytest.mark.parametrize("case", cases("problems"))
 def test_problems(case):
     texts, file = opened(case["file"], case["text"].encode())
-    found = findings_of(texts, file)
+    found = find_problems(texts, file)
     spots = [file.data[each.span.start : each.span.end].decode() for each in found]
     assert [f"{each.code} {spot}" for each, spot in zip(found, spots, strict=True)] == case["problems"]
     put = {spot: each.replacement for each, spot in zip(found, spots, strict=True) if each.replacement is not None}
@@ -95,10 +95,10 @@ def test_problems(case):
 @pytest.mark.parametrize("case", [case for case in cases("problems") if "put" in case.values[0]])
 def test_what_puts_a_problem_right_does(case):
     texts, file = opened(case["file"], case["text"].encode())
-    (finding,) = [each for each in findings_of(texts, file) if each.replacement is not None]
+    (finding,) = [each for each in find_problems(texts, file) if each.replacement is not None]
     right = file.data[: finding.span.start] + finding.replacement.encode() + file.data[finding.span.end :]
     again, mended = opened(file.path, right)
-    assert finding.message not in {each.message for each in findings_of(again, mended)}
+    assert finding.message not in {each.message for each in find_problems(again, mended)}
 
 
 @pytest.mark.parametrize("case", cases("rename"))
@@ -107,11 +107,11 @@ def test_renaming(case):
     reason = rename_problem(texts, file, offset, case["to"])
     if "refused" in case:
         assert case["refused"] in reason
-        assert renamed(texts, file, offset, case["to"]) == ()
+        assert rename_edits(texts, file, offset, case["to"]) == ()
         return
     assert reason is None
     data = file.data
-    for span, text in sorted(renamed(texts, file, offset, case["to"]), key=lambda edit: -edit[0].start):
+    for span, text in sorted(rename_edits(texts, file, offset, case["to"]), key=lambda edit: -edit[0].start):
         data = data[: span.start] + text.encode() + data[span.end :]
     assert data.decode() == case["after"]
 
@@ -146,34 +146,34 @@ graphs:
   a: {schema: people/schema.pg, queries: shared.gq}
 """
     query = b"query q() { match { $c: City } return { $c.name } }"
-    texts = Texts()
+    texts = TextCache()
     file = texts.file(world({"cluster.yaml": cluster, "shared.gq": query}), "shared.gq")
     assert file is not None
     assert [use.graph for use in file.uses] == ["a", "b"]
-    (finding,) = findings_of(texts, file)
+    (finding,) = find_problems(texts, file)
     assert "in the graph a" in finding.message
 
 
 def test_a_file_that_no_cluster_declares_belongs_to_the_only_schema_beside_it():
-    texts = Texts()
+    texts = TextCache()
     tree = MemoryTree({"a/x.pg": b"node City {}", "a/y.gq": b"query q() { match { $c: Cty } return { $c } }"})
     file = texts.file(tree, "a/y.gq")
     assert file is not None
-    assert [each.replacement for each in findings_of(texts, file)] == ["City"]
+    assert [each.replacement for each in find_problems(texts, file)] == ["City"]
 
 
 def test_of_two_schemas_beside_it_none_is_taken():
-    texts = Texts()
+    texts = TextCache()
     query = b"query q() { match { $c: Cty } return { $c } }"
     file = texts.file(MemoryTree({"x.pg": b"node City {}", "z.pg": b"", "y.gq": query}), "y.gq")
     assert file is not None
     assert file.uses == ()
-    assert findings_of(texts, file) == ()
+    assert find_problems(texts, file) == ()
 
 
 def test_a_cluster_that_is_half_written_still_says_the_graphs():
     broken = WORLD["cluster.yaml"] + b"\nwhatever: [\n"
-    texts = Texts()
+    texts = TextCache()
     file = texts.file(world({"cluster.yaml": broken}), "places/cities.gq")
     assert file is not None
     assert [(use.graph, use.schema) for use in file.uses] == [("places", "places/schema.pg")]
@@ -181,7 +181,7 @@ def test_a_cluster_that_is_half_written_still_says_the_graphs():
 
 def test_the_nearest_cluster_that_declares_a_file_counts():
     inner = b"version: 1\ngraphs:\n  inner:\n    schema: other.pg\n    queries: queries\n"
-    texts = Texts()
+    texts = TextCache()
     tree = world({"people/cluster.yaml": inner, "people/other.pg": b"node Nothing {}"})
     file = texts.file(tree, "people/queries/people.gq")
     assert file is not None
@@ -189,11 +189,11 @@ def test_the_nearest_cluster_that_declares_a_file_counts():
 
 
 def test_queries_are_not_checked_while_their_schema_is_broken():
-    texts = Texts()
+    texts = TextCache()
     tree = world({"places/schema.pg": b"node City { name: }"})
     file = texts.file(tree, "places/cities.gq")
     assert file is not None
-    found = findings_of(texts, file)
+    found = find_problems(texts, file)
     assert [each.code for each in found] == ["query_typecheck_skipped"] * 2
     # What is declared is known all the same.
     assert hover(texts, file, file.data.index(b"City")) is not None
@@ -202,10 +202,10 @@ def test_queries_are_not_checked_while_their_schema_is_broken():
 @pytest.mark.parametrize("path", ["a.gq", "a.pg"])
 def test_a_text_over_the_limit_is_refused_in_one_problem(path):
     tree = MemoryTree({path: b"x" * (MAX_SOURCE_BYTES + 1)}, limits=SourceLimits(file_bytes=2 * MAX_SOURCE_BYTES))
-    texts = Texts()
+    texts = TextCache()
     file = texts.file(tree, path)
     assert file is not None
-    (found,) = findings_of(texts, file)
+    (found,) = find_problems(texts, file)
     assert "over the limit" in found.message
     assert outline(texts, file) == ()
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from gitops.cli.lsp.desk import Desk, local_path
+from gitops.cli.lsp.open_files import OpenFiles, local_path
 from gitops.config.source import EntryKind, SourceError
 
 
@@ -20,8 +20,8 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def desk_on(*folders: Path) -> Desk:
-    desk = Desk()
+def desk_on(*folders: Path) -> OpenFiles:
+    desk = OpenFiles()
     desk.set_folders(tuple(each.as_uri() for each in folders))
     return desk
 

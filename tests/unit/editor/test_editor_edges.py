@@ -7,11 +7,11 @@ import pytest
 from gitops.config.source import MemoryTree, SourceLimits
 from gitops.editor.complete import complete
 from gitops.editor.describe import hover
-from gitops.editor.findings import findings_of
 from gitops.editor.navigate import definitions, references
 from gitops.editor.outline import layout_edit, outline
 from gitops.editor.positions import Encoding, Lines
-from gitops.editor.texts import MAX_READ_BYTES, File, Texts
+from gitops.editor.problems import find_problems
+from gitops.editor.texts import MAX_READ_BYTES, EditorFile, TextCache
 from gitops.editor.tokens import query_pieces, read_tokens
 from gitops.language.lexer import TokenKind
 from tests.support.editor import WORLD, world
@@ -20,8 +20,8 @@ PEOPLE = "people/queries/people.gq"
 ODD_PATHS = {"schema: /etc/a.pg", "schema: ../a.pg", "schema: a\\x00.pg", "other: 1"}
 
 
-def asked(tree: MemoryTree, path: str = PEOPLE) -> tuple[Texts, File]:
-    texts = Texts()
+def asked(tree: MemoryTree, path: str = PEOPLE) -> tuple[TextCache, EditorFile]:
+    texts = TextCache()
     file = texts.file(tree, path)
     assert file is not None
     return texts, file
@@ -30,7 +30,7 @@ def asked(tree: MemoryTree, path: str = PEOPLE) -> tuple[Texts, File]:
 def test_a_schema_that_cannot_be_read_leaves_the_grammar():
     texts, file = asked(MemoryTree(WORLD, refused={"people/schema.pg": "source_symlink"}))
     assert file.schema == "people/schema.pg"
-    assert findings_of(texts, file) == ()
+    assert find_problems(texts, file) == ()
     offset = file.data.index(b"name")
     assert hover(texts, file, offset) is None
     assert definitions(texts, file, offset) == ()
@@ -53,7 +53,7 @@ def test_a_folder_that_cannot_be_listed_has_no_references():
 
 
 def test_a_file_that_is_not_there_is_nothing():
-    assert Texts().file(world({}), "people/none.gq") is None
+    assert TextCache().file(world({}), "people/none.gq") is None
 
 
 @pytest.mark.parametrize("schema", sorted(ODD_PATHS))
@@ -61,10 +61,10 @@ def test_a_cluster_with_odd_paths_declares_nothing(schema):
     cluster = f'version: 1\ngraphs:\n  a:\n    "{schema.partition(":")[0]}": "{schema.partition(": ")[2]}"\n    queries: q.gq\n'
     texts, file = asked(MemoryTree({"cluster.yaml": cluster.encode(), "q.gq": b"query"}), "q.gq")
     assert file.uses == ()
-    assert [each.code for each in findings_of(texts, file)] == ["query_parse_error"]
+    assert [each.code for each in find_problems(texts, file)] == ["query_parse_error"]
 
 
-def large(path: str, text: bytes) -> tuple[Texts, File]:
+def large(path: str, text: bytes) -> tuple[TextCache, EditorFile]:
     filler = b"// %s\n" % (b"x" * 998)
     data = filler * (MAX_READ_BYTES // len(filler) + 1) + text
     limits = SourceLimits(file_bytes=2 * len(data))
@@ -73,7 +73,7 @@ def large(path: str, text: bytes) -> tuple[Texts, File]:
 
 def test_of_a_large_file_there_are_its_problems_only():
     texts, file = large("q.gq", b"query q() { match { $c: Cty } return { $c } }")
-    (found,) = findings_of(texts, file)
+    (found,) = find_problems(texts, file)
     assert file.data[found.span.start : found.span.end] == b"Cty"
     assert found.replacement == "City"
     at = found.span.start
@@ -83,13 +83,13 @@ def test_of_a_large_file_there_are_its_problems_only():
 
 def test_a_large_schema_is_compiled_all_the_same():
     texts, file = large("big/schema.pg", b"node City { name: Strng }")
-    assert [each.replacement for each in findings_of(texts, file)] == ["String"]
+    assert [each.replacement for each in find_problems(texts, file)] == ["String"]
 
 
 def test_a_file_of_another_sort_has_nothing():
     path = "policies/readers.policy.yaml"
     texts, file = asked(world({}), path)
-    assert findings_of(texts, file) == ()
+    assert find_problems(texts, file) == ()
     assert outline(texts, file) == ()
     assert layout_edit(file) is None
     assert hover(texts, file, 0) is None
@@ -122,4 +122,4 @@ def test_an_open_string_ends_with_its_line_and_hides_nothing():
 def test_the_limit_of_shown_problems_holds():
     data = b"".join(b"query q%d() { match { $p: Nobody } return { $p } }\n" % n for n in range(150))
     texts, file = asked(world({PEOPLE: data}))
-    assert len(findings_of(texts, file)) == 100
+    assert len(find_problems(texts, file)) == 100

@@ -20,11 +20,10 @@ from gitops.language.query.typed import (
     TypedInsert,
     TypedRead,
     TypedUpdate,
-    TypeKind,
 )
 from gitops.language.query.types import STRING, compatible
 from gitops.language.schema import compile_schema
-from gitops.language.schema.types import PropType, Scalar
+from gitops.language.schema.types import PropType, Scalar, TypeKind
 
 SCHEMA = b"""
 node P { k: String @key  n: I32?  tags: [String]? }

@@ -21,8 +21,9 @@ from gitops.graph.query.pushdown import NEVER, push
 from gitops.graph.query.ranks import ranks
 from gitops.graph.query.tables import Pushed, ReadTable
 from gitops.language.query.ast import ComparisonOperator
-from gitops.language.query.typed import PropertyValue, TypeKind
+from gitops.language.query.typed import PropertyValue
 from gitops.language.schema import PropType, Scalar
+from gitops.language.schema.types import TypeKind
 
 COMPARED = {
     ComparisonOperator.EQ: operator.eq,

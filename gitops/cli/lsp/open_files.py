@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote, urlsplit
 from gitops.config.folder import FolderTree
 from gitops.config.source import EntryKind, MemoryTree, SourceError, SourceTree, normalize
 
-__all__ = ["Desk", "OpenText", "Spot"]
+__all__ = ["FileLocation", "OpenFiles", "OpenText"]
 
 
 class OpenText(NamedTuple):
@@ -34,7 +34,7 @@ class OpenText(NamedTuple):
     serial: int
 
 
-class Spot(NamedTuple):
+class FileLocation(NamedTuple):
     """Where a file is: the folder that it is looked at from, and its path below that; `readable` if the disk may be read."""
 
     base: str
@@ -42,7 +42,7 @@ class Spot(NamedTuple):
     readable: bool
 
 
-class Desk:
+class OpenFiles:
     """Open texts by their paths, and the folders of the workspace."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Desk:
         """All open texts, the one that changed last at the end."""
         return tuple(self._open.values())
 
-    def spot(self, uri: str) -> Spot | None:
+    def spot(self, uri: str) -> FileLocation | None:
         """Where a file is; None for one that is not local."""
         path = local_path(uri)
         if path is None:
@@ -81,13 +81,13 @@ class Desk:
         folder, name = os.path.split(path)
         around = [each for each in self._folders if path.startswith(each.rstrip("/") + "/")]
         if not around or not name:
-            return Spot(folder, name, readable=False)
+            return FileLocation(folder, name, readable=False)
         base = _base(max(around, key=len), folder)
         if base is None:
-            return Spot(folder, name, readable=False)
-        return Spot(base, os.path.relpath(path, base), readable=True)
+            return FileLocation(folder, name, readable=False)
+        return FileLocation(base, os.path.relpath(path, base), readable=True)
 
-    def tree(self, spot: Spot) -> SourceTree:
+    def tree(self, spot: FileLocation) -> SourceTree:
         """The files around a spot, open texts first; read once each, so it is for one request or one round of checks."""
         prefix = spot.base.rstrip("/") + "/"
         texts = {key.removeprefix(prefix): held.data for key, held in self._open.items() if key.startswith(prefix)}
@@ -96,7 +96,7 @@ class Desk:
         disk: SourceTree = FolderTree(spot.base, confined=True) if spot.readable else MemoryTree({})
         return _DeskTree(disk, texts)
 
-    def uri(self, spot: Spot, path: str) -> str:
+    def uri(self, spot: FileLocation, path: str) -> str:
         """The address of a path of the tree around a spot: that of the client, if it has the file open."""
         place = os.path.normpath(f"{spot.base}/{path}")
         held = self._open.get(place)

@@ -7,46 +7,48 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from gitops.editor.schema import Declaration, SchemaView
-from gitops.editor.symbols import Sort
+from gitops.editor.symbols import SymbolKind
 from gitops.language.lexer import Token, TokenKind
 
-__all__ = ["FILE", "KEY", "Proposal", "first_of_each", "in_text", "properties", "words"]
+__all__ = ["FILE", "KEY", "CompletionItem", "ends_in_comment_or_string", "property_items", "unique_items", "word_items"]
 
 KEY, FILE, VALUE = "key", "file", "value"
 _COMMENT = re.compile(rb"//[^\n]*+|/\*(?s:.*?)(?:\*/|\Z)")
 MAX_PROPOSALS = 500
 
 
-class Proposal(NamedTuple):
+class CompletionItem(NamedTuple):
     """A text to write in the place of the word at the cursor. `sort` is a sort of symbols, or `key`, `file`, `value`."""
 
     label: str
     sort: str
     detail: str = ""
-    words: str = ""
+    documentation: str = ""
     insert: str | None = None
 
 
-def words(
-    table: Mapping[str, str], sort: Sort, names: Iterable[str] | None = None, *, sign: str = ""
-) -> Iterator[Proposal]:
+def word_items(
+    table: Mapping[str, str], sort: SymbolKind, names: Iterable[str] | None = None, *, sign: str = ""
+) -> Iterator[CompletionItem]:
     """The words of a table of the languages, or those of them that are named."""
     for name in table if names is None else names:
-        yield Proposal(f"{sign}{name}", sort, words=table.get(name, ""))
+        yield CompletionItem(f"{sign}{name}", sort, documentation=table.get(name, ""))
 
 
-def properties(view: SchemaView, owner: Declaration, suffix: str = "") -> Iterator[Proposal]:
+def property_items(view: SchemaView, owner: Declaration, suffix: str = "") -> Iterator[CompletionItem]:
     """The properties of a type; `suffix` is written behind each."""
     for name, (_, each) in sorted(view.properties(owner).items()):
-        yield Proposal(name, Sort.PROPERTY, each.type, each.description, f"{name}{suffix}" if suffix else None)
+        yield CompletionItem(
+            name, SymbolKind.PROPERTY, each.type, each.description, f"{name}{suffix}" if suffix else None
+        )
 
 
-def first_of_each(found: Iterable[Proposal]) -> tuple[Proposal, ...]:
+def unique_items(found: Iterable[CompletionItem]) -> tuple[CompletionItem, ...]:
     """The first proposal of each label, at most 500."""
     return tuple({each.label: each for each in reversed([*found][:MAX_PROPOSALS])}.values())[::-1]
 
 
-def in_text(before: bytes, tokens: tuple[Token, ...]) -> bool:
+def ends_in_comment_or_string(before: bytes, tokens: tuple[Token, ...]) -> bool:
     """Whether the end of `before`, whose tokens these are, is inside a comment or a string."""
     if tokens and tokens[-1].kind is TokenKind.STRING and tokens[-1].end == len(before):
         text = tokens[-1].text

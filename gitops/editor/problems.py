@@ -13,33 +13,33 @@ from typing import NamedTuple
 from gitops.config.cluster_yaml import CONFIG_FILE
 from gitops.config.load import load_desired
 from gitops.core.codes import REGISTRY, Code, Severity
-from gitops.editor.cluster import ClusterView, doc_path, keys_below
-from gitops.editor.navigate import Word, declared_at, is_cluster_file
+from gitops.editor.cluster import ClusterView, documentation_path, keys_below
+from gitops.editor.documentation import CLUSTER_KEYS
+from gitops.editor.navigate import FileOccurrence, declared_at, is_cluster_file
 from gitops.editor.positions import Encoding, Lines
 from gitops.editor.project import QUERIES, SCHEMA, Subtree, folder_of
-from gitops.editor.symbols import Mark, Place, Sort, Symbol, mark_at
-from gitops.editor.texts import File, Texts
-from gitops.editor.tokens import Piece
-from gitops.editor.words import CLUSTER_KEYS
-from gitops.language.schema.findings import MAX_PROBLEMS
+from gitops.editor.symbols import FileSpan, Occurrence, Symbol, SymbolKind, occurrence_at
+from gitops.editor.texts import EditorFile, TextCache
+from gitops.editor.tokens import TextPiece
+from gitops.language.schema.problems import MAX_PROBLEMS
 from gitops.language.schema.types import TypeKind
 from gitops.language.suggest import Suggestion, did_you_mean
 from gitops.language.text import LanguageError, LanguageProblem, Span, Stage
 
-__all__ = ["Finding", "Related", "findings_of"]
+__all__ = ["EditorProblem", "RelatedSpan", "find_problems"]
 
 _BETWEEN = re.compile(rb"[\s:=<>!]*(?:contains|starts_with)?\s*")
 _QUOTES = (("", ""), ("$", ""), ('"', '"'))
 
 
-class Related(NamedTuple):
+class RelatedSpan(NamedTuple):
     """A place that a problem has to do with."""
 
-    place: Place
+    place: FileSpan
     message: str
 
 
-class Finding(NamedTuple):
+class EditorProblem(NamedTuple):
     """One problem. `replacement` is the text for the span that would put it right, where one is known."""
 
     span: Span
@@ -47,12 +47,12 @@ class Finding(NamedTuple):
     severity: Severity
     message: str
     replacement: str | None = None
-    related: tuple[Related, ...] = ()
+    related: tuple[RelatedSpan, ...] = ()
 
 
-def findings_of(texts: Texts, file: File) -> tuple[Finding, ...]:
+def find_problems(texts: TextCache, file: EditorFile) -> tuple[EditorProblem, ...]:
     """What is wrong in a file, in source order, at most 100; raises nothing for any content."""
-    found: Iterator[Finding] = iter(())
+    found: Iterator[EditorProblem] = iter(())
     if file.path.endswith(SCHEMA):
         found = _schema(texts, file)
     elif file.path.endswith(QUERIES):
@@ -66,12 +66,12 @@ def findings_of(texts: Texts, file: File) -> tuple[Finding, ...]:
 class _Teller(NamedTuple):
     """What is needed to say a problem of one piece: the spans of the problem are those of the piece."""
 
-    texts: Texts
-    file: File
-    piece: Piece
-    marks: tuple[Mark, ...] = ()
+    texts: TextCache
+    file: EditorFile
+    piece: TextPiece
+    marks: tuple[Occurrence, ...] = ()
 
-    def finding(self, code: Code, problem: LanguageProblem, graph: str = "") -> Finding:
+    def finding(self, code: Code, problem: LanguageProblem, graph: str = "") -> EditorProblem:
         """The problem at its place in the file; `graph` is named if there are several."""
         span = self.moved(problem.span)
         parts = [
@@ -80,7 +80,7 @@ class _Teller(NamedTuple):
             *([f"in the graph {graph}"] if graph else []),
         ]
         written = self.file.data[span.start : span.end].decode("utf-8", "replace")
-        return Finding(
+        return EditorProblem(
             span,
             code,
             REGISTRY[code].severity,
@@ -94,31 +94,33 @@ class _Teller(NamedTuple):
         size = len(self.file.data)
         return Span(min(self.piece.start + span.start, size), min(self.piece.start + span.end, size))
 
-    def _related(self, span: Span) -> Iterator[Related]:
+    def _related(self, span: Span) -> Iterator[RelatedSpan]:
         """Where the name that a problem is about is declared, or the type that should have it."""
-        mark = mark_at(self.marks, span.start) or self._written_to(span.start)
+        mark = occurrence_at(self.marks, span.start) or self._written_to(span.start)
         if mark is None:
             return
-        word = Word(mark, self.piece.start)
+        word = FileOccurrence(mark, self.piece.start)
         place = declared_at(self.texts, self.file, word)
         owner = mark.symbol.owner
-        if place is None and mark.symbol.sort is Sort.PROPERTY and owner:
-            named = Symbol(Sort.EDGE if mark.symbol.kind is TypeKind.EDGE else Sort.NODE, owner)
-            place = declared_at(self.texts, self.file, Word(Mark(mark.start, mark.end, named), self.piece.start))
+        if place is None and mark.symbol.sort is SymbolKind.PROPERTY and owner:
+            named = Symbol(SymbolKind.EDGE if mark.symbol.kind is TypeKind.EDGE else SymbolKind.NODE, owner)
+            place = declared_at(
+                self.texts, self.file, FileOccurrence(Occurrence(mark.start, mark.end, named), self.piece.start)
+            )
             if place is not None:
-                yield Related(place, f"{owner} is declared here")
-        elif place is not None and place != Place(self.file.path, word.span):
-            yield Related(place, f"{mark.symbol.name} is declared here")
+                yield RelatedSpan(place, f"{owner} is declared here")
+        elif place is not None and place != FileSpan(self.file.path, word.span):
+            yield RelatedSpan(place, f"{mark.symbol.name} is declared here")
 
-    def _written_to(self, offset: int) -> Mark | None:
+    def _written_to(self, offset: int) -> Occurrence | None:
         """The property that a value at an offset is written to or compared with."""
-        before = [m for m in self.marks if m.end <= offset and m.symbol.sort is Sort.PROPERTY]
+        before = [m for m in self.marks if m.end <= offset and m.symbol.sort is SymbolKind.PROPERTY]
         if before and _BETWEEN.fullmatch(self.piece.data[before[-1].end : offset]):
             return before[-1]
         return None
 
 
-def _schema(texts: Texts, file: File) -> Iterator[Finding]:
+def _schema(texts: TextCache, file: EditorFile) -> Iterator[EditorProblem]:
     result = texts.compiled(file.data)
     if not isinstance(result, LanguageError):
         return
@@ -127,15 +129,15 @@ def _schema(texts: Texts, file: File) -> Iterator[Finding]:
         code = Code.SCHEMA_PARSE_ERROR if problem.stage is Stage.PARSE else Code.SCHEMA_CATALOG_ERROR
         piece, held = next(((p, h) for p, h in reversed(pieces) if p.start <= problem.span.start), (None, None))
         if piece is None or held is None:
-            yield _Teller(texts, file, Piece(0, file.data)).finding(code, problem)
+            yield _Teller(texts, file, TextPiece(0, file.data)).finding(code, problem)
             continue
         inner = Span(problem.span.start - piece.start, problem.span.end - piece.start)
         yield _Teller(texts, file, piece, held.marks).finding(code, problem._replace(span=inner))
 
 
-def _queries(texts: Texts, file: File) -> Iterator[Finding]:
+def _queries(texts: TextCache, file: EditorFile) -> Iterator[EditorProblem]:
     # A file that is too large to be cut is one piece.
-    pieces, schema = texts.pieces(file.data) or (Piece(0, file.data),), texts.schema_of(file)
+    pieces, schema = texts.pieces(file.data) or (TextPiece(0, file.data),), texts.schema_of(file)
     first: dict[str, Span] = {}
     for at, piece in enumerate(pieces):
         teller = _Teller(texts, file, piece, texts.query_view(piece.data, schema).marks)
@@ -151,11 +153,13 @@ def _queries(texts: Texts, file: File) -> Iterator[Finding]:
             before = first.setdefault(query.name.text, span)
             if before is not span:
                 message = f"the query {query.name.text} is declared again; its first declaration counts"
-                related = (Related(Place(file.path, before), "first declared here"),)
-                yield Finding(span, Code.DUPLICATE_QUERY_NAME, Severity.ERROR, message, None, related)
+                related = (RelatedSpan(FileSpan(file.path, before), "first declared here"),)
+                yield EditorProblem(span, Code.DUPLICATE_QUERY_NAME, Severity.ERROR, message, None, related)
 
 
-def _parse_problems(texts: Texts, piece: Piece, error: LanguageError, following: bytes) -> tuple[LanguageProblem, ...]:
+def _parse_problems(
+    texts: TextCache, piece: TextPiece, error: LanguageError, following: bytes
+) -> tuple[LanguageProblem, ...]:
     """The problems of a piece; what ends it too early is the next declaration, not the end of the file."""
     if error.problems[0].span.start >= len(piece.data) and following:
         again = texts.parsed(piece.data + following)
@@ -164,7 +168,7 @@ def _parse_problems(texts: Texts, piece: Piece, error: LanguageError, following:
     return error.problems
 
 
-def _checks(teller: _Teller) -> Iterator[Finding]:
+def _checks(teller: _Teller) -> Iterator[EditorProblem]:
     """What the checker says against each graph; a schema that does not compile is said once for each query."""
     texts, uses = teller.texts, teller.file.uses
     for use in uses:
@@ -172,19 +176,19 @@ def _checks(teller: _Teller) -> Iterator[Finding]:
         if schema is None:
             continue
         if isinstance(texts.compiled(schema), LanguageError):
-            name = next((mark for mark in teller.marks if mark.symbol.sort is Sort.QUERY), None)
+            name = next((mark for mark in teller.marks if mark.symbol.sort is SymbolKind.QUERY), None)
             if name is not None:
                 code = Code.QUERY_TYPECHECK_SKIPPED
                 message = f"{name.symbol.name} was not checked: the schema of its graph does not compile"
-                related = (Related(Place(use.schema, Span(0, 0)), "the schema"),)
+                related = (RelatedSpan(FileSpan(use.schema, Span(0, 0)), "the schema"),)
                 span = teller.moved(Span(name.start, name.end))
-                yield Finding(span, code, REGISTRY[code].severity, message, None, related)
+                yield EditorProblem(span, code, REGISTRY[code].severity, message, None, related)
             continue
         for problem in texts.checked(teller.piece.data, schema):
             yield teller.finding(Code.QUERY_TYPECHECK_ERROR, problem, use.graph if len(uses) > 1 else "")
 
 
-def _cluster(texts: Texts, file: File) -> Iterator[Finding]:
+def _cluster(texts: TextCache, file: EditorFile) -> Iterator[EditorProblem]:
     lines, view = Lines(file.data, Encoding.UTF32), texts.cluster_view(file.data)
     loaded = load_desired(Subtree(file.tree, folder_of(file.path))).diagnostics
     here = (each for each in loaded if each.source is not None and each.source.file == CONFIG_FILE)
@@ -197,14 +201,18 @@ def _cluster(texts: Texts, file: File) -> Iterator[Finding]:
         span = Span(start, max(start, len(file.data[:end].rstrip()))) if at is None else at[1].span
         fix = None if at is None else _nearest(view, at[0].path, at[1].text, is_key=at[1] is at[0].key)
         message = "\n".join([found.message, *([found.fix] if found.fix else [])])
-        yield Finding(span, found.code, found.severity, message, None if fix is None else fix.name)
+        yield EditorProblem(span, found.code, found.severity, message, None if fix is None else fix.name)
 
 
 def _nearest(view: ClusterView, path: tuple[str, ...], text: str, *, is_key: bool) -> Suggestion | None:
     """The known name that an unknown key or graph may have meant."""
     if is_key:
         known = keys_below(path[:-1])
-        return did_you_mean(text, known) if known and text not in known and doc_path(path) not in CLUSTER_KEYS else None
+        return (
+            did_you_mean(text, known)
+            if known and text not in known and documentation_path(path) not in CLUSTER_KEYS
+            else None
+        )
     if path[:1] == ("policies",) and path[2:] == ("applies_to",):
         graphs = view.names("graphs")
         return did_you_mean(text, graphs) if text not in graphs else None

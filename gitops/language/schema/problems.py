@@ -32,11 +32,11 @@ class ProblemCollector:
         """Start with none."""
         self._found: dict[tuple[str, int, int], tuple[LanguageProblem, UnknownName | None]] = {}
 
-    def parse(self, rule: str, message: str, span: Span, fix: str | UnknownName | None = None) -> None:
+    def add_parse(self, rule: str, message: str, span: Span, fix: str | UnknownName | None = None) -> None:
         """Add a problem of one declaration."""
         self._add(Stage.PARSE, rule, message, span, fix)
 
-    def catalog(self, rule: str, message: str, span: Span, fix: str | UnknownName | None = None) -> None:
+    def add_catalog(self, rule: str, message: str, span: Span, fix: str | UnknownName | None = None) -> None:
         """Add a problem of the schema as a whole."""
         self._add(Stage.CATALOG, rule, message, span, fix)
 

@@ -8,45 +8,45 @@ from lsprotocol import types as lsp
 
 from gitops.core.codes import Severity
 from gitops.editor.complete import Completion
-from gitops.editor.findings import Finding
-from gitops.editor.outline import Entry
+from gitops.editor.completion_items import FILE, KEY, CompletionItem
+from gitops.editor.outline import OutlineItem
 from gitops.editor.positions import Encoding, Lines
-from gitops.editor.proposals import FILE, KEY, Proposal
-from gitops.editor.symbols import Place, Sort
+from gitops.editor.problems import EditorProblem
+from gitops.editor.symbols import FileSpan, SymbolKind
 from gitops.language.text import Span
 
-__all__ = ["Forms"]
+__all__ = ["ProtocolForms"]
 
 _SEVERITIES = {Severity.ERROR: lsp.DiagnosticSeverity.Error, Severity.WARNING: lsp.DiagnosticSeverity.Warning}
 _ITEMS: dict[str, lsp.CompletionItemKind] = {
-    Sort.NODE: lsp.CompletionItemKind.Class,
-    Sort.EDGE: lsp.CompletionItemKind.Reference,
-    Sort.INTERFACE: lsp.CompletionItemKind.Interface,
-    Sort.PROPERTY: lsp.CompletionItemKind.Property,
-    Sort.END: lsp.CompletionItemKind.Field,
-    Sort.PARAMETER: lsp.CompletionItemKind.Variable,
-    Sort.VARIABLE: lsp.CompletionItemKind.Variable,
-    Sort.EDGE_VARIABLE: lsp.CompletionItemKind.Variable,
-    Sort.ALIAS: lsp.CompletionItemKind.Variable,
-    Sort.FUNCTION: lsp.CompletionItemKind.Function,
-    Sort.KEYWORD: lsp.CompletionItemKind.Keyword,
-    Sort.ANNOTATION: lsp.CompletionItemKind.Keyword,
-    Sort.BASE_TYPE: lsp.CompletionItemKind.Struct,
+    SymbolKind.NODE: lsp.CompletionItemKind.Class,
+    SymbolKind.EDGE: lsp.CompletionItemKind.Reference,
+    SymbolKind.INTERFACE: lsp.CompletionItemKind.Interface,
+    SymbolKind.PROPERTY: lsp.CompletionItemKind.Property,
+    SymbolKind.END: lsp.CompletionItemKind.Field,
+    SymbolKind.PARAMETER: lsp.CompletionItemKind.Variable,
+    SymbolKind.VARIABLE: lsp.CompletionItemKind.Variable,
+    SymbolKind.EDGE_VARIABLE: lsp.CompletionItemKind.Variable,
+    SymbolKind.ALIAS: lsp.CompletionItemKind.Variable,
+    SymbolKind.FUNCTION: lsp.CompletionItemKind.Function,
+    SymbolKind.KEYWORD: lsp.CompletionItemKind.Keyword,
+    SymbolKind.ANNOTATION: lsp.CompletionItemKind.Keyword,
+    SymbolKind.BASE_TYPE: lsp.CompletionItemKind.Struct,
     KEY: lsp.CompletionItemKind.Property,
     FILE: lsp.CompletionItemKind.File,
 }
 _SYMBOLS: dict[str, lsp.SymbolKind] = {
-    Sort.NODE: lsp.SymbolKind.Class,
-    Sort.EDGE: lsp.SymbolKind.Struct,
-    Sort.INTERFACE: lsp.SymbolKind.Interface,
-    Sort.PROPERTY: lsp.SymbolKind.Property,
-    Sort.QUERY: lsp.SymbolKind.Function,
+    SymbolKind.NODE: lsp.SymbolKind.Class,
+    SymbolKind.EDGE: lsp.SymbolKind.Struct,
+    SymbolKind.INTERFACE: lsp.SymbolKind.Interface,
+    SymbolKind.PROPERTY: lsp.SymbolKind.Property,
+    SymbolKind.QUERY: lsp.SymbolKind.Function,
     KEY: lsp.SymbolKind.Key,
 }
 _SOURCE = "gitops"
 
 
-class Forms:
+class ProtocolForms:
     """Forms about one file, whose places are counted in the units that were agreed on."""
 
     def __init__(self, data: bytes, encoding: Encoding) -> None:
@@ -66,7 +66,7 @@ class Forms:
         """A position of the client."""
         return self._lines.offset(position.line, position.character)
 
-    def diagnostic(self, finding: Finding, location: Callable[[Place], lsp.Location | None]) -> lsp.Diagnostic:
+    def diagnostic(self, finding: EditorProblem, location: Callable[[FileSpan], lsp.Location | None]) -> lsp.Diagnostic:
         """A problem; `location` says where a place of any file is."""
         related = [
             lsp.DiagnosticRelatedInformation(at, each.message)
@@ -88,7 +88,7 @@ class Forms:
         found = [_item(each, area, at) for at, each in enumerate(completion.proposals)]
         return lsp.CompletionList(is_incomplete=False, items=found)
 
-    def symbol(self, entry: Entry) -> lsp.DocumentSymbol:
+    def symbol(self, entry: OutlineItem) -> lsp.DocumentSymbol:
         """A declaration with what it holds."""
         return lsp.DocumentSymbol(
             name=entry.name,
@@ -100,13 +100,13 @@ class Forms:
         )
 
 
-def _item(proposal: Proposal, area: lsp.Range, rank: int) -> lsp.CompletionItem:
+def _item(proposal: CompletionItem, area: lsp.Range, rank: int) -> lsp.CompletionItem:
     text = proposal.insert or proposal.label
     return lsp.CompletionItem(
         label=proposal.label,
         kind=_ITEMS.get(proposal.sort, lsp.CompletionItemKind.Value),
         detail=proposal.detail or None,
-        documentation=proposal.words or None,
+        documentation=proposal.documentation or None,
         sort_text=f"{rank:04}",
         filter_text=text,
         text_edit=lsp.TextEdit(area, text),
