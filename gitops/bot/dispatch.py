@@ -16,16 +16,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from gitops.bot.answers import Commander
-from gitops.bot.applies import Applier
-from gitops.bot.base import Bot
+from gitops.bot.apply_clusters import Applier
+from gitops.bot.attestations import Attester
 from gitops.bot.changes import adds
+from gitops.bot.comment_commands import Commander
+from gitops.bot.context import Bot
 from gitops.bot.drift import Drifter
-from gitops.bot.grants import Attester
-from gitops.bot.notes import Note, Verdict
+from gitops.bot.merge_queue import Verifier
 from gitops.bot.origins import Pushed
-from gitops.bot.plans import Planner
-from gitops.bot.queue import Verifier
+from gitops.bot.plan_requests import Planner
+from gitops.bot.results import Note, Verdict
 from gitops.bot.sweep import Sweeper
 from gitops.config.gitops_yaml import BotConfig, ClusterRule
 from gitops.core.errors import GitopsError

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from gitops.apply.drift import drift
 from gitops.apply.drift_report import DriftOutcome
-from gitops.bot.base import Bot
-from gitops.bot.notes import Note, Verdict, problem_of, verdict_of
-from gitops.bot.others import templates
+from gitops.bot.context import Bot
+from gitops.bot.overlaps import templates
+from gitops.bot.results import Note, Verdict, problem_of, verdict_of
 from gitops.config.gitops_yaml import BotConfig, ClusterRule
 from gitops.config.load import load_desired
 from gitops.core.clock import timestamp

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from gitops.bot.base import Bot, Place, Told
-from gitops.bot.keep import keep, plan_ref, record_of
-from gitops.bot.notes import Note, Verdict, verdict_of
-from gitops.bot.others import templates
+from gitops.bot.context import Bot, Place, Told
+from gitops.bot.kept_plans import keep, plan_ref, record_of
+from gitops.bot.overlaps import templates
+from gitops.bot.results import Note, Verdict, verdict_of
 from gitops.bot.states import apply_state, gate_states, plan_state, used_states
 from gitops.config.gitops_yaml import BotConfig
 from gitops.core.clock import timestamp

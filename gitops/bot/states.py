@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-from gitops.bot.base import Place
-from gitops.bot.notes import Verdict, verdict_of
+from gitops.bot.context import Place
+from gitops.bot.results import Verdict, verdict_of
 from gitops.forge.port import CheckState
 from gitops.model.approval import Approval
 from gitops.model.change import Reason

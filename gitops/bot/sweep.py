@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gitops.bot.applies import Applier
-from gitops.bot.base import Bot
+from gitops.bot.apply_clusters import Applier
 from gitops.bot.changes import differ
-from gitops.bot.commands import Action, Command
-from gitops.bot.keep import kept
-from gitops.bot.notes import Note, Verdict, problem_of, verdict_of
-from gitops.bot.plans import Asked, Planner
+from gitops.bot.command_syntax import Action, Command
+from gitops.bot.context import Bot
+from gitops.bot.kept_plans import kept
+from gitops.bot.plan_requests import Asked, Planner
 from gitops.bot.project import Standing
 from gitops.bot.report import context_of
+from gitops.bot.results import Note, Verdict, problem_of, verdict_of
 from gitops.config.gitops_yaml import BotConfig, ClusterRule
 from gitops.core.clock import parse_timestamp
 from gitops.core.errors import GitopsError

@@ -75,7 +75,7 @@ def _pre_receive(_: list[str]) -> int:
 
 def _post_receive(_: list[str]) -> int:
     """Plan, apply, report. The push is in already: a problem is told, and is not an exit code that anybody would see."""
-    from gitops.bot.push import PushEvent, PushHandler
+    from gitops.bot.receive_push import PushEvent, PushHandler
 
     updates = [u for u in _updates() if not u.ref.startswith("refs/gitops/")]
     if not updates:

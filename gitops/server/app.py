@@ -18,10 +18,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from gitops.server.context import Context
 from gitops.server.counters import MEDIA_TYPE
-from gitops.server.intake import NOWHERE, Intake, Reply
+from gitops.server.deliveries import NOWHERE, Intake, Reply
 from gitops.server.queue import Queue
+from gitops.server.shared import Context
 
 __all__ = ["Front", "make_app"]
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from gitops.server.app import Front, make_app
-from gitops.server.context import Context
-from gitops.server.intake import Hook, Intake
+from gitops.server.deliveries import Hook, Intake
 from gitops.server.listen import Listener, Where
 from gitops.server.queue import Queue
-from gitops.server.worker import Crew, Handle, Patience
+from gitops.server.shared import Context
+from gitops.server.workers import Crew, Handle, Patience
 
 __all__ = ["Arrangement", "Service"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gitops.approving.endorse import Endorsement
-from gitops.bot.base import Bot, Told
+from gitops.bot.context import Bot, Told
 from gitops.forge.port import Forge
 from gitops.git.port import Person
 from gitops.ledger.chain import approvals_prefix

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gitops.bot.dispatch import Dispatcher
-from gitops.bot.notes import Verdict
+from gitops.bot.results import Verdict
 from gitops.forge.events import IgnoredEvent, ManualEvent, PushEvent, TimerEvent
 from gitops.forge.port import DeploymentState, ReviewVerdict
 from gitops.git.port import ZERO, RefUpdate

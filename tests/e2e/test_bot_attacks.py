@@ -8,8 +8,8 @@ import pytest
 
 from gitops.approving.decide import Office, revoke
 from gitops.approving.endorse import Endorsement
-from gitops.bot.keep import kept
-from gitops.bot.notes import Verdict
+from gitops.bot.kept_plans import kept
+from gitops.bot.results import Verdict
 from gitops.forge.events import CommentEvent, PushEvent, ReviewEvent
 from gitops.forge.port import Account, Permission, ReviewState, ReviewVerdict
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate

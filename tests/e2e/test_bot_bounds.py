@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gitops.bot.dispatch import Dispatcher
-from gitops.bot.notes import Note, Verdict
+from gitops.bot.results import Note, Verdict
 from tests.support.bot_stage import QUERY, Stage, said, verdict
 from tests.support.loop import DELETE_LEGACY, Loop
 
@@ -44,7 +44,7 @@ def test_whoever_was_squashed_is_asked_for(stage: Stage) -> None:
 
 
 def test_beyond_the_bound_nobodys_approval_counts(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gitops.bot.applies._MOST_ASKED", 1)
+    monkeypatch.setattr("gitops.bot.apply_clusters._MOST_ASKED", 1)
     before = _landed(stage)
     assert stage.loop.endorse("alice", "graph.legacy").ok
     notes = stage.pushed(before, stage.loop.tip())
@@ -57,7 +57,7 @@ def test_beyond_the_bound_nobodys_approval_counts(stage: Stage, monkeypatch: pyt
 
 
 def test_beyond_the_bound_what_needs_no_approval_is_applied(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gitops.bot.applies._MOST_ASKED", 1)
+    monkeypatch.setattr("gitops.bot.apply_clusters._MOST_ASKED", 1)
     before = stage.loop.tip()
     stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
     stage.land(1)
@@ -70,7 +70,7 @@ def test_beyond_the_bound_what_needs_no_approval_is_applied(stage: Stage, monkey
 
 
 def test_more_requests_than_are_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gitops.bot.applies._MOST_TOLD", 1)
+    monkeypatch.setattr("gitops.bot.apply_clusters._MOST_TOLD", 1)
     before = stage.loop.tip()
     stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
     stage.land(1)

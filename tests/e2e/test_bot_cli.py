@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.bot.keep import plan_ref
+from gitops.bot.kept_plans import plan_ref
 from gitops.git.port import RefUpdate
 from tests.support.bot_stage import QUERY, take_lock
 from tests.support.loop import CLUSTER, DELETE_LEGACY, LEDGER, MAIN, PROGRAM, Loop

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gitops.approving.reviews import approving_reviews
-from gitops.bot.keep import kept
-from gitops.bot.notes import Verdict
+from gitops.bot.kept_plans import kept
+from gitops.bot.results import Verdict
 from gitops.forge.events import ReviewEvent
 from gitops.forge.port import Account, Permission, Review, ReviewState
 from tests.support.bot_stage import LATE, QUERY, Stage, said, take_lock, verdict

@@ -8,7 +8,7 @@ import pytest
 
 from gitops.bot.dispatch import Dispatcher
 from gitops.bot.drift import drift_ref
-from gitops.bot.notes import Note, Verdict
+from gitops.bot.results import Note, Verdict
 from gitops.core.faults import NoFaults
 from gitops.forge.port import RequestState
 from gitops.render.drift import drift_marker

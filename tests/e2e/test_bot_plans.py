@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gitops.bot.dispatch import Dispatcher
-from gitops.bot.keep import kept, plan_ref
-from gitops.bot.notes import Verdict
+from gitops.bot.kept_plans import kept, plan_ref
+from gitops.bot.results import Verdict
 from gitops.forge.events import HeadEvent, ManualEvent, RequestAction, RequestEvent
 from gitops.forge.port import CheckState, ReviewVerdict
 from gitops.git.port import RefUpdate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gitops.bot.dispatch import Dispatcher
-from gitops.bot.notes import Verdict
+from gitops.bot.results import Verdict
 from gitops.forge.events import ManualEvent, QueueEvent
 from gitops.git.port import NewCommit, Person
 from tests.support.bot_stage import QUERY, Stage, said, verdict

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gitops.approvals import verify as approvals
-from gitops.bot.answers import Commander
+from gitops.bot.comment_commands import Commander
 from gitops.bot.guard import Guard
 from gitops.bot.project import Project
 from gitops.cli.main import main

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from gitops.bot.push import PushEvent, PushHandler
+from gitops.bot.receive_push import PushEvent, PushHandler
 from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from tests.support.loop import (

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gitops.approving.endorse import Endorsement
-from gitops.bot.base import Bot, Told
+from gitops.bot.context import Bot, Told
 from gitops.bot.dispatch import Dispatcher
-from gitops.bot.notes import Note, Verdict, overall
+from gitops.bot.results import Note, Verdict, overall
 from gitops.core.errors import RemoteError
 from gitops.forge.events import CommentEvent, Event, PushEvent
 from gitops.forge.port import Account, Comment, Features, Permission, Review, ReviewState, ReviewVerdict

@@ -24,7 +24,7 @@ from urllib.parse import quote
 from gitops.approvals.document import write_approval
 from gitops.approvals.statement import statement_message
 from gitops.approving.endorse import Endorsement, endorse
-from gitops.bot.push import PushEvent, PushHandler
+from gitops.bot.receive_push import PushEvent, PushHandler
 from gitops.core.clock import FixedClock
 from gitops.forge.merge import MergeMethod, MergeOrder, merge_request
 from gitops.forge.port import ChangeRequest

@@ -14,17 +14,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from gitops.bot.notes import Note
-from gitops.cli.serve.served import hook_of
+from gitops.bot.results import Note
+from gitops.cli.serve.repository import hook_of
 from gitops.core.clock import Clock
 from gitops.core.redact import Redactor, Secret
 from gitops.forge.events import Event
-from gitops.server.context import Context
-from gitops.server.intake import known_as
+from gitops.server.deliveries import known_as
 from gitops.server.listen import Where
 from gitops.server.queue import Listed, Queue
 from gitops.server.service import Arrangement, Service
-from gitops.server.worker import Patience
+from gitops.server.shared import Context
+from gitops.server.workers import Patience
 from gitops.wiring.system import SystemClock
 
 SECRET = "a-secret-that-nobody-can-guess"

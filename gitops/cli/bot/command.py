@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gitops.bot.base import Bot, Told
+from gitops.bot.context import Bot, Told
 from gitops.bot.dispatch import Dispatcher
-from gitops.bot.notes import Note, Verdict, overall, problem_of, verdict_of
-from gitops.bot.silent import SilentForge
+from gitops.bot.results import Note, Verdict, overall, problem_of, verdict_of
+from gitops.bot.silent_forge import SilentForge
 from gitops.cli.bot.outputs import write_outputs
 from gitops.cli.output import USAGE, complain, say, show_form
 from gitops.core.codes import Code

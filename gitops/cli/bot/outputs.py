@@ -11,8 +11,8 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gitops.bot.base import Told
-from gitops.bot.notes import Verdict
+from gitops.bot.context import Told
+from gitops.bot.results import Verdict
 from gitops.render.comment import apply_comment, plan_summary, refusal_comment
 from gitops.render.comment_inputs import ApplyComment, PlanComment
 

@@ -14,17 +14,17 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gitops.bot.notes import Note
+from gitops.bot.results import Note
 from gitops.cli.output import OK, USAGE, say, show_error
-from gitops.cli.serve.served import Served, Surroundings, hook_of, server_environment
+from gitops.cli.serve.repository import Served, Surroundings, hook_of, server_environment
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
 from gitops.core.redact import Redactor, Secret
 from gitops.forge.events import Event
-from gitops.server.context import Context, Stop
 from gitops.server.queue import Queue
+from gitops.server.shared import Context, Stop
 from gitops.wiring.project import RepositoryChoice
 from gitops.wiring.system import SystemClock
 

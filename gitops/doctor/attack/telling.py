@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from gitops.bot.base import Bot
+from gitops.bot.context import Bot
 from gitops.bot.dispatch import Dispatcher
-from gitops.bot.push import PushEvent, PushHandler
+from gitops.bot.receive_push import PushEvent, PushHandler
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.bot import applies
+from gitops.bot import apply_clusters
 from tests.support.github.hub import Hub
 from tests.support.github.runner import Runner
 from tests.support.loop import DELETE_LEGACY, MAIN
@@ -65,7 +65,7 @@ def test_who_merged_is_not_taken_for_the_author_of_what_nobody_was_asked_about(
     hub: Hub, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The forge names who pressed the button; whose work it was is in the request, and that is too far back."""
-    monkeypatch.setattr(applies, "_MOST_ASKED", 3)
+    monkeypatch.setattr(apply_clusters, "_MOST_ASKED", 3)
     mine = hub.loop.commit("alice", DELETE_LEGACY, hub.tip(), message="Mine\n")
     hub.world.move("refs/heads/topic", hub.loop.commit("bob", {"cluster/README.md": b"His.\n"}, mine), "bob")
     hub.merge("carol", hub.world.open_pull("bob", "topic").number, "squash", title="Topic [skip ci]")

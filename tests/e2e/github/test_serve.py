@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cli.serve.served import Served, Surroundings
+from gitops.cli.serve.repository import Served, Surroundings
 from gitops.core.errors import UsageError
 from gitops.core.faults import NoFaults
 from gitops.forge.events import TimerEvent
 from gitops.git.port import ZERO
-from gitops.server.context import Stop
 from gitops.server.queue import Offer, Queue
+from gitops.server.shared import Stop
 from gitops.wiring.project import RepositoryChoice
 from gitops.wiring.system import SystemClock
 from tests.e2e.github.stories import REWORDED, audit

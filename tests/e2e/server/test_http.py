@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.bot.notes import Note
+from gitops.bot.results import Note
 from gitops.core.errors import UsageError
 from gitops.forge.events import Event, PushEvent, RequestEvent, TimerEvent
 from tests.support.serving import Serving, Setting, moved, pushed, serving, signed
@@ -263,7 +263,7 @@ def test_a_defect_of_ours_is_no_answer(server, monkeypatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("the reason")
 
-    monkeypatch.setattr("gitops.server.intake.Queue.offer", broken)
+    monkeypatch.setattr("gitops.server.deliveries.Queue.offer", broken)
     answer = server.deliver("push", pushed())
     assert (answer.status, answer.text) == (500, "not now\n")
     server.log.until("internal_error: ZeroDivisionError: the reason")

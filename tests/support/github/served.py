@@ -13,12 +13,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
-from gitops.bot.notes import Note
-from gitops.cli.serve.served import Served, Surroundings
+from gitops.bot.results import Note
+from gitops.cli.serve.repository import Served, Surroundings
 from gitops.core.faults import NoFaults
 from gitops.forge.events import Event, TimerEvent
-from gitops.server.context import Stop
 from gitops.server.queue import Offer, State
+from gitops.server.shared import Stop
 from gitops.wiring.project import RepositoryChoice
 from tests.support.github.forms import FULL_NAME
 from tests.support.github.hub import JOB, Hub, token_of

@@ -12,12 +12,12 @@ import pytest
 from gitops.cli.commands.parser import parse_options
 from gitops.cli.main import main
 from gitops.cli.serve.command import _secrets, _service
-from gitops.cli.serve.served import server_environment
+from gitops.cli.serve.repository import server_environment
 from gitops.core.clock import FixedClock
 from gitops.core.errors import UsageError
 from gitops.forge.events import RequestAction, RequestEvent
-from gitops.server.context import Context
 from gitops.server.queue import Offer, Queue
+from gitops.server.shared import Context
 
 GOOD = "0123456789abcdef"
 NAME = "GITOPS_WEBHOOK_SECRET"

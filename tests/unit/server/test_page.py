@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gitops.cli.serve import command as serve
-from gitops.server import intake, listen, queue
+from gitops.server import deliveries, listen, queue
 from gitops.server.listen import Where
 from gitops.server.service import Arrangement
-from gitops.server.worker import Patience
+from gitops.server.workers import Patience
 from tests.support.pages import read_page
 
 
@@ -25,6 +25,6 @@ def test_numbers_of_the_page_are_those_of_the_code() -> None:
     )
     assert [words for words in told if words not in page] == []
     assert (patience.attempts, "eight times in all" in page) == (8, True)
-    assert (intake._TOLERANCE, "more than five minutes from now" in page) == (timedelta(minutes=5), True)
+    assert (deliveries._TOLERANCE, "more than five minutes from now" in page) == (timedelta(minutes=5), True)
     assert (queue._REMEMBERED, "for two weeks" in page) == (timedelta(weeks=2), True)
     assert (Arrangement(where, {}, ()).grace, "has a minute (`--grace`)" in page) == (timedelta(minutes=1), True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gitops.bot.commands import Action, Command, Malformed, parse_command
+from gitops.bot.command_syntax import Action, Command, Malformed, parse_command
 from gitops.core.clock import encode_ulid
 from gitops.model.address import Kind
 

@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from gitops.bot.base import Told
+from gitops.bot.context import Told
 from gitops.bot.dispatch import Dispatcher
-from gitops.bot.notes import Note
+from gitops.bot.results import Note
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.core.faults import Faults
 from gitops.core.redact import Secret
 from gitops.forge.events import Event
 from gitops.forge.port import Forge
-from gitops.server.intake import Hook, known_as
-from gitops.server.watch import WatchedForge
+from gitops.server.deliveries import Hook, known_as
+from gitops.server.watched_forge import WatchedForge
 from gitops.wiring.bot import Means, build_bot
 from gitops.wiring.forge import LOCAL, ForgeChoice, choose, login_of, open_forge, token_of
 from gitops.wiring.project import LocalProject, RepositoryChoice

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.bot.notes import Verdict, overall, problem_of, verdict_of
+from gitops.bot.results import Verdict, overall, problem_of, verdict_of
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
 

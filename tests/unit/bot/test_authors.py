@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.bot.pushers import Trail, follow
+from gitops.bot.authors import Trail, follow
 from gitops.forge.port import Push
 from gitops.git.port import ZERO, NewCommit, Person
 from gitops.git.repository import Repository

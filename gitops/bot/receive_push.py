@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gitops.bot.applies import Applier
-from gitops.bot.base import Bot
+from gitops.bot.apply_clusters import Applier
 from gitops.bot.changes import adds, landed, touches
+from gitops.bot.context import Bot
 from gitops.bot.dispatch import Dispatcher
-from gitops.bot.notes import Note
 from gitops.bot.origins import Pushed
-from gitops.bot.plans import Planner
+from gitops.bot.plan_requests import Planner
 from gitops.bot.project import Project
+from gitops.bot.results import Note
 from gitops.config.gitops_yaml import BotConfig
 from gitops.forge.port import ChangeRequest, Forge, RequestState
 from gitops.git.port import ZERO, Person, RefUpdate

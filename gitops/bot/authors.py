@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from gitops.bot.base import Bot
 from gitops.bot.changes import differ
+from gitops.bot.context import Bot
 from gitops.bot.project import Standing
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code

@@ -10,15 +10,15 @@ from typing import Self
 
 import pytest
 
-from gitops.bot.notes import Note, Verdict
+from gitops.bot.results import Note, Verdict
 from gitops.core.clock import Clock, FixedClock
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.core.redact import Redactor, Secret
 from gitops.forge.events import Event, HeadEvent, RequestAction, RequestEvent, TimerEvent
-from gitops.server.context import Context
 from gitops.server.documents import read_event
 from gitops.server.queue import Offer, Queue, State
-from gitops.server.worker import Crew, Patience
+from gitops.server.shared import Context
+from gitops.server.workers import Crew, Patience
 from gitops.wiring.system import SystemClock
 from tests.support.serving import SECRET, Log
 
@@ -295,7 +295,7 @@ def test_a_queue_that_cannot_be_written_stops_nothing_for_good(tmp_path, monkeyp
             finish(task)
 
         monkeypatch.setattr(shop.queue, "finish", full)
-        monkeypatch.setattr("gitops.server.worker._LOOK_AGAIN", timedelta(milliseconds=1))
+        monkeypatch.setattr("gitops.server.workers._LOOK_AGAIN", timedelta(milliseconds=1))
         shop.offer(ONE, "a")
         shop.start()
         shop.log.until("queue_unusable: disk full")

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from gitops.cli.serve.served import hook_of
+from gitops.cli.serve.repository import hook_of
 from gitops.core.clock import FixedClock
 from gitops.core.redact import Redactor, Secret
-from gitops.server.context import Context
+from gitops.server.deliveries import Intake, Reply, known_as
 from gitops.server.documents import read_event
-from gitops.server.intake import Intake, Reply, known_as
 from gitops.server.queue import Queue
+from gitops.server.shared import Context
 from tests.support.serving import REPOSITORY, SECRET, moved, pushed, signed
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

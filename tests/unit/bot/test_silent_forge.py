@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.bot.silent import SilentForge
+from gitops.bot.silent_forge import SilentForge
 from gitops.core.errors import GitopsError
 from gitops.forge.port import (
     Account,

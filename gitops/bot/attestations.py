@@ -14,10 +14,10 @@ from gitops.approving.attest import attest
 from gitops.approving.decide import Office
 from gitops.approving.endorse import Endorsement
 from gitops.approving.reviews import approving_reviews, withdraw_lapsed
-from gitops.bot.base import Bot
-from gitops.bot.commands import Command
-from gitops.bot.notes import Note
-from gitops.bot.pushers import Pushers
+from gitops.bot.authors import Pushers
+from gitops.bot.command_syntax import Command
+from gitops.bot.context import Bot
+from gitops.bot.results import Note
 from gitops.cluster.workspace import Workspace
 from gitops.config.gitops_yaml import BotConfig, ClusterRule
 from gitops.core.codes import Code

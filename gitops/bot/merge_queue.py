@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gitops.bot.base import Bot, Place
+from gitops.bot.authors import Pushers, opened
 from gitops.bot.changes import differ, gives
-from gitops.bot.keep import kept
-from gitops.bot.notes import Note, problem_of
+from gitops.bot.context import Bot, Place
+from gitops.bot.kept_plans import kept
 from gitops.bot.project import Revision, Standing
-from gitops.bot.pushers import Pushers, opened
 from gitops.bot.report import Extras, Reporter
+from gitops.bot.results import Note, problem_of
 from gitops.config.gitops_yaml import BotConfig, ClusterRule
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic

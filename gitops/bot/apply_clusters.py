@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from gitops.apply.refresh import import_cluster
 from gitops.apply.verb import apply
 from gitops.approvals.decisions import open_debts
-from gitops.bot.base import Bot, Place
-from gitops.bot.notes import Note, Verdict, problem_of
+from gitops.bot.authors import Pushers
+from gitops.bot.context import Bot, Place
 from gitops.bot.origins import Pushed, changes, unaccounted
-from gitops.bot.plans import Asked, Planner
+from gitops.bot.plan_requests import Asked, Planner
 from gitops.bot.project import Standing
-from gitops.bot.pushers import Pushers
 from gitops.bot.report import ApplyExtras, Reporter
+from gitops.bot.results import Note, Verdict, problem_of
 from gitops.config.gitops_yaml import BotConfig, ClusterRule
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic

@@ -21,8 +21,8 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.core.redact import Secret
 from gitops.forge.events import CheckSignature, Decode, Delivery, IgnoredEvent
-from gitops.server.context import Context
 from gitops.server.queue import Accepted, Offer, Queue
+from gitops.server.shared import Context
 
 __all__ = ["NOWHERE", "Hook", "Intake", "Reply", "known_as"]
 

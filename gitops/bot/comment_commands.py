@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gitops.bot.applies import Applier
-from gitops.bot.base import Bot
-from gitops.bot.commands import Action, Command, Malformed, parse_command
-from gitops.bot.grants import Attester, lacks
-from gitops.bot.notes import Note, Verdict, overall
-from gitops.bot.plans import Asked, Planner
+from gitops.bot.apply_clusters import Applier
+from gitops.bot.attestations import Attester, lacks
+from gitops.bot.command_syntax import Action, Command, Malformed, parse_command
+from gitops.bot.context import Bot
+from gitops.bot.plan_requests import Asked, Planner
+from gitops.bot.results import Note, Verdict, overall
 from gitops.cluster.unlock import force_unlock
 from gitops.config.gitops_yaml import BotConfig, ClusterRule
 from gitops.core.clock import parse_timestamp

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gitops.bot.base import Bot, Place
+from gitops.bot.authors import Pushers, opened
 from gitops.bot.changes import touches
-from gitops.bot.keep import kept, record_of
-from gitops.bot.notes import Note, Verdict, problem_of
-from gitops.bot.others import overlaps
+from gitops.bot.context import Bot, Place
+from gitops.bot.kept_plans import kept, record_of
+from gitops.bot.overlaps import overlaps
 from gitops.bot.project import Standing
-from gitops.bot.pushers import Pushers, opened
 from gitops.bot.report import Extras, Reporter
+from gitops.bot.results import Note, Verdict, problem_of
 from gitops.config.gitops_yaml import BotConfig, ClusterRule
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, RequestState, ReviewVerdict

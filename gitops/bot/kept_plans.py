@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gitops.bot.base import Bot, Place
+from gitops.bot.context import Bot, Place
 from gitops.bot.plan_record import PlanRecord, read_plan_record, write_plan_record
 from gitops.bot.project import Project
 from gitops.core.canonical import canonical_digest

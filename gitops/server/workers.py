@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from gitops.bot.notes import Note, Verdict, overall
+from gitops.bot.results import Note, Verdict, overall
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.core.faults import around
 from gitops.forge.events import Event, TimerEvent
-from gitops.server.context import Context
 from gitops.server.documents import read_event, subject_of
 from gitops.server.queue import Offer, Queue, Task
+from gitops.server.shared import Context
 
 __all__ = ["Crew", "Handle", "Patience"]
 

@@ -10,7 +10,7 @@ from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.forge.refs.memory import MemoryForge
 from gitops.git.port import Person
-from gitops.server.watch import WatchedForge
+from gitops.server.watched_forge import WatchedForge
 
 LATER = RemoteError("forge_unavailable", "busy", retryable=True)
 NEVER = RemoteError("forge_refused", "no", status=403)
