@@ -12,8 +12,7 @@ from gitops.config.source import QUERY_EXTENSION, EntryKind, SourceError, normal
 from gitops.config.yaml import shown
 from gitops.core.codes import Code
 from gitops.core.diagnostics import SourceRef
-from gitops.language.query import CheckedQuery, check_query
-from gitops.language.query.ast import Query
+from gitops.language.query import CheckedQuery, Query, check_query
 from gitops.language.schema import Schema
 from gitops.language.text import LanguageError
 from gitops.model.address import is_name

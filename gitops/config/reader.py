@@ -9,8 +9,7 @@ from gitops.config.source import SourceError, SourceTree, normalize
 from gitops.core.canonical import digest
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
-from gitops.language.query import parse_queries
-from gitops.language.query.ast import Query
+from gitops.language.query import Query, parse_queries
 from gitops.language.schema import Schema, compile_schema
 from gitops.language.suggest import did_you_mean
 from gitops.language.text import LanguageError, SourceText, Span, Stage

@@ -11,7 +11,7 @@ from gitops.editor.query import BracketContent, QueryView
 from gitops.editor.schema import Declaration, SchemaView
 from gitops.editor.symbols import Symbol, SymbolKind
 from gitops.language.lexer import Token, TokenKind
-from gitops.language.schema.types import TypeKind
+from gitops.language.schema import TypeKind
 
 __all__ = ["complete_query"]
 

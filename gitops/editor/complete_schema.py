@@ -9,7 +9,7 @@ from gitops.editor.documentation import ANNOTATIONS, SCHEMA_WORDS, TYPE_WORDS
 from gitops.editor.schema import CONSTRAINTS, SchemaView
 from gitops.editor.symbols import SymbolKind
 from gitops.language.lexer import Token, TokenKind
-from gitops.language.schema.types import TypeKind
+from gitops.language.schema import TypeKind
 
 __all__ = ["complete_schema"]
 

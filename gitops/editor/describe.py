@@ -11,7 +11,7 @@ from gitops.editor.navigate import FileOccurrence, find_occurrence, is_cluster_f
 from gitops.editor.schema import Declaration, SchemaView
 from gitops.editor.symbols import Symbol, SymbolKind
 from gitops.editor.texts import EditorFile, TextCache
-from gitops.language.schema.types import TypeKind
+from gitops.language.schema import TypeKind
 from gitops.language.text import Span
 
 __all__ = ["Hover", "documentation_of", "fenced_code", "hover"]

@@ -13,7 +13,7 @@ from gitops.editor.project import QUERIES, SCHEMA, GraphUse, folder_of, graph_fi
 from gitops.editor.query import ANONYMOUS
 from gitops.editor.symbols import FileSpan, Occurrence, Symbol, SymbolKind, is_local, occurrence_at
 from gitops.editor.texts import EditorFile, TextCache
-from gitops.language.schema.types import TypeKind
+from gitops.language.schema import TypeKind
 from gitops.language.text import Span
 
 __all__ = [

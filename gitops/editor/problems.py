@@ -21,8 +21,7 @@ from gitops.editor.project import QUERIES, SCHEMA, Subtree, folder_of
 from gitops.editor.symbols import FileSpan, Occurrence, Symbol, SymbolKind, occurrence_at
 from gitops.editor.texts import EditorFile, TextCache
 from gitops.editor.tokens import TextPiece
-from gitops.language.schema.problems import MAX_PROBLEMS
-from gitops.language.schema.types import TypeKind
+from gitops.language.schema import MAX_PROBLEMS, TypeKind
 from gitops.language.suggest import Suggestion, did_you_mean
 from gitops.language.text import LanguageError, LanguageProblem, Span, Stage
 

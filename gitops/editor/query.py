@@ -16,7 +16,7 @@ from gitops.editor.schema import SchemaView
 from gitops.editor.symbols import Occurrence, Symbol, SymbolKind
 from gitops.editor.tokens import FUNCTIONS
 from gitops.language.lexer import Token, TokenKind
-from gitops.language.schema.types import TypeKind
+from gitops.language.schema import TypeKind
 
 __all__ = ["ANONYMOUS", "BracketContent", "OpenBracket", "QueryReader", "QueryView", "read_query"]
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gitops.editor.symbols import Occurrence, Symbol, SymbolKind
 from gitops.editor.tokens import TextPiece, read_tokens, schema_pieces
 from gitops.language.lexer import Token, TokenKind
-from gitops.language.schema.types import ConstraintKind, Scalar, TypeKind
+from gitops.language.schema import ConstraintKind, Scalar, TypeKind
 from gitops.language.text import Span
 
 __all__ = [

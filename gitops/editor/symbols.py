@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from gitops.language.schema.types import TypeKind
+from gitops.language.schema import TypeKind
 from gitops.language.text import Span
 
 __all__ = ["FileSpan", "Occurrence", "Symbol", "SymbolKind", "is_local", "occurrence_at"]

@@ -15,8 +15,7 @@ from gitops.editor.project import GraphUse, cluster_graphs, graph_uses
 from gitops.editor.query import QueryView, read_query
 from gitops.editor.schema import SchemaView, read_schema_piece
 from gitops.editor.tokens import TextPiece, query_pieces, read_tokens
-from gitops.language.query import check_query, parse_queries
-from gitops.language.query.ast import Query
+from gitops.language.query import Query, check_query, parse_queries
 from gitops.language.schema import Schema, compile_schema
 from gitops.language.text import LanguageError, LanguageProblem
 

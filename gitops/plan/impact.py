@@ -6,8 +6,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from contextlib import suppress
 from dataclasses import replace
 
-from gitops.language.query import CheckedQuery, ResultColumn, check_query, parse_queries
-from gitops.language.query.ast import Query
+from gitops.language.query import CheckedQuery, Query, ResultColumn, check_query, parse_queries
 from gitops.language.text import LanguageError
 from gitops.model.address import Kind
 from gitops.model.change import Action, Change

@@ -17,7 +17,7 @@ from gitops.language.query.typed import (
     TypedStatement,
     TypedUpdate,
 )
-from gitops.language.schema.types import TypeKind
+from gitops.language.schema import TypeKind
 from gitops.plan.subjects import Subject
 
 _ENDPOINTS = frozenset({"from", "to"})

@@ -127,7 +127,7 @@ def _fits(kind: PropType, value: object) -> bool:
     if kind.enum_values is not None:
         return value in kind.enum_values
     try:
-        coerce_params(_of_type(str(kind)), {"a": value})
+        coerce_params(_of_type(str(kind)).params, {"a": value})
     except ParameterError:
         return False
     return True
@@ -137,11 +137,11 @@ def _fits(kind: PropType, value: object) -> bool:
 def test_parameters_are_taken_or_refused_as_shown(query, params):
     refused = params.markers.get("error")
     if refused is None:
-        values = coerce_params(checked(query), params.json())
+        values = coerce_params(checked(query).params, params.json())
         assert set(params.json()) <= set(values)
         return
     with pytest.raises(ParameterError) as caught:
-        coerce_params(checked(query), params.json())
+        coerce_params(checked(query).params, params.json())
     assert caught.value.code == ParameterCode(refused)
 
 
@@ -150,11 +150,11 @@ def test_parameters_are_taken_or_refused_as_shown(query, params):
 )
 def test_a_value_is_converted_as_shown(case):
     if "value" in case:
-        value = coerce_params(_of_type(case["type"]), {"a": case["json"]})["a"]
+        value = coerce_params(_of_type(case["type"]).params, {"a": case["json"]})["a"]
         assert (type(value), value) == (type(case["value"]), case["value"])
         return
     with pytest.raises(ParameterError, match=re.escape(case["refused"])) as caught:
-        coerce_params(_of_type(case["type"]), {"a": case["json"]})
+        coerce_params(_of_type(case["type"]).params, {"a": case["json"]})
     assert caught.value.code == ParameterCode(case["code"])
 
 
@@ -166,7 +166,7 @@ def _of_type(kind: str) -> CheckedQuery:
 @pytest.mark.parametrize("run", RUNS, ids=str)
 def test_a_result_has_the_columns_of_its_query(run):
     query = checked(run.query)
-    coerce_params(query, run.params)
+    coerce_params(query.params, run.params)
     if run.rows is None:
         assert not isinstance(query.body, TypedRead)
         return

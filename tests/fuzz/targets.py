@@ -132,7 +132,7 @@ def params(data: bytes) -> None:
         # The reader of JSON, and what it refuses, is the caller's.
         return
     with suppress(ParameterError):
-        assert list(coerce_params(sound, given)) == list(sound.params)
+        assert list(coerce_params(sound.params, given)) == list(sound.params)
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

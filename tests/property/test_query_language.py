@@ -112,12 +112,12 @@ def test_coercion_gives_every_declared_parameter_or_a_parameter_error(
 ) -> None:
     checked = CheckedQuery("q", None, types, (), (), (), frozenset(), ())
     try:
-        result = coerce_params(checked, values)
+        result = coerce_params(checked.params, values)
     except ParameterError:
         return
     assert list(result) == list(types)
     assert all(value is not None or types[name].nullable for name, value in result.items())
-    assert coerce_params(checked, result) == result
+    assert coerce_params(checked.params, result) == result
 
 
 ACCEPTED = [

@@ -83,7 +83,7 @@ def answer(
 def parameters(query: CheckedQuery, params: object) -> dict[str, Any]:
     """The parameters of a query out of JSON; a wrong or missing one is refused up front (K6)."""
     try:
-        given = coerce_params(query, params)
+        given = coerce_params(query.params, params)
     except ParameterError as error:
         raise Refused("parameter", error.message) from error
     return {name: _single(value) if query.params[name].scalar is Scalar.F32 else value for name, value in given.items()}

@@ -172,7 +172,7 @@ def parameters_of(options: argparse.Namespace, checked: CheckedQuery) -> dict[st
             raise UsageError(Code.USAGE_ERROR, f"{options.params} is not a JSON object")
         values[name] = _value(value, checked.params[name])
     try:
-        return coerce_params(checked, values)
+        return coerce_params(checked.params, values)
     except ParameterError as error:
         raise GitopsError(Code.QUERY_PARAMS_INVALID, error.message, path=error.parameter or "") from None
 

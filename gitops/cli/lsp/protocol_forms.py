@@ -7,12 +7,18 @@ from collections.abc import Callable
 from lsprotocol import types as lsp
 
 from gitops.core.codes import Severity
-from gitops.editor.complete import Completion
-from gitops.editor.completion_items import FILE, KEY, CompletionItem
-from gitops.editor.outline import OutlineItem
-from gitops.editor.positions import Encoding, Lines
-from gitops.editor.problems import EditorProblem
-from gitops.editor.symbols import FileSpan, SymbolKind
+from gitops.editor import (
+    FILE,
+    KEY,
+    Completion,
+    CompletionItem,
+    EditorProblem,
+    Encoding,
+    FileSpan,
+    Lines,
+    OutlineItem,
+    SymbolKind,
+)
 from gitops.language.text import Span
 
 __all__ = ["ProtocolForms"]

@@ -23,21 +23,23 @@ from gitops.cli.lsp.open_files import FileLocation, OpenFiles, OpenText
 from gitops.cli.lsp.protocol_forms import ProtocolForms
 from gitops.config.cluster_yaml import CONFIG_FILE
 from gitops.config.source import SourceError, SourceTree
-from gitops.editor.complete import complete
-from gitops.editor.describe import hover
-from gitops.editor.navigate import (
+from gitops.editor import (
+    EditorFile,
+    Encoding,
+    FileSpan,
+    TextCache,
+    complete,
     definitions,
     find_occurrence,
+    find_problems,
+    hover,
     is_cluster_file,
+    layout_edit,
+    outline,
     references,
     rename_edits,
     rename_problem,
 )
-from gitops.editor.outline import layout_edit, outline
-from gitops.editor.positions import Encoding
-from gitops.editor.problems import find_problems
-from gitops.editor.symbols import FileSpan
-from gitops.editor.texts import EditorFile, TextCache
 
 __all__ = ["EditorServer"]
 

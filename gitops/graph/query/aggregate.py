@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from gitops.graph.query.join import distinct_rows
 from gitops.graph.query.ranks import NULL, ranks
-from gitops.language.query.ast import AggregateFunction
+from gitops.language.query import AggregateFunction
 
 __all__ = ["Groups", "aggregate", "group"]
 

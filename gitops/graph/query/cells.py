@@ -38,7 +38,7 @@ class Constants:
     def __init__(self, query: CheckedQuery, params: object, now: datetime) -> None:
         """Take the parameters. Raises GitopsError `query_params_invalid` for one that is missing, null, or of another type."""
         try:
-            values = coerce_params(query, params)
+            values = coerce_params(query.params, params)
         except ParameterError as error:
             raise GitopsError(Code.QUERY_PARAMS_INVALID, error.message, path=error.parameter or "") from error
         self._now = (now - _EPOCH) // timedelta(milliseconds=1)

@@ -13,9 +13,9 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.query.cells import Cell, Constants
 from gitops.graph.query.exact import Operand, compare, contains, starts_with
-from gitops.language.query.ast import ComparisonOperator
+from gitops.language.query import ComparisonOperator
 from gitops.language.query.typed import Filter, PairTest, PropertyValue, TextFilter, TextMatch, TypedExpr
-from gitops.language.query.types import BOOL
+from gitops.language.schema import PropType, Scalar
 
 __all__ = ["Condition", "Side", "holds", "read_condition"]
 
@@ -62,7 +62,7 @@ class Condition:
 def read_condition(clause: Filter | PairTest | TextFilter, constants: Constants) -> Condition:
     """The condition of a clause. Raises GitopsError `query_literal_invalid`; `query_unsupported` for a rank."""
     if isinstance(clause, TextFilter):
-        return Condition(clause.match, ComparisonOperator.EQ, Cell(True, BOOL, "true"))
+        return Condition(clause.match, ComparisonOperator.EQ, Cell(True, PropType(Scalar.BOOL), "true"))
     if isinstance(clause, PairTest):
         sign = ComparisonOperator.CONTAINS if clause.membership else ComparisonOperator.EQ
         return Condition(clause.property, sign, _side(clause.value, constants))

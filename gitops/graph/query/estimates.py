@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from gitops.graph.query.conditions import Condition
-from gitops.language.query.ast import ComparisonOperator
+from gitops.language.query import ComparisonOperator
 
 __all__ = ["Statistics", "share"]
 

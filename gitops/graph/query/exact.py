@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gitops.graph.query.cells import Cell
-from gitops.language.query.ast import ComparisonOperator
+from gitops.language.query import ComparisonOperator
 
 __all__ = ["Operand", "compare", "contains", "starts_with"]
 

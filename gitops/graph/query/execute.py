@@ -23,7 +23,7 @@ from gitops.graph.query.ranks import ranks
 from gitops.graph.query.reader import ColumnReader
 from gitops.graph.query.strategies import Hops
 from gitops.graph.query.tables import Pushed, ReadTable, Rows, Sorted
-from gitops.language.query.ast import ComparisonOperator as Sign
+from gitops.language.query import ComparisonOperator as Sign
 from gitops.language.query.typed import PropertyValue
 
 __all__ = ["Executor", "Wanted"]

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from gitops.graph.query.bindings import Bindings, ascending, spread
 from gitops.graph.query.conditions import Condition
 from gitops.graph.query.tables import look_up
-from gitops.language.query.ast import ComparisonOperator
+from gitops.language.query import ComparisonOperator
 from gitops.language.query.typed import PropertyValue
 from gitops.language.schema import Scalar
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from gitops.graph.query.cells import Cell
 from gitops.graph.query.conditions import Condition
-from gitops.language.query.ast import ComparisonOperator
+from gitops.language.query import ComparisonOperator
 from gitops.language.query.typed import PropertyValue
 
 __all__ = ["NEVER", "push"]

@@ -30,8 +30,7 @@ from gitops.graph.query.searching import Search
 from gitops.graph.query.strategies import Hops
 from gitops.graph.query.tables import Sorted
 from gitops.graph.snapshot import Snapshot
-from gitops.language.query import Access, CheckedQuery
-from gitops.language.query.ast import ComparisonOperator
+from gitops.language.query import Access, CheckedQuery, ComparisonOperator
 from gitops.language.query.typed import (
     RANKS,
     AggregateValue,
@@ -43,7 +42,7 @@ from gitops.language.query.typed import (
     TypedExpr,
     TypedRead,
 )
-from gitops.language.schema.types import FLOATS, NUMERIC, Scalar, TypeKind
+from gitops.language.schema import FLOATS, NUMERIC, Scalar, TypeKind
 
 __all__ = ["run_query"]
 

@@ -19,7 +19,7 @@ from gitops.graph.search.embedding import Embedder
 from gitops.graph.search.fusion import FUSION_K, fuse
 from gitops.graph.search.text import TextColumn
 from gitops.graph.search.vector import VectorColumn
-from gitops.language.query.ast import TextFunction
+from gitops.language.query import TextFunction
 from gitops.language.query.typed import FusedRank, NearestRank, PropertyValue, TextMatch, TextRank, TypedExpr
 
 __all__ = ["Search"]

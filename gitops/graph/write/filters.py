@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gitops.graph.write.operands import nearest_single
-from gitops.language.query.ast import ComparisonOperator
-from gitops.language.schema import PropType, Scalar
-from gitops.language.schema.types import FLOATS, INTEGERS
+from gitops.language.query import ComparisonOperator
+from gitops.language.schema import FLOATS, INTEGERS, PropType, Scalar
 
 __all__ = ["MAX_PROBES", "Narrowed", "compares", "id_range", "membership", "narrow"]
 

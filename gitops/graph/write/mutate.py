@@ -25,8 +25,7 @@ from gitops.graph.write.retry import jittered, until_published
 from gitops.graph.write.statements import Evaluation
 from gitops.language.query import CheckedQuery, QueryKind
 from gitops.language.query.typed import TypedDelete, TypedInsert, TypedRead, TypedStatement, TypedUpdate
-from gitops.language.schema import Catalog
-from gitops.language.schema.types import TypeKind
+from gitops.language.schema import Catalog, TypeKind
 
 __all__ = ["MutationOptions", "MutationResult", "Mutator"]
 

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gitops.graph.values import compact, key_text, odd_member
-from gitops.language.schema import EdgeType, NodeType, RangeBound
-from gitops.language.schema.types import PatternCheck
+from gitops.language.schema import EdgeType, NodeType, PatternCheck, RangeBound
 
 __all__ = ["cell_faults", "mismatches", "node_id", "pattern_fault", "row_faults"]
 

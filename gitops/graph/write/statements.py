@@ -18,8 +18,7 @@ from gitops.graph.write.filters import compares, narrow
 from gitops.graph.write.operands import Operands, invalid
 from gitops.graph.write.rules import node_id, row_faults
 from gitops.language.query.typed import Assignment, Predicate, TypedDelete, TypedInsert, TypedStatement, TypedUpdate
-from gitops.language.schema import Catalog, EdgeType, NodeType, Scalar
-from gitops.language.schema.types import TypeKind
+from gitops.language.schema import Catalog, EdgeType, NodeType, Scalar, TypeKind
 
 __all__ = ["Evaluation"]
 

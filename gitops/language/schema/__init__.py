@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 
 from gitops.language.schema.compile import Schema, compile_schema, schema_from_ir
 from gitops.language.schema.ir import SchemaIR
+from gitops.language.schema.problems import MAX_PROBLEMS
 from gitops.language.schema.types import (
+    FLOATS,
+    INTEGERS,
+    NUMERIC,
     Catalog,
     ConstraintKind,
     Docs,
@@ -47,6 +51,10 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "FLOATS",
+    "INTEGERS",
+    "MAX_PROBLEMS",
+    "NUMERIC",
     "AddIndex",
     "AddProperty",
     "AddType",
@@ -84,35 +92,13 @@ __all__ = [
     "schema_from_ir",
 ]
 
-# Migrations are for those who ask for one: to load what checks a query, which every first plan does, takes half the time without.
-_LATER = {"plan_migration": "diff", "down_source": "down", "plan_down": "down"} | dict.fromkeys(
-    (
-        "AddIndex",
-        "AddProperty",
-        "AddType",
-        "DropMode",
-        "DropProperty",
-        "DropType",
-        "ExtendEnum",
-        "Migration",
-        "MigrationCode",
-        "MetadataAnnotation",
-        "RenameProperty",
-        "RenameType",
-        "Reversibility",
-        "MigrationStep",
-        "UnsupportedChange",
-        "UpdatePropertyMetadata",
-        "UpdateTypeMetadata",
-        "reversibility_of",
-    ),
-    "steps",
-)
+_PLANNERS = {"plan_migration": "diff", "down_source": "down", "plan_down": "down"}
 
 
 def __getattr__(name: str) -> Any:
-    """What belongs to migrations, from the module that it is in."""
-    if name not in _LATER:
+    """Load what belongs to migrations when it is first used: without it, importing the languages takes half the time."""
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    module = _PLANNERS.get(name, "steps")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
     return value
