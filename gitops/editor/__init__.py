@@ -1,9 +1,10 @@
-"""What an editor asks about schemas, queries and `cluster.yaml`: problems, hovers, definitions, completion, outline, layout, renames.
+"""Answers to an editor about schemas, queries and `cluster.yaml`: problems, hovers, completion, layout, renames.
 
-A `TextCache` reads files (`EditorFile`); every other function takes both and an offset in bytes, and raises nothing for any text.
+A `TextCache` reads files (`EditorFile`). Other functions take both, most of them also an offset in bytes, and raise
+nothing for any content.
 """
 
-from gitops.editor.complete import Completion, complete
+from gitops.editor.completion import Completion, complete
 from gitops.editor.completion_items import FILE, KEY, CompletionItem
 from gitops.editor.describe import Hover, hover
 from gitops.editor.navigate import (
@@ -14,7 +15,7 @@ from gitops.editor.navigate import (
     rename_edits,
     rename_problem,
 )
-from gitops.editor.outline import LayoutEdit, OutlineItem, layout_edit, outline
+from gitops.editor.outline import LayoutEdit, OutlineItem, file_outline, layout_edit
 from gitops.editor.positions import Encoding, Lines
 from gitops.editor.problems import EditorProblem, RelatedSpan, find_problems
 from gitops.editor.symbols import FileSpan, SymbolKind
@@ -38,12 +39,12 @@ __all__ = [
     "TextCache",
     "complete",
     "definitions",
+    "file_outline",
     "find_occurrence",
     "find_problems",
     "hover",
     "is_cluster_file",
     "layout_edit",
-    "outline",
     "references",
     "rename_edits",
     "rename_problem",

@@ -17,7 +17,7 @@ from gitops.editor.texts import EditorFile, TextCache
 from gitops.language.format import format_queries, format_schema
 from gitops.language.text import LanguageError, Span
 
-__all__ = ["LayoutEdit", "OutlineItem", "layout_edit", "outline"]
+__all__ = ["LayoutEdit", "OutlineItem", "file_outline", "layout_edit"]
 
 
 class OutlineItem(NamedTuple):
@@ -38,7 +38,7 @@ class LayoutEdit(NamedTuple):
     text: str
 
 
-def outline(texts: TextCache, file: EditorFile) -> tuple[OutlineItem, ...]:
+def file_outline(texts: TextCache, file: EditorFile) -> tuple[OutlineItem, ...]:
     """The declarations of a file, in its order."""
     if file.path.endswith(SCHEMA):
         return tuple(_types(texts, file.data))

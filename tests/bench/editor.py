@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import count
 
 from gitops.config.source import MemoryTree
-from gitops.editor.complete import complete
+from gitops.editor.completion import complete
 from gitops.editor.describe import hover
 from gitops.editor.problems import find_problems
 from gitops.editor.texts import EditorFile, TextCache

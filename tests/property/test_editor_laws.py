@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from gitops.config.load import load_desired
 from gitops.config.source import MemoryTree
-from gitops.editor.complete import complete
+from gitops.editor.completion import complete
 from gitops.editor.describe import hover
 from gitops.editor.navigate import definitions, references, rename_edits, rename_problem
-from gitops.editor.outline import OutlineItem, layout_edit, outline
+from gitops.editor.outline import OutlineItem, file_outline, layout_edit
 from gitops.editor.positions import Encoding, Lines
 from gitops.editor.problems import find_problems
 from gitops.editor.project import folder_of
@@ -238,7 +238,7 @@ def test_no_edit_stops_any_request(path: str, seed: int) -> None:
         assert 0 <= finding.span.start <= finding.span.end <= len(data)
         for related in finding.related:
             assert 0 <= related.place.span.start <= related.place.span.end <= len(file.tree.read(related.place.path))
-    assert all(0 <= span.start <= span.end <= len(data) for span in spans_of(outline(texts_, file)))
+    assert all(0 <= span.start <= span.end <= len(data) for span in spans_of(file_outline(texts_, file)))
     edit = layout_edit(file)
     if edit is not None:
         after = data[: edit.span.start] + edit.text.encode() + data[edit.span.end :]
@@ -318,5 +318,5 @@ def test_any_bytes_can_be_asked(data: bytes, offset: int, path: str) -> None:
     assert file is not None
     assert folder_of(path) in (".", "b", "x")
     find_problems(texts_, file)
-    outline(texts_, file)
+    file_outline(texts_, file)
     ask_everything(texts_, file, min(offset, len(data)))

@@ -30,12 +30,12 @@ from gitops.editor import (
     TextCache,
     complete,
     definitions,
+    file_outline,
     find_occurrence,
     find_problems,
     hover,
     is_cluster_file,
     layout_edit,
-    outline,
     references,
     rename_edits,
     rename_problem,
@@ -252,7 +252,7 @@ class EditorServer:
 
     def _symbols(self, params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
         view = self._view(params.text_document.uri)
-        return [] if view is None else [view.forms.symbol(each) for each in outline(self._texts, view.file)]
+        return [] if view is None else [view.forms.symbol(each) for each in file_outline(self._texts, view.file)]
 
     def _formatting(self, params: lsp.DocumentFormattingParams) -> list[lsp.TextEdit]:
         view = self._view(params.text_document.uri)

@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from gitops.config.source import MemoryTree, SourceLimits
-from gitops.editor.complete import complete
+from gitops.editor.completion import complete
 from gitops.editor.describe import hover
 from gitops.editor.navigate import definitions, references, rename_edits, rename_problem
-from gitops.editor.outline import layout_edit, outline
+from gitops.editor.outline import file_outline, layout_edit
 from gitops.editor.problems import find_problems
 from gitops.editor.symbols import FileSpan
 from gitops.editor.texts import EditorFile, TextCache
@@ -207,7 +207,7 @@ def test_a_text_over_the_limit_is_refused_in_one_problem(path):
     assert file is not None
     (found,) = find_problems(texts, file)
     assert "over the limit" in found.message
-    assert outline(texts, file) == ()
+    assert file_outline(texts, file) == ()
 
 
 def test_the_outline_of_each_sort_of_file():
@@ -217,15 +217,15 @@ def test_the_outline_of_each_sort_of_file():
             for each in entries
         ]
 
-    assert shape(outline(*opened("places/schema.pg", WORLD["places/schema.pg"]))) == [
+    assert shape(file_outline(*opened("places/schema.pg", WORLD["places/schema.pg"]))) == [
         ("City", "node", [("name", "property"), ("people", "property")]),
         ("Near", "edge"),
     ]
-    assert shape(outline(*opened("places/cities.gq", WORLD["places/cities.gq"]))) == [
+    assert shape(file_outline(*opened("places/cities.gq", WORLD["places/cities.gq"]))) == [
         ("find_city", "query"),
         ("near", "query"),
     ]
-    cluster = shape(outline(*opened("cluster.yaml", WORLD["cluster.yaml"])))
+    cluster = shape(file_outline(*opened("cluster.yaml", WORLD["cluster.yaml"])))
     assert [entry[0] for entry in cluster] == ["version", "metadata", "state", "graphs", "policies"]
     assert ("find_city", "key", [("file", "key")]) in cluster[3][2][1][2][1][2]
 

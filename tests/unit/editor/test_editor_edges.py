@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gitops.config.source import MemoryTree, SourceLimits
-from gitops.editor.complete import complete
+from gitops.editor.completion import complete
 from gitops.editor.describe import hover
 from gitops.editor.navigate import definitions, references
-from gitops.editor.outline import layout_edit, outline
+from gitops.editor.outline import file_outline, layout_edit
 from gitops.editor.positions import Encoding, Lines
 from gitops.editor.problems import find_problems
 from gitops.editor.texts import MAX_READ_BYTES, EditorFile, TextCache
@@ -77,7 +77,7 @@ def test_of_a_large_file_there_are_its_problems_only():
     assert file.data[found.span.start : found.span.end] == b"Cty"
     assert found.replacement == "City"
     at = found.span.start
-    assert (hover(texts, file, at), definitions(texts, file, at), outline(texts, file)) == (None, (), ())
+    assert (hover(texts, file, at), definitions(texts, file, at), file_outline(texts, file)) == (None, (), ())
     assert complete(texts, file, at).proposals == ()
 
 
@@ -90,7 +90,7 @@ def test_a_file_of_another_sort_has_nothing():
     path = "policies/readers.policy.yaml"
     texts, file = asked(world({}), path)
     assert find_problems(texts, file) == ()
-    assert outline(texts, file) == ()
+    assert file_outline(texts, file) == ()
     assert layout_edit(file) is None
     assert hover(texts, file, 0) is None
 
