@@ -9,7 +9,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from gitops.approvals.decision_document import decision_message
 from gitops.approvals.decisions import (
     DecisionNeed,
     Place,
@@ -18,6 +17,7 @@ from gitops.approvals.decisions import (
     settlements,
     verify_decision,
 )
+from gitops.approvals.documents import decision_message
 from gitops.approving.endorse import Endorsement
 from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.codes import Code

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gitops.approvals.document import write_approval
-from gitops.approvals.statement import statement_message
+from gitops.approvals.documents import statement_message, write_approval
 from gitops.approvals.verify import Need, change_digest, verify_approval
 from gitops.approving.approve import draft_approval, gated_change
 from gitops.cluster.session import Session, StateNeed, in_session

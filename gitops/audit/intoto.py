@@ -24,7 +24,7 @@ from typing import Any
 from gitops.core.canonical import canonical, digest
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
-from gitops.ledger.entry_document import write_entry
+from gitops.ledger.documents import write_entry
 from gitops.model.entry import LedgerEntry
 
 __all__ = [

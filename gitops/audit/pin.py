@@ -7,15 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gitops.core.canonical import document
 from gitops.core.codes import Code
-from gitops.documents import strict
+from gitops.documents.codec import Document
+from gitops.documents.forms import LINE, OBJECT_ID, integer, record
 
-__all__ = ["VERSION", "AuditPin", "read_pin", "write_pin"]
-
-VERSION = 1
-_CODE = Code.PIN_INVALID
-_LIMIT = 4096
+__all__ = ["AuditPin", "read_pin", "write_pin"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +23,11 @@ class AuditPin:
     commit: str
 
 
-def read_pin(data: bytes) -> AuditPin:
-    """Read the bytes of a note. Raises IntegrityError `pin_invalid`."""
-    with strict.refusing(_CODE):
-        root = strict.parse(data, limit=_LIMIT)
-        strict.expect_version(root, "version", supported=VERSION, code=_CODE)
-        fields = root.fields(("version", "cluster", "number", "commit"))
-        return AuditPin(fields["cluster"].line(), fields["number"].integer(1), fields["commit"].object_id())
+PIN = Document(
+    versions={1: record(AuditPin, {"cluster": LINE, "number": integer(1), "commit": OBJECT_ID})},
+    code=Code.PIN_INVALID,
+    limit=4096,
+)
 
-
-def write_pin(pin: AuditPin) -> bytes:
-    """The bytes of a note."""
-    return document({"version": VERSION, "cluster": pin.cluster, "number": pin.number, "commit": pin.commit})
+read_pin = PIN.read
+write_pin = PIN.write

@@ -18,9 +18,8 @@ from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import GitReader
 from gitops.ledger.chain import ENTRY, ChainEntry, TrustCache, read_chain_entry
 from gitops.ledger.decisions import read_decision_evidence
-from gitops.ledger.entry_document import read_entry
+from gitops.ledger.documents import read_entry, read_state
 from gitops.ledger.evidence import read_evidence
-from gitops.ledger.state_document import read_state
 from gitops.ledger.witnesses import Line
 from gitops.model.address import Address
 from gitops.model.approval import DecisionKind

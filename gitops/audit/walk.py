@@ -14,7 +14,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.git.port import GitReader
 from gitops.ledger.chain import ChainEntry, TrustCache, read_chain_entry
-from gitops.ledger.intent_document import read_intent
+from gitops.ledger.documents import read_intent
 from gitops.model.approval import DecisionEvidence
 from gitops.model.entry import EntryKind, LedgerEntry
 from gitops.model.resource import DesiredState

@@ -5,14 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gitops.core.codes import Code
-from gitops.documents import strict
-from gitops.documents.strict import Node
+from gitops.documents.codec import Document
+from gitops.documents.forms import DIGEST, LINE, OBJECT_ID, integer, nullable, record
 
-__all__ = ["VERSION", "PlanRecord", "read_plan_record", "write_plan_record"]
-
-VERSION = 1
-_LIMIT = 64 * 1024
-_FIELDS = ("version", "cluster", "request", "head", "base", "plan_digest", "told")
+__all__ = ["PlanRecord", "read_plan_record", "write_plan_record"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,31 +26,23 @@ class PlanRecord:
     told: str
 
 
-def read_plan_record(data: bytes) -> PlanRecord:
-    """Read the document. Raises IntegrityError `request_invalid`."""
-    with strict.refusing(Code.REQUEST_INVALID):
-        root = strict.parse(data, limit=_LIMIT)
-        strict.expect_version(root, "version", supported=VERSION, code=Code.REQUEST_INVALID)
-        fields = root.fields(_FIELDS)
-        return PlanRecord(
-            cluster=fields["cluster"].line(),
-            request=fields["request"].integer(1),
-            head=fields["head"].object_id(),
-            base=fields["base"].object_id(),
-            plan_digest=fields["plan_digest"].nullable(Node.digest),
-            told=fields["told"].digest(),
+PLAN_RECORD = Document(
+    versions={
+        1: record(
+            PlanRecord,
+            {
+                "cluster": LINE,
+                "request": integer(1),
+                "head": OBJECT_ID,
+                "base": OBJECT_ID,
+                "plan_digest": nullable(DIGEST),
+                "told": DIGEST,
+            },
         )
+    },
+    code=Code.REQUEST_INVALID,
+    limit=64 * 1024,
+)
 
-
-def write_plan_record(record: PlanRecord) -> bytes:
-    """The bytes of a record."""
-    form = {
-        "version": VERSION,
-        "cluster": record.cluster,
-        "request": record.request,
-        "head": record.head,
-        "base": record.base,
-        "plan_digest": record.plan_digest,
-        "told": record.told,
-    }
-    return strict.encode(form, limit=_LIMIT)
+read_plan_record = PLAN_RECORD.read
+write_plan_record = PLAN_RECORD.write

@@ -141,8 +141,7 @@ def _format_problems(repository: Repository, subtree: str, folder: str) -> Diagn
 
 def _commit_msg(rest: list[str]) -> int:
     """Refuse a message made by hand that looks like one of the ledger or of an approval: the bot knows its own by them."""
-    from gitops.approvals.decision_document import read_decision
-    from gitops.approvals.statement import read_statement
+    from gitops.approvals.documents import read_decision, read_statement
     from gitops.ledger.trailers import parse_trailers
 
     if len(rest) != 1:

@@ -1,56 +1,69 @@
-"""Commit messages whose signature covers one statement: a subject, an empty line, and canonical JSON on one line.
+"""Commit messages whose signature covers one document: a subject, an empty line, and canonical JSON on one line.
 
-    <verb>(<cluster>): <summary>
+    approve(<cluster>): <summary>
                                                 (one empty line)
     {"approval_id":"…", …}                      (canonical JSON on one line)
 
-There is exactly one message per statement and summary.
+There is exactly one message per document and summary, and reading accepts no other spelling of it: a message that two
+readers could understand differently is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeVar
 
 from gitops.core.canonical import canonical
-from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
-from gitops.documents import strict
-from gitops.documents.strict import MalformedError
+from gitops.documents.codec import Document
+from gitops.documents.forms import is_line
 
-__all__ = ["MessageText", "read_message", "write_message"]
+__all__ = ["SignedMessage"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class MessageText:
-    """The two parts of a message; `data` is the line of JSON."""
+class SignedMessage(Generic[T]):
+    """The commit message that carries a document; `subject` gives the text with which the message of a value begins."""
 
-    subject: str
-    data: bytes
+    document: Document[T]
+    subject: Callable[[T], str]
 
-    def expect(self, prefix: str, data: bytes) -> None:
-        """Hold the message to the only spelling of what was read from it. Raises MalformedError."""
-        if self.data != data:
-            raise MalformedError("", "the JSON is not in canonical form")
-        if not strict.is_line(self.subject) or not self.subject.startswith(prefix):
-            raise MalformedError("", "the subject does not belong to the statement")
+    def read(self, message: str) -> T:
+        """The value in a message.
 
+        Raises IntegrityError with the document's code for anything but what `write` gives. Does not check the signature,
+        nor that what the document says is true.
+        """
+        lines = message.removesuffix("\n").split("\n")
+        if len(lines) != 3 or lines[1]:  # noqa: PLR2004 - subject, empty line, document
+            raise self._error("expected a subject, an empty line and one line of JSON")
+        try:
+            data = lines[2].encode()
+        except UnicodeEncodeError:
+            raise self._error("the message is not valid Unicode") from None
+        value = self.document.read(data)
+        if canonical(self.document.form(value)) != data:
+            raise self._error("the JSON is not in canonical form")
+        if not is_line(lines[0]) or not lines[0].startswith(self.subject(value)):
+            raise self._error("the subject does not belong to the JSON below it")
+        return value
 
-def read_message(message: str) -> MessageText:
-    """Take a message apart. Raises MalformedError for anything but subject, empty line and one line more."""
-    lines = message.removesuffix("\n").split("\n")
-    if len(lines) != 3 or lines[1]:  # noqa: PLR2004 - subject, empty line, statement
-        raise MalformedError("", "expected a subject, an empty line and one line of JSON")
-    try:
-        return MessageText(lines[0], lines[2].encode())
-    except UnicodeEncodeError:
-        raise MalformedError("", "the message is not valid Unicode") from None
+    def write(self, value: T, summary: str = "") -> str:
+        """The message of a value; `summary` ends the subject, is for people and decides nothing.
 
+        Raises IntegrityError with the document's code when the message would not read back as an equal value.
+        """
+        try:
+            data = canonical(self.document.form(value)).decode()
+        except UnicodeEncodeError:
+            raise self._error("a value is not valid Unicode") from None
+        message = f"{self.subject(value)}{summary}\n\n{data}\n"
+        if self.read(message) != value:
+            raise self._error("the document would not read back as the same value")
+        return message
 
-def write_message(subject: str, form: Mapping[str, Any], code: Code) -> str:
-    """The message of a statement; the caller reads it back. Raises IntegrityError `code` for text that is not Unicode."""
-    try:
-        return f"{subject}\n\n{canonical(dict(form)).decode()}\n"
-    except UnicodeEncodeError:
-        raise IntegrityError(code, "a value of the statement is not valid Unicode") from None
+    def _error(self, detail: str) -> IntegrityError:
+        return IntegrityError(self.document.code, detail)

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gitops.approvals.document import write_approval
+from gitops.approvals.documents import write_approval
 from gitops.core.canonical import digest
 from gitops.core.clock import Clock, timestamp
 from gitops.core.codes import Code
@@ -27,11 +27,10 @@ from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, RefUpdate
 from gitops.ledger import layout
 from gitops.ledger.chain import APPROVALS, ENTRY, TRUST, ChainEntry, read_chain_entry, trust_files
 from gitops.ledger.decisions import read_decision_evidence
-from gitops.ledger.entry_document import write_entry
+from gitops.ledger.documents import write_entry, write_intent, write_state
 from gitops.ledger.evidence import announced_evidence, read_evidence
 from gitops.ledger.git_lock import GitLock, LockPlaces, push_own
 from gitops.ledger.heads import BranchPlace, Heads
-from gitops.ledger.intent_document import write_intent
 from gitops.ledger.port import (
     ApprovalListing,
     BlobCondition,
@@ -49,7 +48,6 @@ from gitops.ledger.readings import (
     moved,
     view_of,
 )
-from gitops.ledger.state_document import write_state
 from gitops.ledger.trailers import commit_message
 from gitops.ledger.witnesses import Line
 from gitops.ledger.writings import (

@@ -29,7 +29,7 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import Commit, GitReader
-from gitops.ledger.entry_document import read_entry
+from gitops.ledger.documents import read_entry
 from gitops.model.entry import LedgerEntry
 from gitops.model.trust import TrustRoot
 

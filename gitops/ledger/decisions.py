@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from gitops.approvals.decision_document import read_decision
+from gitops.approvals.documents import read_decision
 from gitops.core.errors import GitopsError
 from gitops.git.port import GitReader
 from gitops.model.approval import CommitSignature, DecisionEvidence

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 from typing import TypeVar
 
-from gitops.approvals.document import read_approval
-from gitops.approvals.statement import read_statement
+from gitops.approvals.documents import read_approval, read_statement
 from gitops.core.errors import GitopsError
 from gitops.git.port import GitReader
-from gitops.ledger.entry_document import read_entry
+from gitops.ledger.documents import read_entry
 from gitops.model.approval import ApprovalEvidence, ApprovalStatement, CommitSignature
 
 __all__ = ["announced_evidence", "read_evidence"]

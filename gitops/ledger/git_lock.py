@@ -18,7 +18,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults, around
 from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpdate
-from gitops.ledger.lock_document import write_lock
+from gitops.ledger.documents import write_lock
 from gitops.ledger.readings import held_message, lock_observation
 from gitops.model.lock import LockInfo, LockObservation
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from gitops.documents.strict import is_digest
+from gitops.documents.forms import is_digest
 from gitops.model.address import Address, Kind, is_name
 
 __all__ = [

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from gitops.approvals.document import write_approval
+from gitops.approvals.documents import write_approval
 from gitops.core import canonical
 from gitops.core.clock import Clock, timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError
 from gitops.ledger import layout
-from gitops.ledger.intent_document import write_intent
-from gitops.ledger.lock_document import write_lock
+from gitops.ledger.documents import write_intent, write_lock, write_state
 from gitops.ledger.port import ApprovalListing, BlobReading, IntentListing, LedgerView, LedgerWrite
 from gitops.ledger.readings import (
     Document,
@@ -34,7 +33,6 @@ from gitops.ledger.readings import (
     state_cas,
     view_of,
 )
-from gitops.ledger.state_document import write_state
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.entry import LedgerEntry

@@ -6,17 +6,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gitops.approvals.document import read_approval
+from gitops.approvals.documents import read_approval
 from gitops.core.canonical import digest
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityError
 from gitops.ledger import layout
-from gitops.ledger.intent_document import read_intent
-from gitops.ledger.lock_document import read_lock
+from gitops.ledger.documents import read_intent, read_lock, read_state
 from gitops.ledger.port import ApprovalListing, BlobCondition, BlobReading, IntentListing, LedgerView, LedgerWrite
-from gitops.ledger.state_document import read_state
 from gitops.model.approval import Approval, UnreadableApproval
 from gitops.model.intent import Intent, UnreadableIntent
 from gitops.model.lock import LockObservation

@@ -12,7 +12,7 @@ from collections import Counter
 
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
-from gitops.documents.strict import is_line
+from gitops.documents.forms import is_line
 from gitops.model.change import Disposition
 from gitops.model.entry import EntryKind, LedgerEntry
 

@@ -5,14 +5,25 @@ A queue outlives the program that wrote it. What another release wrote in anothe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Mapping
 from typing import Any
 
 from gitops.core.codes import Code
-from gitops.core.errors import BugError
-from gitops.documents import strict
-from gitops.documents.strict import MalformedError, Node
+from gitops.documents.codec import Document
+from gitops.documents.forms import (
+    BOOLEAN,
+    OBJECT_ID,
+    TEXT,
+    Form,
+    Members,
+    enum,
+    integer,
+    list_of,
+    nullable,
+    record,
+    variants,
+)
+from gitops.documents.json_bytes import MalformedError
 from gitops.forge.events import (
     CommentEvent,
     Event,
@@ -28,23 +39,37 @@ from gitops.forge.events import (
 )
 from gitops.forge.port import Account
 
-__all__ = ["VERSION", "read_event", "subject_of", "write_event"]
+__all__ = ["read_event", "subject_of", "write_event"]
 
-VERSION = 1
-_LIMIT = 1024 * 1024
-_FRAME = ("version", "kind")
-_KINDS: Mapping[str, type] = {
-    "request": RequestEvent,
-    "comment": CommentEvent,
-    "review": ReviewEvent,
-    "push": PushEvent,
-    "queue": QueueEvent,
-    "head": HeadEvent,
-    "timer": TimerEvent,
-    "manual": ManualEvent,
-    "ignored": IgnoredEvent,
+
+def _pair(value: Any) -> tuple[str, str]:
+    texts = list_of(TEXT).read(value)
+    if len(texts) != 2:  # noqa: PLR2004 - a name and its value
+        raise MalformedError("expected a name and a value")
+    return texts[0], texts[1]
+
+
+_ACCOUNT = record(Account, {"id": TEXT, "login": TEXT, "bot": BOOLEAN})
+_KINDS: Mapping[str, tuple[type[Event], Members]] = {
+    "request": (RequestEvent, {"number": integer(), "action": enum(RequestAction), "head": OBJECT_ID}),
+    "comment": (
+        CommentEvent,
+        {"number": integer(), "comment": TEXT, "author": _ACCOUNT, "body": TEXT, "at": TEXT},
+    ),
+    "review": (ReviewEvent, {"number": integer()}),
+    "push": (PushEvent, {"ref": TEXT, "old": OBJECT_ID, "new": OBJECT_ID, "pusher": nullable(TEXT)}),
+    "queue": (QueueEvent, {"head": OBJECT_ID, "base": OBJECT_ID, "target": TEXT}),
+    "head": (HeadEvent, {"head": OBJECT_ID}),
+    "timer": (TimerEvent, {}),
+    "manual": (ManualEvent, {"inputs": list_of(Form(_pair, list))}),
+    "ignored": (IgnoredEvent, {"why": TEXT}),
 }
-_NAMES = {kind: name for name, kind in _KINDS.items()}
+_NAMES = {kind: name for name, (kind, _) in _KINDS.items()}
+
+EVENT: Document[Event] = Document(versions={1: variants("kind", _KINDS)}, code=Code.QUEUE_EVENT_INVALID)
+
+read_event = EVENT.read
+write_event = EVENT.write
 
 
 def subject_of(event: Event) -> str:
@@ -64,81 +89,3 @@ def subject_of(event: Event) -> str:
             return f"{_NAMES[type(event)]} {event.head}"
         case TimerEvent() | ManualEvent() | IgnoredEvent():
             return _NAMES[type(event)]
-
-
-def write_event(event: Event) -> bytes:
-    """The document of an event."""
-    values = {each.name: getattr(event, each.name) for each in fields(event)}
-    return strict.encode({"version": VERSION, "kind": _NAMES[type(event)]} | {k: _plain(v) for k, v in values.items()})
-
-
-def read_event(data: bytes) -> Event:
-    """The event of a document. Raises IntegrityError `queue_event_invalid`."""
-    with strict.refusing(Code.QUEUE_EVENT_INVALID):
-        root = strict.parse(data, limit=_LIMIT)
-        strict.expect_version(root, "version", supported=VERSION, code=Code.QUEUE_EVENT_INVALID)
-        name = Node(root.mapping().get("kind"), "kind", root).text()
-        if name not in _KINDS:
-            raise MalformedError("kind", "unknown kind of event")
-        members = tuple(each.name for each in fields(_KINDS[name]))
-        found = root.fields((*_FRAME, *members))
-        return _READERS[name](found)
-
-
-def _plain(value: Any) -> Any:
-    """A member as JSON has it."""
-    if isinstance(value, Account):
-        return {"id": value.id, "login": value.login, "bot": value.bot}
-    if isinstance(value, tuple):
-        return [list(pair) for pair in value]
-    if value is None or isinstance(value, str | int):
-        return value
-    raise BugError(f"an event holds a {type(value).__name__}")
-
-
-def _account(node: Node) -> Account:
-    found = node.fields(("id", "login", "bot"))
-    return Account(found["id"].text(), found["login"].text(), found["bot"].boolean())
-
-
-def _pair(node: Node) -> tuple[str, str]:
-    texts = [item.text() for item in node.items()]
-    if len(texts) != 2:  # noqa: PLR2004 - a name and its value
-        raise node.refuse("expected a name and a value")
-    return texts[0], texts[1]
-
-
-def _request(found: Mapping[str, Node]) -> Event:
-    return RequestEvent(found["number"].integer(), found["action"].one_of(RequestAction), found["head"].object_id())
-
-
-def _comment(found: Mapping[str, Node]) -> Event:
-    return CommentEvent(
-        number=found["number"].integer(),
-        comment=found["comment"].text(),
-        author=_account(found["author"]),
-        body=found["body"].text(),
-        at=found["at"].text(),
-    )
-
-
-def _push(found: Mapping[str, Node]) -> Event:
-    pusher = found["pusher"].nullable(Node.text)
-    return PushEvent(found["ref"].text(), found["old"].object_id(), found["new"].object_id(), pusher)
-
-
-def _queue(found: Mapping[str, Node]) -> Event:
-    return QueueEvent(found["head"].object_id(), found["base"].object_id(), found["target"].text())
-
-
-_READERS: Mapping[str, Callable[[Mapping[str, Node]], Event]] = {
-    "request": _request,
-    "comment": _comment,
-    "review": lambda found: ReviewEvent(found["number"].integer()),
-    "push": _push,
-    "queue": _queue,
-    "head": lambda found: HeadEvent(found["head"].object_id()),
-    "timer": lambda _: TimerEvent(),
-    "manual": lambda found: ManualEvent(tuple(_pair(item) for item in found["inputs"].items())),
-    "ignored": lambda found: IgnoredEvent(found["why"].text()),
-}

@@ -17,7 +17,7 @@ from gitops.config.gitops_yaml import BotConfig, parse_bot_config
 from gitops.core.codes import REGISTRY
 from gitops.git.hooks import _NAMES
 from gitops.ledger.chain import ledger_ref
-from gitops.ledger.entry_document import read_entry
+from gitops.ledger.documents import read_entry
 from gitops.ledger.trailers import trailers
 from gitops.model.approval import ApprovalStatement
 from gitops.model.entry import EntryKind, LedgerEntry

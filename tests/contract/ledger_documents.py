@@ -26,15 +26,13 @@ from ledger_samples import (
     write,
 )
 
-from gitops.approvals.document import write_approval
+from gitops.approvals.documents import write_approval
 from gitops.core.canonical import digest
 from gitops.core.errors import BugError
 from gitops.ledger import layout
-from gitops.ledger.intent_document import write_intent
-from gitops.ledger.lock_document import write_lock
+from gitops.ledger.documents import write_intent, write_lock, write_state
 from gitops.ledger.port import BlobCondition, LedgerView
 from gitops.ledger.readings import state_cas
-from gitops.ledger.state_document import write_state
 from gitops.model.state import State
 
 

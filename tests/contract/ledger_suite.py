@@ -30,9 +30,9 @@ from ledger_samples import (
 
 from gitops.core.canonical import digest
 from gitops.core.errors import BugError, ConflictError, GitopsError
+from gitops.ledger.documents import write_state
 from gitops.ledger.port import BlobCondition, LedgerStore, LedgerView
 from gitops.ledger.readings import state_cas
-from gitops.ledger.state_document import write_state
 from gitops.model.address import Address, graph_address, query_address
 from gitops.model.entry import EntryKind
 from gitops.model.lock import LockInfo

@@ -28,7 +28,7 @@ from ledger_suite import (
     LockContract,
 )
 
-from gitops.approvals.document import read_approval
+from gitops.approvals.documents import read_approval
 from gitops.core.canonical import digest
 from gitops.core.errors import BugError
 from gitops.git.port import ZERO, RefUpdate

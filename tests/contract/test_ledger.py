@@ -37,11 +37,10 @@ from gitops.core.clock import FixedClock
 from gitops.core.errors import ConflictError, RemoteError
 from gitops.core.faults import NoFaults
 from gitops.ledger import layout
+from gitops.ledger.documents import write_lock, write_state
 from gitops.ledger.folder import FolderLedger
-from gitops.ledger.lock_document import write_lock
 from gitops.ledger.memory import MemoryLedger
 from gitops.ledger.port import BlobCondition, LedgerView
-from gitops.ledger.state_document import write_state
 from gitops.model.address import graph_address
 from gitops.storage.local import LocalStore
 from gitops.storage.memory import MemoryStore

@@ -9,8 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gitops.approvals.document import write_approval
-from gitops.approvals.statement import statement_message
+from gitops.approvals.documents import statement_message, write_approval
 from gitops.forge.merge import MergeMethod
 from gitops.git.objects import format_commit, with_signature
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate

@@ -9,7 +9,7 @@ from gitops.bot.results import Verdict
 from gitops.forge.events import IgnoredEvent, ManualEvent, PushEvent, TimerEvent
 from gitops.forge.port import DeploymentState, ReviewVerdict
 from gitops.git.port import ZERO, RefUpdate
-from gitops.ledger.entry_document import read_entry
+from gitops.ledger.documents import read_entry
 from tests.support.bot_stage import QUERY, Stage, said, take_lock, verdict
 from tests.support.loop import DELETE_LEGACY, LEDGER, MAIN, Loop, email
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.approvals.decision_document import decision_message
+from gitops.approvals.documents import decision_message
 from gitops.forge.events import ReviewEvent
 from gitops.forge.port import Permission, ReviewState
 from gitops.git.port import ZERO

@@ -10,7 +10,7 @@ import pytest
 
 from gitops.forge.merge import MergeMethod
 from gitops.forge.port import RequestState
-from gitops.ledger.entry_document import read_entry
+from gitops.ledger.documents import read_entry
 from gitops.ledger.trailers import parse_trailers
 from tests.support.loop import APPROVALS, DELETE_LEGACY, LEDGER, MAIN, Loop, codes, email
 

@@ -14,7 +14,7 @@ import pytest
 from gitops.core.errors import GitopsError
 from gitops.git.port import RefUpdate
 from gitops.ledger import layout
-from gitops.ledger.lock_document import write_lock
+from gitops.ledger.documents import write_lock
 from gitops.model.lock import LockInfo
 from gitops.storage.s3 import S3Store
 from tests.support.cluster import WIDER, Cluster

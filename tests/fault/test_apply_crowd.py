@@ -24,8 +24,8 @@ from gitops.config.folder import FolderTree
 from gitops.core.canonical import digest
 from gitops.core.clock import parse_timestamp
 from gitops.core.faults import NoFaults
+from gitops.ledger.documents import read_state
 from gitops.ledger.layout import LOCK, STATE
-from gitops.ledger.state_document import read_state
 from gitops.model.lock import LockInfo
 from gitops.storage.local import LocalStore
 from gitops.wiring.system import RandomIds, SystemClock

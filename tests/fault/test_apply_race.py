@@ -22,9 +22,9 @@ from gitops.config.folder import FolderTree
 from gitops.core.errors import ConflictError
 from gitops.core.faults import NoFaults
 from gitops.ledger.branch import BranchLedger
+from gitops.ledger.documents import read_state
 from gitops.ledger.folder import FolderLedger
 from gitops.ledger.layout import STATE
-from gitops.ledger.state_document import read_state
 from gitops.model.lock import LockInfo
 from gitops.model.outcome import ApplyOutcome
 from gitops.model.state import State

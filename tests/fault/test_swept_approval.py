@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from gitops.apply.refresh import refresh
-from gitops.approvals.document import read_approval
+from gitops.approvals.documents import read_approval
 from gitops.git.port import ZERO, RefUpdate
 from tests.support.audited import Life, declared
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.ledger.intent_document import write_intent
+from gitops.ledger.documents import write_intent
 from gitops.ledger.layout import LOCK, STATE, approval_key, intent_key
 from gitops.model.intent import Intent, IntentKind
 from gitops.model.outcome import VerbOutcome

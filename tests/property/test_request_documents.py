@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gitops.core.errors import IntegrityError
-from gitops.documents.strict import is_line
+from gitops.documents.forms import is_line
 from gitops.forge.port import CheckState, RequestState
+from gitops.forge.refs import documents as wire
 from gitops.forge.refs import records
-from gitops.forge.refs import request_document as wire
-from gitops.forge.refs.request_document import CommentDocument, RequestDocument, StatusDocument
+from gitops.forge.refs.documents import CommentDocument, RequestDocument, StatusDocument
 
 relaxed = settings(suppress_health_check=[HealthCheck.too_slow])
 

@@ -7,15 +7,20 @@ import contextlib
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gitops.approvals.document import read_approval, write_approval
-from gitops.approvals.statement import read_statement, statement_message
+from gitops.approvals.documents import read_approval, read_statement, statement_message, write_approval
 from gitops.core.clock import encode_ulid
 from gitops.core.errors import IntegrityError
-from gitops.documents.strict import is_line
-from gitops.ledger.entry_document import read_entry, write_entry
-from gitops.ledger.intent_document import read_intent, write_intent
-from gitops.ledger.lock_document import read_lock, write_lock
-from gitops.ledger.state_document import read_state, write_state
+from gitops.documents.forms import is_line
+from gitops.ledger.documents import (
+    read_entry,
+    read_intent,
+    read_lock,
+    read_state,
+    write_entry,
+    write_intent,
+    write_lock,
+    write_state,
+)
 from gitops.ledger.trailers import commit_message, parse_trailers, trailers
 from gitops.model.address import NAME
 from gitops.model.approval import Approval, ApprovalStatement, Target

@@ -12,9 +12,8 @@ import pytest
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
 from gitops.graph.observation import Existence
-from gitops.ledger.intent_document import write_intent
+from gitops.ledger.documents import write_intent, write_state
 from gitops.ledger.layout import STATE, intent_key
-from gitops.ledger.state_document import write_state
 from gitops.model.intent import Intent, IntentKind
 from gitops.model.state import State
 from tests.support.cluster import (

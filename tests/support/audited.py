@@ -15,8 +15,7 @@ from pathlib import Path
 from gitops.apply.graph_provider import ClusterProvider
 from gitops.apply.refresh import import_cluster, refresh
 from gitops.apply.verb import apply
-from gitops.approvals.document import read_approval, write_approval
-from gitops.approvals.statement import read_statement, statement_message
+from gitops.approvals.documents import read_approval, read_statement, statement_message, write_approval
 from gitops.approving.endorse import Endorsement, endorse
 from gitops.audit.report import AuditReport
 from gitops.audit.verb import AuditScope, audit
@@ -30,8 +29,7 @@ from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import Repository
 from gitops.ledger.branch import BranchLedger, BranchPlace
 from gitops.ledger.chain import ENTRY, approvals_prefix, ledger_ref
-from gitops.ledger.entry_document import read_entry, write_entry
-from gitops.ledger.state_document import read_state, write_state
+from gitops.ledger.documents import read_entry, read_state, write_entry, write_state
 from gitops.ledger.trailers import commit_message
 from gitops.model.approval import Approval, ApprovalStatement
 from gitops.model.entry import LedgerEntry

@@ -13,7 +13,7 @@ from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import Repository
 from gitops.ledger.branch import BranchLedger, BranchPlace
 from gitops.ledger.chain import ENTRY, TRUST, ledger_ref
-from gitops.ledger.entry_document import read_entry, write_entry
+from gitops.ledger.documents import read_entry, write_entry
 from gitops.ledger.port import LedgerView, LedgerWrite
 from gitops.ledger.trailers import commit_message
 from gitops.model.approval import Target

@@ -31,12 +31,11 @@ from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.engine import LanceEngine
 from gitops.graph.port import GraphEngine
+from gitops.ledger.documents import read_state, write_lock, write_state
 from gitops.ledger.folder import FolderLedger
 from gitops.ledger.layout import LOCK, STATE, graph_root
-from gitops.ledger.lock_document import write_lock
 from gitops.ledger.memory import MemoryLedger
 from gitops.ledger.port import LedgerStore
-from gitops.ledger.state_document import read_state, write_state
 from gitops.model.change import Change
 from gitops.model.lock import LockInfo
 from gitops.model.outcome import (

@@ -10,7 +10,7 @@ from gitops.approving.decide import Office
 from gitops.approving.endorse import Endorsement, endorse
 from gitops.core.clock import timestamp
 from gitops.ledger.chain import SIGNED, approvals_prefix
-from gitops.ledger.entry_document import read_entry
+from gitops.ledger.documents import read_entry
 from gitops.model.approval import ForgeGrant, GrantSource
 from gitops.model.entry import LedgerEntry
 from gitops.model.outcome import ApplyOutcome, ApproveOutcome, VerbOutcome

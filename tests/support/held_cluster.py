@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from gitops.ledger.intent_document import write_intent
+from gitops.ledger.documents import write_intent
 from gitops.ledger.layout import LOCK, STATE, intent_key
 from gitops.model.intent import Intent, IntentKind
 from gitops.model.outcome import ApplyOutcome, RefreshOutcome, VerbOutcome

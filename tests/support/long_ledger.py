@@ -21,8 +21,7 @@ from gitops.core.clock import timestamp
 from gitops.git.objects import format_commit, with_signature
 from gitops.git.port import NewCommit, RefUpdate
 from gitops.ledger.chain import ENTRY
-from gitops.ledger.entry_document import read_entry, write_entry
-from gitops.ledger.state_document import read_state, write_state
+from gitops.ledger.documents import read_entry, read_state, write_entry, write_state
 from gitops.ledger.trailers import commit_message
 from gitops.model.changeset import changeset_key
 from gitops.model.entry import EntryChange, EntryKind, LedgerEntry, SourceRevision

@@ -21,8 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from urllib.parse import quote
 
-from gitops.approvals.document import write_approval
-from gitops.approvals.statement import statement_message
+from gitops.approvals.documents import statement_message, write_approval
 from gitops.approving.endorse import Endorsement, endorse
 from gitops.bot.receive_push import PushEvent, PushHandler
 from gitops.core.clock import FixedClock

@@ -14,7 +14,7 @@ from gitops.doctor.attack.world import Fell, Twin, Unproven, first_of
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.remote import ProgramRemote
 from gitops.ledger.chain import APPROVALS
-from gitops.ledger.entry_document import read_entry, write_entry
+from gitops.ledger.documents import read_entry, write_entry
 from gitops.ledger.trailers import commit_message
 from gitops.model.outcome import ApplyOutcome
 from gitops.wiring.project import open_commit_tree

@@ -23,8 +23,7 @@ from typing import TypeVar
 
 from gitops.apply.refresh import import_cluster
 from gitops.apply.verb import apply
-from gitops.approvals.document import write_approval
-from gitops.approvals.statement import statement_message
+from gitops.approvals.documents import statement_message, write_approval
 from gitops.approving.endorse import Endorsement, endorse
 from gitops.bot.guard import Guard
 from gitops.cluster.workspace import Workspace

@@ -25,9 +25,9 @@ from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError
 from gitops.forge.port import ChangeRequest
 from gitops.forge.refs import records
+from gitops.forge.refs.documents import MAX_DOCUMENT
 from gitops.forge.refs.recorded import Amend, Operator, RecordedForge
 from gitops.forge.refs.records import Folder, Push
-from gitops.forge.refs.request_document import MAX_DOCUMENT
 from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpdate
 
 __all__ = ["LocalForge"]

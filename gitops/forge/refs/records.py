@@ -20,7 +20,7 @@ from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
 from gitops.forge.port import Account, ChangeRequest, CheckState, CheckStatus, Comment, RequestState
-from gitops.forge.refs import request_document as wire
+from gitops.forge.refs import documents as wire
 from gitops.git.port import Person
 
 MAX_COMMENT = 65_536

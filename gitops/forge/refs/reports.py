@@ -19,7 +19,7 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 from gitops.forge.port import Annotation, CheckReport, CheckState, Deployment, DeploymentState, Reaction
-from gitops.forge.refs import report_documents as wire
+from gitops.forge.refs import documents as wire
 from gitops.forge.refs.records import MAX_COMMENT, Folder, file_name, required, sharded, text_bytes
 from gitops.forge.text import cut, cut_markdown
 

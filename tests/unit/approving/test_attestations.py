@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.approvals.document import write_approval
-from gitops.approvals.statement import statement_message
+from gitops.approvals.documents import statement_message, write_approval
 from gitops.approving.attest import attest
 from gitops.approving.decide import revoke
 from gitops.approving.endorse import endorse

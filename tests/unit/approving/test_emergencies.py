@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gitops.apply.refresh import refresh
-from gitops.approvals.decision_document import decision_message
 from gitops.approvals.decisions import open_debts
+from gitops.approvals.documents import decision_message
 from gitops.approving.decide import countersign, revoke
 from gitops.cluster.status import status
 from gitops.git.port import ZERO, NewCommit, RefUpdate

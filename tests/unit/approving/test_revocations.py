@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.approvals.decision_document import decision_message, read_decision
+from gitops.approvals.documents import decision_message, read_decision
 from gitops.approving.decide import countersign, revoke
 from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, NewCommit, RefUpdate

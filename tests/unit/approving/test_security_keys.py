@@ -11,8 +11,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from gitops.approvals.document import write_approval
-from gitops.approvals.statement import statement_message
+from gitops.approvals.documents import statement_message, write_approval
 from gitops.git.objects import format_commit, with_signature
 from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.git.sshsig import ARMOR_BEGIN, ARMOR_END

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.ledger.state_document import write_state
+from gitops.ledger.documents import write_state
 from gitops.model.entry import ApprovalUse, EntryKind, LedgerEntry
 from tests.support.audited import (
     CONFIG,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.approvals.decision_document import decision_message
+from gitops.approvals.documents import decision_message
 from gitops.approving.decide import countersign
 from gitops.audit.report import Hearsay
 from gitops.audit.trail import trail

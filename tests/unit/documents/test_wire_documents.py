@@ -9,13 +9,19 @@ from typing import Any
 
 import pytest
 
-from gitops.approvals.document import read_approval, write_approval
+from gitops.approvals.documents import read_approval, write_approval
 from gitops.core.canonical import digest
 from gitops.core.errors import IntegrityError, UsageError
-from gitops.ledger.entry_document import read_entry, write_entry
-from gitops.ledger.intent_document import read_intent, write_intent
-from gitops.ledger.lock_document import read_lock, write_lock
-from gitops.ledger.state_document import read_state, write_state
+from gitops.ledger.documents import (
+    read_entry,
+    read_intent,
+    read_lock,
+    read_state,
+    write_entry,
+    write_intent,
+    write_lock,
+    write_state,
+)
 from gitops.model.approval import Approval, Target
 from gitops.model.change import Action
 from gitops.model.entry import ApprovalUse, EntryChange, EntryKind, LedgerEntry, SourceRevision

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gitops.core.errors import IntegrityError
-from gitops.forge.refs import report_documents as report
-from gitops.forge.refs.request_document import RequestDocument, read_request, write_request
+from gitops.forge.refs import documents as report
+from gitops.forge.refs.documents import RequestDocument, read_request, write_request
 
 DOCUMENTS = Path(__file__).parents[2] / "data" / "documents" / "forge"
 AT = "2026-07-02T10:00:00Z"

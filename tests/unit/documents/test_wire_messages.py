@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gitops.approvals.statement import read_statement, statement_message
+from gitops.approvals.documents import read_statement, statement_message
 from gitops.core.errors import IntegrityError
-from gitops.ledger.entry_document import read_entry
+from gitops.ledger.documents import read_entry
 from gitops.ledger.trailers import commit_message, parse_trailers, trailers
 from gitops.model.approval import ApprovalStatement, Target
 from gitops.model.entry import EntryChange, EntryKind

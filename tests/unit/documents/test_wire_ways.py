@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gitops.approvals.decision_document import decision_message, read_decision
-from gitops.approvals.statement import read_statement, statement_message
+from gitops.approvals.documents import decision_message, read_decision, read_statement, statement_message
 from gitops.core.canonical import canonical
 from gitops.core.errors import IntegrityError
-from gitops.ledger.entry_document import read_entry, write_entry
+from gitops.ledger.documents import read_entry, write_entry
 from gitops.ledger.trailers import commit_message, parse_trailers
 from gitops.model.approval import Decision, DecisionKind, ForgeGrant, GrantSource, Via
 from gitops.model.entry import ApprovalUse, Debt, DebtSettlement, EntryKind

@@ -12,7 +12,7 @@ import pytest
 from gitops.core.errors import GitopsError
 from gitops.git.repository import Repository
 from gitops.ledger.chain import ENTRY, continues, entry_trust, read_chain_entry, trust_files, verify_chain
-from gitops.ledger.entry_document import read_entry, write_entry
+from gitops.ledger.documents import read_entry, write_entry
 from gitops.model.approval import Target
 from gitops.model.entry import ApprovalUse, EntryKind, LedgerEntry
 from tests.support.branch_ledger import CONFIG, Keys, forge, make_keys, trusting, under_trust

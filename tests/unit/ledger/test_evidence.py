@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.approvals.document import write_approval
-from gitops.approvals.statement import statement_message
+from gitops.approvals.documents import statement_message, write_approval
 from gitops.git.repository import Repository
 from gitops.ledger.evidence import read_evidence
 from gitops.model.approval import Approval, ApprovalStatement, Target

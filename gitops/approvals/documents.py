@@ -1,0 +1,176 @@
+"""The documents of approvals: approvals themselves, the statements that approval commits sign, and decisions about them.
+
+An approval (`approvals/<approval_id>.json`) permits exactly one change. A statement and a decision are commit messages
+(`gitops.documents.message`); a decision's commit changes no file.
+
+Version 1 of a statement is an approver's own signature. Version 2 says how else the approval was given: the bot attests a
+review on a forge, or it is an emergency. Each statement has one version, so that old ones keep their bytes.
+"""
+
+from __future__ import annotations
+
+from gitops.core.codes import Code
+from gitops.documents.codec import Document
+from gitops.documents.forms import (
+    DIGEST,
+    LINE,
+    OBJECT_ID,
+    TEXT,
+    TIME,
+    ULID,
+    Form,
+    Members,
+    enum,
+    integer,
+    is_line,
+    nullable,
+    optional,
+    record,
+    text_form,
+)
+from gitops.documents.json_bytes import MalformedError
+from gitops.documents.message import SignedMessage
+from gitops.model.approval import (
+    Approval,
+    ApprovalStatement,
+    Decision,
+    DecisionKind,
+    ForgeGrant,
+    GrantSource,
+    Target,
+    Via,
+)
+from gitops.model.change import Action
+
+__all__ = [
+    "TARGET",
+    "decision_message",
+    "read_approval",
+    "read_decision",
+    "read_statement",
+    "statement_message",
+    "write_approval",
+]
+
+_MESSAGE_LIMIT = 64 * 1024
+
+# -- approvals/<approval_id>.json --------------------------------------------------------------------------------------
+
+APPROVAL = Document(
+    versions={
+        1: record(
+            Approval,
+            {
+                "approval_id": TEXT,
+                "resource": TEXT,
+                "operation": enum(Action),
+                "reason": TEXT,
+                "bound_config_digest": TEXT,
+                "bound_before_digest": optional(nullable(TEXT)),
+                "bound_after_digest": optional(nullable(TEXT)),
+                "approved_by": TEXT,
+                "created_at": TEXT,
+                "consumed_at": optional(nullable(TEXT)),
+                "consumed_by_operation": optional(nullable(TEXT)),
+            },
+        )
+    },
+    version_name="schema_version",
+    code=Code.INVALID_APPROVAL_ARTIFACT,
+    version_code=Code.UNSUPPORTED_APPROVAL_VERSION,
+    limit=1024 * 1024,
+)
+
+# -- the target, a member of several documents -------------------------------------------------------------------------
+
+_BRANCH = text_form(lambda ref: is_line(ref) and ref.startswith("refs/heads/"), "the full name of a branch")
+
+TARGET: Form[Target] = record(
+    Target, {"repository": LINE, "cluster": LINE, "environment": LINE, "ref": _BRANCH, "path": LINE}
+)
+
+# -- the message of an approval commit ---------------------------------------------------------------------------------
+
+_STATEMENT: Members = {
+    "approval_id": ULID,
+    "target": TARGET,
+    "cluster_tree": OBJECT_ID,
+    "plan_digest": DIGEST,
+    "config_digest": DIGEST,
+    "change_digest": DIGEST,
+    "policy_digest": DIGEST,
+    "ledger_head": OBJECT_ID,
+    "expires_at": TIME,
+    "nonce": LINE,
+}
+_GRANT: Form[ForgeGrant] = record(
+    ForgeGrant,
+    {
+        "account": LINE,
+        "login": LINE,
+        "request": integer(1),
+        "source": enum(GrantSource),
+        "reference": LINE,
+        "commit": OBJECT_ID,
+        "at": TIME,
+        # No address is stored as null, and held as an empty text.
+        "url": Form(lambda url: "" if url is None else LINE.read(url), lambda url: url or None),
+        "tree": OBJECT_ID,
+    },
+)
+
+
+def _check_via(statement: ApprovalStatement) -> None:
+    """Version 2 is for approvals with a grant, and for emergencies."""
+    belongs = {Via.FORGE: (True, False), Via.BREAK_GLASS: (False, True)}.get(statement.via)
+    if (statement.grant is not None, statement.emergency is not None) != belongs:
+        raise MalformedError(f"an approval via {statement.via} does not have this form", "via")
+
+
+STATEMENT = Document(
+    versions={
+        1: record(ApprovalStatement, _STATEMENT),
+        2: record(
+            ApprovalStatement,
+            {**_STATEMENT, "via": enum(Via), "grant": nullable(_GRANT), "emergency": nullable(LINE)},
+            check=_check_via,
+        ),
+    },
+    version_of=lambda statement: 1 if statement.via is Via.SIGNATURE else 2,
+    code=Code.APPROVAL_MALFORMED,
+    limit=_MESSAGE_LIMIT,
+)
+STATEMENT_MESSAGE = SignedMessage(STATEMENT, lambda statement: f"approve({statement.target.cluster}): ")
+
+# -- the message of a revocation or a countersignature -----------------------------------------------------------------
+
+DECISION = Document(
+    versions={
+        1: record(
+            Decision,
+            {
+                "kind": enum(DecisionKind),
+                "decision_id": ULID,
+                "target": TARGET,
+                "approval_id": ULID,
+                "subject": OBJECT_ID,
+                "reason": LINE,
+                "ledger_head": OBJECT_ID,
+                "created_at": TIME,
+                "nonce": LINE,
+            },
+        )
+    },
+    code=Code.DECISION_MALFORMED,
+    limit=_MESSAGE_LIMIT,
+)
+DECISION_MESSAGE = SignedMessage(
+    DECISION, lambda decision: f"{decision.kind}({decision.target.cluster}): approval {decision.approval_id}"
+)
+
+read_approval = APPROVAL.read
+write_approval = APPROVAL.write
+read_statement = STATEMENT_MESSAGE.read
+statement_message = STATEMENT_MESSAGE.write
+read_decision = DECISION_MESSAGE.read
+decision_message = DECISION_MESSAGE.write

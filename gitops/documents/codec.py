@@ -1,0 +1,96 @@
+"""The strict codec: a document's form is declared once, and its reader and its writer come from the declaration.
+
+    PIN = Document(
+        versions={1: record(AuditPin, {"cluster": LINE, "number": integer(1), "commit": OBJECT_ID})},
+        code=Code.PIN_INVALID,
+    )
+    PIN.read(data)      # an AuditPin, or IntegrityError `pin_invalid` with the path of the value that is wrong
+    PIN.write(pin)      # its bytes: `version` first, then the members in the order of the declaration
+
+What every declared document promises:
+
+1. Types are exact: `true` is not 1, `1.0` is not 1, null is not absent.
+2. An object has exactly the declared members; a member is required unless it is declared `optional`.
+3. The version is looked at first. Another version than the declared ones is refused by naming both.
+4. A problem carries the path of the value that it is about: `applied_revision.resources[graph.brain].digest`.
+5. Writing what was read gives the same bytes, for every document that this program wrote.
+
+A later version of a record is declared as the members of the earlier one and what it adds: `MEMBERS | {"labels": list_of(LINE)}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from gitops.core.codes import Code
+from gitops.core.errors import IntegrityError
+from gitops.documents.forms import OBJECT, Form, integer
+from gitops.documents.json_bytes import MAX_BYTES, MalformedError, encode, parse
+
+__all__ = ["Document"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document(Generic[T]):
+    """A stored document: the form of each version that is read, with the errors and the limit of its reader."""
+
+    versions: Mapping[int, Form[T]]
+    code: Code
+    """The code of bytes that do not have the form."""
+    version_code: Code | None = None
+    """The code of a document of another version, where it is not `code`."""
+    version_name: str = "version"
+    limit: int = MAX_BYTES
+    """Bytes that are read at most, and written at most."""
+    version_of: Callable[[T], int] | None = None
+    """The version that a value is written as; the newest if not given."""
+    read_back: bool = False
+    """Whether to refuse to write what would not read back as an equal value."""
+    final_newline: bool = True
+
+    def read(self, data: bytes) -> T:
+        """The value of a document's bytes.
+
+        Raises IntegrityError `version_code` for a version that is not declared, else `code` for anything but a document
+        of this form. The error's `path` is that of the value that is wrong.
+        """
+        try:
+            return self._read(parse(data, limit=self.limit))
+        except MalformedError as problem:
+            raise IntegrityError(self.code, str(problem), path=problem.path) from problem
+
+    def form(self, value: T) -> dict[str, Any]:
+        """The JSON object of a value, its version first."""
+        version = max(self.versions) if self.version_of is None else self.version_of(value)
+        members: dict[str, Any] = self.versions[version].write(value)
+        return {self.version_name: version, **members}
+
+    def write(self, value: T) -> bytes:
+        """The bytes of a value.
+
+        Raises UsageError for text that is not Unicode and for a document above the limit; IntegrityError `code` where the
+        bytes are read back and do not give an equal value.
+        """
+        data = encode(self.form(value), limit=self.limit)
+        if self.read_back and self.read(data) != value:
+            raise IntegrityError(self.code, "the document would not read back as the same value")
+        return data if self.final_newline else data.removesuffix(b"\n")
+
+    def _read(self, value: Any) -> T:
+        members = dict(OBJECT.read(value))
+        name = self.version_name
+        if name not in members:
+            raise MalformedError(f"field {name} is missing")
+        try:
+            version = integer().read(members.pop(name))
+        except MalformedError as problem:
+            raise problem.inside(name) from None
+        if version not in self.versions:
+            known = " and ".join(map(str, self.versions))
+            detail = f"the document has {name} {version}; this release reads {name} {known}"
+            raise IntegrityError(self.version_code or self.code, detail, path=name)
+        return self.versions[version].read(members)
