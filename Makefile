@@ -34,7 +34,7 @@ test: $(READY)
 	$(PY) -m pytest -n auto -m "not slow"
 
 test-slow: $(READY)
-	$(PY) -m pytest -n auto -m slow
+	GITOPS_TESTS=full $(PY) -m pytest -n auto -m "slow or law"
 
 faults: $(READY)
 	$(PY) -m pytest -n auto -q tests/fault/test_matrix.py

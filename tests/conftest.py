@@ -10,17 +10,26 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
+
+from tests.support.effort import cases
 
 if TYPE_CHECKING:
     from tests.support.s3 import S3Place, S3Server
 
-settings.register_profile("gitops", deadline=None, print_blob=True)
+settings.register_profile("gitops", deadline=None, print_blob=True, max_examples=cases(100))
 settings.load_profile("gitops")
 # No test looks into the cache of who runs it; those that are about a cache say where theirs is.
 os.environ["GITOPS_CACHE"] = "off"
 # Nor does one depend on where it runs: in a job of a build server verbs refuse what would be lost with its checkout.
 os.environ.pop("CI", None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every property test as a law: a full run tries each of them with more cases."""
+    for item in items:
+        if is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker("law")
 
 
 @pytest.fixture(scope="session")

@@ -145,7 +145,7 @@ def test_what_others_left_in_the_bucket(s3: S3Place, store: S3Store) -> None:
     assert (failure.value.code, failure.value.retryable) == ("storage_failed", False)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(st.characters(exclude_categories=("C", "Z"), exclude_characters="/"), min_size=1, max_size=20))
 def test_every_plain_key_comes_back_as_it_was(store: S3Store, name: str) -> None:
     try:
@@ -282,7 +282,7 @@ def test_no_permission_is_final_and_quotes_nothing(s3: S3Place, store: S3Store) 
 FAULTS = st.lists(st.sampled_from([None, 503, 409, Drop.REPLY]), max_size=5)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(mine=FAULTS, theirs=FAULTS, replace=st.booleans())
 def test_true_is_ours_and_false_never_landed(s3: S3Place, store: S3Store, mine, theirs, replace: bool) -> None:
     """Rule 4, for two callers with the same bytes and a service that loses answers and refuses at its pleasure."""
@@ -460,6 +460,7 @@ def test_a_missing_driver_has_a_name(s3: S3Place, monkeypatch) -> None:
 _CONTENDER = """
 import sys
 from gitops.storage.s3 import S3Store
+from tests.support.effort import cases
 store = S3Store(sys.argv[1])
 for line in sys.stdin:
     key = line.strip()

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import prefork
 from tests.support.loop import CONFIG, DELETE_LEGACY, Loop, LoopServer
+
+
+@pytest.fixture(scope="session", autouse=True)
+def program() -> None:
+    """Every program that a test starts by `PROGRAM` is forked from one that has its imports behind it."""
+    prefork.start()
 
 
 @pytest.fixture(scope="session")

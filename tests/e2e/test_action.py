@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 from tests.support.actions.expressions import ExpressionError, Open, evaluate
 from tests.support.actions.runner import Job, Outcome
 from tests.support.loop import ROOT
+from tests.support.prefork import PROGRAM
 
 pytestmark = pytest.mark.e2e
 
@@ -263,7 +264,7 @@ def test_a_copy_of_the_action_must_be_told_a_version(stage: Stage, tmp_path: Pat
 
 
 def test_the_real_program_runs_and_refuses_with_reason(stage: Stage) -> None:
-    stage.environ["ACTIONS_REAL"] = json.dumps([sys.executable, "-m", "gitops"])
+    stage.environ["ACTIONS_REAL"] = json.dumps(PROGRAM)
     stage.environ["PYTHONPATH"] = str(ROOT)
     done = stage.run(verb="apply", cluster="$(touch canary)", working_directory="::add-mask::x")
     assert not done.ok

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from gitops.model.address import Kind
 from tests.support.cluster import WIDER, Cluster, lance_engine
 from tests.support.pages import ROOT
+from tests.support.prefork import PROGRAM
 
 pytestmark = pytest.mark.e2e
 
@@ -73,7 +73,7 @@ class Command:
 
     def run(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         run = subprocess.run(
-            [sys.executable, "-m", "gitops", *arguments],
+            [*PROGRAM, *arguments],
             cwd=self.cwd,
             env={**self.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gitops.cli.main import main
-from gitops.git.hooks import remove_hooks
+from gitops.git.hooks import install_hooks, remove_hooks
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from tests.support.loop import CONFIG, DELETE_LEGACY, LEDGER, MAIN, PROGRAM, SIGNERS, Done, Loop, email
 
@@ -23,6 +24,13 @@ pytestmark = pytest.mark.e2e
 def _doctor(loop: Loop, who: str, *more: str, at: Path | None = None) -> Done:
     place = at or (loop.server if who == "bot" else loop.clone(who))
     return loop.program(who, *PROGRAM, "doctor", "--repo", str(place), *more, at=place, check=False)
+
+
+@pytest.fixture
+def loop(loop: Loop) -> Loop:
+    """With hooks that start the very program, as doctor wants them."""
+    install_hooks(str(loop.server), "server", (sys.executable, "-m", "gitops"))
+    return loop
 
 
 @pytest.fixture

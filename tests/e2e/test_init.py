@@ -19,6 +19,7 @@ from markdown_it import MarkdownIt
 
 from gitops.cli.main import main
 from tests.support.loop import ROOT
+from tests.support.prefork import PROGRAM
 
 pytestmark = pytest.mark.e2e
 
@@ -39,7 +40,7 @@ class Machine:
         for place in (home, programs, work):
             place.mkdir()
         program = programs / "gitops"
-        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m gitops "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(PROGRAM)} "$@"\n')
         program.chmod(0o755)
         environ = {
             **{k: v for k, v in os.environ.items() if k.startswith("COVERAGE")},

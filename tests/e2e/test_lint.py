@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 
 import pytest
 import yaml
@@ -17,6 +16,7 @@ from gitops.config.source import MemoryTree
 from gitops.render.sarif import sarif_log
 from tests.support.lint_cases import DATA, EXAMPLE_NAMES, EXAMPLES, FORMATS, cases, reports, shortened
 from tests.support.pages import ROOT
+from tests.support.prefork import PROGRAM
 
 pytestmark = pytest.mark.e2e
 beside = pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the shared example clusters are not beside this checkout")
@@ -125,7 +125,7 @@ def test_hostile_files_are_told_and_change_nothing(broken):
     (broken / "queries" / "big.gq").write_bytes(b" " * (4 * 1024 * 1024 + 1))
     before = sorted(broken.rglob("*"))
     for form in FORMATS:
-        command = [sys.executable, "-m", "gitops", "lint", "--config", "cluster", "--format", form]
+        command = [*PROGRAM, "lint", "--config", "cluster", "--format", form]
         done = subprocess.run(command, cwd=broken.parent, capture_output=True, text=True, check=False, timeout=60)
         assert (done.returncode, done.stderr) == (1, "")
         assert all(line.isprintable() for line in done.stdout.split("\n"))

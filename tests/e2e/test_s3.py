@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from gitops.storage.s3 import S3Store
 from tests.support.cluster import WIDER, Cluster
 from tests.support.loop import CLUSTER_YAML, CONFIG, MAIN, Loop
 from tests.support.pages import ROOT
+from tests.support.prefork import PROGRAM
 from tests.support.s3 import Asked, Drop, S3Place
 
 pytestmark = pytest.mark.e2e
@@ -43,7 +43,7 @@ class Command:
     def run(self, *arguments: str, code: int = 0, stdin: str = "") -> str:
         """Standard output; what the program says never holds a secret, and it never ends in a traceback."""
         done = subprocess.run(
-            [sys.executable, "-m", "gitops", *arguments, "--config", str(self.cluster.folder)],
+            [*PROGRAM, *arguments, "--config", str(self.cluster.folder)],
             cwd=self.home,
             env=self.environ,
             input=stdin,

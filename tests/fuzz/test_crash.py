@@ -15,6 +15,7 @@ from tests.fuzz.crash import Job, jobs, run
 from tests.fuzz.crash_worker import Worker, attempt, last_input, plain, replay
 from tests.fuzz.mutants import changed, grown
 from tests.fuzz.targets import AND, ROOT, TARGETS, seeds
+from tests.support.effort import cases
 
 REPAIRED = sorted((ROOT / "tests/data/fuzz").glob("*"))
 SEEDS = st.integers(0, 2**64 - 1)
@@ -32,7 +33,7 @@ def test_the_seeds_are_fine(name):
 
 
 @pytest.mark.parametrize("name", TARGETS)
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 @given(SEEDS)
 def test_changed_inputs_raise_nothing(name, seed):
     chance = inputs_of(seed)
@@ -40,7 +41,7 @@ def test_changed_inputs_raise_nothing(name, seed):
 
 
 @pytest.mark.parametrize("name", TARGETS)
-@settings(max_examples=15)
+@settings(max_examples=cases(15))
 @given(SEEDS)
 def test_grown_inputs_raise_nothing(name, seed):
     chance = inputs_of(seed)
@@ -48,7 +49,7 @@ def test_grown_inputs_raise_nothing(name, seed):
 
 
 @pytest.mark.parametrize("name", TARGETS)
-@settings(max_examples=30)
+@settings(max_examples=cases(30))
 @given(data=st.binary(max_size=200))
 def test_bytes_raise_nothing(name, data):
     TARGETS[name](data)

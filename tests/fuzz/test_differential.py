@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz.compare import difference
 from tests.fuzz.inputs import mutation, noise, sentence, texts
+from tests.support.effort import cases
 from tests.support.grammars.oracle import parse
 
 LANGUAGES = ("pg", "gq")
@@ -33,21 +34,21 @@ def test_both_parsers_agree_on_every_text_of_the_repository(language):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@settings(max_examples=400)
+@settings(max_examples=cases(400))
 @given(SEEDS)
 def test_both_parsers_agree_on_sentences_of_the_second_grammar(language, seed):
     agree(language, sentence(language, inputs_of(seed)))
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@settings(max_examples=500)
+@settings(max_examples=cases(500))
 @given(SEEDS)
 def test_both_parsers_agree_on_mutations(language, seed):
     agree(language, mutation(language, inputs_of(seed)))
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@settings(max_examples=100)
+@settings(max_examples=cases(100))
 @given(SEEDS)
 def test_both_parsers_agree_on_noise(language, seed):
     agree(language, noise(language, inputs_of(seed)))

@@ -36,6 +36,7 @@ from gitops.language.schema.types import TypeKind
 from gitops.language.text import LanguageError, Span
 from tests.fuzz.inputs import mutation, noise, sentence, texts
 from tests.support.editor import WORLD, world
+from tests.support.effort import cases
 
 SEEDS = st.integers(0, 2**64 - 1)
 LANGUAGES = ("pg", "gq")
@@ -66,7 +67,7 @@ def strict_tokens(data: bytes) -> list[Token] | None:
     return found
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(st.sampled_from(LANGUAGES), SEEDS)
 def test_tokens_are_those_of_the_lexer_where_it_has_any(language: str, seed: int) -> None:
     data = some_text(language, seed)
@@ -94,7 +95,7 @@ def pieces_parse(pieces: tuple[TextPiece, ...]) -> list[object] | None:
     return found
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(SEEDS)
 def test_the_pieces_of_a_query_file_are_its_queries(seed: int) -> None:
     """A file parses if and only if all its pieces do, to the same trees at the same places."""
@@ -107,7 +108,7 @@ def test_the_pieces_of_a_query_file_are_its_queries(seed: int) -> None:
     assert pieces_parse(pieces) == whole
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 @given(SEEDS)
 def test_a_schema_that_compiles_is_seen_as_its_catalog(seed: int) -> None:
     data = some_text("pg", seed)
@@ -227,7 +228,7 @@ def ask_everything(texts_: TextCache, file: EditorFile, offset: int) -> None:
     assert all(0 <= span.start <= span.end <= len(file.data) for span in spans)
 
 
-@settings(max_examples=120)
+@settings(max_examples=cases(120))
 @given(st.sampled_from(sorted(WORLD)), SEEDS)
 def test_no_edit_stops_any_request(path: str, seed: int) -> None:
     data = edited(path, WORLD[path], seed)
@@ -253,7 +254,7 @@ def test_no_edit_stops_any_request(path: str, seed: int) -> None:
 _SAID_BY_COMPILERS = {"schema_parse_error", "schema_catalog_error", "query_parse_error", "query_typecheck_error"}
 
 
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 @given(st.sampled_from([path for path in sorted(WORLD) if path.endswith((".pg", ".gq", "r.yaml"))]), SEEDS)
 def test_the_editor_finds_what_validate_finds(path: str, seed: int) -> None:
     """Of a file that does not parse the editor finds more: the other queries are still checked."""

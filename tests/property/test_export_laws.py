@@ -17,6 +17,7 @@ from gitops.graph import export as export_module
 from gitops.graph.export import export
 from gitops.graph.load import LoadMode
 from gitops.graph.snapshot import open_snapshot
+from tests.support.effort import cases
 from tests.support.mutations import WrittenGraph
 
 SCHEMA = """
@@ -83,7 +84,7 @@ def described(graph: WrittenGraph) -> dict[str, list[dict[str, Any]]]:
     return {name: graph.shown(name) for name in graph.counts()}
 
 
-@settings(max_examples=25)
+@settings(max_examples=cases(25))
 @given(graphs(), st.sampled_from([LoadMode.MERGE, LoadMode.OVERWRITE]), st.sampled_from([1, 300, 1 << 24]))
 def test_what_is_exported_loads_to_an_equal_graph(rows: list[dict[str, Any]], mode: LoadMode, size: int) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

@@ -16,6 +16,7 @@ from gitops.graph.tables import arrow_schema, arrow_table
 from gitops.graph.write.filters import compares, id_range, membership, narrow
 from gitops.language.query.ast import ComparisonOperator
 from gitops.language.schema import NodeType, PropType, Scalar
+from tests.support.effort import cases
 
 SPELLING = st.text(st.sampled_from(list("'\"\\`%_;-/*$?{}:aAé\0\n\r\t😀 ")), max_size=6)
 SINGLE = [
@@ -101,7 +102,7 @@ def comparisons(draw: st.DrawFn) -> tuple[str, ComparisonOperator, Any]:
     return name, sign, operand
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(comparisons())
 def test_no_row_that_passes_is_filtered_out(
     table: lance.LanceDataset, comparison: tuple[str, ComparisonOperator, Any]
@@ -115,7 +116,7 @@ def test_no_row_that_passes_is_filtered_out(
         assert exact <= passed(table, narrowed.filter)
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(SPELLING | st.sampled_from(KINDS["t"][1]), SPELLING)
 def test_a_text_is_that_text_and_nothing_else(table: lance.LanceDataset, text: str, other: str) -> None:
     where = membership("t", KINDS["t"][0], [text, other])
@@ -135,7 +136,7 @@ def test_what_the_driver_cannot_look_up_has_no_filter(name: str) -> None:
     assert membership(name, KINDS[name][0], ["a"]) is None
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(50), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(SPELLING, SPELLING)
 def test_a_range_of_ids_is_cut_by_code_points(table: lance.LanceDataset, low: str, high: str) -> None:
     ids = table.to_table(columns=["id"])["id"].to_pylist()

@@ -20,6 +20,7 @@ from gitops.language.schema.parser import parse_schema
 from gitops.language.schema.problems import ProblemCollector
 from gitops.language.text import LanguageError
 from tests.fuzz.inputs import mutation, sentence, texts
+from tests.support.effort import cases
 
 LANGUAGES = ("pg", "gq")
 SEEDS = st.integers(0, 2**64 - 1)
@@ -95,7 +96,7 @@ def relaid(language: str, data: bytes, chance: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 @given(SEEDS)
 def test_the_tree_is_that_of_the_text(language, seed):
     text = sound(language, seed)
@@ -105,7 +106,7 @@ def test_the_tree_is_that_of_the_text(language, seed):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 @given(SEEDS)
 def test_formatting_again_changes_nothing(language, seed):
     once = layout(language, sound(language, seed))
@@ -113,7 +114,7 @@ def test_formatting_again_changes_nothing(language, seed):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 @given(SEEDS)
 def test_comments_keep_their_order_number_and_words(language, seed):
     text = sound(language, seed)
@@ -121,7 +122,7 @@ def test_comments_keep_their_order_number_and_words(language, seed):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@settings(max_examples=100)
+@settings(max_examples=cases(100))
 @given(st.data())
 def test_comments_and_blanks_anywhere_are_taken(language, data):
     text = data.draw(st.sampled_from(known(language)))
@@ -142,7 +143,7 @@ def test_layout_before_does_not_count(language, seed, gap):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 @given(SEEDS)
 def test_the_result_is_clean(language, seed):
     """No line ends in a blank, no two blank lines, one line feed at the end; texts in quotes and comments are the author's."""

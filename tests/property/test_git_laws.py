@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gitops.git.objects import format_commit, is_ref, parse_commit, read_commit, with_signature
 from gitops.git.port import NewCommit, Person
 from gitops.git.repository import Repository
+from tests.support.effort import cases
 from tests.support.git_fixture import bare, opened, run
 
 NAMES = st.sampled_from(["a", "b", "a.b", "a0", "ü", "z"])
@@ -31,7 +32,7 @@ def consistent(files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 @given(FILES.map(consistent), FILES.map(consistent))
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 def test_a_difference_is_exactly_what_differs(store: Repository, old: dict[str, bytes], new: dict[str, bytes]) -> None:
     trees = store.write_files(None, old), store.write_files(None, new)
     differing = sorted(p for p in old.keys() | new.keys() if old.get(p) != new.get(p))
@@ -40,7 +41,7 @@ def test_a_difference_is_exactly_what_differs(store: Repository, old: dict[str, 
 
 
 @given(FILES.map(consistent), FILES.map(consistent))
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 def test_edits_lead_to_the_tree_of_their_result(
     store: Repository, old: dict[str, bytes], new: dict[str, bytes]
 ) -> None:
@@ -64,7 +65,7 @@ GRAPHS = st.lists(st.tuples(st.lists(st.integers(0, 11), max_size=3), st.integer
 
 
 @given(GRAPHS)
-@settings(max_examples=40)
+@settings(max_examples=cases(40))
 def test_ancestry_is_reachability_whatever_the_dates(store: Repository, graph: list[tuple[list[int], int]]) -> None:
     tree = store.write_files(None, {})
     ids: list[str] = []
@@ -105,7 +106,7 @@ def test_commits_there_and_back(name: str, message: str, time: int, parents: int
 
 
 @given(st.text(alphabet="ab/.@{}~^:?*[\\ -ü", max_size=8))
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 def test_refs_are_those_of_git(store: Repository, rest: str) -> None:
     name = f"refs/{rest}"
     assert is_ref(name) is (

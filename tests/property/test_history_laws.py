@@ -21,6 +21,7 @@ from gitops.graph.history.merge import MergeStatus, merge
 from gitops.graph.history.optimize import OptimizeOptions, optimize
 from gitops.graph.history.verify import verify
 from gitops.graph.snapshot import ReadTarget
+from tests.support.effort import cases
 from tests.support.histories import History
 
 Image = dict[str, int]
@@ -173,7 +174,7 @@ class Both:
 
 
 @pytest.mark.slow
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=cases(30), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, min_size=4, max_size=18))
 def test_every_version_is_what_the_model_says(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[Any, ...]]

@@ -14,6 +14,7 @@ from gitops.language.schema import compile_schema
 from gitops.language.text import LanguageError
 from gitops.plan.subjects import step_subjects
 from gitops.plan.uses import uses
+from tests.support.effort import cases
 from tests.support.impact import desired, impact_of, planned
 
 DATA = pathlib.Path(__file__).parents[1] / "data" / "languages" / "query"
@@ -59,7 +60,7 @@ def test_of_every_sound_example_the_properties_are_those_that_the_checker_saw():
     assert sum(map(assert_same_properties, [*SEEDS, *texts])) > len(SEEDS)
 
 
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 @given(st.sampled_from(SEEDS), st.data())
 def test_of_every_sound_mutation_too(seed: bytes, data: st.DataObject) -> None:
     words = seed.split(b" ")
@@ -118,7 +119,7 @@ def _queries(draw: st.DrawFn, schema: str) -> dict[str, str]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(st.data())
 def test_no_query_is_listed_that_names_neither_the_subject_nor_anything_bound_to_its_type(data: st.DataObject) -> None:
     old, new = data.draw(_schemas())

@@ -15,6 +15,7 @@ from gitops.language.query.ast import Read
 from gitops.language.schema import compile_schema, plan_migration
 from gitops.language.schema.types import Catalog, PropType, Scalar
 from gitops.language.text import LanguageError, SourceText
+from tests.support.effort import cases
 
 DATA = pathlib.Path(__file__).parents[1] / "data" / "languages" / "query"
 CATALOG = compile_schema((DATA / "rail.pg").read_bytes()).catalog
@@ -53,7 +54,7 @@ def test_no_token_soup_crashes_the_checker(words: list[str]) -> None:
     outcome(f"query q($k: String) {{ match {{ $s: Station $p: Page }} return {{ {soup} }} }}".encode())
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(st.sampled_from(SEEDS), st.data())
 def test_no_mutation_of_a_sound_file_crashes_the_checker(seed: bytes, data: st.DataObject) -> None:
     words = seed.split(b" ")

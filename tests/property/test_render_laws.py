@@ -49,6 +49,7 @@ from gitops.render.comment import (
 from gitops.render.drift import drift_body
 from gitops.render.graph import to_mermaid
 from gitops.render.markdown import COMMENT_LIMIT, SUMMARY_LIMIT, block, code, link, text
+from tests.support.effort import cases
 
 PIECES = st.sampled_from(
     [
@@ -369,7 +370,7 @@ def test_a_link_is_a_link_or_words(address, words):
     assert_tame(f"- {link(address, words)} y")
 
 
-@settings(max_examples=50)
+@settings(max_examples=cases(50))
 @given(PLAN_COMMENTS)
 def test_a_summary_is_the_plan_without_its_hidden_lines(comment):
     assert_tame(plan_summary(comment))
@@ -385,7 +386,7 @@ def test_no_value_escapes_from_a_report_of_drift(report):
     assert_tame(body, notes=1)
 
 
-@settings(max_examples=50)
+@settings(max_examples=cases(50))
 @given(PLAN_COMMENTS, OWN)
 def test_no_value_escapes_from_a_template_of_the_repository(comment, own):
     """Whatever its layout: either the template is refused, or every value in it is words and code, and the frame stands."""
@@ -419,7 +420,7 @@ def test_a_picture_holds_labels_only(graph, most):
     assert all(re.fullmatch(f"  ({node}|{arrow})", line) for line in lines)
 
 
-@settings(max_examples=25)
+@settings(max_examples=cases(25))
 @given(
     several(DIAGNOSTICS, 3),
     several(CHANGES, 3),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from gitops.model.change import Action
 from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeResult, Outcome
 from gitops.plan.schedule import LockWait, Schedule
+from tests.support.effort import cases
 
 KEYS = ("x", "y", "z")
 MODES = (LockMode.EXCLUSIVE, LockMode.SHARED)
@@ -49,7 +50,7 @@ def scan(graph: ExecutionGraph, schedule: Schedule, workers: int) -> tuple[str |
     return None, tuple(waits)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(_graphs(), st.integers(1, 5), st.booleans(), st.data())
 def test_every_start_and_every_wait_is_that_of_a_plain_scan(graph, workers, fail_fast, data) -> None:
     schedule = Schedule(graph, workers=workers, fail_fast=fail_fast)

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gitops.config.disk_cache import MemoryCache
 from gitops.config.source import MemoryTree, SourceLimits
+from tests.support.effort import cases
 from tests.support.warm import cold, warm
 
 _PG = [
@@ -141,7 +142,7 @@ class Edits(RuleBasedStateMachine):
 
 
 TestEdits = Edits.TestCase
-TestEdits.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+TestEdits.settings = settings(max_examples=cases(60), stateful_step_count=20, deadline=None)
 
 
 _JSON = st.recursive(
@@ -188,7 +189,7 @@ _FOLDER = {
 }
 
 
-@settings(max_examples=400)
+@settings(max_examples=cases(400))
 @given(entry=st.integers(0, 10), spot=st.integers(0, 200), new=_JSON, edit=st.sampled_from([None, "s.pg", "q/a.gq"]))
 def test_no_poison_makes_a_load_fail(entry: int, spot: int, new: Any, edit: str | None) -> None:
     cache = MemoryCache()

@@ -24,6 +24,7 @@ from gitops.graph.write import committed, filters, intake, joint, spill
 from gitops.language.schema import compile_schema
 from tests import reference
 from tests.reference.cells import to_json
+from tests.support.effort import cases
 from tests.support.mutations import WrittenGraph
 
 SOURCE = """
@@ -222,7 +223,7 @@ def fresh() -> Iterator[WrittenGraph]:
         yield WrittenGraph(Path(folder) / "g.omni").create(SOURCE)
 
 
-@settings(max_examples=20)
+@settings(max_examples=cases(20))
 @given(st.lists(mutations(), min_size=1, max_size=10))
 def test_mutations_do_what_the_reference_does(sequence: list[Statement]) -> None:
     """§4: equal counts and equal rows after each, or both refuse, and then nothing has changed and nothing is published."""
@@ -265,7 +266,7 @@ def limits(size: str) -> Iterator[None]:
         yield
 
 
-@settings(max_examples=20)
+@settings(max_examples=cases(20))
 @given(st.lists(st.tuples(records(), st.sampled_from(list(LoadMode)), SIZES), min_size=1, max_size=5))
 def test_loads_do_what_the_reference_does(sequence: list[tuple[list[dict[str, Any]], LoadMode, str]]) -> None:
     """§5: equal rows after each load in each mode, whatever its size, or both refuse."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -38,9 +37,9 @@ from gitops.model.approval import Approval, ApprovalStatement
 from gitops.model.outcome import ApproveOutcome
 from gitops.wiring.project import LocalProject, RepositoryChoice
 from tests.support.git_http import GitServer
+from tests.support.prefork import PROGRAM, start
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = (sys.executable, "-m", "gitops")
 MAIN = "refs/heads/main"
 CLUSTER = "brain"
 LEDGER = ledger_ref(CLUSTER)
@@ -111,6 +110,7 @@ class Loop:
     @classmethod
     def build(cls, folder: Path, config: str = CONFIG) -> Loop:
         """A server with the cluster applied, its hooks installed."""
+        start()
         loop = cls(folder)
         for who in EVERYBODY:
             loop.home(who).mkdir(parents=True)

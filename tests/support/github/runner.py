@@ -33,7 +33,8 @@ from gitops.git.port import ZERO
 from tests.support.github.forms import FULL_NAME
 from tests.support.github.hub import JOB, Hub, token_of
 from tests.support.github.nouns import Cause, Happening
-from tests.support.loop import MAIN, PROGRAM, ROOT
+from tests.support.loop import MAIN, ROOT
+from tests.support.prefork import PROGRAM
 
 _PLANNED = ("opened", "reopened", "synchronize", "edited")
 

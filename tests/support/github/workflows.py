@@ -26,6 +26,7 @@ from tests.support.github.forms import FULL_NAME
 from tests.support.github.hub import JOB, Hub
 from tests.support.github.nouns import Cause, Happening
 from tests.support.loop import MAIN, ROOT
+from tests.support.prefork import PROGRAM
 
 _FAKE = ROOT / "tests" / "support" / "actions" / "fake_python.py"
 _FROM_REQUESTS = ("pull_request", "pull_request_review")
@@ -182,7 +183,7 @@ class Actions:
             "TZ": "UTC",
             "CI": "true",
             "ACTIONS_LOG": str(log),
-            "ACTIONS_REAL": json.dumps([sys.executable, "-m", "gitops"]),
+            "ACTIONS_REAL": json.dumps(PROGRAM),
             "GITOPS_CACHE": "off",
             "GITHUB_ACTIONS": "true",
             "GITHUB_ACTOR": cause.by,

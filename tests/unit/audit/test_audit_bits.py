@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gitops.core.codes import REGISTRY
 from tests.support.audited import Life
+from tests.support.effort import cases
 from tests.support.git_fixture import opened, run
 
 
@@ -45,7 +46,7 @@ def flipped(path: Path, bit: int) -> Iterator[None]:
     path.write_bytes(content)
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(120), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_flipped_bit_is_found_or_changes_nothing(
     life: Life, copy: Path, objects: list[Path], data: st.DataObject

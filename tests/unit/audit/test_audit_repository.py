@@ -26,6 +26,7 @@ from tests.support.audited import (
     Life,
     saying,
 )
+from tests.support.effort import cases
 from tests.support.git_fixture import opened, run
 
 QUERY = "query.notes.titles"
@@ -126,7 +127,7 @@ GARBAGE = st.one_of(
 )
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(path=st.sampled_from(READ), content=GARBAGE, number=st.sampled_from([1, 4, 9, 14]))
 def test_garbage_is_a_finding_with_a_registered_code(life: Life, path: str, content: bytes, number: int) -> None:
     report = life.audit(life.forge(number, Lie(files={path: content})))
@@ -135,7 +136,7 @@ def test_garbage_is_a_finding_with_a_registered_code(life: Life, path: str, cont
     assert report.finding.code in REGISTRY
 
 
-@settings(max_examples=40)
+@settings(max_examples=cases(40))
 @given(data=st.data())
 def test_any_false_word_in_an_entry_is_a_finding(life: Life, data: st.DataObject) -> None:
     number = data.draw(st.integers(1, 14))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError, UsageError
 from gitops.git.hooks import HookKind, install_hooks, remove_hooks
+from tests.support.effort import cases
 from tests.support.git_fixture import bare, environment, run
 
 CLIENT = ("pre-commit", "commit-msg", "pre-push")
@@ -281,7 +282,7 @@ def test_the_program_is_named_by_an_absolute_path(place: Place, command: tuple[s
     assert refused(place.git_dir, "client", command).code == "usage_error"
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 @given(st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8")), max_size=4))
 def test_the_shell_sees_the_arguments_as_they_are(parts: list[str]) -> None:
     """The line that `install_hooks` writes, read by the shell that runs it."""

@@ -15,6 +15,7 @@ from gitops.graph.history.branches import create_branch
 from gitops.graph.history.diff import diff, summarize
 from gitops.graph.history.optimize import OptimizeOptions, optimize
 from gitops.graph.snapshot import ReadTarget
+from tests.support.effort import cases
 from tests.support.histories import SCHEMA, History, knows, person
 
 MAIN, DEV = ReadTarget(), ReadTarget("dev")
@@ -144,7 +145,7 @@ def test_what_the_versions_share_is_not_read(history: History) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=cases(25))
 @given(
     st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 3)),
     st.lists(

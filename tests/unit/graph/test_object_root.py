@@ -21,6 +21,7 @@ from gitops.graph.object_root import ObjectRoot
 from gitops.graph.places import GraphRoot
 from gitops.graph.port import Existence
 from gitops.graph.roots import find_root
+from tests.support.effort import cases
 from tests.support.s3 import S3Place
 
 URI = "s3://bucket/graphs/k.omni"
@@ -151,7 +152,7 @@ def graph_in(objects: dict[str, bytes]) -> str | None:
 BURSTS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9), st.sampled_from([False, False, True])), max_size=12)
 
 
-@settings(max_examples=400)
+@settings(max_examples=cases(400))
 @given(
     removers=st.sets(st.integers(0, 2), max_size=2), bursts=BURSTS, begun=st.sampled_from(["empty", "graph", "claim"])
 )

@@ -22,6 +22,7 @@ from gitops.graph.load import Loader, LoadRequest
 from gitops.graph.port import Existence
 from gitops.graph.snapshot import open_snapshot
 from gitops.storage.s3 import S3Store
+from tests.support.prefork import PROGRAM, start
 from tests.support.s3 import S3Place
 
 SCHEMA = b"node P { k: String @key }\n"
@@ -178,8 +179,10 @@ def test_the_command_takes_a_root_in_a_bucket(engine: LanceEngine, s3: S3Place, 
     engine.prepare_create(uri, SCHEMA, actor=None).publish()
     (tmp_path / "rows").write_bytes(b'{"type": "P", "data": {"k": "a"}}')
 
+    start()
+
     def gitops(*words: str) -> tuple[int, Any]:
-        command = [sys.executable, "-m", "gitops", "graph", *words, "--root", uri, "--json"]
+        command = [*PROGRAM, "graph", *words, "--root", uri, "--json"]
         run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
         assert "Traceback" not in run.stderr
         return run.returncode, json.loads(run.stdout)

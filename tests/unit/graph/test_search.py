@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from gitops.graph.search import HashEmbedder, TextColumn, VectorColumn, fuse, tokens
 from gitops.graph.search.text import TEXT_INDEX
 from gitops.graph.search.tokens import edits_within
+from tests.support.effort import cases
 
 PAGES = ["red stone bridge", "stone wall stone", "green field", None]
 
@@ -78,7 +79,7 @@ def test_a_resembling_token_is_some_edits_away(tmp_path: Path, query: str, most:
 _WORDS = st.text(st.sampled_from("aAbBkK\u212a\u0301ि्दहßẞςΣσİıⓐⒶ🅰٣_-' é"), max_size=8)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.one_of(st.none(), _WORDS), min_size=1, max_size=8),
     st.lists(_WORDS, max_size=4),
@@ -119,7 +120,7 @@ def test_edits_are_those_of_levenshtein(one: str, other: str, most: int) -> None
 _NUMBERS = st.floats(-(2.0**100), 2.0**100, width=32) | st.sampled_from([0.0, 1.0, -1.0])
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.one_of(st.none(), st.tuples(_NUMBERS, _NUMBERS)), min_size=1, max_size=20),
     st.tuples(_NUMBERS, _NUMBERS),

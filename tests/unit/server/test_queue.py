@@ -287,7 +287,7 @@ DEEDS = ("offer", "take", "finish", "postpone", "give_up", "give_back", "die", "
 STEPS = st.lists(st.tuples(st.sampled_from(DEEDS), st.integers(0, 5)), max_size=40)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_laws_of_the_line(tmp_path_factory, steps) -> None:
     """At most one of a repository runs; at most one of a subject waits; what was accepted is handled, given up or still there."""
@@ -349,6 +349,7 @@ from pathlib import Path
 from gitops.wiring.system import SystemClock
 from gitops.forge.events import HeadEvent
 from gitops.server.queue import Offer, Queue
+from tests.support.effort import cases
 
 queue = Queue(Path(sys.argv[1]), SystemClock())
 queue.own()

@@ -26,6 +26,7 @@ from gitops.graph.snapshot import open_snapshot
 from gitops.graph.tables import raw_columns
 from gitops.graph.values import CellError, json_to_cell
 from gitops.language.schema import PropType, Scalar
+from tests.support.effort import cases
 
 CLOCK = FixedClock(datetime(2026, 1, 1, tzinfo=UTC))
 SCHEMA = b"""
@@ -168,7 +169,7 @@ FIRST, LAST = (datetime.fromisoformat(day) for day in ("0001-01-03", "9999-12-29
     ),
     st.sampled_from(["us", "ms", "s"]),
 )
-@settings(max_examples=100)
+@settings(max_examples=cases(100))
 def test_moments_are_those_of_their_texts(moments: list[datetime | None], unit: str) -> None:
     places = {"us": 1, "ms": 1_000, "s": 1_000_000}[unit]
     cut = [None if each is None else each.replace(microsecond=each.microsecond // places * places) for each in moments]
@@ -181,7 +182,7 @@ def test_moments_are_those_of_their_texts(moments: list[datetime | None], unit: 
 @given(
     st.lists(st.one_of(st.none(), st.lists(st.floats(width=32), min_size=1, max_size=3)), max_size=6), st.integers(0, 3)
 )
-@settings(max_examples=100)
+@settings(max_examples=cases(100))
 def test_vectors_are_those_of_json(vectors: list[list[float] | None], skip: int) -> None:
     kind = PropType(Scalar.VECTOR, nullable=True, dimension=2)
     column = pa.array(vectors, pa.list_(pa.float32())).slice(skip)

@@ -16,6 +16,7 @@ from gitops.graph.query.adjacency_file import AdjacencyFolder
 from gitops.graph.query.cache import Triple, adjacency_name
 from gitops.graph.query.limits import Budget
 from gitops.graph.snapshot import Snapshot, open_snapshot
+from tests.support.effort import cases
 from tests.support.query_graphs import ask, put, road, town, towns, values
 
 FREE = Budget(None, None)
@@ -76,7 +77,7 @@ def written(tmp_path: Path, adjacency: Adjacency) -> Path:
     return path
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(data=st.data())
 def test_one_changed_byte_is_noticed(
     tmp_path_factory: pytest.TempPathFactory, adjacency: Adjacency, data: st.DataObject

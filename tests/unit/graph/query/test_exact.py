@@ -24,6 +24,7 @@ from gitops.language.query.ast import ComparisonOperator
 from gitops.language.query.typed import PropertyValue
 from gitops.language.schema import PropType, Scalar
 from gitops.language.schema.types import TypeKind
+from tests.support.effort import cases
 
 COMPARED = {
     ComparisonOperator.EQ: operator.eq,
@@ -52,7 +53,7 @@ def cell(value: Any, scalar: Scalar = Scalar.F64) -> Cell:
     return Cell(value, PropType(scalar), "x")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(st.data(), st.sampled_from(list(COMPARED)))
 def test_numbers_of_any_width_compare_by_their_value(data: st.DataObject, sign: ComparisonOperator) -> None:
     sides, arrays = [], []

@@ -18,6 +18,7 @@ from gitops.graph.history.work import Work
 from gitops.graph.query import ReadCache, Strategy, adjacency, execute, expand, neighbours, plan, tables
 from gitops.graph.query import strategies as rules
 from gitops.graph.snapshot import open_snapshot
+from tests.support.effort import cases
 from tests.support.query_graphs import CLOCK, ask, put, town, towns, values
 
 DATA = Path(__file__).parents[3] / "data" / "explain.json"
@@ -154,7 +155,7 @@ def test_several_steps_over_few_edges_are_walked_in_memory(graph: str, monkeypat
 PAIRINGS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=14)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=cases(25), deadline=None)
 @given(pairs=PAIRINGS, low=st.integers(1, 3), more=st.integers(0, 3), loops=st.booleans())
 def test_a_hop_reaches_what_walking_edge_by_edge_reaches(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[int, int]], low: int, more: int, loops: bool

@@ -1,0 +1,53 @@
+"""The `gitops` program as a process that is forked instead of started: the same program, without a second of imports.
+
+A started interpreter that has imported the verbs waits on a socket. For each request it forks; the child takes over the
+caller's descriptors, environment and working directory, runs `gitops.cli.main` and exits with its code. Arguments, streams,
+environment, files and exit codes are those of a process of its own; only the time for imports is missing. What is about
+starting up, about imports or about being killed starts the real program: `[sys.executable, "-m", "gitops", ...]`.
+
+    PROGRAM         the argument vector that stands for the program, also in git hooks; without a server it starts the real one
+    start()         start the server of this test process, once
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+_FOLDER = Path(tempfile.gettempdir()) / f"gitops-prefork-{os.getuid()}-{os.getpid()}"
+_SOCKET = _FOLDER / "socket"
+PROGRAM = (sys.executable, "-I", "-S", str(Path(__file__).with_name("prefork_client.py")), str(_SOCKET))
+
+
+@cache
+def start() -> None:
+    """Start the server of this process; it ends when this process ends."""
+    _FOLDER.mkdir(mode=0o700)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(_SOCKET))
+    listener.listen(64)
+    alive, ours = os.pipe()
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(("GIT", "XDG", "AWS"))}
+    with listener:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.prefork_server", str(listener.fileno()), str(alive)],
+            cwd=ROOT,
+            env={**environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"},
+            pass_fds=(listener.fileno(), alive),
+        )
+    os.close(alive)
+
+    def stop() -> None:
+        os.close(ours)
+        server.wait()
+        shutil.rmtree(_FOLDER, ignore_errors=True)
+
+    atexit.register(stop)
