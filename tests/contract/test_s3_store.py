@@ -20,6 +20,7 @@ from gitops.storage import bucket
 from gitops.storage import s3 as s3_module
 from gitops.storage.keys import split_key
 from gitops.storage.s3 import S3Store
+from tests.support.effort import cases
 from tests.support.pages import ROOT
 from tests.support.s3 import Asked, Drop, Fault, S3Place, S3Server
 
@@ -460,7 +461,6 @@ def test_a_missing_driver_has_a_name(s3: S3Place, monkeypatch) -> None:
 _CONTENDER = """
 import sys
 from gitops.storage.s3 import S3Store
-from tests.support.effort import cases
 store = S3Store(sys.argv[1])
 for line in sys.stdin:
     key = line.strip()

@@ -17,7 +17,7 @@ from gitops.language.text import SourceText
 from gitops.render.json import to_text
 from gitops.render.lint import lint_form, lint_text
 from gitops.render.sarif import sarif_log
-from tests.support.effort import cases
+from tests.support.effort import cases as tries
 from tests.support.pages import ROOT
 
 DATA = ROOT / "tests" / "data"
@@ -69,7 +69,7 @@ def test_a_position_is_the_number_of_characters_before_it_in_its_line(source, da
     st.sampled_from(REFUSED),
     st.booleans(),
 )
-@settings(max_examples=cases(60))
+@settings(max_examples=tries(60))
 def test_any_bytes_give_forms_that_are_inert(noise, query, first):
     parts = (noise, query.encode()) if first else (query.encode(), noise)
     outcome = look(RAIL, b"\n".join(parts), noise)
@@ -89,7 +89,7 @@ def test_any_bytes_give_forms_that_are_inert(noise, query, first):
 
 
 @given(st.sampled_from(REFUSED), st.text(alphabet="日 é\n🙂x", max_size=12))
-@settings(max_examples=cases(60))
+@settings(max_examples=tries(60))
 def test_a_region_is_the_same_part_in_bytes_and_in_lines_and_columns(query, before):
     source = f"/*{before}*/ {query}"
     lines = source.split("\n")
@@ -110,7 +110,7 @@ def test_a_region_is_the_same_part_in_bytes_and_in_lines_and_columns(query, befo
     st.sampled_from(["\n\n", "// moved\n", "/* a */\n\n"]),
     st.sampled_from(["", "\n// after"]),
 )
-@settings(max_examples=cases(40))
+@settings(max_examples=tries(40))
 def test_fingerprints_stay_when_code_moves_by_lines(query, before, after):
     def prints(source: str):
         results = sarif_log(look(RAIL, source.encode()), str)["runs"][0]["results"]
@@ -120,7 +120,7 @@ def test_fingerprints_stay_when_code_moves_by_lines(query, before, after):
 
 
 @given(st.sampled_from(REFUSED), st.sampled_from(REFUSED))
-@settings(max_examples=cases(60))
+@settings(max_examples=tries(60))
 def test_fingerprints_tell_the_problems_of_a_file_apart(one, other):
     outcome = look(RAIL, f"{one}\n{other}\n{one}".encode())
     results = sarif_log(outcome, str)["runs"][0]["results"]
@@ -145,7 +145,7 @@ def test_every_replacement_settles_its_problem():
 
 
 @given(st.lists(st.sampled_from(REFUSED), min_size=1, max_size=3))
-@settings(max_examples=cases(40))
+@settings(max_examples=tries(40))
 def test_counts_are_those_of_the_problems_and_decide_alone(queries):
     outcome = look(RAIL, *(query.encode() for query in queries))
     errors = sum(each.level is LintLevel.ERROR for each in outcome.problems)
@@ -157,7 +157,7 @@ def test_counts_are_those_of_the_problems_and_decide_alone(queries):
 
 
 @given(st.sampled_from(REFUSED))
-@settings(max_examples=cases(30))
+@settings(max_examples=tries(30))
 def test_graphs_that_share_files_have_one_report(query):
     yaml_text = b"version: 1\ngraphs:\n" + b"".join(
         b"  g%d: {schema: ./s.pg, queries: [q.gq, ./x/../q.gq]}\n" % n for n in range(3)

@@ -25,7 +25,7 @@ from gitops.plan.graph import BARRIER, build_graph
 from gitops.plan.graph_json import from_json, to_json
 from gitops.plan.layers import cycles, layers, neighbours, serial_order
 from gitops.plan.schedule import Schedule, SkipReason
-from tests.support.effort import cases
+from tests.support.effort import cases as tries
 
 EXCLUSIVE, SHARED = LockMode.EXCLUSIVE, LockMode.SHARED
 WORKERS = st.integers(1, 8)
@@ -418,7 +418,7 @@ def test_positions_are_topological_whatever_depends_on_what(pairs, doomed):
     assert ordered >= {(d.source, d.target) if doomed else (d.target, d.source) for d in links}
 
 
-@settings(max_examples=cases(40))
+@settings(max_examples=tries(40))
 @given(cases(), WORKERS, st.booleans())
 def test_threads_obey_the_same_laws(case, workers, fail_fast):
     events = []
@@ -449,7 +449,7 @@ def test_threads_obey_the_same_laws(case, workers, fail_fast):
         assert [r.outcome for r in results] == [r.outcome for r in simulate(case, 1, fail_fast=fail_fast).results]
 
 
-@settings(max_examples=cases(40))
+@settings(max_examples=tries(40))
 @given(cases(failures=False), WORKERS)
 def test_threads_end_like_the_serial_run_when_nothing_fails(case, workers):
     def execute(node: ExecNode) -> NodeResult:

@@ -20,6 +20,7 @@ from gitops.forge.port import Account
 from gitops.server.documents import read_event
 from gitops.server.queue import Accepted, Offer, Queue, State
 from gitops.wiring.system import SystemClock
+from tests.support.effort import cases
 from tests.support.pages import ROOT
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -349,7 +350,6 @@ from pathlib import Path
 from gitops.wiring.system import SystemClock
 from gitops.forge.events import HeadEvent
 from gitops.server.queue import Offer, Queue
-from tests.support.effort import cases
 
 queue = Queue(Path(sys.argv[1]), SystemClock())
 queue.own()
