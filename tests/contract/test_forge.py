@@ -17,7 +17,6 @@ import pytest
 from gitops.core.errors import ConflictError
 from gitops.forge.port import CheckState, CheckStatus, Comment
 from gitops.forge.refs.local import LocalForge
-from gitops.forge.refs.memory import MemoryForge
 from gitops.forge.refs.records import head_ref, meta_ref
 from gitops.git.port import ZERO, GitRemote, Person, RefUpdate
 from gitops.git.remote import ProgramRemote, SelfRemote
@@ -37,6 +36,7 @@ from tests.contract.own_forge_suite import (
 from tests.support.forge_world import Overtaken
 from tests.support.git_fixture import bare, commit, environment, hook, opened, run
 from tests.support.git_http import GitServer
+from tests.support.memory_forge import MemoryForge
 
 
 def history(repository: Repository) -> tuple[str, ...]:

@@ -9,10 +9,10 @@ import pytest
 from gitops.core.clock import FixedClock
 from gitops.core.diagnostics import Severity
 from gitops.forge.port import Annotation, BranchRules, CheckReport, CheckState, Permission
-from gitops.forge.refs.memory import MemoryForge
 from tests.contract.forge_suite import MARKER, ForgeContract, body
 from tests.support.forge_world import BOT, MAIN, ForgeWorld, LocalWorld, MemoryWorld
 from tests.support.git_fixture import run
+from tests.support.memory_forge import MemoryForge
 
 
 class TestMemory(ForgeContract):

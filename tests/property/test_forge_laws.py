@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gitops.core.clock import FixedClock
 from gitops.forge.port import Reaction, RequestState
-from gitops.forge.refs.memory import MemoryForge
 from gitops.git.port import Person
+from tests.support.memory_forge import MemoryForge
 
 MARKERS = ("<!-- gitops:plan a -->", "<!-- gitops:plan b -->")
 BOTS = (Person("one", "one@example.org"), Person("two", "two@example.org"))

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError
 from gitops.forge.events import Delivery
-from gitops.forge.form import answer_form
 from gitops.forge.gitlab import answers
 from gitops.forge.gitlab.events import check_signature, decode, decode_file
 from gitops.forge.gitlab.requests import inert
+from gitops.forge.json_object import answer_object
 from tests.support.gitlab_contract import DATA
 
 relaxed = settings(suppress_health_check=[HealthCheck.too_slow])
@@ -122,14 +122,14 @@ def test_no_variables_do_worse_than_a_refusal(data: st.DataObject) -> None:
 
 
 _READERS: Mapping[str, Callable[[Any], object]] = {
-    "merge_request": lambda value: answers.change_request(answer_form(value)),
+    "merge_request": lambda value: answers.change_request(answer_object(value)),
     "[diff]": lambda value: answers.changed_paths(answers.rows(value, "diffs")),
     "[reviewer]": lambda value: answers.reviews(None, answers.rows(value, "reviewers")),
-    "approvals": lambda value: answers.reviews(answer_form(value), ()),
+    "approvals": lambda value: answers.reviews(answer_object(value), ()),
     "[note]": lambda value: [answers.note(row) for row in answers.rows(value, "notes")],
     "[status]": lambda value: answers.statuses(answers.rows(value, "statuses"), "1" * 40),
     "[protected_branch]": lambda value: answers.branch_rules(
-        "main", answers.rows(value, "branches"), answer_form(_ANSWERS["project"]), None
+        "main", answers.rows(value, "branches"), answer_object(_ANSWERS["project"]), None
     ),
     "[deployment]": lambda value: [answers.deployment(row) for row in answers.rows(value, "deployments")],
     "[issue]": lambda value: [answers.issue(row) for row in answers.rows(value, "issues")],

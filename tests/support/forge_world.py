@@ -23,12 +23,12 @@ from gitops.forge.port import (
     ReviewState,
 )
 from gitops.forge.refs.local import LocalForge
-from gitops.forge.refs.memory import MemoryForge
 from gitops.forge.refs.recorded import Operator, RecordedForge
 from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.git.remote import SelfRemote
 from gitops.git.repository import Repository
 from tests.support.git_fixture import bare, commit, opened
+from tests.support.memory_forge import MemoryForge
 
 MAIN = "refs/heads/main"
 BOT = Person("gitops", "bot@example.org")

@@ -9,7 +9,7 @@ from typing import Any
 
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
-from gitops.forge.form import Form, answer_form
+from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
     Account,
     BranchRules,
@@ -46,13 +46,13 @@ _PERMISSIONS = {
 }
 
 
-def entries(answer: WebAnswer, what: str, within: str | None = None) -> list[Form]:
+def entries(answer: WebAnswer, what: str, within: str | None = None) -> list[JsonObject]:
     """The objects of a list, or of the list called `within` in an object. Raises RemoteError `forge_unavailable`."""
-    form = answer_form({what: answer.body}) if within is None else answer_form(answer.body, what)
+    form = answer_object({what: answer.body}) if within is None else answer_object(answer.body, what)
     return list(form.parts(what if within is None else within))
 
 
-def account(form: Form) -> Account:
+def account(form: JsonObject) -> Account:
     """An account. Those of the forge itself have negative numbers: the bot of its jobs, and somebody who was deleted.
 
     https://docs.gitea.com/usage/actions/comparison
@@ -63,7 +63,7 @@ def account(form: Form) -> Account:
     return Account(str(number), form.text("login", 100), number < 0)
 
 
-def change_request(form: Form) -> ChangeRequest:
+def change_request(form: JsonObject) -> ChangeRequest:
     """A pull request, from a list or by itself."""
     base, head = form.part("base"), form.part("head")
     number, user, merged = form.number("number"), form.optional("user"), form.flag("merged")
@@ -88,7 +88,7 @@ def change_request(form: Form) -> ChangeRequest:
     )
 
 
-def _source(head: Form) -> str:
+def _source(head: JsonObject) -> str:
     """The branch of a request. Once it is gone, only its label names it; one that was pushed to `refs/for` never had one."""
     ref = head.text("ref")
     if not ref.startswith("refs/"):
@@ -97,19 +97,19 @@ def _source(head: Form) -> str:
     return _HEADS + label if label else ref
 
 
-def _repository(branch: Form) -> int | None:
+def _repository(branch: JsonObject) -> int | None:
     """The number of a branch's repository, or None for one that was deleted."""
     repository = branch.optional("repo")
     return None if repository is None else repository.number("id")
 
 
-def file_names(form: Form) -> tuple[str, ...]:
+def file_names(form: JsonObject) -> tuple[str, ...]:
     """The path of a changed file, and where it was before."""
     before = form.text_or("previous_filename", most=4096)
     return (form.text("filename", 4096), *((before,) if before else ()))
 
 
-def review(form: Form) -> Review | None:
+def review(form: JsonObject) -> Review | None:
     """A review; None for one that is not given yet, or by nobody any more."""
     user, state = form.optional("user"), form.text_or("state")
     if user is None or state in _UNSAID:
@@ -125,7 +125,7 @@ def review(form: Form) -> Review | None:
     )
 
 
-def comment(form: Form, me: Account) -> Comment:
+def comment(form: JsonObject, me: Account) -> Comment:
     """A comment, or an issue as one, with its marker if it is the bot's."""
     user = form.optional("user")
     author = None if user is None else account(user)
@@ -136,7 +136,7 @@ def comment(form: Form, me: Account) -> Comment:
     return Comment(login, body, form.moment("created_at"), marker, str(form.number("id")), account_id)
 
 
-def status(form: Form, commit: str) -> CheckStatus:
+def status(form: JsonObject, commit: str) -> CheckStatus:
     """A status of a commit."""
     state = _STATES.get(form.text_or("status"), CheckState.ERROR)
     return CheckStatus(commit, form.text("context"), state, form.line("description", 1024), form.moment("updated_at"))
@@ -144,7 +144,7 @@ def status(form: Form, commit: str) -> CheckStatus:
 
 def permission(answer: WebAnswer, who: Account) -> Permission:
     """What an account may do; NONE where the answer is about another one, as after a login was given to somebody else."""
-    form = answer_form(answer.body, "the permission")
+    form = answer_object(answer.body, "the permission")
     user = form.optional("user")
     if user is None or account(user).id != who.id:
         return Permission.NONE
@@ -153,7 +153,7 @@ def permission(answer: WebAnswer, who: Account) -> Permission:
 
 def protected_by(branch: WebAnswer) -> str | None:
     """The rule that protects a branch, None where none does; empty where the token may not know its name."""
-    form = answer_form(branch.body, "the branch")
+    form = answer_object(branch.body, "the branch")
     return form.text_or("effective_branch_protection_name") if form.flag("protected") else None
 
 
@@ -175,12 +175,12 @@ def branch_rules(branch: WebAnswer, protection: WebAnswer | None) -> BranchRules
 
     https://docs.gitea.com/usage/access-control/protected-branches
     """
-    form = answer_form(branch.body, "the branch")
+    form = answer_object(branch.body, "the branch")
     checks = _checks(form)
     if protection is None or protection.status != _FOUND:
         note = "the rule of the branch cannot be read with this token: it has to administer the repository"
         return BranchRules(protected=True, deletion=False, required_checks=checks, queue=False, notes=(note,))
-    rule = answer_form(protection.body, "the rule")
+    rule = answer_object(protection.body, "the rule")
     pushing = rule.flag("enable_push")
     listed = pushing and rule.flag("enable_push_whitelist")
     exempt = rule.text_or("unprotected_file_patterns")
@@ -198,13 +198,13 @@ def branch_rules(branch: WebAnswer, protection: WebAnswer | None) -> BranchRules
     )
 
 
-def _checks(form: Form) -> tuple[str, ...]:
+def _checks(form: JsonObject) -> tuple[str, ...]:
     if not form.flag("enable_status_check"):
         return ()
     return tuple(sorted(text for text in form.values("status_check_contexts") if isinstance(text, str)))
 
 
-def _pushers(rule: Form) -> tuple[str, ...]:
+def _pushers(rule: JsonObject) -> tuple[str, ...]:
     names = [*rule.values("push_whitelist_usernames"), *rule.values("push_whitelist_teams")]
     keys = ["deploy keys"] if rule.flag("push_whitelist_deploy_keys") else []
     return tuple(sorted([*(name for name in names if isinstance(name, str)), *keys]))

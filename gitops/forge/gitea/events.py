@@ -36,8 +36,8 @@ from gitops.forge.events import (
     ReviewEvent,
     TimerEvent,
 )
-from gitops.forge.form import REPOSITORY, Form, checked, event_form, ignored, repository_of
 from gitops.forge.gitea.answers import account
+from gitops.forge.json_object import REPOSITORY, JsonObject, checked, event_object, ignored, repository_of
 
 __all__ = ["MAX_EVENT", "check_signature", "decode", "decode_file"]
 
@@ -87,7 +87,7 @@ def decode(headers: Mapping[str, str], body: bytes) -> Delivery:
     if sent_as != "application/json":
         detail = f"the webhook sends {sent_as[:80]!r}: set its content type to application/json"
         raise GitopsError(Code.EVENT_INVALID, detail)
-    form = event_form(body, MAX_EVENT)
+    form = event_object(body, MAX_EVENT)
     return Delivery(delivery, repository_of(form), _event(kind, form))
 
 
@@ -99,7 +99,7 @@ def decode_file(environ: Mapping[str, str], body: bytes) -> Delivery:
     kind = checked(_NAME, environ.get("GITHUB_EVENT_NAME", ""), "GITHUB_EVENT_NAME")
     run = f"{environ.get('GITHUB_RUN_ID', '0')}-{environ.get('GITHUB_RUN_ATTEMPT', '1')}"
     # What a timer writes is not described: only its name counts.
-    form = event_form(body if body.strip() else b"{}", MAX_EVENT)
+    form = event_object(body if body.strip() else b"{}", MAX_EVENT)
     named = repository_of(form)
     repository = checked(REPOSITORY, environ.get("GITHUB_REPOSITORY") or named, "GITHUB_REPOSITORY")
     other = named and named.lower() != repository.lower()
@@ -112,7 +112,7 @@ def _header(headers: Mapping[str, str], name: str) -> str:
     return headers.get(f"x-forgejo-{name}") or headers.get(f"x-gitea-{name}", "")
 
 
-def _event(kind: str, form: Form) -> Event:
+def _event(kind: str, form: JsonObject) -> Event:
     reader = _READERS.get(kind)
     if reader is None:
         return IgnoredEvent(f"{kind} events are of no concern")
@@ -123,7 +123,7 @@ def _event(kind: str, form: Form) -> Event:
         raise GitopsError(Code.EVENT_INVALID, error.detail) from error
 
 
-def _pull_request(form: Form) -> Event:
+def _pull_request(form: JsonObject) -> Event:
     request, action = form.part("pull_request"), form.text("action", 100)
     known = _REQUEST_ACTIONS.get(action)
     if action == "closed":
@@ -138,7 +138,7 @@ def _pull_request(form: Form) -> Event:
     return RequestEvent(request.number("number"), known, request.part("head").commit("sha"))
 
 
-def _comment(form: Form) -> Event:
+def _comment(form: JsonObject) -> Event:
     """A comment; the name `pull_request_comment` also stands for a review that only comments."""
     if form.has("review"):
         return _review(form)
@@ -159,11 +159,11 @@ def _comment(form: Form) -> Event:
     )
 
 
-def _review(form: Form) -> Event:
+def _review(form: JsonObject) -> Event:
     return ReviewEvent(form.part("pull_request").number("number"))
 
 
-def _push(form: Form) -> Event:
+def _push(form: JsonObject) -> Event:
     pusher = form.optional("pusher")
     return PushEvent(
         ref=checked(_REF, form.text("ref"), "ref"),
@@ -173,7 +173,7 @@ def _push(form: Form) -> Event:
     )
 
 
-def _workflow_run(form: Form) -> Event:
+def _workflow_run(form: JsonObject) -> Event:
     run = form.part("workflow_run")
     if form.text("action", 100) != "completed":
         return ignored("workflow_run", form)
@@ -182,12 +182,12 @@ def _workflow_run(form: Form) -> Event:
     return HeadEvent(run.commit("head_sha"))
 
 
-def _timer(form: Form) -> Event:
+def _timer(form: JsonObject) -> Event:
     del form
     return TimerEvent()
 
 
-def _manual(form: Form) -> Event:
+def _manual(form: JsonObject) -> Event:
     inputs = form.optional("inputs")
     given = [] if inputs is None else inputs.items()
     if len(given) > _MAX_INPUTS:
@@ -206,7 +206,7 @@ def _input(value: Any) -> str | None:
     return text
 
 
-_READERS: Mapping[str, Callable[[Form], Event]] = {
+_READERS: Mapping[str, Callable[[JsonObject], Event]] = {
     "pull_request": _pull_request,
     "pull_request_target": _pull_request,
     "pull_request_sync": _pull_request,

@@ -19,9 +19,9 @@ from typing import TypeVar
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
-from gitops.forge.form import Form, answer_form
 from gitops.forge.gitea import answers
 from gitops.forge.gitea.requests import PAGE, GiteaApi
+from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.paging import MOST_PAGES
 from gitops.forge.port import (
     Account,
@@ -78,7 +78,7 @@ class GiteaForge:
         if self._me is None:
             answer = self._sender.send(self._api.user())
             # Gitea has no sign for bots but that of its own jobs; this account is one, whatever it is called.
-            self._me = replace(answers.account(answer_form(answer.body, "the user")), bot=True)
+            self._me = replace(answers.account(answer_object(answer.body, "the user")), bot=True)
         return self._me
 
     def requests(self, *, state: RequestState | None = None, target: str | None = None) -> tuple[ChangeRequest, ...]:
@@ -98,7 +98,7 @@ class GiteaForge:
         for commit in dict.fromkeys(commits):
             answer = self._sender.send(self._api.pull_of(commit))
             if answer.status != _NOT_FOUND:
-                request = answers.change_request(answer_form(answer.body, "the request"))
+                request = answers.change_request(answer_object(answer.body, "the request"))
                 found[request.number] = request
         return tuple(found[number] for number in sorted(found) if found[number].state is RequestState.MERGED)
 
@@ -109,7 +109,7 @@ class GiteaForge:
     def request(self, number: int) -> ChangeRequest:
         """One change request. Raises GitopsError `request_not_found`."""
         answer = _found(number, self._sender.send(self._api.pull(number)))
-        return answers.change_request(answer_form(answer.body, "the request"))
+        return answers.change_request(answer_object(answer.body, "the request"))
 
     def files(self, number: int) -> tuple[str, ...]:
         """Paths that a request changes, sorted, old names included. Raises GitopsError `request_not_found`."""
@@ -219,7 +219,7 @@ class GiteaForge:
             return self._sender.send(self._api.open_pull(head, base, title, text))
 
         answer = update() or _once(create, update)
-        return answers.change_request(answer_form(answer.body, "the request"))
+        return answers.change_request(answer_object(answer.body, "the request"))
 
     def withdraw(self, number: int, remark: str) -> None:
         """Close an open request, with a last comment. Raises GitopsError `request_not_found`.
@@ -245,7 +245,7 @@ class GiteaForge:
             )
 
         answer = update() or _once(lambda: self._sender.send(self._api.open_issue(title, text)), update)
-        return answer_form(answer.body, "the issue").text_or("html_url")
+        return answer_object(answer.body, "the issue").text_or("html_url")
 
     def close_issue(self, marker: str, remark: str) -> None:
         """Close the bot's open issue with this marker, if there is one, with a last comment."""
@@ -276,7 +276,7 @@ class GiteaForge:
 
     def _make_label(self, name: str) -> int:
         answer = self._sender.send(self._api.make_label(name))
-        return answer_form(answer.body, "the label").number("id")
+        return answer_object(answer.body, "the label").number("id")
 
     def _issues(self, marker: str) -> list[int]:
         """Numbers of the bot's open issues with this marker, oldest first."""
@@ -292,12 +292,12 @@ class GiteaForge:
 
     def _listed(
         self, request: WebRequest, what: str, *, within: str | None = None, number: int | None = None
-    ) -> list[Form]:
+    ) -> list[JsonObject]:
         """Everything in a list, by rule 3; nothing where the forge quietly says that there is no such thing.
 
         Raises GitopsError `request_not_found` for that, where `number` is given, and RemoteError `forge_limit`.
         """
-        found: list[Form] = []
+        found: list[JsonObject] = []
         for page in range(1, MOST_PAGES + 1):
             query = (*request.query, ("page", str(page)), ("limit", str(PAGE)))
             answer = self._sender.send(replace(request, query=query))

@@ -10,7 +10,7 @@ from typing import Any
 
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
-from gitops.forge.form import Form, answer_form
+from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
     Account,
     BranchRules,
@@ -57,13 +57,13 @@ _PERMISSIONS = {
 }
 
 
-def entries(answer: WebAnswer, what: str, within: str | None = None) -> list[Form]:
+def entries(answer: WebAnswer, what: str, within: str | None = None) -> list[JsonObject]:
     """The objects of a list, or of the list called `within` in an object. Raises RemoteError `forge_unavailable`."""
-    form = answer_form({what: answer.body}) if within is None else answer_form(answer.body, what)
+    form = answer_object({what: answer.body}) if within is None else answer_object(answer.body, what)
     return list(form.parts(what if within is None else within))
 
 
-def account(form: Form) -> Account:
+def account(form: JsonObject) -> Account:
     """An account."""
     return Account(str(form.number("id")), form.text("login", 100), form.text_or("type") == "Bot")
 
@@ -83,13 +83,13 @@ def verdict(answer: WebAnswer) -> ReviewVerdict:
     return _VERDICTS.get(request.text_or("reviewDecision"), ReviewVerdict.UNKNOWN)
 
 
-def graphql_data(answer: WebAnswer) -> Form:
+def graphql_data(answer: WebAnswer) -> JsonObject:
     """The data of an answer without errors.
 
     Raises RemoteError: `forge_unavailable` for a limit, else `forge_refused`, with status 404 for what is not there.
     https://docs.github.com/en/graphql/overview/rate-limits-and-query-limits-for-the-graphql-api
     """
-    form = answer_form(answer.body, "the answer")
+    form = answer_object(answer.body, "the answer")
     for error in form.parts("errors"):
         kind, message = error.text_or("type"), error.line("message", 300)
         if kind in _LIMITED:
@@ -99,7 +99,7 @@ def graphql_data(answer: WebAnswer) -> Form:
     return form.part("data")
 
 
-def change_request(form: Form) -> ChangeRequest:
+def change_request(form: JsonObject) -> ChangeRequest:
     """A pull request, from a list or by itself."""
     base, head = form.part("base"), form.part("head")
     # The repository of a fork may have been deleted since.
@@ -128,19 +128,19 @@ def change_request(form: Form) -> ChangeRequest:
     )
 
 
-def push(form: Form) -> Push:
+def push(form: JsonObject) -> Push:
     """One move of a branch. Merges and the other ways of moving one are pushes of whoever did it."""
     actor = form.optional("actor")
     pusher = "" if actor is None else f"github:{account(actor).id}"
     return Push(old=form.commit("before"), new=form.commit("after"), pusher=pusher)
 
 
-def label_names(forms: Iterable[Form]) -> list[str]:
+def label_names(forms: Iterable[JsonObject]) -> list[str]:
     """Names of labels."""
     return [form.text("name") for form in forms]
 
 
-def file_names(form: Form) -> tuple[str, ...]:
+def file_names(form: JsonObject) -> tuple[str, ...]:
     """The path of a changed file, and where it was before."""
     names = [form.text("filename", 4096)]
     if form.has("previous_filename"):
@@ -148,7 +148,7 @@ def file_names(form: Form) -> tuple[str, ...]:
     return tuple(names)
 
 
-def review(form: Form) -> Review | None:
+def review(form: JsonObject) -> Review | None:
     """A review; None for one that is not given yet, or by nobody any more."""
     user, state = form.optional("user"), form.text("state")
     if user is None or state == "PENDING":
@@ -162,7 +162,7 @@ def review(form: Form) -> Review | None:
     )
 
 
-def comment(form: Form, me: Account) -> Comment:
+def comment(form: JsonObject, me: Account) -> Comment:
     """A comment, with its marker if it is the bot's."""
     user = form.optional("user")
     body = form.text_or("body", most=_MAX_BODY)
@@ -171,7 +171,7 @@ def comment(form: Form, me: Account) -> Comment:
     return Comment(who.login, body, form.moment("created_at"), marker, str(form.number("id")), who.id)
 
 
-def status(form: Form, commit: str) -> CheckStatus:
+def status(form: JsonObject, commit: str) -> CheckStatus:
     """A status of a commit."""
     state = CheckState(form.text("state")) if form.text("state") in set(CheckState) else CheckState.ERROR
     return CheckStatus(commit, form.text("context"), state, form.line("description", 1024), form.moment("updated_at"))
@@ -182,7 +182,7 @@ def permission(answer: WebAnswer, who: Account) -> Permission:
 
     https://docs.github.com/en/rest/collaborators/collaborators#get-repository-permissions-for-a-user
     """
-    form = answer_form(answer.body, "the permission")
+    form = answer_object(answer.body, "the permission")
     user = form.optional("user")
     if user is None or str(user.number("id")) != who.id:
         return Permission.NONE
@@ -190,13 +190,13 @@ def permission(answer: WebAnswer, who: Account) -> Permission:
     return _PERMISSIONS.get(role, _PERMISSIONS.get(form.text("permission"), Permission.NONE))
 
 
-def branch_rules(rules: Iterable[Form], protection: WebAnswer) -> BranchRules:
+def branch_rules(rules: Iterable[JsonObject], protection: WebAnswer) -> BranchRules:
     """What rulesets and the older protection enforce together; the latter is unknown where the token may not read it.
 
     https://docs.github.com/en/rest/repos/rules#get-rules-for-a-branch
     https://docs.github.com/en/rest/branches/branch-protection#get-branch-protection
     """
-    by_type: dict[str, list[Form]] = {}
+    by_type: dict[str, list[JsonObject]] = {}
     for rule in rules:
         by_type.setdefault(rule.text("type"), []).append(rule)
     older = _older(protection)
@@ -226,7 +226,7 @@ def _older(answer: WebAnswer) -> Mapping[str, Any] | None:
     """The older protection in our words; None where it is not told."""
     if not isinstance(answer.body, dict):
         return None
-    form = answer_form(answer.body, "the protection")
+    form = answer_object(answer.body, "the protection")
     if answer.status == _NOT_FOUND and form.text_or("message") == _NOT_PROTECTED:
         return {
             "protected": False,
@@ -250,13 +250,13 @@ def _older(answer: WebAnswer) -> Mapping[str, Any] | None:
     }
 
 
-def _pushers(form: Form) -> tuple[str, ...]:
+def _pushers(form: JsonObject) -> tuple[str, ...]:
     users = [user.text("login", 100) for user in form.parts("users")]
     others = [group.text("slug") for kind in ("teams", "apps") for group in form.parts(kind)]
     return tuple(sorted([*users, *others]))
 
 
-def _enabled(form: Form, name: str) -> bool:
+def _enabled(form: JsonObject, name: str) -> bool:
     part = form.optional(name)
     return part is not None and part.flag("enabled")
 

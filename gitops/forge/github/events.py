@@ -36,8 +36,8 @@ from gitops.forge.events import (
     ReviewEvent,
     TimerEvent,
 )
-from gitops.forge.form import REPOSITORY, Form, checked, event_form, ignored, is_unicode, repository_of
 from gitops.forge.github.answers import account
+from gitops.forge.json_object import REPOSITORY, JsonObject, checked, event_object, ignored, is_unicode, repository_of
 from gitops.git.port import ZERO
 
 __all__ = ["MAX_EVENT", "check_signature", "decode", "decode_file"]
@@ -82,7 +82,7 @@ def decode(headers: Mapping[str, str], body: bytes) -> Delivery:
         raise GitopsError(
             Code.EVENT_INVALID, f"the webhook sends {sent_as[:80]!r}: set its content type to application/json"
         )
-    form = event_form(body, MAX_EVENT)
+    form = event_object(body, MAX_EVENT)
     return Delivery(delivery, repository_of(form), _event(kind, form))
 
 
@@ -95,7 +95,7 @@ def decode_file(environ: Mapping[str, str], body: bytes) -> Delivery:
     kind = checked(_NAME, environ.get("GITHUB_EVENT_NAME", ""), "GITHUB_EVENT_NAME")
     run = f"{environ.get('GITHUB_RUN_ID', '0')}-{environ.get('GITHUB_RUN_ATTEMPT', '1')}"
     # What a timer writes is not described: only its name counts.
-    form = event_form(body if body.strip() else b"{}", MAX_EVENT)
+    form = event_object(body if body.strip() else b"{}", MAX_EVENT)
     named = repository_of(form)
     repository = checked(REPOSITORY, environ.get("GITHUB_REPOSITORY") or named, "GITHUB_REPOSITORY")
     other = named and named.lower() != repository.lower()
@@ -103,12 +103,12 @@ def decode_file(environ: Mapping[str, str], body: bytes) -> Delivery:
     return Delivery(checked(_ID, run, "GITHUB_RUN_ID"), repository, event)
 
 
-def _event(kind: str, form: Form) -> Event:
+def _event(kind: str, form: JsonObject) -> Event:
     reader = _READERS.get(kind)
     return IgnoredEvent(f"{kind} events are of no concern") if reader is None else reader(form)
 
 
-def _pull_request(form: Form) -> Event:
+def _pull_request(form: JsonObject) -> Event:
     request, action = form.part("pull_request"), form.text("action", 100)
     known = _REQUEST_ACTIONS.get(action)
     if action == "closed":
@@ -121,7 +121,7 @@ def _pull_request(form: Form) -> Event:
     return RequestEvent(request.number("number"), known, request.part("head").commit("sha"))
 
 
-def _issue_comment(form: Form) -> Event:
+def _issue_comment(form: JsonObject) -> Event:
     issue, comment = form.part("issue"), form.part("comment")
     if form.text("action", 100) != "created":
         return ignored("issue_comment", form)
@@ -138,13 +138,13 @@ def _issue_comment(form: Form) -> Event:
     )
 
 
-def _review(form: Form) -> Event:
+def _review(form: JsonObject) -> Event:
     if form.text("action", 100) not in ("submitted", "edited", "dismissed"):
         return ignored("pull_request_review", form)
     return ReviewEvent(form.part("pull_request").number("number"))
 
 
-def _push(form: Form) -> Event:
+def _push(form: JsonObject) -> Event:
     sender = form.optional("sender")
     return PushEvent(
         ref=checked(_REF, form.text("ref"), "ref"),
@@ -154,7 +154,7 @@ def _push(form: Form) -> Event:
     )
 
 
-def _merge_group(form: Form) -> Event:
+def _merge_group(form: JsonObject) -> Event:
     if form.text("action", 100) != "checks_requested":
         return ignored("merge_group", form)
     group = form.part("merge_group")
@@ -162,7 +162,7 @@ def _merge_group(form: Form) -> Event:
     return QueueEvent(head=group.commit("head_sha"), base=group.commit("base_sha"), target=target)
 
 
-def _workflow_run(form: Form) -> Event:
+def _workflow_run(form: JsonObject) -> Event:
     run = form.part("workflow_run")
     if form.text("action", 100) != "completed":
         return ignored("workflow_run", form)
@@ -171,21 +171,21 @@ def _workflow_run(form: Form) -> Event:
     return HeadEvent(run.commit("head_sha"))
 
 
-def _timer(form: Form) -> Event:
+def _timer(form: JsonObject) -> Event:
     del form
     return TimerEvent()
 
 
-def _manual(form: Form) -> Event:
+def _manual(form: JsonObject) -> Event:
     return ManualEvent(_inputs(form.optional("inputs")))
 
 
-def _dispatch(form: Form) -> Event:
+def _dispatch(form: JsonObject) -> Event:
     """A dispatch through the interface: its payload is what somebody with a token that may write says."""
     return ManualEvent(_inputs(form.optional("client_payload")))
 
 
-def _inputs(form: Form | None) -> tuple[tuple[str, str], ...]:
+def _inputs(form: JsonObject | None) -> tuple[tuple[str, str], ...]:
     """Inputs by name, as texts; what is not one value is left out."""
     given = [] if form is None else form.items()
     if len(given) > _MAX_INPUTS:
@@ -203,7 +203,7 @@ def _input(value: Any) -> str | None:
     return text
 
 
-_READERS: Mapping[str, Callable[[Form], Event]] = {
+_READERS: Mapping[str, Callable[[JsonObject], Event]] = {
     "pull_request": _pull_request,
     "pull_request_target": _pull_request,
     "issue_comment": _issue_comment,

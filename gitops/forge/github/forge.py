@@ -20,9 +20,9 @@ from typing import TypeVar
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
-from gitops.forge.form import Form, answer_form
 from gitops.forge.github import answers
 from gitops.forge.github.requests import MAX_FILES, GitHubApi
+from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.paging import pages
 from gitops.forge.port import (
     Account,
@@ -118,7 +118,7 @@ class GitHubForge:
     def request(self, number: int) -> ChangeRequest:
         """One change request. Raises GitopsError `request_not_found`."""
         answer = self._found(number, self._sender.send(self._api.pull(number)))
-        return self._seen(answers.change_request(answer_form(answer.body, "the request")))
+        return self._seen(answers.change_request(answer_object(answer.body, "the request")))
 
     def files(self, number: int) -> tuple[str, ...]:
         """Paths that a request changes, sorted, old names included.
@@ -198,7 +198,7 @@ class GitHubForge:
         """Write the check of a commit with this name; the newest of a name counts. Only tokens of apps and jobs may."""
         first, others = self._api.check(report)
         answer = self._sender.send(first)
-        identifier = answer_form(answer.body, "the check").number("id")
+        identifier = answer_object(answer.body, "the check").number("id")
         for output in others:
             self._sender.send(self._api.add_to_check(identifier, output))
 
@@ -252,7 +252,7 @@ class GitHubForge:
             return self._sender.send(self._api.open_pull(head, base, title, text))
 
         answer = update() or self._once(create, update)
-        return self._seen(answers.change_request(answer_form(answer.body, "the request")))
+        return self._seen(answers.change_request(answer_object(answer.body, "the request")))
 
     def withdraw(self, number: int, remark: str) -> None:
         """Close an open request, with a last comment. Raises GitopsError `request_not_found`.
@@ -275,7 +275,7 @@ class GitHubForge:
             return self._sender.send(self._api.change_issue(number, {"title": title, "body": text}))
 
         answer = update() or self._once(lambda: self._sender.send(self._api.open_issue(title, text)), update)
-        return answer_form(answer.body, "the issue").text_or("html_url")
+        return answer_object(answer.body, "the issue").text_or("html_url")
 
     def close_issue(self, marker: str, remark: str) -> None:
         """Close the bot's open issue with this marker, if there is one, with a last comment."""
@@ -353,7 +353,7 @@ class GitHubForge:
         self._labels[request.number] = frozenset(request.labels)
         return request
 
-    def _listed(self, number: int, request: WebRequest, what: str) -> list[Form]:
+    def _listed(self, number: int, request: WebRequest, what: str) -> list[JsonObject]:
         """Everything in a list about a request. Raises GitopsError `request_not_found`."""
         found = (self._found(number, answer) for answer in pages(self._sender, request))
         return [form for answer in found for form in answers.entries(answer, what)]
@@ -374,7 +374,7 @@ def _no_request(number: int) -> GitopsError:
 
 def _identifier(answer: WebAnswer) -> int:
     """The number of a deployment that was made. Raises RemoteError `forge_unavailable` for an answer without one."""
-    return answer_form(answer.body, "the deployment").number("id")
+    return answer_object(answer.body, "the deployment").number("id")
 
 
 def _bounded(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
-from gitops.forge.form import Form, answer_form
+from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
     Account,
     BranchRules,
@@ -86,19 +86,19 @@ class DeploymentRow:
         return self.status in {"success", "failed", "canceled"}
 
 
-def rows(body: Any, what: str) -> tuple[Form, ...]:
+def rows(body: Any, what: str) -> tuple[JsonObject, ...]:
     """The objects of a list."""
     if not isinstance(body, list):
         raise RemoteError(Code.FORGE_UNAVAILABLE, f"GitLab answers for {what} with something that is not a list")
-    return tuple(answer_form(item, f"{what}[{index}]") for index, item in enumerate(body))
+    return tuple(answer_object(item, f"{what}[{index}]") for index, item in enumerate(body))
 
 
-def account(form: Form) -> Account:
+def account(form: JsonObject) -> Account:
     """A user: https://docs.gitlab.com/api/users/. Only the answer about oneself says whether it is a bot."""
     return Account(str(form.number("id")), form.text("username"), form.flag("bot"))
 
 
-def change_request(form: Form) -> ChangeRequest:
+def change_request(form: JsonObject) -> ChangeRequest:
     """A merge request: https://docs.gitlab.com/api/merge_requests/.
 
     Its head has a ref of its own in the target project, whatever project its branch is in. GitLab does not say who pushed: the
@@ -129,17 +129,17 @@ def change_request(form: Form) -> ChangeRequest:
     )
 
 
-def _merged_as(form: Form) -> str | None:
+def _merged_as(form: JsonObject) -> str | None:
     """What brought a request in: the merge commit, else the squashed one, else, after a fast-forward, its head."""
     return form.commit_or("merge_commit_sha") or form.commit_or("squash_commit_sha") or form.commit_or("sha")
 
 
-def changed_paths(files: Iterable[Form]) -> tuple[str, ...]:
+def changed_paths(files: Iterable[JsonObject]) -> tuple[str, ...]:
     """Paths of diffs, old names of moved files included, sorted."""
     return tuple(sorted({file.text(name, 4_096) for file in files for name in ("old_path", "new_path")}))
 
 
-def files_of(form: Form) -> int | None:
+def files_of(form: JsonObject) -> int | None:
     """How many files a merge request changes, None while GitLab does not say.
 
     Raises GitopsError `forge_limit` for `1000+`, where GitLab lists no more: https://docs.gitlab.com/administration/diff_limits/
@@ -154,7 +154,7 @@ def files_of(form: Form) -> int | None:
     return int(count) if count.isascii() and count.isdecimal() and len(count) < _DIGITS else None
 
 
-def reviews(approvals: Form | None, reviewers: Sequence[Form]) -> tuple[Review, ...]:
+def reviews(approvals: JsonObject | None, reviewers: Sequence[JsonObject]) -> tuple[Review, ...]:
     """What other reviewers said, then the approvals that stand, by time, then the objections.
 
     GitLab does not say which commit somebody approved, so `commit` is empty and such a review is never one of a given commit.
@@ -175,7 +175,7 @@ def reviews(approvals: Form | None, reviewers: Sequence[Form]) -> tuple[Review, 
     return (*said[ReviewState.COMMENTED], *in_time, *said[ReviewState.CHANGES_REQUESTED])
 
 
-def verdict(request: Form, approvals: Form | None, reviewers: Sequence[Form]) -> ReviewVerdict:
+def verdict(request: JsonObject, approvals: JsonObject | None, reviewers: Sequence[JsonObject]) -> ReviewVerdict:
     """What GitLab's rules say, the stricter of its answers.
 
     `detailed_merge_status` names only the first thing that stops a merge, and the approvals know only the rules of editions that
@@ -194,7 +194,7 @@ def verdict(request: Form, approvals: Form | None, reviewers: Sequence[Form]) ->
     return ReviewVerdict.APPROVED
 
 
-def _count(form: Form, name: str) -> int:
+def _count(form: JsonObject, name: str) -> int:
     """A number from 0."""
     found = dict(form.items()).get(name)
     if not isinstance(found, int) or isinstance(found, bool) or found < 0:
@@ -202,7 +202,7 @@ def _count(form: Form, name: str) -> int:
     return found
 
 
-def note(form: Form) -> Note | None:
+def note(form: JsonObject) -> Note | None:
     """A comment, or None for a line that GitLab wrote itself: https://docs.gitlab.com/api/notes/."""
     if form.flag("system"):
         return None
@@ -217,7 +217,7 @@ def comment(found: Note, me: Account) -> Comment:
     return Comment(found.author.login, found.text, found.at, marker, found.id, found.author.id)
 
 
-def statuses(found: Iterable[Form], commit: str) -> tuple[CheckStatus, ...]:
+def statuses(found: Iterable[JsonObject], commit: str) -> tuple[CheckStatus, ...]:
     """The newest status of each name, by name. Jobs of GitLab CI are among them.
 
     What GitLab calls running, manual, skipped and so on is pending: it is no verdict. Source:
@@ -234,7 +234,7 @@ def statuses(found: Iterable[Form], commit: str) -> tuple[CheckStatus, ...]:
     return tuple(newest[name][1] for name in sorted(newest))
 
 
-def permission(form: Form, who: str, now: datetime) -> Permission:
+def permission(form: JsonObject, who: str, now: datetime) -> Permission:
     """What a member may do: https://docs.gitlab.com/api/project_members/.
 
     NONE for the row of somebody else, one that is not active, and one that ran out but was not yet removed.
@@ -249,7 +249,9 @@ def permission(form: Form, who: str, now: datetime) -> Permission:
     return next((role for least, role in _ROLES if level >= least), Permission.NONE)
 
 
-def branch_rules(branch: str, protections: Sequence[Form], project: Form, push_rule: Form | None) -> BranchRules:
+def branch_rules(
+    branch: str, protections: Sequence[JsonObject], project: JsonObject, push_rule: JsonObject | None
+) -> BranchRules:
     """What is enforced on a branch; of several rules that match, the most permissive is in force.
 
     `pushers` are `gitlab:<number>` for people, `group:<number>`, `deploy-key:<number>`, and roles by their names. Sources:
@@ -281,7 +283,7 @@ def _matches(pattern: str, branch: str) -> bool:
     return re.fullmatch(".*".join(parts), branch, re.DOTALL) is not None
 
 
-def _pushers(row: Form) -> Iterable[str]:
+def _pushers(row: JsonObject) -> Iterable[str]:
     for level in row.parts("push_access_levels"):
         if level.has("user_id"):
             yield f"gitlab:{level.number('user_id')}"
@@ -293,13 +295,13 @@ def _pushers(row: Form) -> Iterable[str]:
             yield level.line("access_level_description", 200) or f"role {_count(level, 'access_level')}"
 
 
-def deployment(form: Form) -> DeploymentRow:
+def deployment(form: JsonObject) -> DeploymentRow:
     """A deployment: https://docs.gitlab.com/api/deployments/."""
     by = account(form.part("user")).id if form.has("user") else ""
     return DeploymentRow(form.number("id"), form.commit("sha"), by, form.text("status"))
 
 
-def issue(form: Form) -> Issue:
+def issue(form: JsonObject) -> Issue:
     """An issue: https://docs.gitlab.com/api/issues/."""
     return Issue(
         number=form.number("iid"),

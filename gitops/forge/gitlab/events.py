@@ -26,8 +26,8 @@ from gitops.forge.events import (
     RequestEvent,
     ReviewEvent,
 )
-from gitops.forge.form import Form, event_form
 from gitops.forge.gitlab.jobs import read_job
+from gitops.forge.json_object import JsonObject, event_object
 from gitops.forge.port import Account
 
 __all__ = ["check_signature", "decode", "decode_file"]
@@ -56,7 +56,7 @@ def decode(headers: Mapping[str, str], body: bytes) -> Delivery:
     nothing, where the digest of the body must do. See
     https://docs.gitlab.com/user/project/integrations/webhooks/#delivery-headers.
     """
-    payload = event_form(body, MAX_BODY)
+    payload = event_object(body, MAX_BODY)
     kind = payload.text("object_kind")
     read = {"merge_request": _request, "note": _note, "push": _push, "tag_push": _push}.get(kind)
     event = IgnoredEvent(f"{kind[:40]!r} is no event for the bot") if read is None else read(payload)
@@ -124,7 +124,7 @@ def _delivery_id(headers: Mapping[str, str], body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-def _request(payload: Form) -> Event:
+def _request(payload: JsonObject) -> Event:
     """See https://docs.gitlab.com/user/project/integrations/webhook_events/#merge-request-events."""
     request = payload.part("object_attributes")
     number, action = request.number("iid"), request.text_or("action")
@@ -140,11 +140,11 @@ def _request(payload: Form) -> Event:
     return IgnoredEvent("neither the commits nor the target of the merge request moved")
 
 
-def _last_commit(request: Form) -> str:
+def _last_commit(request: JsonObject) -> str:
     return request.part("last_commit").commit("id")
 
 
-def _note(payload: Form) -> Event:
+def _note(payload: JsonObject) -> Event:
     """See https://docs.gitlab.com/user/project/integrations/webhook_events/#comment-events."""
     note = payload.part("object_attributes")
     if note.text("noteable_type") != "MergeRequest":
@@ -169,7 +169,7 @@ def _note(payload: Form) -> Event:
     )
 
 
-def _push(payload: Form) -> Event:
+def _push(payload: JsonObject) -> Event:
     """See https://docs.gitlab.com/user/project/integrations/webhook_events/#push-events."""
     ref = payload.text("ref")
     if not ref.startswith(("refs/heads/", "refs/tags/")):
@@ -178,7 +178,7 @@ def _push(payload: Form) -> Event:
     return PushEvent(ref, payload.commit("before"), payload.commit("after"), pusher)
 
 
-def _time(note: Form) -> str:
+def _time(note: JsonObject) -> str:
     """When a comment was written: webhooks say `2015-05-17 18:21:36 UTC`, where the API speaks RFC 3339."""
     given = note.text("created_at")
     plain = _TIME.fullmatch(given)

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
-from gitops.forge.form import Form, answer_form
 from gitops.forge.gitlab import answers
 from gitops.forge.gitlab.answers import DeploymentRow, Issue, Note
 from gitops.forge.gitlab.reader import GitLabReader, full_id
 from gitops.forge.gitlab.requests import deployment_status, emoji, inert
+from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import ChangeRequest, CheckReport, CheckStatus, Deployment, Reaction, RequestState
 from gitops.forge.refs.records import MAX_COMMENT, not_found
 from gitops.forge.text import carries, cut, with_marker
@@ -122,7 +122,7 @@ class GitLabForge(GitLabReader):
             except RemoteError as error:
                 lost = _only_lost(error)
             if answer is not None and answer.status != _CONFLICT:
-                return answers.change_request(answer_form(answer.body, "the merge request"))
+                return answers.change_request(answer_object(answer.body, "the merge request"))
             found = self._proposed(source, target)
             if found is None:
                 raise lost or RemoteError(Code.FORGE_UNAVAILABLE, "GitLab has this merge request and does not show it")
@@ -130,7 +130,7 @@ class GitLabForge(GitLabReader):
         if (found.text("title"), _plain(known)) == (name, _plain(form["description"])):
             return answers.change_request(found)
         answer = self._sender.send(self._calls.update_merge_request(found.number("iid"), form))
-        return answers.change_request(answer_form(answer.body, "the merge request"))
+        return answers.change_request(answer_object(answer.body, "the merge request"))
 
     def withdraw(self, number: int, remark: str) -> None:
         """Close an open merge request, with a last comment. Raises GitopsError `request_not_found`.
@@ -219,7 +219,7 @@ class GitLabForge(GitLabReader):
         own = [row for row in found if (row.commit, row.account) == (deployment.commit, self.me().id)]
         return max(own, key=lambda row: row.number, default=None)
 
-    def _proposed(self, source: str, target: str) -> Form | None:
+    def _proposed(self, source: str, target: str) -> JsonObject | None:
         """The open merge request between two branches of this project; one of a fork's branch of that name is another."""
         found = self._rows(self._calls.merge_requests_between(_branch(source), _branch(target)))
         return next((row for row in found if not answers.change_request(row).fork), None)

@@ -9,10 +9,10 @@ from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.forge import paging
-from gitops.forge.form import Form, answer_form
 from gitops.forge.gitlab import answers
 from gitops.forge.gitlab.answers import Note
 from gitops.forge.gitlab.requests import GitLabCalls, next_page
+from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
     Account,
     BranchRules,
@@ -60,7 +60,7 @@ class GitLabReader:
         self._calls = GitLabCalls(project)
         self._clock = clock
         self._account: Account | None = None
-        self._project: Form | None = None
+        self._project: JsonObject | None = None
 
     @property
     def features(self) -> Features:
@@ -74,7 +74,7 @@ class GitLabReader:
         """
         if self._account is None:
             try:
-                self._account = answers.account(answer_form(self._sender.send(self._calls.user()).body, "the user"))
+                self._account = answers.account(answer_object(self._sender.send(self._calls.user()).body, "the user"))
             except RemoteError as error:
                 if error.status not in {401, 403}:
                     raise
@@ -156,7 +156,7 @@ class GitLabReader:
         answer = self._sender.send(self._calls.member(account.id))
         if answer.status != _FOUND:
             return Permission.NONE
-        return answers.permission(answer_form(answer.body, "the member"), account.id, self._clock.now())
+        return answers.permission(answer_object(answer.body, "the member"), account.id, self._clock.now())
 
     def branch_rules(self, branch: str) -> BranchRules:
         """What is enforced on a branch (short name); unknown for tokens below the Maintainer role.
@@ -168,24 +168,26 @@ class GitLabReader:
             return BranchRules(notes=("the token may not see protected branches: that takes the Maintainer role",))
         rule = self._sender.send(self._calls.push_rule())
         # null says that the edition has push rules and the project none.
-        push_rule = answer_form(rule.body, "the push rule") if rule.status == _FOUND and rule.body is not None else None
+        push_rule = (
+            answer_object(rule.body, "the push rule") if rule.status == _FOUND and rule.body is not None else None
+        )
         return answers.branch_rules(branch, protections, self._settings(), push_rule)
 
-    def _settings(self) -> Form:
+    def _settings(self) -> JsonObject:
         if self._project is None:
-            self._project = answer_form(self._sender.send(self._calls.settings()).body, "the project")
+            self._project = answer_object(self._sender.send(self._calls.settings()).body, "the project")
         return self._project
 
-    def _request_form(self, number: int) -> Form:
+    def _request_form(self, number: int) -> JsonObject:
         answer = self._sender.send(self._calls.merge_request(_known(number)))
         if answer.status != _FOUND:
             raise not_found(number)
-        return answer_form(answer.body, "the merge request")
+        return answer_object(answer.body, "the merge request")
 
-    def _opinions(self, number: int) -> tuple[Form | None, tuple[Form, ...]]:
+    def _opinions(self, number: int) -> tuple[JsonObject | None, tuple[JsonObject, ...]]:
         """Approvals, where the edition has them, and reviewers."""
         answer = self._sender.send(self._calls.approvals(number))
-        approvals = answer_form(answer.body, "the approvals") if answer.status == _FOUND else None
+        approvals = answer_object(answer.body, "the approvals") if answer.status == _FOUND else None
         return approvals, self._rows(self._calls.reviewers(number))
 
     def _notes(self, number: int) -> tuple[Note, ...]:
@@ -194,11 +196,11 @@ class GitLabReader:
             raise not_found(number)
         return tuple(note for note in map(answers.note, found) if note is not None)
 
-    def _rows(self, request: WebRequest) -> tuple[Form, ...]:
+    def _rows(self, request: WebRequest) -> tuple[JsonObject, ...]:
         """All rows of a list; none where a quiet status says that there is no such list."""
         return self._first_and_rows(request)[1]
 
-    def _first_and_rows(self, request: WebRequest) -> tuple[WebAnswer, tuple[Form, ...]]:
+    def _first_and_rows(self, request: WebRequest) -> tuple[WebAnswer, tuple[JsonObject, ...]]:
         pages = list(self._pages(request))
         what = request.path.rpartition("/")[2]
         found = [row for page in pages if page.status == _FOUND for row in answers.rows(page.body, what)]

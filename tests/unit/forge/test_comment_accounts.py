@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gitops.forge.form import answer_form
 from gitops.forge.gitea import answers as gitea_answers
 from gitops.forge.github import answers as github_answers
 from gitops.forge.gitlab import answers as gitlab_answers
+from gitops.forge.json_object import answer_object
 from gitops.forge.port import Account, Comment
 
 BOT = Account("9", "bot", bot=True)
@@ -18,17 +18,17 @@ MARKED = "<!-- cluster-gitops: plan brain -->\nThe plan."
 
 def github(author: dict[str, Any] | None, body: str) -> Comment:
     form = {"id": 7, "user": author, "body": body, "created_at": "2026-07-02T10:21:36Z"}
-    return github_answers.comment(answer_form(form), BOT)
+    return github_answers.comment(answer_object(form), BOT)
 
 
 def gitea(author: dict[str, Any] | None, body: str) -> Comment:
     form = {"id": 7, "user": author, "body": body, "created_at": "2026-07-02T10:21:36Z"}
-    return gitea_answers.comment(answer_form(form), BOT)
+    return gitea_answers.comment(answer_object(form), BOT)
 
 
 def gitlab(author: dict[str, Any] | None, body: str) -> Comment:
     form = {"id": 7, "author": author, "body": body, "created_at": "2026-07-02T10:21:36.000Z", "system": False}
-    found = gitlab_answers.note(answer_form(form))
+    found = gitlab_answers.note(answer_object(form))
     assert found is not None
     return gitlab_answers.comment(found, BOT)
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 from gitops.core.errors import GitopsError, RemoteError
-from gitops.forge.form import answer_form
 from gitops.forge.gitlab import answers
 from gitops.forge.gitlab.requests import GitLabCalls, inert, next_page
+from gitops.forge.json_object import answer_object
 from gitops.forge.port import (
     Account,
     CheckState,
@@ -35,7 +35,7 @@ def forms(shape: str):
 
 
 def merge_request(**changed):
-    return answer_form({**_BY_SHAPE["merge_request"], **changed})
+    return answer_object({**_BY_SHAPE["merge_request"], **changed})
 
 
 @pytest.mark.parametrize("example", _EXAMPLES, ids=lambda example: example["shape"])
@@ -137,7 +137,7 @@ def test_more_files_than_gitlab_lists():
 
 
 def test_reviews_are_opinions_that_stand():
-    approvals = answer_form(_BY_SHAPE["approvals"])
+    approvals = answer_object(_BY_SHAPE["approvals"])
     found = answers.reviews(approvals, forms("[reviewer]"))
     assert [(r.account.login, r.state, r.commit, r.at) for r in found] == [
         ("ada", ReviewState.COMMENTED, "", ""),
@@ -154,8 +154,8 @@ def test_who_approved_and_then_asks_for_changes_objects():
         ("reviewed", [ReviewState.COMMENTED, ReviewState.APPROVED]),
         ("unreviewed", [ReviewState.APPROVED]),
     ):
-        row = answer_form({"user": who, "state": state, "created_at": "2020-07-01T00:00:00Z"})
-        found = answers.reviews(answer_form(_BY_SHAPE["approvals"]), [row])
+        row = answer_object({"user": who, "state": state, "created_at": "2020-07-01T00:00:00Z"})
+        found = answers.reviews(answer_object(_BY_SHAPE["approvals"]), [row])
         assert [review.state for review in found] == expected
 
 
@@ -181,21 +181,21 @@ _RULES = {"approvals_required": 1, "approvals_left": 0}
     ],
 )
 def test_the_verdict(status, approvals, reviewer, expected):
-    reviewers = [] if reviewer is None else [answer_form({"state": reviewer})]
-    form = None if approvals is None else answer_form(approvals)
+    reviewers = [] if reviewer is None else [answer_object({"state": reviewer})]
+    form = None if approvals is None else answer_object(approvals)
     assert answers.verdict(merge_request(detailed_merge_status=status), form, reviewers) is expected
 
 
 @pytest.mark.parametrize("approvals", [{"approvals_required": -1}, {"approvals_required": "none"}])
 def test_a_verdict_is_not_guessed(approvals):
     with pytest.raises(RemoteError):
-        answers.verdict(merge_request(), answer_form(approvals), ())
+        answers.verdict(merge_request(), answer_object(approvals), ())
 
 
 def test_lines_that_gitlab_writes_are_no_comments():
     (row,) = _BY_SHAPE["[note]"]
-    assert answers.note(answer_form({**row, "system": True})) is None
-    note = answers.note(answer_form(row))
+    assert answers.note(answer_object({**row, "system": True})) is None
+    note = answers.note(answer_object(row))
     assert note is not None
     assert (note.id, note.author, note.text, note.at) == (
         "301",
@@ -216,13 +216,13 @@ def test_statuses_of_jobs_and_of_the_bot():
 @pytest.mark.parametrize("said", ["created", "running", "manual", "skipped", "scheduled", "of a later release"])
 def test_whatever_is_no_verdict_is_pending(said):
     row = {**_BY_SHAPE["[status]"][0], "status": said}
-    assert answers.statuses([answer_form(row)], "1" * 40)[0].state is CheckState.PENDING
+    assert answers.statuses([answer_object(row)], "1" * 40)[0].state is CheckState.PENDING
 
 
 def test_the_newest_status_of_a_name_counts():
     old, new = ({**_BY_SHAPE["[status]"][0], "id": n, "status": s} for n, s in ((7, "success"), (8, "failed")))
     for order in ([old, new], [new, old]):
-        found = answers.statuses([answer_form(row) for row in order], "1" * 40)
+        found = answers.statuses([answer_object(row) for row in order], "1" * 40)
         assert [status.state for status in found] == [CheckState.FAILURE]
 
 
@@ -246,19 +246,19 @@ def test_the_newest_status_of_a_name_counts():
     ],
 )
 def test_roles(changed, expected):
-    assert answers.permission(answer_form({**_BY_SHAPE["member"], **changed}), "1", _NOW) is expected
+    assert answers.permission(answer_object({**_BY_SHAPE["member"], **changed}), "1", _NOW) is expected
 
 
 def test_rules_of_a_branch():
-    rows, project = forms("[protected_branch]"), answer_form(_BY_SHAPE["project"])
-    rules = answers.branch_rules("main", rows, project, answer_form(_BY_SHAPE["push_rule"]))
+    rows, project = forms("[protected_branch]"), answer_object(_BY_SHAPE["project"])
+    rules = answers.branch_rules("main", rows, project, answer_object(_BY_SHAPE["push_rule"]))
     assert (rules.protected, rules.request_needed, rules.force_push, rules.deletion) == (True, False, False, False)
     assert (rules.signatures_needed, rules.required_checks, rules.queue) == (True, ("*",), True)
     assert rules.pushers == ("Maintainers", "deploy-key:1")
 
 
 def test_patterns_protect_branches_too():
-    rows, project = forms("[protected_branch]"), answer_form(_BY_SHAPE["project"])
+    rows, project = forms("[protected_branch]"), answer_object(_BY_SHAPE["project"])
     for name, expected in (
         ("release/1.0", True),
         ("release/1/0", True),
@@ -274,12 +274,12 @@ def test_patterns_protect_branches_too():
 def test_the_most_permissive_rule_is_in_force():
     level = {"access_level": 0, "access_level_description": "No one"}
     closed = {"name": "gitops/ledger/*", "push_access_levels": [level], "allow_force_push": False}
-    project = answer_form({"only_allow_merge_if_pipeline_succeeds": False})
-    rules = answers.branch_rules("gitops/ledger/library", [answer_form(closed)], project, None)
+    project = answer_object({"only_allow_merge_if_pipeline_succeeds": False})
+    rules = answers.branch_rules("gitops/ledger/library", [answer_object(closed)], project, None)
     assert (rules.request_needed, rules.pushers, rules.required_checks, rules.queue) == (True, (), (), None)
     people = [{"access_level": 40, "user_id": 7, "group_id": None}, {"access_level": None, "group_id": 8}]
     opened = {"name": "gitops/*", "push_access_levels": people, "allow_force_push": True}
-    both = [answer_form(closed), answer_form(opened)]
+    both = [answer_object(closed), answer_object(opened)]
     rules = answers.branch_rules("gitops/ledger/library", both, project, None)
     assert (rules.request_needed, rules.force_push, rules.pushers) == (False, True, ("gitlab:7", "group:8"))
 

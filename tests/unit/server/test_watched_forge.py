@@ -8,9 +8,9 @@ import pytest
 
 from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError, RemoteError
-from gitops.forge.refs.memory import MemoryForge
 from gitops.git.port import Person
 from gitops.server.watched_forge import WatchedForge
+from tests.support.memory_forge import MemoryForge
 
 LATER = RemoteError("forge_unavailable", "busy", retryable=True)
 NEVER = RemoteError("forge_refused", "no", status=403)

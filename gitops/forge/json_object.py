@@ -15,7 +15,16 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.forge.events import IgnoredEvent
 
-__all__ = ["REPOSITORY", "Form", "answer_form", "checked", "event_form", "ignored", "is_unicode", "repository_of"]
+__all__ = [
+    "REPOSITORY",
+    "JsonObject",
+    "answer_object",
+    "checked",
+    "event_object",
+    "ignored",
+    "is_unicode",
+    "repository_of",
+]
 
 REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}")
 """What GitHub, Gitea and Forgejo call a repository: `owner/name`."""
@@ -26,7 +35,7 @@ _LINE = 1024
 _LARGEST = 10**18
 
 
-class Form:
+class JsonObject:
     """A JSON object at a place; `fail` makes the error of a reading that does not succeed."""
 
     __slots__ = ("_fail", "_place", "_value")
@@ -43,18 +52,18 @@ class Form:
         """Whether there is such a field, and not null."""
         return self._value.get(name) is not None
 
-    def part(self, name: str) -> Form:
+    def part(self, name: str) -> JsonObject:
         """An object in it."""
-        return Form(self._value.get(name), self._at(name), self._fail)
+        return JsonObject(self._value.get(name), self._at(name), self._fail)
 
-    def optional(self, name: str) -> Form | None:
+    def optional(self, name: str) -> JsonObject | None:
         """An object in it, or None where it is missing or null."""
         return self.part(name) if self.has(name) else None
 
-    def parts(self, name: str) -> Iterator[Form]:
+    def parts(self, name: str) -> Iterator[JsonObject]:
         """The objects of a list in it; none where it is missing or null."""
         for index, value in enumerate(self.values(name)):
-            yield Form(value, f"{self._at(name)}[{index}]", self._fail)
+            yield JsonObject(value, f"{self._at(name)}[{index}]", self._fail)
 
     def values(self, name: str) -> list[Any]:
         """A list in it, empty where it is missing or null."""
@@ -134,7 +143,7 @@ def is_unicode(text: str) -> bool:
     return text.isascii() or not _HALF.search(text)
 
 
-def event_form(body: bytes, most: int) -> Form:
+def event_object(body: bytes, most: int) -> JsonObject:
     """The object that an event's body is. Raises GitopsError `event_invalid`, also for more than `most` bytes."""
     if len(body) > most:
         raise _event_invalid(f"the body has {len(body)} bytes; at most {most} are read")
@@ -142,12 +151,12 @@ def event_form(body: bytes, most: int) -> Form:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise _event_invalid("the body is not JSON, or is nested too deeply") from error
-    return Form(value, "", _event_invalid)
+    return JsonObject(value, "", _event_invalid)
 
 
-def answer_form(value: Any, what: str = "") -> Form:
+def answer_object(value: Any, what: str = "") -> JsonObject:
     """The object that a forge answered with. Raises RemoteError `forge_unavailable`."""
-    return Form(value, what, _answer_invalid)
+    return JsonObject(value, what, _answer_invalid)
 
 
 def _event_invalid(detail: str) -> GitopsError:
@@ -165,12 +174,12 @@ def checked(pattern: re.Pattern[str], text: str, what: str) -> str:
     return text
 
 
-def ignored(kind: str, form: Form) -> IgnoredEvent:
+def ignored(kind: str, form: JsonObject) -> IgnoredEvent:
     """An action of a known kind of event that is none of the bot's business."""
     return IgnoredEvent(f"{kind} that was {form.line('action', 40)}: nothing to do")
 
 
-def repository_of(form: Form) -> str:
+def repository_of(form: JsonObject) -> str:
     """`owner/name` of the repository of an event; empty for an event of an organization or an app."""
     if not form.has("repository"):
         return ""

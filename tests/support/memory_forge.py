@@ -77,13 +77,13 @@ class MemoryForge(RecordedForge):
             self._write(ref, files)
             return request, opened
 
-    def _amend(self, ref: str, what: str, change: Amend) -> Folder:  # noqa: ARG002 - there is no history to name it in
+    def _amend(self, ref: str, what: str, change: Amend) -> Folder:
         with self._shared.mutex:
             folder = self._folder(ref)
             self._write(ref, change(folder))
             return folder
 
-    def _amend_request(self, number: int, what: str, change: Amend) -> Folder:  # noqa: ARG002 - there is no history to name it in
+    def _amend_request(self, number: int, what: str, change: Amend) -> Folder:
         with self._shared.mutex:
             folder = self._request_folder(number)
             self._write(records.meta_ref(number), change(folder))
