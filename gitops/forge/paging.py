@@ -1,7 +1,7 @@
-"""Lists that a forge gives in pages: to the end, within bounds, and never to another address.
+"""Lists that a forge gives in pages: read to the end, within bounds, and never from another host.
 
-An answer names its next page in a `Link` header. Whoever can make it name another host would be sent the token, so the
-address is taken apart and sent below the service's own.
+An answer may name its next page in a `Link` header. Followed blindly, it could send the token to another host, so the address
+is taken apart and must be below the address of the service.
 
 Source: RFC 8288; https://docs.github.com/en/rest/using-the-rest-api/using-pagination-in-the-rest-api
 """
@@ -9,44 +9,73 @@ Source: RFC 8288; https://docs.github.com/en/rest/using-the-rest-api/using-pagin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from gitops.core.codes import Code
-from gitops.core.errors import RemoteError
+from gitops.core.errors import GitopsError, RemoteError
+from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.web import WebAnswer, WebRequest, WebSender
 
-__all__ = ["MOST_PAGES", "next_page", "pages"]
+__all__ = ["MOST_PAGES", "NextPage", "linked_page", "read_list"]
 
 MOST_PAGES = 100
 """Pages of one list that are read, of 100 entries each."""
+
+NextPage = Callable[[str, WebRequest, WebAnswer, int], "WebRequest | None"]
+"""Address of the service, the request of a page, its answer, and how many entries were read so far, to the next request."""
 
 _LINK = re.compile(r"<([^<>]*)>((?:\s*;[^,<]*)*)")
 _NEXT = re.compile(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^\s;]+))", re.IGNORECASE)
 _PORTS = {"https": 443, "http": 80}
 
 
-def pages(sender: WebSender, request: WebRequest, *, most: int = MOST_PAGES) -> Iterator[WebAnswer]:
-    """The answers to a request and to those that they name as next.
+def read_list(
+    sender: WebSender,
+    request: WebRequest,
+    next_page: NextPage | None = None,
+    *,
+    within: str | None = None,
+    null_is_empty: bool = False,
+    missing: GitopsError | None = None,
+    most: int = MOST_PAGES,
+) -> Iterator[JsonObject]:
+    """The entries of a list, page by page as they are taken.
 
-    A first answer that the request calls quiet is given as it is, and is the only one. Raises RemoteError `forge_limit` for
-    more than `most` pages, `forge_refused` for a next page elsewhere; and what the sender raises.
+    `within` names the field that holds them, where the answer is an object. With `null_is_empty`, the answer `null` is an
+    empty list. A status that the request calls quiet says that there is no list: it has no entries then, or `missing` is raised. Without
+    `next_page`, the `Link` header is followed. Raises RemoteError `forge_limit` for more than `most` pages, `forge_refused`
+    for a next page on another host, `forge_unavailable` for anything but a list; and what the sender raises.
     """
-    following: WebRequest | None = request
+    read = 0
     for _ in range(most):
+        answer = sender.send(request)
+        if answer.status in request.quiet:
+            if missing is not None:
+                raise missing
+            return
+        what = request.path.rpartition("/")[2]
+        body = answer.body if within is not None else {what: answer.body}
+        if within is None and not (isinstance(answer.body, list) or (answer.body is None and null_is_empty)):
+            raise RemoteError(Code.FORGE_UNAVAILABLE, f"the forge answers for {what} with something that is not a list")
+        entries = list(answer_object(body).parts(within or what))
+        yield from entries
+        read += len(entries)
+        following = (
+            linked_page(sender.base, request, answer)
+            if next_page is None
+            else next_page(sender.base, request, answer, read)
+        )
         if following is None:
             return
-        answer = sender.send(following)
-        yield answer
-        following = next_page(sender.base, request, answer)
-    if following is not None:
-        raise RemoteError(Code.FORGE_LIMIT, f"{request.path} has more than {most} pages")
+        request = following
+    raise RemoteError(Code.FORGE_LIMIT, f"{request.path} has more than {most} pages")
 
 
-def next_page(base: str, request: WebRequest, answer: WebAnswer) -> WebRequest | None:
-    """The request of the page after an answer, or None after the last. Raises RemoteError `forge_refused`."""
+def linked_page(base: str, request: WebRequest, answer: WebAnswer) -> WebRequest | None:
+    """The request of the page that the `Link` header names as next, or None. Raises RemoteError `forge_refused`."""
     for target, parameters in _LINK.findall(answer.headers.get("link", "")):
         relations = [quoted or bare for quoted, bare in _NEXT.findall(parameters)]
         if any("next" in relation.lower().split() for relation in relations):

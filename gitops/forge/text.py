@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["carries", "cut", "cut_markdown", "first_line_marker", "hidden_line", "with_marker"]
+__all__ = ["MAX_TEXT", "carries", "cut", "cut_markdown", "first_line_marker", "hidden_line", "same_text", "with_marker"]
+
+MAX_TEXT = 65_536
+"""Characters of a comment, an issue or the text of a change request, on every forge.
+
+https://docs.github.com/en/rest/issues/comments
+"""
+
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HIDDEN = re.compile(r"<!-- [^\n<>]{1,300} -->")
@@ -74,3 +81,8 @@ def first_line_marker(body: str) -> str | None:
 
 def _first_line(body: str) -> str:
     return body.partition("\n")[0].rstrip("\r")
+
+
+def same_text(one: str, other: str) -> bool:
+    """Whether two texts are equal, apart from ends of lines and space at the end, which a forge may change."""
+    return one.replace("\r\n", "\n").rstrip() == other.replace("\r\n", "\n").rstrip()

@@ -123,11 +123,11 @@ def test_no_variables_do_worse_than_a_refusal(data: st.DataObject) -> None:
 
 _READERS: Mapping[str, Callable[[Any], object]] = {
     "merge_request": lambda value: answers.change_request(answer_object(value)),
-    "[diff]": lambda value: answers.changed_paths(answers.rows(value, "diffs")),
+    "[diff]": lambda value: [answers.file_names(row) for row in answers.rows(value, "diffs")],
     "[reviewer]": lambda value: answers.reviews(None, answers.rows(value, "reviewers")),
     "approvals": lambda value: answers.reviews(answer_object(value), ()),
-    "[note]": lambda value: [answers.note(row) for row in answers.rows(value, "notes")],
-    "[status]": lambda value: answers.statuses(answers.rows(value, "statuses"), "1" * 40),
+    "[note]": lambda value: [answers.comment(row) for row in answers.rows(value, "notes")],
+    "[status]": lambda value: [answers.status(row, "1" * 40) for row in answers.rows(value, "statuses")],
     "[protected_branch]": lambda value: answers.branch_rules(
         "main", answers.rows(value, "branches"), answer_object(_ANSWERS["project"]), None
     ),

@@ -5,10 +5,13 @@ https://docs.gitea.com/api/
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
+from gitops.forge.dialect import ForgeIssue
 from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
     Account,
@@ -22,13 +25,13 @@ from gitops.forge.port import (
     Review,
     ReviewState,
 )
-from gitops.forge.text import first_line_marker
 from gitops.forge.web import WebAnswer
 
 _MAX_TITLE = 255
 _MAX_BODY = 1 << 20
 _HEADS = "refs/heads/"
 _FOUND = 200
+_GHOST = "ghost"
 _REVIEWS = {
     "APPROVED": ReviewState.APPROVED,
     "REQUEST_CHANGES": ReviewState.CHANGES_REQUESTED,
@@ -46,45 +49,39 @@ _PERMISSIONS = {
 }
 
 
-def entries(answer: WebAnswer, what: str, within: str | None = None) -> list[JsonObject]:
-    """The objects of a list, or of the list called `within` in an object. Raises RemoteError `forge_unavailable`."""
-    form = answer_object({what: answer.body}) if within is None else answer_object(answer.body, what)
-    return list(form.parts(what if within is None else within))
-
-
-def account(form: JsonObject) -> Account:
+def account(data: JsonObject) -> Account:
     """An account. Those of the forge itself have negative numbers: the bot of its jobs, and somebody who was deleted.
 
     https://docs.gitea.com/usage/actions/comparison
     """
-    number: Any = dict(form.items()).get("id")
+    number: Any = dict(data.items()).get("id")
     if not isinstance(number, int) or isinstance(number, bool) or number == 0:
         raise RemoteError(Code.FORGE_UNAVAILABLE, "the forge names an account without a number")
-    return Account(str(number), form.text("login", 100), number < 0)
+    return Account(str(number), data.text("login", 100), number < 0)
 
 
-def change_request(form: JsonObject) -> ChangeRequest:
+def change_request(data: JsonObject) -> ChangeRequest:
     """A pull request, from a list or by itself."""
-    base, head = form.part("base"), form.part("head")
-    number, user, merged = form.number("number"), form.optional("user"), form.flag("merged")
+    base, head = data.part("base"), data.part("head")
+    number, user, merged = data.number("number"), data.optional("user"), data.flag("merged")
     author = None if user is None else account(user)
-    state = RequestState.OPEN if form.text("state") == "open" else RequestState.CLOSED
+    state = RequestState.OPEN if data.text("state") == "open" else RequestState.CLOSED
     return ChangeRequest(
         number=number,
-        title=form.line("title", _MAX_TITLE),
+        title=data.line("title", _MAX_TITLE),
         source=_source(head),
         target=_HEADS + base.text("ref"),
         head=head.commit("sha"),
         state=RequestState.MERGED if merged else state,
-        opened_at=form.moment("created_at"),
+        opened_at=data.moment("created_at"),
         # Gitea does not tell who pushed. Whoever opened it is known; authors of commits are found in git.
         pushers=() if author is None else (f"gitea:{author.id}",),
-        merged_as=form.commit_or("merge_commit_sha") if merged else None,
+        merged_as=data.commit_or("merge_commit_sha") if merged else None,
         author=author,
         head_ref=f"refs/pull/{number}/head",
         fork=_repository(head) != _repository(base),
-        url=form.text_or("html_url"),
-        labels=tuple(label.text("name") for label in form.parts("labels")),
+        url=data.text_or("html_url"),
+        labels=tuple(label.text("name") for label in data.parts("labels")),
     )
 
 
@@ -103,58 +100,73 @@ def _repository(branch: JsonObject) -> int | None:
     return None if repository is None else repository.number("id")
 
 
-def file_names(form: JsonObject) -> tuple[str, ...]:
+def file_names(data: JsonObject) -> tuple[str, ...]:
     """The path of a changed file, and where it was before."""
-    before = form.text_or("previous_filename", most=4096)
-    return (form.text("filename", 4096), *((before,) if before else ()))
+    before = data.text_or("previous_filename", most=4096)
+    return (data.text("filename", 4096), *((before,) if before else ()))
 
 
-def review(form: JsonObject) -> Review | None:
+def review(data: JsonObject) -> Review | None:
     """A review; None for one that is not given yet, or by nobody any more."""
-    user, state = form.optional("user"), form.text_or("state")
+    user, state = data.optional("user"), data.text_or("state")
     if user is None or state in _UNSAID:
         return None
-    known = ReviewState.DISMISSED if form.flag("dismissed") else _REVIEWS.get(state, ReviewState.COMMENTED)
+    known = ReviewState.DISMISSED if data.flag("dismissed") else _REVIEWS.get(state, ReviewState.COMMENTED)
     return Review(
-        id=str(form.number("id")),
+        id=str(data.number("id")),
         account=account(user),
         state=known,
         # Comments outside of a review are on no commit.
-        commit=form.commit_or("commit_id") or "" if form.text_or("commit_id") else "",
-        at=form.moment("submitted_at"),
+        commit=data.commit_or("commit_id") or "" if data.text_or("commit_id") else "",
+        at=data.moment("submitted_at"),
     )
 
 
-def comment(form: JsonObject, me: Account) -> Comment:
-    """A comment, or an issue as one, with its marker if it is the bot's."""
-    user = form.optional("user")
-    author = None if user is None else account(user)
-    body = form.text_or("body", most=_MAX_BODY)
-    own = author is not None and author.id == me.id
-    marker = first_line_marker(body) if own else None
-    login, account_id = ("ghost", "") if author is None else (author.login, author.id)
-    return Comment(login, body, form.moment("created_at"), marker, str(form.number("id")), account_id)
+def viewer(answer: WebAnswer) -> Account:
+    """Whose token it is. Gitea marks only its own accounts as bots; this one is a bot, whatever it is called."""
+    return replace(account(answer_object(answer.body, "the user")), bot=True)
 
 
-def status(form: JsonObject, commit: str) -> CheckStatus:
+def comment(data: JsonObject) -> Comment:
+    """A comment."""
+    user = data.optional("user")
+    author = Account("", _GHOST) if user is None else account(user)
+    body = data.text_or("body", most=_MAX_BODY)
+    return Comment(author.login, body, data.moment("created_at"), None, str(data.number("id")), author.id)
+
+
+def issue(data: JsonObject) -> ForgeIssue | None:
+    """An open issue; a change request is one, too, and left out."""
+    if data.has("pull_request") or data.text("state") != "open":
+        return None
+    user = data.optional("user")
+    return ForgeIssue(
+        number=data.number("number"),
+        account="" if user is None else account(user).id,
+        title=data.line("title", _MAX_TITLE),
+        body=data.text_or("body", most=_MAX_BODY),
+        url=data.text_or("html_url"),
+    )
+
+
+def status(data: JsonObject, commit: str) -> CheckStatus:
     """A status of a commit."""
-    state = _STATES.get(form.text_or("status"), CheckState.ERROR)
-    return CheckStatus(commit, form.text("context"), state, form.line("description", 1024), form.moment("updated_at"))
+    state = _STATES.get(data.text_or("status"), CheckState.ERROR)
+    return CheckStatus(commit, data.text("context"), state, data.line("description", 1024), data.moment("updated_at"))
 
 
-def permission(answer: WebAnswer, who: Account) -> Permission:
+def permission(data: JsonObject, who: Account, now: datetime) -> Permission:  # noqa: ARG001 - permissions have no end here
     """What an account may do; NONE where the answer is about another one, as after a login was given to somebody else."""
-    form = answer_object(answer.body, "the permission")
-    user = form.optional("user")
+    user = data.optional("user")
     if user is None or account(user).id != who.id:
         return Permission.NONE
-    return _PERMISSIONS.get(form.text_or("permission"), Permission.NONE)
+    return _PERMISSIONS.get(data.text_or("permission"), Permission.NONE)
 
 
 def protected_by(branch: WebAnswer) -> str | None:
     """The rule that protects a branch, None where none does; empty where the token may not know its name."""
-    form = answer_object(branch.body, "the branch")
-    return form.text_or("effective_branch_protection_name") if form.flag("protected") else None
+    data = answer_object(branch.body, "the branch")
+    return data.text_or("effective_branch_protection_name") if data.flag("protected") else None
 
 
 def unprotected() -> BranchRules:
@@ -175,8 +187,8 @@ def branch_rules(branch: WebAnswer, protection: WebAnswer | None) -> BranchRules
 
     https://docs.gitea.com/usage/access-control/protected-branches
     """
-    form = answer_object(branch.body, "the branch")
-    checks = _checks(form)
+    data = answer_object(branch.body, "the branch")
+    checks = _checks(data)
     if protection is None or protection.status != _FOUND:
         note = "the rule of the branch cannot be read with this token: it has to administer the repository"
         return BranchRules(protected=True, deletion=False, required_checks=checks, queue=False, notes=(note,))
@@ -198,10 +210,10 @@ def branch_rules(branch: WebAnswer, protection: WebAnswer | None) -> BranchRules
     )
 
 
-def _checks(form: JsonObject) -> tuple[str, ...]:
-    if not form.flag("enable_status_check"):
+def _checks(data: JsonObject) -> tuple[str, ...]:
+    if not data.flag("enable_status_check"):
         return ()
-    return tuple(sorted(text for text in form.values("status_check_contexts") if isinstance(text, str)))
+    return tuple(sorted(text for text in data.values("status_check_contexts") if isinstance(text, str)))
 
 
 def _pushers(rule: JsonObject) -> tuple[str, ...]:

@@ -6,10 +6,12 @@ https://docs.github.com/en/rest?apiVersion=2022-11-28
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
+from gitops.forge.dialect import ForgeIssue
 from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
     Account,
@@ -25,7 +27,6 @@ from gitops.forge.port import (
     ReviewState,
     ReviewVerdict,
 )
-from gitops.forge.text import first_line_marker
 from gitops.forge.web import WebAnswer
 
 _MAX_TITLE = 256
@@ -57,24 +58,18 @@ _PERMISSIONS = {
 }
 
 
-def entries(answer: WebAnswer, what: str, within: str | None = None) -> list[JsonObject]:
-    """The objects of a list, or of the list called `within` in an object. Raises RemoteError `forge_unavailable`."""
-    form = answer_object({what: answer.body}) if within is None else answer_object(answer.body, what)
-    return list(form.parts(what if within is None else within))
-
-
-def account(form: JsonObject) -> Account:
+def account(data: JsonObject) -> Account:
     """An account."""
-    return Account(str(form.number("id")), form.text("login", 100), form.text_or("type") == "Bot")
+    return Account(str(data.number("id")), data.text("login", 100), data.text_or("type") == "Bot")
 
 
 def viewer(answer: WebAnswer) -> Account:
     """Whose token it is. Raises RemoteError `forge_refused` for what GraphQL refuses, and for a token that is nobody's."""
-    form = graphql_data(answer).part("viewer")
-    login = form.text("login", 100)
-    if not form.has("databaseId"):
+    data = graphql_data(answer).part("viewer")
+    login = data.text("login", 100)
+    if not data.has("databaseId"):
         raise RemoteError(Code.FORGE_REFUSED, f"GitHub does not say which account {login} is")
-    return Account(str(form.number("databaseId")), login, login.endswith("[bot]"))
+    return Account(str(data.number("databaseId")), login, login.endswith("[bot]"))
 
 
 def verdict(answer: WebAnswer) -> ReviewVerdict:
@@ -89,105 +84,117 @@ def graphql_data(answer: WebAnswer) -> JsonObject:
     Raises RemoteError: `forge_unavailable` for a limit, else `forge_refused`, with status 404 for what is not there.
     https://docs.github.com/en/graphql/overview/rate-limits-and-query-limits-for-the-graphql-api
     """
-    form = answer_object(answer.body, "the answer")
-    for error in form.parts("errors"):
+    data = answer_object(answer.body, "the answer")
+    for error in data.parts("errors"):
         kind, message = error.text_or("type"), error.line("message", 300)
         if kind in _LIMITED:
             raise RemoteError(Code.FORGE_UNAVAILABLE, f"GitHub says: {message}", retryable=True)
         status = _NOT_FOUND if kind == "NOT_FOUND" else None
         raise RemoteError(Code.FORGE_REFUSED, f"GitHub says: {message}", status=status)
-    return form.part("data")
+    return data.part("data")
 
 
-def change_request(form: JsonObject) -> ChangeRequest:
+def change_request(data: JsonObject) -> ChangeRequest:
     """A pull request, from a list or by itself."""
-    base, head = form.part("base"), form.part("head")
+    base, head = data.part("base"), data.part("head")
     # The repository of a fork may have been deleted since.
     fork = not head.has("repo") or head.part("repo").number("id") != base.part("repo").number("id")
-    number, user = form.number("number"), form.optional("user")
+    number, user = data.number("number"), data.optional("user")
     author = None if user is None else account(user)
-    merged = form.has("merged_at")
-    state = RequestState.OPEN if form.text("state") == "open" else RequestState.CLOSED
+    merged = data.has("merged_at")
+    state = RequestState.OPEN if data.text("state") == "open" else RequestState.CLOSED
     return ChangeRequest(
         number=number,
-        title=form.line("title", _MAX_TITLE),
+        title=data.line("title", _MAX_TITLE),
         source="refs/heads/" + head.text("ref"),
         target="refs/heads/" + base.text("ref"),
         head=head.commit("sha"),
         state=RequestState.MERGED if merged else state,
-        opened_at=form.moment("created_at"),
+        opened_at=data.moment("created_at"),
         # Who pushed is in no request: whoever opened it is known, the others are among the moves of its branch.
         pushers=() if author is None else (f"github:{author.id}",),
-        merged_as=form.commit_or("merge_commit_sha") if merged else None,
+        merged_as=data.commit_or("merge_commit_sha") if merged else None,
         author=author,
         head_ref=f"refs/pull/{number}/head",
         fork=fork,
         project=head.part("repo").text_or("full_name") if fork and head.has("repo") else "",
-        url=form.text_or("html_url"),
-        labels=tuple(label_names(form.parts("labels"))),
+        url=data.text_or("html_url"),
+        labels=tuple(label_names(data.parts("labels"))),
     )
 
 
-def push(form: JsonObject) -> Push:
+def push(data: JsonObject) -> Push:
     """One move of a branch. Merges and the other ways of moving one are pushes of whoever did it."""
-    actor = form.optional("actor")
+    actor = data.optional("actor")
     pusher = "" if actor is None else f"github:{account(actor).id}"
-    return Push(old=form.commit("before"), new=form.commit("after"), pusher=pusher)
+    return Push(old=data.commit("before"), new=data.commit("after"), pusher=pusher)
 
 
 def label_names(forms: Iterable[JsonObject]) -> list[str]:
     """Names of labels."""
-    return [form.text("name") for form in forms]
+    return [data.text("name") for data in forms]
 
 
-def file_names(form: JsonObject) -> tuple[str, ...]:
+def file_names(data: JsonObject) -> tuple[str, ...]:
     """The path of a changed file, and where it was before."""
-    names = [form.text("filename", 4096)]
-    if form.has("previous_filename"):
-        names.append(form.text("previous_filename", 4096))
+    names = [data.text("filename", 4096)]
+    if data.has("previous_filename"):
+        names.append(data.text("previous_filename", 4096))
     return tuple(names)
 
 
-def review(form: JsonObject) -> Review | None:
+def review(data: JsonObject) -> Review | None:
     """A review; None for one that is not given yet, or by nobody any more."""
-    user, state = form.optional("user"), form.text("state")
+    user, state = data.optional("user"), data.text("state")
     if user is None or state == "PENDING":
         return None
     return Review(
-        id=str(form.number("id")),
+        id=str(data.number("id")),
         account=account(user),
         state=_REVIEWS.get(state, ReviewState.COMMENTED),
-        commit=form.commit_or("commit_id") or "",
-        at=form.moment("submitted_at"),
+        commit=data.commit_or("commit_id") or "",
+        at=data.moment("submitted_at"),
     )
 
 
-def comment(form: JsonObject, me: Account) -> Comment:
-    """A comment, with its marker if it is the bot's."""
-    user = form.optional("user")
-    body = form.text_or("body", most=_MAX_BODY)
+def comment(data: JsonObject) -> Comment:
+    """A comment."""
+    user = data.optional("user")
     who = Account("", _GHOST) if user is None else account(user)
-    marker = first_line_marker(body) if who.id == me.id else None
-    return Comment(who.login, body, form.moment("created_at"), marker, str(form.number("id")), who.id)
+    body = data.text_or("body", most=_MAX_BODY)
+    return Comment(who.login, body, data.moment("created_at"), None, str(data.number("id")), who.id)
 
 
-def status(form: JsonObject, commit: str) -> CheckStatus:
+def issue(data: JsonObject) -> ForgeIssue | None:
+    """An open issue; a change request is one, too, and left out."""
+    if data.has("pull_request") or data.text("state") != "open":
+        return None
+    user = data.optional("user")
+    return ForgeIssue(
+        number=data.number("number"),
+        account="" if user is None else account(user).id,
+        title=data.line("title", _MAX_TITLE),
+        body=data.text_or("body", most=_MAX_BODY),
+        url=data.text_or("html_url"),
+    )
+
+
+def status(data: JsonObject, commit: str) -> CheckStatus:
     """A status of a commit."""
-    state = CheckState(form.text("state")) if form.text("state") in set(CheckState) else CheckState.ERROR
-    return CheckStatus(commit, form.text("context"), state, form.line("description", 1024), form.moment("updated_at"))
+    state = CheckState(data.text("state")) if data.text("state") in set(CheckState) else CheckState.ERROR
+    return CheckStatus(commit, data.text("context"), state, data.line("description", 1024), data.moment("updated_at"))
 
 
-def permission(answer: WebAnswer, who: Account) -> Permission:
+def permission(data: JsonObject, who: Account, now: datetime) -> Permission:  # noqa: ARG001 - permissions have no end here
     """What an account may do; NONE where the answer is about another one, as after a login was given to somebody else.
 
     https://docs.github.com/en/rest/collaborators/collaborators#get-repository-permissions-for-a-user
     """
-    form = answer_object(answer.body, "the permission")
-    user = form.optional("user")
+    user = data.optional("user")
     if user is None or str(user.number("id")) != who.id:
         return Permission.NONE
-    role = form.text_or("role_name")
-    return _PERMISSIONS.get(role, _PERMISSIONS.get(form.text("permission"), Permission.NONE))
+    role = data.text_or("role_name")
+    return _PERMISSIONS.get(role, _PERMISSIONS.get(data.text("permission"), Permission.NONE))
 
 
 def branch_rules(rules: Iterable[JsonObject], protection: WebAnswer) -> BranchRules:
@@ -226,8 +233,8 @@ def _older(answer: WebAnswer) -> Mapping[str, Any] | None:
     """The older protection in our words; None where it is not told."""
     if not isinstance(answer.body, dict):
         return None
-    form = answer_object(answer.body, "the protection")
-    if answer.status == _NOT_FOUND and form.text_or("message") == _NOT_PROTECTED:
+    data = answer_object(answer.body, "the protection")
+    if answer.status == _NOT_FOUND and data.text_or("message") == _NOT_PROTECTED:
         return {
             "protected": False,
             "force_push": True,
@@ -237,27 +244,27 @@ def _older(answer: WebAnswer) -> Mapping[str, Any] | None:
         }
     if answer.status != 200:  # noqa: PLR2004 - the status of an answer
         return None
-    checks, restricted = form.optional("required_status_checks"), form.optional("restrictions")
+    checks, restricted = data.optional("required_status_checks"), data.optional("restrictions")
     contexts = [] if checks is None else [text for text in checks.values("contexts") if isinstance(text, str)]
     return {
         "protected": True,
-        "request_needed": form.has("required_pull_request_reviews"),
-        "force_push": _enabled(form, "allow_force_pushes"),
-        "deletion": _enabled(form, "allow_deletions"),
-        "signatures_needed": _enabled(form, "required_signatures"),
+        "request_needed": data.has("required_pull_request_reviews"),
+        "force_push": _enabled(data, "allow_force_pushes"),
+        "deletion": _enabled(data, "allow_deletions"),
+        "signatures_needed": _enabled(data, "required_signatures"),
         "checks": contexts,
         "pushers": None if restricted is None else _pushers(restricted),
     }
 
 
-def _pushers(form: JsonObject) -> tuple[str, ...]:
-    users = [user.text("login", 100) for user in form.parts("users")]
-    others = [group.text("slug") for kind in ("teams", "apps") for group in form.parts(kind)]
+def _pushers(data: JsonObject) -> tuple[str, ...]:
+    users = [user.text("login", 100) for user in data.parts("users")]
+    others = [group.text("slug") for kind in ("teams", "apps") for group in data.parts(kind)]
     return tuple(sorted([*users, *others]))
 
 
-def _enabled(form: JsonObject, name: str) -> bool:
-    part = form.optional(name)
+def _enabled(data: JsonObject, name: str) -> bool:
+    part = data.optional(name)
     return part is not None and part.flag("enabled")
 
 

@@ -1,4 +1,4 @@
-"""What GitHub is asked: one function of this class for each request, pure.
+"""How GitHub is asked: one method of this class for each request, pure.
 
 https://docs.github.com/en/rest?apiVersion=2022-11-28
 """
@@ -13,20 +13,24 @@ from urllib.parse import quote
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import UsageError
+from gitops.forge.dialect import Dialect
+from gitops.forge.github import answers
 from gitops.forge.port import (
+    Account,
     Annotation,
     CheckReport,
     CheckState,
     CheckStatus,
     Deployment,
     DeploymentState,
+    Features,
     Reaction,
     RequestState,
 )
 from gitops.forge.text import cut, cut_markdown
 from gitops.forge.web import WebRequest
 
-__all__ = ["MAX_FILES", "TASK", "GitHubApi"]
+__all__ = ["MAX_FILES", "TASK", "GitHubDialect"]
 
 MAX_FILES = 3000
 """Files of one request that GitHub lists at most: https://docs.github.com/en/rest/pulls/pulls#list-pull-requests-files"""
@@ -62,8 +66,36 @@ _DEPLOYMENT_STATES = {
 }
 
 
-class GitHubApi:
-    """Builds the requests about one repository."""
+class GitHubDialect(Dialect):
+    """One repository on GitHub."""
+
+    features = Features(
+        reviews=True,
+        verdicts=True,
+        checks=True,
+        deployments=True,
+        labels=True,
+        reactions=True,
+        issues=True,
+        permissions=True,
+        branch_rules=True,
+        queue=True,
+        pushes=True,
+    )
+    longest_title = 256
+    statuses_within = "statuses"
+
+    # Answers
+
+    read_account = staticmethod(answers.account)
+    read_viewer = staticmethod(answers.viewer)
+    read_request = staticmethod(answers.change_request)
+    read_files = staticmethod(answers.file_names)
+    read_review = staticmethod(answers.review)
+    read_comment = staticmethod(answers.comment)
+    read_status = staticmethod(answers.status)
+    read_permission = staticmethod(answers.permission)
+    read_issue = staticmethod(answers.issue)
 
     def __init__(self, project: str, base: str) -> None:
         """`project` is `owner/name`, `base` the address of the service: `https://api.github.com`, or `https://HOST/api`.
@@ -72,7 +104,7 @@ class GitHubApi:
         """
         self._start = "/v3" if base.endswith("/api") else ""
         self._root = self._start + _path_of(project)
-        self.project = project
+        self._project = project
 
     # Who we are, and what GitHub itself thinks
 
@@ -83,12 +115,12 @@ class GitHubApi:
         """
         return _graphql("query { viewer { login databaseId } }")
 
-    def verdict(self, number: int) -> WebRequest:
+    def review_decision(self, number: int) -> WebRequest:
         """What the rules of the target branch, code owners included, say of a request's reviews.
 
         https://docs.github.com/en/graphql/reference/enums#pullrequestreviewdecision
         """
-        owner, _, name = self.project.partition("/")
+        owner, _, name = self._project.partition("/")
         document = (
             "query($owner: String!, $name: String!, $number: Int!) "
             "{ repository(owner: $owner, name: $name) { pullRequest(number: $number) { reviewDecision } } }"
@@ -97,31 +129,31 @@ class GitHubApi:
 
     # Requests
 
-    def pulls(
-        self, *, state: RequestState | None = None, target: str | None = None, head: str | None = None
+    def list_requests(
+        self, state: RequestState | None = None, target: str | None = None, source: str | None = None
     ) -> WebRequest:
-        """Change requests; `target` and `head` are names of branches, the latter of this repository."""
+        """Change requests; GitHub looks for `source` among the branches of this repository only."""
         kind = {None: "all", RequestState.OPEN: "open"}.get(state, "closed")
         query = [("state", kind), ("sort", "created"), ("direction", "asc")]
         if target is not None:
             query.append(("base", target))
-        if head is not None:
-            query.append(("head", f"{self.project.partition('/')[0]}:{head}"))
+        if source is not None:
+            query.append(("head", f"{self._project.partition('/')[0]}:{source}"))
         return self._list("/pulls", *query)
 
-    def pull(self, number: int) -> WebRequest:
+    def get_request(self, number: int) -> WebRequest:
         """One change request."""
         return self._get(f"/pulls/{number}", quiet=_GONE)
 
-    def pull_files(self, number: int) -> WebRequest:
+    def list_files(self, number: int) -> WebRequest:
         """Files that it changes."""
         return self._list(f"/pulls/{number}/files", quiet=_GONE)
 
-    def reviews(self, number: int) -> WebRequest:
+    def list_reviews(self, number: int) -> WebRequest:
         """Its reviews, oldest first."""
         return self._list(f"/pulls/{number}/reviews", quiet=_GONE)
 
-    def pulls_of(self, commit: str) -> WebRequest:
+    def requests_of(self, commit: str) -> WebRequest:
         """Change requests that have a commit, or brought it in."""
         return self._list(f"/commits/{quote(commit, safe='')}/pulls", quiet=_NO_COMMIT)
 
@@ -130,49 +162,49 @@ class GitHubApi:
 
         https://docs.github.com/en/rest/repos/repos#list-repository-activities
         """
-        root = self._start + _path_of(project or self.project)
+        root = self._start + _path_of(project or self._project)
         query = (("ref", branch), _PAGE)
         return WebRequest("GET", root + "/activity", query, headers=_HEADERS, quiet=_NO_COMMIT)
 
-    def open_pull(self, head: str, base: str, title: str, body: str) -> WebRequest:
-        """Open a change request of one branch into another; 422 says that there is one, or nothing to merge."""
-        form = {"head": head, "base": base, "title": title, "body": body}
+    def open_request(self, source: str, target: str, title: str, text: str) -> WebRequest:
+        """A new change request; 422 says that there is one, or nothing to merge."""
+        form = {"head": source, "base": target, "title": title, "body": text}
         return self._send("POST", "/pulls", form, repeatable=False)
 
-    def change_pull(self, number: int, title: str, body: str) -> WebRequest:
-        """Give a change request another title and text."""
-        return self._send("PATCH", f"/pulls/{number}", {"title": title, "body": body})
+    def change_request(self, number: int, title: str, text: str) -> WebRequest:
+        """Another title and text for a change request."""
+        return self._send("PATCH", f"/pulls/{number}", {"title": title, "body": text})
 
-    def close_pull(self, number: int) -> WebRequest:
+    def close_request(self, number: int) -> WebRequest:
         """Close a change request."""
         return self._send("PATCH", f"/pulls/{number}", {"state": "closed"})
 
     # Comments
 
-    def comments(self, number: int) -> WebRequest:
+    def list_comments(self, number: int) -> WebRequest:
         """Comments of a request, oldest first."""
         return self._list(f"/issues/{number}/comments", quiet=_GONE)
 
-    def add_comment(self, number: int, body: str) -> WebRequest:
-        """A new comment. Sent twice there would be two."""
-        return self._send("POST", f"/issues/{number}/comments", {"body": body}, repeatable=False)
+    def add_comment(self, number: int, text: str) -> WebRequest:
+        """A new comment. Sent twice, there would be two."""
+        return self._send("POST", f"/issues/{number}/comments", {"body": text}, repeatable=False)
 
-    def change_comment(self, comment: str, body: str) -> WebRequest:
+    def change_comment(self, number: int, comment: str, text: str) -> WebRequest:  # noqa: ARG002 - its id is enough
         """Another text for a comment, which may be gone."""
-        return self._send("PATCH", f"/issues/comments/{comment}", {"body": body}, quiet=_GONE)
+        return self._send("PATCH", f"/issues/comments/{comment}", {"body": text}, quiet=_GONE)
 
-    def remove_comment(self, comment: str) -> WebRequest:
+    def remove_comment(self, number: int, comment: str) -> WebRequest:  # noqa: ARG002 - its id is enough
         """Remove a comment, which may be gone."""
         return self._send("DELETE", f"/issues/comments/{comment}", None, quiet=_GONE)
 
-    def react(self, comment: str, reaction: Reaction) -> WebRequest:
+    def react(self, number: int, comment: str, reaction: Reaction) -> WebRequest:  # noqa: ARG002 - its id is enough
         """A reaction to a comment; the same one again changes nothing."""
         form = {"content": _REACTIONS[reaction]}
         return self._send("POST", f"/issues/comments/{comment}/reactions", form)
 
     # Statuses and checks
 
-    def statuses(self, commit: str) -> WebRequest:
+    def list_statuses(self, commit: str) -> WebRequest:
         """The newest status of each context of a commit."""
         return self._list(f"/commits/{quote(commit, safe='')}/status", quiet=_NO_COMMIT)
 
@@ -251,23 +283,28 @@ class GitHubApi:
             form["log_url"] = deployment.url
         return self._send("POST", f"/deployments/{identifier}/statuses", form)
 
-    def issues(self, creator: str) -> WebRequest:
-        """Open issues that an account wrote."""
-        return self._list("/issues", ("state", "open"), ("creator", creator), ("direction", "asc"))
+    def list_issues(self, author: Account) -> WebRequest:
+        """Open issues that an account wrote, oldest first."""
+        return self._list("/issues", ("state", "open"), ("creator", author.login), ("direction", "asc"))
 
-    def open_issue(self, title: str, body: str) -> WebRequest:
+    def open_issue(self, title: str, text: str) -> WebRequest:
         """A new issue."""
-        return self._send("POST", "/issues", {"title": title, "body": body}, repeatable=False)
+        return self._send("POST", "/issues", {"title": title, "body": text}, repeatable=False)
 
-    def change_issue(self, number: int, form: Mapping[str, str]) -> WebRequest:
-        """Change some of an issue's fields."""
-        return self._send("PATCH", f"/issues/{number}", dict(form))
+    def change_issue(self, number: int, title: str, text: str) -> WebRequest:
+        """Another title and text for an issue, which may be gone."""
+        return self._send("PATCH", f"/issues/{number}", {"title": title, "body": text}, quiet=_GONE)
+
+    def close_issue(self, number: int) -> WebRequest:
+        """Close an issue as completed."""
+        form = {"state": "closed", "state_reason": "completed"}
+        return self._send("PATCH", f"/issues/{number}", form, quiet=_GONE)
 
     # Permissions and rules
 
-    def permission(self, login: str) -> WebRequest:
+    def get_permission(self, account: Account) -> WebRequest:
         """What an account may do; 404 for one that does not exist."""
-        return self._get(f"/collaborators/{quote(login, safe='')}/permission", quiet=_GONE)
+        return self._get(f"/collaborators/{quote(account.login, safe='')}/permission", quiet=_GONE)
 
     def rules(self, branch: str) -> WebRequest:
         """Rules of rulesets that are in force for a branch, whoever set them."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
+from gitops.forge.dialect import ForgeIssue
 from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
     Account,
@@ -27,7 +28,6 @@ from gitops.forge.port import (
     ReviewState,
     ReviewVerdict,
 )
-from gitops.forge.text import first_line_marker
 from gitops.git.port import ZERO
 
 ANY_CHECK = "*"
@@ -51,27 +51,6 @@ _DIGITS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """A comment as GitLab keeps it: `text` is all of it, the hidden first line included."""
-
-    id: str
-    author: Account
-    text: str
-    at: str
-
-
-@dataclass(frozen=True, slots=True)
-class Issue:
-    """An open issue; `number` counts within the project."""
-
-    number: int
-    author: Account
-    title: str
-    text: str
-    url: str
-
-
-@dataclass(frozen=True, slots=True)
 class DeploymentRow:
     """A deployment; `finished` ones cannot be brought forward any more."""
 
@@ -87,64 +66,69 @@ class DeploymentRow:
 
 
 def rows(body: Any, what: str) -> tuple[JsonObject, ...]:
-    """The objects of a list."""
+    """The objects of a list that comes on one page."""
     if not isinstance(body, list):
         raise RemoteError(Code.FORGE_UNAVAILABLE, f"GitLab answers for {what} with something that is not a list")
     return tuple(answer_object(item, f"{what}[{index}]") for index, item in enumerate(body))
 
 
-def account(form: JsonObject) -> Account:
+def account(data: JsonObject) -> Account:
     """A user: https://docs.gitlab.com/api/users/. Only the answer about oneself says whether it is a bot."""
-    return Account(str(form.number("id")), form.text("username"), form.flag("bot"))
+    return Account(str(data.number("id")), data.text("username"), data.flag("bot"))
 
 
-def change_request(form: JsonObject) -> ChangeRequest:
+def change_request(data: JsonObject) -> ChangeRequest:
     """A merge request: https://docs.gitlab.com/api/merge_requests/.
 
     Its head has a ref of its own in the target project, whatever project its branch is in. GitLab does not say who pushed: the
     author stands for them.
     """
-    number = form.number("iid")
-    state = _STATES.get(form.text("state"))
+    number = data.number("iid")
+    state = _STATES.get(data.text("state"))
     if state is None:
         raise RemoteError(Code.FORGE_UNAVAILABLE, f"GitLab gives merge request {number} a state that is not documented")
-    author = account(form.part("author"))
+    author = account(data.part("author"))
     return ChangeRequest(
         number=number,
-        title=form.line("title", _TITLE),
-        source=f"refs/heads/{form.text('source_branch')}",
-        target=f"refs/heads/{form.text('target_branch')}",
+        title=data.line("title", _TITLE),
+        source=f"refs/heads/{data.text('source_branch')}",
+        target=f"refs/heads/{data.text('target_branch')}",
         # Without any commit, or while GitLab still prepares it, a merge request has no head.
-        head=form.commit_or("sha") or ZERO,
+        head=data.commit_or("sha") or ZERO,
         state=state,
-        opened_at=form.moment("created_at"),
+        opened_at=data.moment("created_at"),
         pushers=(f"gitlab:{author.id}",),
-        merged_as=_merged_as(form) if state is RequestState.MERGED else None,
+        merged_as=_merged_as(data) if state is RequestState.MERGED else None,
         author=author,
         head_ref=f"refs/merge-requests/{number}/head",
         # The branch's project is null once a fork is gone.
-        fork=not form.has("source_project_id") or form.number("source_project_id") != form.number("target_project_id"),
-        url=form.text_or("web_url"),
-        labels=tuple(sorted(name for name in form.values("labels") if isinstance(name, str))),
+        fork=not data.has("source_project_id") or data.number("source_project_id") != data.number("target_project_id"),
+        url=data.text_or("web_url"),
+        labels=tuple(sorted(name for name in data.values("labels") if isinstance(name, str))),
     )
 
 
-def _merged_as(form: JsonObject) -> str | None:
+def _merged_as(data: JsonObject) -> str | None:
     """What brought a request in: the merge commit, else the squashed one, else, after a fast-forward, its head."""
-    return form.commit_or("merge_commit_sha") or form.commit_or("squash_commit_sha") or form.commit_or("sha")
+    return data.commit_or("merge_commit_sha") or data.commit_or("squash_commit_sha") or data.commit_or("sha")
 
 
-def changed_paths(files: Iterable[JsonObject]) -> tuple[str, ...]:
-    """Paths of diffs, old names of moved files included, sorted."""
-    return tuple(sorted({file.text(name, 4_096) for file in files for name in ("old_path", "new_path")}))
+def file_names(data: JsonObject) -> tuple[str, ...]:
+    """The path of a changed file, and where it was before."""
+    return data.text("old_path", 4_096), data.text("new_path", 4_096)
 
 
-def files_of(form: JsonObject) -> int | None:
+def description(data: JsonObject) -> str:
+    """The text of a merge request or an issue."""
+    return data.text_or("description", most=_BODY)
+
+
+def files_of(data: JsonObject) -> int | None:
     """How many files a merge request changes, None while GitLab does not say.
 
     Raises GitopsError `forge_limit` for `1000+`, where GitLab lists no more: https://docs.gitlab.com/administration/diff_limits/
     """
-    count = form.text_or("changes_count")
+    count = data.text_or("changes_count")
     if not count:
         return None
     if count.endswith("+"):
@@ -194,58 +178,46 @@ def verdict(request: JsonObject, approvals: JsonObject | None, reviewers: Sequen
     return ReviewVerdict.APPROVED
 
 
-def _count(form: JsonObject, name: str) -> int:
+def _count(data: JsonObject, name: str) -> int:
     """A number from 0."""
-    found = dict(form.items()).get(name)
+    found = dict(data.items()).get(name)
     if not isinstance(found, int) or isinstance(found, bool) or found < 0:
         raise RemoteError(Code.FORGE_UNAVAILABLE, f"GitLab gives {name} as something that is not a number")
     return found
 
 
-def note(form: JsonObject) -> Note | None:
+def comment(data: JsonObject) -> Comment | None:
     """A comment, or None for a line that GitLab wrote itself: https://docs.gitlab.com/api/notes/."""
-    if form.flag("system"):
+    if data.flag("system"):
         return None
-    return Note(
-        str(form.number("id")), account(form.part("author")), form.text("body", _BODY), form.moment("created_at")
-    )
+    author = account(data.part("author"))
+    body, at = data.text("body", _BODY), data.moment("created_at")
+    return Comment(author.login, body, at, None, str(data.number("id")), author.id)
 
 
-def comment(found: Note, me: Account) -> Comment:
-    """A comment for the port; a marker in its first line counts only where the bot wrote it."""
-    marker = first_line_marker(found.text) if found.author.id == me.id else None
-    return Comment(found.author.login, found.text, found.at, marker, found.id, found.author.id)
+def status(data: JsonObject, commit: str) -> CheckStatus:
+    """A status; jobs of GitLab CI have one, too.
 
-
-def statuses(found: Iterable[JsonObject], commit: str) -> tuple[CheckStatus, ...]:
-    """The newest status of each name, by name. Jobs of GitLab CI are among them.
-
-    What GitLab calls running, manual, skipped and so on is pending: it is no verdict. Source:
+    What GitLab calls running, manual, skipped and so on is pending, since it decides nothing. Source:
     https://docs.gitlab.com/api/commits/
     """
-    newest: dict[str, tuple[int, CheckStatus]] = {}
-    for row in found:
-        number, name = row.number("id"), row.text("name")
-        state = _CHECKS.get(row.text("status"), CheckState.PENDING)
-        at = next((row.moment(time) for time in ("finished_at", "started_at", "created_at") if row.has(time)), "")
-        status = CheckStatus(commit, name, state, row.text_or("description"), at)
-        if name not in newest or newest[name][0] < number:
-            newest[name] = (number, status)
-    return tuple(newest[name][1] for name in sorted(newest))
+    state = _CHECKS.get(data.text("status"), CheckState.PENDING)
+    at = next((data.moment(time) for time in ("finished_at", "started_at", "created_at") if data.has(time)), "")
+    return CheckStatus(commit, data.text("name"), state, data.text_or("description"), at)
 
 
-def permission(form: JsonObject, who: str, now: datetime) -> Permission:
+def permission(data: JsonObject, who: Account, now: datetime) -> Permission:
     """What a member may do: https://docs.gitlab.com/api/project_members/.
 
     NONE for the row of somebody else, one that is not active, and one that ran out but was not yet removed.
     """
-    if str(form.number("id")) != who or form.text_or("state", "active") != "active":
+    if str(data.number("id")) != who.id or data.text_or("state", "active") != "active":
         return Permission.NONE
-    if form.text_or("membership_state", "active") != "active":
+    if data.text_or("membership_state", "active") != "active":
         return Permission.NONE
-    if form.has("expires_at") and form.text("expires_at")[:10] <= now.astimezone(UTC).date().isoformat():
+    if data.has("expires_at") and data.text("expires_at")[:10] <= now.astimezone(UTC).date().isoformat():
         return Permission.NONE
-    level = _count(form, "access_level")
+    level = _count(data, "access_level")
     return next((role for least, role in _ROLES if level >= least), Permission.NONE)
 
 
@@ -295,18 +267,13 @@ def _pushers(row: JsonObject) -> Iterable[str]:
             yield level.line("access_level_description", 200) or f"role {_count(level, 'access_level')}"
 
 
-def deployment(form: JsonObject) -> DeploymentRow:
+def deployment(data: JsonObject) -> DeploymentRow:
     """A deployment: https://docs.gitlab.com/api/deployments/."""
-    by = account(form.part("user")).id if form.has("user") else ""
-    return DeploymentRow(form.number("id"), form.commit("sha"), by, form.text("status"))
+    by = account(data.part("user")).id if data.has("user") else ""
+    return DeploymentRow(data.number("id"), data.commit("sha"), by, data.text("status"))
 
 
-def issue(form: JsonObject) -> Issue:
+def issue(data: JsonObject) -> ForgeIssue:
     """An issue: https://docs.gitlab.com/api/issues/."""
-    return Issue(
-        number=form.number("iid"),
-        author=account(form.part("author")),
-        title=form.text("title"),
-        text=form.text_or("description", most=_BODY),
-        url=form.text_or("web_url"),
-    )
+    author = account(data.part("author"))
+    return ForgeIssue(data.number("iid"), author.id, data.text("title"), description(data), data.text_or("web_url"))

@@ -2,35 +2,66 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from gitops.core.clock import FixedClock
 from gitops.forge.gitea import answers as gitea_answers
 from gitops.forge.github import answers as github_answers
 from gitops.forge.gitlab import answers as gitlab_answers
 from gitops.forge.json_object import answer_object
 from gitops.forge.port import Account, Comment
+from gitops.forge.reader import HostedReader
+from gitops.forge.web import WebAnswer, WebRequest
+from tests.support.github_canned import Unjudged
 
 BOT = Account("9", "bot", bot=True)
 MARKED = "<!-- cluster-gitops: plan brain -->\nThe plan."
 
 
+def own(comment: Comment) -> Comment:
+    """The comment as a reader of the bot `BOT` gives it."""
+
+    class Dialect:
+        def viewer(self) -> WebRequest:
+            return WebRequest("GET", "/user")
+
+        def read_viewer(self, answer: WebAnswer) -> Account:
+            del answer
+            return BOT
+
+        def list_comments(self, number: int) -> WebRequest:
+            return WebRequest("GET", f"/{number}")
+
+        def next_page(self, *_: Any) -> None:
+            return None
+
+        def read_comment(self, data: Any) -> Comment:
+            del data
+            return comment
+
+    reader = HostedReader(Unjudged(WebAnswer(200, {}, [{}])), Dialect(), FixedClock(datetime(2026, 7, 2, tzinfo=UTC)))  # type: ignore[arg-type]
+    (found,) = reader.comments(1)
+    return found
+
+
 def github(author: dict[str, Any] | None, body: str) -> Comment:
     form = {"id": 7, "user": author, "body": body, "created_at": "2026-07-02T10:21:36Z"}
-    return github_answers.comment(answer_object(form), BOT)
+    return own(github_answers.comment(answer_object(form)))
 
 
 def gitea(author: dict[str, Any] | None, body: str) -> Comment:
     form = {"id": 7, "user": author, "body": body, "created_at": "2026-07-02T10:21:36Z"}
-    return gitea_answers.comment(answer_object(form), BOT)
+    return own(gitea_answers.comment(answer_object(form)))
 
 
 def gitlab(author: dict[str, Any] | None, body: str) -> Comment:
     form = {"id": 7, "author": author, "body": body, "created_at": "2026-07-02T10:21:36.000Z", "system": False}
-    found = gitlab_answers.note(answer_object(form))
+    found = gitlab_answers.comment(answer_object(form))
     assert found is not None
-    return gitlab_answers.comment(found, BOT)
+    return own(found)
 
 
 def person(number: int, login: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.forge.gitea.forge import GiteaForge
-from gitops.forge.gitea.requests import GiteaApi
+from gitops.forge.gitea.requests import GiteaDialect
 from gitops.forge.port import (
     Account,
     CheckState,
@@ -319,11 +319,11 @@ def test_projects_that_are_none(world: GiteaWorld, sender: GiteaSender, project:
 
 
 def test_names_cannot_lead_elsewhere() -> None:
-    api = GiteaApi(PROJECT, "https://gitea.example.org")
+    api = GiteaDialect(PROJECT, "https://gitea.example.org")
     assert api.branch("a/b?c#d").path == f"/api/v1/repos/{PROJECT}/branches/a%2Fb%3Fc%23d"
-    assert GiteaApi(PROJECT, "https://gitea.example.org/api/v1").user().path == "/user"
+    assert GiteaDialect(PROJECT, "https://gitea.example.org/api/v1").viewer().path == "/user"
     for name in ("", ".", ".."):
-        assert code_of(lambda n=name: api.permission(n)) == "usage_error"  # type: ignore[misc]
+        assert code_of(lambda n=name: api.get_permission(Account("1", n))) == "usage_error"  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

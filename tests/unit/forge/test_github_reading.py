@@ -96,7 +96,7 @@ def test_a_fork_is_one_by_its_repository_also_when_that_is_gone() -> None:
 
 
 def test_states_and_targets_of_requests() -> None:
-    merged = pull(2, state="closed", merged_at=AT, merged_as=MERGE)
+    merged = pull(2, state="closed", merged_at=AT, merged_as=MERGE, target="next/one")
     rows = [pull(1, state="closed", merged_as=OTHER), merged]
     forge, sender = forge_with({f"GET {ROOT}/pulls": ok(rows)})
     found = forge.requests(state=RequestState.MERGED, target="refs/heads/next/one")

@@ -87,7 +87,7 @@ def test_a_list_has_a_bound(world, server, forge):
     path = f"{_ROOT}/merge_requests/{number}/notes"
     server.answers[f"GET {path}"] = WebAnswer(200, {"x-next-page": "2"}, [])
     assert refused(lambda: forge.comments(number)).code == "forge_limit"
-    assert len(server.sent) == 100
+    assert len([call for call in server.sent if call.path == path]) == 100
 
 
 def test_a_list_as_long_as_the_bound(world, forge):
@@ -175,6 +175,15 @@ def test_a_status_that_gitlab_minds_for_another_reason(world, server, forge):
     message = {"message": "Cannot transition status"}
     server.answers[f"POST {_ROOT}/statuses/{head}"] = WebAnswer(400, {}, message)
     assert refused(lambda: forge.set_status(status(head, CheckState.SUCCESS))).code == "forge_refused"
+
+
+def test_the_newest_status_of_a_name_counts(world, server, forge):
+    head = world.head(world.open_request())
+    form = {"sha": head, "name": "n", "description": None, "created_at": _AT, "started_at": None, "finished_at": None}
+    old, new = ({**form, "id": n, "status": s} for n, s in ((7, "success"), (8, "failed")))
+    for order in ([old, new], [new, old]):
+        server.answers[f"GET {_ROOT}/repository/commits/{head}/statuses"] = WebAnswer(200, {}, order)
+        assert [s.state for s in forge.statuses(head)] == [CheckState.FAILURE]
 
 
 @pytest.mark.parametrize("commit", ["", "main", "../x", "A" * 40, "1" * 39, "1" * 40 + "\n"])
@@ -370,7 +379,7 @@ def test_a_proposal_that_cannot_be_opened(world, server, forge):
     server.answers[f"POST {_ROOT}/merge_requests"] = WebAnswer(502, {}, None)
     assert refused(lambda: forge.propose("refs/heads/drift", MAIN, "t", "b")).code == "forge_unavailable"
     server.answers[f"POST {_ROOT}/merge_requests"] = WebAnswer(409, {}, {"message": ["there is one"]})
-    assert refused(lambda: forge.propose("refs/heads/drift", MAIN, "t", "b")).code == "forge_unavailable"
+    assert refused(lambda: forge.propose("refs/heads/drift", MAIN, "t", "b")).code == "forge_refused"
     assert refused(lambda: forge.propose("drift", MAIN, "t", "b")).code == "usage_error"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from datetime import UTC, datetime
 
@@ -9,7 +10,7 @@ import pytest
 
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.forge.gitlab import answers
-from gitops.forge.gitlab.requests import GitLabCalls, inert, next_page
+from gitops.forge.gitlab.requests import GitLabDialect, inert
 from gitops.forge.json_object import answer_object
 from gitops.forge.port import (
     Account,
@@ -17,6 +18,7 @@ from gitops.forge.port import (
     CheckStatus,
     DeploymentState,
     Permission,
+    Reaction,
     RequestState,
     ReviewState,
     ReviewVerdict,
@@ -122,7 +124,7 @@ def test_a_list_of_another_form(value):
 
 
 def test_files_have_their_old_names_as_well():
-    assert answers.changed_paths(forms("[diff]")) == ("README", "README.md")
+    assert [answers.file_names(row) for row in forms("[diff]")] == [("README", "README.md")]
 
 
 @pytest.mark.parametrize(("count", "expected"), [("1", 1), ("0", 0), (None, None), ("", None), ("many", None)])
@@ -194,19 +196,20 @@ def test_a_verdict_is_not_guessed(approvals):
 
 def test_lines_that_gitlab_writes_are_no_comments():
     (row,) = _BY_SHAPE["[note]"]
-    assert answers.note(answer_object({**row, "system": True})) is None
-    note = answers.note(answer_object(row))
+    assert answers.comment(answer_object({**row, "system": True})) is None
+    note = answers.comment(answer_object(row))
     assert note is not None
-    assert (note.id, note.author, note.text, note.at) == (
+    assert (note.id, note.account, note.author, note.body, note.at) == (
         "301",
-        Account("1", "pipin"),
+        "1",
+        "pipin",
         "Comment for MR",
         "2026-10-02T08:57:14Z",
     )
 
 
 def test_statuses_of_jobs_and_of_the_bot():
-    found = answers.statuses(forms("[status]"), "1" * 40)
+    found = [answers.status(row, "1" * 40) for row in forms("[status]")]
     assert [(s.context, s.state, s.description, s.at) for s in found] == [
         ("bundler:audit", CheckState.PENDING, "", "2026-01-19T08:40:25Z"),
         ("gitops/plan/library", CheckState.SUCCESS, "3 changes", "2026-01-19T09:05:50Z"),
@@ -216,14 +219,7 @@ def test_statuses_of_jobs_and_of_the_bot():
 @pytest.mark.parametrize("said", ["created", "running", "manual", "skipped", "scheduled", "of a later release"])
 def test_whatever_is_no_verdict_is_pending(said):
     row = {**_BY_SHAPE["[status]"][0], "status": said}
-    assert answers.statuses([answer_object(row)], "1" * 40)[0].state is CheckState.PENDING
-
-
-def test_the_newest_status_of_a_name_counts():
-    old, new = ({**_BY_SHAPE["[status]"][0], "id": n, "status": s} for n, s in ((7, "success"), (8, "failed")))
-    for order in ([old, new], [new, old]):
-        found = answers.statuses([answer_object(row) for row in order], "1" * 40)
-        assert [status.state for status in found] == [CheckState.FAILURE]
+    assert answers.status(answer_object(row), "1" * 40).state is CheckState.PENDING
 
 
 @pytest.mark.parametrize(
@@ -246,7 +242,7 @@ def test_the_newest_status_of_a_name_counts():
     ],
 )
 def test_roles(changed, expected):
-    assert answers.permission(answer_object({**_BY_SHAPE["member"], **changed}), "1", _NOW) is expected
+    assert answers.permission(answer_object({**_BY_SHAPE["member"], **changed}), Account("1", "root"), _NOW) is expected
 
 
 def test_rules_of_a_branch():
@@ -306,9 +302,9 @@ def test_no_line_is_a_quick_action(text, expected):
 
 
 def test_a_project_is_one_segment_of_a_path():
-    assert GitLabCalls("group/sub/name").settings().path == "/projects/group%2Fsub%2Fname"
-    assert GitLabCalls("42").merge_request(7).path == "/projects/42/merge_requests/7"
-    assert GitLabCalls("a/b").update_note(7, "../../x", "t").path.endswith("/notes/..%2F..%2Fx")
+    assert GitLabDialect("group/sub/name").settings().path == "/projects/group%2Fsub%2Fname"
+    assert GitLabDialect("42").get_request(7).path == "/projects/42/merge_requests/7"
+    assert GitLabDialect("a/b").change_comment(7, "../../x", "t").path.endswith("/notes/..%2F..%2Fx")
 
 
 @pytest.mark.parametrize(
@@ -316,62 +312,70 @@ def test_a_project_is_one_segment_of_a_path():
 )
 def test_what_is_no_project(name):
     with pytest.raises(GitopsError) as caught:
-        GitLabCalls(name)
+        GitLabDialect(name)
     assert caught.value.code == "usage_error"
 
 
 def test_every_request_is_documented_and_every_documented_one_is_made():
-    calls, one, commit = GitLabCalls("a/b"), 1, "1" * 40
+    calls, one, commit = GitLabDialect("a/b"), 1, "1" * 40
     made = {
-        "user": calls.user(),
+        "viewer": calls.viewer(),
         "settings": calls.settings(),
-        "merge_requests": calls.merge_requests(RequestState.OPEN, "main"),
-        "merge_requests_between": calls.merge_requests_between("a", "b"),
-        "merge_requests_of": calls.merge_requests_of(commit),
-        "merge_request": calls.merge_request(one),
-        "open_merge_request": calls.open_merge_request("a", "b", "t", "x"),
-        "update_merge_request": calls.update_merge_request(one, {"title": "t"}),
-        "diffs": calls.diffs(one),
+        "list_requests": calls.list_requests(RequestState.OPEN, "main", "topic"),
+        "requests_of": calls.requests_of(commit),
+        "get_request": calls.get_request(one),
+        "open_request": calls.open_request("a", "b", "t", "x"),
+        "change_request": calls.change_request(one, "t", "x"),
+        "close_request": calls.close_request(one),
+        "set_labels": calls.set_labels(one, ["a"], ["b"]),
+        "list_files": calls.list_files(one),
         "approvals": calls.approvals(one),
         "reviewers": calls.reviewers(one),
-        "notes": calls.notes(one),
-        "add_note": calls.add_note(one, "x"),
-        "update_note": calls.update_note(one, "2", "x"),
-        "delete_note": calls.delete_note(one, "2"),
-        "add_award": calls.add_award(one, "2", "eyes"),
-        "statuses": calls.statuses(commit),
+        "list_comments": calls.list_comments(one),
+        "add_comment": calls.add_comment(one, "x"),
+        "change_comment": calls.change_comment(one, "2", "x"),
+        "remove_comment": calls.remove_comment(one, "2"),
+        "react": calls.react(one, "2", Reaction.SEEN),
+        "list_statuses": calls.list_statuses(commit),
         "set_status": calls.set_status(CheckStatus(commit, "c", CheckState.ERROR, "x" * 999, "")),
         "pipelines_of": calls.pipelines_of(commit),
-        "member": calls.member("7"),
+        "get_permission": calls.get_permission(Account("7", "mira")),
         "protected_branches": calls.protected_branches(),
         "push_rule": calls.push_rule(),
         "deployments": calls.deployments("production"),
         "add_deployment": calls.add_deployment("production", commit, "main", DeploymentState.RUNNING),
         "update_deployment": calls.update_deployment(one, DeploymentState.FAILURE),
-        "issues": calls.issues("7"),
-        "add_issue": calls.add_issue("t", "x"),
-        "update_issue": calls.update_issue(one, {"state_event": "close"}),
-        "add_issue_note": calls.add_issue_note(one, "x"),
+        "list_issues": calls.list_issues(Account("7", "mira")),
+        "open_issue": calls.open_issue("t", "x"),
+        "change_issue": calls.change_issue(one, "t", "x"),
+        "close_issue": calls.close_issue(one),
+        "comment_on_issue": calls.comment_on_issue(one, "x"),
     }
-    assert set(made) == {name for name in vars(GitLabCalls) if not name.startswith("_")} - {"root", "project"}
+    assert set(made) == {name for name, value in vars(GitLabDialect).items() if inspect.isfunction(value)} - {
+        "__init__",
+        "_request",
+        "_list",
+        "next_page",
+    }
     assert {check_request(request).call for request in made.values()} == {o.call for o in operations()}
 
 
 def test_only_what_replaces_may_be_sent_twice():
-    calls = GitLabCalls("a/b")
+    calls = GitLabDialect("a/b")
     once = [
-        calls.add_note(1, "x"),
-        calls.add_issue("t", "x"),
-        calls.add_issue_note(1, "x"),
-        calls.open_merge_request("a", "b", "t", "x"),
+        calls.add_comment(1, "x"),
+        calls.open_issue("t", "x"),
+        calls.comment_on_issue(1, "x"),
+        calls.open_request("a", "b", "t", "x"),
     ]
     assert not any(call.repeatable for call in once)
-    assert calls.update_note(1, "2", "x").repeatable
-    assert calls.delete_note(1, "2").repeatable
+    assert calls.change_comment(1, "2", "x").repeatable
+    assert calls.remove_comment(1, "2").repeatable
 
 
 @pytest.mark.parametrize("counted", ["two", "-1", "1.5", "٣"])
 def test_a_page_is_a_number(counted):
+    calls = GitLabDialect("a/b")
     with pytest.raises(RemoteError) as caught:
-        next_page(GitLabCalls("a/b").notes(1), WebAnswer(200, {"x-next-page": counted}))
+        calls.next_page("https://x", calls.list_comments(1), WebAnswer(200, {"x-next-page": counted}), 100)
     assert caught.value.code == "forge_unavailable"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.core.errors import RemoteError
-from gitops.forge.paging import next_page, pages
+from gitops.forge.paging import linked_page, read_list
 from gitops.forge.web import WebAnswer, WebRequest
 from tests.support.github_canned import Unjudged
 
@@ -17,7 +17,7 @@ REQUEST = WebRequest("GET", "/repos/o/r/pulls", (("state", "open"), ("per_page",
 
 
 def _next(base: str, link: str) -> WebRequest | None:
-    return next_page(base, REQUEST, WebAnswer(200, {"link": link}, []))
+    return linked_page(base, REQUEST, WebAnswer(200, {"link": link}, []))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_the_next_page(base: str, link: str, path: str, query: list[tuple[str, s
 @pytest.mark.parametrize("link", ["", f'<{HOST}/x>; rel="last"', f"<{HOST}/x>", "next", f'<{HOST}/x>; rel="nextish"'])
 def test_the_last_page(link: str) -> None:
     assert _next(HOST, link) is None
-    assert next_page(HOST, REQUEST, WebAnswer(200, {}, [])) is None
+    assert linked_page(HOST, REQUEST, WebAnswer(200, {}, [])) is None
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_law_a_link_leads_below_or_nowhere(text: str) -> None:
 def test_a_list_ends_at_its_bound() -> None:
     sender = Unjudged(WebAnswer(200, {"link": f'<{HOST}/x?page=2>; rel="next"'}, []))
     with pytest.raises(RemoteError) as refused:
-        list(pages(sender, REQUEST, most=3))
+        list(read_list(sender, REQUEST, most=3))
     assert (refused.value.code, len(sender.sent)) == ("forge_limit", 3)
-    sender = Unjudged(WebAnswer(200, {}, []))
-    assert len(list(pages(sender, REQUEST, most=1))) == 1
+    sender = Unjudged(WebAnswer(200, {}, [{"id": 1}]))
+    assert len(list(read_list(sender, REQUEST, most=1))) == 1

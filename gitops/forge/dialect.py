@@ -1,0 +1,220 @@
+"""What differs from forge to forge: how the API is asked, and how its answers are read.
+
+A dialect is pure. It builds requests from the nouns of the port, and nouns of the port from the JSON that comes back. When
+something is asked or written, and in which order, is the same for all forges: see `reader` and `writer`. A forge that lacks a
+feature does not say so in `Features` and leaves out the methods of that feature.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NoReturn
+
+from gitops.core.codes import Code
+from gitops.core.errors import UsageError
+from gitops.forge.json_object import JsonObject, answer_object
+from gitops.forge.paging import linked_page
+from gitops.forge.port import (
+    Account,
+    ChangeRequest,
+    CheckStatus,
+    Comment,
+    Features,
+    Permission,
+    Reaction,
+    RequestState,
+    Review,
+)
+from gitops.forge.web import WebAnswer, WebRequest
+
+__all__ = ["HEADS", "Dialect", "ForgeIssue", "full_id"]
+
+HEADS = "refs/heads/"
+
+_OBJECT_ID = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True, slots=True)
+class ForgeIssue:
+    """An open issue; `account` is the id of its author, `url` its address for people."""
+
+    number: int
+    account: str
+    title: str
+    body: str
+    url: str
+
+
+class Dialect(ABC):
+    """The API of one repository on one kind of forge. Branches are short names here, numbers are those of change requests.
+
+    Requests that create something are not repeatable. A status in `quiet` is an answer: 404 of a request about a change
+    request says that it does not exist, 404 of a list says that the list is empty.
+    """
+
+    features: Features
+    longest_title: int = 255
+    """Characters of the title of a change request or an issue."""
+    statuses_within: str | None = None
+    """The field that holds the list of statuses, where the answer is an object."""
+    null_is_empty: bool = False
+    """Whether the forge answers `null` for a list without entries."""
+
+    # Requests that read
+
+    @abstractmethod
+    def viewer(self) -> WebRequest:
+        """Whose token it is."""
+
+    @abstractmethod
+    def list_requests(
+        self, state: RequestState | None = None, target: str | None = None, source: str | None = None
+    ) -> WebRequest:
+        """Change requests of a state and of branches. A forge may give more of them: the reader selects again."""
+
+    @abstractmethod
+    def get_request(self, number: int) -> WebRequest:
+        """One change request; 404 is quiet."""
+
+    @abstractmethod
+    def requests_of(self, commit: str) -> WebRequest:
+        """The change requests that a commit belongs to; 404 is quiet."""
+
+    @abstractmethod
+    def list_files(self, number: int) -> WebRequest:
+        """Files that a change request changes; 404 is quiet."""
+
+    @abstractmethod
+    def list_comments(self, number: int) -> WebRequest:
+        """Comments on a change request, oldest first; 404 is quiet."""
+
+    @abstractmethod
+    def list_statuses(self, commit: str) -> WebRequest:
+        """Statuses of a commit; 404 is quiet."""
+
+    def list_reviews(self, number: int) -> WebRequest:
+        """Reviews of a change request; 404 is quiet. Feature `reviews`."""
+        self._lacks("reviews", number)
+
+    def get_permission(self, account: Account) -> WebRequest | None:
+        """What an account may do, or None for an account that this forge cannot have; 404 is quiet. Feature `permissions`."""
+        self._lacks("permissions", account)
+
+    def list_issues(self, author: Account) -> WebRequest:
+        """Open issues of an author. Feature `issues`."""
+        self._lacks("issues", author)
+
+    # Requests that write
+
+    @abstractmethod
+    def add_comment(self, number: int, text: str) -> WebRequest:
+        """A new comment on a change request."""
+
+    @abstractmethod
+    def change_comment(self, number: int, comment: str, text: str) -> WebRequest:
+        """Another text for a comment; 404 is quiet."""
+
+    @abstractmethod
+    def remove_comment(self, number: int, comment: str) -> WebRequest:
+        """Remove a comment; 404 is quiet."""
+
+    @abstractmethod
+    def set_status(self, status: CheckStatus) -> WebRequest:
+        """Set the status of a commit in a context."""
+
+    @abstractmethod
+    def open_request(self, source: str, target: str, title: str, text: str) -> WebRequest:
+        """A new change request between two branches of the repository."""
+
+    @abstractmethod
+    def change_request(self, number: int, title: str, text: str) -> WebRequest:
+        """Another title and text for a change request."""
+
+    @abstractmethod
+    def close_request(self, number: int) -> WebRequest:
+        """Close a change request."""
+
+    def react(self, number: int, comment: str, reaction: Reaction) -> WebRequest:
+        """React to a comment; the same reaction twice is one. Feature `reactions`."""
+        self._lacks("reactions", number, comment, reaction)
+
+    def open_issue(self, title: str, text: str) -> WebRequest:
+        """A new issue. Feature `issues`."""
+        self._lacks("issues", title, text)
+
+    def change_issue(self, number: int, title: str, text: str) -> WebRequest:
+        """Another title and text for an issue; 404 is quiet. Feature `issues`."""
+        self._lacks("issues", number, title, text)
+
+    def close_issue(self, number: int) -> WebRequest:
+        """Close an issue; 404 is quiet. Feature `issues`."""
+        self._lacks("issues", number)
+
+    def comment_on_issue(self, number: int, text: str) -> WebRequest:
+        """A new comment on an issue; where issues and change requests share their numbers, the same as `add_comment`."""
+        return self.add_comment(number, text)
+
+    # Answers
+
+    @abstractmethod
+    def read_account(self, data: JsonObject, /) -> Account:
+        """An account."""
+
+    @abstractmethod
+    def read_request(self, data: JsonObject, /) -> ChangeRequest:
+        """A change request, from a list or alone."""
+
+    @abstractmethod
+    def read_files(self, data: JsonObject, /) -> tuple[str, ...]:
+        """The paths of one changed file: its own, and the one it had before."""
+
+    @abstractmethod
+    def read_comment(self, data: JsonObject, /) -> Comment | None:
+        """A comment without its marker; None for a line that the forge wrote itself."""
+
+    @abstractmethod
+    def read_status(self, data: JsonObject, commit: str, /) -> CheckStatus:
+        """A status of a commit."""
+
+    def read_viewer(self, answer: WebAnswer, /) -> Account:
+        """Whose token it is."""
+        return self.read_account(answer_object(answer.body, "the account"))
+
+    def read_text(self, data: JsonObject, /) -> str:
+        """The text of a change request."""
+        return data.text_or("body", most=1 << 20)
+
+    def read_review(self, data: JsonObject, /) -> Review | None:
+        """A review; None for one that is not given yet, or whose account was deleted. Feature `reviews`."""
+        self._lacks("reviews", data)
+
+    def read_permission(self, data: JsonObject, account: Account, now: datetime, /) -> Permission:
+        """What an account may do at a time; NONE if the answer is about another account. Feature `permissions`."""
+        self._lacks("permissions", data, account, now)
+
+    def read_issue(self, data: JsonObject, /) -> ForgeIssue | None:
+        """An issue; None for a change request or a closed issue in the list. Feature `issues`."""
+        self._lacks("issues", data)
+
+    # Both
+
+    def next_page(self, base: str, request: WebRequest, answer: WebAnswer, read: int) -> WebRequest | None:  # noqa: ARG002
+        """The request of the page after an answer, None after the last; `read` entries of the list were read so far."""
+        return linked_page(base, request, answer)
+
+    def escape(self, text: str) -> str:
+        """A text as it is sent, and as it comes back: commands of the forge in it are disarmed."""
+        return text
+
+    def _lacks(self, feature: str, *_: object) -> NoReturn:
+        raise NotImplementedError(f"{type(self).__name__} has the feature {feature} and does not implement it")
+
+
+def full_id(commit: str) -> str:
+    """The full id of a commit, unchanged. Raises UsageError `usage_error` for anything else."""
+    if not _OBJECT_ID.fullmatch(commit):
+        raise UsageError(Code.USAGE_ERROR, f"{commit[:80]!r} is not the full id of a commit")
+    return commit
