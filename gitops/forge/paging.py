@@ -44,10 +44,12 @@ def read_list(
 ) -> Iterator[JsonObject]:
     """The entries of a list, page by page as they are taken.
 
-    `within` names the field that holds them, where the answer is an object. With `null_is_empty`, the answer `null` is an
-    empty list. A status that the request calls quiet says that there is no list: it has no entries then, or `missing` is raised. Without
-    `next_page`, the `Link` header is followed. Raises RemoteError `forge_limit` for more than `most` pages, `forge_refused`
-    for a next page on another host, `forge_unavailable` for anything but a list; and what the sender raises.
+    `within` names the field that holds them, where the answer is an object. With `null_is_empty`, the answer `null` is an empty
+    list. A status that the request calls quiet says that there is no list: it has no entries then, or `missing` is raised.
+    Without `next_page`, the `Link` header is followed.
+
+    Raises RemoteError `forge_limit` for more than `most` pages, `forge_refused` for a next page on another host,
+    `forge_unavailable` for anything but a list; and what the sender raises.
     """
     read = 0
     for _ in range(most):
