@@ -1,1 +1,1 @@
-"""Checks of a set-up, and attacks on a copy of it."""
+"""Checks of a setup, and attacks on a copy of it."""

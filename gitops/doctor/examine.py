@@ -1,165 +1,132 @@
-"""`gitops doctor`: look at the set-up from every side, or attack a copy of it, and print what closes each gap."""
+"""Run every check of a setup, from the machine to the forge."""
 
 from __future__ import annotations
 
-import argparse
-import os
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from functools import partial
 
-from gitops.cli.output import FAILED, OK, say
 from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
 from gitops.config.load import load_desired
-from gitops.core.codes import Code
-from gitops.core.errors import GitopsError, UsageError
-from gitops.core.redact import Redactor
-from gitops.doctor.checks import asked, error, good, ordered, unknown, warning
-from gitops.doctor.facts import ledger_facts, machine_facts, takes_files, workflow_files
-from gitops.doctor.findings import Finding, Health
-from gitops.doctor.forge import ForgeFacts, forge_findings, silent_findings
+from gitops.core.errors import GitopsError
+from gitops.doctor.facts import can_create_files, ledger_facts, machine_facts, workflow_files
+from gitops.doctor.findings import DoctorFinding, attempt, error, good, unknown, warning
+from gitops.doctor.forge import ForgeFacts, forge_findings, unreachable_forge_findings
 from gitops.doctor.jobs import JobFacts, answers_queue, job_findings
 from gitops.doctor.ledger import ledger_findings, probe_locks
 from gitops.doctor.machine import MachineFacts, machine_findings
-from gitops.doctor.render import attack_form, attack_text, findings_form, findings_text
 from gitops.doctor.storage import storage_finding
 from gitops.doctor.trust import TrustFacts, trust_findings
 from gitops.git.port import Person
 from gitops.git.remote import SelfRemote
 from gitops.ledger.trust import trust_at
 from gitops.model.trust import TrustRoot
-from gitops.render import json
-from gitops.wiring.forge import LOCAL, choose, job_kind, login_of, open_forge, token_of
-from gitops.wiring.project import LocalProject, choice_of, open_commit_tree
+from gitops.wiring.forge import LOCAL, choose, open_forge
+from gitops.wiring.project import LocalProject, open_commit_tree
 from gitops.wiring.stores import open_store
 from gitops.wiring.system import RandomIds, SystemClock
 
-_NOBODY = Person("gitops doctor", "doctor@localhost")
+_NOT_PROBED = ("not tried", "gitops doctor without --no-probe")
 
 
-def doctor(options: argparse.Namespace) -> int:
-    """`gitops doctor`. Exit code 1 for errors, with `--strict` for warnings, with `--attack` for a defence that fell."""
-    if options.only and not options.attack:
-        raise UsageError(Code.USAGE_ERROR, "--only names attacks: use it with --attack")
-    kind = options.forge or job_kind(os.environ) or LOCAL
-    login = login_of(kind, os.environ, LocalProject(choice_of(options)).setting) if kind != LOCAL else None
-    local = LocalProject(choice_of(options), login=login)
-    secret = token_of(kind, os.environ)
-    redact = Redactor([] if secret is None else [secret])
-    if options.attack:
-        return _attack(local, options)
-    found = tuple(
-        replace(each, detail=redact(each.detail), fix=redact(each.fix))
-        for each in ordered(_Examination(local, options, kind).findings())
-    )
-    bad = {Health.ERROR, Health.WARNING} if options.strict else {Health.ERROR}
-    ok = not any(each.health in bad for each in found)
-    say(json.to_text(findings_form(found, ok=ok)) if options.json else findings_text(found))
-    return OK if ok else FAILED
+class Examination:
+    """The checks of one setup. A check that depends on something broken is left out."""
 
+    def __init__(
+        self,
+        local: LocalProject,
+        environ: Mapping[str, str],
+        *,
+        kind: str,
+        forge: str | None,
+        cluster: str | None,
+        remote: str,
+        probe: bool,
+    ) -> None:
+        """Prepare the checks.
 
-def _attack(local: LocalProject, options: argparse.Namespace) -> int:
-    from gitops.doctor.attack.run import ATTACKS, attack
-
-    strange = sorted(set(options.only) - {each.name for each in ATTACKS})
-    if strange:
-        known = ", ".join(each.name for each in ATTACKS)
-        raise UsageError(Code.USAGE_ERROR, f"there is no attack {', '.join(strange)}; known: {known}")
-    config = local.project.config()
-    if config.ledger.store == "directory":
-        raise UsageError(
-            Code.USAGE_ERROR, "the ledger is a folder: there are no signed approvals and entries to attack"
-        )
-    hosted = (options.forge or config.forge.kind or job_kind(os.environ) or LOCAL) != LOCAL
-    report = attack(local, local.rule(options), options.only, hosted=hosted)
-    say(json.to_text(attack_form(report)) if options.json else attack_text(report))
-    return OK if report.ok else FAILED
-
-
-class _Examination:
-    """One look at a set-up, from the machine to the forge. What depends on something broken is left out, not guessed."""
-
-    def __init__(self, local: LocalProject, options: argparse.Namespace, kind: str) -> None:
+        `kind` is the kind of forge by option or CI job, `forge` the one by option only. `cluster` limits the checks to one
+        cluster. `remote` is the name of the remote whose address names the forge. Without `probe` nothing is written.
+        """
         self._local = local
-        self._options = options
+        self._environ = environ
         self._kind = kind
-        self._probe = not options.no_probe
+        self._forge_option = forge
+        self._cluster_name = cluster
+        self._remote_name = remote
+        self._probe = probe
         self._serves = isinstance(local.remote, SelfRemote)
 
-    def findings(self) -> Iterator[Finding]:
-        """Everything, in the order in which it is looked at."""
-        machine = machine_facts(self._local, probe=self._probe)
+    def findings(self) -> Iterator[DoctorFinding]:
+        """Make all checks, in their fixed order."""
+        local = self._local
+        machine = machine_facts(local, probe=self._probe)
         yield from machine_findings(machine)
-        tip, gaps = asked("config.branch", self._tip)
+        branch = local.project.default_ref
+        head, gaps = attempt("config.branch", lambda: local.project.tip(branch))
         yield from gaps
-        if tip is None:
+        if head is None:
             if not gaps:
-                detail = f"there is no branch {self._local.project.default_ref}"
+                detail = f"there is no branch {branch}"
                 yield error("config.branch", detail, "push it, or git config gitops.targetBranch NAME")
             return
-        tree = self._local.repository.commit(tip).tree
-        content = self._local.repository.read(tree, CONFIG_FILE)
+        tree = local.repository.commit(head).tree
+        content = local.repository.read(tree, CONFIG_FILE)
         if content is None:
-            yield error(
-                "config.file", f"{CONFIG_FILE} is not on the target branch", "gitops init, then commit and push"
-            )
+            detail = f"{CONFIG_FILE} is not on the target branch"
+            yield error("config.file", detail, "gitops init, then commit and push")
             return
         try:
             config = parse_bot_config(content)
         except GitopsError as problem:
             yield error("config.file", f"{problem.code}: {problem.detail}", "see docs/gitops-yaml.md")
             return
-        yield good("config.file", f"{CONFIG_FILE} of {self._local.project.default_ref.removeprefix('refs/heads/')}")
-        yield from self._below(config, tree, machine)
-
-    def _tip(self) -> str | None:
-        return self._local.project.tip(self._local.project.default_ref)
-
-    def _below(self, config: BotConfig, tree: str, machine: MachineFacts) -> Iterator[Finding]:
-        """What the rules lead to."""
+        yield good("config.file", f"{CONFIG_FILE} of {branch.removeprefix('refs/heads/')}")
         trust = None
         if config.ledger.store == "directory":
             yield good("config.ledger", "ledgers are folders: no branch, no signed approvals (docs/ledger.md)")
         else:
             try:
-                trust = trust_root(trust_at(self._local.repository, tree))
+                trust = trust_root(trust_at(local.repository, tree))
             except GitopsError as problem:
                 yield error("trust.readable", f"{problem.code}: {problem.detail}", "see docs/gitops-yaml.md")
-        rules = [r for r in config.clusters if self._options.cluster in (None, r.name)]
+        rules = [rule for rule in config.clusters if self._cluster_name in (None, rule.name)]
         if not rules:
             yield warning("config.clusters", "no cluster is listed", f"{CONFIG_FILE}: clusters: [{{name, path}}]")
         if trust is not None:
-            key = None if machine.key is None else machine.key.blob
-            facts = TrustFacts(config, trust, SystemClock().now(), key, self._serves and machine.bare)
-            yield from trust_findings(facts)
+            yield from self._trust(config, trust, machine)
             yield from self._ledgers(rules, trust)
         for rule in rules:
             yield from self._cluster(rule)
         yield from self._forge(config, rules, tree)
 
-    def _ledgers(self, rules: list[ClusterRule], trust: TrustRoot) -> Iterator[Finding]:
+    def _trust(self, config: BotConfig, trust: TrustRoot, machine: MachineFacts) -> Iterator[DoctorFinding]:
+        own_key = None if machine.key is None else machine.key.blob
+        serves = self._serves and machine.bare
+        yield from trust_findings(TrustFacts(config, trust, SystemClock().now(), own_key, serves))
+
+    def _ledgers(self, rules: list[ClusterRule], trust: TrustRoot) -> Iterator[DoctorFinding]:
         for rule in rules:
-            facts, gaps = asked("ledger.present", partial(ledger_facts, self._local, rule, trust.digest), rule.name)
+            facts, gaps = attempt("ledger.present", partial(ledger_facts, self._local, rule, trust.digest), rule.name)
             yield from gaps
             if facts is not None:
                 yield from ledger_findings(self._local.repository, facts)
         if not self._probe:
-            yield unknown("ledger.writable", "not tried", "gitops doctor without --no-probe")
+            yield unknown("ledger.writable", *_NOT_PROBED)
             return
-        person = self._local.person_or_none() or _NOBODY
-        found, gaps = asked(
+        person = self._local.person_or_none() or Person("gitops doctor", "doctor@localhost")
+        found, gaps = attempt(
             "ledger.writable",
             lambda: tuple(probe_locks(self._local.repository, self._local.pushed_to(), RandomIds(), person)),
         )
         yield from gaps + (found or ())
 
-    def _cluster(self, rule: ClusterRule) -> Iterator[Finding]:
-        """The folder of a cluster at the tip of its branch, and the place for its graphs."""
+    def _cluster(self, rule: ClusterRule) -> Iterator[DoctorFinding]:
+        """The folder of a cluster at the head of its branch, and the storage of its graphs."""
         local = self._local
-        tip, gaps = asked("cluster.branch", lambda: local.project.tip(rule.ref), rule.name)
+        head, gaps = attempt("cluster.branch", lambda: local.project.tip(rule.ref), rule.name)
         yield from gaps
-        folder = None if tip is None else local.repository.subtree(local.repository.commit(tip).tree, rule.path)
+        folder = None if head is None else local.repository.subtree(local.repository.commit(head).tree, rule.path)
         if folder is None:
             detail = f"branch {rule.branch} has no folder {rule.path}"
             yield error("cluster.folder", detail, f"{CONFIG_FILE}: path and branch of {rule.name}", rule.name)
@@ -172,7 +139,7 @@ class _Examination:
         yield good("cluster.valid", f"{rule.path} is valid", rule.name)
         yield from self._storage(rule, None if desired.desired is None else desired.desired.storage)
 
-    def _storage(self, rule: ClusterRule, declared: str | None) -> Iterator[Finding]:
+    def _storage(self, rule: ClusterRule, declared: str | None) -> Iterator[DoctorFinding]:
         check = "storage.writable"
         try:
             base = self._local.storage_base(rule, declared)
@@ -180,19 +147,21 @@ class _Examination:
             yield error(check, f"{problem.code}: {problem.detail}", "see docs/storage.md", rule.name)
             return
         if base is None:
-            detail = "this machine has no place for graphs; the one that applies needs it"
-            yield unknown(check, detail, "there: git config gitops.root PATH, or storage: in cluster.yaml", rule.name)
+            detail = "no storage for graphs is configured on this machine; the machine that applies needs it"
+            yield unknown(
+                check, detail, "on that machine: git config gitops.root PATH, or storage: in cluster.yaml", rule.name
+            )
         elif base.startswith("s3:") and self._probe:
             yield storage_finding(lambda: open_store(base), RandomIds(), rule.name)
         elif base.startswith("s3:"):
-            yield unknown(check, "not tried", "gitops doctor without --no-probe", rule.name)
-        elif not takes_files(base, probe=self._probe):
-            yield error(check, f"{base} cannot be written", "let the account of the bot write there", rule.name)
+            yield unknown(check, *_NOT_PROBED, rule.name)
+        elif not can_create_files(base, probe=self._probe):
+            yield error(check, f"{base} cannot be written", "give the bot's account write access", rule.name)
         else:
             yield good(check, f"{base} can be written", rule.name)
 
-    def _forge(self, config: BotConfig, rules: list[ClusterRule], tree: str) -> Iterator[Finding]:
-        local, kind = self._local, self._options.forge or config.forge.kind or self._kind
+    def _forge(self, config: BotConfig, rules: list[ClusterRule], tree: str) -> Iterator[DoctorFinding]:
+        local, kind = self._local, self._forge_option or config.forge.kind or self._kind
         jobs = JobFacts(kind, workflow_files(local, kind, tree))
         yield from job_findings(jobs)
         if config.ledger.store == "directory":
@@ -201,15 +170,17 @@ class _Examination:
         if kind == LOCAL and self._serves:
             yield from forge_findings(local.forge(), facts)
             return
-        remote = local.setting(f"remote.{self._options.remote or 'origin'}.url")
+        remote = local.setting(f"remote.{self._remote_name}.url")
         try:
-            choice = choose(kind, os.environ, local.setting, config.forge, remote)
+            choice = choose(kind, self._environ, local.setting, config.forge, remote)
         except GitopsError as problem:
-            yield from silent_findings(problem.detail)
+            yield from unreachable_forge_findings(problem.detail)
             return
         if kind == LOCAL:
-            yield from silent_findings("no forge is named, and the hooks of the remote cannot be seen from a clone")
+            yield from unreachable_forge_findings(
+                "no forge is configured, and the hooks of the remote cannot be checked from a clone"
+            )
         elif choice.silent:
-            yield from silent_findings(f"there is no token for {kind}")
+            yield from unreachable_forge_findings(f"there is no token for {kind}")
         else:
             yield from forge_findings(open_forge(choice, time.sleep, SystemClock()), facts)

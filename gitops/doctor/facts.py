@@ -1,4 +1,4 @@
-"""What `gitops doctor` reads of this machine and of the repository, as facts for the checks."""
+"""Read this machine and the repository, as facts for the checks of `gitops doctor`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ from gitops.git.signatures import sign, verify_detached
 from gitops.ledger.chain import ledger_ref
 from gitops.wiring.project import LocalProject
 
-__all__ = ["ledger_facts", "machine_facts", "takes_files", "workflow_files"]
-
-# A signature of this kind counts nowhere.
+# No verification accepts a signature of this namespace.
 _NAMESPACE = "gitops-doctor"
 _LITERAL = "key::"
 _FOLDERS = {
@@ -41,7 +39,7 @@ _MAX_BYTES = 1024 * 1024
 
 
 def machine_facts(local: LocalProject, *, probe: bool) -> MachineFacts:
-    """Everything about this machine. With `probe` the key signs something that counts nowhere."""
+    """Read this machine. With `probe` the key signs a text that no verification accepts."""
     repository = local.repository
     git = GitProgram(repository.git_dir, as_user=True)
     bare = repository.work_tree is None
@@ -63,7 +61,7 @@ def machine_facts(local: LocalProject, *, probe: bool) -> MachineFacts:
         replaced=len(repository.refs("refs/replace")),
         named=local.person_or_none() is not None,
         key=_key(local.signing_key(), probe=probe),
-        open_remotes=tuple(_open_remotes(git)),
+        remotes_with_password=tuple(_remotes_with_password(git)),
         fsck=next((value for value in fsck if value is not None), "false").lower() in ("true", "yes", "on", "1"),
         hooks=hooks,
         wanted=expected_hooks(kind),
@@ -83,16 +81,16 @@ def _key(named: str | None, *, probe: bool) -> KeyFacts | None:
             return KeyFacts(problem=f"{named}: {error.strerror}")
         mode = stat.S_IMODE(found.st_mode) if not named.endswith(".pub") else None
     if not probe:
-        return KeyFacts(mode, _listed(named))
+        return KeyFacts(mode, _public_key(named))
     try:
         armored = sign(b"doctor\n", named, namespace=_NAMESPACE)
     except GitopsError as error:
-        return KeyFacts(mode, _listed(named), error.detail)
+        return KeyFacts(mode, _public_key(named), error.detail)
     return KeyFacts(mode, verify_detached(b"doctor\n", armored, _NAMESPACE).key)
 
 
-def _listed(named: str) -> str | None:
-    """The public half where it lies beside the private one, or is what was named."""
+def _public_key(named: str) -> str | None:
+    """The public key, from the file beside the private one, or from the setting itself."""
     text = named.removeprefix(_LITERAL) if named.startswith(_LITERAL) else ""
     if not text:
         with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -101,8 +99,8 @@ def _listed(named: str) -> str | None:
     return fields[1] if len(fields) > 1 else None
 
 
-def _open_remotes(git: GitProgram) -> Iterator[str]:
-    """Names of remotes with a password in an address."""
+def _remotes_with_password(git: GitProgram) -> Iterator[str]:
+    """Names of remotes whose address contains a password."""
     answer = git.run("config", "-z", "--get-regexp", r"^remote\..*\.(push)?url$")
     for row in answer.stdout.decode("utf-8", "replace").split("\0"):
         key, _, url = row.partition("\n")
@@ -112,7 +110,7 @@ def _open_remotes(git: GitProgram) -> Iterator[str]:
 
 
 def ledger_facts(local: LocalProject, rule: ClusterRule, trust: str) -> LedgerFacts:
-    """What is known of a ledger. Raises GitopsError where the remote does not answer."""
+    """Read the state of a ledger. Raises GitopsError if the remote does not answer."""
     noted = local.heads(rule).noted()
     pins = (noted.seen, noted.kept, *([] if isinstance(local.remote, SelfRemote) else [noted.local]))
     lock = None
@@ -123,7 +121,7 @@ def ledger_facts(local: LocalProject, rule: ClusterRule, trust: str) -> LedgerFa
 
 
 def workflow_files(local: LocalProject, kind: str, tree: str) -> Mapping[str, bytes]:
-    """The workflow files of a commit for a kind of forge; links are not followed."""
+    """Read the workflow files of a commit for a kind of forge, path to content; links are not followed."""
     store, found = local.repository, dict[str, bytes]()
     for folder in _FOLDERS.get(kind, ()):
         below = store.subtree(tree, folder)
@@ -136,10 +134,10 @@ def workflow_files(local: LocalProject, kind: str, tree: str) -> Mapping[str, by
     return found
 
 
-def takes_files(root: str, *, probe: bool) -> bool:
-    """Whether a local storage root, or the nearest folder above it that is there, takes files. With `probe` one is made.
+def can_create_files(root: str, *, probe: bool) -> bool:
+    """Whether files can be created in a local storage root, or in the nearest existing folder above it.
 
-    It never has a name and is gone when this returns.
+    With `probe` a temporary file without a name is created; otherwise only the permissions are read.
     """
     at = Path(root)
     while not at.exists() and at != at.parent:

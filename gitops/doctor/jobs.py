@@ -1,7 +1,7 @@
 """Checks of the workflows of a repository that run the bot: triggers, permissions, secrets, depth of the checkout.
 
-Files are read from the target branch by the strict YAML reader. One that it refuses is told as unchecked, never as good.
-What is not looked at: whether a workflow is active, reusable workflows elsewhere, and matrices.
+Files are read from the target branch by the strict YAML reader. A file that it refuses is reported as unchecked, never as good.
+Not checked: whether a workflow is active, reusable workflows of other repositories, and matrices.
 """
 
 from __future__ import annotations
@@ -12,10 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gitops.config.yaml import YamlError, parse_yaml, to_plain
-from gitops.doctor.checks import error, good, unknown, warning
-from gitops.doctor.findings import Finding
-
-__all__ = ["JobFacts", "answers_queue", "job_findings"]
+from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
 
 _TRIGGERS = {
     "plan": ("pull_request", "workflow_run", "pull_request_target", "issue_comment"),
@@ -30,7 +27,7 @@ _CALL = re.compile(r"\bgitops\s+(?:--as\s+\S+\s+)?bot\s+(plan|command|apply|veri
 _ACTION = re.compile(r"(^|/)gitops(@|$)")
 _SECRET = re.compile(r"\bsecrets\s*[.\[]")
 _OWN_TOKEN = re.compile(r"\bsecrets\s*\.\s*GITHUB_TOKEN\b")
-# The head of a request, in the ways in which a checkout names it.
+# The forms in which a checkout names the head of a change request.
 _HEAD = re.compile(r"\bhead(_ref|_sha|_branch|\.(ref|sha))\b|refs/pull/|workflow_run\.head")
 _RESERVED = "gitops/**"
 _HOSTED = ("github", "gitea")
@@ -46,7 +43,7 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A job that runs a verb of the bot, in a workflow with these triggers."""
+    """A job that runs a command of the bot, in a workflow."""
 
     path: str
     name: str
@@ -60,18 +57,18 @@ class _Job:
 
 
 def answers_queue(facts: JobFacts) -> bool:
-    """Whether a job verifies groups of a merge queue."""
+    """Whether a job verifies merge groups."""
     jobs = (job for path, form in _forms(facts) if isinstance(form, dict) for job in _jobs(path, form))
     return any(job.verb == "verify" and "merge_group" in _triggers(job.workflow) for job in jobs)
 
 
-def job_findings(facts: JobFacts) -> Iterator[Finding]:
-    """All of them. GitLab's one file has no triggers of its own to look at; its jobs are found by their scripts."""
+def job_findings(facts: JobFacts) -> Iterator[DoctorFinding]:
+    """Make all of these checks. GitLab's file has no triggers to check; its jobs are found by their scripts."""
     found: list[_Job] = []
     named: set[str] = set()
     unread: list[str] = []
     for path, form in _forms(facts):
-        if isinstance(form, Finding):
+        if isinstance(form, DoctorFinding):
             yield form
             unread.append(path)
             named.update(_CALL.findall(facts.files[path].decode("utf-8", "replace")))
@@ -81,17 +78,17 @@ def job_findings(facts: JobFacts) -> Iterator[Finding]:
             yield from _workflow(path, form)
     if facts.kind == "local":
         return
-    yield _present(facts.kind, {job.verb for job in found}, named, unread)
+    yield _required_jobs(facts.kind, {job.verb for job in found}, named, unread)
     if facts.kind in _HOSTED:
         for job in found:
-            yield from _triggered(job)
-            yield from _checked_out(facts.kind, job)
-            yield from _trusted(job)
-            yield from _carried_out(job)
+            yield from _started(job)
+            yield from _checkout(facts.kind, job)
+            yield from _permissions(job)
+            yield from _execution(job)
 
 
-def _present(kind: str, verbs: set[str], named: set[str], unread: Sequence[str]) -> Finding:
-    """Whether the bot runs at all. What stands in a file that was not read may be there."""
+def _required_jobs(kind: str, verbs: set[str], named: set[str], unread: Sequence[str]) -> DoctorFinding:
+    """Whether all required jobs exist. A file that could not be read may contain the missing ones."""
     missing = [verb for verb in _NEEDED if verb not in verbs]
     if not missing:
         return good("jobs.present", f"jobs run {', '.join(sorted(verbs))}")
@@ -101,8 +98,8 @@ def _present(kind: str, verbs: set[str], named: set[str], unread: Sequence[str])
     return warning("jobs.present", detail, f"gitops init --forge {kind}")
 
 
-def _forms(facts: JobFacts) -> Iterator[tuple[str, dict[str, Any] | Finding]]:
-    """Each file as plain values, or why it was not checked."""
+def _forms(facts: JobFacts) -> Iterator[tuple[str, dict[str, Any] | DoctorFinding]]:
+    """Each file as plain values, or the finding that it was not checked."""
     for path, content in sorted(facts.files.items()):
         try:
             form = to_plain(parse_yaml(content))
@@ -110,7 +107,10 @@ def _forms(facts: JobFacts) -> Iterator[tuple[str, dict[str, Any] | Finding]]:
             yield (
                 path,
                 unknown(
-                    "jobs.readable", f"not checked: {problem.problems[0]}", "write it without aliases and tags", path
+                    "jobs.readable",
+                    f"not checked: {problem.problems[0]}",
+                    "write the file without aliases and tags",
+                    path,
                 ),
             )
             continue
@@ -119,7 +119,7 @@ def _forms(facts: JobFacts) -> Iterator[tuple[str, dict[str, Any] | Finding]]:
 
 
 def _jobs(path: str, form: Mapping[str, Any]) -> list[_Job]:
-    """The jobs that run the bot: by a script, or by the action with its input `verb`."""
+    """The jobs that run the bot, by a script or by the action with its input `verb`."""
     named = form.get("jobs") if isinstance(form.get("jobs"), dict) else form
     found = []
     for name, job in named.items() if isinstance(named, dict) else ():
@@ -139,7 +139,7 @@ def _verbs(job: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text below a value; the strict reader bounds the depth."""
+    """Every text inside a value; the strict reader bounds the depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -152,7 +152,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _triggers(form: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`on` in its three forms: a word, a list, a mapping."""
+    """The triggers of a workflow; `on` can be a word, a list or a mapping."""
     given = form.get("on")
     if isinstance(given, str):
         return {given: None}
@@ -161,8 +161,8 @@ def _triggers(form: Mapping[str, Any]) -> Mapping[str, Any]:
     return given if isinstance(given, dict) else {}
 
 
-def _workflow(path: str, form: Mapping[str, Any]) -> Iterator[Finding]:
-    """Every workflow of the repository: entries of the ledger are pushes, too, and should start none of them."""
+def _workflow(path: str, form: Mapping[str, Any]) -> Iterator[DoctorFinding]:
+    """Whether a workflow ignores the bot's own branches: entries of the ledger are pushes too."""
     triggers = _triggers(form)
     if "push" not in triggers:
         return
@@ -170,13 +170,13 @@ def _workflow(path: str, form: Mapping[str, Any]) -> Iterator[Finding]:
     ignored = push.get("branches-ignore")
     tags_only = ("tags" in push or "tags-ignore" in push) and "branches" not in push
     if "branches" in push or tags_only or (isinstance(ignored, list) and _RESERVED in ignored):
-        yield good("jobs.own-branches", "pushes of the bot's own branches do not start it", path)
+        yield good("jobs.own-branches", "pushes to the bot's branches do not start it", path)
         return
-    detail = "each entry of a ledger and each approval starts it"
+    detail = "each ledger entry and each approval starts it"
     yield warning("jobs.own-branches", detail, f"on.push.branches-ignore: ['{_RESERVED}']", path)
 
 
-def _triggered(job: _Job) -> Iterator[Finding]:
+def _started(job: _Job) -> Iterator[DoctorFinding]:
     triggers = _triggers(job.workflow)
     wanted = _TRIGGERS[job.verb]
     if not any(name in triggers for name in wanted) and "workflow_call" not in triggers:
@@ -190,79 +190,81 @@ def _triggered(job: _Job) -> Iterator[Finding]:
     if "issue_comment" in triggers:
         types = comment.get("types") if isinstance(comment, dict) else None
         if types != ["created"]:
-            detail = "edited and deleted comments start it, too"
+            detail = "edited and deleted comments start it too"
             yield warning("jobs.comments", detail, "on.issue_comment.types: [created]", job.place)
 
 
-def _checked_out(kind: str, job: _Job) -> Iterator[Finding]:
-    """Whether a job with secrets takes files of a request into its folder, where the next step may run them."""
+def _checkout(kind: str, job: _Job) -> Iterator[DoctorFinding]:
+    """Whether a job with secrets checks out files of a change request, which a later step may run."""
     steps = job.form.get("steps")
-    taken = [str((s.get("with") or {}).get("ref", "")) for s in _checkouts(steps)]
-    strangers = set(_triggers(job.workflow)) & {"pull_request_target", "workflow_run", "issue_comment"}
-    if strangers and any(map(_HEAD.search, taken)):
-        detail = f"a job that {' or '.join(sorted(strangers))} starts checks out what a request brings"
+    refs = [str((s.get("with") or {}).get("ref", "")) for s in _checkouts(steps)]
+    untrusted = set(_triggers(job.workflow)) & {"pull_request_target", "workflow_run", "issue_comment"}
+    if untrusted and any(map(_HEAD.search, refs)):
+        detail = f"a job that {' or '.join(sorted(untrusted))} starts checks out files of a change request"
         yield error("jobs.checkout", detail, "actions/checkout without ref: the bot reads git objects", job.place)
-    elif strangers:
-        yield good("jobs.checkout", "nothing of a request is checked out", job.place)
-    if "pull_request_target" in strangers and kind == "github":
-        detail = "pull_request_target runs with secrets for whoever opens a request"
+    elif untrusted:
+        yield good("jobs.checkout", "no files of a change request are checked out", job.place)
+    if "pull_request_target" in untrusted and kind == "github":
+        detail = "pull_request_target runs with secrets for anyone who opens a change request"
         yield warning("jobs.fork", detail, "on: pull_request without secrets, then workflow_run", job.place)
 
 
-def _trusted(job: _Job) -> Iterator[Finding]:
-    """What a job may do, and whether one that reads requests of strangers holds a secret."""
+def _permissions(job: _Job) -> Iterator[DoctorFinding]:
+    """Check the permissions of a job, and that a job that reads change requests of forks has no secret."""
     permissions = job.form.get("permissions", job.workflow.get("permissions"))
     if permissions is None:
-        detail = "no permissions are set: the token may what the settings of the repository give"
+        detail = "no permissions are set: the token has the default permissions of the repository"
         yield warning(
-            "jobs.permissions", detail, "permissions: {} at the top, and what docs/forges.md names", job.place
+            "jobs.permissions", detail, "permissions: {} at the top, and per job those of docs/forges.md", job.place
         )
     elif permissions == "write-all":
-        yield error("jobs.permissions", "the token may everything", "name each permission (docs/forges.md)", job.place)
+        yield error(
+            "jobs.permissions", "the token has all permissions", "list each permission (docs/forges.md)", job.place
+        )
     else:
-        yield good("jobs.permissions", "permissions are named", job.place)
-    if "pull_request" not in _triggers(job.workflow) or job.verb != "plan" or _elsewhere(job):
+        yield good("jobs.permissions", "permissions are listed", job.place)
+    if "pull_request" not in _triggers(job.workflow) or job.verb != "plan" or _excludes_pull_requests(job):
         return
     texts = [_OWN_TOKEN.sub("", text) for text in _texts([job.form, job.workflow.get("env")])]
     writes = isinstance(permissions, dict) and any(value == "write" for value in permissions.values())
     if any(map(_SECRET.search, texts)) or job.form.get("secrets") == "inherit":
-        detail = "the job that reads requests of forks names a secret"
-        yield error("jobs.fork", detail, "plan without secrets on pull_request; tell on workflow_run", job.place)
+        detail = "the job that reads change requests of forks uses a secret"
+        yield error("jobs.fork", detail, "plan without secrets on pull_request; report on workflow_run", job.place)
     elif writes:
-        detail = "the job that reads requests of forks asks for a token that writes"
+        detail = "the job that reads change requests of forks has a token that can write"
         yield warning("jobs.fork", detail, "permissions: contents: read", job.place)
     else:
-        yield good("jobs.fork", "the job that reads requests of forks holds no secret", job.place)
+        yield good("jobs.fork", "the job that reads change requests of forks has no secret", job.place)
 
 
-def _elsewhere(job: _Job) -> bool:
+def _excludes_pull_requests(job: _Job) -> bool:
     """Whether a condition keeps the job from running on `pull_request`, as in a workflow with several triggers."""
     condition = str(job.form.get("if", ""))
     return "github.event_name" in condition and "'pull_request'" not in condition
 
 
-def _carried_out(job: _Job) -> Iterator[Finding]:
+def _execution(job: _Job) -> Iterator[DoctorFinding]:
     if not _deep(job.form.get("steps")):
-        detail = "the checkout is shallow: the bot fetches the rest each time"
+        detail = "the checkout is shallow: the bot fetches the rest in every run"
         yield warning("jobs.depth", detail, "actions/checkout with fetch-depth: 0", job.place)
     else:
-        yield good("jobs.depth", "the checkout has the whole history", job.place)
+        yield good("jobs.depth", "the checkout has the full history", job.place)
     if job.verb not in ("apply", "sweep"):
         return
     for form in (job.form, job.workflow):
         group = form.get("concurrency")
         if isinstance(group, dict) and group.get("cancel-in-progress") not in (None, False):
-            detail = "a newer run cancels an apply that is under way; it is recovered, and lost time"
+            detail = "a newer run cancels a running apply; it is recovered, but time is lost"
             yield warning("jobs.concurrency", detail, "concurrency.cancel-in-progress: false", job.place)
 
 
 def _deep(steps: Any) -> bool:
-    """Whether every checkout of a job takes all of the history."""
+    """Whether every checkout of a job fetches the full history."""
     return all(str((step.get("with") or {}).get("fetch-depth")) == "0" for step in _checkouts(steps))
 
 
 def _checkouts(steps: Any) -> list[dict[str, Any]]:
-    """The steps that check a repository out, as far as they can be told; their inputs are a mapping or nothing."""
+    """The steps of a job that use actions/checkout and have valid inputs."""
     listed: Sequence[Any] = steps if isinstance(steps, list) else ()
     found = [s for s in listed if isinstance(s, dict) and "actions/checkout" in str(s.get("uses", ""))]
     return [s for s in found if isinstance(s.get("with") or {}, dict)]

@@ -1,4 +1,4 @@
-"""Checks of a ledger branch: there, good, remembered, writable. The one that writes takes back what it wrote."""
+"""Checks of a ledger branch: it exists, its chain is valid, it is pinned, it can be written. The write is undone."""
 
 from __future__ import annotations
 
@@ -8,20 +8,17 @@ from dataclasses import dataclass
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.clock import IdSource
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
-from gitops.doctor.checks import error, good, unknown, warning
-from gitops.doctor.findings import Finding
+from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
 from gitops.git.port import ZERO, GitReader, GitRemote, GitStore, NewCommit, Person, RefUpdate
 from gitops.ledger.chain import ledger_ref, verify_chain
 from gitops.model.lock import LockObservation
-
-__all__ = ["LedgerFacts", "ledger_findings", "probe_locks"]
 
 _LOCKS = (("custom", "refs/gitops/locks/"), ("branch", "refs/heads/gitops/locks/"))
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerFacts:
-    """A cluster with the head of its ledger, None where there is none; `pins` are the heads that this clone saw.
+    """A cluster and the head of its ledger, None if there is none. `pins` are the heads that this clone saw before.
 
     `trust` is the digest of keys and rules of the target branch.
     """
@@ -33,12 +30,12 @@ class LedgerFacts:
     trust: str
 
 
-def ledger_findings(reader: GitReader, facts: LedgerFacts) -> Iterator[Finding]:
-    """What can be said by reading."""
+def ledger_findings(reader: GitReader, facts: LedgerFacts) -> Iterator[DoctorFinding]:
+    """Make the checks that only read."""
     name = facts.rule.name
     branch = ledger_ref(name).removeprefix("refs/heads/")
     if facts.head is None and facts.pins:
-        detail = f"the branch {branch} was seen here before and is gone"
+        detail = f"the branch {branch} was seen here before and is missing now"
         yield error("ledger.present", detail, f"git push REMOTE {facts.pins[0]}:refs/heads/{branch}", name)
         return
     if facts.head is None:
@@ -47,14 +44,14 @@ def ledger_findings(reader: GitReader, facts: LedgerFacts) -> Iterator[Finding]:
     yield good("ledger.present", f"{branch} is at {facts.head[:12]}", name)
     yield from _chain(reader, facts, facts.head)
     if facts.pins:
-        yield good("ledger.pin", f"this clone remembers {facts.pins[0][:12]}", name)
+        yield good("ledger.pin", f"this clone has pinned {facts.pins[0][:12]}", name)
     else:
-        detail = "this clone remembers no entry: it would believe an older ledger"
+        detail = "this clone has no pinned entry: it would accept an older ledger"
         yield warning("ledger.pin", detail, f"gitops audit --cluster {name}", name)
     yield from _lock(facts)
 
 
-def _chain(reader: GitReader, facts: LedgerFacts, head: str) -> Iterator[Finding]:
+def _chain(reader: GitReader, facts: LedgerFacts, head: str) -> Iterator[DoctorFinding]:
     name = facts.rule.name
     try:
         found = verify_chain(reader, head, None)
@@ -62,37 +59,37 @@ def _chain(reader: GitReader, facts: LedgerFacts, head: str) -> Iterator[Finding
             verify_chain(reader, head, pin)
     except IntegrityError as problem:
         detail = f"{problem.code}: {problem.detail}"
-        yield error("ledger.chain", detail, f"gitops audit --cluster {name}, and ask who wrote that branch", name)
+        yield error("ledger.chain", detail, f"gitops audit --cluster {name}, and find out who wrote that branch", name)
         return
     except GitopsError as problem:
         yield unknown("ledger.chain", f"{problem.code}: {problem.detail}", "git fetch origin", name)
         return
-    yield good("ledger.chain", f"{found.entry.number} entries follow one another, each signed", name)
+    yield good("ledger.chain", f"{found.entry.number} entries form a chain, and each is signed", name)
     if found.after.digest != facts.trust:
-        detail = "keys and rules of the branch are others than those in force, and wait for an approval"
+        detail = "keys or rules of the branch differ from those in force, and wait for an approval"
         yield warning("trust.pending", detail, f"gitops approve trust.{name} --cluster {name}", name)
 
 
-def _lock(facts: LedgerFacts) -> Iterator[Finding]:
+def _lock(facts: LedgerFacts) -> Iterator[DoctorFinding]:
     name, lock = facts.rule.name, facts.lock
     if lock is None:
-        yield unknown("ledger.lock", "the lock could not be looked at", place=name)
+        yield unknown("ledger.lock", "the lock could not be read", place=name)
     elif not lock.held:
-        yield good("ledger.lock", "nobody holds the lock", name)
+        yield good("ledger.lock", "the lock is not held", name)
     elif lock.info is None:
         detail = f"the lock is held and cannot be read: {lock.problem}"
-        yield error("ledger.lock", detail, f"look at refs/gitops/locks/{name} and delete it", name)
+        yield error("ledger.lock", detail, f"inspect refs/gitops/locks/{name} and delete it", name)
     else:
         detail = f"held since {lock.info.created_at} by {lock.info.operation}"
         fix = f"if that run is over: gitops force-unlock {lock.info.lock_id} --cluster {name}"
         yield warning("ledger.lock", detail, fix, name)
 
 
-def probe_locks(store: GitStore, remote: GitRemote, ids: IdSource, person: Person) -> Iterator[Finding]:
-    """Create a lock that no cluster has and delete it again, first as a custom ref, then as a branch.
+def probe_locks(store: GitStore, remote: GitRemote, ids: IdSource, person: Person) -> Iterator[DoctorFinding]:
+    """Create a lock of no cluster and delete it again, first as a custom ref, then as a branch.
 
-    It tells whether this machine may push the bot's refs at all, and which kind the host takes. What it could not delete again,
-    it names.
+    The result shows whether this machine can push the bot's refs, and which kind the host accepts. A ref that could not be
+    deleted is named in a finding.
     """
     name = f"doctor_{ids.ulid()}"
     commit = store.write_commit(
@@ -105,7 +102,7 @@ def probe_locks(store: GitStore, remote: GitRemote, ids: IdSource, person: Perso
         try:
             remote.push([RefUpdate(ref, ZERO, commit)])
         except RemoteError as problem:
-            # One that answers, and says no for good, is a gap; one that does not answer says nothing.
+            # A final refusal is an error of the setup; a remote that does not answer proves nothing.
             said = f"{problem.code}: {problem.detail}"
             yield (unknown if problem.retryable else error)("ledger.writable", said, "check the remote and the login")
             return
@@ -114,17 +111,17 @@ def probe_locks(store: GitStore, remote: GitRemote, ids: IdSource, person: Perso
             continue
         yield good("ledger.writable", "refs of the bot can be pushed from here")
         if kind == "custom":
-            yield good("ledger.lock-refs", "the host takes custom refs")
+            yield good("ledger.lock-refs", "the host accepts custom refs")
         else:
-            yield good("ledger.lock-refs", "the host takes no custom refs; locks are branches")
+            yield good("ledger.lock-refs", "the host accepts no custom refs; locks are branches")
         try:
             remote.push([RefUpdate(ref, commit, ZERO)])
         except GitopsError as problem:
-            detail = f"{ref} was made and could not be deleted ({problem.code}): no lock could be given back"
+            detail = f"{ref} was created and could not be deleted ({problem.code}): locks could not be released"
             yield error("ledger.writable", detail, f"allow the bot to delete it; git push REMOTE --delete {ref}")
         return
     yield error(
         "ledger.writable",
         f"no ref of the bot can be pushed from here: {refused}",
-        "give the login write access, and let it push gitops/** (docs/forges.md)",
+        "give the account write access, and let it push gitops/** (docs/forges.md)",
     )

@@ -1,23 +1,21 @@
-"""What `gitops doctor` found, for people and programs. Details hold names and texts from outside: they are made visible."""
+"""The report of `gitops doctor`, for people and programs. Details hold names and texts from outside, so they are escaped."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
-from gitops.doctor.findings import AttackReport, Defence, Finding, Health
+from gitops.doctor.findings import AttackReport, Defence, DoctorFinding, Health
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
-
-__all__ = ["attack_form", "attack_text", "findings_form", "findings_text"]
 
 _WORDS = {Health.GOOD: "ok", Health.WARNING: "WARNING", Health.ERROR: "ERROR", Health.UNKNOWN: "unknown"}
 _DEFENCES = {Defence.HELD: "held", Defence.FELL: "FELL", Defence.SKIPPED: "skipped", Defence.UNPROVEN: "UNPROVEN"}
 _WIDTH = 8
 
 
-def findings_text(findings: Sequence[Finding]) -> str:
-    """One line for each finding in the order given, what closes a gap below it, and a line of sums."""
+def findings_text(findings: Sequence[DoctorFinding]) -> str:
+    """One line for each finding in the given order, with the fix below it, and a line of totals."""
     lines: list[str] = []
     for each in findings:
         place = f" [{each.place}]" if each.place else ""
@@ -35,7 +33,7 @@ def findings_text(findings: Sequence[Finding]) -> str:
     return _lines(lines)
 
 
-def findings_form(findings: Sequence[Finding], *, ok: bool) -> Form:
+def findings_form(findings: Sequence[DoctorFinding], *, ok: bool) -> Form:
     """`{ok, findings: [{check, health, detail, fix?, place?}]}`."""
     return {
         "ok": ok,
@@ -53,7 +51,7 @@ def findings_form(findings: Sequence[Finding], *, ok: bool) -> Form:
 
 
 def attack_text(report: AttackReport) -> str:
-    """A table of the attacks with what stopped each, and the rule that has to where none did."""
+    """A table of the attacks with what stopped each; for an attack that succeeded, the rule that must stop it."""
     width = max((len(each.name) for each in report.results), default=0)
     lines = []
     for each in report.results:

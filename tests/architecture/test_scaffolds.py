@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gitops.cli.init.command import templates
+from gitops.cli.init import templates
 from tests.support.actions.scaffolds import OWN, PINNED, made, own_workflows
 from tests.support.pages import ROOT
 

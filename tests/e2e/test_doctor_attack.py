@@ -1,4 +1,4 @@
-"""`gitops doctor --attack`: every defence holds on a sound set-up, and each that is taken away is seen to fall.
+"""`gitops doctor --attack`: every defence holds on a sound setup, and each that is taken away is seen to fall.
 
 A defence is taken away in this process, where the attacks run: what they would do against a program with that hole.
 """
@@ -21,7 +21,7 @@ from gitops.bot.project import Project
 from gitops.cli.main import main
 from gitops.cluster import gate
 from gitops.core.errors import GitopsError
-from gitops.doctor.attack import run, world
+from gitops.doctor.attack import copy, run
 from gitops.doctor.attack.run import ATTACKS, attack
 from gitops.doctor.findings import AttackReport, Defence
 from gitops.forge.port import Comment, Permission
@@ -278,11 +278,11 @@ def _weakened_after_building(
     """The copy is made by a sound program, and attacked with the hole."""
 
     def build(*given: Any, **named: Any) -> Any:
-        made = world.build(*given, **named)
+        made = copy.build_states(*given, **named)
         weaken(monkeypatch)
         return made
 
-    monkeypatch.setattr(run, "build", build)
+    monkeypatch.setattr(run, "build_states", build)
     return _attacked(loop, *names, hosted=True)
 
 
@@ -320,7 +320,7 @@ def test_what_there_is_no_time_for_is_not_called_good(loop: Loop) -> None:
 
 
 def test_a_copy_that_cannot_be_applied_is_no_ground(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world.Twin, "has", lambda *_: False)
+    monkeypatch.setattr(copy.ClusterCopy, "has_graph", lambda *_: False)
     with pytest.raises(GitopsError) as caught:
         _attacked(loop)
     assert caught.value.code == "attack_impossible"

@@ -14,7 +14,7 @@ SETUP_COMMANDS = (
     Command(
         "init",
         "write the files that a repository needs: a cluster, rules, keys and CI jobs; existing files are not changed",
-        "gitops.cli.init.command:init",
+        "gitops.cli.init:init",
         Argument("folder", metavar="DIR", nargs="?", default=".", help="root of the repository (default: here)"),
         Argument(
             "--forge",
@@ -42,7 +42,7 @@ SETUP_COMMANDS = (
     Command(
         "doctor",
         "check the setup, and print the setting that fixes each problem",
-        "gitops.cli.doctor.command:doctor",
+        "gitops.cli.doctor:doctor",
         FORGE,
         STRICT,
         Argument(

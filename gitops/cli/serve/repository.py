@@ -67,7 +67,7 @@ class Served:
     """One repository with its forge."""
 
     def __init__(self, choice: RepositoryChoice, kind: str | None, surroundings: Surroundings) -> None:
-        """Open it once, to know that it can be. Raises UsageError where something of the set-up is missing."""
+        """Open it once, to know that it can be. Raises UsageError where something of the setup is missing."""
         self._choice, self._surroundings = choice, surroundings
         # Programs that are started get neither token nor secret: a login goes into the address of a remote, for git alone.
         self._for_programs = {k: v for k, v in surroundings.environ.items() if k not in _SECRETS}

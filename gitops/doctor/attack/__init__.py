@@ -1,1 +1,1 @@
-"""`gitops doctor --attack`: known ways around an approval or a ledger, replayed against a copy of the set-up."""
+"""`gitops doctor --attack`: known attacks on approvals and ledgers, replayed against a copy of the setup."""

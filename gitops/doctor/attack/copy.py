@@ -1,13 +1,12 @@
-"""A copy of a set-up to be attacked: a bare repository with the operator's own rules, and keys that were made just now.
+"""A copy of a setup to attack: a bare repository with the operator's own rules and freshly made keys.
 
-What is copied: `gitops.yaml` byte for byte, the allowed signers line by line, the list of revoked keys, the comment templates,
-the names of cluster, branch and environment, and whether the server has its hooks. What is not: the keys of those who
-play along (a fresh key each, since nobody has the real ones), the history, the content of the cluster and its data. In their
-place is a cluster of two small graphs, in a folder that is removed in the end. Nothing outside of that folder is written, and
-no remote is asked.
+Copied: `gitops.yaml` byte for byte, the allowed signers line by line, the list of revoked keys, the comment templates, the names
+of cluster, branch and environment, and whether the server has its hooks. Not copied: keys (each participant gets a fresh one),
+the history, the content of the cluster and its data. Instead there is a cluster with two small graphs, in a folder that is
+removed at the end. Nothing outside this folder is written, and no remote is contacted.
 
-Every attack gets a copy of its own of one of two states, which are made once: `applied`, and `pending`, in which somebody's
-delete of a graph is merged and waits for an approval.
+Every attack gets its own copy of one of two states, which are built once: `applied`, and `pending`, in which the delete of
+a graph is merged and waits for an approval.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from gitops.cluster.workspace import Workspace
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
-from gitops.doctor.attack.rules import DELETE_LEGACY, STRANGER, Rules
+from gitops.doctor.attack.rules import DELETE_LEGACY, STRANGER, CopiedRules
 from gitops.git.command import GitProgram
 from gitops.git.hooks import install_hooks, installed_hooks
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
@@ -42,29 +41,27 @@ from gitops.model.outcome import ApplyOutcome
 from gitops.wiring.project import LocalProject, RepositoryChoice, open_commit_tree
 from gitops.wiring.system import RandomIds
 
-__all__ = ["Fell", "Skipped", "Twin", "Unproven", "build", "first_of"]
-
 T = TypeVar("T")
 
 
-class Fell(Exception):  # noqa: N818 - how an attack ended, no error
-    """A defence did not hold: what happened that must not."""
+class AttackSucceeded(Exception):  # noqa: N818 - the result of an attack, not an error
+    """The attack was not stopped; the message says what happened."""
 
 
-class Skipped(Exception):  # noqa: N818 - how an attack ended, no error
-    """An attack that these rules leave no room for, and why."""
+class AttackSkipped(Exception):  # noqa: N818 - the result of an attack, not an error
+    """The attack makes no sense under these rules; the message says why."""
 
 
-class Unproven(Exception):  # noqa: N818 - how an attack ended, no error
-    """An attack that could not be carried out as meant, so that nothing follows from it."""
+class AttackInconclusive(Exception):  # noqa: N818 - the result of an attack, not an error
+    """The attack could not be carried out, so it proves nothing; the message says why."""
 
 
 @dataclass(frozen=True)
-class Twin:
-    """One copy, in a folder of its own: `server.git`, and `data` for its graphs."""
+class ClusterCopy:
+    """One copy, in its own folder: `server.git`, and `data` for its graphs."""
 
     folder: Path
-    rules: Rules
+    rules: CopiedRules
 
     @property
     def server(self) -> Path:
@@ -78,28 +75,28 @@ class Twin:
 
     @property
     def target(self) -> str:
-        """The branch that it follows."""
+        """The branch that the cluster follows, as a full ref name."""
         return self.rule.ref
 
     @property
     def ledger(self) -> str:
-        """The branch of its ledger."""
+        """The branch of its ledger, as a full ref name."""
         return ledger_ref(self.rule.name)
 
-    def copied(self, folder: Path) -> Twin:
-        """The same in another folder."""
+    def copy_to(self, folder: Path) -> ClusterCopy:
+        """Copy it to another folder."""
         shutil.copytree(self.folder, folder, symlinks=True)
-        copy = Twin(folder, self.rules)
+        copy = ClusterCopy(folder, self.rules)
         copy.configure()
         return copy
 
     def configure(self) -> None:
-        """Say where its graphs are."""
+        """Write the git configuration that names the folder of the graphs."""
         root = f'[gitops]\n\troot = "{self.folder / "data"}"\n'
         (self.folder / "gitconfig").write_text(root, encoding="utf-8")
 
     def environment(self) -> dict[str, str]:
-        """The whole environment of programs: of the user's own settings nothing but where programs are."""
+        """The complete environment of programs; of the user's settings only the paths of programs are kept."""
         return {
             **self.rules.environ,
             "HOME": str(self.folder),
@@ -107,42 +104,42 @@ class Twin:
         }
 
     def store(self) -> Repository:
-        """The repository, opened anew: what was pushed is seen."""
+        """Open the repository, so that all pushes so far are visible."""
         return Repository(self.server, environ=self.environment())
 
     def git(self, *arguments: str, stdin: bytes = b"") -> bytes:
-        """Run git in it. Raises Unproven where it fails."""
+        """Run git in the repository and return its output. Raises AttackInconclusive if it fails."""
         answer = GitProgram(str(self.server), environ=self.environment()).run(*arguments, stdin=stdin)
         if not answer.ok:
-            raise Unproven(f"git {arguments[0]}: {answer.stderr.strip()[:200]}")
+            raise AttackInconclusive(f"git {arguments[0]}: {answer.stderr.strip()[:200]}")
         return answer.stdout
 
     def local(self, at: datetime | None = None) -> LocalProject:
-        """The project on it, by the clock of the machine or one that stands at `at`."""
+        """Open the project, with the clock of the machine or one that always shows `at`."""
         local = LocalProject(RepositoryChoice(str(self.server)), environ=self.environment())
         if at is not None:
             local.project.tools = replace(local.project.tools, clock=FixedClock(at))
         return local
 
-    def tip(self, ref: str) -> str:
-        """Where a ref is. Raises Unproven where there is none."""
+    def head(self, ref: str) -> str:
+        """The commit of a ref. Raises AttackInconclusive if the ref does not exist."""
         found = self.store().resolve(ref)
         if found is None:
-            raise Unproven(f"there is no {ref}")
+            raise AttackInconclusive(f"there is no {ref}")
         return found
 
-    def has(self, graph: str) -> bool:
-        """Whether the data of a graph is there."""
+    def has_graph(self, graph: str) -> bool:
+        """Whether the data of a graph exists."""
         return (self.folder / "data" / self.rule.name / "graphs" / f"{graph}.omni").exists()
 
     def path(self, name: str) -> str:
-        """The path of a file of the cluster folder from the root of the repository."""
+        """The path of a file in the cluster folder, from the root of the repository."""
         return name if self.rule.path == "." else f"{self.rule.path}/{name}"
 
-    # Writing, past every check
+    # Writes that bypass every check
 
     def commit(self, who: str, files: Mapping[str, bytes | None], *parents: str, message: str = "change\n") -> str:
-        """An unsigned commit by `who` that changes files of its first parent, by default the tip of the branch."""
+        """An unsigned commit by `who` that changes files of its first parent, by default the head of the branch."""
         store = self.store()
         if not parents:
             tip = store.resolve(self.target)
@@ -151,53 +148,53 @@ class Twin:
         person = Person(who.partition("@")[0], who, 1_750_000_000)
         return store.write_commit(NewCommit(store.write_files(base, files), parents, person, message), signing_key=None)
 
-    def move(self, ref: str, new: str) -> None:
-        """Move a ref as if everything had let it pass; ZERO deletes it."""
+    def move_ref(self, ref: str, new: str) -> None:
+        """Move a ref without any check; ZERO deletes it."""
         store = self.store()
         store.update_refs([RefUpdate(ref, store.resolve(ref) or ZERO, new)])
 
-    def write(self, kind: str, content: bytes) -> str:
-        """Write an object as it is, however malformed; its id."""
+    def write_object(self, kind: str, content: bytes) -> str:
+        """Write an object, even a malformed one, and return its id."""
         answer = self.git("hash-object", "-t", kind, "-w", "--literally", "--stdin", stdin=content)
         return answer.decode("ascii").strip()
 
-    # What the product does
+    # What the product itself does
 
-    def guarded(self) -> bool:
-        """Whether the hook that judges pushes is installed."""
+    def has_hook(self) -> bool:
+        """Whether the hook that checks pushes is installed."""
         try:
             return "pre-receive" in installed_hooks(str(self.server), "server")
         except GitopsError:
             return False
 
-    def judged(self, ref: str, new: str) -> tuple[str, ...]:
-        """What the server's hook says against moving a ref; nothing where it would let it pass, or is not installed."""
-        if not self.guarded():
+    def hook_refusals(self, ref: str, new: str) -> tuple[str, ...]:
+        """The reasons why the server's hook refuses to move a ref; empty if it accepts, or is not installed."""
+        if not self.has_hook():
             return ()
         local = self.local()
         guard = Guard(local.repository, local.default_ref(), open_commit_tree, local.project.tools.clock)
         return tuple(guard.check([RefUpdate(ref, local.repository.resolve(ref) or ZERO, new)]))
 
     def workspace(self, at: datetime | None = None) -> Workspace:
-        """The cluster at the tip of its branch."""
+        """The workspace of the cluster at the head of its branch."""
         project = self.local(at).project
-        tip, standing = project.tip(self.target), project.standing(self.rule)
-        if tip is None:
-            raise Unproven(f"there is no branch {self.rule.branch}")
-        return project.workspace(self.rule, project.at_commit(tip, standing), actor=self.rules.bot)
+        head, standing = project.tip(self.target), project.standing(self.rule)
+        if head is None:
+            raise AttackInconclusive(f"there is no branch {self.rule.branch}")
+        return project.workspace(self.rule, project.at_commit(head, standing), actor=self.rules.bot)
 
     def apply(self, at: datetime | None = None) -> tuple[ApplyOutcome | None, tuple[str, ...]]:
-        """Apply the tip of the branch: the outcome, and the codes of what was said about it."""
+        """Apply the head of the branch. Returns the outcome, and the codes of the reported problems."""
         try:
             outcome = apply(self.workspace(at))
         except GitopsError as error:
             return None, (error.code,)
         return outcome, tuple(dict.fromkeys(d.code for d in outcome.diagnostics))
 
-    def endorse(self, who: str, *, blind: bool = False) -> str:
-        """`who` approves the delete as `gitops approve` does; the commit, on a branch of its own.
+    def approve(self, who: str, *, blind: bool = False) -> str:
+        """Approve the delete as `who`, as `gitops approve` does. Returns the commit, which has its own branch.
 
-        `blind` leaves out whose work it is, as somebody would who writes the approval without this program.
+        `blind` skips the check of the authors, as a person could who writes the approval without this program.
         """
         workspace = self.workspace()
         if blind and workspace.governance is not None:
@@ -212,65 +209,71 @@ class Twin:
         )
         outcome = endorse(workspace, "graph.legacy", by)
         if outcome.commit is None:
-            raise Unproven(", ".join(d.code for d in outcome.diagnostics) or "the approval was not made")
+            raise AttackInconclusive(", ".join(d.code for d in outcome.diagnostics) or "the approval was not made")
         return outcome.commit
 
-    def drafted(self, who: str) -> tuple[Approval, ApprovalStatement]:
-        """What an approval of the delete by `who` would say; the approval itself is taken away again."""
-        commit = self.endorse(who, blind=True)
+    def draft_approval(self, who: str) -> tuple[Approval, ApprovalStatement]:
+        """Return what an approval of the delete by `who` would say. No approval stays in the repository."""
+        commit = self.approve(who, blind=True)
         found = read_evidence(self.store(), "", commit, frozenset())
         if found.approval is None or found.statement is None:
-            raise Unproven(found.problem)
-        self.move(approvals_prefix(self.rule.name) + found.approval.approval_id, ZERO)
+            raise AttackInconclusive(found.problem)
+        self.move_ref(approvals_prefix(self.rule.name) + found.approval.approval_id, ZERO)
         return found.approval, found.statement
 
-    def approval(self, approval: Approval, told: ApprovalStatement, committer: Person | None = None) -> NewCommit:
-        """The commit of an approval that says anything, by any committer at any time."""
+    def approval_commit(
+        self, approval: Approval, statement: ApprovalStatement, committer: Person | None = None
+    ) -> NewCommit:
+        """Return the unwritten commit of an arbitrary approval, with any committer and time."""
         store = self.store()
         files = {f"__cluster/approvals/{approval.approval_id}.json": write_approval(approval)}
-        tree = store.write_files(store.commit(told.ledger_head).tree, files)
-        message = statement_message(told, f"{approval.operation} {approval.resource}")
-        return NewCommit(tree, (told.ledger_head,), committer or Person("stranger", STRANGER, 1_500_000_000), message)
+        tree = store.write_files(store.commit(statement.ledger_head).tree, files)
+        message = statement_message(statement, f"{approval.operation} {approval.resource}")
+        return NewCommit(
+            tree, (statement.ledger_head,), committer or Person("stranger", STRANGER, 1_500_000_000), message
+        )
 
-    def signed(self, commit: NewCommit, key: str | None) -> str:
-        """Write a commit, signed with the key at a path or not at all."""
+    def write_commit(self, commit: NewCommit, key: str | None) -> str:
+        """Write a commit, signed with the key at a path, or unsigned if `key` is None."""
         return self.store().write_commit(commit, signing_key=key)
 
-    def place(self, commit: str) -> str:
-        """Put a commit where approvals are looked for, past every check; the branch."""
+    def put_approval(self, commit: str) -> str:
+        """Make an approval branch of a commit without any check, and return its ref."""
         ref = approvals_prefix(self.rule.name) + RandomIds().ulid()
-        self.move(ref, commit)
+        self.move_ref(ref, commit)
         return ref
 
 
-def build(folder: Path, rules: Rules, *, guarded: bool, command: Sequence[str]) -> tuple[Twin, Twin]:
-    """Make the states `applied` and `pending` below `folder`. Raises GitopsError, Unproven where that fails."""
-    twin = Twin(folder / "applied", rules)
-    twin.server.mkdir(parents=True)
-    twin.configure()
+def build_states(
+    folder: Path, rules: CopiedRules, *, with_hook: bool, command: Sequence[str]
+) -> tuple[ClusterCopy, ClusterCopy]:
+    """Build the states `applied` and `pending` below `folder`. Raises GitopsError or AttackInconclusive if that fails."""
+    copy = ClusterCopy(folder / "applied", rules)
+    copy.server.mkdir(parents=True)
+    copy.configure()
     branch = rules.default_ref.removeprefix("refs/heads/")
-    twin.git("init", "-q", "--bare", "--template=", "-b", branch)
-    with (twin.server / "config").open("a", encoding="utf-8") as settings:
+    copy.git("init", "-q", "--bare", "--template=", "-b", branch)
+    with (copy.server / "config").open("a", encoding="utf-8") as settings:
         settings.write(f'[user]\n\tname = bot\n\temail = bot@attack.invalid\n\tsigningKey = "{rules.key(rules.bot)}"\n')
-    if guarded:
-        install_hooks(str(twin.server), "server", command)
-    first = twin.commit(rules.honest, rules.files, message="Start\n")
-    for ref in {rules.default_ref, twin.target}:
-        twin.move(ref, first)
-    started = import_cluster(twin.workspace())
-    outcome, said = twin.apply() if started.ok else (None, tuple(d.code for d in started.diagnostics))
-    if outcome is None or not outcome.converged or not twin.has("legacy"):
-        raise Unproven(f"the copy could not be applied: {', '.join(said)}")
-    pending = twin.copied(folder / "pending")
-    pending.move(pending.target, pending.commit(STRANGER, {pending.path("cluster.yaml"): DELETE_LEGACY}))
-    return twin, pending
+    if with_hook:
+        install_hooks(str(copy.server), "server", command)
+    first = copy.commit(rules.honest, rules.files, message="Start\n")
+    for ref in {rules.default_ref, copy.target}:
+        copy.move_ref(ref, first)
+    started = import_cluster(copy.workspace())
+    outcome, codes = copy.apply() if started.ok else (None, tuple(d.code for d in started.diagnostics))
+    if outcome is None or not outcome.converged or not copy.has_graph("legacy"):
+        raise AttackInconclusive(f"the copy could not be applied: {', '.join(codes)}")
+    pending = copy.copy_to(folder / "pending")
+    pending.move_ref(pending.target, pending.commit(STRANGER, {pending.path("cluster.yaml"): DELETE_LEGACY}))
+    return copy, pending
 
 
-def first_of(calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
-    """Run calls in threads at the same time; what each gave or raised."""
+def run_concurrently(calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
+    """Run calls in threads at the same time. Returns the result or the GitopsError of each."""
     barrier = Barrier(len(calls))
 
-    def run(call: Callable[[], T]) -> T | Exception:
+    def run_one(call: Callable[[], T]) -> T | Exception:
         barrier.wait()
         try:
             return call()
@@ -278,4 +281,4 @@ def first_of(calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
             return error
 
     with ThreadPoolExecutor(len(calls)) as pool:
-        return list(pool.map(run, calls))
+        return list(pool.map(run_one, calls))

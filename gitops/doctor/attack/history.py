@@ -1,16 +1,22 @@
-"""Attacks on the order of things: rewritten branches, forged and tampered entries, two runs at once."""
+"""Attacks on history: rewritten branches, forged and tampered entries, two runs at once."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 from gitops.audit.verb import audit
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.doctor.attack.play import Attack, need, nothing_happens, refused_push, together, unguarded
+from gitops.doctor.attack.copy import AttackInconclusive, AttackSucceeded, ClusterCopy, run_concurrently
 from gitops.doctor.attack.rules import HARMLESS, STRANGER
-from gitops.doctor.attack.world import Fell, Twin, Unproven, first_of
+from gitops.doctor.attack.steps import (
+    Attack,
+    expect_no_effect,
+    expect_push_refused,
+    join_reasons,
+    require,
+    require_hook,
+)
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.remote import ProgramRemote
 from gitops.ledger.chain import APPROVALS
@@ -19,186 +25,179 @@ from gitops.ledger.trailers import commit_message
 from gitops.model.outcome import ApplyOutcome
 from gitops.wiring.project import open_commit_tree
 
-__all__ = ["HISTORY_ATTACKS"]
+
+def _forced_target(copy: ClusterCopy) -> str:
+    """A commit without parents replaces the branch; its change by itself would need no approval."""
+    store, tip = copy.store(), copy.head(copy.target)
+    tree = store.write_files(store.commit(tip).tree, {copy.path("notes.gq"): HARMLESS})
+    other = copy.write_commit(NewCommit(tree, (), Person("stranger", STRANGER, 1), "Other history\n"), None)
+    refused = expect_push_refused(copy, copy.target, other)
+    head = copy.head(copy.ledger)
+    copy.move_ref(copy.target, other)
+    held = expect_no_effect(copy)
+    if copy.head(copy.ledger) != head:
+        raise AttackSucceeded("the ledger continues from another history")
+    return join_reasons(refused, held)
 
 
-def _forced_target(twin: Twin) -> str:
-    """The branch is rewritten: a commit without parents takes its place, and what it changes needs no approval."""
-    store, tip = twin.store(), twin.tip(twin.target)
-    tree = store.write_files(store.commit(tip).tree, {twin.path("notes.gq"): HARMLESS})
-    other = twin.signed(NewCommit(tree, (), Person("stranger", STRANGER, 1), "Other history\n"), None)
-    said = refused_push(twin, twin.target, other)
-    head = twin.tip(twin.ledger)
-    twin.move(twin.target, other)
-    held = nothing_happens(twin)
-    if twin.tip(twin.ledger) != head:
-        raise Fell("the ledger goes on from another history")
-    return together(said, held)
-
-
-def _deleted_target(twin: Twin) -> str:
-    said = refused_push(twin, twin.target, ZERO)
-    twin.move(twin.target, ZERO)
+def _deleted_target(copy: ClusterCopy) -> str:
+    refused = expect_push_refused(copy, copy.target, ZERO)
+    copy.move_ref(copy.target, ZERO)
     try:
-        twin.workspace()
-    except (GitopsError, Unproven):
-        return together(said, "without the branch nothing is applied")
-    raise Fell("something is applied without a branch")
+        copy.workspace()
+    except (GitopsError, AttackInconclusive):
+        return join_reasons(refused, "without the branch nothing is applied")
+    raise AttackSucceeded("a run without the branch applied something")
 
 
-def _rewound(twin: Twin) -> str:
-    """Whoever saw the ledger refuses an older one."""
-    head = twin.tip(twin.ledger)
-    before = twin.store().commit(head).parents[:1]
-    need(bool(before), "the ledger has one entry only")
-    said = refused_push(twin, twin.ledger, before[0])
-    twin.move(twin.ledger, before[0])
-    return together(said, nothing_happens(twin), _not_believed(twin))
+def _rewound(copy: ClusterCopy) -> str:
+    """A clone that saw the ledger refuses an older one."""
+    head = copy.head(copy.ledger)
+    before = copy.store().commit(head).parents[:1]
+    require(bool(before), "the ledger has only one entry")
+    refused = expect_push_refused(copy, copy.ledger, before[0])
+    copy.move_ref(copy.ledger, before[0])
+    return join_reasons(refused, expect_no_effect(copy), _expect_ledger_refused(copy))
 
 
-def _deleted_ledger(twin: Twin) -> str:
-    said = refused_push(twin, twin.ledger, ZERO)
-    twin.move(twin.ledger, ZERO)
-    return together(said, nothing_happens(twin), _not_believed(twin))
+def _deleted_ledger(copy: ClusterCopy) -> str:
+    refused = expect_push_refused(copy, copy.ledger, ZERO)
+    copy.move_ref(copy.ledger, ZERO)
+    return join_reasons(refused, expect_no_effect(copy), _expect_ledger_refused(copy))
 
 
-def _pushed_over(twin: Twin) -> str:
-    """The same with the git program and the hook as it is installed: everything that a person with a clone can do."""
-    head = twin.tip(twin.ledger)
-    before = twin.store().commit(head).parents[:1]
-    need(bool(before), "the ledger has one entry only")
-    remote = ProgramRemote(str(twin.server), str(twin.server), environ=twin.environment(), timeout_s=30)
+def _pushed_over(copy: ClusterCopy) -> str:
+    """The same with the git program and the installed hook, as a person with a clone can do it."""
+    head = copy.head(copy.ledger)
+    before = copy.store().commit(head).parents[:1]
+    require(bool(before), "the ledger has only one entry")
+    remote = ProgramRemote(str(copy.server), str(copy.server), environ=copy.environment(), timeout_s=30)
     try:
-        remote.push([RefUpdate(twin.ledger, head, before[0])])
+        remote.push([RefUpdate(copy.ledger, head, before[0])])
     except GitopsError as error:
-        need(not twin.guarded() or error.code == Code.PUSH_REFUSED, f"the push failed: {error.detail[:200]}")
+        require(not copy.has_hook() or error.code == Code.PUSH_REFUSED, f"the push failed: {error.detail[:200]}")
         return f"{error.code} by the installed hook"
-    if twin.guarded():
-        raise Fell("the installed hook let a rewound ledger in")
-    unguarded(twin)
-    return together("no hook there", _not_believed(twin))
+    if copy.has_hook():
+        raise AttackSucceeded("the installed hook accepted a rewound ledger")
+    require_hook(copy)
+    return join_reasons("no hook is installed", _expect_ledger_refused(copy))
 
 
-def _not_believed(twin: Twin) -> str:
-    """The ledger as it is now must be a problem to whoever saw it before. Raises Fell."""
+def _expect_ledger_refused(copy: ClusterCopy) -> str:
+    """Check that a clone that saw the ledger before reports a problem now. Raises AttackSucceeded."""
     try:
-        view = twin.local().ledger(twin.rule).view()
+        view = copy.local().ledger(copy.rule).view()
     except GitopsError as error:
         return error.code
     if not view.problems:
-        raise Fell("the ledger is believed as it is now")
+        raise AttackSucceeded("the changed ledger was accepted")
     return view.problems[0].code
 
 
-def _forged_entry(twin: Twin) -> str:
-    """A further entry that is right in everything, but signed with another key."""
-    store, head = twin.store(), twin.tip(twin.ledger)
+def _forged_entry(copy: ClusterCopy) -> str:
+    """One more entry that is correct, but signed with another key."""
+    store, head = copy.store(), copy.head(copy.ledger)
     tree = store.commit(head).tree
     before = read_entry(store.read(tree, "entry.json") or b"")
     entry = replace(before, number=before.number + 1, previous=head, approvals=(), settled=())
     forged = store.write_files(tree, {"entry.json": write_entry(entry)})
-    commit = NewCommit(forged, (head,), Person("bot", twin.rules.bot, 1_750_000_000), commit_message(entry))
-    new = twin.signed(commit, twin.rules.key(STRANGER))
-    said = refused_push(twin, twin.ledger, new)
-    twin.move(twin.ledger, new)
-    return together(said, _not_believed(twin))
+    commit = NewCommit(forged, (head,), Person("bot", copy.rules.bot, 1_750_000_000), commit_message(entry))
+    new = copy.write_commit(commit, copy.rules.key(STRANGER))
+    refused = expect_push_refused(copy, copy.ledger, new)
+    copy.move_ref(copy.ledger, new)
+    return join_reasons(refused, _expect_ledger_refused(copy))
 
 
-def _tampered_entry(twin: Twin) -> str:
-    """The newest entry says something else; its signature is kept."""
-    head = twin.tip(twin.ledger)
-    store = twin.store()
+def _tampered_entry(copy: ClusterCopy) -> str:
+    """The newest entry is edited and keeps its signature."""
+    head = copy.head(copy.ledger)
+    store = copy.store()
     tree = store.commit(head).tree
     entry = read_entry(store.read(tree, "entry.json") or b"")
     other = store.write_files(tree, {"entry.json": write_entry(replace(entry, actor="nobody"))})
-    raw = twin.git("cat-file", "commit", head).replace(tree.encode(), other.encode())
-    return _unsound(twin, twin.write("commit", raw))
+    raw = copy.git("cat-file", "commit", head).replace(tree.encode(), other.encode())
+    return _expect_audit_failure(copy, copy.write_object("commit", raw))
 
 
-def _tampered_blob(twin: Twin) -> str:
-    """An applied query is other than what was applied, in an entry signed with the ledger's own key."""
-    head = twin.tip(twin.ledger)
-    store = twin.store()
+def _tampered_blob(copy: ClusterCopy) -> str:
+    """An applied query is replaced, in an entry signed with the ledger's own key."""
+    head = copy.head(copy.ledger)
+    store = copy.store()
     commit = store.commit(head)
     blobs = [p for p in store.changed_paths(None, commit.tree) if p.startswith("__cluster/resources/query/")]
-    need(bool(blobs), "the ledger holds no query")
+    require(bool(blobs), "the ledger contains no query")
     tree = store.write_files(commit.tree, {blobs[0]: b"query titles() { }\n"})
-    bot = Person("bot", twin.rules.bot, commit.author.time)
+    bot = Person("bot", copy.rules.bot, commit.author.time)
     changed = NewCommit(tree, commit.parents, bot, commit.message)
-    return _unsound(twin, twin.signed(changed, twin.rules.key(twin.rules.bot)))
+    return _expect_audit_failure(copy, copy.write_commit(changed, copy.rules.key(copy.rules.bot)))
 
 
-def _unsound(twin: Twin, head: str) -> str:
-    """In the place of the ledger's head, this must be refused by the hook and found by the audit."""
-    said = refused_push(twin, twin.ledger, head)
-    path = twin.rule.path
-    report = audit(twin.store(), head, twin.rule.name, lambda r, tree: open_commit_tree(r, tree, path))
+def _expect_audit_failure(copy: ClusterCopy, head: str) -> str:
+    """Check that the hook refuses `head` as the head of the ledger, and that the audit finds it."""
+    refused = expect_push_refused(copy, copy.ledger, head)
+    path = copy.rule.path
+    report = audit(copy.store(), head, copy.rule.name, lambda r, tree: open_commit_tree(r, tree, path))
     if report.ok:
-        raise Fell("the audit calls it good")
-    return together(said, f"audit: {report.findings[0].code}")
+        raise AttackSucceeded("the audit accepted it")
+    return join_reasons(refused, f"audit: {report.findings[0].code}")
 
 
-def _two_applies(twin: Twin) -> str:
-    """Two runs start at the same moment on an approved change: one carries it out, once."""
-    approvals = {twin.endorse(who) for who in twin.rules.approvers}
-    ended = first_of([lambda: twin.apply()[0], lambda: twin.apply()[0]])
-    carried_out = [each for each in ended if isinstance(each, ApplyOutcome) and each.applied_count]
-    need(bool(carried_out) and not twin.has("legacy"), "neither of the two applied it")
-    if len(carried_out) != 1:
-        raise Fell("both runs carried it out")
-    store, path = twin.store(), twin.rule.path
-    head = twin.tip(twin.ledger)
-    report = audit(store, head, twin.rule.name, lambda r, tree: open_commit_tree(r, tree, path))
+def _two_applies(copy: ClusterCopy) -> str:
+    """Two runs start at the same time on an approved change: exactly one applies it."""
+    approvals = {copy.approve(who) for who in copy.rules.approvers}
+    results = run_concurrently([lambda: copy.apply()[0], lambda: copy.apply()[0]])
+    successes = [each for each in results if isinstance(each, ApplyOutcome) and each.applied_count]
+    require(bool(successes) and not copy.has_graph("legacy"), "neither run applied the change")
+    if len(successes) != 1:
+        raise AttackSucceeded("both runs applied the change")
+    store, path = copy.store(), copy.rule.path
+    head = copy.head(copy.ledger)
+    report = audit(store, head, copy.rule.name, lambda r, tree: open_commit_tree(r, tree, path))
     if not report.ok:
-        raise Fell(f"the ledger does not hold: {report.findings[0].code}")
+        raise AttackSucceeded(f"the ledger fails its audit: {report.findings[0].code}")
     line = [c for c in store.commits_between(None, head, first_parent=True) if approvals & set(c.parents)]
     applied = [c for c in line if read_entry(store.read(c.tree, "entry.json") or b"").kind == "apply"]
     if len(applied) != 1:
-        raise Fell("the approval was consumed twice")
-    return "one run carried it out, the other found nothing to do or the lock held"
+        raise AttackSucceeded("the approval was consumed twice")
+    return "one run applied it; the other had nothing to do or found the lock held"
 
 
-def _foreign_lock(twin: Twin) -> str:
-    """A lock is taken by creating it: one that is held is not pushed over, and other refs of the bot are not written."""
-    store = twin.store()
+def _foreign_lock(copy: ClusterCopy) -> str:
+    """A lock is taken by creating its ref, so a held lock must not be overwritten."""
+    store = copy.store()
     person = Person("stranger", STRANGER, 1)
     tree = store.write_files(None, {"lock.json": b"{}\n"})
-    held = twin.signed(NewCommit(tree, (), person, "lock\n"), None)
-    over = twin.signed(NewCommit(tree, (), person, "another lock\n"), None)
-    ref = f"refs/gitops/locks/{twin.rule.name}"
-    twin.move(ref, held)
-    said = refused_push(twin, ref, over)
-    for who in twin.rules.approvers:
-        twin.endorse(who)
-    return together(said, nothing_happens(twin))
+    held = copy.write_commit(NewCommit(tree, (), person, "lock\n"), None)
+    over = copy.write_commit(NewCommit(tree, (), person, "another lock\n"), None)
+    ref = f"refs/gitops/locks/{copy.rule.name}"
+    copy.move_ref(ref, held)
+    refused = expect_push_refused(copy, ref, over)
+    for who in copy.rules.approvers:
+        copy.approve(who)
+    return join_reasons(refused, expect_no_effect(copy))
 
 
-def _spoofed_refs(twin: Twin) -> str:
-    """Requests, statuses and plans are written by the bot alone, and reserved folders hold nothing else."""
-    commit = twin.commit(STRANGER, {"x": b"x\n"})
-    unguarded(twin)
+def _spoofed_refs(copy: ClusterCopy) -> str:
+    """Only the bot writes change requests, statuses and plans, and reserved folders contain nothing else."""
+    commit = copy.commit(STRANGER, {"x": b"x\n"})
+    require_hook(copy)
     refs = ("refs/gitops/requests/1/meta", "refs/gitops/statuses/00", "refs/heads/gitops/other", APPROVALS + "x")
-    return together(*dict.fromkeys(refused_push(twin, ref, commit) for ref in refs)) or (
-        "no hook there; nothing is permitted by what such refs say"
+    return join_reasons(*dict.fromkeys(expect_push_refused(copy, ref, commit) for ref in refs)) or (
+        "no hook is installed; such refs permit nothing"
     )
-
-
-def program() -> tuple[str, ...]:
-    """The argument vector that starts this program, for hooks of a copy."""
-    return (sys.executable, "-m", "gitops")
 
 
 _LEDGER, _HOOKS = "docs/ledger.md", "docs/hooks.md"
 HISTORY_ATTACKS = (
     Attack("target-rewritten", "force-push the target branch", f"{_HOOKS}: pre-receive", _forced_target, "applied"),
     Attack("target-deleted", "delete the target branch", f"{_HOOKS}: pre-receive", _deleted_target, "applied"),
-    Attack("ledger-rewound", "bring the ledger back to an older entry", f"{_LEDGER}: the audit", _rewound),
+    Attack("ledger-rewound", "move the ledger back to an older entry", f"{_LEDGER}: the audit", _rewound),
     Attack("ledger-pushed-over", "the same, with git push --force", f"{_HOOKS}: pre-receive", _pushed_over),
     Attack("ledger-deleted", "delete the ledger", f"{_LEDGER}: the audit", _deleted_ledger),
-    Attack("entry-forged", "add an entry signed by somebody else", f"{_LEDGER}: step 2", _forged_entry),
+    Attack("entry-forged", "add an entry signed with another key", f"{_LEDGER}: step 2", _forged_entry),
     Attack("entry-tampered", "edit an entry and keep its signature", f"{_LEDGER}: step 2", _tampered_entry),
-    Attack("blob-tampered", "edit an applied query with the bot's key", f"{_LEDGER}: step 7", _tampered_blob),
-    Attack("two-applies", "apply twice at the same moment", f"{_LEDGER}: locks", _two_applies),
-    Attack("lock-pushed-over", "push over a lock that is held", f"{_LEDGER}: locks", _foreign_lock),
+    Attack("blob-tampered", "replace an applied query, with the bot's key", f"{_LEDGER}: step 7", _tampered_blob),
+    Attack("two-applies", "apply twice at the same time", f"{_LEDGER}: locks", _two_applies),
+    Attack("lock-pushed-over", "overwrite a held lock", f"{_LEDGER}: locks", _foreign_lock),
     Attack("bot-refs", "write refs of the bot", f"{_HOOKS}: pre-receive", _spoofed_refs),
 )

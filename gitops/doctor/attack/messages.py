@@ -1,4 +1,4 @@
-"""Attacks on what is told: comments and statuses by others, texts that act when they are shown, secrets in messages."""
+"""Attacks on messages: comments and statuses by others, active content in texts, secrets in messages."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gitops.bot.receive_push import PushEvent, PushHandler
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.doctor.attack.play import Attack, need, nothing_happens, together
+from gitops.doctor.attack.copy import AttackSucceeded, ClusterCopy
 from gitops.doctor.attack.rules import CLUSTER, DELETE_LEGACY, STRANGER
-from gitops.doctor.attack.world import Fell, Twin
+from gitops.doctor.attack.steps import Attack, expect_no_effect, join_reasons, require
 from gitops.forge.events import CommentEvent
 from gitops.forge.port import Account, CheckState, CheckStatus
 from gitops.forge.refs.local import LocalForge
@@ -22,122 +22,120 @@ from gitops.model.lock import LockInfo
 from gitops.render.markdown import COMMENT_LIMIT
 from gitops.wiring.system import RandomIds, SystemClock
 
-__all__ = ["TELLING_ATTACKS"]
-
 _TOPIC = "refs/heads/topic"
 _STRANGER = Person("stranger", STRANGER)
 _HOSTILE = "<script>alert(1)</script> <img src=x> @everyone [x](http://evil.invalid) --> | `x`"
 _TITLE = f"<!-- gitops cluster=x --> **Applied** closes #1 {_HOSTILE}"
-_ACTS = re.compile(r"<(script|img|a)\b|@everyone|\]\(http://evil|closes #1", re.IGNORECASE)
+_ACTIVE = re.compile(r"<(script|img|a)\b|@everyone|\]\(http://evil|closes #1", re.IGNORECASE)
 _FENCE = re.compile(r"^(`{3,})[^`\n]*\n.*?^\1`*$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
-_SECRET = "correct-horse-battery"  # noqa: S105 - made up, to be looked for
+_SECRET = "correct-horse-battery"  # noqa: S105 - made up, to search for it
 
 
-def _pushed(twin: Twin, commit: str) -> None:
-    """A request moves, and the bot does what it does after a push."""
-    before = twin.store().resolve(_TOPIC) or ZERO
-    twin.move(_TOPIC, commit)
-    local = twin.local()
-    handler = PushHandler(local.project, local.forge(), actor=twin.rules.bot, person=local.person())
+def _push(copy: ClusterCopy, commit: str) -> None:
+    """Push the branch of a change request, and let the bot answer the push."""
+    before = copy.store().resolve(_TOPIC) or ZERO
+    copy.move_ref(_TOPIC, commit)
+    local = copy.local()
+    handler = PushHandler(local.project, local.forge(), actor=copy.rules.bot, person=local.person())
     for _ in handler.handle(PushEvent([RefUpdate(_TOPIC, before, commit)], STRANGER)):
         pass
 
 
-def _strangers_forge(twin: Twin) -> LocalForge:
-    local = twin.local()
+def _forge_of_stranger(copy: ClusterCopy) -> LocalForge:
+    local = copy.local()
     return LocalForge(local.repository, local.remote, _STRANGER, SystemClock())
 
 
-def _bots_comment(twin: Twin) -> tuple[str, str]:
-    """Marker and text of the comment that the bot itself wrote on request 1."""
-    own = [c for c in twin.local().forge().comments(1) if c.marker is not None]
-    need(len(own) == 1, f"the bot has {len(own)} comments")
+def _comment_of_bot(copy: ClusterCopy) -> tuple[str, str]:
+    """The marker and the text of the bot's own comment on change request 1."""
+    own = [c for c in copy.local().forge().comments(1) if c.marker is not None]
+    require(len(own) == 1, f"the bot has {len(own)} comments")
     return own[0].marker or "", own[0].body
 
 
-def _marker(twin: Twin) -> str:
-    """Somebody else's comment carries the bot's marker."""
-    head = twin.commit(STRANGER, {twin.path("cluster.yaml"): DELETE_LEGACY})
-    _pushed(twin, head)
-    marker, before = _bots_comment(twin)
+def _marker(copy: ClusterCopy) -> str:
+    """A comment of another account carries the bot's marker."""
+    head = copy.commit(STRANGER, {copy.path("cluster.yaml"): DELETE_LEGACY})
+    _push(copy, head)
+    marker, before = _comment_of_bot(copy)
     lie = f"{before.partition(chr(10))[0]}\n**Approved and applied.**\n"
-    _strangers_forge(twin).upsert_comment(1, marker, lie)
-    _pushed(twin, twin.commit(STRANGER, {twin.path("README.md"): b"x\n"}, head))
-    bodies = [c.body for c in twin.local().forge().comments(1) if c.marker is None]
+    _forge_of_stranger(copy).upsert_comment(1, marker, lie)
+    _push(copy, copy.commit(STRANGER, {copy.path("README.md"): b"x\n"}, head))
+    bodies = [c.body for c in copy.local().forge().comments(1) if c.marker is None]
     if bodies != [lie]:
-        raise Fell("the bot took somebody else's comment for its own")
-    if _bots_comment(twin)[1] == before:
-        raise Fell("the bot did not bring its own comment up to date")
-    return "the bot keeps its own comment, known by marker and author"
+        raise AttackSucceeded("the bot overwrote a comment of another account")
+    if _comment_of_bot(copy)[1] == before:
+        raise AttackSucceeded("the bot did not update its own comment")
+    return "the bot knows its own comment by marker and author"
 
 
-def _command(twin: Twin) -> str:
-    """Somebody without rights gives a command in a comment: to take the lock of a run away."""
-    _pushed(twin, twin.commit(STRANGER, {twin.path("README.md"): b"x\n"}))
-    local, now = twin.local(), timestamp(SystemClock().now())
-    forge, ledger = local.forge(), local.ledger(twin.rule)
+def _command(copy: ClusterCopy) -> str:
+    """An account without permission gives a command in a comment: remove the lock of a run."""
+    _push(copy, copy.commit(STRANGER, {copy.path("README.md"): b"x\n"}))
+    local, now = copy.local(), timestamp(SystemClock().now())
+    forge, ledger = local.forge(), local.ledger(copy.rule)
     lock = LockInfo(RandomIds().ulid(), "apply", now, 1)
     ledger.acquire(lock)
     body = f"/gitops unlock {lock.lock_id}"
     forge.add_comment(1, STRANGER, body)
     comment = forge.comments(1)[-1]
     event = CommentEvent(1, comment.id, Account(comment.account or STRANGER, STRANGER), body, comment.at)
-    bot = Bot(local.project, forge, twin.rules.bot, local.person())
-    said = " ".join(note.text for note in Dispatcher(bot).command(event))
+    bot = Bot(local.project, forge, copy.rules.bot, local.person())
+    replies = " ".join(note.text for note in Dispatcher(bot).command(event))
     if not ledger.observe_lock().held:
-        raise Fell("the lock is gone")
-    need(Code.COMMAND_REFUSED in said, f"the command was not refused, but came to nothing: {said[:200]}")
+        raise AttackSucceeded("the lock was removed")
+    require(Code.COMMAND_REFUSED in replies, f"the command was not refused, but had no effect: {replies[:200]}")
     return Code.COMMAND_REFUSED
 
 
-def _status(twin: Twin) -> str:
-    """Anybody with a token sets the status that says the plan is good."""
-    tip = twin.tip(twin.target)
+def _status(copy: ClusterCopy) -> str:
+    """An account with a token sets the status of the plan to success."""
+    tip = copy.head(copy.target)
     now = timestamp(SystemClock().now())
     for verb in ("plan", "apply"):
-        status = CheckStatus(tip, f"gitops/{verb}/{twin.rule.name}", CheckState.SUCCESS, "all good", now)
-        _strangers_forge(twin).set_status(status)
-    return nothing_happens(twin)
+        status = CheckStatus(tip, f"gitops/{verb}/{copy.rule.name}", CheckState.SUCCESS, "all good", now)
+        _forge_of_stranger(copy).set_status(status)
+    return expect_no_effect(copy)
 
 
-def _markdown(twin: Twin) -> str:
-    """Texts of a request that would act in a page: all of them must stand in code, where nothing does."""
+def _markdown(copy: ClusterCopy) -> str:
+    """Texts of a change request with active content: all of them must be rendered as code."""
     yaml = CLUSTER.decode() + "  '" + _HOSTILE.replace("'", "''") + "':\n    schema: legacy.pg\n"
-    files: dict[str, bytes | None] = {twin.path("cluster.yaml"): yaml.encode(), twin.path(_TITLE[:60]): b"x\n"}
-    _pushed(twin, twin.commit(STRANGER, files, message=f"{_TITLE}\n\n/gitops apply\n"))
-    _, body = _bots_comment(twin)
-    acting = _ACTS.search(_SPAN.sub("", _FENCE.sub("", body)))
-    if acting:
-        raise Fell(f"{acting[0]!r} stands in the comment as it is")
+    files: dict[str, bytes | None] = {copy.path("cluster.yaml"): yaml.encode(), copy.path(_TITLE[:60]): b"x\n"}
+    _push(copy, copy.commit(STRANGER, files, message=f"{_TITLE}\n\n/gitops apply\n"))
+    _, body = _comment_of_bot(copy)
+    active = _ACTIVE.search(_SPAN.sub("", _FENCE.sub("", body)))
+    if active:
+        raise AttackSucceeded(f"{active[0]!r} is in the comment unescaped")
     if len(body) > COMMENT_LIMIT:
-        raise Fell("the comment is longer than forges take")
-    return "hostile texts are shown as code"
+        raise AttackSucceeded("the comment is longer than forges accept")
+    return "hostile texts are rendered as code"
 
 
-def _secret(twin: Twin) -> str:
-    """A password in the address of a remote, which does not answer."""
+def _secret(copy: ClusterCopy) -> str:
+    """The address of an unreachable remote contains a password."""
     remote = ProgramRemote(
-        str(twin.server), f"http://bot:{_SECRET}@127.0.0.1:9/x.git", environ=twin.environment(), timeout_s=10
+        str(copy.server), f"http://bot:{_SECRET}@127.0.0.1:9/x.git", environ=copy.environment(), timeout_s=10
     )
-    said = [remote.url, repr(remote)]
+    replies = [remote.url, repr(remote)]
     try:
         remote.refs("refs/heads")
     except GitopsError as error:
-        said.append(f"{error.detail} {error!r}")
+        replies.append(f"{error.detail} {error!r}")
     else:
-        need(False, "something answered")
-    if any(_SECRET in text for text in said):
-        raise Fell("the password is shown")
-    return together(said[0], "shown without it")
+        require(False, "the remote answered")
+    if any(_SECRET in text for text in replies):
+        raise AttackSucceeded("the password is shown")
+    return join_reasons(replies[0], "shown without the password")
 
 
 _PAGE = "docs/forges.md"
-TELLING_ATTACKS = (
-    Attack("comment-marker", "a comment that carries the bot's marker", f"{_PAGE}: what is shown", _marker, "applied"),
-    Attack("strangers-command", "give a command without rights", "docs/bot.md: commands", _command, "applied"),
+MESSAGE_ATTACKS = (
+    Attack("comment-marker", "a comment with the bot's marker", f"{_PAGE}: what is shown", _marker, "applied"),
+    Attack("strangers-command", "give a command without permission", "docs/bot.md: commands", _command, "applied"),
     Attack("spoofed-status", "set the status of the plan to success", f"{_PAGE}: forges never permit", _status),
-    Attack("markdown", "texts that act when they are shown", "docs/comments.md", _markdown, "applied"),
+    Attack("markdown", "texts with active content", "docs/comments.md", _markdown, "applied"),
     Attack(
         "secret-in-address", "a password in the address of a remote", f"{_PAGE}: the token is in no output", _secret
     ),

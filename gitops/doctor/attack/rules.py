@@ -1,4 +1,4 @@
-"""The operator's own rules as an attacked copy has them: the same files, with fresh keys for those who play along."""
+"""The rules of an attacked copy: the operator's own files, with fresh keys for the participants."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from gitops.ledger.trust import trust_at
 from gitops.model.trust import Signer, TrustRoot
 from gitops.wiring.system import SystemClock
 
-__all__ = ["CLUSTER", "DELETE_LEGACY", "HARMLESS", "STRANGER", "Rules", "Spoilt", "attacked_rules"]
-
 STRANGER = "stranger@attack.invalid"
 _EXPIRED, _REVOKED, _NARROW = "expired", "revoked", "narrow"
 
@@ -35,13 +33,13 @@ _FOLDER: Mapping[str, bytes] = {
 }
 _EMPTY = b"version: 1\ngraphs: {}\n"
 _MAX_TEMPLATES = 100
-# Where programs are, and nothing else: no token, no agent and no job of the user gets near an attack.
+# Only the paths of programs: an attack never sees a token, an agent or the variables of a job.
 _KEPT = ("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "TMPDIR", "LANG", "LC_ALL")
 
 
 @dataclass(frozen=True)
-class Spoilt:
-    """Keys of the first approver that must not count: one whose time is over, one for another namespace, and a revoked one.
+class UnusableKeys:
+    """Keys of the first approver that must not count: an expired one, one for another namespace, and a revoked one.
 
     `revoked` is None under rules without a list of revoked keys.
     """
@@ -52,10 +50,10 @@ class Spoilt:
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What a copy is made of. `approvers` are as many people as have to approve; `honest` commits what nobody attacks.
+class CopiedRules:
+    """What a copy is made of. `approvers` are exactly a quorum; `honest` is the author of commits that are not attacks.
 
-    `served` says that the hook of this program is all that judges pushes: no forge stands before the repository.
+    `served` means that only the hook of this program checks pushes: there is no forge in front of the repository.
     """
 
     config: BotConfig
@@ -64,7 +62,7 @@ class Rules:
     bot: str
     approvers: tuple[str, ...]
     files: Mapping[str, bytes]
-    spoilt: Spoilt
+    unusable_keys: UnusableKeys
     keys: Path
     trust: TrustRoot
     environ: Mapping[str, str] = field(repr=False)
@@ -72,28 +70,28 @@ class Rules:
     served: bool = False
 
     @property
-    def first(self) -> str:
-        """The approver in whose name is attacked."""
+    def first_approver(self) -> str:
+        """The approver whose name attacks use."""
         return self.approvers[0]
 
     @property
     def signers_path(self) -> str:
-        """Where the allowed signers are."""
+        """The path of the allowed-signers file."""
         return self.config.approvals.allowed_signers
 
     def key(self, who: str) -> str:
-        """Path of the private key that somebody has in the copy."""
+        """The path of a participant's private key."""
         return str(self.keys / _file(who))
 
     def public(self, who: str) -> tuple[str, str]:
-        """Key type and key."""
+        """The type and the blob of a participant's public key."""
         return _public(Path(self.key(who)))
 
 
-def attacked_rules(reader: GitReader, root: str, cluster: ClusterRule, default_ref: str, keys: Path) -> Rules:
-    """The rules of a root tree, with fresh keys in the folder `keys`.
+def copy_rules(reader: GitReader, root: str, cluster: ClusterRule, default_ref: str, keys: Path) -> CopiedRules:
+    """Copy the rules of a root tree, with fresh keys in the folder `keys`.
 
-    Raises GitopsError `trust_missing` where too few people have a key in force, and what `trust_root` raises.
+    Raises GitopsError `trust_missing` if too few people have a valid key, and what `trust_root` raises.
     """
     files = dict(trust_at(reader, root))
     trust = trust_root(files)
@@ -103,39 +101,41 @@ def attacked_rules(reader: GitReader, root: str, cluster: ClusterRule, default_r
     people = _people(trust, now)[: trust.required]
     if bot is None or len(people) < trust.required:
         what = "no ledger signer has" if bot is None else f"{len(people)} of {trust.required} approvers have"
-        raise GitopsError(Code.TRUST_MISSING, f"{what} a key in force now", path=CONFIG_FILE)
+        raise GitopsError(Code.TRUST_MISSING, f"{what} a valid key now", path=CONFIG_FILE)
     environ = {name: os.environ[name] for name in _KEPT if name in os.environ}
     for who in (bot, *people, STRANGER, _EXPIRED, _REVOKED, _NARROW):
         _make_key(keys / _file(who), environ)
     names = {who: keys / _file(who) for who in (bot, *people)}
     revoked = str(keys / _REVOKED) if config.approvals.revoked_keys else None
-    spoilt = Spoilt(str(keys / _EXPIRED), str(keys / _NARROW), revoked)
-    files[config.approvals.allowed_signers] = _signers(trust, now, names) + _spoilt_lines(people[0], spoilt)
+    unusable = UnusableKeys(str(keys / _EXPIRED), str(keys / _NARROW), revoked)
+    files[config.approvals.allowed_signers] = _signers(trust, now, names) + _unusable_key_lines(people[0], unusable)
     if config.approvals.revoked_keys:
-        files[config.approvals.revoked_keys] += b"\n" + Path(f"{spoilt.revoked}.pub").read_bytes()
+        files[config.approvals.revoked_keys] += b"\n" + Path(f"{unusable.revoked}.pub").read_bytes()
     files |= _templates(reader, root, config) | _folders(config, cluster)
-    return Rules(config, cluster, default_ref, bot, tuple(people), files, spoilt, keys, trust_root(files), environ)
+    return CopiedRules(
+        config, cluster, default_ref, bot, tuple(people), files, unusable, keys, trust_root(files), environ
+    )
 
 
 def _in_force(trust: TrustRoot, now: datetime, among: Iterable[str]) -> list[str]:
-    """Those who have a key that counts now, in the order of the file."""
+    """Those of `among` who have a valid key now, in the order of the file."""
     wanted = set(among)
     speaking = (trust.principal(signer.key, at=now) for signer in trust.signers)
     return [name for name in dict.fromkeys(speaking) if name is not None and name in wanted]
 
 
 def _people(trust: TrustRoot, now: datetime) -> list[str]:
-    """Different people who may approve now: names of one person count once."""
-    able = _in_force(trust, now, (s.principals[0] for s in trust.signers if trust.may_approve(s.principals[0])))
+    """Different people who may approve now; a person with several names counts once."""
+    valid = _in_force(trust, now, (s.principals[0] for s in trust.signers if trust.may_approve(s.principals[0])))
     found: list[str] = []
-    for name in able:
+    for name in valid:
         if not trust.known_as(found) & trust.known_as([name]):
             found.append(name)
     return found
 
 
 def _file(who: str) -> str:
-    """A file name for a person: principals may hold anything that a line can."""
+    """A safe file name for a principal, which may contain any character."""
     return who if who in (_EXPIRED, _REVOKED, _NARROW) else who.encode().hex()[:200]
 
 
@@ -147,7 +147,7 @@ def _make_key(path: Path, environ: Mapping[str, str]) -> None:
 
 
 def _signers(trust: TrustRoot, now: datetime, names: Mapping[str, Path]) -> bytes:
-    """Every line of the file; for those in `names` the one in force gets their fresh key."""
+    """The allowed signers line by line; the valid line of each person in `names` gets their fresh key."""
     lines, given = [], set[str]()
     for signer in trust.signers:
         who = trust.principal(signer.key, at=now)
@@ -159,17 +159,17 @@ def _signers(trust: TrustRoot, now: datetime, names: Mapping[str, Path]) -> byte
     return ("\n".join(lines) + "\n").encode()
 
 
-def _spoilt_lines(who: str, spoilt: Spoilt) -> bytes:
-    """Lines for keys of a person that must not count."""
-    lines = [f'{who} namespaces="git",valid-before="20200101Z" {" ".join(_public(Path(spoilt.expired)))}']
-    lines.append(f'{who} namespaces="file" {" ".join(_public(Path(spoilt.narrow)))}')
-    if spoilt.revoked is not None:
-        lines.append(f'{who} namespaces="git" {" ".join(_public(Path(spoilt.revoked)))}')
+def _unusable_key_lines(who: str, unusable: UnusableKeys) -> bytes:
+    """Allowed-signers lines for keys of `who` that must not count."""
+    lines = [f'{who} namespaces="git",valid-before="20200101Z" {" ".join(_public(Path(unusable.expired)))}']
+    lines.append(f'{who} namespaces="file" {" ".join(_public(Path(unusable.narrow)))}')
+    if unusable.revoked is not None:
+        lines.append(f'{who} namespaces="git" {" ".join(_public(Path(unusable.revoked)))}')
     return ("\n".join(lines) + "\n").encode()
 
 
 def _public(key: Path) -> tuple[str, str]:
-    """Type and blob of the public half of a key."""
+    """The type and the blob of a public key, from the path of the private key."""
     kind, blob = Path(f"{key}.pub").read_text("ascii").split()[:2]
     return kind, blob
 
@@ -182,7 +182,7 @@ def _line(signer: Signer, kind: str, key: str) -> str:
 
 
 def _templates(reader: GitReader, root: str, config: BotConfig) -> dict[str, bytes]:
-    """The repository's own comment templates: what they make of hostile text is theirs."""
+    """The repository's own comment templates, so that hostile text is rendered as in the real setup."""
     folder = config.forge.templates
     tree = None if folder is None else reader.subtree(root, folder)
     if folder is None or tree is None:
@@ -193,7 +193,7 @@ def _templates(reader: GitReader, root: str, config: BotConfig) -> dict[str, byt
 
 
 def _folders(config: BotConfig, cluster: ClusterRule) -> dict[str, bytes]:
-    """The attacked cluster, and empty ones in the place of the others, which a push must not remove."""
+    """The files of the attacked cluster, and of an empty cluster for each other one, which a push must not remove."""
     files: dict[str, bytes] = {}
     for rule in config.clusters:
         content = _FOLDER if rule.name == cluster.name else {"cluster.yaml": _EMPTY}

@@ -1,12 +1,12 @@
-"""Build the copy, carry every attack out on a copy of it, and say what held."""
+"""Build the copy, and run every attack on its own copy of that."""
 
 from __future__ import annotations
 
-import contextlib
 import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,22 +15,21 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack.approvals import APPROVAL_ATTACKS
 from gitops.doctor.attack.content import CONTENT_ATTACKS
-from gitops.doctor.attack.history import HISTORY_ATTACKS, program
-from gitops.doctor.attack.play import Attack
-from gitops.doctor.attack.rules import attacked_rules
-from gitops.doctor.attack.telling import TELLING_ATTACKS
-from gitops.doctor.attack.world import Fell, Skipped, Twin, Unproven, build
+from gitops.doctor.attack.copy import AttackInconclusive, AttackSkipped, AttackSucceeded, ClusterCopy, build_states
+from gitops.doctor.attack.history import HISTORY_ATTACKS
+from gitops.doctor.attack.messages import MESSAGE_ATTACKS
+from gitops.doctor.attack.rules import copy_rules
+from gitops.doctor.attack.steps import Attack
 from gitops.doctor.findings import AttackReport, AttackResult, Defence
 from gitops.git.hooks import installed_hooks
 from gitops.git.remote import SelfRemote
 from gitops.wiring.project import LocalProject
 
-__all__ = ["ATTACKS", "attack"]
-
-ATTACKS = (*APPROVAL_ATTACKS, *HISTORY_ATTACKS, *CONTENT_ATTACKS, *TELLING_ATTACKS)
-_LIMIT_S = 60.0
-_SMALL_CLUSTER = "the copy has the rules, with keys made for it, and a small cluster; no history and no data"
-_NO_HOOK = "no server hook of this program is in sight: what it would refuse, branch rules of the forge have to"
+ATTACKS = (*APPROVAL_ATTACKS, *HISTORY_ATTACKS, *CONTENT_ATTACKS, *MESSAGE_ATTACKS)
+_SMALL_CLUSTER = (
+    "the copy has your rules with fresh keys and a small cluster; it has neither your history nor your data"
+)
+_NO_HOOK = "no server hook of this program was found: branch rules of the forge must refuse what it would refuse"
 
 
 def attack(
@@ -39,72 +38,62 @@ def attack(
     names: Sequence[str] = (),
     *,
     hosted: bool = False,
-    limit_s: float = _LIMIT_S,
+    limit_s: float = 60.0,
 ) -> AttackReport:
-    """Attack a copy of the set-up of `cluster`: by all attacks, or those named. Nothing is left behind.
+    """Attack a copy of the setup of `cluster` with all attacks, or with those in `names`. The copy is removed afterwards.
 
-    `hosted` says that a forge stands before the repository, whose own rules judge pushes.
-    No attack begins later than `limit_s` seconds after the first. Raises GitopsError where the rules cannot be used.
+    `hosted` means that a forge is in front of the repository, whose own rules check pushes. No attack starts later than
+    `limit_s` seconds after the first. Raises GitopsError if the rules cannot be used.
     """
     store, project = local.repository, local.project
-    tip = project.tip(project.default_ref)
-    if tip is None:
+    head = project.tip(project.default_ref)
+    if head is None:
         raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {project.default_ref}")
-    server = _server(local)
-    guarded = _guarded(server)
-    wanted = tuple(each for each in ATTACKS if not names or each.name in names)
-    with tempfile.TemporaryDirectory(prefix="gitops-attack-", ignore_cleanup_errors=True) as place:
-        folder = Path(place)
+    # The repository that people push to, if it is a folder of this machine.
+    server = store.git_dir if isinstance(local.remote, SelfRemote) else local.remote.url
+    is_local = Path(server).is_absolute()
+    with_hook = is_local and _has_hook(server)
+    with tempfile.TemporaryDirectory(prefix="gitops-attack-", ignore_cleanup_errors=True) as temporary:
+        folder = Path(temporary)
         keys = folder / "keys"
         keys.mkdir(mode=0o700)
-        rules = attacked_rules(store, store.commit(tip).tree, cluster, project.default_ref, keys)
-        rules = replace(rules, served=server is not None and not hosted)
+        rules = copy_rules(store, store.commit(head).tree, cluster, project.default_ref, keys)
+        rules = replace(rules, served=is_local and not hosted)
+        command = (sys.executable, "-m", "gitops")
         try:
-            applied, pending = build(folder, rules, guarded=guarded, command=program())
-        except Unproven as error:
+            applied, pending = build_states(folder, rules, with_hook=with_hook, command=command)
+        except AttackInconclusive as error:
             raise GitopsError(Code.ATTACK_IMPOSSIBLE, str(error), path=cluster.name) from error
-        twins = {"applied": applied, "pending": pending}
+        states = {"applied": applied, "pending": pending}
         end = time.monotonic() + limit_s
-        results = tuple(_played(each, twins[each.state], folder, end) for each in wanted)
-    notes = (_SMALL_CLUSTER,) if guarded else (_SMALL_CLUSTER, _NO_HOOK)
+        chosen = (each for each in ATTACKS if not names or each.name in names)
+        results = tuple(_run_one(each, states[each.state], folder, end) for each in chosen)
+    notes = (_SMALL_CLUSTER,) if with_hook else (_SMALL_CLUSTER, _NO_HOOK)
     return AttackReport(cluster.name, results, notes)
 
 
-def _server(local: LocalProject) -> str | None:
-    """The repository that is pushed to, where it is a folder of this machine."""
-    place = local.repository.git_dir if isinstance(local.remote, SelfRemote) else local.remote.url
-    return place if Path(place).is_absolute() else None
-
-
-def _guarded(server: str | None) -> bool:
-    """Whether the hook that judges pushes is installed there."""
+def _has_hook(server: str) -> bool:
     try:
-        return server is not None and "pre-receive" in installed_hooks(server, "server")
+        return "pre-receive" in installed_hooks(server, "server")
     except GitopsError:
         return False
 
 
-def _played(each: Attack, twin: Twin, folder: Path, end: float) -> AttackResult:
-    """One attack on a copy of its own; whatever goes wrong on the way proves nothing, and is said."""
+def _run_one(each: Attack, state: ClusterCopy, folder: Path, end: float) -> AttackResult:
+    """Run one attack on its own copy of `state`. An attack that fails for any other reason proves nothing."""
     defence, detail = Defence.UNPROVEN, "no time was left"
     if time.monotonic() < end:
-        with _copied(twin, folder / each.name) as copy:
-            try:
-                defence, detail = Defence.HELD, each.play(copy)
-            except Fell as error:
-                defence, detail = Defence.FELL, str(error)
-            except Skipped as error:
-                defence, detail = Defence.SKIPPED, str(error)
-            except Unproven as error:
-                defence, detail = Defence.UNPROVEN, str(error)
-            except GitopsError as error:
-                defence, detail = Defence.UNPROVEN, f"{error.code}: {error.detail}"
+        own_folder = folder / each.name
+        try:
+            defence, detail = Defence.HELD, each.run(state.copy_to(own_folder))
+        except AttackSucceeded as error:
+            defence, detail = Defence.FELL, str(error)
+        except AttackSkipped as error:
+            defence, detail = Defence.SKIPPED, str(error)
+        except AttackInconclusive as error:
+            defence, detail = Defence.UNPROVEN, str(error)
+        except GitopsError as error:
+            defence, detail = Defence.UNPROVEN, f"{error.code}: {error.detail}"
+        finally:
+            shutil.rmtree(own_folder, ignore_errors=True)
     return AttackResult(each.name, each.title, each.rule, defence, detail)
-
-
-@contextlib.contextmanager
-def _copied(twin: Twin, folder: Path) -> Iterator[Twin]:
-    try:
-        yield twin.copied(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""One attack as an object, and what most of them have to ask afterwards."""
+"""The type of an attack, and the steps that most attacks share."""
 
 from __future__ import annotations
 
@@ -6,72 +6,72 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gitops.core.codes import Code
-from gitops.doctor.attack.world import Fell, Twin, Unproven
+from gitops.doctor.attack.copy import AttackInconclusive, AttackSucceeded, ClusterCopy
 from gitops.model.change import Reason
-
-__all__ = ["Attack", "honest_but_one", "need", "nothing_happens", "refused_push", "together", "unguarded"]
-
-# What else a change that waits brings about; it says nothing of its own.
-_FOLLOWS = Code.APPLY_DEPENDENCY_BLOCKED
 
 
 @dataclass(frozen=True)
 class Attack:
-    """`play` carries it out on a copy in `state` and says what stopped it; it raises Fell, Skipped or Unproven.
+    """One attack.
 
-    `rule` is the page and the rule that has to stop it.
+    `run` carries it out on a copy in `state` and returns what stopped it. It raises AttackSucceeded, AttackSkipped or
+    AttackInconclusive. `rule` is the page and the rule that must stop it.
     """
 
     name: str
     title: str
     rule: str
-    play: Callable[[Twin], str]
+    run: Callable[[ClusterCopy], str]
     state: str = "pending"
 
 
-def honest_but_one(twin: Twin) -> None:
-    """Everybody who has to approve does, but the first: a single approval that must not count would tip the scales."""
-    for who in twin.rules.approvers[1:]:
-        twin.endorse(who)
+def approve_except_first(copy: ClusterCopy) -> None:
+    """Let every required approver but the first approve, so that one invalid approval would complete the quorum."""
+    for who in copy.rules.approvers[1:]:
+        copy.approve(who)
 
 
-def nothing_happens(twin: Twin) -> str:
-    """Apply: the graph that was to be deleted must still be there, and the ledger must not say otherwise.
+def expect_no_effect(copy: ClusterCopy) -> str:
+    """Apply, and check that the graph of the pending delete still exists and that the ledger does not record the delete.
 
-    Returns the codes of what was said. Raises Fell.
+    Returns the reported codes, joined. Raises AttackSucceeded.
     """
-    outcome, codes = twin.apply()
-    if not twin.has("legacy"):
-        raise Fell("the graph was deleted")
+    outcome, codes = copy.apply()
+    if not copy.has_graph("legacy"):
+        raise AttackSucceeded("the graph was deleted")
     if outcome is not None and outcome.converged:
-        raise Fell("the ledger records it as applied")
+        raise AttackSucceeded("the ledger records the delete as applied")
     waits = outcome is not None and any(c.reason is Reason.APPROVAL_REQUIRED for c in outcome.changes)
-    said = [code for code in codes if code != _FOLLOWS] or (["it waits for an approval"] if waits else list(codes))
-    return ", ".join(said) or "without effect"
+    # A change that depends on the delete is blocked in any case, which explains nothing.
+    reasons = [code for code in codes if code != Code.APPLY_DEPENDENCY_BLOCKED]
+    return ", ".join(reasons or (["it waits for an approval"] if waits else codes)) or "without effect"
 
 
-def refused_push(twin: Twin, ref: str, new: str) -> str:
-    """Where the server has its hook, it must refuse this move; what it says. Raises Fell."""
-    if not twin.guarded():
+def expect_push_refused(copy: ClusterCopy, ref: str, new: str) -> str:
+    """Check that the server's hook refuses to move `ref` to `new`.
+
+    Returns the reason of the hook, or "" if no hook is installed. Raises AttackSucceeded.
+    """
+    if not copy.has_hook():
         return ""
-    reasons = twin.judged(ref, new)
+    reasons = copy.hook_refusals(ref, new)
     if not reasons:
-        raise Fell(f"the server's hook lets {ref.removeprefix('refs/heads/')} move")
+        raise AttackSucceeded(f"the server's hook accepts the push to {ref.removeprefix('refs/heads/')}")
     return f"refused by the hook: {reasons[0].removeprefix(ref).lstrip(': ').partition(':')[0]}"
 
 
-def unguarded(twin: Twin) -> None:
-    """Where the hook is missing although nothing else judges pushes, what it would refuse can be done. Raises Fell."""
-    if twin.rules.served and not twin.guarded():
-        raise Fell("the server has no hook: whoever can push can do that (gitops hook install --server)")
+def require_hook(copy: ClusterCopy) -> None:
+    """Raise AttackSucceeded if the hook is missing although nothing else checks pushes to this server."""
+    if copy.rules.served and not copy.has_hook():
+        raise AttackSucceeded("the server has no hook: anyone who can push can do this (gitops hook install --server)")
 
 
-def together(*parts: str) -> str:
-    """What stopped it, in one line."""
-    return "; ".join(part for part in parts if part)
+def join_reasons(*reasons: str) -> str:
+    """Join what stopped an attack into one line."""
+    return "; ".join(filter(None, reasons))
 
 
-def need(good: bool, what: str) -> None:
-    """Raise Unproven if the ground of an attack is not as it has to be."""
-    if not good:
-        raise Unproven(what)
+def require(condition: bool, problem: str) -> None:
+    """Raise AttackInconclusive if a precondition of an attack does not hold."""
+    if not condition:
+        raise AttackInconclusive(problem)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from gitops.cli.init.command import templates
+from gitops.cli.init import templates
 from gitops.init.files import ForgeKind, InitOutcome, InitRequest, PublicKey, init
 from tests.support.pages import ROOT
 

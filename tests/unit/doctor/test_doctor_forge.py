@@ -10,7 +10,7 @@ import pytest
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.doctor.findings import Health
-from gitops.doctor.forge import ForgeFacts, forge_findings, silent_findings
+from gitops.doctor.forge import ForgeFacts, forge_findings, unreachable_forge_findings
 from gitops.forge.port import Account, BranchRules, ForgeReader, Permission
 
 ME = Account("7", "gitops-bot")
@@ -153,6 +153,6 @@ def test_a_queue_that_a_workflow_answers_is_good() -> None:
 
 
 def test_without_a_token_nothing_is_called_good() -> None:
-    found = list(silent_findings("there is no token"))
+    found = list(unreachable_forge_findings("there is no token"))
     assert {f.health for f in found} == {Health.UNKNOWN}
     assert all("there is no token" in f.detail for f in found)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
-from gitops.doctor.findings import Finding, Health
+from gitops.doctor.findings import DoctorFinding, Health
 from gitops.doctor.ledger import probe_locks
 from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.git.remote import ProgramRemote
@@ -33,7 +33,7 @@ def host(tmp_path: Path) -> tuple[Repository, ProgramRemote]:
     return clone, ProgramRemote(clone.git_dir, str(tmp_path / "host"))
 
 
-def _probed(host: tuple[Repository, ProgramRemote], rule: str) -> dict[str, Finding]:
+def _probed(host: tuple[Repository, ProgramRemote], rule: str) -> dict[str, DoctorFinding]:
     clone, remote = host
     hook = Path(remote.url) / "hooks" / "update"
     hook.parent.mkdir(exist_ok=True)
@@ -45,7 +45,7 @@ def _probed(host: tuple[Repository, ProgramRemote], rule: str) -> dict[str, Find
 def test_custom_refs_are_found_and_nothing_is_left(host: tuple[Repository, ProgramRemote]) -> None:
     found = _probed(host, "takes everything")
     assert {f.health for f in found.values()} == {Health.GOOD}
-    assert "takes custom refs" in found["ledger.lock-refs"].detail
+    assert "accepts custom refs" in found["ledger.lock-refs"].detail
     assert host[1].refs("refs") == {}
 
 

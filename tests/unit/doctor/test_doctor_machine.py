@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from gitops.core.errors import GitopsError, RemoteError
-from gitops.doctor.checks import asked, ordered
-from gitops.doctor.findings import Finding, Health
+from gitops.doctor.findings import DoctorFinding, Health, attempt, sort_findings
 from gitops.doctor.machine import KeyFacts, MachineFacts, machine_findings
 from gitops.doctor.storage import storage_finding
 from gitops.storage import s3 as s3_module
@@ -28,7 +27,7 @@ CLONE = MachineFacts(
     replaced=0,
     named=True,
     key=KeyFacts(0o600, "AAAA"),
-    open_remotes=(),
+    remotes_with_password=(),
     fsck=False,
     hooks=("pre-commit", "pre-push"),
     wanted=("pre-commit", "pre-push"),
@@ -51,7 +50,7 @@ CASES: dict[str, tuple[MachineFacts, list[str]]] = {
     "no ssh-keygen": (replace(CLONE, keygen=False), ["error git.version"]),
     "a shallow clone": (replace(CLONE, shallow=True), ["error git.shallow"]),
     "replaced objects": (replace(CLONE, replaced=2), ["warning git.replace"]),
-    "a password": (replace(CLONE, open_remotes=("origin",)), ["warning git.remote-password"]),
+    "a password": (replace(CLONE, remotes_with_password=("origin",)), ["warning git.remote-password"]),
     "malformed objects": (replace(SERVER, fsck=False), ["error git.fsck"]),
     "nobody": (replace(CLONE, named=False), ["warning key.person"]),
     "no key": (replace(CLONE, key=None), ["warning key.signs"]),
@@ -77,14 +76,14 @@ def test_what_does_not_answer_is_unknown_with_its_reason() -> None:
     def call() -> int:
         raise RemoteError("git_remote_unavailable", "no route to host")
 
-    value, (finding,) = asked("ledger.present", call, "brain")
+    value, (finding,) = attempt("ledger.present", call, "brain")
     assert (value, finding.health, finding.place) == (None, Health.UNKNOWN, "brain")
     assert finding.detail == "git_remote_unavailable: no route to host"
 
 
 def test_the_worst_comes_first() -> None:
     healths = (Health.GOOD, Health.UNKNOWN, Health.ERROR, Health.WARNING, Health.ERROR)
-    found = ordered(Finding(f"c{n}", health, "") for n, health in enumerate(healths))
+    found = sort_findings(DoctorFinding(f"c{n}", health, "") for n, health in enumerate(healths))
     assert [f.check for f in found] == ["c2", "c4", "c3", "c1", "c0"]
 
 
@@ -96,7 +95,7 @@ class Careless(MemoryStore):
         return True
 
 
-def _finding(store: ObjectStore) -> Finding:
+def _finding(store: ObjectStore) -> DoctorFinding:
     return storage_finding(lambda: store, RandomIds(), "brain")
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.config.gitops_yaml import parse_bot_config, trust_root
-from gitops.doctor.findings import Finding, Health
+from gitops.doctor.findings import DoctorFinding, Health
 from gitops.doctor.trust import TrustFacts, trust_findings
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -39,13 +39,13 @@ BOT, ADA, BEN = line("bot", 1), line("ada", 2), line("ben", 3)
 
 def found(
     signers: str, more: str = "", *, config: str = CONFIG, own: str | None = key(2), serves: bool = False
-) -> list[Finding]:
+) -> list[DoctorFinding]:
     files = {"gitops.yaml": (config % more).encode(), "keys": signers.encode()}
     facts = TrustFacts(parse_bot_config(files["gitops.yaml"]), trust_root(files), NOW, own, serves)
     return list(trust_findings(facts))
 
 
-def gaps(findings: list[Finding]) -> list[str]:
+def gaps(findings: list[DoctorFinding]) -> list[str]:
     return [f"{f.health} {f.check}" for f in findings if f.health is not Health.GOOD]
 
 

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.cli.init.command import templates
+from gitops.cli.init import templates
 from gitops.config.folder import FolderTree
 from gitops.config.gitops_yaml import parse_bot_config, trust_root
 from gitops.config.load import load_desired

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.doctor.findings import AttackReport, AttackResult, Defence, Finding, Health
+from gitops.doctor.findings import AttackReport, AttackResult, Defence, DoctorFinding, Health
 from gitops.doctor.render import attack_form, attack_text, findings_form, findings_text
 
 FOUND = (
-    Finding("ledger.chain", Health.ERROR, "entry 2 is not signed", "gitops audit --cluster brain", "brain"),
-    Finding("git.version", Health.GOOD, "git version 2.39.5"),
+    DoctorFinding("ledger.chain", Health.ERROR, "entry 2 is not signed", "gitops audit --cluster brain", "brain"),
+    DoctorFinding("git.version", Health.GOOD, "git version 2.39.5"),
 )
 REPORT = AttackReport(
     "brain",
@@ -72,7 +72,7 @@ def test_attacks_as_a_form() -> None:
 @given(st.text(), st.text())
 def test_every_line_begins_with_a_word_of_ours(detail: str, fix: str) -> None:
     """Law: whatever stands in a finding, it makes no line of its own and no line that a runner obeys."""
-    finding = Finding("trust.roles", Health.WARNING, detail, fix, detail)
+    finding = DoctorFinding("trust.roles", Health.WARNING, detail, fix, detail)
     lines = findings_text([finding]).splitlines()
     assert len(lines) == 2 + bool(fix)
     assert all(line.startswith(("WARNING ", "         -> ", "doctor: ")) for line in lines)

@@ -1,0 +1,67 @@
+"""`gitops doctor`: check the setup, or attack a copy of it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import replace
+
+from gitops.cli.output import FAILED, OK, say
+from gitops.core.codes import Code
+from gitops.core.errors import UsageError
+from gitops.core.redact import Redactor
+from gitops.doctor.examine import Examination
+from gitops.doctor.findings import Health, sort_findings
+from gitops.doctor.render import attack_form, attack_text, findings_form, findings_text
+from gitops.render import json
+from gitops.wiring.forge import LOCAL, job_kind, login_of, token_of
+from gitops.wiring.project import LocalProject, choice_of
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """`gitops doctor`. Exits 1 for errors, with `--strict` for warnings too, with `--attack` if an attack was not stopped."""
+    if options.only and not options.attack:
+        raise UsageError(Code.USAGE_ERROR, "--only names attacks: use it with --attack")
+    kind = options.forge or job_kind(os.environ) or LOCAL
+    login = login_of(kind, os.environ, LocalProject(choice_of(options)).setting) if kind != LOCAL else None
+    local = LocalProject(choice_of(options), login=login)
+    if options.attack:
+        return _attack(local, options)
+    secret = token_of(kind, os.environ)
+    redact = Redactor([] if secret is None else [secret])
+    examination = Examination(
+        local,
+        os.environ,
+        kind=kind,
+        forge=options.forge,
+        cluster=options.cluster,
+        remote=options.remote or "origin",
+        probe=not options.no_probe,
+    )
+    found = tuple(
+        replace(each, detail=redact(each.detail), fix=redact(each.fix))
+        for each in sort_findings(examination.findings())
+    )
+    bad = {Health.ERROR, Health.WARNING} if options.strict else {Health.ERROR}
+    ok = not any(each.health in bad for each in found)
+    say(json.to_text(findings_form(found, ok=ok)) if options.json else findings_text(found))
+    return OK if ok else FAILED
+
+
+def _attack(local: LocalProject, options: argparse.Namespace) -> int:
+    from gitops.doctor.attack.run import ATTACKS, attack
+
+    names = {each.name for each in ATTACKS}
+    unknown = sorted(set(options.only) - names)
+    if unknown:
+        known = ", ".join(each.name for each in ATTACKS)
+        raise UsageError(Code.USAGE_ERROR, f"unknown attack {', '.join(unknown)}; known: {known}")
+    config = local.project.config()
+    if config.ledger.store == "directory":
+        raise UsageError(
+            Code.USAGE_ERROR, "the ledger is a folder: there are no signed approvals and entries to attack"
+        )
+    hosted = (options.forge or config.forge.kind or job_kind(os.environ) or LOCAL) != LOCAL
+    report = attack(local, local.rule(options), options.only, hosted=hosted)
+    say(json.to_text(attack_form(report)) if options.json else attack_text(report))
+    return OK if report.ok else FAILED
