@@ -17,7 +17,7 @@ from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.graph.observation import Existence
-from gitops.model.address import Address, Kind, is_name
+from gitops.model.address import Address, Kind, graph_address, is_name
 
 
 def drift(workspace: Workspace) -> DriftOutcome:
@@ -48,16 +48,15 @@ def _settled(current: Session) -> bool:
 
 
 def _graphs(current: Session) -> Iterator[DriftItem]:
-    for text in sorted(current.state.resources):
-        address = Address.parse(text)
+    for address in sorted(current.state.resources):
         if address.kind is Kind.SCHEMA and is_name(address.name):
             yield from _graph(current, address)
 
 
 def _graph(current: Session, schema: Address) -> Iterator[DriftItem]:
-    recorded = current.state.resources[schema.text].digest
+    recorded = current.state.resources[schema].digest
     seen, error = probe_graph(current.opened, schema.name)
-    graph = f"graph.{schema.name}"
+    graph = graph_address(schema.name)
     if seen.existence is Existence.ABSENT:
         yield DriftItem(graph, DriftKind.MISSING, recorded, detail="the graph root does not exist")
     elif seen.reading is None:
@@ -66,10 +65,10 @@ def _graph(current: Session, schema: Address) -> Iterator[DriftItem]:
         source = seen.reading.schema_source
         live = digest(source)
         if live != recorded:
-            declared = current.desired.resources.get(schema.text)
+            declared = current.desired.resources.get(schema)
             path = None if declared is None else declared.path
             detail = "the live schema is not the applied one"
-            yield DriftItem(schema.text, DriftKind.SCHEMA, recorded, live, detail, path, source)
+            yield DriftItem(schema, DriftKind.SCHEMA, recorded, live, detail, path, source)
 
 
 def _catalog(current: Session) -> Iterator[DriftItem]:
@@ -80,5 +79,6 @@ def _catalog(current: Session) -> Iterator[DriftItem]:
         if problem.code == Code.CATALOG_PAYLOAD_READ_ERROR:
             current.problems.extend([problem])
         else:
-            recorded = current.state.resources[problem.path].digest
-            yield DriftItem(problem.path, DriftKind.CATALOG, recorded, detail=problem.message)
+            address = Address(problem.path)
+            recorded = current.state.resources[address].digest
+            yield DriftItem(address, DriftKind.CATALOG, recorded, detail=problem.message)

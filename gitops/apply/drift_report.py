@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gitops.model.address import Address
 from gitops.model.outcome import StateObservations, VerbOutcome
 
 
@@ -21,13 +22,13 @@ class DriftKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DriftItem:
-    """One resource by its address text. `recorded` and `live` are digests, `live` None where there is nothing.
+    """One resource that differs. `recorded` and `live` are digests, `live` None where there is nothing.
 
     `source` is the live schema and `path` the file of the cluster folder that declares it, where both are known: then the files
     can be made to say what is there.
     """
 
-    address: str
+    address: Address
     kind: DriftKind
     recorded: str
     live: str | None = None

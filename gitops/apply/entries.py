@@ -51,7 +51,7 @@ def make_entry(workspace: Workspace, view: LedgerView, kind: EntryKind, facts: E
         trust_digest=governance.trust.digest if facts.trust_applied or view.trust is None else in_force,
         changes=tuple(
             EntryChange(
-                resource=c.address.text,
+                resource=c.address,
                 operation=c.action.value,
                 before=c.before,
                 after=c.after,

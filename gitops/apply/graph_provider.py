@@ -15,7 +15,7 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.graph.observation import Existence
 from gitops.graph.port import Prepared
-from gitops.model.address import Kind
+from gitops.model.address import Kind, schema_address
 from gitops.model.change import Action, Change
 from gitops.model.execution import ExecNode, NodeResult, Outcome
 from gitops.model.intent import Intent
@@ -61,7 +61,7 @@ class ClusterProvider:
                 live = digest(work.engine.read(work.graph_uri(graph)).schema_source)
             except GitopsError as error:
                 return NodeResult(node.id, Outcome.FAILED if error.code == Code.GRAPH_MISSING else Outcome.UNKNOWN)
-            outcome = Outcome.DONE if live == work.resources[f"schema.{graph}"].digest else Outcome.FAILED
+            outcome = Outcome.DONE if live == work.resources[schema_address(graph)].digest else Outcome.FAILED
         else:
             outcome = Outcome.DONE
         return NodeResult(node.id, outcome)
@@ -75,7 +75,7 @@ class ClusterProvider:
         elif kind is Kind.GRAPH and action is Action.DELETE:
             self._delete(node, change.address.name)
         elif kind in (Kind.QUERY, Kind.POLICY) and action is not Action.DELETE:
-            resource = self._work.resources[change.address.text]
+            resource = self._work.resources[change.address]
             self._work.ledger.put_blob(resource.address, resource.content or b"")
         # Everything else changes the ledger alone: schemas that ride on their graph, removed queries and policies, trust.
 
@@ -93,7 +93,7 @@ class ClusterProvider:
     def _migrate(self, node: ExecNode, graph: str, facts: dict[str, object]) -> None:
         work, intent = self._work, self._work.intents[node.id]
         uri = work.graph_uri(graph)
-        resource = work.resources[f"schema.{graph}"]
+        resource = work.resources[schema_address(graph)]
         with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
             before = work.engine.read(uri)
             preview = work.engine.preview(uri, resource.content or b"")
@@ -125,16 +125,16 @@ class ClusterProvider:
 
     def _source(self, graph: str, intent: Intent, code: Code, facts: dict[str, object]) -> bytes:
         """The schema text, read again; when it moved or vanished nothing happened yet, so the intent is withdrawn."""
-        resource = self._work.resources[f"schema.{graph}"]
+        resource = self._work.resources[schema_address(graph)]
         try:
             source = self._work.read_source(resource.path or "")
         except GitopsError as error:
             self._withdraw(intent, facts)
-            raise GitopsError(code, error.detail, path=resource.address.text) from error
+            raise GitopsError(code, error.detail, path=resource.address) from error
         if digest(source) != resource.digest:
             self._withdraw(intent, facts)
             raise GitopsError(
-                Code.RESOURCE_CONTENT_CHANGED, f"{resource.path} changed during the run", path=resource.address.text
+                Code.RESOURCE_CONTENT_CHANGED, f"{resource.path} changed during the run", path=resource.address
             )
         return source
 

@@ -16,6 +16,7 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.graph.observation import Existence
+from gitops.model.address import graph_address
 from gitops.model.intent import Intent, IntentKind
 from gitops.model.state import State
 
@@ -44,6 +45,6 @@ def _finish(stores: Stores, deletes: Sequence[Intent], problems: Diagnostics) ->
         try:
             stores.engine.delete_tree(uri)
         except GitopsError as error:
-            problems.add(Code.GRAPH_DELETE_INCOMPLETE, f"graph.{intent.graph_id}", error.detail)
+            problems.add(Code.GRAPH_DELETE_INCOMPLETE, graph_address(intent.graph_id), error.detail)
             unfinished.add(intent.operation_id)
     return frozenset(unfinished)

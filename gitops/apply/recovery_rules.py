@@ -25,6 +25,7 @@ from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.graph.observation import Existence, GraphReading
+from gitops.model.address import graph_address, schema_address
 from gitops.model.intent import Intent, IntentKind
 from gitops.model.state import AppliedResource, State, Status, StatusRecord
 from gitops.plan.composites import StateDraft
@@ -69,17 +70,17 @@ class _Progress:
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
 
     def recorded(self, graph: str) -> str | None:
-        entry = self.draft.resources.get(f"schema.{graph}")
+        entry = self.draft.resources.get(schema_address(graph))
         return None if entry is None else entry.digest
 
     def keep(self, intent: Intent, code: Code, message: str) -> None:
         self.pending.add(intent.graph_id)
-        self.diagnostics.add(code, f"graph.{intent.graph_id}", message)
+        self.diagnostics.add(code, graph_address(intent.graph_id), message)
 
     def mark(self, graph: str, status: Status, condition: str | None = None, message: str | None = None) -> None:
         record = StatusRecord(status, () if condition is None else (condition,), message)
-        self.draft.mark(f"graph.{graph}", record)
-        self.draft.mark(f"schema.{graph}", record)
+        self.draft.mark(graph_address(graph), record)
+        self.draft.mark(schema_address(graph), record)
 
     def record_recovery(self, intent: Intent) -> None:
         record: dict[str, Any] = {
@@ -92,7 +93,7 @@ class _Progress:
         self.draft.recovered(intent.operation_id, record)
         self.diagnostics.add(
             Code.CLUSTER_RECOVERY_ROLLED_FORWARD,
-            f"graph.{intent.graph_id}",
+            graph_address(intent.graph_id),
             f"operation {intent.operation_id} ({intent.kind}) had completed; the ledger now says so",
         )
 
@@ -130,7 +131,7 @@ def _unverifiable(progress: _Progress, intent: Intent) -> bool:
 def _roll_forward(progress: _Progress, intent: Intent, live: str) -> bool:
     """Rows C3 and S3."""
     graph = intent.graph_id
-    progress.draft.put(f"schema.{graph}", AppliedResource(live))
+    progress.draft.put(schema_address(graph), AppliedResource(live))
     progress.draft.renew(graph, create=True)
     progress.mark(graph, Status.APPLIED)
     progress.record_recovery(intent)
@@ -197,11 +198,11 @@ def _settle_delete(progress: _Progress, intent: Intent, seen: GraphProbe) -> boo
     if seen.existence is Existence.PRESENT:  # D1
         progress.diagnostics.add(
             Code.GRAPH_DELETE_INCOMPLETE,
-            f"graph.{graph}",
+            graph_address(graph),
             f"the delete of operation {intent.operation_id} did not finish; it is proposed again",
         )
         return True
-    if f"graph.{graph}" not in progress.draft.resources:  # D2
+    if graph_address(graph) not in progress.draft.resources:  # D2
         return True
     # D3
     progress.draft.remove_graph(graph, at=progress.at, approval_id=intent.approval_id, actor=intent.actor)

@@ -24,7 +24,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.observation import Existence
 from gitops.ledger.port import LedgerWrite
-from gitops.model.address import Kind
+from gitops.model.address import Address, Kind, graph_address, schema_address
 from gitops.model.entry import EntryKind
 from gitops.model.outcome import RefreshOutcome
 from gitops.model.state import AppliedResource, State, Status, StatusRecord
@@ -48,7 +48,7 @@ def _observe_cluster(workspace: Workspace, operation: str, need: StateNeed) -> R
 
 def _observed(current: Session, operation: str) -> RefreshOutcome:
     loaded = current.loaded
-    digests: Mapping[str, str] = {r.address.text: r.digest for r in loaded.resources.values()}
+    digests: Mapping[Address, str] = {r.address: r.digest for r in loaded.resources.values()}
     state: State | None = None
     if current.ready:
         _run(current, operation)
@@ -109,14 +109,14 @@ def _run(current: Session, operation: str) -> None:
 
 def _record(current: Session, draft: StateDraft, graph: str, seen: GraphProbe, error: str | None) -> None:
     """Record one observation of a declared graph."""
-    desired = current.desired.resources[f"schema.{graph}"].digest
+    desired = current.desired.resources[schema_address(graph)].digest
     live = None if seen.reading is None else digest(seen.reading.schema_source)
     matches: bool | None = None if live is None else live == desired
     if seen.existence is Existence.ABSENT:
         matches, error = False, "the graph root does not exist"
     observation: dict[str, Any] = {
         "kind": "graph",
-        "address": f"graph.{graph}",
+        "address": graph_address(graph),
         "graph_uri": current.opened.graph_uri(graph),
         "observed_at": current.workspace.stamp(),
         "exists": seen.existence is not Existence.ABSENT,
@@ -127,18 +127,18 @@ def _record(current: Session, draft: StateDraft, graph: str, seen: GraphProbe, e
         "error": error,
     }
     if seen.existence is Existence.ABSENT:
-        draft.drop(f"graph.{graph}")
-        draft.drop(f"schema.{graph}")
+        draft.drop(graph_address(graph))
+        draft.drop(schema_address(graph))
         status = StatusRecord(Status.DRIFTED, (Code.GRAPH_MISSING,), "the graph root does not exist")
     elif live is None:
         status = StatusRecord(Status.ERROR, (Code.GRAPH_OBSERVATION_ERROR,), error)
     elif matches:
-        draft.put(f"schema.{graph}", AppliedResource(live))
+        draft.put(schema_address(graph), AppliedResource(live))
         status = StatusRecord(Status.APPLIED)
     else:
-        draft.put(f"schema.{graph}", AppliedResource(live))
+        draft.put(schema_address(graph), AppliedResource(live))
         status = StatusRecord(Status.DRIFTED, ("schema_mismatch",), "the live schema is not the declared one")
-    draft.mark(f"graph.{graph}", status)
-    draft.mark(f"schema.{graph}", status)
-    draft.observe(f"graph.{graph}", observation)
+    draft.mark(graph_address(graph), status)
+    draft.mark(schema_address(graph), status)
+    draft.observe(graph_address(graph), observation)
     draft.renew(graph, create=live is not None)

@@ -77,9 +77,9 @@ def settle(
     changes = _demote(plan.changes, failures, by_node, desired)
     _warn(changes, diagnostics)
     publishable = not any(
-        by_node[c.address.text].outcome in (Outcome.FAILED, Outcome.UNKNOWN)
+        by_node[c.address].outcome in (Outcome.FAILED, Outcome.UNKNOWN)
         for c in plan.changes
-        if c.address.kind in (Kind.QUERY, Kind.POLICY) and c.address.text in by_node
+        if c.address.kind in (Kind.QUERY, Kind.POLICY) and c.address in by_node
     )
     granted = {r.resource: r for r in plan.approvals_required if r.satisfied}
     next_state, consumed = _next_state(changes, desired, state, granted, stamp)
@@ -99,8 +99,8 @@ def settle(
     )
 
 
-def _moving_failures(changes: Sequence[Change], results: Mapping[str, NodeResult]) -> dict[str, Reason]:
-    """Address text of every graph-moving change that was to run and is not done -> what to call it."""
+def _moving_failures(changes: Sequence[Change], results: Mapping[str, NodeResult]) -> dict[Address, Reason]:
+    """Address of every graph-moving change that was to run and is not done -> what to call it."""
     reasons = {
         (Kind.GRAPH, Action.CREATE): Reason.GRAPH_CREATE_FAILED,
         (Kind.SCHEMA, Action.UPDATE): Reason.SCHEMA_APPLY_FAILED,
@@ -109,28 +109,26 @@ def _moving_failures(changes: Sequence[Change], results: Mapping[str, NodeResult
     failed = {}
     for change in changes:
         reason = reasons.get((change.address.kind, change.action))
-        result = results.get(change.address.text)
+        result = results.get(change.address)
         if reason is not None and result is not None and result.outcome is not Outcome.DONE:
-            failed[change.address.text] = reason
+            failed[change.address] = reason
     return failed
 
 
 def _demote(
     changes: Sequence[Change],
-    failures: Mapping[str, Reason],
+    failures: Mapping[Address, Reason],
     results: Mapping[str, NodeResult],
     desired: DesiredState,
 ) -> tuple[Change, ...]:
     """Changes that were to be applied and are not done, or depend on a graph operation that is not, become blocked."""
-    graphs = {Address.parse(text).name for text in failures}
+    graphs = {address.graph for address in failures}
     bound = {
-        edge.source
-        for edge in desired.dependencies
-        if edge.source.startswith("policy.") and edge.target.removeprefix("graph.") in graphs
+        edge.source for edge in desired.dependencies if edge.source.kind is Kind.POLICY and edge.target.graph in graphs
     }
     final = []
     for change in changes:
-        text = change.address.text
+        text = change.address
         undone = text in results and results[text].outcome is not Outcome.DONE
         hit = undone or text in bound or change.address.graph in graphs
         if change.disposition is Disposition.APPLIED and hit:
@@ -142,7 +140,7 @@ def _demote(
 
 def _warn(changes: Sequence[Change], diagnostics: Diagnostics) -> None:
     for change in changes:
-        text = change.address.text
+        text = change.address
         if change.disposition is Disposition.DEFERRED:
             diagnostics.add(Code.APPLY_UNSUPPORTED_CHANGE, text, f"{change.action} of {text} is not carried out")
         elif change.disposition is Disposition.BLOCKED and change.address.kind is Kind.TRUST:
@@ -161,9 +159,9 @@ def _leaves_mark(change: Change) -> bool:
     return blocked and change.address.kind is not Kind.TRUST
 
 
-def _waits_no_more(changes: Sequence[Change], state: State) -> dict[str, StatusRecord | None]:
+def _waits_no_more(changes: Sequence[Change], state: State) -> dict[Address, StatusRecord | None]:
     """The statuses of resources that waited, and of which nothing more is wanted: the declaration was taken back."""
-    wanted = {change.address.text for change in changes}
+    wanted = {change.address for change in changes}
     rest = {}
     for text, record in state.statuses.items():
         if (
@@ -179,14 +177,14 @@ def _next_state(
     changes: Sequence[Change],
     desired: DesiredState,
     state: State,
-    granted: Mapping[str, ApprovalRequirement],
+    granted: Mapping[Address, ApprovalRequirement],
     stamp: RunStamp,
 ) -> tuple[State, tuple[Approval, ...]]:
     draft = StateDraft(state)
     removed: list[tuple[str, str | None]] = []
     consumed: list[Approval] = []
     for change in changes:
-        text = change.address.text
+        text = change.address
         if change.disposition is Disposition.APPLIED:
             if text in granted:
                 consumed += granted[text].approvals
@@ -204,8 +202,8 @@ def _next_state(
         elif _leaves_mark(change) and change.reason is not None:
             message = _BLOCKED_MESSAGES[change.reason]
             draft.mark(text, StatusRecord(Status.BLOCKED, (change.reason.value,), message))
-    for text, rest in _waits_no_more(changes, state).items():
-        draft.mark(text, rest)
+    for address, rest in _waits_no_more(changes, state).items():
+        draft.mark(address, rest)
     used = {"consumed_at": stamp.at, "consumed_by_operation": "apply"}
     draft.use_approvals((a.approval_id for a in consumed), used)
     for graph, approval_id in removed:

@@ -24,7 +24,7 @@ from gitops.cluster.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerView, LedgerWrite
-from gitops.model.address import Kind
+from gitops.model.address import Kind, schema_address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change, Disposition
 from gitops.model.entry import ApprovalUse, Debt, EntryKind
@@ -102,9 +102,9 @@ def _prepare(current: Session) -> _Run | None:
     current.problems.extend(planned.plan.diagnostics)
     gate = {r.resource: r.satisfied for r in planned.plan.approvals_required}
     for change in planned.plan.changes:
-        if change.disposition is Disposition.APPLIED and not gate.get(change.address.text, True):
+        if change.disposition is Disposition.APPLIED and not gate.get(change.address, True):
             current.problems.add(
-                Code.APPLY_APPROVAL_INVARIANT_VIOLATION, change.address.text, "a gated change has no matching approval"
+                Code.APPLY_APPROVAL_INVARIANT_VIOLATION, change.address, "a gated change has no matching approval"
             )
     may_go_on(current, planned)
     if any(d.severity == "error" for d in list(current.problems)[before:]):
@@ -119,9 +119,9 @@ def _prepare(current: Session) -> _Run | None:
 def _intents(current: Session, plan: Plan) -> dict[str, Intent]:
     """One intent per node that moves a graph, in execution order, so that their ids sort like their operations."""
     workspace, stores = current.workspace, current.opened
-    granted = {r.resource: r.approvals for r in plan.approvals_required if r.satisfied}
+    granted: dict[str, tuple[Approval, ...]] = {r.resource: r.approvals for r in plan.approvals_required if r.satisfied}
     at = workspace.stamp()
-    changes = {c.address.text: c for c in plan.changes}
+    changes: dict[str, Change] = {c.address: c for c in plan.changes}
     found = {}
     for node in sorted(plan.graph.nodes, key=lambda n: n.position):
         change = changes.get(node.id)
@@ -129,7 +129,7 @@ def _intents(current: Session, plan: Plan) -> dict[str, Intent]:
         if change is None or kind is None:
             continue
         graph = change.address.name
-        schema = current.desired.resources.get(f"schema.{graph}")
+        schema = current.desired.resources.get(schema_address(graph))
         used = [a.approval_id for a in granted.get(node.id, ())]
         found[node.id] = Intent(
             operation_id=workspace.ids.ulid(),
@@ -185,7 +185,7 @@ def _uses(run: _Run, approval_ids: Sequence[str]) -> tuple[ApprovalUse, ...]:
 
 
 def _moving(run: _Run) -> tuple[Change, ...]:
-    return tuple(c for c in run.plan.changes if c.address.text in run.intents)
+    return tuple(c for c in run.plan.changes if c.address in run.intents)
 
 
 def _execute(run: _Run) -> tuple[NodeResult, ...]:
@@ -204,7 +204,7 @@ def _execute(run: _Run) -> tuple[NodeResult, ...]:
             actor=workspace.actor,
         )
     )
-    changes = {c.address.text: c for c in run.plan.changes}
+    changes: dict[str, Change] = {c.address: c for c in run.plan.changes}
     return run_graph(
         run.plan.graph,
         lambda node: provider.apply(node, changes[node.id]),

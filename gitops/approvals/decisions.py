@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from gitops.model.address import Address
 from gitops.model.approval import (
     ApprovalEvidence,
     CommitSignature,
@@ -233,8 +234,10 @@ def open_debts(state: State) -> tuple[Debt, ...]:
 
 def _read_debt(approval_id: str, record: Any) -> Debt:
     values = record if isinstance(record, Mapping) else {}
-    texts = (values.get(name) for name in ("commit", "resource", "principal", "reason"))
-    return Debt(approval_id, *(text if isinstance(text, str) else _UNKNOWN for text in texts))
+    names = ("commit", "resource", "principal", "reason")
+    found = (values.get(name) for name in names)
+    commit, resource, principal, reason = (text if isinstance(text, str) else _UNKNOWN for text in found)
+    return Debt(approval_id, commit, Address(resource), principal, reason)
 
 
 def with_debts(state: State, debts: Iterable[Debt]) -> State:

@@ -30,6 +30,7 @@ from gitops.documents.forms import (
 )
 from gitops.documents.json_bytes import MalformedError
 from gitops.documents.message import SignedMessage
+from gitops.model.address import Address
 from gitops.model.approval import (
     Approval,
     ApprovalStatement,
@@ -62,7 +63,7 @@ APPROVAL = Document(
             Approval,
             {
                 "approval_id": TEXT,
-                "resource": TEXT,
+                "resource": Form(lambda value: Address(TEXT.read(value))),
                 "operation": enum(Action),
                 "reason": TEXT,
                 "bound_config_digest": TEXT,

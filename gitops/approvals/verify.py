@@ -42,7 +42,7 @@ _Refusal = tuple[Code, str]
 def change_form(change: Change) -> dict[str, Any]:
     """What a digest covers of a change: its identity and effect, not its disposition or evidence."""
     return {
-        "address": change.address.text,
+        "address": change.address,
         "action": change.action.value,
         "before": change.before,
         "after": change.after,
@@ -60,7 +60,7 @@ def covers(approval: Approval, change: Change, config_digest: str) -> bool:
     """Whether an unconsumed approval is for exactly this change: resource and all three bound digests."""
     return (
         approval.consumed_at is None
-        and approval.resource == change.address.text
+        and approval.resource == change.address
         and approval.operation is change.action
         and approval.bound_config_digest == config_digest
         and approval.bound_before_digest == change.before
@@ -136,7 +136,7 @@ def verify_approval(evidence: ApprovalEvidence, need: Need, trust: TrustRoot) ->
     def refuse(refusal: _Refusal) -> Verdict:
         refused = Diagnostics()
         code, message = refusal
-        refused.add(code, need.change.address.text, f"approval {_short(evidence.commit)}: {message}")
+        refused.add(code, need.change.address, f"approval {_short(evidence.commit)}: {message}")
         return Verdict(evidence, diagnostics=refused)
 
     approval, statement = evidence.approval, evidence.statement
@@ -278,7 +278,7 @@ def _movement(evidence: ApprovalEvidence, approval: Approval, statement: Approva
         shown = ", ".join(evidence.moved[:_SHOWN_PATHS])
         more = f" and {len(evidence.moved) - _SHOWN_PATHS} more" if len(evidence.moved) > _SHOWN_PATHS else ""
         return f"the cluster folder moved: {shown}{more}" if shown else "the cluster folder moved"
-    if approval.resource != change.address.text or approval.operation is not change.action:
+    if approval.resource != change.address or approval.operation is not change.action:
         return f"it is for {approval.operation} {approval.resource}"
     pairs = (
         ("the configuration", statement.config_digest, need.config_digest),

@@ -9,6 +9,7 @@ from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
+from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Change
 from gitops.model.outcome import ApproveOutcome
@@ -16,12 +17,12 @@ from gitops.model.plan import ApprovalRequirement, Plan, PlanInputs
 from gitops.plan.planner import make_plan
 
 
-def approve(workspace: Workspace, address: str) -> ApproveOutcome:
+def approve(workspace: Workspace, address: Address) -> ApproveOutcome:
     """Write an approval for the gated change of `address`, bound to its digests; `workspace.actor` is the approver."""
     return in_session(workspace, "approve", StateNeed.REQUIRED, lambda current: _approved(current, address))
 
 
-def _approved(current: Session, address: str) -> ApproveOutcome:
+def _approved(current: Session, address: Address) -> ApproveOutcome:
     approval = None
     if current.ready:
         try:
@@ -33,7 +34,7 @@ def _approved(current: Session, address: str) -> ApproveOutcome:
     )
 
 
-def _record(current: Session, address: str) -> Approval:
+def _record(current: Session, address: Address) -> Approval:
     # What is gated follows from folder and ledger alone: no graph is opened, and no other approval is looked at.
     plan = make_plan(PlanInputs(desired=current.desired, state=current.state), kinds=current.workspace.kinds)
     change, requirement = gated_change(plan, address)
@@ -42,7 +43,7 @@ def _record(current: Session, address: str) -> Approval:
     return approval
 
 
-def gated_change(plan: Plan, address: str) -> tuple[Change, ApprovalRequirement]:
+def gated_change(plan: Plan, address: Address) -> tuple[Change, ApprovalRequirement]:
     """The gated change of `address` in a plan, and its gate. Raises GitopsError `approval_not_required`."""
     requirement = next((r for r in plan.approvals_required if r.resource == address), None)
     change = plan.change(address)
@@ -58,7 +59,7 @@ def draft_approval(workspace: Workspace, change: Change, reason: str, config_dig
     """The document that permits exactly this change."""
     return Approval(
         approval_id=workspace.ids.ulid(),
-        resource=change.address.text,
+        resource=change.address,
         operation=change.action,
         reason=reason,
         bound_config_digest=config_digest,

@@ -21,6 +21,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.git.port import GitStore
 from gitops.ledger.port import ApprovalListing
+from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalEvidence, ForgeGrant, Via
 from gitops.model.outcome import ApproveOutcome
 
@@ -29,7 +30,7 @@ __all__ = ["attest"]
 
 def attest(
     workspace: Workspace,
-    address: str,
+    address: Address,
     grant: ForgeGrant,
     endorsement: Endorsement,
     *,
@@ -82,7 +83,7 @@ def _standing(listing: ApprovalListing, grant: ForgeGrant, what: Occasion) -> tu
 
 def _refuse_taken_back(listing: ApprovalListing, grant: ForgeGrant, what: Occasion, principal: str) -> None:
     """Raises GitopsError `approval_revoked` for what was attested before and taken back: the next event must not renew it."""
-    address, act = what.change.address.text, _act(grant)
+    address, act = what.change.address, _act(grant)
     same = [
         evidence
         for evidence in listing.evidence

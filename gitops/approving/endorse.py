@@ -23,6 +23,7 @@ from gitops.core.faults import around
 from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpdate
 from gitops.ledger.evidence import read_evidence
 from gitops.ledger.port import LedgerView
+from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalEvidence, ApprovalStatement, ForgeGrant, Via
 from gitops.model.change import Change
 from gitops.model.outcome import ApproveOutcome
@@ -77,7 +78,7 @@ class Occasion:
 
 
 def endorse(
-    workspace: Workspace, address: str, endorsement: Endorsement, *, emergency: str | None = None
+    workspace: Workspace, address: Address, endorsement: Endorsement, *, emergency: str | None = None
 ) -> ApproveOutcome:
     """Sign and push the approval; refused here already when it could not count.
 
@@ -87,7 +88,9 @@ def endorse(
     return approving(workspace, address, lambda current: give(occasion(current, address), endorsement, way))
 
 
-def approving(workspace: Workspace, address: str, make: Callable[[Session], tuple[Approval, str]]) -> ApproveOutcome:
+def approving(
+    workspace: Workspace, address: Address, make: Callable[[Session], tuple[Approval, str]]
+) -> ApproveOutcome:
     """The outcome of a session in which `make` gives an approval for `address`: its document and its commit."""
 
     def body(current: Session) -> ApproveOutcome:
@@ -104,7 +107,7 @@ def approving(workspace: Workspace, address: str, make: Callable[[Session], tupl
     return in_session(workspace, "approve", StateNeed.REQUIRED, body, exclusive=False)
 
 
-def occasion(current: Session, address: str) -> Occasion:
+def occasion(current: Session, address: Address) -> Occasion:
     """The gated change of `address` as it stands. Raises GitopsError `approval_not_required`, `ledger_missing`."""
     workspace, view, governance = current.workspace, current.view, current.workspace.governance
     if governance is None or view.head is None or view.trust is None:
@@ -142,7 +145,7 @@ def _hold(evidence: ApprovalEvidence, what: Occasion) -> None:
     """Verify an approval before anybody sees it, as everybody will."""
     trust = what.view.trust or what.governance.trust
     for problem in verify_approval(evidence, what.need(), trust).diagnostics:
-        raise GitopsError(problem.code, problem.message, path=what.change.address.text)
+        raise GitopsError(problem.code, problem.message, path=what.change.address)
 
 
 def _statement(what: Occasion, way: Way) -> ApprovalStatement:

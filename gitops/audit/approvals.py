@@ -23,7 +23,7 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.ledger.chain import ChainEntry
-from gitops.model.address import Kind
+from gitops.model.address import Address, Kind
 from gitops.model.approval import DecisionEvidence, DecisionKind
 from gitops.model.change import Action, Disposition
 from gitops.model.entry import Debt, EntryChange, EntryKind
@@ -91,11 +91,11 @@ def _took_place(listed: EntryChange) -> bool:
     return listed.disposition == Disposition.APPLIED
 
 
-def _is_gated(listed: EntryChange, gone: set[str]) -> bool:
+def _is_gated(listed: EntryChange, gone: set[Address]) -> bool:
     """Whether a change is irreversible: keys and rules, a graph's end, or that of a schema which leaves its graph."""
     change = change_of(listed)
     deleted = change.action is Action.DELETE
-    alone = change.address.kind is Kind.SCHEMA and f"graph.{change.address.graph}" not in gone
+    alone = change.address.kind is Kind.SCHEMA and change.address.graph_address not in gone
     return change.address.kind is Kind.TRUST or (deleted and (change.address.kind is Kind.GRAPH or alone))
 
 

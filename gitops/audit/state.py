@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
-from gitops.model.address import Address, Kind
+from gitops.model.address import Address, Kind, graph_address, schema_address
 from gitops.model.change import Action, Disposition
 from gitops.model.entry import EntryChange, EntryKind, LedgerEntry
 from gitops.model.intent import Intent, IntentKind
@@ -62,7 +62,7 @@ def check_movement(movement: Movement) -> None:
     if entry.kind is not EntryKind.INTENT:
         _check_listed(movement, start, listed)
     for text in sorted(start.resources.keys() | after.resources.keys()):
-        _check_resource(movement, start, Address.parse(text), listed.get(text))
+        _check_resource(movement, start, text, listed.get(text))
     _check_composites(after)
 
 
@@ -105,11 +105,11 @@ def _completed(movement: Movement, rolled: tuple[Announced, ...]) -> State:
         intent, graph = known.intent, known.intent.graph_id
         if intent.kind is IntentKind.GRAPH_DELETE:
             if not known.permitted:
-                raise _unapproved(f"graph.{graph}")
+                raise _unapproved(graph_address(graph))
             state = remove_graph(state, graph, at=movement.entry.at, approval_id=intent.approval_id, actor=intent.actor)
             continue
         schema = AppliedResource(intent.desired_schema_digest)
-        state = replace(state, resources={**state.resources, f"schema.{graph}": schema})
+        state = replace(state, resources={**state.resources, schema_address(graph): schema})
         state = recompute_graph(state, graph, create=True)
     return state
 
@@ -118,9 +118,9 @@ def _unapproved(address: str) -> IntegrityError:
     return IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, f"{address} was deleted without a valid approval")
 
 
-def _listed(entry: LedgerEntry) -> dict[str, EntryChange]:
+def _listed(entry: LedgerEntry) -> dict[Address, EntryChange]:
     """The changes of an entry that took place, by address."""
-    listed: dict[str, EntryChange] = {}
+    listed: dict[Address, EntryChange] = {}
     for change in entry.changes:
         if change.resource in listed:
             raise IntegrityError(Code.LEDGER_ENTRY_INVALID, f"the entry lists {change.resource} twice")
@@ -128,12 +128,12 @@ def _listed(entry: LedgerEntry) -> dict[str, EntryChange]:
     return {text: change for text, change in listed.items() if change.disposition == Disposition.APPLIED}
 
 
-def _check_listed(movement: Movement, start: State, listed: Mapping[str, EntryChange]) -> None:
+def _check_listed(movement: Movement, start: State, listed: Mapping[Address, EntryChange]) -> None:
     """Every listed change went from what was there to what is there; graphs and trust have checks of their own."""
     if listed and movement.entry.kind in _RECORDING:
         raise _mismatch(f"a {movement.entry.kind} changes nothing by itself")
     for text, change in listed.items():
-        kind = Address.parse(text).kind
+        kind = text.kind
         if kind is Kind.TRUST:
             continue
         was, now = start.resources.get(text), movement.after.resources.get(text)
@@ -147,10 +147,10 @@ def _check_listed(movement: Movement, start: State, listed: Mapping[str, EntryCh
 
 def _check_resource(movement: Movement, start: State, address: Address, change: EntryChange | None) -> None:
     """One resource moved only as listed, or as observed."""
-    old, new = start.resources.get(address.text), movement.after.resources.get(address.text)
+    old, new = start.resources.get(address), movement.after.resources.get(address)
     if address.kind is Kind.GRAPH and new is None and movement.entry.kind not in _RECORDING:
-        if address.text not in movement.approved or change is None:
-            raise _unapproved(address.text)
+        if address not in movement.approved or change is None:
+            raise _unapproved(address)
         return
     if old == new or change is not None or (address.kind is Kind.GRAPH and old is not None and new is not None):
         return
@@ -162,9 +162,10 @@ def _check_resource(movement: Movement, start: State, address: Address, change: 
 
 def _observed(after: State, address: Address, new: AppliedResource | None) -> bool:
     """Whether a refresh or an import may have recorded this of a graph, by its own observation of it."""
-    seen = after.observations.get(f"graph.{address.graph}", {})
-    if address.kind not in (Kind.GRAPH, Kind.SCHEMA):
+    graph = address.graph_address
+    if graph is None or address.kind is Kind.QUERY:
         return False
+    seen = after.observations.get(graph, {})
     if new is None:
         return seen.get("exists") is False
     return address.kind is Kind.GRAPH or seen.get("schema_digest") == new.digest
@@ -174,5 +175,5 @@ def _check_composites(after: State) -> None:
     graphs = [text.removeprefix("graph.") for text in after.resources if text.startswith("graph.")]
     expected = recompute_graphs(after, graphs)
     for graph in sorted(graphs):
-        if after.resources[f"graph.{graph}"] != expected.resources[f"graph.{graph}"]:
+        if after.resources[graph_address(graph)] != expected.resources[graph_address(graph)]:
             raise _mismatch(f"the digest of graph.{graph} is not that of its parts")

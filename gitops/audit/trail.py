@@ -21,7 +21,6 @@ from gitops.ledger.decisions import read_decision_evidence
 from gitops.ledger.documents import read_entry, read_state
 from gitops.ledger.evidence import read_evidence
 from gitops.ledger.witnesses import Line
-from gitops.model.address import Address
 from gitops.model.approval import DecisionKind
 from gitops.model.change import Action, Change
 from gitops.model.entry import ApprovalUse, Debt, DebtSettlement, EntryChange, LedgerEntry
@@ -159,5 +158,4 @@ def change_of(listed: EntryChange) -> Change:
         action = Action(listed.operation)
     except ValueError:
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, f"there is no operation {listed.operation!r}") from None
-    address = Address.parse(listed.resource)
-    return Change(address, action, listed.before, listed.after, binding_change=listed.binding_change)
+    return Change(listed.resource, action, listed.before, listed.after, binding_change=listed.binding_change)

@@ -181,7 +181,7 @@ def _check_trust(walk: Walk, found: ChainEntry, approved: frozenset[str]) -> Non
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the entry names other keys and rules than it holds")
     if before == after:
         return
-    address = trust_address(walk.cluster).text
+    address = trust_address(walk.cluster)
     moves = [(c.before, c.after) for c in entry.changes if c.resource == address]
     if entry.kind is not EntryKind.APPLY or address not in approved or moves != [(before, after)]:
         raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "keys or rules changed without an approval of just that")
@@ -201,14 +201,13 @@ def _check_blobs(walk: Walk, found: ChainEntry, state: State) -> None:
     walk.blobs = folder
 
 
-def _blobs(state: State) -> Sequence[tuple[str, str]]:
+def _blobs(state: State) -> Sequence[tuple[Address, str]]:
     """The resources that have a blob, with its path."""
     found = []
-    for text, resource in sorted(state.resources.items()):
-        address = Address.parse(text)
+    for address, resource in sorted(state.resources.items()):
         if address.kind is Kind.QUERY:
             path = f"{_RESOURCES}/query/{address.graph}/{address.name}/{resource.digest}.gq"
-            found.append((text, path))
+            found.append((address, path))
         elif address.kind is Kind.POLICY:
-            found.append((text, f"{_RESOURCES}/policy/{address.name}/{resource.digest}.yaml"))
+            found.append((address, f"{_RESOURCES}/policy/{address.name}/{resource.digest}.yaml"))
     return found

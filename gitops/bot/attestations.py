@@ -24,6 +24,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge.events import CommentEvent
 from gitops.forge.port import Account, ChangeRequest, Permission, RequestState
+from gitops.model.address import Address
 from gitops.model.approval import ForgeGrant, GrantSource
 from gitops.model.plan import ApprovalRequirement, Plan
 from gitops.plan.verb import plan
@@ -110,7 +111,7 @@ class Attester:
             )
             for address in gates:
                 try:
-                    yield from self._attest(workspace, address, grant, rule)
+                    yield from self._attest(workspace, Address(address), grant, rule)
                 except GitopsError as error:
                     yield Note(f"review of {review.account.login} for {address}: {error.code}: {error.detail}")
 
@@ -147,7 +148,7 @@ class Attester:
         self, workspace: Workspace, address: str, grant: ForgeGrant, rule: ClusterRule, digest: str | None = None
     ) -> Iterator[Note]:
         """Attest one grant; `digest` is that of the plan that it must be about, if it names one."""
-        outcome = attest(workspace, address, grant, self._means(rule), plan_digest=digest)
+        outcome = attest(workspace, Address(address), grant, self._means(rule), plan_digest=digest)
         error = next((d for d in outcome.diagnostics if d.severity == "error"), None)
         if error is not None:
             raise GitopsError(error.code, error.message, path=error.path)

@@ -104,4 +104,4 @@ def _command(action: Action, given: list[str], cluster: str | None) -> Command |
 
 def _is_address(text: str) -> bool:
     """Whether a text is an address of a known kind, in the letters that names have."""
-    return _ADDRESS.match(text) is not None and Address.parse(text).kind is not Kind.UNKNOWN
+    return _ADDRESS.match(text) is not None and Address(text).kind is not Kind.UNKNOWN

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from gitops.bot.context import Place
 from gitops.bot.results import Verdict, verdict_of
 from gitops.forge.port import CheckState
+from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Reason
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
@@ -71,7 +72,7 @@ def gate_states(place: Place, outcome: PlanOutcome, *, via_forge: bool = False) 
     return tuple(states)
 
 
-def used_states(used: Mapping[str, tuple[Approval, ...]]) -> tuple[ApprovalState, ...]:
+def used_states(used: Mapping[Address, tuple[Approval, ...]]) -> tuple[ApprovalState, ...]:
     """The approvals that an apply used, by resource."""
     return tuple(
         ApprovalState(resource=resource, satisfied=True, by=tuple(a.approved_by for a in approvals))

@@ -10,6 +10,7 @@ from gitops.cli.output import complain, say, show, show_form
 from gitops.cluster.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
+from gitops.model.address import Address
 from gitops.model.outcome import PlanOutcome
 from gitops.wiring.identity import actor_of
 
@@ -75,7 +76,7 @@ def approve(options: argparse.Namespace) -> int:
         from gitops.approving.endorse import endorse
 
         workspace, by = project.workspace(options, actor), project.endorsement(options)
-        return show(endorse(workspace, options.resource, by, emergency=emergency), as_json=options.json)
+        return show(endorse(workspace, Address(options.resource), by, emergency=emergency), as_json=options.json)
     if emergency is not None:
         raise UsageError(Code.USAGE_ERROR, "acting alone needs a ledger branch, which remembers it")
     if not actor:
@@ -83,7 +84,7 @@ def approve(options: argparse.Namespace) -> int:
         return 1
     from gitops.approving.approve import approve as run
 
-    return show(run(_folder(options, actor), options.resource), as_json=options.json)
+    return show(run(_folder(options, actor), Address(options.resource)), as_json=options.json)
 
 
 def status(options: argparse.Namespace) -> int:

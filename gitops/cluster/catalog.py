@@ -7,7 +7,7 @@ from dataclasses import replace
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.ledger.port import BlobCondition, LedgerReader
-from gitops.model.address import Address, Kind
+from gitops.model.address import Kind
 from gitops.model.state import State, Status, StatusRecord
 
 _UNREAD = "payload_read_error"
@@ -25,20 +25,19 @@ def verify_catalog(ledger: LedgerReader, state: State, problems: Diagnostics) ->
     keeps its digest, until it can be read again. `status` uses only the reports.
     """
     resources, statuses = dict(state.resources), dict(state.statuses)
-    for text in sorted(state.resources):
-        address = Address.parse(text)
+    for address in sorted(state.resources):
         if address.kind not in (Kind.QUERY, Kind.POLICY):
             continue
-        reading = ledger.blob(address, state.resources[text].digest)
+        reading = ledger.blob(address, state.resources[address].digest)
         if reading.condition is BlobCondition.OK:
-            if text in statuses and _UNREAD in statuses[text].conditions:
-                statuses[text] = StatusRecord(Status.APPLIED)
+            if address in statuses and _UNREAD in statuses[address].conditions:
+                statuses[address] = StatusRecord(Status.APPLIED)
             continue
         code, condition, message = _FINDINGS[reading.condition]
         detail = f"{message}: {reading.detail}" if reading.detail else message
-        problems.add(code, text, detail)
+        problems.add(code, address, detail)
         unreadable = reading.condition is BlobCondition.UNREADABLE
-        statuses[text] = StatusRecord(Status.ERROR if unreadable else Status.DRIFTED, (condition,), message)
+        statuses[address] = StatusRecord(Status.ERROR if unreadable else Status.DRIFTED, (condition,), message)
         if not unreadable:
-            del resources[text]
+            del resources[address]
     return replace(state, resources=resources, statuses=statuses)

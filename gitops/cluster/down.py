@@ -42,7 +42,7 @@ def down_between(tree: SourceTree, old: str, new: str) -> DownOutcome:
 
 
 def _of_graph(current: Session, graph: str) -> DownOutcome:
-    subject, way = schema_address(graph).text, None
+    subject, way = schema_address(graph), None
     if current.ready:
         if graph not in current.desired.graphs:
             near = did_you_mean(graph, current.desired.graphs)
@@ -61,7 +61,7 @@ def _of_graph(current: Session, graph: str) -> DownOutcome:
 
 def _applied(current: Session, graph: str) -> Schema | None:
     """Step 1: the schema that the ledger says is applied, out of git where that has it, else out of the live graph."""
-    subject = schema_address(graph).text
+    subject = schema_address(graph)
     recorded = current.state.resources.get(subject)
     if recorded is None:
         current.problems.add(Code.SCHEMA_NOT_RECORDED, subject, f"the ledger records no schema of {graph}")

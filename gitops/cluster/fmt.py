@@ -23,6 +23,7 @@ from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.core.errors import UsageError
 from gitops.language.format import format_queries, format_schema
 from gitops.language.text import LanguageError, SourceText
+from gitops.model.address import Address
 
 if TYPE_CHECKING:
     from gitops.config.load import LoadResult
@@ -156,7 +157,7 @@ def _problems(error: LanguageError, code: Code, path: str, data: bytes) -> Itera
         yield Diagnostic(code, entry.severity, path, problem.rendered(), place, problem.fix or entry.fix)
 
 
-def _updates(before: LoadResult, after: LoadResult) -> tuple[str, ...]:
+def _updates(before: LoadResult, after: LoadResult) -> tuple[Address, ...]:
     """The resources of both loads whose digests differ."""
     return tuple(
         address
@@ -165,7 +166,7 @@ def _updates(before: LoadResult, after: LoadResult) -> tuple[str, ...]:
     )
 
 
-def _by_file(load: LoadResult, updates: Sequence[str]) -> dict[str, list[str]]:
+def _by_file(load: LoadResult, updates: Sequence[Address]) -> dict[str, list[str]]:
     """The updates of each file; paths as they are written were read before, so they are sound."""
     found: dict[str, list[str]] = {}
     for address in updates:

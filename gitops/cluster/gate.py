@@ -26,6 +26,7 @@ from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.ledger.port import ApprovalListing, LedgerReader, LedgerView
+from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalEvidence
 from gitops.model.change import Change
 from gitops.model.entry import ApprovalUse, Debt, DebtSettlement
@@ -120,7 +121,7 @@ def _admit_signed(
     listing: ApprovalListing, question: GateQuestion, governance: Governance, problems: Diagnostics
 ) -> Admitted:
     trust, at = question.view.trust or governance.trust, question.clock.now()
-    by_address = {c.address.text: c for c in question.changes}
+    by_address = {c.address: c for c in question.changes}
     relevant = [e for e in listing.evidence if e.approval is not None and e.approval.resource in by_address]
     revocations = judge_revocations(relevant, listing.decisions, Place(governance.target, at), trust)
     _tell_decisions(revocations, problems)
@@ -201,5 +202,5 @@ def _tell_decisions(verdicts: Sequence[DecisionVerdict], problems: Diagnostics) 
         problems.add(Code.DECISION_REFUSED, name, verdict.problem, severity=Severity.WARNING)
 
 
-def _address(evidence: ApprovalEvidence) -> str:
-    return "" if evidence.approval is None else evidence.approval.resource
+def _address(evidence: ApprovalEvidence) -> Address:
+    return Address("") if evidence.approval is None else evidence.approval.resource

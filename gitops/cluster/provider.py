@@ -9,6 +9,7 @@ from typing import Protocol
 from gitops.core.faults import Faults
 from gitops.graph.port import GraphEngine
 from gitops.ledger.port import LedgerStore
+from gitops.model.address import Address
 from gitops.model.change import Change
 from gitops.model.execution import ExecNode, NodeResult
 from gitops.model.intent import Intent
@@ -29,7 +30,7 @@ class ClusterWork:
     ledger: LedgerStore
     engine: GraphEngine
     graph_uri: Callable[[str], str]
-    resources: Mapping[str, Resource]
+    resources: Mapping[Address, Resource]
     intents: Mapping[str, Intent]
     read_source: Callable[[str], bytes]
     faults: Faults

@@ -23,7 +23,7 @@ from gitops.language.query import check_query
 from gitops.language.schema import Schema
 from gitops.language.text import LanguageError
 from gitops.ledger.port import BlobCondition, LedgerReader, LedgerView
-from gitops.model.address import CLUSTER_SCOPE, Address, Kind, is_name
+from gitops.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, is_name, schema_address
 from gitops.model.lock import LockObservation
 from gitops.model.outcome import ReadyOutcome, ServedGraph, StateObservations
 from gitops.model.state import State
@@ -89,7 +89,7 @@ class _Inspection:
 
     def run(self) -> None:
         """Look at everything."""
-        addresses = [Address.parse(text) for text in sorted(self._state.resources)]
+        addresses = sorted(self._state.resources)
         for address in addresses:
             if address.kind is Kind.GRAPH and is_name(address.name):
                 self._graph(address)
@@ -110,9 +110,9 @@ class _Inspection:
             ServedGraph(
                 graph_id=graph,
                 uri=self._stores.graph_uri(graph),
-                schema_digest=self._state.resources[f"schema.{graph}"].digest,
+                schema_digest=self._state.resources[schema_address(graph)].digest,
                 queries=tuple(self._queries[graph]),
-                policy=self.policy(f"graph.{graph}"),
+                policy=self.policy(graph_address(graph)),
             )
             for graph in self._schemas
         )
@@ -123,27 +123,27 @@ class _Inspection:
 
     def _graph(self, address: Address) -> None:
         self._schemas[address.name] = None
-        schema = self._state.resources.get(f"schema.{address.name}")
+        schema = self._state.resources.get(schema_address(address.name))
         if schema is None:
-            self._found.add(Code.GRAPH_UNREADABLE, address.text, "the ledger records no schema of the graph")
+            self._found.add(Code.GRAPH_UNREADABLE, address, "the ledger records no schema of the graph")
             return
         try:
             source = self._stores.engine.read(self._stores.graph_uri(address.name)).schema_source
         except GitopsError as error:
-            self._found.add(error.code, address.text, error.detail)
+            self._found.add(error.code, address, error.detail)
             return
-        file = SourceFile(f"schema.{address.name}", source)
+        file = SourceFile(schema_address(address.name), source)
         if file.digest != schema.digest:
             detail = f"the live schema is {file.digest[:12]}, the applied one {schema.digest[:12]}; refresh, then apply"
-            self._found.add(Code.GRAPH_UNREADABLE, address.text, detail)
+            self._found.add(Code.GRAPH_UNREADABLE, address, detail)
             return
-        self._schemas[address.name] = self._reading.schema(file, address.text)
+        self._schemas[address.name] = self._reading.schema(file, address)
 
     def _query(self, address: Address) -> None:
         file = self._blob(address)
         graph = address.graph or ""
         if graph not in self._schemas:
-            self._found.add(Code.DANGLING_GRAPH_REFERENCE, address.text, f"graph {graph} is not applied")
+            self._found.add(Code.DANGLING_GRAPH_REFERENCE, address, f"graph {graph} is not applied")
             return
         schema = self._schemas[graph]
         if file is None or schema is None:
@@ -154,34 +154,34 @@ class _Inspection:
                 raise parsed
             query = next((q for q in parsed if q.name.text == address.name), None)
             if query is None:
-                self._found.add(Code.QUERY_KEY_MISMATCH, address.text, "its file does not declare this query")
+                self._found.add(Code.QUERY_KEY_MISMATCH, address, "its file does not declare this query")
                 return
             check_query(query, schema.catalog)
         except LanguageError as error:
-            self._reading.language_problems(error, file, address.text)
+            self._reading.language_problems(error, file, address)
             return
         self._queries[graph].append(address.name)
 
     def _policy(self, address: Address) -> None:
         self._blob(address)
-        bindings = self._state.resources[address.text].applies_to
+        bindings = self._state.resources[address].applies_to
         if not bindings:
-            self._found.add(Code.POLICY_BINDINGS_MISSING, address.text, "the ledger does not say what it applies to")
+            self._found.add(Code.POLICY_BINDINGS_MISSING, address, "the ledger does not say what it applies to")
         for scope in bindings or ():
             if scope != CLUSTER_SCOPE and scope.removeprefix("graph.") not in self._schemas:
-                self._found.add(Code.POLICY_BINDING_UNKNOWN, address.text, f"{scope} is not applied")
+                self._found.add(Code.POLICY_BINDING_UNKNOWN, address, f"{scope} is not applied")
             self._bound[scope].append(address.name)
 
     def _blob(self, address: Address) -> SourceFile | None:
         """The catalog blob as text; what is wrong with it is reported."""
-        reading = self._stores.ledger.blob(address, self._state.resources[address.text].digest)
+        reading = self._stores.ledger.blob(address, self._state.resources[address].digest)
         code = _BLOBS.get(reading.condition)
         if code is not None or reading.content is None:
             detail = reading.detail or f"the blob is {reading.condition}"
-            self._found.add(code or Code.CATALOG_PAYLOAD_READ_ERROR, address.text, detail, severity=Severity.ERROR)
+            self._found.add(code or Code.CATALOG_PAYLOAD_READ_ERROR, address, detail, severity=Severity.ERROR)
             return None
-        file = SourceFile(address.text, reading.content)
+        file = SourceFile(address, reading.content)
         if file.broken is not None:
-            self._found.add(Code.CATALOG_PAYLOAD_INVALID, address.text, f"not UTF-8 at byte {file.broken.start}")
+            self._found.add(Code.CATALOG_PAYLOAD_INVALID, address, f"not UTF-8 at byte {file.broken.start}")
             return None
         return file

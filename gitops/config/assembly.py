@@ -19,7 +19,7 @@ from gitops.config.recorded import FileFacts, Files, OnceTree, SourceMovedError,
 from gitops.config.result import LoadResult
 from gitops.config.source import EntryKind, StampedTree
 from gitops.core.diagnostics import Diagnostics
-from gitops.model.address import Address, Kind
+from gitops.model.address import Address, Kind, graph_address, query_address, schema_address
 from gitops.model.digests import graph_composite
 from gitops.model.resource import (
     Dependencies,
@@ -39,7 +39,7 @@ class Assembly:
     """All parts of a load.
 
     `kept`, `built` and the others are disjoint. `recorded` is the index that `kept` refers to. `loaded` and `compiled` are what
-    the loader made, by address text and by graph; `policies` come with their files.
+    the loader made, by address and by graph; `policies` come with their files.
     """
 
     tree: StampedTree
@@ -50,8 +50,8 @@ class Assembly:
     recorded: Index | None
     kept: Mapping[str, GraphRecord]
     built: Mapping[str, Rebuilt]
-    policies: Mapping[str, tuple[Resource, FileFacts]]
-    loaded: Mapping[str, Resource]
+    policies: Mapping[Address, tuple[Resource, FileFacts]]
+    loaded: Mapping[Address, Resource]
     compiled: Mapping[str, GraphDeclaration]
 
     def result(self) -> LoadResult:
@@ -61,8 +61,8 @@ class Assembly:
         bindings |= {text: resource.applies_to for text, resource in self.loaded.items() if resource.applies_to}
 
         def near(graphs: Collection[str]) -> tuple[Dependency, ...]:
-            texts = [text for text in self._digests if text.startswith("policy.")]
-            return dependencies([*texts, *(text for graph in graphs for text in self._texts(graph))], bindings)
+            texts = [address for address in self._digests if address.kind is Kind.POLICY]
+            return dependencies([*texts, *(text for graph in graphs for text in self._addresses(graph))], bindings)
 
         edges = Dependencies(lambda: dependencies(self._digests, bindings), near)
         if self.found.has_errors:
@@ -98,36 +98,37 @@ class Assembly:
         )
 
     @cached_property
-    def _digests(self) -> dict[str, str]:
-        """Address text to digest of all resources, in order."""
+    def _digests(self) -> dict[Address, str]:
+        """Address to digest of all resources, in order."""
         found = {} if self.recorded is None else dict(self.recorded.digests)
         recorded = {} if self.recorded is None else self.recorded.graphs
         for graph in recorded.keys() - self.kept.keys():
-            for text in (f"graph.{graph}", f"schema.{graph}", *(f"query.{graph}.{q}" for q in recorded[graph].queries)):
-                del found[text]
+            del found[graph_address(graph)], found[schema_address(graph)]
+            for name in recorded[graph].queries:
+                del found[query_address(graph, name)]
         for graph, built in self.built.items():
             queries = {name: value for name, (_, value) in built.queries.items()}
-            found[f"graph.{graph}"] = graph_composite(graph, built.schema.digest, queries)
-            found[f"schema.{graph}"] = built.schema.digest
-            found.update((f"query.{graph}.{name}", value) for name, value in queries.items())
+            found[graph_address(graph)] = graph_composite(graph, built.schema.digest, queries)
+            found[schema_address(graph)] = built.schema.digest
+            found.update({query_address(graph, name): value for name, value in queries.items()})
         found.update((text, resource.digest) for text, (resource, _) in self.policies.items())
         found.update(digests_of(self.loaded))
         return dict(sorted(found.items()))
 
-    def _texts(self, graph: str) -> Iterator[str]:
+    def _addresses(self, graph: str) -> Iterator[Address]:
         """The addresses that belong to a graph."""
         if graph in self.kept or graph in self.built:
             queries = self.kept[graph].queries if graph in self.kept else self.built[graph].queries
-            yield from (f"graph.{graph}", f"schema.{graph}", *(f"query.{graph}.{name}" for name in queries))
+            yield from (graph_address(graph), schema_address(graph), *(query_address(graph, name) for name in queries))
         else:
             yield from (text for text, resource in self.loaded.items() if resource.address.graph == graph)
 
-    def _resource(self, text: str) -> Resource:
-        if text in self.policies:
-            return self.policies[text][0]
-        if text in self.loaded:
-            return self.loaded[text]
-        address, value = Address.parse(text), self._digests[text]
+    def _resource(self, address: Address) -> Resource:
+        if address in self.policies:
+            return self.policies[address][0]
+        if address in self.loaded:
+            return self.loaded[address]
+        value = self._digests[address]
         graph = address.graph or ""
         if address.kind is Kind.GRAPH:
             return Resource(address, value)

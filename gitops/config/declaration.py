@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gitops.core.canonical import compact, digest
-from gitops.model.address import CLUSTER_SCOPE
+from gitops.model.address import CLUSTER_SCOPE, Address
 
 if TYPE_CHECKING:
     from gitops.config.cluster_yaml import RawGraph
@@ -16,7 +16,7 @@ __all__ = ["bindings_of", "form_digest", "raw_graph"]
 _GRAPH_PREFIX = "graph."
 
 
-def form_digest(form: Mapping[str, Any], digests: Mapping[str, str]) -> str:
+def form_digest(form: Mapping[str, Any], digests: Mapping[Address, str]) -> str:
     """As `config_digest`, of a configuration that is in its form already."""
     pairs = "".join([f"{address}\0{digests[address]}\0" for address in sorted(digests)])
     return digest(b"cluster-config\0" + compact(form) + b"\0" + pairs.encode())

@@ -11,6 +11,7 @@ from typing import Any
 
 from gitops.config.cluster_yaml import QueryRegistry, QuerySources, RawCluster, RawGraph, Text
 from gitops.config.declaration import form_digest
+from gitops.model.address import Address
 
 __all__ = ["config_digest", "config_form"]
 
@@ -30,7 +31,7 @@ def config_form(cluster: RawCluster) -> dict[str, Any]:
     }
 
 
-def config_digest(cluster: RawCluster, digests: Mapping[str, str]) -> str:
+def config_digest(cluster: RawCluster, digests: Mapping[Address, str]) -> str:
     """Digest of the configuration and of `digests`, address text to digest, of all desired resources.
 
     The input is `cluster-config NUL <compact JSON of config_form> NUL`, then `<address> NUL <digest> NUL` by address.

@@ -1,28 +1,28 @@
-"""Who needs whom among declared resources."""
+"""Which declared resources need which others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from gitops.model.address import CLUSTER_SCOPE
+from gitops.model.address import CLUSTER_SCOPE, Address, Kind
 from gitops.model.resource import Dependency
 
 __all__ = ["dependencies"]
 
 
-def dependencies(texts: Iterable[str], bindings: Mapping[str, Sequence[str]]) -> tuple[Dependency, ...]:
+def dependencies(addresses: Iterable[Address], bindings: Mapping[Address, Sequence[str]]) -> tuple[Dependency, ...]:
     """Each pair once, sorted: schema and query need their graph, a query its schema, a policy the graphs that it is bound to.
 
-    `texts` are the addresses of all resources, `bindings` those of each policy that has any.
+    `addresses` are those of all resources, `bindings` those of each policy that has any.
     """
     edges = []
-    for text in texts:
-        kind, _, rest = text.partition(".")
-        if kind == "schema":
-            edges.append(Dependency(text, f"graph.{rest}"))
-        elif kind == "query":
-            graph = rest.partition(".")[0]
-            edges += (Dependency(text, f"graph.{graph}"), Dependency(text, f"schema.{graph}"))
-        elif kind == "policy":
-            edges += (Dependency(text, bound) for bound in bindings.get(text, ()) if bound != CLUSTER_SCOPE)
+    for address in addresses:
+        graph, schema = address.graph_address, address.schema_address
+        if graph is not None and address != graph:
+            edges.append(Dependency(address, graph))
+        if schema is not None and address.kind is Kind.QUERY:
+            edges.append(Dependency(address, schema))
+        if address.kind is Kind.POLICY:
+            bound = bindings.get(address, ())
+            edges += (Dependency(address, Address(scope)) for scope in bound if scope != CLUSTER_SCOPE)
     return tuple(sorted(edges))

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from gitops.model.address import Address, graph_address, query_address, schema_address
+
 __all__ = ["FileColumns", "FolderColumns", "GraphRecord", "Index", "read_index", "write_index"]
 
 _COLUMNS = 6
@@ -52,14 +54,14 @@ class Index:
     """A load that was sound as far as it is recorded.
 
     `config` is the digest of `cluster.yaml`, `form` what it says as in `config_form`, `header` its name, storage root and whether
-    it locks. `digests` are those of all resources of `graphs`, by address text.
+    it locks. `digests` are those of all resources of `graphs`, by address.
     """
 
     config: str
     form: Mapping[str, Any]
     header: tuple[str | None, str | None, bool]
     graphs: Mapping[str, GraphRecord]
-    digests: Mapping[str, str]
+    digests: Mapping[Address, str]
     files: FileColumns
     folders: FolderColumns
 
@@ -89,7 +91,7 @@ def read_index(data: bytes | None) -> Index | None:
             form,
             tuple(header),
             {name: GraphRecord(*fields) for name, fields in graphs.items()},
-            digests,
+            {Address(text): value for text, value in digests.items()},
             FileColumns(*files),
             FolderColumns(*folders),
         )
@@ -129,15 +131,15 @@ def _is_graph(index: Index, graph: str, record: GraphRecord) -> bool:
     return (
         graph in index.form["graphs"]
         and type(record.schema) is str
-        and f"graph.{graph}" in digests
-        and digests[f"schema.{graph}"] == record.schema
+        and graph_address(graph) in digests
+        and digests[schema_address(graph)] == record.schema
         and _all(int, (*record.files, *record.folders))
         and min(record.files) >= 0
         and max(record.files) < len(index.files.places)
         and min(record.folders, default=0) >= 0
         and max(record.folders, default=-1) < len(index.folders.places)
         and _all(str, record.queries.values())
-        and all(f"query.{graph}.{query}" in digests for query in record.queries)
+        and all(query_address(graph, query) in digests for query in record.queries)
     )
 
 

@@ -28,7 +28,7 @@ from gitops.config.yaml import shown
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.language.schema import Schema
-from gitops.model.address import graph_address, is_name, policy_address, query_address, schema_address
+from gitops.model.address import Address, graph_address, is_name, policy_address, query_address, schema_address
 from gitops.model.digests import graph_composite
 from gitops.model.resource import DesiredState, GraphDeclaration, Resource
 
@@ -82,7 +82,7 @@ class Loader:
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
         self._found = reading.found
-        self.resources: dict[str, Resource] = {}
+        self.resources: dict[Address, Resource] = {}
         self.graphs: dict[str, GraphDeclaration] = {}
 
     def graph(self, graph: RawGraph) -> None:
@@ -118,7 +118,7 @@ class Loader:
             self._add(Resource(policy_address(name), file.digest, path, file.data, bindings))
 
     def _add(self, resource: Resource) -> None:
-        self.resources[resource.address.text] = resource
+        self.resources[resource.address] = resource
 
     def _has_name(self, name: Text, at: str) -> bool:
         if is_name(name.value):

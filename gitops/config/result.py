@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gitops.config.opening import Header
 from gitops.core.diagnostics import Diagnostics
+from gitops.model.address import Address
 from gitops.model.resource import Dependency, DesiredState, Resource, digests_of
 
 __all__ = ["LoadResult"]
@@ -16,16 +17,16 @@ __all__ = ["LoadResult"]
 class LoadResult:
     """What a full load found.
 
-    `desired` and `header` are None when there is an error that concerns them. `resources` (by address text, in order) and
+    `desired` and `header` are None when there is an error that concerns them. `resources` (in address order) and
     `dependencies` hold what could be loaded even then: for reports, never to plan from.
     """
 
     desired: DesiredState | None
     header: Header | None
-    resources: Mapping[str, Resource]
+    resources: Mapping[Address, Resource]
     dependencies: Sequence[Dependency]
     diagnostics: Diagnostics
 
-    def digests(self) -> Mapping[str, str]:
-        """Address text to digest of the resources, in address order."""
+    def digests(self) -> Mapping[Address, str]:
+        """Address to digest of the resources, in address order."""
         return digests_of(self.resources)

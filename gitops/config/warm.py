@@ -29,7 +29,7 @@ from gitops.config.source import StampedTree
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
-from gitops.model.address import is_name, policy_address
+from gitops.model.address import Address, is_name, policy_address
 from gitops.model.resource import Resource
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class _Warm:
         self._found = Diagnostics()
         self._kept: dict[str, GraphRecord] = {}
         self._built: dict[str, Rebuilt] = {}
-        self._policies: dict[str, tuple[Resource, FileFacts]] = {}
+        self._policies: dict[Address, tuple[Resource, FileFacts]] = {}
         self._loader: Loader | None = None
 
     def load(self) -> None:
@@ -211,7 +211,7 @@ class _Warm:
             return False
         address = policy_address(name)
         resource = Resource(address, file.digest, form["file"], self._files.reader(form["file"], file.digest), bindings)
-        self._policies[address.text] = resource, file
+        self._policies[address] = resource, file
         return True
 
     def _load_graph(self, graph: str) -> None:

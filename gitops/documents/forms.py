@@ -45,6 +45,7 @@ __all__ = [
     "variants",
 ]
 
+K = TypeVar("K", bound=str)
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
 
@@ -193,23 +194,25 @@ def list_of(form: Form[T]) -> Form[tuple[T, ...]]:
     return Form(read, lambda items: [write_item(item) for item in items])
 
 
-def map_of(form: Form[T], *, shortcut: Callable[[Any], T | None] = lambda _: None) -> Form[Mapping[str, T]]:
-    """An object with any keys, whose values have `form`; written in the order of code points.
+def map_of(
+    form: Form[T], *, key: Callable[[str], K], shortcut: Callable[[Any], T | None] = lambda _: None
+) -> Form[Mapping[K, T]]:
+    """An object whose values have `form`; written in the order of code points. `key` makes the key of each member's name.
 
     `shortcut` reads the most common values of maps with thousands of them, faster than `form` and with the same result; it
     gives None for every other value.
     """
     read_value, write_value = form.read, form.write
 
-    def read(value: Any) -> Mapping[str, T]:
+    def read(value: Any) -> Mapping[K, T]:
         members = _object(value)
-        key = ""
+        name = ""
         found = {}
         try:
-            for key, item in members.items():
-                found[key] = shortcut(item) or read_value(item)
+            for name, item in members.items():
+                found[key(name)] = shortcut(item) or read_value(item)
         except MalformedError as problem:
-            raise problem.inside(f"[{key}]") from None
+            raise problem.inside(f"[{name}]") from None
         return MappingProxyType(found)
 
     return Form(read, lambda values: {key: write_value(values[key]) for key in sorted(values)})

@@ -230,15 +230,15 @@ class BranchLedger:
         found = digest(content)
         key = layout.blob_key(address, found)
         if key is None:
-            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, "the address has no catalog blob", path=address.text)
+            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, "the address has no catalog blob", path=address)
         try:
             content.decode()
             if self._read(key) != content:
                 self._stage(key, content)
         except UnicodeDecodeError as error:
-            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, f"not UTF-8: {error}", path=address.text) from error
+            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, f"not UTF-8: {error}", path=address) from error
         except GitopsError as error:
-            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, error.detail, path=address.text) from error
+            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, error.detail, path=address) from error
         return found
 
     def record_approval(self, approval: Approval) -> None:

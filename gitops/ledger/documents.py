@@ -43,7 +43,7 @@ from gitops.documents.forms import (
     text_form,
 )
 from gitops.documents.json_bytes import MalformedError
-from gitops.model.address import is_name
+from gitops.model.address import Address, is_name
 from gitops.model.approval import Via
 from gitops.model.entry import (
     ApprovalUse,
@@ -105,12 +105,14 @@ STATE = Document(
                 "state_revision": optional(integer(), 0, attribute="revision"),
                 "applied_revision": {
                     "config_digest": optional(nullable(TEXT)),
-                    "resources": optional(map_of(_RESOURCE, shortcut=_plain_resource), _EMPTY),
+                    "resources": optional(map_of(_RESOURCE, key=Address, shortcut=_plain_resource), _EMPTY),
                 },
-                "resource_statuses": optional(map_of(_STATUS, shortcut=_plain_status), _EMPTY, attribute="statuses"),
-                "approval_records": optional(map_of(OBJECT), _EMPTY),
-                "recovery_records": optional(map_of(OBJECT), _EMPTY),
-                "observations": optional(map_of(OBJECT), _EMPTY),
+                "resource_statuses": optional(
+                    map_of(_STATUS, key=Address, shortcut=_plain_status), _EMPTY, attribute="statuses"
+                ),
+                "approval_records": optional(map_of(OBJECT, key=str), _EMPTY),
+                "recovery_records": optional(map_of(OBJECT, key=str), _EMPTY),
+                "observations": optional(map_of(OBJECT, key=Address), _EMPTY),
             },
         )
     },
@@ -120,7 +122,8 @@ STATE = Document(
 
 # -- entry.json --------------------------------------------------------------------------------------------------------
 
-_USE: Members = {"approval_id": ULID, "commit": OBJECT_ID, "resource": LINE, "principal": LINE}
+_ADDRESS = Form(lambda value: Address(LINE.read(value)))
+_USE: Members = {"approval_id": ULID, "commit": OBJECT_ID, "resource": _ADDRESS, "principal": LINE}
 _ENTRY: Members = {
     "number": integer(1),
     "kind": enum(EntryKind),
@@ -140,7 +143,7 @@ _ENTRY: Members = {
         record(
             EntryChange,
             {
-                "resource": LINE,
+                "resource": _ADDRESS,
                 "operation": LINE,
                 "before": nullable(DIGEST),
                 "after": nullable(DIGEST),

@@ -38,7 +38,7 @@ from gitops.ledger.readings import (
     unreadable_view,
     view_of,
 )
-from gitops.model.address import Address
+from gitops.model.address import Address, graph_address
 from gitops.model.approval import Approval
 from gitops.model.entry import LedgerEntry
 from gitops.model.intent import Intent
@@ -214,7 +214,7 @@ class FolderLedger:
         name = canonical.digest(content)
         key = layout.blob_key(address, name)
         if key is None:
-            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, "this resource has no blob", path=address.text)
+            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, "this resource has no blob", path=address)
         try:
             content.decode("utf-8")
             found = self._store.read(key)
@@ -224,9 +224,9 @@ class FolderLedger:
                         self._store.write(key, content)
         except UnicodeDecodeError as error:
             detail = f"the content is not UTF-8: invalid byte at offset {error.start}"
-            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, detail, path=address.text) from error
+            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, detail, path=address) from error
         except RemoteError as error:
-            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, error.detail, path=address.text) from error
+            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, error.detail, path=address) from error
         return name
 
     def record_approval(self, approval: Approval) -> None:
@@ -302,4 +302,4 @@ class FolderLedger:
 
 
 def _sidecar_error(intent: Intent, error: Exception) -> GitopsError:
-    return GitopsError(Code.RECOVERY_SIDECAR_WRITE_ERROR, str(error), path=f"graph.{intent.graph_id}")
+    return GitopsError(Code.RECOVERY_SIDECAR_WRITE_ERROR, str(error), path=graph_address(intent.graph_id))

@@ -206,9 +206,9 @@ class MemoryLedger:
             try:
                 content.decode("utf-8")
             except UnicodeDecodeError as error:
-                raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, "not UTF-8", path=address.text) from error
+                raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, "not UTF-8", path=address) from error
             if key is None:
-                raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, "this resource has no blob", path=address.text)
+                raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, "this resource has no blob", path=address)
             files[key] = content
             return name
 

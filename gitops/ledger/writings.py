@@ -12,6 +12,7 @@ from gitops.core.errors import BugError, GitopsError
 from gitops.git.port import GitReader
 from gitops.ledger import layout
 from gitops.ledger.port import LedgerView
+from gitops.model.address import graph_address
 from gitops.model.approval import Approval
 from gitops.model.entry import ApprovalUse, LedgerEntry
 from gitops.model.intent import Intent
@@ -107,4 +108,4 @@ def intent_keys(operation_ids: Iterable[str]) -> list[str]:
 
 def sidecar_error(intent: Intent, detail: str) -> GitopsError:
     """A sidecar that could not be written."""
-    return GitopsError(Code.RECOVERY_SIDECAR_WRITE_ERROR, detail, path=f"graph.{intent.graph_id}")
+    return GitopsError(Code.RECOVERY_SIDECAR_WRITE_ERROR, detail, path=graph_address(intent.graph_id))

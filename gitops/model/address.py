@@ -1,9 +1,8 @@
-"""Resource addresses: `query.knowledge.find_experts`, parsed once at the edge."""
+"""Resource addresses: `query.knowledge.find_experts`, the keys of every map of resources."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z", re.ASCII)
@@ -22,6 +21,8 @@ class Kind(StrEnum):
 
 
 _BY_PREFIX = {k.value: k for k in Kind if k is not Kind.UNKNOWN}
+_OWN_GRAPH = ("graph", "schema")
+_QUERY, _UNKNOWN = Kind.QUERY, Kind.UNKNOWN
 
 
 def is_name(text: str) -> bool:
@@ -29,62 +30,78 @@ def is_name(text: str) -> bool:
     return NAME.match(text) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """The identity of a resource. `graph` is the owning graph id of graph, schema and query, else None.
+class Address(str):
+    """The name of a resource, which knows its kind and what it belongs to.
 
-    Order and equality are those of the text form, by code point: that is the order of every list of changes.
+    An address is its text: equality, hash and order (by code point, the order of every list of changes) are those of `str`,
+    so that maps are keyed by addresses at no cost and documents write them as they are. Every text is an address; one
+    of no known form is of kind UNKNOWN. Readers make addresses of the texts of a document; all other code makes them with the
+    functions of this module and asks their properties, and never cuts or joins their text.
     """
 
-    text: str
-    kind: Kind
-    name: str
-    graph: str | None = None
+    __slots__ = ()
 
-    @classmethod
-    def parse(cls, text: str) -> Address:
-        """Read an address; a text of no known form is of kind UNKNOWN, never an error."""
-        prefix, dot, rest = text.partition(".")
-        kind = _BY_PREFIX.get(prefix, Kind.UNKNOWN)
-        if not dot or not rest or kind is Kind.UNKNOWN:
-            return cls(text, Kind.UNKNOWN, text)
-        if kind is Kind.QUERY:
-            graph, dot, name = rest.partition(".")
-            return cls(text, kind, name, graph) if dot and name else cls(text, Kind.UNKNOWN, text)
-        if kind in (Kind.GRAPH, Kind.SCHEMA):
-            # No folder can declare another name, and a root is derived from it: what is recorded so is never touched.
-            return cls(text, kind, rest, rest) if is_name(rest) else cls(text, Kind.UNKNOWN, text)
-        return cls(text, kind, rest)
+    @property
+    def kind(self) -> Kind:
+        """The kind of the resource."""
+        prefix, _, rest = self.partition(".")
+        if prefix == "query":
+            return _QUERY if rest.partition(".")[2] else _UNKNOWN
+        # No folder can declare another graph, and a root is derived from its name: what is recorded so is never touched.
+        known = is_name(rest) if prefix in _OWN_GRAPH else rest
+        return _BY_PREFIX.get(prefix, _UNKNOWN) if known else _UNKNOWN
 
-    def __str__(self) -> str:
-        """The text form."""
-        return self.text
+    @property
+    def name(self) -> str:
+        """The last part: the id of a graph or schema, the name of a query, policy or cluster; all of an unknown address."""
+        kind = self.kind
+        if kind is _UNKNOWN:
+            return str(self)
+        rest = self.partition(".")[2]
+        return rest.partition(".")[2] if kind is _QUERY else rest
 
-    def __lt__(self, other: Address) -> bool:
-        """By code point of the text form."""
-        return self.text < other.text
+    @property
+    def graph(self) -> str | None:
+        """The id of the graph that owns the resource, of a graph its own; None for what belongs to no graph."""
+        prefix, _, rest = self.partition(".")
+        if prefix == "query":
+            graph, _, name = rest.partition(".")
+            return graph if name else None
+        return rest if prefix in _OWN_GRAPH and is_name(rest) else None
+
+    @property
+    def graph_address(self) -> Address | None:
+        """The address of the graph that owns the resource, None for what belongs to no graph."""
+        graph = self.graph
+        return None if graph is None else graph_address(graph)
+
+    @property
+    def schema_address(self) -> Address | None:
+        """The address of the schema of that graph."""
+        graph = self.graph
+        return None if graph is None else schema_address(graph)
 
 
 def graph_address(graph: str) -> Address:
     """`graph.<id>`."""
-    return Address(f"graph.{graph}", Kind.GRAPH, graph, graph)
+    return Address(f"graph.{graph}")
 
 
 def schema_address(graph: str) -> Address:
     """`schema.<id>`."""
-    return Address(f"schema.{graph}", Kind.SCHEMA, graph, graph)
+    return Address(f"schema.{graph}")
 
 
 def query_address(graph: str, name: str) -> Address:
     """`query.<graph>.<name>`."""
-    return Address(f"query.{graph}.{name}", Kind.QUERY, name, graph)
+    return Address(f"query.{graph}.{name}")
 
 
 def policy_address(name: str) -> Address:
     """`policy.<name>`."""
-    return Address(f"policy.{name}", Kind.POLICY, name)
+    return Address(f"policy.{name}")
 
 
 def trust_address(cluster: str) -> Address:
     """`trust.<cluster>`: the keys and rules that a branch ledger is governed by."""
-    return Address(f"trust.{cluster}", Kind.TRUST, cluster)
+    return Address(f"trust.{cluster}")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gitops.core.codes import Code
+from gitops.model.address import Address
 from gitops.model.change import Action
 
 
@@ -61,7 +62,7 @@ class Approval:
     """
 
     approval_id: str
-    resource: str
+    resource: Address
     operation: Action
     reason: str
     bound_config_digest: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from gitops.model.address import Address
 from gitops.model.approval import Target, Via
 
 
@@ -33,7 +34,7 @@ class SourceRevision:
 class EntryChange:
     """One change of an entry with its final disposition; digests are 64 hex digits or None."""
 
-    resource: str
+    resource: Address
     operation: str
     before: str | None
     after: str | None
@@ -48,7 +49,7 @@ class ApprovalUse:
 
     approval_id: str
     commit: str
-    resource: str
+    resource: Address
     principal: str
     via: Via = Via.SIGNATURE
 
@@ -62,7 +63,7 @@ class Debt:
 
     approval_id: str
     commit: str
-    resource: str
+    resource: Address
     principal: str
     reason: str
 

@@ -29,7 +29,7 @@ class LockClaim:
 class ExecNode:
     """One active change as a unit of work.
 
-    `id` is the address text (or `barrier.<name>`), `kind` the resource kind (or `barrier`). `position` is unique and is the
+    `id` is the address (or `barrier.<name>`), `kind` the resource kind (or `barrier`). `position` is unique and is the
     tie-break of the serial order. `locks` is sorted. `group` names a failure group: after one of its nodes failed, no further
     node of the group starts (graph-moving work stops at its first failure); empty means none.
     """

@@ -12,6 +12,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from gitops.model.address import Address
+
 if TYPE_CHECKING:
     from gitops.language.schema import Schema
 
@@ -27,9 +29,9 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """A query, by its address text, that reads or writes the subject of a step, or both."""
+    """A query that reads or writes the subject of a step, or both."""
 
-    query: str
+    query: Address
     reads: bool
     writes: bool
     fate: Fate
@@ -39,7 +41,7 @@ class Touch:
 class ResultChange:
     """A query that stays and whose result changes with the schema; columns are spelled `name: Type`, `Node` for a node."""
 
-    query: str
+    query: Address
     before: tuple[str, ...]
     after: tuple[str, ...]
 
@@ -48,22 +50,22 @@ class ResultChange:
 class SchemaImpact:
     """What hangs on one schema update that has a migration preview.
 
-    `touches` has one entry per step of the preview, in its order; each is in order of the queries. `policies` are the address
-    texts of the policies bound to the graph.
+    `touches` has one entry per step of the preview, in its order; each is in order of the queries. `policies` are the
+    policies bound to the graph.
     """
 
-    schema: str
+    schema: Address
     touches: tuple[tuple[Touch, ...], ...]
     results: tuple[ResultChange, ...]
-    policies: tuple[str, ...]
+    policies: tuple[Address, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedGraph:
-    """What a ledger records of a graph whose schema changes: the accepted schema, and query texts by address text.
+    """What a ledger records of a graph whose schema changes: the accepted schema, and the texts of its queries.
 
     Only the texts of queries that the plan changes or removes are needed; what could not be read is left out.
     """
 
     schema: Schema
-    queries: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    queries: Mapping[Address, bytes] = field(default_factory=lambda: MappingProxyType({}))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from gitops.model.address import Address, Kind
+from gitops.model.address import Address, Kind, graph_address
 from gitops.model.change import Change, Disposition, Reason
 
 Ruling = tuple[Disposition, Reason | None]
@@ -19,20 +19,20 @@ class Situation:
     """What else is going on in the plan, as far as a ruling depends on it; sets of graph ids, and of approved addresses.
 
     `pending`: an interrupted operation of the graph is not settled. `created`, `deleted`: the graph itself is created or
-    deleted by this plan. `schema_unsettled`: its schema is deleted, or created without its graph. `approved`: address texts
-    whose gate is satisfied. `policy_graphs`: graph ids that a policy is bound to, by address text.
+    deleted by this plan. `schema_unsettled`: its schema is deleted, or created without its graph. `approved`: addresses
+    whose gate is satisfied. `policy_graphs`: the ids of the graphs that a policy is bound to.
     """
 
     pending: frozenset[str]
     created: frozenset[str]
     deleted: frozenset[str]
     schema_unsettled: frozenset[str]
-    approved: frozenset[str]
-    policy_graphs: Mapping[str, tuple[str, ...]]
+    approved: frozenset[Address]
+    policy_graphs: Mapping[Address, tuple[str, ...]]
 
     def delete_approved(self, graph: str | None) -> bool:
         """Whether the graph is deleted by this plan, with permission."""
-        return graph in self.deleted and f"graph.{graph}" in self.approved
+        return graph is not None and graph in self.deleted and graph_address(graph) in self.approved
 
 
 class ResourceKind(Protocol):

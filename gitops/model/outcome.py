@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from gitops.core.diagnostics import Diagnostic, Severity
+from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Change
 from gitops.model.entry import Debt
@@ -65,7 +66,7 @@ class PlanOutcome(VerbOutcome):
 
     observations: StateObservations
     config_digest: str | None = None
-    resource_digests: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    resource_digests: Mapping[Address, str] = field(default_factory=lambda: MappingProxyType({}))
     dependencies: Sequence[Dependency] = ()
     plan: Plan | None = None
     debts: tuple[Debt, ...] = ()
@@ -89,7 +90,7 @@ class ApplyOutcome(VerbOutcome):
     debts: tuple[Debt, ...] = ()
     plan_digest: str | None = None
     entry_id: str | None = None
-    approvals_used: Mapping[str, tuple[Approval, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    approvals_used: Mapping[Address, tuple[Approval, ...]] = field(default_factory=lambda: MappingProxyType({}))
     counted: bool = True
 
     @property
@@ -159,7 +160,7 @@ class RefreshOutcome(VerbOutcome):
 
     operation: str
     observations: StateObservations
-    digests: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    digests: Mapping[Address, str] = field(default_factory=lambda: MappingProxyType({}))
     state: State | None = None
 
 

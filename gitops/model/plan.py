@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from gitops.core.diagnostics import Diagnostic
 from gitops.graph.observation import MigrationPreview
+from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Change
 from gitops.model.execution import ExecutionGraph
@@ -40,8 +41,8 @@ class PlanInputs:
     state: State
     approvals: tuple[Approval, ...] = ()
     pending: frozenset[str] = frozenset()
-    previews: Mapping[str, MigrationPreview] = field(default_factory=lambda: MappingProxyType({}))
-    recorded: Mapping[str, RecordedGraph] = field(default_factory=lambda: MappingProxyType({}))
+    previews: Mapping[Address, MigrationPreview] = field(default_factory=lambda: MappingProxyType({}))
+    recorded: Mapping[Address, RecordedGraph] = field(default_factory=lambda: MappingProxyType({}))
     trust_change: TrustChange | None = None
     approvals_needed: int = 1
     alone: frozenset[str] = frozenset()
@@ -49,17 +50,17 @@ class PlanInputs:
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """`affected` are the address texts that directly need `resource`, in edge order."""
+    """`affected` are the resources that directly need `resource`, in edge order."""
 
-    resource: str
-    affected: tuple[str, ...]
+    resource: Address
+    affected: tuple[Address, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequirement:
     """A change that needs permission from `needed` distinct people; `approvals` are the valid ones found."""
 
-    resource: str
+    resource: Address
     reason: str
     change_digest: str
     approvals: tuple[Approval, ...] = ()
@@ -77,7 +78,7 @@ class Plan:
 
     `digest` covers the config digest and each change's address, action, before, after, bindings flag and migration steps:
     not serial, time, disposition or evidence, so that it survives approval and merge unless reality moved.
-    `changes` is sorted by address text. `schema_impact` is empty unless the inputs had what it is made of; it only explains.
+    `changes` is sorted by address. `schema_impact` is empty unless the inputs had what it is made of; it only explains.
     """
 
     config_digest: str
@@ -89,6 +90,6 @@ class Plan:
     diagnostics: tuple[Diagnostic, ...] = ()
     schema_impact: tuple[SchemaImpact, ...] = ()
 
-    def change(self, address: str) -> Change | None:
+    def change(self, address: Address) -> Change | None:
         """The change of one resource, if it has one."""
-        return next((c for c in self.changes if c.address.text == address), None)
+        return next((c for c in self.changes if c.address == address), None)

@@ -35,27 +35,31 @@ class Resource:
         return self.data() if callable(self.data) else self.data
 
 
-class Resources(Mapping[str, Resource]):
-    """Resources by address text, made when they are asked for; their digests are at hand.
+class Resources(Mapping[Address, Resource]):
+    """Resources by address, made when they are asked for; their digests are at hand.
 
-    `digests` is in the order of the mapping, and `make` gives the resource of any text in it.
+    `digests` is in the order of the mapping, and `make` gives the resource of any address in it.
     """
 
     __slots__ = ("_make", "digests")
 
-    def __init__(self, digests: Mapping[str, str], make: Callable[[str], Resource]) -> None:
+    def __init__(self, digests: Mapping[Address, str], make: Callable[[Address], Resource]) -> None:
         """Make nothing yet."""
         self.digests = digests
         self._make = make
 
-    def __getitem__(self, text: str) -> Resource:
-        """The resource of an address text."""
-        if text not in self.digests:
-            raise KeyError(text)
-        return self._make(text)
+    def __getitem__(self, address: Address) -> Resource:
+        """The resource of an address."""
+        if address not in self.digests:
+            raise KeyError(address)
+        return self._make(address)
 
-    def __iter__(self) -> Iterator[str]:
-        """The address texts."""
+    def __contains__(self, address: object) -> bool:
+        """Whether there is one; makes none."""
+        return address in self.digests
+
+    def __iter__(self) -> Iterator[Address]:
+        """The addresses."""
         return iter(self.digests)
 
     def __len__(self) -> int:
@@ -63,16 +67,16 @@ class Resources(Mapping[str, Resource]):
         return len(self.digests)
 
 
-def digests_of(resources: Mapping[str, Resource]) -> Mapping[str, str]:
-    """Address text to digest, in the order of `resources`; makes none of them."""
-    return resources.digests if isinstance(resources, Resources) else {text: r.digest for text, r in resources.items()}
+def digests_of(resources: Mapping[Address, Resource]) -> Mapping[Address, str]:
+    """Address to digest, in the order of `resources`; makes none of them."""
+    return resources.digests if isinstance(resources, Resources) else {a: r.digest for a, r in resources.items()}
 
 
 class Dependency(NamedTuple):
-    """`source` needs `target`; both are address texts."""
+    """`source` needs `target`."""
 
-    source: str
-    target: str
+    source: Address
+    target: Address
 
     def to_json(self) -> dict[str, str]:
         """The JSON form of envelopes."""
@@ -137,12 +141,12 @@ class GraphDeclaration:
 class DesiredState:
     """Everything a cluster folder declares, fully loaded.
 
-    `resources` is keyed by address text in code point order. `storage` is the declared storage root, trimmed, or None for
+    `resources` is in address order. `storage` is the declared storage root, trimmed, or None for
     the configuration folder. `config_digest` covers the parsed configuration and every resource digest.
     """
 
     config_digest: str
-    resources: Mapping[str, Resource]
+    resources: Mapping[Address, Resource]
     dependencies: Sequence[Dependency]
     graphs: Mapping[str, GraphDeclaration]
     name: str | None = None
@@ -153,6 +157,6 @@ class DesiredState:
         """All resources of one kind, in address order."""
         return tuple(r for r in self.resources.values() if r.address.kind is kind)
 
-    def digests(self) -> Mapping[str, str]:
-        """Address text to digest, in address order."""
+    def digests(self) -> Mapping[Address, str]:
+        """Address to digest, in address order."""
         return digests_of(self.resources)

@@ -8,6 +8,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from gitops.model.address import Address
+
 
 class Status(StrEnum):
     """Status of a resource in the ledger; the first three are read but never written."""
@@ -38,25 +40,25 @@ class AppliedResource:
     applies_to: tuple[str, ...] | None = None
 
 
-def _empty() -> Mapping[str, Any]:
+def _empty() -> Mapping[Any, Any]:
     return MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """`state.json`. Maps are keyed by address text (records by their ULID); values of the last three are free-form JSON.
+    """`state.json`. Maps are keyed by address (records by their ULID); values of the last three are free-form JSON.
 
     Build a changed state with `dataclasses.replace` and new maps; nothing is edited in place.
     """
 
     revision: int = 0
     config_digest: str | None = None
-    resources: Mapping[str, AppliedResource] = field(default_factory=_empty)
-    statuses: Mapping[str, StatusRecord] = field(default_factory=_empty)
+    resources: Mapping[Address, AppliedResource] = field(default_factory=_empty)
+    statuses: Mapping[Address, StatusRecord] = field(default_factory=_empty)
     approval_records: Mapping[str, Mapping[str, Any]] = field(default_factory=_empty)
     recovery_records: Mapping[str, Mapping[str, Any]] = field(default_factory=_empty)
-    observations: Mapping[str, Mapping[str, Any]] = field(default_factory=_empty)
+    observations: Mapping[Address, Mapping[str, Any]] = field(default_factory=_empty)
 
-    def digests(self) -> dict[str, str]:
-        """Address text to applied digest, in address order."""
-        return {text: self.resources[text].digest for text in sorted(self.resources)}
+    def digests(self) -> dict[Address, str]:
+        """Address to applied digest, in address order."""
+        return {address: self.resources[address].digest for address in sorted(self.resources)}

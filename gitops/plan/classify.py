@@ -21,12 +21,10 @@ def survey(changes: Sequence[Change], edges: Iterable[Dependency], pending: Iter
         if c.address.kind is Kind.SCHEMA
         and (c.action is Action.DELETE or (c.action is Action.CREATE and c.address.name not in created))
     )
-    bound: dict[str, tuple[str, ...]] = {}
-    prefix = f"{Kind.POLICY}."
-    for edge in [edge for edge in edges if edge.source.startswith(prefix)]:
-        source, target = Address.parse(edge.source), Address.parse(edge.target)
+    bound: dict[Address, tuple[str, ...]] = {}
+    for source, target in edges:
         if source.kind is Kind.POLICY and target.kind is Kind.GRAPH:
-            bound[edge.source] = (*bound.get(edge.source, ()), target.name)
+            bound[source] = (*bound.get(source, ()), target.name)
     return Situation(
         pending=frozenset(pending),
         created=created,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from gitops.model.address import Address, Kind, graph_address, schema_address
 from gitops.model.digests import graph_composite
 from gitops.model.state import AppliedResource, State, StatusRecord
 
@@ -23,35 +24,35 @@ class StateDraft:
         self._resources = dict(state.resources)
         self._statuses = dict(state.statuses)
         self._records = {**state.approval_records}, {**state.recovery_records}, {**state.observations}
-        self._owned: dict[str, set[str]] = {}
-        for text in (*self._resources, *self._statuses):
-            self._owned.setdefault(_owner(text), set()).add(text)
+        self._owned: dict[str | None, set[Address]] = {}
+        for address in (*self._resources, *self._statuses):
+            self._owned.setdefault(address.graph, set()).add(address)
 
     @property
-    def resources(self) -> Mapping[str, AppliedResource]:
+    def resources(self) -> Mapping[Address, AppliedResource]:
         """The resources as they are now."""
         return MappingProxyType(self._resources)
 
-    def put(self, text: str, entry: AppliedResource) -> None:
+    def put(self, address: Address, entry: AppliedResource) -> None:
         """Record a resource."""
-        self._resources[text] = entry
-        self._owned.setdefault(_owner(text), set()).add(text)
+        self._resources[address] = entry
+        self._owned.setdefault(address.graph, set()).add(address)
 
-    def drop(self, text: str) -> None:
+    def drop(self, address: Address) -> None:
         """Forget a resource, if it is there; its status stays."""
-        self._resources.pop(text, None)
+        self._resources.pop(address, None)
 
-    def mark(self, text: str, status: StatusRecord | None) -> None:
+    def mark(self, address: Address, status: StatusRecord | None) -> None:
         """Set the status of a resource; None removes it."""
         if status is None:
-            self._statuses.pop(text, None)
+            self._statuses.pop(address, None)
             return
-        self._statuses[text] = status
-        self._owned.setdefault(_owner(text), set()).add(text)
+        self._statuses[address] = status
+        self._owned.setdefault(address.graph, set()).add(address)
 
-    def observe(self, text: str, observation: Mapping[str, Any]) -> None:
+    def observe(self, address: Address, observation: Mapping[str, Any]) -> None:
         """Set an observation."""
-        self._records[2][text] = observation
+        self._records[2][address] = observation
 
     def use_approvals(self, approval_ids: Iterable[str], record: Mapping[str, Any]) -> None:
         """Record approvals as used; what is known of an earlier use stays, whoever tells it again."""
@@ -64,24 +65,24 @@ class StateDraft:
 
     def renew(self, graph: str, *, create: bool = False) -> None:
         """Renew the composite digest of one graph; a graph that is not recorded is left out unless `create`."""
-        address, prefix = f"graph.{graph}", f"query.{graph}."
+        address = graph_address(graph)
         if address not in self._resources and not create:
             return
-        schema = self._resources.get(f"schema.{graph}")
+        schema = self._resources.get(schema_address(graph))
         queries = {
-            text[len(prefix) :]: self._resources[text].digest
-            for text in self._owned.get(graph, ())
-            if text.startswith(prefix) and text in self._resources
+            each.name: self._resources[each].digest
+            for each in self._owned.get(graph, ())
+            if each.kind is Kind.QUERY and each in self._resources
         }
         self.put(address, AppliedResource(graph_composite(graph, "" if schema is None else schema.digest, queries)))
 
     def remove_graph(self, graph: str, *, at: str, approval_id: str | None, actor: str | None) -> None:
         """Forget a graph's subtree, and leave its tombstone."""
-        for text in self._owned.pop(graph, ()):
-            self._resources.pop(text, None)
-            self._statuses.pop(text, None)
+        for address in self._owned.pop(graph, ()):
+            self._resources.pop(address, None)
+            self._statuses.pop(address, None)
         tombstone = {"kind": "tombstone", "deleted_at": at, "approval_id": approval_id, "actor": actor}
-        self.observe(f"graph.{graph}", tombstone)
+        self.observe(graph_address(graph), tombstone)
 
     def state(self) -> State:
         """The edited state."""
@@ -116,11 +117,3 @@ def remove_graph(state: State, graph: str, *, at: str, approval_id: str | None, 
     draft = StateDraft(state)
     draft.remove_graph(graph, at=at, approval_id=approval_id, actor=actor)
     return draft.state()
-
-
-def _owner(text: str) -> str:
-    """The graph whose subtree an address is in: of a graph itself, its schema and its queries; else nothing."""
-    kind, _, rest = text.partition(".")
-    if kind == "query":
-        return rest.partition(".")[0]
-    return rest if kind in ("graph", "schema") else ""

@@ -34,7 +34,7 @@ from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, LockClaim
 from gitops.model.resource import Dependency
 from gitops.plan.layers import serial_order, validate
 
-BARRIER = "barrier.catalog"
+BARRIER = Address("barrier.catalog")
 BARRIER_KIND = "barrier"
 GRAPH_MOVING = "graph-moving"
 
@@ -46,7 +46,7 @@ _REASONS = {
 }
 _EMPTY = ExecutionGraph()
 
-References = Mapping[str, tuple[str, ...]]
+References = Mapping[Address, tuple[Address, ...]]
 Rank = tuple[int, str, int, str]
 
 
@@ -64,7 +64,7 @@ def build_graph(
     errors) the graph is empty, so nothing can run. Raises BugError when a change of unknown kind is to be applied.
     """
     problems = Diagnostics()
-    counts = Counter(change.address.text for change in changes)
+    counts = Counter(change.address for change in changes)
     for name, count in sorted(counts.items()):
         if count > 1:
             problems.add(Code.DUPLICATE_RESOURCE_ID, name, f"{name} is named by {count} changes")
@@ -80,26 +80,26 @@ def build_graph(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The input, indexed: all changes and the active ones by address text, and both reference relations."""
+    """The input, indexed: all changes and the active ones by address, and both reference relations."""
 
-    changes: Mapping[str, Change]
-    active: Mapping[str, Change]
+    changes: Mapping[Address, Change]
+    active: Mapping[Address, Change]
     desired: References
     recorded: References
 
     @classmethod
     def of(cls, changes: Sequence[Change], desired: Iterable[Dependency], recorded: Iterable[Dependency]) -> _Plan:
-        by_text = {change.address.text: change for change in sorted(changes, key=lambda c: c.address.text)}
+        by_text = {change.address: change for change in sorted(changes, key=lambda c: c.address)}
         active = {text: c for text, c in by_text.items() if c.disposition is Disposition.APPLIED}
         for text, change in active.items():
             if change.address.kind is Kind.UNKNOWN:
                 raise BugError(f"{text} is of no known kind, yet it is to be applied")
         return cls(by_text, active, _references(desired), _references(recorded))
 
-    def reached(self, start: str, references: References) -> list[tuple[str, tuple[str, ...]]]:
+    def reached(self, start: Address, references: References) -> list[tuple[Address, tuple[Address, ...]]]:
         """What `start` refers to, nearest first, each with the unchanged resources on the way to it."""
-        found: dict[str, tuple[str, ...]] = {}
-        queue: deque[tuple[str, tuple[str, ...]]] = deque([(start, ())])
+        found: dict[Address, tuple[Address, ...]] = {}
+        queue: deque[tuple[Address, tuple[Address, ...]]] = deque([(start, ())])
         while queue:
             name, way = queue.popleft()
             for target in references.get(name, ()):
@@ -112,7 +112,7 @@ class _Plan:
 
 
 def _references(dependencies: Iterable[Dependency]) -> References:
-    targets: dict[str, set[str]] = {}
+    targets: dict[Address, set[Address]] = {}
     for dependency in dependencies:
         targets.setdefault(dependency.source, set()).add(dependency.target)
     return {source: tuple(sorted(found)) for source, found in targets.items()}
@@ -121,7 +121,7 @@ def _references(dependencies: Iterable[Dependency]) -> References:
 def _reference_edges(change: Change, plan: _Plan, problems: Diagnostics) -> list[ExecEdge]:
     """Edges that the references of one change give, by the table of this module."""
     edges: list[ExecEdge] = []
-    name, deleted = change.address.text, change.action is Action.DELETE
+    name, deleted = change.address, change.action is Action.DELETE
     for target, way in () if deleted else plan.reached(name, plan.desired):
         other = plan.changes.get(target)
         if other is None:
@@ -143,21 +143,21 @@ def _reference_edges(change: Change, plan: _Plan, problems: Diagnostics) -> list
     return edges
 
 
-def _edge(before: Change, after: Change, reference: tuple[Address, Address], way: tuple[str, ...]) -> ExecEdge:
+def _edge(before: Change, after: Change, reference: tuple[Address, Address], way: tuple[Address, ...]) -> ExecEdge:
     """An edge whose reason is the reference from the first address to the second, along `way`."""
     source, target = reference
     if way:
         reason, detail = "via_unchanged", " > ".join(way)
     else:
         reason = _REASONS.get((source.kind, target.kind), "explicit_dependency")
-        detail = target.text if target.graph is None else target.graph
-    return ExecEdge(before.address.text, after.address.text, reason, detail)
+        detail = target if target.graph is None else target.graph
+    return ExecEdge(before.address, after.address, reason, detail)
 
 
 def _late(plan: _Plan, edges: Sequence[ExecEdge]) -> frozenset[str]:
     """What runs behind the barrier: graph deletes, what rides on them, and whatever has to wait for those."""
     gone = {c.address.graph for c in plan.active.values() if _destroys(c)}
-    late = {t for t, c in plan.active.items() if c.action is Action.DELETE and c.address.graph in gone}
+    late: set[str] = {t for t, c in plan.active.items() if c.action is Action.DELETE and c.address.graph in gone}
     after: dict[str, list[str]] = {}
     for edge in edges:
         after.setdefault(edge.before, []).append(edge.after)
@@ -184,7 +184,7 @@ def _barrier_edges(plan: _Plan, late: frozenset[str]) -> list[ExecEdge]:
 
 def _nodes(plan: _Plan, late: frozenset[str]) -> tuple[ExecNode, ...]:
     """The nodes in plan order, with locks and failure groups."""
-    ranks: dict[str, Rank] = {name: _rank(change, plan, late=name in late) for name, change in plan.active.items()}
+    ranks: dict[Address, Rank] = {name: _rank(change, plan, late=name in late) for name, change in plan.active.items()}
     if late:
         ranks[BARRIER] = (4, "", 0, BARRIER)
     nodes = []
@@ -211,14 +211,14 @@ def _rank(change: Change, plan: _Plan, *, late: bool) -> Rank:
     address, graph = change.address, change.address.graph or ""
     if late:
         beside = {Kind.SCHEMA: 1, Kind.GRAPH: 2}
-        return 5, graph, beside.get(address.kind, 0), address.text
+        return 5, graph, beside.get(address.kind, 0), address
     if address.kind is Kind.GRAPH:
-        return 0, graph, 0, address.text
-    if address.kind is Kind.SCHEMA and change.action is Action.CREATE and f"graph.{graph}" in plan.active:
-        return 0, graph, 1, address.text
+        return 0, graph, 0, address
+    if address.kind is Kind.SCHEMA and change.action is Action.CREATE and address.graph_address in plan.active:
+        return 0, graph, 1, address
     if address.kind is Kind.SCHEMA and change.action is not Action.DELETE:
-        return 1, graph, 0, address.text
-    return (3 if address.kind is Kind.TRUST else 2), "", 0, address.text
+        return 1, graph, 0, address
+    return (3 if address.kind is Kind.TRUST else 2), "", 0, address
 
 
 def _moves_graph(change: Change) -> bool:
@@ -237,6 +237,6 @@ def _claims(change: Change, plan: _Plan) -> tuple[LockClaim, ...]:
     if address.kind in (Kind.QUERY, Kind.POLICY) and change.after is not None:
         claims.add(LockClaim(f"blob:{change.after}"))
     if address.kind is Kind.POLICY:
-        scopes = (*plan.desired.get(address.text, ()), *plan.recorded.get(address.text, ()))
+        scopes = (*plan.desired.get(address, ()), *plan.recorded.get(address, ()))
         claims.update(LockClaim(f"policy-scope:{scope}") for scope in scopes or (CLUSTER_SCOPE,))
     return tuple(sorted(claims))

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gitops.language.query import CheckedQuery, Query, ResultColumn, check_query, parse_queries
 from gitops.language.text import LanguageError
-from gitops.model.address import Kind
+from gitops.model.address import Address, Kind, query_address
 from gitops.model.change import Action, Change
 from gitops.model.impact import Fate, RecordedGraph, ResultChange, SchemaImpact, Touch
 from gitops.model.resource import DesiredState
@@ -20,29 +20,29 @@ _RETYPING = frozenset({"extend_enum", "unsupported_change"})
 
 
 def schema_impact(
-    changes: Sequence[Change], desired: DesiredState, recorded: Mapping[str, RecordedGraph]
+    changes: Sequence[Change], desired: DesiredState, recorded: Mapping[Address, RecordedGraph]
 ) -> tuple[SchemaImpact, ...]:
     """Per schema update of `recorded` that has a migration preview, the queries that use what it touches.
 
-    `recorded` is keyed by schema address text. Queries as declared are found by their use of the desired schema, and those
+    `recorded` is keyed by schema address. Queries as declared are found by their use of the desired schema, and those
     that are changed or removed also by their use of the accepted one, where their recorded text is known and checks.
     """
     if not recorded:
         return ()
-    fates = {c.address.text: _FATES[c.action] for c in changes if c.address.kind is Kind.QUERY}
+    fates = {c.address: _FATES[c.action] for c in changes if c.address.kind is Kind.QUERY}
     return tuple(
-        _of_schema(change, desired, recorded[change.address.text], fates)
+        _of_schema(change, desired, recorded[change.address], fates)
         for change in changes
-        if change.migration is not None and change.address.text in recorded
+        if change.migration is not None and change.address in recorded
     )
 
 
 def _of_schema(
-    change: Change, desired: DesiredState, recorded: RecordedGraph, fates: Mapping[str, Fate]
+    change: Change, desired: DesiredState, recorded: RecordedGraph, fates: Mapping[Address, Fate]
 ) -> SchemaImpact:
     graph, steps = change.address.name, change.migration.steps if change.migration else ()
     files = _Files(recorded, desired)
-    declared = {f"query.{graph}.{name}": query for name, query in desired.graphs[graph].queries.items()}
+    declared = {query_address(graph, name): query for name, query in desired.graphs[graph].queries.items()}
     subjects = step_subjects(steps)
     old, new = (frozenset().union(*side) for side in zip(*subjects, strict=True)) if subjects else ((), ())
     former = files.former({text: content for text, content in recorded.queries.items() if _may_name(content, old)})
@@ -65,10 +65,10 @@ def _of_schema(
     policies = {
         edge.source
         for edge in desired.dependencies
-        if edge.target == f"graph.{graph}" and edge.source.startswith(f"{Kind.POLICY}.")
+        if edge.source.kind is Kind.POLICY and edge.target == change.address.graph_address
     }
     return SchemaImpact(
-        schema=change.address.text,
+        schema=change.address,
         touches=touches,
         results=tuple(_results(touched, former, declared)),
         policies=tuple(sorted(policies)),
@@ -90,8 +90,8 @@ def _touches_any(query: CheckedQuery, subjects: Collection[Subject]) -> bool:
 
 def _touches(
     subjects: StepSubjects,
-    before: Mapping[str, Mapping[Subject, Use]],
-    after: Mapping[str, Mapping[Subject, Use]],
+    before: Mapping[Address, Mapping[Subject, Use]],
+    after: Mapping[Address, Mapping[Subject, Use]],
 ) -> Iterator[Touch]:
     for text in sorted({*before, *after}):
         found = [before[text][s] for s in subjects.before if s in before.get(text, ())]
@@ -101,12 +101,12 @@ def _touches(
             yield Touch(text, reads, writes, Fate.KEPT)
 
 
-def _fated(touch: Touch, fates: Mapping[str, Fate], kept: Container[str]) -> Touch:
+def _fated(touch: Touch, fates: Mapping[Address, Fate], kept: Container[Address]) -> Touch:
     return touch if touch.query in kept else replace(touch, fate=fates.get(touch.query, Fate.KEPT))
 
 
 def _results(
-    touched: Iterable[str], former: Mapping[str, CheckedQuery], declared: Mapping[str, CheckedQuery]
+    touched: Iterable[Address], former: Mapping[Address, CheckedQuery], declared: Mapping[Address, CheckedQuery]
 ) -> Iterator[ResultChange]:
     for text in touched:
         if text in former and text in declared:
@@ -127,9 +127,9 @@ class _Files:
         self._desired = desired
         self._parsed: dict[bytes, Mapping[str, Query]] = {}
 
-    def former(self, texts: Mapping[str, bytes]) -> dict[str, CheckedQuery]:
+    def former(self, texts: Mapping[Address, bytes]) -> dict[Address, CheckedQuery]:
         """The queries of these files as the accepted schema sees them; what it refuses is left out."""
-        found: dict[str, CheckedQuery] = {}
+        found: dict[Address, CheckedQuery] = {}
         for text in sorted(texts):
             query = self._query(text, texts[text])
             if query is not None:
@@ -137,7 +137,7 @@ class _Files:
                     found[text] = check_query(query, self._recorded.schema.catalog)
         return found
 
-    def same_text(self, text: str) -> bool:
+    def same_text(self, text: Address) -> bool:
         """Whether a query reads the same in both of its files: then what changed is another query of the file."""
         before, after = self._recorded.queries.get(text), self._desired.resources[text].content
         old = None if before is None else self._query(text, before)
@@ -148,10 +148,10 @@ class _Files:
         new = self._query(text, after) if spelled in after else None
         return new is not None and spelled == after[new.span.start : new.span.end]
 
-    def _query(self, text: str, content: bytes) -> Query | None:
+    def _query(self, text: Address, content: bytes) -> Query | None:
         if content not in self._parsed:
             try:
                 self._parsed[content] = {query.name.text: query for query in reversed(parse_queries(content))}
             except LanguageError:
                 self._parsed[content] = {}
-        return self._parsed[content].get(text.rpartition(".")[2])
+        return self._parsed[content].get(text.name)

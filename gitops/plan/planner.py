@@ -69,7 +69,7 @@ def _schema_impact(changes: Sequence[Change], inputs: PlanInputs) -> tuple[Schem
 def _with_preview(change: Change, inputs: PlanInputs) -> Change:
     if change.address.kind is not Kind.SCHEMA or change.action is not Action.UPDATE:
         return change
-    return replace(change, migration=inputs.previews.get(change.address.text))
+    return replace(change, migration=inputs.previews.get(change.address))
 
 
 def _requirements(
@@ -85,7 +85,7 @@ def _requirements(
             key=lambda a: a.approval_id,
         )
         chosen, needed = _chosen(valid, inputs)
-        found.append(ApprovalRequirement(change.address.text, reason, change_digest(change), chosen, needed))
+        found.append(ApprovalRequirement(change.address, reason, change_digest(change), chosen, needed))
     return tuple(found)
 
 

@@ -10,7 +10,7 @@ from gitops.cluster.session import Session
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.observation import MigrationPreview
-from gitops.model.address import Kind
+from gitops.model.address import Address, Kind
 from gitops.model.change import Action, Change
 from gitops.model.impact import RecordedGraph
 
@@ -26,35 +26,35 @@ class Previewed:
     accepted: Schema | None = None
 
 
-def previews(current: Session, changes: Sequence[Change]) -> dict[str, Previewed]:
-    """The preview of each schema update by address text; a missing one is a warning of the session."""
-    found: dict[str, Previewed] = {}
+def previews(current: Session, changes: Sequence[Change]) -> dict[Address, Previewed]:
+    """The preview of each schema update by address; a missing one is a warning of the session."""
+    found: dict[Address, Previewed] = {}
     for change in changes:
         if change.address.kind is Kind.SCHEMA and change.action is Action.UPDATE:
             try:
-                found[change.address.text] = _preview(current, change)
+                found[change.address] = _preview(current, change)
             except GitopsError as error:
-                current.problems.add(Code.SCHEMA_PREVIEW_UNAVAILABLE, change.address.text, error.detail)
+                current.problems.add(Code.SCHEMA_PREVIEW_UNAVAILABLE, change.address, error.detail)
     return found
 
 
 def recorded_graphs(
-    current: Session, changes: Sequence[Change], found: Mapping[str, Previewed]
-) -> dict[str, RecordedGraph]:
-    """What is recorded of each graph with a preview, by schema address text.
+    current: Session, changes: Sequence[Change], found: Mapping[Address, Previewed]
+) -> dict[Address, RecordedGraph]:
+    """What is recorded of each graph with a preview, by schema address.
 
     It serves to explain, so what cannot be read is left out without a word: the verbs that need it report it.
     """
-    texts: dict[str, dict[str, bytes]] = {}
+    texts: dict[Address, dict[Address, bytes]] = {}
     for change in changes:
-        graph = change.address.graph
-        if change.address.kind is Kind.QUERY and change.before is not None and f"schema.{graph}" in found:
+        schema = change.address.schema_address
+        if change.address.kind is Kind.QUERY and change.before is not None and schema is not None and schema in found:
             content = _blob(current, change)
             if content is not None:
-                texts.setdefault(f"schema.{graph}", {})[change.address.text] = content
-    recorded: dict[str, RecordedGraph] = {}
+                texts.setdefault(schema, {})[change.address] = content
+    recorded: dict[Address, RecordedGraph] = {}
     for schema, previewed in found.items():
-        accepted = previewed.accepted or _live_schema(current, schema.partition(".")[2])
+        accepted = previewed.accepted or _live_schema(current, schema.name)
         if accepted is not None:
             recorded[schema] = RecordedGraph(accepted, texts.get(schema, {}))
     return recorded
@@ -72,7 +72,7 @@ def _preview(current: Session, change: Change) -> Previewed:
         migration = plan_migration(accepted, wanted)
         steps = tuple(step.to_json() for step in migration.steps)
         return Previewed(MigrationPreview(migration.supported, steps), accepted)
-    content = current.desired.resources[change.address.text].content or b""
+    content = current.desired.resources[change.address].content or b""
     return Previewed(current.opened.engine.preview(current.opened.graph_uri(graph), content))
 
 

@@ -128,7 +128,7 @@ def plan_document(outcome: PlanOutcome) -> bytes:
     `git show` and `git diff`, and holds no character that acts on a terminal.
     """
     plan = outcome.plan
-    changed = frozenset[str]() if plan is None else frozenset(change.address.text for change in plan.changes)
+    changed = frozenset[str]() if plan is None else frozenset(change.address for change in plan.changes)
     near = replace(
         outcome,
         resource_digests={text: d for text, d in outcome.resource_digests.items() if text in changed},

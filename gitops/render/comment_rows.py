@@ -58,7 +58,7 @@ class Stop:
 
 def rows(changes: Iterable[Change], gated: set[str], words: Mapping[Disposition, str]) -> tuple[Row, ...]:
     """Irreversible changes first, then migrations, deletes, updates and creates; each group in address order."""
-    found = [Row(_risk(c, gated), action_words(c, gated), c.address.text, effect(c, words)) for c in changes]
+    found = [Row(_risk(c, gated), action_words(c, gated), c.address, effect(c, words)) for c in changes]
     return tuple(sorted(found, key=lambda row: (row.risk, row.resource)))
 
 
@@ -77,7 +77,7 @@ def effect(change: Change, words: Mapping[Disposition, str]) -> str:
 
 def _risk(change: Change, gated: set[str]) -> int:
     """Where a change stands in the table. It orders and explains; what needs an approval is the planner's decision."""
-    if change.address.text in gated or change.reason is Reason.APPROVAL_REQUIRED:
+    if change.address in gated or change.reason is Reason.APPROVAL_REQUIRED:
         return _IRREVERSIBLE
     if change.action is Action.DELETE:
         return _IRREVERSIBLE if change.address.kind in (Kind.GRAPH, Kind.SCHEMA) else _DELETE

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gitops.core.codes import Code
+from gitops.model.address import Address
 from gitops.model.execution import ExecEdge
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import Plan
@@ -73,10 +74,10 @@ class Explanation:
 
 def explain(outcome: PlanOutcome, addresses: Sequence[str], states: Sequence[ApprovalState]) -> tuple[Explanation, ...]:
     """One explanation per address text, in their order, each once."""
-    return tuple(_explain(outcome, address, states) for address in dict.fromkeys(addresses))
+    return tuple(_explain(outcome, Address(address), states) for address in dict.fromkeys(addresses))
 
 
-def _explain(outcome: PlanOutcome, address: str, states: Sequence[ApprovalState]) -> Explanation:
+def _explain(outcome: PlanOutcome, address: Address, states: Sequence[ApprovalState]) -> Explanation:
     plan = outcome.plan
     change = None if plan is None else plan.change(address)
     if plan is None or change is None:

@@ -149,7 +149,7 @@ def migration_views(plan: Plan) -> dict[str, MigrationView]:
     """The migrations by schema address text, in plan order; users are left out where the plan does not know them."""
     known = _by_schema(plan)
     return {
-        change.address.text: _migration(change.address.text, change.migration, known.get(change.address.text))
+        change.address: _migration(change.address, change.migration, known.get(change.address))
         for change in plan.changes
         if change.migration is not None
     }
@@ -159,13 +159,14 @@ def affected_views(plan: Plan) -> tuple[AffectedView, ...]:
     """Per change that something needs, who needs it; the queries of a graph with a known migration are counted only."""
     known, views = _by_schema(plan), []
     for item in plan.impact:
-        kind, _, graph = item.resource.partition(".")
-        found = known.get(f"{Kind.SCHEMA}.{graph}") if kind in (Kind.SCHEMA, Kind.GRAPH) else None
+        kind, graph = item.resource.kind, item.resource.graph
+        schema = item.resource.schema_address
+        found = known.get(schema) if schema is not None and kind in (Kind.SCHEMA, Kind.GRAPH) else None
         if found is None:
             if item.affected:
                 views.append(AffectedView(item.resource, item.affected[:SHOWN], max(0, len(item.affected) - SHOWN)))
             continue
-        names = tuple(name for name in item.affected if not name.startswith(f"{Kind.QUERY}.{graph}."))
+        names = tuple(name for name in item.affected if name.kind is not Kind.QUERY or name.graph != graph)
         is_schema = kind == Kind.SCHEMA
         views.append(
             AffectedView(

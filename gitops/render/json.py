@@ -96,9 +96,9 @@ def validate_form(outcome: ValidateOutcome) -> Form:
         "ok": outcome.ok,
         "config_dir": outcome.config_dir,
         "config_file": outcome.config_file,
-        "resource_digests": {r.address.text: r.digest for r in resources},
+        "resource_digests": {r.address: r.digest for r in resources},
         "resources": [
-            present(address=r.address.text, kind=r.address.kind.value, digest=r.digest, path=r.path) for r in resources
+            present(address=r.address, kind=r.address.kind.value, digest=r.digest, path=r.path) for r in resources
         ],
         "dependencies": _dependencies(outcome.dependencies),
         "diagnostics": _diagnostics(outcome.diagnostics),
@@ -250,7 +250,7 @@ def observations_form(seen: StateObservations) -> Form:
 def change_form(change: Change, *, migration: bool = False) -> Form:
     """One change; the migration preview belongs to plans only."""
     return present(
-        resource=change.address.text,
+        resource=change.address,
         operation=change.action.value,
         before_digest=change.before,
         after_digest=change.after,

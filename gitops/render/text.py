@@ -85,7 +85,7 @@ def _plan(outcome: PlanOutcome) -> list[str]:
     migrations = _migrations(plan)
     for change in plan.changes:
         lines.append(_change(change))
-        lines.extend(migrations.get(change.address.text, ()))
+        lines.extend(migrations.get(change.address, ()))
     return lines if plan.changes else [*lines, "  no changes"]
 
 

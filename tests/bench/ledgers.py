@@ -51,6 +51,7 @@ def figures(effort: Effort) -> Iterator[Figure]:
 
 def _store_figures(effort: Effort, label: str, ledger: LedgerStore, trust: Mapping[str, bytes]) -> Iterator[Figure]:
     from gitops.ledger.port import LedgerWrite
+    from gitops.model.address import Address
     from gitops.model.lock import LockInfo
     from gitops.model.state import AppliedResource, State, Status, StatusRecord
 
@@ -62,8 +63,8 @@ def _store_figures(effort: Effort, label: str, ledger: LedgerStore, trust: Mappi
         state = State(
             revision=revision,
             config_digest=f"{revision:064x}",
-            resources={name: AppliedResource(f"{revision:064x}") for name in names},
-            statuses={name: StatusRecord(Status.APPLIED) for name in names},
+            resources={Address(name): AppliedResource(f"{revision:064x}") for name in names},
+            statuses={Address(name): StatusRecord(Status.APPLIED) for name in names},
         )
         entry = replace(_entry(trust, clock()), operation=fresh(), state_revision=revision)
         write = LedgerWrite(state, entry, trust_files=trust if revision == 1 else None)

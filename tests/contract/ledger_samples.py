@@ -13,7 +13,7 @@ from gitops.core.canonical import digest
 from gitops.core.clock import encode_ulid
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerStore, LedgerView, LedgerWrite
-from gitops.model.address import policy_address, query_address
+from gitops.model.address import Address, policy_address, query_address
 from gitops.model.approval import Approval, Target
 from gitops.model.change import Action
 from gitops.model.entry import EntryKind, LedgerEntry, SourceRevision
@@ -47,8 +47,8 @@ def state(revision: int, **resources: str) -> State:
     return State(
         revision=revision,
         config_digest=digest(str(revision).encode()),
-        resources={f"graph.{name}": AppliedResource(text) for name, text in resources.items()},
-        statuses={f"graph.{name}": StatusRecord(Status.APPLIED) for name in resources},
+        resources={Address(f"graph.{name}"): AppliedResource(text) for name, text in resources.items()},
+        statuses={Address(f"graph.{name}"): StatusRecord(Status.APPLIED) for name in resources},
     )
 
 
@@ -99,7 +99,7 @@ def intent(number: int, kind: IntentKind = IntentKind.SCHEMA_APPLY) -> Intent:
 def approval(number: int) -> Approval:
     return Approval(
         approval_id=ulid(number),
-        resource="graph.staging",
+        resource=Address("graph.staging"),
         operation=Action.DELETE,
         reason="irreversible",
         bound_config_digest="1" * 64,

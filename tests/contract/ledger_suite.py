@@ -322,8 +322,8 @@ class BlobContract:
             (graph_address("catalogue"), digest(CONTENT)),
             (QUERY, "../../state"),
             (QUERY, ""),
-            (Address.parse("query.catalogue.../../../lock"), digest(CONTENT)),
-            (Address.parse("strange"), digest(CONTENT)),
+            (Address("query.catalogue.../../../lock"), digest(CONTENT)),
+            (Address("strange"), digest(CONTENT)),
         ],
     )
     def test_what_is_not_there_is_missing(self, make_store: MakeStore, address: Address, name: str) -> None:
@@ -344,7 +344,7 @@ class BlobContract:
 
     @pytest.mark.parametrize(
         ("address", "content"),
-        [(QUERY, b"\xff\xfe"), (graph_address("catalogue"), CONTENT), (Address.parse("query.a.../b"), CONTENT)],
+        [(QUERY, b"\xff\xfe"), (graph_address("catalogue"), CONTENT), (Address("query.a.../b"), CONTENT)],
     )
     def test_what_cannot_be_a_blob_is_refused(self, make_store: MakeStore, address: Address, content: bytes) -> None:
         assert code_of(lambda: make_store().put_blob(address, content)) == "resource_payload_write_error"

@@ -161,7 +161,7 @@ def require_no_replay(scene: Scene) -> None:
     assert apply(scene.workspace()).converged
     scene.edit(AFTER)
     refused = apply(scene.workspace())
-    (change,) = [c for c in refused.changes if c.address.text == OLD]
+    (change,) = [c for c in refused.changes if c.address == OLD]
     assert (change.disposition, change.reason) == (Disposition.BLOCKED, "approval_required")
     bound = documents[used]
     assert (bound.bound_config_digest, bound.bound_before_digest) == (scene.desired.config_digest, change.before)

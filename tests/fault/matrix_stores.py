@@ -17,6 +17,7 @@ from gitops.approving.endorse import endorse
 from gitops.cluster.workspace import Workspace
 from gitops.core.faults import Faults
 from gitops.ledger.chain import approvals_prefix
+from gitops.model.address import Address
 from gitops.model.entry import EntryKind
 from gitops.model.outcome import ApproveOutcome
 from gitops.wiring.project import LocalProject, RepositoryChoice
@@ -64,7 +65,7 @@ class FolderScene(Scene):
 
     def approve(self, address: str, faults: Faults | None = None) -> ApproveOutcome:
         """A document in the ledger."""
-        return approve(folder_workspace(str(self.folder), actor="ada", faults=faults), address)
+        return approve(folder_workspace(str(self.folder), actor="ada", faults=faults), Address(address))
 
     def approvals(self) -> int:
         """The documents."""
@@ -192,7 +193,7 @@ class BranchScene(Scene):
     def approve(self, address: str, faults: Faults | None = None) -> ApproveOutcome:
         """A signed commit, pushed from the clone."""
         local = self._local(self._adas, faults)
-        return endorse(local.workspace(_Options(), "ada"), address, local.endorsement(_Options()))
+        return endorse(local.workspace(_Options(), "ada"), Address(address), local.endorsement(_Options()))
 
     def approvals(self) -> int:
         """The approval branches."""

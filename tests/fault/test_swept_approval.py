@@ -60,4 +60,4 @@ def test_the_document_of_an_announced_approval_permits_nothing(tmp_path):
     (ref,) = [ref for ref, at in life.repository.refs("refs/heads/").items() if at == commit]
     life.repository.update_refs([RefUpdate(ref, commit, ZERO)])
     outcome = life.apply()
-    assert [c.reason for c in outcome.changes if c.address.text == "graph.legacy"] == ["approval_required"]
+    assert [c.reason for c in outcome.changes if c.address == "graph.legacy"] == ["approval_required"]

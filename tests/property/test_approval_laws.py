@@ -20,6 +20,7 @@ from gitops.approvals.decisions import (
 )
 from gitops.approvals.verify import Need, Verdict, change_digest, distinct, enough, verify_approval
 from gitops.core.clock import timestamp
+from gitops.model.address import Address
 from gitops.model.approval import (
     Approval,
     ApprovalEvidence,
@@ -103,7 +104,9 @@ def evidence(person: str, via: Via, number: int, *, old_key: bool = False) -> Ap
         ref=f"refs/heads/gitops/approvals/library/{identity}",
         parents=(HEAD,),
         changed_paths=(f"__cluster/approvals/{identity}.json",),
-        approval=Approval(identity, "graph.g", Action.DELETE, "why", hexed("c"), DELETE.before, None, name, at),
+        approval=Approval(
+            identity, Address("graph.g"), Action.DELETE, "why", hexed("c"), DELETE.before, None, name, at
+        ),
         statement=statement,
         signature=CommitSignature(signed=True, good=True, key=key, key_type="ssh-ed25519", namespace="git"),
         on_chain=True,

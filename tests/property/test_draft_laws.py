@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gitops.model.address import Address, graph_address, query_address, schema_address
 from gitops.model.digests import graph_composite
 from gitops.model.state import AppliedResource, State, Status, StatusRecord
 from gitops.plan.composites import StateDraft
@@ -12,11 +13,11 @@ from gitops.plan.composites import StateDraft
 GRAPHS = ("g", "g_a", "h")
 NAMES = ("a", "b", "g")
 ADDRESSES = (
-    *(f"{kind}.{graph}" for kind in ("graph", "schema") for graph in GRAPHS),
-    *(f"query.{graph}.{name}" for graph in GRAPHS for name in NAMES),
-    "policy.g",
-    "pipeline.g",
-    "query.",
+    *(make(graph) for make in (graph_address, schema_address) for graph in GRAPHS),
+    *(query_address(graph, name) for graph in GRAPHS for name in NAMES),
+    Address("policy.g"),
+    Address("pipeline.g"),
+    Address("query."),
 )
 DIGESTS = st.sampled_from("123")
 STATES = st.builds(
@@ -24,7 +25,7 @@ STATES = st.builds(
         revision=3,
         resources={t: AppliedResource(d * 64) for t, d in resources.items()},
         statuses={t: StatusRecord(Status.APPLIED) for t in statuses},
-        observations={"graph.old": {"kind": "tombstone"}},
+        observations={Address("graph.old"): {"kind": "tombstone"}},
     ),
     st.dictionaries(st.sampled_from(ADDRESSES), DIGESTS),
     st.sets(st.sampled_from(ADDRESSES)),

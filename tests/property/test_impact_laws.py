@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gitops.language.query import check_query, parse_queries
 from gitops.language.schema import compile_schema
 from gitops.language.text import LanguageError
+from gitops.model.address import Address
 from gitops.plan.subjects import step_subjects
 from gitops.plan.uses import uses
 from tests.support.effort import cases
@@ -125,7 +126,7 @@ def test_no_query_is_listed_that_names_neither_the_subject_nor_anything_bound_to
     old, new = data.draw(_schemas())
     before, after = data.draw(_queries(old)), data.draw(_queries(new))
     plan = planned(desired(old, before), desired(new, after))
-    change = plan.change("schema.g")
+    change = plan.change(Address("schema.g"))
     if change is None:
         return
     said = {name: f"{before.get(name, '')} {after.get(name, '')}" for name in {*before, *after}}

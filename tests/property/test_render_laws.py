@@ -94,7 +94,7 @@ DIAGNOSTICS = st.builds(
 )
 CHANGES = st.builds(
     Change,
-    address=HOSTILE.map(Address.parse),
+    address=HOSTILE.map(Address),
     action=st.sampled_from(Action),
     before=st.none() | HOSTILE,
     after=st.none() | HOSTILE,
@@ -429,7 +429,7 @@ def test_a_picture_holds_labels_only(graph, most):
     st.integers(0, 5_000),
 )
 def test_any_comment_fits_and_closes_its_fences(problems, changes, many_problems, many_changes, length):
-    gates = tuple(ApprovalRequirement(f"graph.g{i}", "a" * length, "") for i in range(many_changes))
+    gates = tuple(ApprovalRequirement(Address(f"graph.g{i}"), "a" * length, "") for i in range(many_changes))
     states = tuple(
         ApprovalState(
             resource=g.resource, satisfied=False, command=f"gitops approve {g.resource} {'x' * (length % 500)}"

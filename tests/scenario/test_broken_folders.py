@@ -17,6 +17,7 @@ from gitops.cluster.unlock import force_unlock
 from gitops.cluster.validate import validate
 from gitops.cluster.workspace import Workspace
 from gitops.core.diagnostics import Severity
+from gitops.model.address import Address
 from gitops.model.outcome import VerbOutcome
 from gitops.plan.verb import plan
 from gitops.wiring.stores import folder_workspace
@@ -28,7 +29,7 @@ LOADING: dict[str, Callable[[Workspace], VerbOutcome]] = {
     "apply": apply,
     "refresh": refresh,
     "import": import_cluster,
-    "approve": lambda workspace: approve(workspace, "graph.catalogue"),
+    "approve": lambda workspace: approve(workspace, Address("graph.catalogue")),
 }
 LOCK_ID = "01JZ0000000000000000000CCC"
 

@@ -11,7 +11,7 @@ import pytest
 
 from gitops.core.canonical import digest
 from gitops.ledger.layout import LOCK, STATE
-from gitops.model.address import policy_address, query_address
+from gitops.model.address import Address, policy_address, query_address
 from gitops.model.digests import graph_composite
 from gitops.model.state import AppliedResource, State
 from tests.support.cluster import (
@@ -66,14 +66,14 @@ def test_plan_lists_create_delete_and_update_by_address(cluster):
     cluster.put_state(
         State(
             resources={
-                SCHEMA_ADDRESS: AppliedResource("0" * 64),
-                GRAPH: AppliedResource("1" * 64),
-                "policy.old": AppliedResource("2" * 64, ("cluster",)),
+                Address(SCHEMA_ADDRESS): AppliedResource("0" * 64),
+                Address(GRAPH): AppliedResource("1" * 64),
+                Address("policy.old"): AppliedResource("2" * 64, ("cluster",)),
             }
         )
     )
     outcome = cluster.plan()
-    assert [(c.address.text, c.action.value) for c in outcome.plan.changes] == [
+    assert [(c.address, c.action.value) for c in outcome.plan.changes] == [
         (GRAPH, "update"),
         ("policy.base", "create"),
         ("policy.old", "delete"),
@@ -180,7 +180,7 @@ def test_plan_of_edited_bindings_is_an_update_of_equal_digests(cluster):
     cluster.policies["base"] = ["knowledge", "cluster"]
     cluster.save()
     (change,) = cluster.plan().plan.changes
-    assert (change.address.text, change.action.value, change.binding_change) == ("policy.base", "update", True)
+    assert (change.address, change.action.value, change.binding_change) == ("policy.base", "update", True)
     assert change.before == change.after
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from gitops.apply.verb import apply
-from gitops.model.address import Kind
+from gitops.model.address import Kind, graph_address, schema_address
 from gitops.model.change import Change
 from gitops.model.kind import APPLIED, Ruling, Situation
 from gitops.model.kinds.graph import GraphKind
@@ -155,7 +155,7 @@ def test_a_blob_that_can_be_read_again_is_no_error_any_more(tmp_path):
 def test_a_recorded_graph_whose_name_could_be_a_path_is_never_touched(name, tmp_path):
     cluster = Cluster(tmp_path)
     cluster.converge()
-    strange = {f"graph.{name}": AppliedResource("a" * 64), f"schema.{name}": AppliedResource("b" * 64)}
+    strange = {graph_address(name): AppliedResource("a" * 64), schema_address(name): AppliedResource("b" * 64)}
     cluster.put_state(replace(cluster.state, resources={**cluster.state.resources, **strange}))
     assert codes(cluster.approve(f"graph.{name}")) == ["approval_not_required"]
     outcome = cluster.apply("sam")

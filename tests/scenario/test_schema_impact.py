@@ -13,7 +13,7 @@ import pytest
 
 from gitops.core.canonical import digest
 from gitops.ledger.layout import blob_key
-from gitops.model.address import query_address
+from gitops.model.address import Address, query_address
 from gitops.model.impact import Fate, ResultChange, Touch
 from gitops.render.text import to_text
 from tests.support.cluster import QUERY, Cluster
@@ -48,8 +48,8 @@ def test_a_renamed_property_names_the_query_that_follows_it_and_how_its_result_c
     outcome = cluster.plan()
     (impact,) = outcome.plan.schema_impact
     address = "query.knowledge.when_born"
-    assert impact.touches == ((Touch(address, reads=True, writes=False, fate=Fate.CHANGED),),)
-    assert impact.results == (ResultChange(address, ("p.born: I32?",), ("p.year: I32?",)),)
+    assert impact.touches == ((Touch(Address(address), reads=True, writes=False, fate=Fate.CHANGED),),)
+    assert impact.results == (ResultChange(Address(address), ("p.born: I32?",), ("p.year: I32?",)),)
     assert impact.policies == ("policy.base",)
     text = to_text(outcome)
     assert "used by query.knowledge.when_born (reads, changed here)" in text

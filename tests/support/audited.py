@@ -31,6 +31,7 @@ from gitops.ledger.branch import BranchLedger, BranchPlace
 from gitops.ledger.chain import ENTRY, approvals_prefix, ledger_ref
 from gitops.ledger.documents import read_entry, read_state, write_entry, write_state
 from gitops.ledger.trailers import commit_message
+from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalStatement
 from gitops.model.entry import LedgerEntry
 from gitops.model.outcome import ApplyOutcome
@@ -182,7 +183,7 @@ class Life:
     def approve(self, who: str, address: str) -> str:
         """An approval commit, already where the bot looks for it."""
         by = Endorsement(self.repository, self.remote, person(who), str(self.keys[who]), approvals_prefix(CLUSTER))
-        outcome = endorse(self.workspace(), address, by)
+        outcome = endorse(self.workspace(), Address(address), by)
         if outcome.commit is None:
             raise AssertionError(outcome.diagnostics)
         return outcome.commit

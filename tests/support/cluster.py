@@ -36,6 +36,7 @@ from gitops.ledger.folder import FolderLedger
 from gitops.ledger.layout import LOCK, STATE, graph_root
 from gitops.ledger.memory import MemoryLedger
 from gitops.ledger.port import LedgerStore
+from gitops.model.address import Address
 from gitops.model.change import Change
 from gitops.model.lock import LockInfo
 from gitops.model.outcome import (
@@ -275,7 +276,7 @@ class Cluster:
         return apply(replace(self.workspace(actor, faults), fail_fast=fail_fast))
 
     def approve(self, address: str, actor: str = "sam") -> ApproveOutcome:
-        return approve(self.workspace(actor), address)
+        return approve(self.workspace(actor), Address(address))
 
     def refresh(self, faults: Faults | None = None) -> RefreshOutcome:
         return refresh(self.workspace(faults=faults))
@@ -312,8 +313,7 @@ def found(outcome: VerbOutcome, code: str) -> Diagnostic:
 def rulings(changes: tuple[Change, ...]) -> dict[str, str]:
     """Address to `operation disposition` or `operation disposition:reason`."""
     return {
-        c.address.text: f"{c.action} {c.disposition}" + (f":{c.reason}" if c.reason is not None else "")
-        for c in changes
+        c.address: f"{c.action} {c.disposition}" + (f":{c.reason}" if c.reason is not None else "") for c in changes
     }
 
 

@@ -11,6 +11,7 @@ from gitops.approving.endorse import Endorsement, endorse
 from gitops.core.clock import timestamp
 from gitops.ledger.chain import SIGNED, approvals_prefix
 from gitops.ledger.documents import read_entry
+from gitops.model.address import Address
 from gitops.model.approval import ForgeGrant, GrantSource
 from gitops.model.entry import LedgerEntry
 from gitops.model.outcome import ApplyOutcome, ApproveOutcome, VerbOutcome
@@ -49,7 +50,7 @@ def office(life: Life, who: str) -> Office:
 
 def alone(life: Life, who: str = "ada", address: str = "graph.legacy", reason: str = "it leaks") -> ApproveOutcome:
     """`gitops approve ADDRESS --break-glass --reason REASON`."""
-    return endorse(life.workspace(), address, means(life, who), emergency=reason)
+    return endorse(life.workspace(), Address(address), means(life, who), emergency=reason)
 
 
 def grant(life: Life, who: str, source: GrantSource = GrantSource.REVIEW, **values: object) -> ForgeGrant:
@@ -69,7 +70,7 @@ def grant(life: Life, who: str, source: GrantSource = GrantSource.REVIEW, **valu
 
 def attested(life: Life, given: ForgeGrant, address: str = "graph.legacy", signer: str = "bot") -> ApproveOutcome:
     """What the bot makes of it, or whoever else tries."""
-    return attest(life.workspace(), address, given, means(life, signer))
+    return attest(life.workspace(), Address(address), given, means(life, signer))
 
 
 def errors(outcome: VerbOutcome) -> list[str]:
@@ -102,4 +103,4 @@ def newest(life: Life) -> LedgerEntry:
 
 def deleted(outcome: ApplyOutcome) -> bool:
     """Whether a run deleted graph.legacy."""
-    return any(c.address.text == "graph.legacy" and c.disposition == "applied" for c in outcome.changes)
+    return any(c.address == "graph.legacy" and c.disposition == "applied" for c in outcome.changes)

@@ -27,6 +27,7 @@ from gitops.forge.web import WebAnswer, WebRequest
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.remote import SelfRemote
 from gitops.git.repository import Repository
+from gitops.model.address import Address
 from tests.support.git_http import GitServer, Intercepted
 from tests.support.loop import APPROVALS, MAIN, ROOT, Loop, email
 
@@ -175,7 +176,7 @@ class Site(GitServer, ABC):
         request = ChangeRequest(number, "", "", MAIN, head, RequestState.OPEN, "", head_ref=ref)
         revision = project.at_request(request, project.standing(rule))
         by = Endorsement(store, SelfRemote(store), Person(who, email(who)), str(self.loop.key(who)), APPROVALS)
-        outcome = endorse(project.workspace(rule, revision, actor=email(who)), address, by)
+        outcome = endorse(project.workspace(rule, revision, actor=email(who)), Address(address), by)
         assert outcome.ok, outcome.diagnostics
         self.sync()
 

@@ -9,7 +9,7 @@ from gitops.config.load import LoadResult, load_desired
 from gitops.config.source import MemoryTree
 from gitops.graph.observation import MigrationPreview
 from gitops.language.schema import compile_schema, plan_migration
-from gitops.model.address import Kind
+from gitops.model.address import Address, Kind
 from gitops.model.impact import RecordedGraph, SchemaImpact
 from gitops.model.kinds.registry import default_kinds
 from gitops.model.plan import Plan, PlanInputs
@@ -57,8 +57,8 @@ def planned(before: DesiredState, after: DesiredState, *, explain: bool = True) 
     inputs = PlanInputs(
         desired=after,
         state=state,
-        previews={"schema.g": preview},
-        recorded={"schema.g": RecordedGraph(accepted, texts)} if explain else {},
+        previews={Address("schema.g"): preview},
+        recorded={Address("schema.g"): RecordedGraph(accepted, texts)} if explain else {},
     )
     return make_plan(inputs, kinds=default_kinds())
 

@@ -23,6 +23,7 @@ from gitops.git.port import NewCommit, RefUpdate
 from gitops.ledger.chain import ENTRY
 from gitops.ledger.documents import read_entry, read_state, write_entry, write_state
 from gitops.ledger.trailers import commit_message
+from gitops.model.address import Address
 from gitops.model.changeset import changeset_key
 from gitops.model.entry import EntryChange, EntryKind, LedgerEntry, SourceRevision
 from gitops.model.state import AppliedResource, State
@@ -107,7 +108,7 @@ def _publish(at: _Writer) -> None:
         at.state,
         revision=at.state.revision + 1,
         config_digest=desired.config_digest,
-        resources={**at.state.resources, QUERY: AppliedResource(after)},
+        resources={**at.state.resources, Address(QUERY): AppliedResource(after)},
     )
     at.state = recompute_graph(state, "notes", create=False)
     at.entry = replace(
@@ -121,7 +122,7 @@ def _publish(at: _Writer) -> None:
         changeset=changeset_key(CLUSTER, "merge", at.source),
         config_digest=desired.config_digest,
         state_revision=at.state.revision,
-        changes=(EntryChange(QUERY, "update", before, after, "applied"),),
+        changes=(EntryChange(Address(QUERY), "update", before, after, "applied"),),
         approvals=(),
         authors=("mallory@example.org",),
         recovered=(),

@@ -33,6 +33,7 @@ from gitops.git.remote import SelfRemote
 from gitops.git.repository import Repository
 from gitops.ledger.chain import approvals_prefix, ledger_ref
 from gitops.ledger.evidence import read_evidence
+from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalStatement
 from gitops.model.outcome import ApproveOutcome
 from gitops.wiring.project import LocalProject, RepositoryChoice
@@ -340,7 +341,7 @@ class Loop:
         else:
             revision = project.at_request(self.request(request), standing)
         by = Endorsement(self.store, SelfRemote(self.store), Person(who, email(who)), str(self.key(who)), APPROVALS)
-        return endorse(project.workspace(rule, revision, actor=email(who)), address, by)
+        return endorse(project.workspace(rule, revision, actor=email(who)), Address(address), by)
 
     def arrived(self, ref: str, *, at: datetime | None = None) -> list[str]:
         """What post-receive does when `ref` was just created."""

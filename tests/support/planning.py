@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from gitops.model.address import Address, Kind
+from gitops.model.address import Address, Kind, graph_address, schema_address
 from gitops.model.change import Action, Change
 from gitops.model.resource import Dependency, DesiredState, Resource
 from gitops.model.state import AppliedResource, State
@@ -29,7 +29,7 @@ def change(text: str, action: str, before: str = "a", after: str = "b") -> Chang
     """A change with the digests that its action has."""
     kind = Action(action)
     return Change(
-        Address.parse(text),
+        Address(text),
         kind,
         None if kind is Action.CREATE else hexed(before),
         None if kind is Action.DELETE else hexed(after),
@@ -39,8 +39,8 @@ def change(text: str, action: str, before: str = "a", after: str = "b") -> Chang
 def state(digests: Mapping[str, str], bindings: Mapping[str, Iterable[str]] | None = None) -> State:
     """A ledger; composites of graphs are computed from the rest, whatever digest they are given."""
     bound = {text: tuple(refs) for text, refs in (bindings or {}).items()}
-    entries = {text: AppliedResource(hexed(d), bound.get(text)) for text, d in digests.items()}
-    graphs = [text.removeprefix("graph.") for text in entries if text.startswith("graph.")]
+    entries = {Address(text): AppliedResource(hexed(d), bound.get(text)) for text, d in digests.items()}
+    graphs = [address.name for address in entries if address.kind is Kind.GRAPH]
     return recompute_graphs(State(revision=1, resources=entries), graphs)
 
 
@@ -50,13 +50,13 @@ def desired(
     """A folder's content; edges follow from the addresses and bindings."""
     recorded = state(digests, bindings)
     resources, edges = {}, set()
-    for text in sorted(recorded.resources):
-        address, entry = Address.parse(text), recorded.resources[text]
+    for address in sorted(recorded.resources):
+        entry = recorded.resources[address]
         content = None if address.kind is Kind.GRAPH else f"content of {entry.digest}".encode()
-        resources[text] = Resource(address, entry.digest, f"{text}.txt", content, entry.applies_to)
+        resources[address] = Resource(address, entry.digest, f"{address}.txt", content, entry.applies_to)
         if address.kind in (Kind.SCHEMA, Kind.QUERY):
-            edges.add(Dependency(text, f"graph.{address.graph}"))
+            edges.add(Dependency(address, graph_address(address.graph or "")))
         if address.kind is Kind.QUERY:
-            edges.add(Dependency(text, f"schema.{address.graph}"))
-        edges |= {Dependency(text, ref) for ref in entry.applies_to or () if ref.startswith("graph.")}
+            edges.add(Dependency(address, schema_address(address.graph or "")))
+        edges |= {Dependency(address, Address(ref)) for ref in entry.applies_to or () if ref.startswith("graph.")}
     return DesiredState(hexed(config_digest), resources, tuple(sorted(edges)), {})

@@ -36,6 +36,7 @@ from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.repository import Repository
 from gitops.ledger.chain import approvals_prefix, ledger_ref
 from gitops.ledger.evidence import read_evidence
+from gitops.model.address import graph_address
 from gitops.model.approval import Approval, ApprovalStatement
 from gitops.model.outcome import ApplyOutcome
 from gitops.wiring.project import LocalProject, RepositoryChoice, open_commit_tree
@@ -207,7 +208,7 @@ class ClusterCopy:
             self.rules.key(who),
             approvals_prefix(self.rule.name),
         )
-        outcome = endorse(workspace, "graph.legacy", by)
+        outcome = endorse(workspace, graph_address("legacy"), by)
         if outcome.commit is None:
             raise AttackInconclusive(", ".join(d.code for d in outcome.diagnostics) or "the approval was not made")
         return outcome.commit

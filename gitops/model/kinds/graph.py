@@ -20,7 +20,7 @@ class GraphKind:
             return Disposition.DERIVED, None
         if graph in situation.pending:
             return Disposition.BLOCKED, Reason.RECOVERY_PENDING
-        if change.action is Action.CREATE or change.address.text in situation.approved:
+        if change.action is Action.CREATE or change.address in situation.approved:
             return APPLIED
         return Disposition.BLOCKED, Reason.APPROVAL_REQUIRED
 

@@ -11,7 +11,7 @@ class PolicyKind:
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
         """Published unless a graph that it is bound to waits for recovery."""
-        bound = situation.policy_graphs.get(change.address.text, ())
+        bound = situation.policy_graphs.get(change.address, ())
         if change.action is not Action.DELETE and any(g in situation.pending for g in bound):
             return Disposition.BLOCKED, Reason.RECOVERY_PENDING
         return APPLIED

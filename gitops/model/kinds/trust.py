@@ -13,7 +13,7 @@ class TrustKind:
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
         """Applied when approved, else the old ones stay in force."""
-        if change.address.text in situation.approved:
+        if change.address in situation.approved:
             return APPLIED
         return Disposition.BLOCKED, Reason.APPROVAL_REQUIRED
 

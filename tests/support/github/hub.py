@@ -19,6 +19,7 @@ from gitops.git.port import NewCommit, Person
 from gitops.git.remote import SelfRemote
 from gitops.git.repository import Repository
 from gitops.ledger.chain import APPROVALS as ALL_APPROVALS
+from gitops.model.address import Address
 from gitops.model.outcome import ApproveOutcome
 from tests.support.github import landing
 from tests.support.github.forms import FULL_NAME
@@ -134,7 +135,7 @@ class Hub:
         store = self.loop.store
         by = Endorsement(store, SelfRemote(store), Person(who, email(who)), str(self.loop.key(who)), APPROVALS)
         before = self.world.refs()
-        outcome = endorse(project.workspace(rule, revision, actor=email(who)), address, by)
+        outcome = endorse(project.workspace(rule, revision, actor=email(who)), Address(address), by)
         self.world.moved(before, who)
         return outcome
 

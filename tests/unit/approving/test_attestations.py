@@ -16,6 +16,7 @@ from gitops.approving.reviews import approving_reviews, standing_reviews, withdr
 from gitops.core.clock import timestamp
 from gitops.forge.port import Account, Review, ReviewState
 from gitops.git.port import ZERO, RefUpdate
+from gitops.model.address import Address
 from gitops.model.approval import GrantSource, Via
 from tests.support.audited import CONFIG, MAIN, START, Life, declared
 from tests.support.governed import (
@@ -115,8 +116,8 @@ def test_an_author_does_not_approve_by_another_name(life: Life, author: str) -> 
     revision = life.project.at_commit(life.project.tip(MAIN) or "", life.project.standing(rule), [author])
     workspace = life.project.workspace(rule, revision, actor="bot@example.org")
     for outcome in (
-        attest(workspace, "graph.legacy", grant(life, "ada"), means(life, "bot")),
-        endorse(workspace, "graph.legacy", means(life, "ada")),
+        attest(workspace, Address("graph.legacy"), grant(life, "ada"), means(life, "bot")),
+        endorse(workspace, Address("graph.legacy"), means(life, "ada")),
     ):
         assert errors(outcome) == ["approval_self"]
 
@@ -208,7 +209,9 @@ def test_nobody_else_can_say_that_it_was_taken_back(life: Life) -> None:
 
 def test_an_approval_of_a_plan_is_of_no_other_plan(life: Life) -> None:
     """The ledger moved between looking at the plan and signing."""
-    outcome = attest(life.workspace(), "graph.legacy", grant(life, "ada"), means(life, "bot"), plan_digest="0" * 64)
+    outcome = attest(
+        life.workspace(), Address("graph.legacy"), grant(life, "ada"), means(life, "bot"), plan_digest="0" * 64
+    )
     assert errors(outcome) == ["command_refused"]
     assert branches(life) == []
 

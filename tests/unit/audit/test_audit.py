@@ -10,6 +10,7 @@ import pytest
 
 from gitops.apply.refresh import refresh
 from gitops.audit.trail import trail
+from gitops.model.address import Address
 from gitops.model.entry import EntryChange, LedgerEntry, SourceRevision
 from gitops.model.state import AppliedResource, State
 from tests.support.audited import (
@@ -29,7 +30,9 @@ def moved(address: str, to: str | None) -> Callable[[State], State]:
 
     def edit(state: State) -> State:
         resources = {text: r for text, r in state.resources.items() if text != address}
-        return replace(state, resources=resources if to is None else {**resources, address: AppliedResource(to)})
+        return replace(
+            state, resources=resources if to is None else {**resources, Address(address): AppliedResource(to)}
+        )
 
     return edit
 
@@ -101,9 +104,9 @@ def test_the_trail_shows_every_entry_and_who_approved(life: Life) -> None:
 
 # -- what the bot's own key could be made to sign ----------------------------------------------------------------------
 
-DELETE = EntryChange("graph.notes", "delete", None, None, "applied")
+DELETE = EntryChange(Address("graph.notes"), "delete", None, None, "applied")
 OTHER = "ab" * 32
-PUBLISH = EntryChange("policy.x", "create", None, OTHER, "applied")
+PUBLISH = EntryChange(Address("policy.x"), "create", None, OTHER, "applied")
 LIES: dict[str, tuple[int, Lie, str, str]] = {
     "rewritten message": (5, Lie(message="apply(brain): nothing to see here\n"), "ledger_entry_invalid", "message"),
     "number gap": (5, Lie(saying(number=6)), "ledger_chain_broken", "calls itself 6"),

@@ -12,6 +12,7 @@ from gitops.config.header import load_header
 from gitops.config.load import LoadResult, load_desired
 from gitops.config.source import MemoryTree
 from gitops.core.diagnostics import SourceRef
+from gitops.model.address import Address
 from gitops.model.resource import Dependency
 
 DATA = Path(__file__).parents[2] / "data" / "broken"
@@ -64,10 +65,10 @@ class TestScenarios:
             "schema.knowledge",
         ]
         assert result.desired.dependencies == (
-            Dependency("policy.base", "graph.knowledge"),
-            Dependency("query.knowledge.find", "graph.knowledge"),
-            Dependency("query.knowledge.find", "schema.knowledge"),
-            Dependency("schema.knowledge", "graph.knowledge"),
+            Dependency(Address("policy.base"), Address("graph.knowledge")),
+            Dependency(Address("query.knowledge.find"), Address("graph.knowledge")),
+            Dependency(Address("query.knowledge.find"), Address("schema.knowledge")),
+            Dependency(Address("schema.knowledge"), Address("graph.knowledge")),
         )
         assert [r.path for r in result.desired.resources.values()] == [None, "base.yaml", "q.gq", "p.pg"]
         graph = result.desired.graphs["knowledge"]
@@ -242,7 +243,7 @@ class TestEdges:
     def test_bindings_are_typed_sorted_and_single(self) -> None:
         result = load(VALID.replace("[knowledge]", "[knowledge, cluster, graph.knowledge]"))
         assert result.resources["policy.base"].applies_to == ("cluster", "graph.knowledge")
-        assert Dependency("policy.base", "graph.knowledge") in result.dependencies
+        assert Dependency(Address("policy.base"), Address("graph.knowledge")) in result.dependencies
 
     def test_a_graph_called_cluster_needs_its_prefix(self) -> None:
         yaml = "version: 1\ngraphs: {cluster: {schema: p.pg}}\npolicies: {p: {file: base.yaml, applies_to: [%s]}}\n"

@@ -14,6 +14,7 @@ from gitops.config.disk_cache import MemoryCache
 from gitops.config.folder import FolderTree
 from gitops.config.source import MemoryTree, SourceLimits
 from gitops.config.warm import SourceMovedError, load_remembering
+from gitops.model.address import query_address
 from tests.support.warm import cold, warm
 
 PG = b"node Person {\n  name: String @key\n  age: I32?\n}\n"
@@ -344,7 +345,7 @@ def test_a_file_that_changes_under_a_load_is_noticed_when_it_is_looked_at(folder
     assert result.desired is not None
     (folder / "q/a.gq").write_bytes(gq("z"))
     with pytest.raises(SourceMovedError):
-        result.resources["query.g.a"].content  # noqa: B018
+        result.resources[query_address("g", "a")].content  # noqa: B018
     with pytest.raises(SourceMovedError):
         result.desired.graphs["g"]
     assert "query.i.c" in result.resources

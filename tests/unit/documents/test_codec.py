@@ -81,7 +81,7 @@ def test_numbers_of_64_bits_survive() -> None:
 
 
 def test_a_problem_names_its_place() -> None:
-    form = record(dict, {"graphs": map_of(list_of(record(dict, {"x": TEXT})))})
+    form = record(dict, {"graphs": map_of(list_of(record(dict, {"x": TEXT})), key=str)})
     with pytest.raises(MalformedError) as caught:
         form.read({"graphs": {"one.two": [{"x": ""}, {"x": 1}]}})
     assert caught.value.path == "graphs[one.two][1].x"
@@ -98,7 +98,7 @@ def test_a_list_of_another_type_is_refused_at_its_own_place(value: object) -> No
 @pytest.mark.parametrize("value", [None, [], "a"])
 def test_a_map_of_another_type_is_refused_at_its_own_place(value: object) -> None:
     with pytest.raises(MalformedError, match="expected an object") as caught:
-        record(dict, {"a": map_of(TEXT)}).read({"a": value})
+        record(dict, {"a": map_of(TEXT, key=str)}).read({"a": value})
     assert caught.value.path == "a"
 
 

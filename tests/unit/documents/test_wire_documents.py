@@ -22,6 +22,7 @@ from gitops.ledger.documents import (
     write_lock,
     write_state,
 )
+from gitops.model.address import Address
 from gitops.model.approval import Approval, Target
 from gitops.model.change import Action
 from gitops.model.entry import ApprovalUse, EntryChange, EntryKind, LedgerEntry, SourceRevision
@@ -71,14 +72,14 @@ def test_empty_state_is_written_with_every_section() -> None:
 
 
 def test_maps_are_written_by_code_point_whatever_their_order() -> None:
-    forward = {name: AppliedResource("d") for name in ("graph.A", "graph.a", "graph.é", "graph.\U00010000")}
+    forward = {Address(name): AppliedResource("d") for name in ("graph.A", "graph.a", "graph.é", "graph.\U00010000")}
     backward = dict(reversed(forward.items()))
     assert write_state(State(resources=forward)) == write_state(State(resources=backward))
     assert list(read_state(write_state(State(resources=backward))).resources) == list(forward)
 
 
 def test_empty_bindings_are_not_absent_bindings() -> None:
-    state = State(resources={"policy.p": AppliedResource("d", ()), "query.g.q": AppliedResource("d")})
+    state = State(resources={Address("policy.p"): AppliedResource("d", ()), Address("query.g.q"): AppliedResource("d")})
     assert read_state(write_state(state)) == state
 
 
@@ -120,7 +121,7 @@ def test_intent() -> None:
 def test_approval() -> None:
     approval = Approval(
         approval_id=APPROVAL_ID,
-        resource="graph.staging",
+        resource=Address("graph.staging"),
         operation=Action.DELETE,
         reason="the graph and its data are removed for good",
         bound_config_digest=CONFIG,
@@ -150,10 +151,10 @@ def test_entry() -> None:
         policy_digest="5" * 64,
         trust_digest="6" * 64,
         changes=(
-            EntryChange("graph.archive", "delete", "7" * 64, None, "blocked", "approval_required"),
-            EntryChange("graph.staging", "delete", GRAPH, None, "applied"),
+            EntryChange(Address("graph.archive"), "delete", "7" * 64, None, "blocked", "approval_required"),
+            EntryChange(Address("graph.staging"), "delete", GRAPH, None, "applied"),
         ),
-        approvals=(ApprovalUse(APPROVAL_ID, "8" * 40, "graph.staging", "ada@example.org"),),
+        approvals=(ApprovalUse(APPROVAL_ID, "8" * 40, Address("graph.staging"), "ada@example.org"),),
         authors=("mira@example.org",),
     )
     assert read_entry(golden("entry.json")) == entry

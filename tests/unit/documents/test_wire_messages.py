@@ -14,6 +14,7 @@ from gitops.approvals.documents import read_statement, statement_message
 from gitops.core.errors import IntegrityError
 from gitops.ledger.documents import read_entry
 from gitops.ledger.trailers import commit_message, parse_trailers, trailers
+from gitops.model.address import Address
 from gitops.model.approval import ApprovalStatement, Target
 from gitops.model.entry import EntryChange, EntryKind
 
@@ -137,7 +138,7 @@ def test_absent_values_have_no_trailer() -> None:
 
 
 def test_an_intent_announces_what_is_not_done_yet() -> None:
-    change = EntryChange("graph.staging", "delete", "1" * 64, None, "applied")
+    change = EntryChange(Address("graph.staging"), "delete", "1" * 64, None, "applied")
     message = commit_message(dataclasses.replace(ENTRY, kind=EntryKind.INTENT, changes=(change, change)))
     assert message.startswith(
         "intent(library): announces 2 graph operation(s), revision 12\n\n- delete graph.staging: announced\n"
@@ -151,14 +152,14 @@ def test_a_value_cannot_smuggle_in_a_line(value: str) -> None:
         dataclasses.replace(ENTRY, actor=value),
         dataclasses.replace(ENTRY, operation=value),
         dataclasses.replace(ENTRY, target=dataclasses.replace(ENTRY.target, cluster=value)),
-        dataclasses.replace(ENTRY, changes=(dataclasses.replace(ENTRY.changes[0], resource=value),)),
+        dataclasses.replace(ENTRY, changes=(dataclasses.replace(ENTRY.changes[0], resource=Address(value)),)),
     ):
         with pytest.raises(IntegrityError):
             commit_message(entry)
 
 
 def test_a_long_list_of_changes_is_cut() -> None:
-    change = EntryChange("policy.p", "update", "1" * 64, "2" * 64, "applied")
+    change = EntryChange(Address("policy.p"), "update", "1" * 64, "2" * 64, "applied")
     message = commit_message(dataclasses.replace(ENTRY, changes=(change,) * 300))
     assert "- and 250 more\n" in message
     assert message.count("- update policy.p: applied\n") == 50

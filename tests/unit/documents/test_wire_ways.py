@@ -13,6 +13,7 @@ from gitops.core.canonical import canonical
 from gitops.core.errors import IntegrityError
 from gitops.ledger.documents import read_entry, write_entry
 from gitops.ledger.trailers import commit_message, parse_trailers
+from gitops.model.address import Address
 from gitops.model.approval import Decision, DecisionKind, ForgeGrant, GrantSource, Via
 from gitops.model.entry import ApprovalUse, Debt, DebtSettlement, EntryKind
 
@@ -51,8 +52,8 @@ DECISIONS = {
     "decision.revoke.txt": DECISION,
     "decision.countersign.txt": dataclasses.replace(DECISION, kind=DecisionKind.COUNTERSIGN, reason="seen, and right"),
 }
-USE = ApprovalUse(APPROVAL_ID, "8" * 40, "graph.staging", "ada@example.org", Via.BREAK_GLASS)
-DEBT = Debt(APPROVAL_ID, "8" * 40, "graph.staging", "ada@example.org", "it leaks personal data")
+USE = ApprovalUse(APPROVAL_ID, "8" * 40, Address("graph.staging"), "ada@example.org", Via.BREAK_GLASS)
+DEBT = Debt(APPROVAL_ID, "8" * 40, Address("graph.staging"), "ada@example.org", "it leaks personal data")
 SETTLED = DebtSettlement(APPROVAL_ID, DECISION.decision_id, "9" * 40, "mira@example.org")
 ENTRIES = {
     "entry.emergency.json": dataclasses.replace(ENTRY, approvals=(USE,), debts=(DEBT,)),

@@ -13,6 +13,7 @@ from gitops.core.errors import GitopsError
 from gitops.git.repository import Repository
 from gitops.ledger.chain import ENTRY, continues, entry_trust, read_chain_entry, trust_files, verify_chain
 from gitops.ledger.documents import read_entry, write_entry
+from gitops.model.address import Address
 from gitops.model.approval import Target
 from gitops.model.entry import ApprovalUse, EntryKind, LedgerEntry
 from tests.support.branch_ledger import CONFIG, Keys, forge, make_keys, trusting, under_trust
@@ -254,7 +255,7 @@ def test_parents_are_what_the_entry_names(chain: Chain) -> None:
     repository = chain.repository
     first = chain.first(trusting(chain.keys))
     approval = commit(repository, {"x": b""}, first)
-    use = ApprovalUse("01J00000000000000000000002", approval, "graph.catalogue", "ada")
+    use = ApprovalUse("01J00000000000000000000002", approval, Address("graph.catalogue"), "ada")
     following = replace(FIRST, number=2, previous=first)
     cases = {
         (first,): following,

@@ -10,6 +10,7 @@ import pytest
 from gitops.approvals.documents import statement_message, write_approval
 from gitops.git.repository import Repository
 from gitops.ledger.evidence import read_evidence
+from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalStatement, Target
 from gitops.model.change import Action
 from tests.support.branch_ledger import Keys, make_keys
@@ -20,7 +21,7 @@ PATH = f"__cluster/approvals/{ID}.json"
 REF = f"refs/heads/gitops/approvals/library/{ID}"
 APPROVAL = Approval(
     approval_id=ID,
-    resource="graph.staging",
+    resource=Address("graph.staging"),
     operation=Action.DELETE,
     reason="irreversible",
     bound_config_digest="1" * 64,

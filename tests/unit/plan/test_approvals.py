@@ -10,6 +10,7 @@ import pytest
 from gitops.approvals.verify import Need, change_digest, covers, distinct, verify_approval
 from gitops.core.clock import timestamp
 from gitops.graph.observation import MigrationPreview
+from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalEvidence, ApprovalStatement, CommitSignature, Target
 from gitops.model.change import Action, Disposition, Reason
 from gitops.model.trust import Signer, TrustRoot
@@ -36,7 +37,7 @@ NEED = Need(TARGET, TREE, CONFIG, POLICY, DELETE, NOW)
 
 def approval(by: str = "sam", identity: str = "AP1") -> Approval:
     created = timestamp(NOW - timedelta(hours=1))
-    return Approval(identity, "graph.g", Action.DELETE, "why", CONFIG, DELETE.before, None, by, created)
+    return Approval(identity, Address("graph.g"), Action.DELETE, "why", CONFIG, DELETE.before, None, by, created)
 
 
 def statement(identity: str = "AP1") -> ApprovalStatement:
@@ -79,7 +80,7 @@ def refusal(item: ApprovalEvidence = GOOD, need: Need = NEED, trust: TrustRoot =
     assert not verdict.good
     assert verdict.principal is None
     (problem,) = verdict.diagnostics
-    assert problem.path == need.change.address.text
+    assert problem.path == need.change.address
     assert COMMIT[:12] in problem.message
     return problem.code, problem.message
 
@@ -274,7 +275,7 @@ def test_the_digest_of_a_change_is_its_effect_and_nothing_else():
     "item",
     [
         replace(approval(), consumed_at="2026-06-11T07:30:00Z"),
-        replace(approval(), resource="graph.h"),
+        replace(approval(), resource=Address("graph.h")),
         replace(approval(), operation=Action.UPDATE),
         replace(approval(), bound_config_digest=hexed("0")),
         replace(approval(), bound_before_digest=None),

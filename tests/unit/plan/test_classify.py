@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gitops.model.address import Address
 from gitops.model.change import Action, Change
 from gitops.model.kind import Situation
 from gitops.model.kinds.registry import default_kinds
@@ -23,8 +24,8 @@ def situation(flags: str) -> Situation:
         created=graph("GC"),
         deleted=graph("GD"),
         schema_unsettled=graph("SP"),
-        approved=frozenset({"graph.g"} if "A" in flags.split() else ()),
-        policy_graphs={"policy.p": ("f", "g"), "policy.elsewhere": ("f",)},
+        approved=frozenset({Address("graph.g")} if "A" in flags.split() else ()),
+        policy_graphs={Address("policy.p"): ("f", "g"), Address("policy.elsewhere"): ("f",)},
     )
 
 

@@ -11,14 +11,14 @@ from tests.support.planning import change, desired, hexed, state
 
 
 def found(wanted, recorded, trust=None) -> dict[str, str]:
-    return {c.address.text: c.action.value + "!" * c.binding_change for c in diff(wanted, recorded, trust)}
+    return {c.address: c.action.value + "!" * c.binding_change for c in diff(wanted, recorded, trust)}
 
 
 def test_create_update_and_delete_in_address_order():
     wanted = desired({"schema.g": "1", "graph.g": "", "query.g.a": "2", "policy.p": "3"}, {"policy.p": ["cluster"]})
     recorded = state({"schema.g": "9", "graph.g": "", "query.g.b": "2", "policy.p": "3"}, {"policy.p": ["cluster"]})
     changes = diff(wanted, recorded)
-    assert [(c.address.text, c.action.value) for c in changes] == [
+    assert [(c.address, c.action.value) for c in changes] == [
         ("graph.g", "update"),
         ("query.g.a", "create"),
         ("query.g.b", "delete"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from gitops.model.address import Address
 from gitops.model.change import Change
 from gitops.model.impact import Fate, RecordedGraph
 from gitops.plan.impact import schema_impact
@@ -33,7 +34,7 @@ def how(touch) -> str:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_who_uses_what_a_step_touches(case):
     plan = planned(*sides(case))
-    steps = plan.change("schema.g").migration.steps
+    steps = plan.change(Address("schema.g")).migration.steps
     found = [
         [step["kind"], {t.query.removeprefix("query.g."): how(t) for t in touches}]
         for step, touches in zip(steps, impact_of(plan).touches, strict=True)
@@ -89,7 +90,7 @@ def test_without_the_recorded_text_of_a_query_the_declared_one_still_speaks():
 def test_a_recorded_text_that_cannot_be_checked_is_left_out(content):
     before, after = desired(WIDER, AGES), desired(WIDER, {"ages.gq": AGES["ages.gq"] + "\n"})
     plan = planned(before, desired(PERSON, {"ages.gq": AGES["ages.gq"] + "\n"}))
-    recorded = {"schema.g": RecordedGraph(before.graphs["g"].schema, {"query.g.ages": content})}
+    recorded = {"schema.g": RecordedGraph(before.graphs["g"].schema, {Address("query.g.ages"): content})}
     (found,) = schema_impact(plan.changes, after, recorded)
     assert found.touches == ((),)
 
@@ -158,4 +159,4 @@ def test_nothing_is_computed_without_a_schema_update():
     before = desired(PERSON, AGES)
     changes: tuple[Change, ...] = ()
     assert schema_impact(changes, before, {}) == ()
-    assert schema_impact(changes, before, {"schema.g": RecordedGraph(before.graphs["g"].schema)}) == ()
+    assert schema_impact(changes, before, {Address("schema.g"): RecordedGraph(before.graphs["g"].schema)}) == ()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gitops.apply.settle import RunStamp, settle
 from gitops.core.clock import SequentialIds
 from gitops.graph.observation import MigrationPreview
+from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Action
 from gitops.model.execution import NodeResult, Outcome
@@ -32,11 +33,19 @@ def plan(inputs: PlanInputs) -> Plan:
 
 
 def approval(inputs: PlanInputs, resource: str, by: str = "sam", identity: str = "AP1") -> Approval:
-    change = plan(replace(inputs, approvals=())).change(resource)
+    change = plan(replace(inputs, approvals=())).change(Address(resource))
     assert change is not None
     config = inputs.desired.config_digest
     return Approval(
-        identity, resource, change.action, "why", config, change.before, change.after, by, "2026-06-11T07:00:00Z"
+        identity,
+        Address(resource),
+        change.action,
+        "why",
+        config,
+        change.before,
+        change.after,
+        by,
+        "2026-06-11T07:00:00Z",
     )
 
 
@@ -46,7 +55,7 @@ REMOVAL = PlanInputs(desired({}), state(FULL, BOUND))
 def test_one_gate_per_graph_subtree():
     made = plan(REMOVAL)
     assert [(r.resource, r.satisfied) for r in made.approvals_required] == [("graph.g", False)]
-    assert {c.address.text for c in made.changes if c.reason is not None} == {"graph.g", "schema.g", "query.g.q"}
+    assert {c.address for c in made.changes if c.reason is not None} == {"graph.g", "schema.g", "query.g.q"}
 
 
 def test_a_schema_that_goes_alone_is_gated_and_never_carried_out():
@@ -54,7 +63,7 @@ def test_a_schema_that_goes_alone_is_gated_and_never_carried_out():
     inputs = replace(inputs, approvals=(approval(inputs, "schema.g"),))
     made = plan(inputs)
     assert [(r.resource, r.satisfied) for r in made.approvals_required] == [("schema.g", True)]
-    change = made.change("schema.g")
+    change = made.change(Address("schema.g"))
     assert change is not None
     assert change.disposition == "deferred"
     assert made.graph.nodes == ()
@@ -62,7 +71,7 @@ def test_a_schema_that_goes_alone_is_gated_and_never_carried_out():
 
 def test_keys_and_rules_are_gated_and_run_when_approved():
     inputs = PlanInputs(desired({}), State(), trust_change=TrustChange("library", hexed("a"), hexed("b")))
-    change = plan(inputs).change("trust.library")
+    change = plan(inputs).change(Address("trust.library"))
     assert change is not None
     assert (change.disposition, change.reason) == ("blocked", "approval_required")
     made = plan(replace(inputs, approvals=(approval(inputs, "trust.library"),)))
@@ -94,7 +103,7 @@ def test_quorum_is_of_distinct_people(approvers, needed, satisfied):
     (gate,) = made.approvals_required
     assert gate.satisfied is satisfied
     assert len({a.approved_by for a in gate.approvals}) == len(gate.approvals) <= needed
-    change = made.change("graph.g")
+    change = made.change(Address("graph.g"))
     assert change is not None
     assert change.disposition == ("applied" if satisfied else "blocked")
     short = 0 < len(gate.approvals) < needed
@@ -115,7 +124,7 @@ def test_no_more_approvals_are_chosen_than_needed_lowest_ids_first():
         ({"bound_before_digest": hexed("0")}, ["approval_stale"]),
         ({"bound_after_digest": hexed("0")}, ["approval_stale"]),
         ({"operation": Action.UPDATE}, ["approval_stale"]),
-        ({"resource": "graph.h"}, []),
+        ({"resource": Address("graph.h")}, []),
         ({"consumed_at": "2026-06-11T07:30:00Z", "bound_config_digest": hexed("0")}, []),
     ],
 )
@@ -131,7 +140,7 @@ def test_previews_belong_to_schema_updates_only():
     previews = dict.fromkeys(["schema.g", "schema.new", "graph.g"], preview)
     wanted = desired({"graph.g": "", "schema.g": "8", "graph.new": "", "schema.new": "9"})
     made = plan(PlanInputs(wanted, state({"graph.g": "", "schema.g": "1"}), previews=previews))
-    assert {c.address.text for c in made.changes if c.migration is not None} == {"schema.g"}
+    assert {c.address for c in made.changes if c.migration is not None} == {"schema.g"}
 
 
 def test_pending_graphs_block_what_concerns_them():
@@ -145,8 +154,8 @@ def test_the_digest_does_not_depend_on_evidence_or_bookkeeping():
     noted = replace(
         REMOVAL.state,
         revision=99,
-        statuses={"graph.g": StatusRecord(Status.BLOCKED, ("approval_required",))},
-        observations={"graph.g": {"observed_at": "2026-01-01T00:00:00Z"}},
+        statuses={Address("graph.g"): StatusRecord(Status.BLOCKED, ("approval_required",))},
+        observations={Address("graph.g"): {"observed_at": "2026-01-01T00:00:00Z"}},
     )
     for other in (
         replace(REMOVAL, approvals=(approval(REMOVAL, "graph.g"),)),
@@ -232,8 +241,8 @@ def test_law_the_same_inputs_give_the_same_plan(before, after):
     inputs = PlanInputs(desired(*after), state(*before))
     made = plan(inputs)
     assert plan(inputs) == made
-    assert [c.address.text for c in made.changes] == sorted(c.address.text for c in made.changes)
-    assert {n.id for n in made.graph.nodes} >= {c.address.text for c in made.changes if c.disposition == "applied"}
+    assert [c.address for c in made.changes] == sorted(c.address for c in made.changes)
+    assert {n.id for n in made.graph.nodes} >= {c.address for c in made.changes if c.disposition == "applied"}
 
 
 @given(before=folders(), after=folders())

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gitops.apply.settle import RunStamp, Settlement, settle
 from gitops.core.diagnostics import Diagnostics
+from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Reason
 from gitops.model.execution import NodeResult, Outcome
@@ -35,10 +36,18 @@ def run(inputs: PlanInputs, outcomes: dict[str, Outcome]) -> tuple[Plan, Settlem
 
 
 def approved(inputs: PlanInputs, resource: str = "graph.g") -> PlanInputs:
-    change = make_plan(inputs, kinds=default_kinds()).change(resource)
+    change = make_plan(inputs, kinds=default_kinds()).change(Address(resource))
     assert change is not None
     document = Approval(
-        "AP1", resource, change.action, "why", inputs.desired.config_digest, change.before, change.after, "sam", "t"
+        "AP1",
+        Address(resource),
+        change.action,
+        "why",
+        inputs.desired.config_digest,
+        change.before,
+        change.after,
+        "sam",
+        "t",
     )
     return replace(inputs, approvals=(document,))
 
@@ -57,7 +66,7 @@ DEMOTIONS = rows("demotions.tsv")
 def test_demotion(failed, address, action, reason):
     inputs, node = FAILURES[failed]
     _, done = run(inputs, {node: Outcome.FAILED})
-    (change,) = [c for c in done.changes if c.address.text == address]
+    (change,) = [c for c in done.changes if c.address == address]
     assert (change.action, change.disposition, change.reason) == (action, "blocked", reason)
     assert done.state.resources.get(address) == inputs.state.resources.get(address)
     assert done.state.statuses[address].conditions == (reason,)
@@ -69,8 +78,8 @@ def test_demotion(failed, address, action, reason):
 def test_other_graphs_and_cluster_policies_are_not_demoted(failed):
     inputs, node = FAILURES[failed]
     made, done = run(inputs, {node: Outcome.FAILED})
-    mine = {c.address.text for c in made.changes if c.address.text in OTHERS}
-    assert all(c.disposition in ("applied", "derived") for c in done.changes if c.address.text in mine)
+    mine = {c.address for c in made.changes if c.address in OTHERS}
+    assert all(c.disposition in ("applied", "derived") for c in done.changes if c.address in mine)
     assert all(done.state.resources[t].digest == inputs.desired.resources[t].digest for t in OTHERS)
 
 
@@ -83,7 +92,7 @@ def test_a_graph_operation_that_was_not_tried_is_said_and_counts_as_failed(faile
     inputs, node = FAILURES[failed]
     _, done = run(inputs, {node: outcome})
     assert [d.path for d in done.diagnostics if d.code == code] == [node]
-    assert all(c.disposition == "blocked" for c in done.changes if c.address.text == node)
+    assert all(c.disposition == "blocked" for c in done.changes if c.address == node)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.BLOCKED])
@@ -109,7 +118,7 @@ def test_an_unknown_outcome_of_a_graph_operation_is_not_taken_for_done():
 
 def test_applied_creates_and_updates_set_digest_bindings_and_a_clean_status():
     blocked = StatusRecord(Status.BLOCKED, ("dependency_not_applied",), "once")
-    inputs = replace(MIGRATE, state=replace(MIGRATE.state, statuses={"schema.g": blocked}))
+    inputs = replace(MIGRATE, state=replace(MIGRATE.state, statuses={Address("schema.g"): blocked}))
     _, done = run(inputs, {})
     assert done.state.digests() == inputs.desired.digests()
     assert done.state.resources["policy.p"].applies_to == ("cluster", "graph.g")
@@ -144,7 +153,9 @@ def test_what_waited_and_is_wanted_no_more_is_at_rest():
     _, applied = run(MIGRATE, {})
     waits = StatusRecord(Status.BLOCKED, ("approval_required",), "waits for an approval")
     pending = StatusRecord(Status.BLOCKED, (Reason.RECOVERY_PENDING.value,), "once")
-    state = replace(applied.state, statuses={"graph.g": waits, "graph.never": waits, "schema.g": pending})
+    state = replace(
+        applied.state, statuses={Address("graph.g"): waits, Address("graph.never"): waits, Address("schema.g"): pending}
+    )
     made, done = run(replace(MIGRATE, state=state), {})
     assert not made.changes
     assert done.state.statuses == {"graph.g": StatusRecord(Status.APPLIED), "schema.g": pending}
@@ -153,7 +164,9 @@ def test_what_waited_and_is_wanted_no_more_is_at_rest():
 def test_a_pending_recovery_keeps_the_status_of_the_sweep():
     swept = StatusRecord(Status.ERROR, ("graph_create_incomplete",), "partial")
     inputs = PlanInputs(
-        desired(FULL, BOUND), State(statuses={"graph.g": swept, "schema.g": swept}), pending=frozenset({"g"})
+        desired(FULL, BOUND),
+        State(statuses={Address("graph.g"): swept, Address("schema.g"): swept}),
+        pending=frozenset({"g"}),
     )
     _, done = run(inputs, {})
     assert done.state == inputs.state

@@ -8,6 +8,7 @@ from pathlib import Path
 from render_cases import APPROVAL, BASE, CHANGES, GATE, HEAD, PLAN, SEEN, ULID, VERBS, digest, problems
 
 from gitops.apply.drift_report import DriftItem, DriftKind, DriftOutcome
+from gitops.model.address import Address
 from gitops.model.change import Action, Disposition
 from gitops.model.entry import Debt
 from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, NodeResult, Outcome
@@ -55,7 +56,7 @@ GRAPH = ExecutionGraph(
         ExecEdge("schema.knowledge", "query.knowledge.find_experts", "query_uses_schema", "by way of `x` > y"),
     ),
 )
-DEBT = Debt(ULID, "5d" * 20, "graph.legacy", "carol@example.com", "the disk of @production was full")
+DEBT = Debt(ULID, "5d" * 20, Address("graph.legacy"), "carol@example.com", "the disk of @production was full")
 MOVED = problems(("request_head_moved", "", "the head is 2b3c4d5e now", None))
 OTHERS = (
     OtherRequest(
@@ -74,9 +75,11 @@ DRIFT = DriftReport(
         config_dir=".",
         observations=SEEN,
         items=(
-            DriftItem("query.knowledge.a", DriftKind.CATALOG, digest("2"), detail="the blob is not what it was"),
             DriftItem(
-                "schema.knowledge",
+                Address("query.knowledge.a"), DriftKind.CATALOG, digest("2"), detail="the blob is not what it was"
+            ),
+            DriftItem(
+                Address("schema.knowledge"),
                 DriftKind.SCHEMA,
                 digest("6"),
                 digest("7"),
@@ -84,7 +87,7 @@ DRIFT = DriftReport(
                 "kb.pg",
                 b"node T {}",
             ),
-            DriftItem("graph.legacy", DriftKind.MISSING, digest("3"), detail="the graph root does not exist"),
+            DriftItem(Address("graph.legacy"), DriftKind.MISSING, digest("3"), detail="the graph root does not exist"),
         ),
         diagnostics=problems(("cluster_recovery_pending", "graph.a", "an apply was interrupted", None)),
     ),
@@ -146,7 +149,7 @@ def everything() -> PlanComment:
 
 def _plans() -> dict[str, str]:
     change = replace(CHANGES[1], disposition=Disposition.APPLIED, reason=None)
-    need = ApprovalRequirement("graph.legacy", GATE.reason, GATE.change_digest, (APPROVAL,))
+    need = ApprovalRequirement(Address("graph.legacy"), GATE.reason, GATE.change_digest, (APPROVAL,))
     approved = Plan(PLAN.config_digest, PLAN.digest, (change,), (), (need,), ExecutionGraph())
     given = PlanOutcome(config_dir=".", observations=SEEN, plan=approved)
     plain = PlanComment(subject=SUBJECT, outcome=planned("plan_ok"), approvals=(MISSING,))

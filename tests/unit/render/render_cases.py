@@ -8,7 +8,7 @@ from pathlib import Path
 from gitops.audit.report import ApprovalVerdict, AuditFinding, AuditReport, LogRecord, SettlementVerdict
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.graph.observation import MigrationPreview
-from gitops.model.address import graph_address, policy_address, query_address, schema_address
+from gitops.model.address import Address, graph_address, policy_address, query_address, schema_address
 from gitops.model.approval import Approval, Target, Via
 from gitops.model.change import Action, Change, Disposition, Reason
 from gitops.model.entry import (
@@ -142,13 +142,13 @@ CHANGES = (
     ),
 )
 EDGES = (
-    Dependency("graph.knowledge", "schema.knowledge"),
-    Dependency("query.knowledge.find_experts", "schema.knowledge"),
+    Dependency(Address("graph.knowledge"), Address("schema.knowledge")),
+    Dependency(Address("query.knowledge.find_experts"), Address("schema.knowledge")),
 )
-GATE = ApprovalRequirement("graph.legacy", "Deleting a graph destroys its data.", digest("d"))
+GATE = ApprovalRequirement(Address("graph.legacy"), "Deleting a graph destroys its data.", digest("d"))
 APPROVAL = Approval(
     approval_id=ULID,
-    resource="graph.legacy",
+    resource=Address("graph.legacy"),
     operation=Action.DELETE,
     reason="Deleting a graph destroys its data.",
     bound_config_digest=digest("a"),
@@ -162,8 +162,8 @@ PLAN = Plan(
     digest="9f0e1d2c" * 8,
     changes=CHANGES,
     impact=(
-        Impact("graph.legacy", ()),
-        Impact("schema.knowledge", ("graph.knowledge", "query.knowledge.find_experts")),
+        Impact(Address("graph.legacy"), ()),
+        Impact(Address("schema.knowledge"), (Address("graph.knowledge"), Address("query.knowledge.find_experts"))),
     ),
     approvals_required=(GATE,),
     graph=ExecutionGraph(),
@@ -183,20 +183,26 @@ TOUCHED = replace(
     ),
     impact=(
         Impact(
-            "graph.knowledge", ("policy.readers", *(f"query.knowledge.q{n:02}" for n in range(24)), "schema.knowledge")
+            Address("graph.knowledge"),
+            tuple(
+                map(Address, ("policy.readers", *(f"query.knowledge.q{n:02}" for n in range(24)), "schema.knowledge"))
+            ),
         ),
-        Impact("schema.knowledge", tuple(f"query.knowledge.q{n:02}" for n in range(24))),
+        Impact(Address("schema.knowledge"), tuple(Address(f"query.knowledge.q{n:02}") for n in range(24))),
     ),
     approvals_required=(),
     schema_impact=(
         SchemaImpact(
-            schema="schema.knowledge",
+            schema=Address("schema.knowledge"),
             touches=(
-                tuple(Touch(f"query.knowledge.q{n:02}", reads=True, writes=False, fate=Fate.KEPT) for n in range(3)),
+                tuple(
+                    Touch(Address(f"query.knowledge.q{n:02}"), reads=True, writes=False, fate=Fate.KEPT)
+                    for n in range(3)
+                ),
                 (
-                    Touch("query.knowledge.`odd`", reads=True, writes=True, fate=Fate.REMOVED),
+                    Touch(Address("query.knowledge.`odd`"), reads=True, writes=True, fate=Fate.REMOVED),
                     *(
-                        Touch(f"query.knowledge.q{n:02}", reads=True, writes=False, fate=Fate.CHANGED)
+                        Touch(Address(f"query.knowledge.q{n:02}"), reads=True, writes=False, fate=Fate.CHANGED)
                         for n in range(22)
                     ),
                 ),
@@ -204,11 +210,11 @@ TOUCHED = replace(
                 (),
             ),
             results=(
-                ResultChange("query.knowledge.q00", ("p.nick: String?", "p.age: I32?"), ("p.age: I32?",)),
-                ResultChange("query.knowledge.q01", ("age: I32?",), ("age: I32?", "nick: [String]")),
-                ResultChange("query.knowledge.q02", ("a: I32", "b: I32"), ("b: I32", "a: I32")),
+                ResultChange(Address("query.knowledge.q00"), ("p.nick: String?", "p.age: I32?"), ("p.age: I32?",)),
+                ResultChange(Address("query.knowledge.q01"), ("age: I32?",), ("age: I32?", "nick: [String]")),
+                ResultChange(Address("query.knowledge.q02"), ("a: I32", "b: I32"), ("b: I32", "a: I32")),
             ),
-            policies=("policy.readers",),
+            policies=(Address("policy.readers"),),
         ),
     ),
 )
@@ -218,14 +224,14 @@ STATE = State(
     revision=9,
     config_digest=digest("a"),
     resources={
-        "policy.readers": AppliedResource(digest("4"), ("cluster",)),
-        "graph.knowledge": AppliedResource(digest("2")),
+        Address("policy.readers"): AppliedResource(digest("4"), ("cluster",)),
+        Address("graph.knowledge"): AppliedResource(digest("2")),
     },
     statuses={
-        "graph.legacy": StatusRecord(Status.BLOCKED, ("approval_required",), "an approval is missing"),
-        "graph.knowledge": StatusRecord(Status.APPLIED),
+        Address("graph.legacy"): StatusRecord(Status.BLOCKED, ("approval_required",), "an approval is missing"),
+        Address("graph.knowledge"): StatusRecord(Status.APPLIED),
     },
-    observations={"graph.scratch": {"kind": "tombstone", "approval_id": ULID, "actor": None}},
+    observations={Address("graph.scratch"): {"kind": "tombstone", "approval_id": ULID, "actor": None}},
 )
 
 RESOURCES = (
@@ -235,7 +241,7 @@ RESOURCES = (
 
 FINAL = tuple(
     replace(c, disposition=Disposition.BLOCKED, reason=Reason.SCHEMA_APPLY_FAILED)
-    if c.address.text == "schema.knowledge"
+    if c.address == "schema.knowledge"
     else c
     for c in CHANGES
 )
@@ -251,7 +257,7 @@ VERBS: dict[str, VerbOutcome] = {
         config_dir=".",
         observations=SEEN,
         config_digest=digest("b"),
-        resource_digests={"schema.knowledge": digest("7"), "graph.knowledge": digest("2")},
+        resource_digests={Address("schema.knowledge"): digest("7"), Address("graph.knowledge"): digest("2")},
         dependencies=EDGES,
         plan=PLAN,
         diagnostics=PENDING,
@@ -298,7 +304,7 @@ VERBS: dict[str, VerbOutcome] = {
         config_dir=".",
         operation="import",
         observations=NOTHING,
-        digests={"graph.knowledge": digest("2")},
+        digests={Address("graph.knowledge"): digest("2")},
         diagnostics=problems(("graph_observation_error", "graphs", "graph knowledge does not open", None)),
     ),
     "ready_ok": ReadyOutcome(
@@ -332,8 +338,8 @@ VERBS: dict[str, VerbOutcome] = {
     ),
 }
 
-USE = ApprovalUse(ULID, "5d" * 20, "graph.legacy", "bob@example.com")
-DELETED = EntryChange("graph.legacy", "delete", digest("3"), None, "applied")
+USE = ApprovalUse(ULID, "5d" * 20, Address("graph.legacy"), "bob@example.com")
+DELETED = EntryChange(Address("graph.legacy"), "delete", digest("3"), None, "applied")
 APPLIED_ENTRY = LedgerEntry(
     number=4,
     kind=EntryKind.APPLY,
@@ -351,8 +357,8 @@ APPLIED_ENTRY = LedgerEntry(
     trust_digest=digest("f"),
     changes=(
         DELETED,
-        EntryChange("policy.readers", "update", digest("4"), digest("4"), "applied", binding_change=True),
-        EntryChange("query.knowledge.x", "create", None, digest("5"), "blocked", "dependency_not_applied"),
+        EntryChange(Address("policy.readers"), "update", digest("4"), digest("4"), "applied", binding_change=True),
+        EntryChange(Address("query.knowledge.x"), "create", None, digest("5"), "blocked", "dependency_not_applied"),
     ),
     approvals=(USE,),
     authors=("alice@example.com",),

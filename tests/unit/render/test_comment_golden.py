@@ -9,7 +9,7 @@ import pytest
 from comment_cases import DATA, DRIFT, MISSING, SUBJECT, comments, everything, planned
 from render_cases import PLAN, digest
 
-from gitops.model.address import query_address
+from gitops.model.address import Address, query_address
 from gitops.model.change import Action
 from gitops.model.execution import ExecNode, ExecutionGraph
 from gitops.model.outcome import PlanOutcome
@@ -63,7 +63,7 @@ def test_the_document_of_a_plan_does_not_depend_on_the_moment():
 def test_the_document_of_a_plan_leaves_out_what_does_not_change():
     outcome = everything().outcome
     others = {f"query.other.q{n}": "9" * 64 for n in range(1_000)}
-    edges = tuple(Dependency(name, "schema.other") for name in others)
+    edges = tuple(Dependency(Address(name), Address("schema.other")) for name in others)
     large = replace(
         outcome,
         resource_digests={**outcome.resource_digests, **others},

@@ -14,6 +14,7 @@ from comment_cases import SUBJECT
 from render_cases import BASE, HEAD, VERBS, digest
 
 from gitops.language.schema import MigrationStep
+from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Action
 from gitops.model.execution import ExecutionGraph
@@ -283,8 +284,8 @@ def _plan_with(need):
 
 
 def test_a_gate_is_open_only_if_plan_and_evidence_agree():
-    approval = Approval("01", "graph.legacy", Action.DELETE, "", digest("b"), digest("3"), None, "bob", "")
-    missing = ApprovalRequirement("graph.legacy", "why", digest("d"))
+    approval = Approval("01", Address("graph.legacy"), Action.DELETE, "", digest("b"), digest("3"), None, "bob", "")
+    missing = ApprovalRequirement(Address("graph.legacy"), "why", digest("d"))
     given = replace(missing, approvals=(approval,))
     two = replace(given, needed=2)
     yes, no = (ApprovalState(resource="graph.legacy", satisfied=s) for s in (True, False))
@@ -302,7 +303,7 @@ def test_a_gate_is_open_only_if_plan_and_evidence_agree():
 
 
 def test_the_first_lines_of_a_comment_find_it_again():
-    body = plan_comment(PlanComment(subject=SUBJECT, outcome=_plan_with(ApprovalRequirement("a", "b", "c"))))
+    body = plan_comment(PlanComment(subject=SUBJECT, outcome=_plan_with(ApprovalRequirement(Address("a"), "b", "c"))))
     first, second, *_ = body.split("\n")
     assert first == hidden(marker("knowledge"))
     assert second == f"<!-- gitops:plan head={HEAD} plan={digest('e')} -->"
@@ -327,7 +328,7 @@ def test_lists_that_are_not_of_text_are_shown_as_they_are():
 
 
 def test_a_plan_digest_that_is_none_is_refused():
-    outcome = _plan_with(ApprovalRequirement("a", "b", "c"))
+    outcome = _plan_with(ApprovalRequirement(Address("a"), "b", "c"))
     outcome = replace(outcome, plan=replace(outcome.plan, digest="e"))
     with pytest.raises(ValueError):
         plan_comment(PlanComment(subject=SUBJECT, outcome=outcome))
