@@ -20,7 +20,7 @@ from gitops.ledger.port import LedgerWrite
 from gitops.model.approval import ApprovalEvidence
 from gitops.model.change import Disposition
 from gitops.model.entry import Debt, EntryKind
-from gitops.plan.verb import Planned
+from gitops.plan.plan import Planned
 
 __all__ = ["announced_debts", "may_go_on", "settle_debts"]
 

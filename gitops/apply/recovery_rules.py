@@ -28,7 +28,7 @@ from gitops.graph.observation import Existence, GraphReading
 from gitops.model.address import graph_address, schema_address
 from gitops.model.intent import Intent, IntentKind
 from gitops.model.state import AppliedResource, State, Status, StatusRecord
-from gitops.plan.composites import StateDraft
+from gitops.plan.draft import StateDraft
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from gitops.model.execution import NodeResult, Outcome
 from gitops.model.plan import ApprovalRequirement, Plan
 from gitops.model.resource import DesiredState
 from gitops.model.state import AppliedResource, State, Status, StatusRecord
-from gitops.plan.composites import StateDraft
 from gitops.plan.diff import diff
+from gitops.plan.draft import StateDraft
 
 _BLOCKED_MESSAGES = {
     Reason.APPROVAL_REQUIRED: "waits for an approval",

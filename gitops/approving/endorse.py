@@ -28,7 +28,7 @@ from gitops.model.approval import Approval, ApprovalEvidence, ApprovalStatement,
 from gitops.model.change import Change
 from gitops.model.outcome import ApproveOutcome
 from gitops.model.plan import Plan
-from gitops.plan.verb import plan_session
+from gitops.plan.plan import plan_session
 
 
 @dataclass(frozen=True, slots=True)

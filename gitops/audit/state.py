@@ -20,7 +20,7 @@ from gitops.model.change import Action, Disposition
 from gitops.model.entry import EntryChange, EntryKind, LedgerEntry
 from gitops.model.intent import Intent, IntentKind
 from gitops.model.state import AppliedResource, State
-from gitops.plan.composites import recompute_graph, recompute_graphs, remove_graph
+from gitops.plan.draft import recompute_graph, recompute_graphs, remove_graph
 
 __all__ = ["Announced", "Movement", "check_movement"]
 

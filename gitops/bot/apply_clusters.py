@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gitops.apply.apply import apply
 from gitops.apply.refresh import import_cluster
-from gitops.apply.verb import apply
 from gitops.approvals.decisions import open_debts
 from gitops.bot.authors import Pushers
 from gitops.bot.context import Bot, Place

@@ -27,7 +27,7 @@ from gitops.forge.port import Account, ChangeRequest, Permission, RequestState
 from gitops.model.address import Address
 from gitops.model.approval import ForgeGrant, GrantSource
 from gitops.model.plan import ApprovalRequirement, Plan
-from gitops.plan.verb import plan
+from gitops.plan.plan import plan
 
 __all__ = ["Attester", "lacks"]
 

@@ -29,7 +29,7 @@ from gitops.core.errors import GitopsError
 from gitops.forge.events import QueueEvent
 from gitops.forge.port import ChangeRequest, RequestState, ReviewVerdict
 from gitops.model.outcome import PlanOutcome
-from gitops.plan.verb import plan
+from gitops.plan.plan import plan
 
 __all__ = ["Verifier"]
 

@@ -22,7 +22,7 @@ from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, RequestState, ReviewVerdict
 from gitops.git.port import ZERO
 from gitops.model.outcome import PlanOutcome
-from gitops.plan.verb import plan
+from gitops.plan.plan import plan
 from gitops.render.comment_inputs import RefusedCommand
 
 __all__ = ["FAILED", "MISSING", "Asked", "Planner"]

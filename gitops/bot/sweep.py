@@ -25,7 +25,7 @@ from gitops.forge.port import ChangeRequest, RequestState
 from gitops.model.change import Disposition
 from gitops.model.lock import LockObservation
 from gitops.model.outcome import PlanOutcome
-from gitops.plan.verb import plan
+from gitops.plan.plan import plan
 
 __all__ = ["Sweeper"]
 

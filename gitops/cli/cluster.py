@@ -27,7 +27,7 @@ def validate(options: argparse.Namespace) -> int:
 
 def plan(options: argparse.Namespace) -> int:
     """`gitops plan`."""
-    from gitops.plan.verb import plan as run
+    from gitops.plan.plan import plan as run
 
     outcome = run(_advised(planning_workspace(options), options))
     graph_format = options.graph_format or ("text" if options.show_graph else None)
@@ -59,7 +59,7 @@ def _show_graph(outcome: PlanOutcome, graph_format: str) -> int:
 
 def apply(options: argparse.Namespace) -> int:
     """`gitops apply`."""
-    from gitops.apply.verb import apply as run
+    from gitops.apply.apply import apply as run
 
     return show(run(_workspace(options, actor_of(options), writes=True)), as_json=options.json)
 

@@ -168,7 +168,7 @@ def _commit_msg(rest: list[str]) -> int:
 def _pre_push(rest: list[str]) -> int:
     """Plan the clusters of every branch that is pushed against the ledger; errors refuse the push."""
     from gitops.bot.project import Revision
-    from gitops.plan.verb import plan
+    from gitops.plan.plan import plan
 
     updates = [u for u in _push_lines() if u.ref.startswith("refs/heads/") and u.new != ZERO]
     updates = [u for u in updates if not u.ref.startswith("refs/heads/gitops/")]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gitops.apply.graph_provider import ClusterProvider
+from gitops.apply.provider import ClusterProvider
 from gitops.approving.endorse import Endorsement
 from gitops.bot.project import Project, ProjectTools
 from gitops.cluster.workspace import Stores, Workspace

@@ -9,7 +9,7 @@ from pathlib import Path
 from posixpath import join
 from typing import Any, cast
 
-from gitops.apply.graph_provider import ClusterProvider
+from gitops.apply.provider import ClusterProvider
 from gitops.cluster.workspace import Hints, Stores, Workspace
 from gitops.config.folder import FolderTree
 from gitops.core.codes import Code

@@ -54,9 +54,9 @@ class _Run:
 
 
 def _run(folder: Path, graphs: int, workers: int) -> _Run:
+    from gitops.apply.apply import apply
     from gitops.apply.refresh import import_cluster
-    from gitops.apply.verb import apply
-    from gitops.plan.verb import plan
+    from gitops.plan.plan import plan
     from gitops.wiring.stores import folder_workspace
 
     write_cluster(folder, graphs=graphs, queries=1)

@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gitops.apply.apply import apply
 from gitops.apply.refresh import import_cluster, refresh
-from gitops.apply.verb import apply
 from gitops.cluster.status import status
 from gitops.cluster.unlock import force_unlock
 from gitops.core.faults import Faults

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gitops.apply.apply import apply
 from gitops.apply.refresh import refresh
-from gitops.apply.verb import apply
 from gitops.cluster.status import status
 from gitops.cluster.unlock import force_unlock
 from gitops.graph import show
 from gitops.model.change import Disposition
 from gitops.model.outcome import VerbOutcome
 from gitops.model.state import State
-from gitops.plan.verb import plan
+from gitops.plan.plan import plan
 from tests.fault.matrix import OLD, VERBS, locked_by
 from tests.fault.matrix_world import AFTER, AGAIN, PEOPLE, Scene
 

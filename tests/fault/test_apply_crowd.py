@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from gitops.apply.graph_provider import ClusterProvider
+from gitops.apply.apply import apply
+from gitops.apply.provider import ClusterProvider
 from gitops.apply.refresh import import_cluster
-from gitops.apply.verb import apply
 from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.folder import FolderTree
 from gitops.core.canonical import digest

@@ -24,7 +24,7 @@ DEADLINE = 60
 APPLY_TO_THE_POINT = """
 import sys
 from gitops.wiring.stores import folder_workspace
-from gitops.apply.verb import apply
+from gitops.apply.apply import apply
 from tests.support.cluster import DieAt
 apply(folder_workspace(sys.argv[1], actor="dead", faults=DieAt(sys.argv[2])))
 """

@@ -32,7 +32,7 @@ NEW = ("one", "two", "three")
 APPLY_TO_THE_POINT = """
 import argparse, os, sys
 from gitops.wiring.project import LocalProject, RepositoryChoice
-from gitops.apply.verb import apply
+from gitops.apply.apply import apply
 
 class DieAt:
     def reach(self, point):

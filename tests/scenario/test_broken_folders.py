@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gitops.apply.apply import apply
 from gitops.apply.refresh import import_cluster, refresh
-from gitops.apply.verb import apply
 from gitops.approving.approve import approve
 from gitops.cluster.status import status
 from gitops.cluster.unlock import force_unlock
@@ -19,7 +19,7 @@ from gitops.cluster.workspace import Workspace
 from gitops.core.diagnostics import Severity
 from gitops.model.address import Address
 from gitops.model.outcome import VerbOutcome
-from gitops.plan.verb import plan
+from gitops.plan.plan import plan
 from gitops.wiring.stores import folder_workspace
 from tests.support.cluster import Cluster, codes
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.apply.verb import apply
+from gitops.apply.apply import apply
 from gitops.model.address import Kind, graph_address, schema_address
 from gitops.model.change import Change
 from gitops.model.kind import APPLIED, Ruling, Situation

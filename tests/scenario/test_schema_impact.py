@@ -85,7 +85,7 @@ def test_from_a_schema_text_in_git_it_is_the_same_without_reaching_the_graph(clu
     (expected,) = cluster.plan().plan.schema_impact
     accepted = cluster.live("knowledge").encode()
     cluster.twin.delete_tree(cluster.uri("knowledge"))
-    from gitops.plan.verb import plan
+    from gitops.plan.plan import plan
 
     workspace = replace(cluster.workspace(), accepted_schema=lambda _graph, _digest: accepted)
     assert plan(workspace).plan.schema_impact == (expected,)

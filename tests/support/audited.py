@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from gitops.apply.graph_provider import ClusterProvider
+from gitops.apply.apply import apply
+from gitops.apply.provider import ClusterProvider
 from gitops.apply.refresh import import_cluster, refresh
-from gitops.apply.verb import apply
 from gitops.approvals.documents import read_approval, read_statement, statement_message, write_approval
 from gitops.approving.endorse import Endorsement, endorse
 from gitops.audit.report import AuditReport

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gitops.apply.graph_provider import ClusterProvider
+from gitops.apply.apply import apply
+from gitops.apply.provider import ClusterProvider
 from gitops.apply.refresh import import_cluster, refresh
-from gitops.apply.verb import apply
 from gitops.approving.approve import approve
 from gitops.cluster.ready import ready
 from gitops.cluster.status import status
@@ -52,7 +52,7 @@ from gitops.model.outcome import (
 )
 from gitops.model.resource import DesiredState
 from gitops.model.state import AppliedResource, State
-from gitops.plan.verb import plan
+from gitops.plan.plan import plan
 from gitops.storage.local import LocalStore
 from tests.support.memory_engine import MemoryEngine
 

@@ -27,7 +27,7 @@ from gitops.model.address import Address
 from gitops.model.changeset import changeset_key
 from gitops.model.entry import EntryChange, EntryKind, LedgerEntry, SourceRevision
 from gitops.model.state import AppliedResource, State
-from gitops.plan.composites import recompute_graph
+from gitops.plan.draft import recompute_graph
 from gitops.wiring.project import open_commit_tree
 from tests.support.audited import CLUSTER, LEDGER, MAIN, START, STATE, Life, person
 from tests.support.git_fixture import run

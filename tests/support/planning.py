@@ -9,7 +9,7 @@ from gitops.model.address import Address, Kind, graph_address, schema_address
 from gitops.model.change import Action, Change
 from gitops.model.resource import Dependency, DesiredState, Resource
 from gitops.model.state import AppliedResource, State
-from gitops.plan.composites import recompute_graphs
+from gitops.plan.draft import recompute_graphs
 
 DATA = Path(__file__).parents[1] / "data/planning"
 

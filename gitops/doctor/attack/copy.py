@@ -20,8 +20,8 @@ from pathlib import Path
 from threading import Barrier
 from typing import TypeVar
 
+from gitops.apply.apply import apply
 from gitops.apply.refresh import import_cluster
-from gitops.apply.verb import apply
 from gitops.approvals.documents import statement_message, write_approval
 from gitops.approving.endorse import Endorsement, endorse
 from gitops.bot.guard import Guard

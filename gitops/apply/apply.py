@@ -32,7 +32,7 @@ from gitops.model.execution import NodeResult, Outcome
 from gitops.model.intent import Intent, IntentKind
 from gitops.model.outcome import ApplyOutcome
 from gitops.model.plan import Plan
-from gitops.plan.verb import plan_session
+from gitops.plan.plan import plan_session
 
 _INTENTS = {
     (Kind.GRAPH, Action.CREATE): IntentKind.GRAPH_CREATE,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gitops.model.address import Address, graph_address, query_address, schema_address
 from gitops.model.digests import graph_composite
 from gitops.model.state import AppliedResource, State, Status, StatusRecord
-from gitops.plan.composites import StateDraft
+from gitops.plan.draft import StateDraft
 
 GRAPHS = ("g", "g_a", "h")
 NAMES = ("a", "b", "g")
