@@ -4,6 +4,7 @@
 # make engine-faults  kill writers of a graph at every fault point and at any moment, look at everything, print a table
 # make fuzz   compare the parsers with a second grammar on 100,000 inputs
 # make fuzz-crash  ten minutes of inputs that must raise nothing; guided by coverage where atheris is installed
+# make mutants  change one operator of the pure core at a time, and list what no test notices
 # make lint   format, lint, types, import contracts, workflows
 # make bench  measure, print a table, write bench.json
 # make docs   write the generated pages again
@@ -17,7 +18,7 @@ RIVALS := $(VENV)/.rivals
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow faults engine-faults fuzz fuzz-crash lint bench docs lock clean
+.PHONY: demo test test-slow faults engine-faults fuzz fuzz-crash mutants lint bench docs lock clean
 .DEFAULT_GOAL := test
 
 $(READY): requirements.lock pyproject.toml
@@ -47,6 +48,9 @@ fuzz: $(READY)
 
 fuzz-crash: $(READY)
 	$(PY) -m tests.fuzz.crash --seconds 600
+
+mutants: $(READY)
+	$(PY) -m tests.mutants
 
 lint: $(READY)
 	$(VENV)/bin/ruff format --check .
