@@ -13,6 +13,14 @@ import pytest
 from tests.fault import engine_table
 from tests.fault.matrix import TABLE
 from tests.fault.matrix_recovery import Recovery
+from tests.support import prefork
+
+
+@pytest.fixture(scope="session", autouse=True)
+def program() -> None:
+    """What dies by its own hand is forked from a process that has its imports behind it."""
+    prefork.start()
+
 
 _ROW = "{:<8} {:<13} {:>7} {:>7}" + " {:>15}" * len(Recovery)
 

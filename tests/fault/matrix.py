@@ -29,6 +29,7 @@ from tests.fault.matrix_stores import SCENES
 from tests.fault.matrix_world import AFTER, Scene
 from tests.support.git_fixture import environment
 from tests.support.pages import ROOT
+from tests.support.prefork import PYTHON
 
 T = TypeVar("T")
 POINTS = ROOT / "tests" / "data" / "fault_matrix.json"
@@ -196,7 +197,7 @@ def recorded() -> dict[str, dict[str, list[str]]]:
 
 
 def _child(order: Run) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.fault.matrix", json.dumps(asdict(order))]
+    command = [*PYTHON, "-m", "tests.fault.matrix", json.dumps(asdict(order))]
     service = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     env = environment(Path(order.home), PYTHONPATH=str(ROOT), **service)
     return subprocess.run(command, cwd=ROOT, env=env, check=False, timeout=DEADLINE_S, capture_output=True, text=True)

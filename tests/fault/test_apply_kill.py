@@ -19,6 +19,7 @@ from gitops.graph.load import Loader, LoadRequest
 from gitops.ledger.layout import LOCK
 from tests.support.cluster import QUERY, SCHEMA, START, WIDER, Cluster, codes, lance_engine
 from tests.support.pages import ROOT
+from tests.support.prefork import PYTHON
 
 DEADLINE = 60
 APPLY_TO_THE_POINT = """
@@ -114,7 +115,7 @@ POINTS = [
 def test_death_at_a_point_is_settled_by_the_next_apply(cluster, point):
     new = ask_for_everything(cluster, 1)
     process = subprocess.run(
-        [sys.executable, "-c", APPLY_TO_THE_POINT, str(cluster.folder), point], cwd=ROOT, check=False, timeout=DEADLINE
+        [*PYTHON, "-c", APPLY_TO_THE_POINT, str(cluster.folder), point], cwd=ROOT, check=False, timeout=DEADLINE
     )
     assert process.returncode == -signal.SIGKILL
     assert cluster.locked

@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from gitops.wiring.system import RandomIds, SystemClock
 from tests.support.audited import FILES, GRAPHS, START, WIDER, Life, declared
 from tests.support.git_fixture import environment, run
 from tests.support.pages import ROOT
+from tests.support.prefork import PYTHON
 
 DEADLINE = 60
 DEAD = 137
@@ -82,7 +82,7 @@ class Scene:
         return environment(self.home, PYTHONPATH=str(ROOT))
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "gitops", *arguments, "--repo", str(self.repository), "--cluster", "brain"]
+        command = [*PYTHON, "-m", "gitops", *arguments, "--repo", str(self.repository), "--cluster", "brain"]
         return subprocess.Popen(command, env=self.environment, cwd=self.home, stdout=subprocess.PIPE)
 
     def gitops(self, *arguments: str) -> dict[str, object]:
@@ -93,7 +93,7 @@ class Scene:
 
     def die_at(self, point: str) -> int:
         done = subprocess.run(
-            [sys.executable, "-c", APPLY_TO_THE_POINT, str(self.repository), point],
+            [*PYTHON, "-c", APPLY_TO_THE_POINT, str(self.repository), point],
             env=self.environment,
             cwd=self.home,
             check=False,

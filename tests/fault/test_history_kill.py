@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +28,7 @@ from gitops.graph.history.verify import verify
 from gitops.graph.snapshot import accept_schema
 from tests.fault.test_engine_kill import HERE, DyingAt
 from tests.support.histories import LATE, SCHEMA, History, person, read_rows, town
+from tests.support.prefork import PYTHON
 
 SHARP = Retention(2, timedelta(0), timedelta(0))
 EAGER = OptimizeOptions(fragments=1, deleted_share=0.0, scalar_rows=1, text_rows=1)
@@ -137,7 +137,7 @@ def test_a_death_at_a_point_is_repaired_by_the_next_run(
     with hold(pinned, history.work(), timedelta(days=9)):
         seen = read_rows(pinned, "node:Person")
         code = "import sys; from tests.fault.test_history_kill import deed; deed(*sys.argv[1:])"
-        dead = subprocess.run([sys.executable, "-c", code, history.uri, name, point], cwd=HERE, check=False)
+        dead = subprocess.run([*PYTHON, "-c", code, history.uri, name, point], cwd=HERE, check=False)
         assert dead.returncode == -signal.SIGKILL
         before, after = outcomes[name]
         assert images(history) in (before, after)

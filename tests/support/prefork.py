@@ -1,12 +1,13 @@
-"""The `gitops` program as a process that is forked instead of started: the same program, without a second of imports.
+"""Programs of the tests as processes that are forked instead of started: the same programs, without a second of imports.
 
-A started interpreter that has imported the verbs waits on a socket. For each request it forks; the child takes over the
-caller's descriptors, environment and working directory, runs `gitops.cli.main` and exits with its code. Arguments, streams,
-environment, files and exit codes are those of a process of its own; only the time for imports is missing. What is about
-starting up, about imports or about being killed starts the real program: `[sys.executable, "-m", "gitops", ...]`.
+An interpreter that has imported this project waits on a socket. For each request it forks; the child takes over the
+caller's descriptors, environment and working directory and runs the module or the code. Arguments, streams, environment,
+files and exit codes are those of a process of its own; only the time for imports is missing. What is about starting up,
+about imports or about being killed from outside starts a real interpreter: `sys.executable`.
 
-    PROGRAM         the argument vector that stands for the program, also in git hooks; without a server it starts the real one
-    start()         start the server of this test process, once
+    PYTHON    the argument vector that stands for the interpreter: `-m MODULE ...` or `-c CODE ...` follow
+    PROGRAM   the same for `gitops`, also in git hooks
+    start()   start the server of this test process, once; without a server both start a real interpreter
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 _FOLDER = Path(tempfile.gettempdir()) / f"gitops-prefork-{os.getuid()}-{os.getpid()}"
 _SOCKET = _FOLDER / "socket"
-PROGRAM = (sys.executable, "-I", "-S", str(Path(__file__).with_name("prefork_client.py")), str(_SOCKET))
+PYTHON = (sys.executable, "-I", "-S", str(Path(__file__).with_name("prefork_client.py")), str(_SOCKET))
+PROGRAM = (*PYTHON, "-m", "gitops")
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Hand a run of the program to the server of `tests.support.prefork`, or start the real program where there is none.
+"""Stands for the interpreter: hands a run to the server of `tests.support.prefork`, or starts Python where there is none.
 
 Runs with `-I -S`, and imports nothing but what a connection needs.
 """
@@ -8,6 +8,8 @@ import os
 import socket
 import sys
 
+_LOST = 70
+
 
 def main() -> int:
     """The exit code of the run."""
@@ -16,7 +18,7 @@ def main() -> int:
     try:
         connection.connect(place)
     except OSError:
-        os.execv(sys.executable, [sys.executable, "-m", "gitops", *arguments])  # noqa: S606 - a vector, no shell
+        os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - a vector, no shell
     environ = [f"{name}={value}" for name, value in os.environ.items()]
     parts = [os.getcwd(), str(len(arguments)), *arguments, *environ]  # noqa: PTH109 - pathlib takes longer than the rest
     data = "\0".join(parts).encode("utf-8", "surrogateescape")
@@ -24,9 +26,7 @@ def main() -> int:
     connection.sendmsg([len(data).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
     connection.sendall(data)
     status = connection.recv(4)
-    if len(status) < 4:
-        return 70
-    code = int.from_bytes(status, "big", signed=True)
+    code = int.from_bytes(status, "big", signed=True) if status else _LOST
     if code < 0:
         os.kill(os.getpid(), -code)
     return code

@@ -7,10 +7,12 @@ import importlib
 import io
 import os
 import pkgutil
+import runpy
 import selectors
 import signal
 import socket
 import sys
+import types
 
 import gitops
 
@@ -89,15 +91,12 @@ def _run(parts: list[str], fds: list[int]) -> int:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(dict(each.partition("=")[::2] for each in environ))
-    sys.argv = ["gitops", *arguments]
     sys.stdin = io.TextIOWrapper(open(0, "rb"), encoding="utf-8")  # noqa: SIM115
     sys.stdout = io.TextIOWrapper(open(1, "wb"), encoding="utf-8")  # noqa: SIM115
     sys.stderr = io.TextIOWrapper(open(2, "wb", 0), encoding="utf-8", errors="backslashreplace", write_through=True)  # noqa: SIM115
     _git_settings()
-    from gitops.cli.main import entry
-
     try:
-        entry()
+        _execute(*arguments)
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
@@ -109,6 +108,17 @@ def _run(parts: list[str], fds: list[int]) -> int:
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     return code
+
+
+def _execute(form: str, what: str, *arguments: str) -> None:
+    """What an interpreter does with `-m MODULE` or `-c CODE`."""
+    sys.argv = [what if form == "-m" else "-c", *arguments]
+    if form == "-m":
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+    else:
+        module = types.ModuleType("__main__")
+        sys.modules["__main__"] = module
+        exec(compile(what, "<string>", "exec"), module.__dict__)  # noqa: S102 - the code of a test
 
 
 def _git_settings() -> None:
