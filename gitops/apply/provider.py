@@ -13,12 +13,12 @@ from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
-from gitops.graph.observation import Existence
 from gitops.graph.port import Prepared
 from gitops.model.address import Kind, schema_address
 from gitops.model.change import Action, Change
 from gitops.model.execution import ExecNode, NodeResult, Outcome
 from gitops.model.intent import Intent
+from gitops.model.kinds import rules_of
 
 
 class _InjectedCrashError(Exception):
@@ -46,26 +46,6 @@ class ClusterProvider:
             return NodeResult(node.id, Outcome.FAILED, tuple(problems), facts={CRASHED: True})
         return NodeResult(node.id, Outcome.DONE, tuple(problems), facts=facts)
 
-    def probe(self, node: ExecNode, change: Change) -> NodeResult:
-        """Whether the effect of a node is there already."""
-        work, kind = self._work, change.address.kind
-        graph = change.address.graph or change.address.name
-        if kind in (Kind.QUERY, Kind.POLICY) and change.after is not None:
-            blob = work.ledger.blob(change.address, change.after)
-            outcome = Outcome.DONE if blob.content is not None else Outcome.FAILED
-        elif kind is Kind.GRAPH and change.action is Action.DELETE:
-            seen = work.engine.exists(work.graph_uri(graph))
-            outcome = {Existence.ABSENT: Outcome.DONE, Existence.PRESENT: Outcome.FAILED}.get(seen, Outcome.UNKNOWN)
-        elif kind in (Kind.GRAPH, Kind.SCHEMA) and change.action is not Action.DELETE:
-            try:
-                live = digest(work.engine.read(work.graph_uri(graph)).schema_source)
-            except GitopsError as error:
-                return NodeResult(node.id, Outcome.FAILED if error.code == Code.GRAPH_MISSING else Outcome.UNKNOWN)
-            outcome = Outcome.DONE if live == work.resources[schema_address(graph)].digest else Outcome.FAILED
-        else:
-            outcome = Outcome.DONE
-        return NodeResult(node.id, outcome)
-
     def _dispatch(self, node: ExecNode, change: Change, facts: dict[str, object]) -> None:
         kind, action = change.address.kind, change.action
         if kind is Kind.GRAPH and action is Action.CREATE:
@@ -74,7 +54,7 @@ class ClusterProvider:
             self._migrate(node, change.address.name, facts)
         elif kind is Kind.GRAPH and action is Action.DELETE:
             self._delete(node, change.address.name)
-        elif kind in (Kind.QUERY, Kind.POLICY) and action is not Action.DELETE:
+        elif rules_of(change.address).catalog_suffix and action is not Action.DELETE:
             resource = self._work.resources[change.address]
             self._work.ledger.put_blob(resource.address, resource.content or b"")
         # Everything else changes the ledger alone: schemas that ride on their graph, removed queries and policies, trust.

@@ -28,8 +28,8 @@ from gitops.model.address import Address, Kind, graph_address, schema_address
 from gitops.model.entry import EntryKind
 from gitops.model.outcome import RefreshOutcome
 from gitops.model.state import AppliedResource, State, Status, StatusRecord
-from gitops.plan.diff import diff
 from gitops.plan.draft import StateDraft
+from gitops.plan.planner import diff
 
 
 def refresh(workspace: Workspace) -> RefreshOutcome:

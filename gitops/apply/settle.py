@@ -11,11 +11,12 @@ from gitops.model.address import Address, Kind
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change, Disposition, Reason
 from gitops.model.execution import NodeResult, Outcome
+from gitops.model.kinds import rules_of
 from gitops.model.plan import ApprovalRequirement, Plan
 from gitops.model.resource import DesiredState
 from gitops.model.state import AppliedResource, State, Status, StatusRecord
-from gitops.plan.diff import diff
 from gitops.plan.draft import StateDraft
+from gitops.plan.planner import diff
 
 _BLOCKED_MESSAGES = {
     Reason.APPROVAL_REQUIRED: "waits for an approval",
@@ -79,7 +80,7 @@ def settle(
     publishable = not any(
         by_node[c.address].outcome in (Outcome.FAILED, Outcome.UNKNOWN)
         for c in plan.changes
-        if c.address.kind in (Kind.QUERY, Kind.POLICY) and c.address in by_node
+        if rules_of(c.address).catalog_suffix and c.address in by_node
     )
     granted = {r.resource: r for r in plan.approvals_required if r.satisfied}
     next_state, consumed = _next_state(changes, desired, state, granted, stamp)

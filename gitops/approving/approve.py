@@ -36,7 +36,7 @@ def _approved(current: Session, address: Address) -> ApproveOutcome:
 
 def _record(current: Session, address: Address) -> Approval:
     # What is gated follows from folder and ledger alone: no graph is opened, and no other approval is looked at.
-    plan = make_plan(PlanInputs(desired=current.desired, state=current.state), kinds=current.workspace.kinds)
+    plan = make_plan(PlanInputs(desired=current.desired, state=current.state))
     change, requirement = gated_change(plan, address)
     approval = draft_approval(current.workspace, change, requirement.reason, plan.config_digest)
     current.opened.ledger.record_approval(approval)

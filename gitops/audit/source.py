@@ -12,7 +12,7 @@ from gitops.model.changeset import changeset_key
 from gitops.model.entry import EntryKind, SourceRevision
 from gitops.model.resource import DesiredState
 from gitops.model.state import State
-from gitops.plan.diff import diff
+from gitops.plan.planner import diff
 
 __all__ = ["check_source"]
 

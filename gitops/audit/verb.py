@@ -45,11 +45,13 @@ from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import GitReader
 from gitops.ledger.chain import REVOCATIONS, ChainEntry, read_chain_entry
 from gitops.ledger.decisions import read_decision_evidence
+from gitops.ledger.layout import blob_key
 from gitops.ledger.trailers import commit_message
 from gitops.ledger.witnesses import Anchor, Ledger
-from gitops.model.address import Address, Kind, trust_address
+from gitops.model.address import Address, trust_address
 from gitops.model.approval import DecisionEvidence
 from gitops.model.entry import EntryKind
+from gitops.model.kinds import rules_of
 from gitops.model.state import State
 
 __all__ = ["AuditScope", "TreeOpener", "audit"]
@@ -194,20 +196,17 @@ def _check_blobs(walk: Walk, found: ChainEntry, state: State) -> None:
     for text, of in _blobs(state):
         if same and walk.state.resources.get(text) == state.resources[text]:
             continue
-        content = walk.reader.read(found.commit.tree, of)
+        content = None if of is None else walk.reader.read(found.commit.tree, of)
         if content is None or digest(content) != state.resources[text].digest:
             detail = f"the blob of {text} does not have digest {state.resources[text].digest}"
             raise IntegrityError(Code.LEDGER_BLOB_MISMATCH, detail)
     walk.blobs = folder
 
 
-def _blobs(state: State) -> Sequence[tuple[Address, str]]:
-    """The resources that have a blob, with its path."""
-    found = []
-    for address, resource in sorted(state.resources.items()):
-        if address.kind is Kind.QUERY:
-            path = f"{_RESOURCES}/query/{address.graph}/{address.name}/{resource.digest}.gq"
-            found.append((address, path))
-        elif address.kind is Kind.POLICY:
-            found.append((address, f"{_RESOURCES}/policy/{address.name}/{resource.digest}.yaml"))
-    return found
+def _blobs(state: State) -> Sequence[tuple[Address, str | None]]:
+    """The resources whose texts are in the catalog, each with the path of its text; None for a name that cannot be one."""
+    return [
+        (address, blob_key(address, resource.digest))
+        for address, resource in sorted(state.resources.items())
+        if rules_of(address).catalog_suffix
+    ]

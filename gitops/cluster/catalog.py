@@ -7,7 +7,7 @@ from dataclasses import replace
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.ledger.port import BlobCondition, LedgerReader
-from gitops.model.address import Kind
+from gitops.model.kinds import rules_of
 from gitops.model.state import State, Status, StatusRecord
 
 _UNREAD = "payload_read_error"
@@ -26,7 +26,7 @@ def verify_catalog(ledger: LedgerReader, state: State, problems: Diagnostics) ->
     """
     resources, statuses = dict(state.resources), dict(state.statuses)
     for address in sorted(state.resources):
-        if address.kind not in (Kind.QUERY, Kind.POLICY):
+        if not rules_of(address).catalog_suffix:
             continue
         reading = ledger.blob(address, state.resources[address].digest)
         if reading.condition is BlobCondition.OK:

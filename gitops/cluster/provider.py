@@ -44,9 +44,5 @@ class Provider(Protocol):
         """Do it. Never raises for a failure of the work itself: that is outcome FAILED with diagnostics."""
         ...
 
-    def probe(self, node: ExecNode, change: Change) -> NodeResult:
-        """Whether it is done already: DONE, FAILED (definitely not), or UNKNOWN. Changes nothing."""
-        ...
-
 
 ProviderFactory = Callable[[ClusterWork], Provider]

@@ -15,8 +15,6 @@ from gitops.graph.port import GraphEngine
 from gitops.ledger.port import LedgerStore, LedgerView
 from gitops.model.approval import Target
 from gitops.model.entry import SourceRevision
-from gitops.model.kind import Kinds
-from gitops.model.kinds.registry import default_kinds
 from gitops.model.trust import TrustRoot
 
 
@@ -89,7 +87,6 @@ class Workspace:
     governance: Governance | None = None
     accepted_schema: Callable[[str, str], bytes | None] = _nowhere
     faults: Faults = field(default_factory=NoFaults)
-    kinds: Kinds = field(default_factory=default_kinds)
     pid: int = 0
     hints: Hints | None = None
 

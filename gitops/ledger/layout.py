@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 
 from gitops.documents.forms import is_digest
-from gitops.model.address import Address, Kind, is_name
+from gitops.model.address import Address, is_name
+from gitops.model.kinds import rules_of
 
 __all__ = [
     "APPROVALS",
@@ -53,11 +54,11 @@ def blob_key(address: Address, digest: str) -> str | None:
     """The key of a catalog blob; None where there can be none: another kind, or an unsafe name or digest."""
     if not is_digest(digest) or not is_name(address.name):
         return None
-    if address.kind is Kind.POLICY:
-        return f"{_RESOURCES}/policy/{address.name}/{digest}.yaml"
-    if address.kind is Kind.QUERY and address.graph is not None and is_name(address.graph):
-        return f"{_RESOURCES}/query/{address.graph}/{address.name}/{digest}.gq"
-    return None
+    suffix = rules_of(address).catalog_suffix
+    if not suffix or (address.graph is not None and not is_name(address.graph)):
+        return None
+    graph = "" if address.graph is None else f"{address.graph}/"
+    return f"{_RESOURCES}/{address.kind}/{graph}{address.name}/{digest}{suffix}"
 
 
 def graph_root(graph: str) -> str:

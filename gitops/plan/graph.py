@@ -31,6 +31,7 @@ from gitops.core.errors import BugError
 from gitops.model.address import CLUSTER_SCOPE, Address, Kind
 from gitops.model.change import Action, Change, Disposition
 from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
+from gitops.model.kinds import rules_of
 from gitops.model.resource import Dependency
 from gitops.plan.layers import serial_order, validate
 
@@ -234,7 +235,7 @@ def _claims(change: Change, plan: _Plan) -> tuple[LockClaim, ...]:
         claims.add(LockClaim(f"graph:{address.graph}"))
     if address.kind is Kind.QUERY:
         claims.add(LockClaim(f"graph:{address.graph}", LockMode.SHARED))
-    if address.kind in (Kind.QUERY, Kind.POLICY) and change.after is not None:
+    if rules_of(address).catalog_suffix and change.after is not None:
         claims.add(LockClaim(f"blob:{change.after}"))
     if address.kind is Kind.POLICY:
         scopes = (*plan.desired.get(address, ()), *plan.recorded.get(address, ()))

@@ -12,8 +12,7 @@ from gitops.model.address import Address, Kind, query_address
 from gitops.model.change import Action, Change
 from gitops.model.impact import Fate, RecordedGraph, ResultChange, SchemaImpact, Touch
 from gitops.model.resource import DesiredState
-from gitops.plan.subjects import StepSubjects, Subject, step_subjects
-from gitops.plan.uses import Use, uses
+from gitops.plan.subjects import StepSubjects, Subject, Use, step_subjects, used_subjects
 
 _FATES = {Action.CREATE: Fate.ADDED, Action.UPDATE: Fate.CHANGED, Action.DELETE: Fate.REMOVED}
 _RETYPING = frozenset({"extend_enum", "unsupported_change"})
@@ -46,8 +45,8 @@ def _of_schema(
     subjects = step_subjects(steps)
     old, new = (frozenset().union(*side) for side in zip(*subjects, strict=True)) if subjects else ((), ())
     former = files.former({text: content for text, content in recorded.queries.items() if _may_name(content, old)})
-    after = {text: uses(query) for text, query in declared.items() if _touches_any(query, new)}
-    before = {text: uses(query) for text, query in former.items() if _touches_any(query, old)}
+    after = {text: used_subjects(query) for text, query in declared.items() if _touches_any(query, new)}
+    before = {text: used_subjects(query) for text, query in former.items() if _touches_any(query, old)}
     touches = tuple(tuple(_touches(each, before, after)) for each in subjects)
     touched = sorted({touch.query for found in touches for touch in found})
     kept = {text for text in touched if fates.get(text) is Fate.CHANGED and files.same_text(text)}

@@ -17,8 +17,7 @@ from gitops.model.entry import Debt
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import Plan, PlanInputs, TrustChange
 from gitops.model.state import State
-from gitops.plan.diff import diff
-from gitops.plan.planner import make_plan
+from gitops.plan.planner import diff, make_plan
 from gitops.plan.previews import previews, recorded_graphs
 
 
@@ -91,7 +90,7 @@ def plan_session(
         approvals_needed=admitted.needed,
         alone=admitted.alone,
     )
-    return Planned(make_plan(inputs, kinds=current.workspace.kinds), admitted)
+    return Planned(make_plan(inputs), admitted)
 
 
 def trust_change(governance: Governance | None, current: Session) -> TrustChange | None:

@@ -2,97 +2,190 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gitops.approvals.verify import change_digest, change_form, covers
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
-from gitops.model.address import Kind
+from gitops.model.address import Address, Kind, trust_address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change
 from gitops.model.impact import SchemaImpact
-from gitops.model.kind import Kinds, Situation, rules_for
-from gitops.model.plan import ApprovalRequirement, Plan, PlanInputs
-from gitops.model.resource import edges_near
-from gitops.plan.classify import classify, survey
-from gitops.plan.diff import diff
+from gitops.model.kinds import Situation, rules_of
+from gitops.model.plan import ApprovalRequirement, Impact, Plan, PlanInputs, TrustChange
+from gitops.model.resource import Dependency, DesiredState, edges_near
+from gitops.model.state import State
 from gitops.plan.graph import build_graph
-from gitops.plan.needs import impact, reached, recorded_dependencies
+
+__all__ = ["classify", "diff", "find_impact", "make_plan", "recorded_dependencies", "survey"]
 
 
-def make_plan(inputs: PlanInputs, *, kinds: Kinds) -> Plan:
-    """Plan.
+def make_plan(inputs: PlanInputs) -> Plan:
+    """What an apply of these inputs would do.
 
-    Diagnostics of the plan: `approval_stale` per gated change that has approvals of which none matches, and those of
-    the execution graph.
+    Diagnostics of the plan: `approval_stale` per gated change that has approvals of which none matches, `approval_quorum`
+    where some approvals are there but not enough, and those of the execution graph.
     """
-    changes = tuple(_with_preview(c, inputs) for c in diff(inputs.desired, inputs.state, inputs.trust_change))
-    edges = edges_near(inputs.desired.dependencies, {c.address.graph for c in changes if c.address.graph is not None})
+    desired, problems = inputs.desired, Diagnostics()
+    changes = tuple(
+        replace(change, migration=inputs.previews.get(change.address))
+        if change.address.kind is Kind.SCHEMA and change.action is Action.UPDATE
+        else change
+        for change in diff(desired, inputs.state, inputs.trust_change)
+    )
+    edges = edges_near(desired.dependencies, {c.address.graph for c in changes if c.address.graph is not None})
     situation = survey(changes, edges, inputs.pending)
-    problems = Diagnostics()
-    required = _requirements(changes, situation, inputs, kinds)
-    _report_stale(required, inputs, problems)
-    _report_quorum(required, problems)
+    required = _requirements(changes, situation, inputs)
+    _report_stale_approvals(required, inputs, problems)
+    for need in required:
+        if 0 < len(need.approvals) < need.needed:
+            detail = f"{len(need.approvals)} of {need.needed} approvals are there"
+            problems.add(Code.APPROVAL_QUORUM, need.resource, detail)
     approved = frozenset(r.resource for r in required if r.satisfied)
-    changes = classify(changes, replace(situation, approved=approved), kinds)
-    reachable = reached(changes, edges)
-    graph, graph_problems = build_graph(changes, reachable, recorded_dependencies(changes, inputs.state))
+    changes = classify(changes, replace(situation, approved=approved))
+    recorded = recorded_dependencies(changes, inputs.state)
+    graph, graph_problems = build_graph(changes, _reachable(changes, edges), recorded)
     problems.extend(graph_problems)
+    schema_impact: tuple[SchemaImpact, ...] = ()
+    if inputs.recorded:
+        # It reads queries, and the language of queries is large to import: most plans change no schema.
+        from gitops.plan.impact import schema_impact as find_schema_impact
+
+        schema_impact = find_schema_impact(changes, desired, inputs.recorded)
     return Plan(
-        config_digest=inputs.desired.config_digest,
-        digest=plan_digest(inputs.desired.config_digest, changes),
+        config_digest=desired.config_digest,
+        # What each change does; not when, by whom or with which evidence.
+        digest=canonical_digest({"config_digest": desired.config_digest, "changes": [change_form(c) for c in changes]}),
         changes=changes,
-        impact=impact(changes, edges),
+        impact=find_impact(changes, edges),
         approvals_required=required,
         graph=graph,
         diagnostics=tuple(problems),
-        schema_impact=_schema_impact(changes, inputs),
+        schema_impact=schema_impact,
     )
 
 
-def plan_digest(config_digest: str, changes: Sequence[Change]) -> str:
-    """Identity of a plan: the config digest and what each change does; not when, by whom or with which evidence."""
-    return canonical_digest({"config_digest": config_digest, "changes": [change_form(c) for c in changes]})
+def diff(desired: DesiredState, state: State, trust: TrustChange | None = None) -> tuple[Change, ...]:
+    """All differences between recorded and desired, sorted by address; dispositions are still the default.
+
+    A policy of unchanged content whose recorded bindings are absent or differ gives an update with equal digests, marked
+    `binding_change`.
+    """
+    changes: list[Change] = []
+    after, before = desired.digests(), {address: entry.digest for address, entry in state.resources.items()}
+    # Most of a large cluster is as it was: only what differs is looked at, and policies, whose bindings may.
+    for address in [address for address, value in after.items() if before.get(address) != value]:
+        action = Action.UPDATE if address in before else Action.CREATE
+        changes.append(Change(address, action, before.get(address), after[address]))
+    changes.extend(Change(gone, Action.DELETE, before[gone], None) for gone in before.keys() - after.keys())
+    for address in [address for address in after if address.kind is Kind.POLICY]:
+        same = before.get(address) == after[address]
+        if same and state.resources[address].applies_to != desired.resources[address].applies_to:
+            changes.append(Change(address, Action.UPDATE, before[address], after[address], binding_change=True))
+    if trust is not None and trust.before != trust.after:
+        changes.append(Change(trust_address(trust.cluster), Action.UPDATE, trust.before, trust.after))
+    return tuple(sorted(changes, key=lambda c: c.address))
 
 
-def _schema_impact(changes: Sequence[Change], inputs: PlanInputs) -> tuple[SchemaImpact, ...]:
-    if not inputs.recorded:
-        return ()
-    # It reads queries, and the language of queries is large to import: most plans change no schema.
-    from gitops.plan.impact import schema_impact
+def survey(changes: Sequence[Change], edges: Iterable[Dependency], pending: Iterable[str]) -> Situation:
+    """The situation that these changes make, with no approval counted yet.
 
-    return schema_impact(changes, inputs.desired, inputs.recorded)
+    `edges` has at least those of all desired policies; `pending` are graph ids whose interrupted operation is not settled.
+    """
+    graphs = {c.address.name: c.action for c in changes if c.address.kind is Kind.GRAPH}
+    created = frozenset(graph for graph, action in graphs.items() if action is Action.CREATE)
+    unsettled = frozenset(
+        c.address.name
+        for c in changes
+        if c.address.kind is Kind.SCHEMA
+        and (c.action is Action.DELETE or (c.action is Action.CREATE and c.address.name not in created))
+    )
+    bound: dict[Address, tuple[str, ...]] = {}
+    for source, target in edges:
+        if source.kind is Kind.POLICY and target.kind is Kind.GRAPH:
+            bound[source] = (*bound.get(source, ()), target.name)
+    return Situation(
+        pending=frozenset(pending),
+        created=created,
+        deleted=frozenset(graph for graph, action in graphs.items() if action is Action.DELETE),
+        schema_unsettled=unsettled,
+        approved=frozenset(),
+        policy_graphs=bound,
+    )
 
 
-def _with_preview(change: Change, inputs: PlanInputs) -> Change:
-    if change.address.kind is not Kind.SCHEMA or change.action is not Action.UPDATE:
-        return change
-    return replace(change, migration=inputs.previews.get(change.address))
+def classify(changes: Sequence[Change], situation: Situation) -> tuple[Change, ...]:
+    """The changes with the disposition and reason that the rules of their kinds give them."""
+    ruled = []
+    for change in changes:
+        disposition, reason = rules_of(change.address).classify(change, situation)
+        ruled.append(replace(change, disposition=disposition, reason=reason))
+    return tuple(ruled)
+
+
+def find_impact(changes: Sequence[Change], dependencies: Sequence[Dependency]) -> tuple[Impact, ...]:
+    """Per change, in order, the resources that need it; changes that nothing needs are left out."""
+    needed_by: dict[Address, list[Address]] = {change.address: [] for change in changes}
+    for source, target in dependencies if changes else ():
+        if target in needed_by:
+            needed_by[target].append(source)
+    return tuple(
+        Impact(change.address, tuple(needed_by[change.address])) for change in changes if needed_by[change.address]
+    )
+
+
+def recorded_dependencies(changes: Sequence[Change], state: State) -> tuple[Dependency, ...]:
+    """What the changed resources need directly or indirectly, as far as the ledger records it: the order of tearing down."""
+    edges: set[Dependency] = set()
+    seen: set[Address] = set()
+    pending = [change.address for change in changes]
+    while pending:
+        address = pending.pop()
+        if address in seen or address not in state.resources:
+            continue
+        seen.add(address)
+        needed = rules_of(address).needs(address, state.resources[address].applies_to or ())
+        targets = [target for target in needed if target.kind is not Kind.UNKNOWN]
+        edges.update(Dependency(address, target) for target in targets)
+        pending += targets
+    return tuple(sorted(edges))
+
+
+def _reachable(changes: Sequence[Change], dependencies: Sequence[Dependency]) -> tuple[Dependency, ...]:
+    """The dependencies that lead on from any of the changes, in their order."""
+    sources: set[Address] = set()
+    pending = {change.address for change in changes}
+    while pending:
+        sources |= pending
+        # Cluster, graph, schema: no path is longer than a few steps, so that going through all of them again is cheap.
+        pending = {target for source, target in dependencies if source in pending} - sources
+    return tuple(edge for edge in dependencies if edge.source in sources) if sources else ()
 
 
 def _requirements(
-    changes: Sequence[Change], situation: Situation, inputs: PlanInputs, kinds: Kinds
+    changes: Sequence[Change], situation: Situation, inputs: PlanInputs
 ) -> tuple[ApprovalRequirement, ...]:
+    """The gates of the changes, each with the approvals that it uses."""
     found = []
     for change in changes:
-        reason = rules_for(kinds, change.address).gate(change, situation)
+        reason = rules_of(change.address).gate(change, situation)
         if reason is None:
             continue
         valid = sorted(
             (a for a in inputs.approvals if covers(a, change, inputs.desired.config_digest)),
             key=lambda a: a.approval_id,
         )
-        chosen, needed = _chosen(valid, inputs)
+        chosen, needed = _choose_approvals(valid, inputs)
         found.append(ApprovalRequirement(change.address, reason, change_digest(change), chosen, needed))
     return tuple(found)
 
 
-def _chosen(valid: Sequence[Approval], inputs: PlanInputs) -> tuple[tuple[Approval, ...], int]:
+def _choose_approvals(valid: Sequence[Approval], inputs: PlanInputs) -> tuple[tuple[Approval, ...], int]:
     """The approvals to use, in order of their ids, and how many are needed.
 
-    One per person, and no more than needed: the rest stays unspent. An emergency is used only where there are too few people.
+    One per person, and no more than needed: the rest stays unconsumed. An emergency is used only where people are missing.
     """
     people = {a.approved_by: a for a in reversed(valid) if a.approval_id not in inputs.alone}
     chosen = sorted(people.values(), key=lambda a: a.approval_id)[: inputs.approvals_needed]
@@ -102,20 +195,12 @@ def _chosen(valid: Sequence[Approval], inputs: PlanInputs) -> tuple[tuple[Approv
     return tuple(chosen), inputs.approvals_needed
 
 
-def _report_quorum(required: Sequence[ApprovalRequirement], problems: Diagnostics) -> None:
-    for need in required:
-        if 0 < len(need.approvals) < need.needed:
-            problems.add(
-                Code.APPROVAL_QUORUM, need.resource, f"{len(need.approvals)} of {need.needed} approvals are there"
-            )
-
-
-def _report_stale(required: Sequence[ApprovalRequirement], inputs: PlanInputs, problems: Diagnostics) -> None:
+def _report_stale_approvals(required: Sequence[ApprovalRequirement], inputs: PlanInputs, problems: Diagnostics) -> None:
     named = {a.resource for a in inputs.approvals if a.consumed_at is None}
     for need in required:
         if not need.approvals and need.resource in named:
             problems.add(
                 Code.APPROVAL_STALE,
                 need.resource,
-                "an approval exists, but configuration or recorded state moved since it was given",
+                "an approval exists, but the configuration or the recorded state has changed since it was given",
             )

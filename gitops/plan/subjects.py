@@ -1,11 +1,27 @@
-"""The subjects of migration steps: which types and properties a step is about, before and after the migration."""
+"""Subjects: the types and properties that a migration step is about, and those that a checked query uses."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from gitops.language.query import CheckedQuery
+from gitops.language.query.typed import (
+    NodeValue,
+    PropertyValue,
+    Scan,
+    Traverse,
+    TypedDelete,
+    TypedInsert,
+    TypedRead,
+    TypedStatement,
+    TypedUpdate,
+)
+from gitops.language.schema import TypeKind
+
 Step = Mapping[str, Any]
+
+_ENDPOINTS = frozenset({"from", "to"})
 
 
 class Subject(NamedTuple):
@@ -23,6 +39,13 @@ class StepSubjects(NamedTuple):
     after: frozenset[Subject]
 
 
+class Use(NamedTuple):
+    """How a query uses a subject."""
+
+    reads: bool
+    writes: bool
+
+
 def step_subjects(steps: Sequence[Step]) -> tuple[StepSubjects, ...]:
     """Per step what it is about.
 
@@ -37,6 +60,20 @@ def step_subjects(steps: Sequence[Step]) -> tuple[StepSubjects, ...]:
         if s.get("kind") == "rename_property" and _named(s, "from", "to", "type_name")
     }
     return tuple(_subjects(step, types, properties) for step in steps)
+
+
+def used_subjects(query: CheckedQuery) -> dict[Subject, Use]:
+    """What the text of a query names: a type itself, a variable of it in an expression, or one of its properties.
+
+    Using a property is using its type. What a query touches without naming it is left out, so that the answer stays useful:
+    the ends of a hop that have no variable in use, and the edges that go with a deleted node.
+    """
+    found: dict[Subject, Use] = {}
+    for subject, use in _read_uses(query.body) if isinstance(query.body, TypedRead) else _mutation_uses(query.body):
+        for each in {subject, Subject(subject.kind, subject.type_name)}:
+            known = found.get(each, use)
+            found[each] = Use(known.reads or use.reads, known.writes or use.writes)
+    return found
 
 
 def _subjects(step: Step, types: Mapping[Subject, str], properties: Mapping[Subject, str]) -> StepSubjects:
@@ -86,3 +123,36 @@ def _property(step: Step, name: str) -> Subject:
 
 def _named(step: Step, *fields: str) -> bool:
     return all(isinstance(step.get(field), str) for field in fields)
+
+
+def _read_uses(body: TypedRead) -> Iterator[tuple[Subject, Use]]:
+    reading = Use(reads=True, writes=False)
+    # The checked tree consists of tuples at every level; the class of a node says whether it names something.
+    pending: list[Any] = [body.clauses, body.items, body.order]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, PropertyValue):
+            yield Subject(node.kind.value, node.owner, node.name), reading
+        elif isinstance(node, NodeValue):
+            yield Subject(TypeKind.NODE.value, node.owner), reading
+        elif isinstance(node, Scan):
+            yield Subject(TypeKind.NODE.value, node.type_name), reading
+        elif isinstance(node, Traverse):
+            yield Subject(TypeKind.EDGE.value, node.edge), reading
+        if isinstance(node, tuple):
+            pending.extend(node)
+
+
+def _mutation_uses(body: tuple[TypedStatement, ...]) -> Iterator[tuple[Subject, Use]]:
+    reading, writing = Use(reads=True, writes=False), Use(reads=False, writes=True)
+    for statement in body:
+        kind = TypeKind.NODE if isinstance(statement, TypedUpdate) else statement.kind
+        # The ends of an edge are written like properties, but are not properties.
+        ends = _ENDPOINTS if kind is TypeKind.EDGE else frozenset[str]()
+        yield Subject(kind.value, statement.type_name), writing
+        if isinstance(statement, TypedInsert | TypedUpdate):
+            for each in statement.assignments:
+                if each.name not in ends:
+                    yield Subject(kind.value, statement.type_name, each.name), writing
+        if isinstance(statement, TypedUpdate | TypedDelete) and statement.predicate.name not in ends:
+            yield Subject(kind.value, statement.type_name, statement.predicate.name), reading

@@ -35,7 +35,6 @@ from gitops.model.approval import (
     Via,
 )
 from gitops.model.change import Action
-from gitops.model.kinds.registry import default_kinds
 from gitops.model.plan import PlanInputs
 from gitops.model.state import State
 from gitops.model.trust import Signer, TrustRoot
@@ -47,7 +46,6 @@ HEAD, TREE = "1" * 40, "3" * 40
 TARGET = Target("repo", "library", "production", "refs/heads/main", "library")
 DELETE = change("graph.g", "delete")
 PEOPLE = ("ada", "ben", "cleo", "dan")
-KINDS = default_kinds()
 
 
 def names_of(person: str) -> tuple[str, ...]:
@@ -270,7 +268,7 @@ def test_the_plan_uses_what_counts_together(items: list[tuple[str, Via, bool]], 
         approvals_needed=required,
         alone=frozenset(identity(v) for v in good if v.alone),
     )
-    (need,) = make_plan(inputs, kinds=KINDS).approvals_required
+    (need,) = make_plan(inputs).approvals_required
     used = enough(verdicts, required)
     assert need.satisfied is bool(used)
     if used:

@@ -13,8 +13,7 @@ from gitops.language.query import check_query, parse_queries
 from gitops.language.schema import compile_schema
 from gitops.language.text import LanguageError
 from gitops.model.address import Address
-from gitops.plan.subjects import step_subjects
-from gitops.plan.uses import uses
+from gitops.plan.subjects import step_subjects, used_subjects
 from tests.support.effort import cases
 from tests.support.impact import desired, impact_of, planned
 
@@ -44,7 +43,7 @@ def checked(source: bytes):
 def assert_same_properties(source: bytes) -> int:
     found = list(checked(source))
     for query in found:
-        subjects = uses(query)
+        subjects = used_subjects(query)
         named = {(s.type_name, s.property_name) for s in subjects if s.property_name is not None}
         assert named == query.uses
         # Whoever uses a property uses its type, and reads or writes it.

@@ -13,10 +13,8 @@ import pytest
 
 from gitops.apply.apply import apply
 from gitops.model.address import Kind, graph_address, schema_address
-from gitops.model.change import Change
-from gitops.model.kind import APPLIED, Ruling, Situation
-from gitops.model.kinds.graph import GraphKind
-from gitops.model.kinds.registry import default_kinds
+from gitops.model.change import Change, Disposition
+from gitops.model.kinds import KINDS, GraphKind, Ruling, Situation
 from gitops.model.state import AppliedResource
 from tests.support.cluster import WIDER, Cluster, codes, found, lance_engine, rulings, statuses
 from tests.support.pages import ROOT
@@ -34,10 +32,10 @@ class CarelessGraphs(GraphKind):
     """Rules of a release with a defect: a delete is gated, and carried out all the same."""
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
-        return APPLIED
+        return Disposition.APPLIED, None
 
 
-def test_a_gated_change_that_slips_through_the_rules_is_stopped_before_anything_moves(tmp_path):
+def test_a_gated_change_that_slips_through_the_rules_is_stopped_before_anything_moves(tmp_path, monkeypatch):
     cluster = Cluster(tmp_path)
     cluster.graphs["legacy"] = {}
     cluster.save()
@@ -46,8 +44,8 @@ def test_a_gated_change_that_slips_through_the_rules_is_stopped_before_anything_
     cluster.write("people.gq", (tmp_path / "people.gq").read_text() + "\n")
     cluster.save()
     before, roots = cluster.state_bytes, cluster.twin.read(cluster.uri("legacy"))
-    kinds = {**default_kinds(), Kind.GRAPH: CarelessGraphs()}
-    outcome = apply(replace(cluster.workspace("sam"), kinds=kinds))
+    monkeypatch.setattr("gitops.model.kinds.KINDS", {**KINDS, Kind.GRAPH: CarelessGraphs()})
+    outcome = apply(cluster.workspace("sam"))
     assert not outcome.ok
     assert found(outcome, "apply_approval_invariant_violation").path == "graph.legacy"
     assert (outcome.applied_count, outcome.state_written, outcome.converged) == (0, False, False)

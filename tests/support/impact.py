@@ -11,7 +11,6 @@ from gitops.graph.observation import MigrationPreview
 from gitops.language.schema import compile_schema, plan_migration
 from gitops.model.address import Address, Kind
 from gitops.model.impact import RecordedGraph, SchemaImpact
-from gitops.model.kinds.registry import default_kinds
 from gitops.model.plan import Plan, PlanInputs
 from gitops.model.resource import DesiredState
 from gitops.model.state import AppliedResource, State
@@ -60,7 +59,7 @@ def planned(before: DesiredState, after: DesiredState, *, explain: bool = True) 
         previews={Address("schema.g"): preview},
         recorded={Address("schema.g"): RecordedGraph(accepted, texts)} if explain else {},
     )
-    return make_plan(inputs, kinds=default_kinds())
+    return make_plan(inputs)
 
 
 def impact_of(plan: Plan) -> SchemaImpact:

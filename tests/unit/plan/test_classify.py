@@ -6,13 +6,11 @@ import pytest
 
 from gitops.model.address import Address
 from gitops.model.change import Action, Change
-from gitops.model.kind import Situation
-from gitops.model.kinds.registry import default_kinds
-from gitops.plan.classify import classify, survey
+from gitops.model.kinds import Situation
+from gitops.plan.planner import classify, survey
 from tests.support.planning import change, desired, rows
 
 CASES = rows("dispositions.tsv")
-KINDS = default_kinds()
 
 
 def situation(flags: str) -> Situation:
@@ -35,7 +33,7 @@ def ruling(ruled: Change) -> str:
 
 @pytest.mark.parametrize(("row", "flags", "address", "action", "wanted"), CASES, ids=[" ".join(c[:4]) for c in CASES])
 def test_disposition(row, flags, address, action, wanted):
-    (ruled,) = classify([change(address, action)], situation(flags), KINDS)
+    (ruled,) = classify([change(address, action)], situation(flags))
     assert ruling(ruled) == wanted
     assert (ruled.address, ruled.action) == (change(address, action).address, Action(action))
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from gitops.model.change import Action
 from gitops.model.plan import TrustChange
 from gitops.model.state import State
-from gitops.plan.diff import diff
-from gitops.plan.needs import impact
+from gitops.plan.planner import diff, find_impact
 from tests.support.planning import change, desired, hexed, state
 
 
@@ -66,7 +65,7 @@ def test_impact_is_direct_in_change_order_and_leaves_out_what_nothing_needs():
         {"graph.g": "", "schema.g": "1", "query.g.q": "2", "policy.p": "3"}, {"policy.p": ["cluster", "graph.g"]}
     )
     changes = [change("graph.g", "update"), change("query.g.q", "update"), change("schema.g", "update")]
-    assert [(i.resource, i.affected) for i in impact(changes, wanted.dependencies)] == [
+    assert [(i.resource, i.affected) for i in find_impact(changes, wanted.dependencies)] == [
         ("graph.g", ("policy.p", "query.g.q", "schema.g")),
         ("schema.g", ("query.g.q",)),
     ]

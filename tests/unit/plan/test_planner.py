@@ -15,12 +15,9 @@ from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Action
 from gitops.model.execution import NodeResult, Outcome
-from gitops.model.kinds.registry import default_kinds
 from gitops.model.plan import Plan, PlanInputs, TrustChange
 from gitops.model.state import State, Status, StatusRecord
-from gitops.plan.diff import diff
-from gitops.plan.needs import recorded_dependencies
-from gitops.plan.planner import make_plan
+from gitops.plan.planner import diff, make_plan, recorded_dependencies
 from tests.support.planning import desired, hexed, state
 
 FULL = {"graph.g": "", "schema.g": "1", "query.g.q": "2", "policy.p": "3"}
@@ -29,7 +26,7 @@ STAMP = RunStamp("2026-06-11T08:00:00Z", "sam")
 
 
 def plan(inputs: PlanInputs) -> Plan:
-    return make_plan(inputs, kinds=default_kinds())
+    return make_plan(inputs)
 
 
 def approval(inputs: PlanInputs, resource: str, by: str = "sam", identity: str = "AP1") -> Approval:

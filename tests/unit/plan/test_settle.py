@@ -15,7 +15,6 @@ from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Reason
 from gitops.model.execution import NodeResult, Outcome
-from gitops.model.kinds.registry import default_kinds
 from gitops.model.plan import Plan, PlanInputs, TrustChange
 from gitops.model.state import State, Status, StatusRecord
 from gitops.plan.planner import make_plan
@@ -30,13 +29,13 @@ WIDE = {"policy.wide": ["cluster"]}
 
 def run(inputs: PlanInputs, outcomes: dict[str, Outcome]) -> tuple[Plan, Settlement]:
     """Plan, and settle with these outcomes; what is not named is done."""
-    made = make_plan(inputs, kinds=default_kinds())
+    made = make_plan(inputs)
     results = [NodeResult(n.id, outcomes.get(n.id, Outcome.DONE)) for n in made.graph.nodes]
     return made, settle(made, inputs.desired, inputs.state, results, STAMP)
 
 
 def approved(inputs: PlanInputs, resource: str = "graph.g") -> PlanInputs:
-    change = make_plan(inputs, kinds=default_kinds()).change(Address(resource))
+    change = make_plan(inputs).change(Address(resource))
     assert change is not None
     document = Approval(
         "AP1",
@@ -203,7 +202,7 @@ def test_keys_and_rules_take_effect_only_when_their_node_is_done():
 
 
 def test_diagnostics_of_nodes_come_in_plan_order():
-    made = make_plan(CREATE, kinds=default_kinds())
+    made = make_plan(CREATE)
     results = []
     for node in made.graph.nodes:
         problems = Diagnostics()
@@ -221,7 +220,7 @@ _SCENES = st.sampled_from([CREATE, MIGRATE, DELETE, replace(DELETE, approvals=()
 @st.composite
 def runs(draw):
     inputs = draw(_SCENES)
-    made = make_plan(inputs, kinds=default_kinds())
+    made = make_plan(inputs)
     results: dict[str, NodeResult] = {}
     for node in sorted(made.graph.nodes, key=lambda n: n.position):
         waits_for = [results[e.before].outcome for e in made.graph.edges if e.after == node.id]
@@ -263,5 +262,5 @@ def test_law_only_what_is_done_moves_a_digest(case):
 def test_law_a_converged_run_is_one_in_which_nothing_is_left(case):
     inputs, made, results = case
     done = settle(made, inputs.desired, inputs.state, results, STAMP)
-    left = make_plan(PlanInputs(inputs.desired, done.state), kinds=default_kinds()).changes
+    left = make_plan(PlanInputs(inputs.desired, done.state)).changes
     assert done.converged == (left == ())

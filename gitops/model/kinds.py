@@ -1,0 +1,188 @@
+"""Kinds of resources: the rules of each, in one table. `docs/extending.md` shows how to add a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar
+
+from gitops.model.address import CLUSTER_SCOPE, Address, Kind, graph_address
+from gitops.model.change import Action, Change, Disposition, Reason
+
+__all__ = ["KINDS", "ResourceKind", "Ruling", "Situation", "rules_of"]
+
+Ruling = tuple[Disposition, Reason | None]
+
+_APPLIED: Ruling = (Disposition.APPLIED, None)
+_DEFERRED: Ruling = (Disposition.DEFERRED, Reason.UNSUPPORTED_KIND)
+_NEEDS_APPROVAL: Ruling = (Disposition.BLOCKED, Reason.APPROVAL_REQUIRED)
+_RECOVERY_PENDING: Ruling = (Disposition.BLOCKED, Reason.RECOVERY_PENDING)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What else is in the plan, as far as a ruling depends on it; sets of graph ids, and of approved addresses.
+
+    `pending`: an interrupted operation of the graph is not settled. `created`, `deleted`: the graph itself is created or
+    deleted by this plan. `schema_unsettled`: its schema is deleted, or created without its graph. `approved`: addresses
+    whose gate is satisfied. `policy_graphs`: the ids of the graphs that a policy is bound to.
+    """
+
+    pending: frozenset[str]
+    created: frozenset[str]
+    deleted: frozenset[str]
+    schema_unsettled: frozenset[str]
+    approved: frozenset[Address]
+    policy_graphs: Mapping[Address, tuple[str, ...]]
+
+    def delete_approved(self, graph: str | None) -> bool:
+        """Whether the graph is deleted by this plan, with permission."""
+        return graph is not None and graph in self.deleted and graph_address(graph) in self.approved
+
+
+class ResourceKind:
+    """The rules of one kind; each method is a pure function. These are those of a text that may change at any time.
+
+    `catalog_suffix` ends the file names of its texts in the ledger's catalog; a kind without one keeps no text there.
+    """
+
+    catalog_suffix: ClassVar[str] = ""
+
+    def classify(self, change: Change, situation: Situation) -> Ruling:  # noqa: ARG002 - for kinds with conditions
+        """What apply does with the change, and the reason if it does not carry it out."""
+        return _APPLIED
+
+    def gate(self, change: Change, situation: Situation) -> str | None:  # noqa: ARG002 - for kinds with gates
+        """A fixed sentence saying why the change needs an approval, or None if it needs none."""
+        return None
+
+    def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - for kinds with needs
+        """The resources that a resource of this kind needs; `bindings` are those of a policy."""
+        return ()
+
+
+class GraphKind(ResourceKind):
+    """Created and deleted as a whole; an update only follows from changes of schema and queries. Rows 1 to 7."""
+
+    def classify(self, change: Change, situation: Situation) -> Ruling:
+        """Creates are applied, updates are derived, deletes need an approval."""
+        graph = change.address.name
+        if change.action is Action.UPDATE:
+            return _DEFERRED if graph in situation.schema_unsettled else (Disposition.DERIVED, None)
+        if graph in situation.pending:
+            return _RECOVERY_PENDING
+        if change.action is Action.CREATE or change.address in situation.approved:
+            return _APPLIED
+        return _NEEDS_APPROVAL
+
+    def gate(self, change: Change, situation: Situation) -> str | None:  # noqa: ARG002 - the rule needs no situation
+        """Every delete is gated."""
+        return "deleting a graph destroys its data" if change.action is Action.DELETE else None
+
+
+class SchemaKind(ResourceKind):
+    """Created and deleted with its graph, updated in place by a migration. Rows 8 to 15."""
+
+    def classify(self, change: Change, situation: Situation) -> Ruling:
+        """A create is part of the graph's create, a delete part of its delete; alone, neither is applied."""
+        graph = change.address.name
+        pending = graph in situation.pending
+        if change.action is Action.CREATE:
+            return _APPLIED if graph in situation.created and not pending else _RECOVERY_PENDING
+        if change.action is Action.UPDATE:
+            return _RECOVERY_PENDING if pending else _APPLIED
+        if graph not in situation.deleted:
+            return _DEFERRED
+        if pending:
+            return _RECOVERY_PENDING
+        return _APPLIED if situation.delete_approved(graph) else _NEEDS_APPROVAL
+
+    def gate(self, change: Change, situation: Situation) -> str | None:
+        """A delete is gated unless the graph's own gate covers it."""
+        alone = change.action is Action.DELETE and change.address.name not in situation.deleted
+        return "deleting a schema makes the data of its graph unreadable" if alone else None
+
+    def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - it has none
+        """Its graph."""
+        return () if address.graph is None else (graph_address(address.graph),)
+
+
+class QueryKind(ResourceKind):
+    """Stored queries: texts in the catalog, published by digest. Rows 16 to 21."""
+
+    catalog_suffix = ".gq"
+
+    def classify(self, change: Change, situation: Situation) -> Ruling:
+        """Published unless its graph is in trouble; removed with its graph only when that is approved."""
+        graph = change.address.graph
+        pending = graph in situation.pending
+        if change.action is Action.DELETE:
+            if graph not in situation.deleted or (situation.delete_approved(graph) and not pending):
+                return _APPLIED
+            return _NEEDS_APPROVAL
+        if pending:
+            return _RECOVERY_PENDING
+        if graph in situation.schema_unsettled:
+            return Disposition.BLOCKED, Reason.DEPENDENCY_NOT_APPLIED
+        return _APPLIED
+
+    def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - it has none
+        """Its graph and the schema of that."""
+        graph, schema = address.graph_address, address.schema_address
+        return () if graph is None or schema is None else (graph, schema)
+
+
+class PolicyKind(ResourceKind):
+    """Access policies: texts in the catalog, in force where they are bound. Rows 22 to 24."""
+
+    catalog_suffix = ".yaml"
+
+    def classify(self, change: Change, situation: Situation) -> Ruling:
+        """Published unless a graph that it is bound to waits for recovery."""
+        bound = situation.policy_graphs.get(change.address, ())
+        if change.action is not Action.DELETE and any(graph in situation.pending for graph in bound):
+            return _RECOVERY_PENDING
+        return _APPLIED
+
+    def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - only those
+        """The graphs that it is bound to."""
+        return tuple(Address(scope) for scope in bindings if scope != CLUSTER_SCOPE)
+
+
+class TrustKind(ResourceKind):
+    """The keys and rules of a branch ledger: people who may change them may approve anything, so they are gated."""
+
+    def classify(self, change: Change, situation: Situation) -> Ruling:
+        """Applied when approved under the keys and rules in force, else those stay in force."""
+        return _APPLIED if change.address in situation.approved else _NEEDS_APPROVAL
+
+    def gate(self, change: Change, situation: Situation) -> str | None:  # noqa: ARG002 - always gated
+        """Every change is gated."""
+        return "changing keys or rules changes who may approve"
+
+
+class UnknownKind(ResourceKind):
+    """What another release recorded: compared but never applied. Row 25."""
+
+    def classify(self, change: Change, situation: Situation) -> Ruling:  # noqa: ARG002 - one ruling for all
+        """Always deferred, which also keeps the cluster from converging, so that it is not overlooked."""
+        return _DEFERRED
+
+
+KINDS: Mapping[Kind, ResourceKind] = MappingProxyType(
+    {
+        Kind.GRAPH: GraphKind(),
+        Kind.SCHEMA: SchemaKind(),
+        Kind.QUERY: QueryKind(),
+        Kind.POLICY: PolicyKind(),
+        Kind.TRUST: TrustKind(),
+        Kind.UNKNOWN: UnknownKind(),
+    }
+)
+"""Every kind with its rules."""
+
+
+def rules_of(address: Address) -> ResourceKind:
+    """The rules of the kind of an address."""
+    return KINDS[address.kind]
