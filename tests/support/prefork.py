@@ -7,13 +7,14 @@ about imports or about being killed from outside starts a real interpreter: `sys
 
     PYTHON    the argument vector that stands for the interpreter: `-m MODULE ...` or `-c CODE ...` follow
     PROGRAM   the same for `gitops`, also in git hooks
-    start()   start the server of this test process, once; without a server both start a real interpreter
+    start()   start the server of this test process, once; before that neither of them is there
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -25,7 +26,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 _FOLDER = Path(tempfile.gettempdir()) / f"gitops-prefork-{os.getuid()}-{os.getpid()}"
 _SOCKET = _FOLDER / "socket"
-PYTHON = (sys.executable, "-I", "-S", str(Path(__file__).with_name("prefork_client.py")), str(_SOCKET))
+PYTHON = (str(_FOLDER / "python"),)
+_CLIENT = (sys.executable, "-I", "-S", str(Path(__file__).with_name("prefork_client.py")), str(_SOCKET))
 PROGRAM = (*PYTHON, "-m", "gitops")
 
 
@@ -33,6 +35,9 @@ PROGRAM = (*PYTHON, "-m", "gitops")
 def start() -> None:
     """Start the server of this process; it ends when this process ends."""
     _FOLDER.mkdir(mode=0o700)
+    script = Path(PYTHON[0])
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(_CLIENT)} "$@"\n')
+    script.chmod(0o700)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(_SOCKET))
     listener.listen(64)
@@ -40,7 +45,7 @@ def start() -> None:
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("GIT", "XDG", "AWS"))}
     with listener:
         server = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.prefork_server", str(listener.fileno()), str(alive)],
+            [sys.executable, "-m", "tests.support.prefork_server", str(listener.fileno()), str(alive), *PYTHON],
             cwd=ROOT,
             env={**environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"},
             pass_fds=(listener.fileno(), alive),

@@ -88,6 +88,8 @@ def _run(parts: list[str], fds: list[int]) -> int:
     for fd in fds:
         if fd > 2:
             os.close(fd)
+    # A hook that the program installs starts the program in the same way.
+    sys.executable = sys.argv[3]
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(dict(each.partition("=")[::2] for each in environ))
