@@ -8,9 +8,10 @@ import os
 from gitops.approving.decide import Office
 from gitops.approving.decide import countersign as run_countersign
 from gitops.approving.decide import revoke as run_revoke
+from gitops.cli.options import choice_of
 from gitops.cli.output import show
 from gitops.core.faults import NoFaults
-from gitops.wiring.project import LocalProject, choice_of
+from gitops.wiring.project import LocalProject
 from gitops.wiring.system import RandomIds, SystemClock
 
 
@@ -27,11 +28,11 @@ def countersign(options: argparse.Namespace) -> int:
 def _office(options: argparse.Namespace) -> Office:
     """Where the options mean to decide. Raises UsageError `signing_key_missing`, `actor_required`."""
     local = LocalProject(choice_of(options))
-    rule = local.rule(options)
+    rule = local.rule(options.cluster, options.config)
     return Office(
         ledger=local.ledger(rule),
         target=local.project.target(rule),
-        by=local.endorsement(options),
+        by=local.endorsement(rule),
         clock=SystemClock(),
         ids=RandomIds(),
         faults=NoFaults(),

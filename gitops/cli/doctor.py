@@ -6,6 +6,7 @@ import argparse
 import os
 from dataclasses import replace
 
+from gitops.cli.options import choice_of
 from gitops.cli.output import FAILED, OK, say
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
@@ -15,7 +16,7 @@ from gitops.doctor.findings import Health, sort_findings
 from gitops.doctor.render import attack_form, attack_text, findings_form, findings_text
 from gitops.render import json
 from gitops.wiring.forge import LOCAL, job_kind, login_of, token_of
-from gitops.wiring.project import LocalProject, choice_of
+from gitops.wiring.project import LocalProject
 
 
 def doctor(options: argparse.Namespace) -> int:
@@ -62,6 +63,6 @@ def _attack(local: LocalProject, options: argparse.Namespace) -> int:
             Code.USAGE_ERROR, "the ledger is a folder: there are no signed approvals and entries to attack"
         )
     hosted = (options.forge or config.forge.kind or job_kind(os.environ) or LOCAL) != LOCAL
-    report = attack(local, local.rule(options), options.only, hosted=hosted)
+    report = attack(local, local.rule(options.cluster), options.only, hosted=hosted)
     say(json.to_text(attack_form(report)) if options.json else attack_text(report))
     return OK if report.ok else FAILED

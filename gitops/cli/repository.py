@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from gitops.cli.options import choice_of
 from gitops.cli.output import OK, say, show_form
 from gitops.forge.merge import MergeMethod, MergeOrder, merge_request
 from gitops.forge.port import ChangeRequest, CheckReport, CheckStatus
 from gitops.render.characters import visible
-from gitops.wiring.project import LocalProject, choice_of
+from gitops.wiring.project import LocalProject
 
 
 def request_list(options: argparse.Namespace) -> int:

@@ -1,19 +1,11 @@
-"""Who is acting: `--as`, else `git config gitops.actor`, else nobody."""
+"""A value of the git configuration, read without opening a repository."""
 
 from __future__ import annotations
 
-import argparse
-
-
-def actor_of(options: argparse.Namespace) -> str | None:
-    """The operator, by the order above."""
-    given: str | None = getattr(options, "actor", None)
-    return given or git_setting("gitops.actor", getattr(options, "config", None) or ".")
-
 
 def git_setting(key: str, folder: str) -> str | None:
-    """A value of the git configuration as seen from `folder`, whether that is in a repository or not."""
-    # Imported here: verbs that only read never ask who acts.
+    """The value of `key` as git reads it in `folder`, which may be outside any repository. None if it is not set."""
+    # Imported here: commands that only read never need the operator.
     import shutil
     import subprocess
 

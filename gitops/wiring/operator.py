@@ -1,6 +1,6 @@
-"""What the operator of a bare repository says of people and hooks, in a place that no push reaches: its git configuration.
+"""People and hooks of a bare repository, from its git configuration, which no push can change.
 
-It is read when it is asked for, so that commands which ask nothing pay nothing.
+It is read only when needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gitops.git.hooks import installed_hooks
 
 __all__ = ["operator_of"]
 
-# In rising order: who is named twice may what the later one says.
+# In rising order: a person in two lists has the higher permission.
 _KEYS = {
     "gitops.writers": Permission.WRITE,
     "gitops.maintainers": Permission.MAINTAIN,
@@ -25,10 +25,10 @@ _KEYS = {
 def operator_of(
     setting: Callable[[str], str | None], git_dir: str | None, branches: Callable[[], Collection[str]]
 ) -> Operator:
-    """The operator of a repository. `setting` reads the git configuration.
+    """Read the operator's settings of a repository. `setting` reads the git configuration.
 
-    `git_dir` is the repository itself, None where it is elsewhere and nobody here can see its hooks; `branches` are the full
-    names of those that the hook protects.
+    `git_dir` is the repository, None if it is on another machine, where its hooks are unknown; `branches` returns the full
+    names of the branches that the hook protects.
     """
 
     def people() -> Mapping[str, Permission]:
@@ -43,7 +43,7 @@ def operator_of(
 
 
 def _is_guarded(git_dir: str) -> bool:
-    """Whether the hook that judges pushes is installed; one that cannot be looked at is none."""
+    """Whether the hook that checks pushes is installed; a hook that cannot be read counts as missing."""
     try:
         return "pre-receive" in installed_hooks(git_dir, "server")
     except GitopsError:

@@ -1,17 +1,16 @@
-"""Building a project from a repository on disk: which remote, whose keys, where graphs live. Operator settings are git config.
+"""Build a project from a repository on disk: its remote, its keys, the storage of its graphs. Operator settings are git config.
 
 gitops.targetBranch   branch with gitops.yaml (default: what HEAD or the remote's HEAD names, else main)
-gitops.root           folder for graphs and data of this machine; without it graphs cannot be changed from here
-gitops.storage        s3://bucket/prefix that clusters may declare, or prefixes below it; with several clusters below its part
-                      with the name of the cluster. gitops.CLUSTER.storage says it for one
-gitops.lockRef        remembered by the program: the kind of lock ref that the host accepts
+gitops.root           folder for graphs and data on this machine; without it this machine cannot change graphs
+gitops.storage        s3://bucket/prefix that clusters may declare, or prefixes below it; each of several clusters may use
+                      only the part with its name. gitops.CLUSTER.storage sets it for one cluster
+gitops.lockRef        written by the program: the kind of lock ref that the host accepts
 user.signingKey       SSH key that signs approvals and ledger entries
 gitops.actor          who is acting
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -46,15 +45,15 @@ from gitops.wiring.stores import graph_engine, graph_uri
 from gitops.wiring.system import RandomIds, SystemClock
 
 _CUSTOM, _BRANCH = "custom", "branch"
-# For those who only read: git has no form for such a name, so nothing can be committed under it.
-_NOBODY = Person("", "")
+# For commands that only read: git refuses an empty name, so nothing can be committed with it.
+_NO_PERSON = Person("", "")
 
 
 @dataclass(frozen=True, slots=True)
 class RepositoryChoice:
-    """Which repository, and which remote of it: None for `origin`, or for itself if it is bare.
+    """A repository, and one of its remotes: None means `origin`, or the repository itself if it is bare.
 
-    `offline` asks only for what the clone last fetched.
+    `offline` uses only what the clone last fetched.
     """
 
     path: str
@@ -63,7 +62,7 @@ class RepositoryChoice:
 
 
 class LocalProject:
-    """A project on a repository of this machine."""
+    """A project in a repository on this machine."""
 
     def __init__(
         self,
@@ -98,11 +97,11 @@ class LocalProject:
         self.project = Project(tools, self.default_ref())
 
     def setting(self, key: str, *, path: bool = False) -> str | None:
-        """A value of the git configuration, which is read once."""
+        """A value of the git configuration, which is read only once."""
         if self._settings is None:
             self._settings = self._git.settings()
         found = self._settings.get(config_key(key))
-        # Git expands what begins with the home of somebody.
+        # Git expands paths that start with ~ or ~user.
         return self._git.config(key, path=True) if path and found is not None else found
 
     def default_ref(self) -> str:
@@ -117,10 +116,10 @@ class LocalProject:
         return f"refs/heads/{branch or 'main'}"
 
     def complete(self) -> None:
-        """Have what a job's checkout leaves out: the whole history, and which branch the remote's HEAD names.
+        """Fetch what the checkout of a CI job leaves out: the full history, and the branch that the remote's HEAD names.
 
-        From then on, branches of the remote are asked for once. Raises GitopsError `shallow_repository` where the history is not
-        to be had.
+        Afterwards, branches of the remote are read only once. Raises GitopsError `shallow_repository` if the history is not
+        available.
         """
         remote = self.remote
         if isinstance(remote, ProgramRemote):
@@ -137,34 +136,34 @@ class LocalProject:
             )
 
     def person(self) -> Person:
-        """Who commits from here; asked before anything is written. Raises UsageError `actor_required`."""
+        """The author of commits from here; checked before anything is written. Raises UsageError `actor_required`."""
         person = self._person()
         if person is None:
             raise UsageError(Code.ACTOR_REQUIRED, "set git config user.name and user.email")
         return person
 
     def person_or_none(self) -> Person | None:
-        """Who commits from here, None if nobody is named."""
+        """The author of commits from here, None if git has no name and address."""
         return self._person()
 
     def signing_key(self) -> str | None:
-        """Path of the SSH key that signs."""
+        """Path of the signing SSH key."""
         return self.setting("user.signingKey", path=True)
 
     def pushed_to(self) -> GitRemote:
-        """The remote as everybody pushes to it: a bare repository on its own is pushed to like any other, with its hooks."""
+        """The remote for pushes; a bare repository is pushed to like any other, so that its hooks run."""
         if isinstance(self.remote, SelfRemote):
             return ProgramRemote(self.repository.git_dir, self.repository.git_dir)
         return self.remote
 
     def forge(self) -> LocalForge:
-        """The forge of a bare repository; reading it takes no identity."""
+        """The forge of a bare repository; reading it needs no identity."""
         own = self.repository.git_dir if isinstance(self.remote, SelfRemote) else None
         operator = operator_of(self.setting, own, self._targets)
-        return LocalForge(self.repository, self.remote, self._person() or _NOBODY, SystemClock(), operator)
+        return LocalForge(self.repository, self.remote, self._person() or _NO_PERSON, SystemClock(), operator)
 
     def _targets(self) -> frozenset[str]:
-        """The branches that clusters follow, and the one with `gitops.yaml`, which may be broken or missing."""
+        """The branches that clusters follow, and the branch of `gitops.yaml`, which may be broken or missing."""
         try:
             rules = self.project.config().clusters
         except GitopsError:
@@ -172,11 +171,11 @@ class LocalProject:
         return frozenset({self.default_ref(), *(rule.ref for rule in rules)})
 
     def ledger(self, rule: ClusterRule) -> BranchLedger:
-        """The branch ledger of a cluster; reading it takes no identity."""
+        """The branch ledger of a cluster; reading it needs no identity."""
         return BranchLedger(self.repository, self.remote, self._place(rule), SystemClock(), self._faults)
 
     def heads(self, rule: ClusterRule) -> Heads:
-        """What this clone knows of the heads of a cluster's ledger."""
+        """The heads of a cluster's ledger that this clone knows."""
         return Heads(self.repository, self.remote, self._place(rule), self._faults)
 
     def _place(self, rule: ClusterRule) -> BranchPlace:
@@ -185,7 +184,7 @@ class LocalProject:
         pin = HeadPin(self.repository.common_dir, rule.name)
         return BranchPlace(
             cluster=rule.name,
-            author=self._person() or _NOBODY,
+            author=self._person() or _NO_PERSON,
             signing_key=self.signing_key(),
             lock_ref=branch if known == _BRANCH else custom,
             fallback_lock_ref=custom if known == _BRANCH else branch,
@@ -199,30 +198,29 @@ class LocalProject:
         """Whether the repository keeps its ledgers on branches."""
         return self.project.config().ledger.store == "branch"
 
-    def rule(self, options: argparse.Namespace) -> ClusterRule:
-        """The cluster that the options mean: by its name, by its folder, or the only one."""
-        config, name = self.project.config(), getattr(options, "cluster", None)
-        folder = getattr(options, "config", None)
-        if name is None and folder is not None and self.repository.work_tree is not None:
+    def rule(self, cluster: str | None = None, folder: str | None = None) -> ClusterRule:
+        """Find a cluster in `gitops.yaml`: by its name, else by its folder in the work tree, else the only one.
+
+        Raises GitopsError `cluster_not_found`, `cluster_ambiguous`.
+        """
+        config = self.project.config()
+        if cluster is None and folder is not None and self.repository.work_tree is not None:
             inside = os.path.relpath(os.path.realpath(folder), os.path.realpath(self.repository.work_tree))
             for rule in config.clusters:
                 if rule.path == inside:
                     return rule
             known = ", ".join(rule.path for rule in config.clusters) or "none"
-            raise GitopsError(Code.CLUSTER_NOT_FOUND, f"{folder} is no cluster folder of gitops.yaml; known: {known}")
-        return config.cluster(name)
+            raise GitopsError(
+                Code.CLUSTER_NOT_FOUND, f"gitops.yaml lists no cluster with the folder {folder}; known: {known}"
+            )
+        return config.cluster(cluster)
 
-    def working_folder(self, options: argparse.Namespace) -> Workspace | None:
-        """The folder as it lies in the work tree, against the ledger branch: what planning before a commit looks at.
-
-        None when the options name a request or a cluster by its name: then a commit is meant.
-        """
-        if options.config is None or options.cluster is not None or options.request is not None:
-            return None
-        rule = self.rule(options)
+    def working_folder(self, folder: str) -> Workspace:
+        """The workspace of a cluster folder in the work tree, with uncommitted changes, against the ledger branch."""
+        rule = self.rule(folder=folder)
         return Workspace(
-            tree=FolderTree(options.config, confined=True),
-            config_dir=options.config,
+            tree=FolderTree(folder, confined=True),
+            config_dir=folder,
             open_stores=lambda storage: self._stores(rule, storage),
             provider=ClusterProvider,
             clock=SystemClock(),
@@ -231,12 +229,10 @@ class LocalProject:
             faults=self._faults,
         )
 
-    def workspace(self, options: argparse.Namespace, actor: str | None) -> Workspace:
-        """The workspace of a cluster at a change request, or at the tip of its target branch."""
-        rule = self.rule(options)
-        number = getattr(options, "request", None)
-        if number is not None:
-            revision = self.project.at_request(self.forge().request(number), self.project.standing(rule))
+    def workspace(self, rule: ClusterRule, actor: str | None, request: int | None = None) -> Workspace:
+        """The workspace of a cluster at a change request, or at the head of its target branch."""
+        if request is not None:
+            revision = self.project.at_request(self.forge().request(request), self.project.standing(rule))
         else:
             tip = self.project.tip(rule.ref)
             if tip is None:
@@ -244,13 +240,12 @@ class LocalProject:
             revision = self.project.at_commit(tip, self.project.standing(rule))
         return self.project.workspace(rule, revision, actor=actor)
 
-    def endorsement(self, options: argparse.Namespace) -> Endorsement:
-        """Who signs an approval here."""
+    def endorsement(self, rule: ClusterRule) -> Endorsement:
+        """The person, the key and the branch for an approval from this machine. Raises UsageError `signing_key_missing`."""
         key = self.signing_key()
         if key is None:
             raise UsageError(Code.SIGNING_KEY_MISSING, "set git config user.signingKey to the path of an SSH key")
-        prefix = approvals_prefix(self.rule(options).name)
-        return Endorsement(self.repository, self.remote, self.person(), key, prefix)
+        return Endorsement(self.repository, self.remote, self.person(), key, approvals_prefix(rule.name))
 
     def _person(self) -> Person | None:
         name, email = self.setting("user.name"), self.setting("user.email")
@@ -268,21 +263,21 @@ class LocalProject:
         return self._at(url, self.repository.work_tree or self.repository.git_dir)
 
     def other(self, name: str) -> ProgramRemote:
-        """Another repository: a remote by its name, an address, or a path from the current folder."""
+        """Open another repository: a remote by its name, an address, or a path from the current folder."""
         url = self.setting(f"remote.{name}.url")
         if url is not None:
             return self._at(url, self.repository.work_tree or self.repository.git_dir)
         return self._at(name, ".")
 
     def _at(self, url: str, base: str) -> ProgramRemote:
-        """The repository at an address; a relative path begins at `base`."""
+        """The repository at an address; a relative path starts at `base`."""
         local = "://" not in url and ":" not in url.partition("/")[0]
         if url.startswith((".", "~")) or (local and ("/" in url or base == ".")):
             url = os.path.abspath(os.path.join(base, os.path.expanduser(url)))  # noqa: PTH100, PTH111, PTH118
         return ProgramRemote(self.repository.git_dir, self._login(url))
 
     def storage_base(self, rule: ClusterRule, storage: str | None) -> str | None:
-        """The root for the graphs of a cluster that declares `storage`, None where this machine has no place for them.
+        """The root for the graphs of a cluster that declares `storage`, None if this machine has no storage for them.
 
         Raises GitopsError `storage_root_refused`, `storage_root_invalid`.
         """
@@ -296,19 +291,19 @@ class LocalProject:
         if base is None:
             problem = GitopsError(
                 Code.EPHEMERAL_GRAPH_ROOT,
-                "this repository has no place for graphs: declare storage, or set git config gitops.root",
+                "this repository has no storage for graphs: declare storage, or set git config gitops.root",
                 path=rule.name,
             )
 
         def uri(graph: str) -> str:
             if base is None:
-                raise GitopsError(Code.EPHEMERAL_GRAPH_ROOT, "there is no place for graphs here", path=rule.name)
+                raise GitopsError(Code.EPHEMERAL_GRAPH_ROOT, "this machine has no storage for graphs", path=rule.name)
             return graph_uri(base, graph)
 
         return Stores(self.ledger(rule), graph_engine(self._faults), uri, problem)
 
     def _admitted(self, rule: ClusterRule, declared: StorageRoot, base: str | None) -> str:
-        """The root that a declaration in git means: only inside the operator's own, local or in a bucket.
+        """The root that a declaration in git selects; it must be inside the root of the operator, local or in a bucket.
 
         Raises GitopsError `storage_root_refused`, `storage_root_invalid`.
         """
@@ -321,9 +316,9 @@ class LocalProject:
         return _below(declared, own, rule.name)
 
     def _is_alone(self, rule: ClusterRule) -> bool:
-        """Whether there is no other cluster, and never was one: a cluster under a new name is another one.
+        """Whether there is no other cluster, and never was one; a renamed cluster is another cluster.
 
-        Clusters that share a place have a part each, or one could declare, adopt and delete the graphs of another.
+        Clusters that share a root have separate parts; otherwise one could adopt and delete the graphs of another.
         """
         declared = {each.name for each in self.project.config().clusters}
         begun = {ref.removeprefix(LEDGERS) for ref in self.remote.refs(LEDGERS.rstrip("/"))}
@@ -335,19 +330,21 @@ class LocalProject:
 
 
 def _inside(declared: StorageRoot, base: str | None) -> str:
-    """A declared path below the operator's folder."""
+    """A declared path, which must be below the operator's folder."""
     if base is None:
-        raise GitopsError(Code.STORAGE_ROOT_REFUSED, "a path in git cannot choose a place on this host", path="storage")
+        raise GitopsError(
+            Code.STORAGE_ROOT_REFUSED, "a path in git cannot select a folder on this host", path="storage"
+        )
     chosen = Path(os.path.normpath(Path(base) / declared.path))
     if not chosen.is_relative_to(base):
-        raise GitopsError(Code.STORAGE_ROOT_REFUSED, f"{declared.text!r} leads out of {base}", path="storage")
+        raise GitopsError(Code.STORAGE_ROOT_REFUSED, f"{declared.text!r} is outside {base}", path="storage")
     return str(chosen)
 
 
 def _below(declared: StorageRoot, allowed: str | None, cluster: str) -> str:
-    """A declared prefix that is the operator's own or lies below it, part by part."""
+    """A declared prefix, which must be the operator's prefix or below it, part by part."""
     if allowed is None:
-        detail = "a path in git cannot choose a bucket; the operator allows one with git config gitops.storage"
+        detail = "a path in git cannot select a bucket; the operator allows one with git config gitops.storage"
         raise GitopsError(Code.STORAGE_ROOT_REFUSED, detail, path="storage")
     try:
         own = parse_storage(allowed)
@@ -355,15 +352,10 @@ def _below(declared: StorageRoot, allowed: str | None, cluster: str) -> str:
         raise GitopsError(Code.STORAGE_ROOT_INVALID, f"git config gitops.storage: {error}", path=cluster) from None
     inside = declared.prefix == own.prefix or not own.prefix or declared.prefix.startswith(f"{own.prefix}/")
     if own.kind is not StorageKind.S3 or own.bucket != declared.bucket or not inside:
-        raise GitopsError(Code.STORAGE_ROOT_REFUSED, f"{declared.text!r} leads out of {allowed}", path="storage")
+        raise GitopsError(Code.STORAGE_ROOT_REFUSED, f"{declared.text!r} is outside {allowed}", path="storage")
     return declared.text
 
 
 def open_commit_tree(reader: GitReader, tree: str, root: str) -> StampedTree:
-    """The files of a cluster folder in git."""
+    """The files of a cluster folder in a commit."""
     return CommitTree(reader, tree, root=root)
-
-
-def choice_of(options: argparse.Namespace, *, offline: bool = False) -> RepositoryChoice:
-    """The repository that the options mean."""
-    return RepositoryChoice(options.repo or getattr(options, "config", None) or ".", options.remote, offline)

@@ -1,4 +1,4 @@
-"""Settings -> workspaces with real adapters. Heavy drivers are imported by what needs them."""
+"""Build workspaces with real adapters. Heavy drivers are imported when they are needed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder_workspace(
 ) -> Workspace:
     """A cluster folder on disk with its ledger folder.
 
-    `ephemeral` says that the folder is a checkout that will be thrown away, so that graph data must not be kept in it.
+    `ephemeral` means that the folder is a temporary checkout, in which graph data must not be stored.
     """
     return Workspace(
         tree=FolderTree(folder, confined=False),
@@ -46,8 +46,8 @@ def folder_workspace(
     )
 
 
-def advised(workspace: Workspace, *, cached: bool) -> Workspace:
-    """The workspace of a verb that only advises: where it is a folder of this machine, with the user's cache if there is one."""
+def with_compile_cache(workspace: Workspace, *, cached: bool) -> Workspace:
+    """The workspace of a command that only reads: if it is a folder, it uses the compile cache of the user."""
     tree = workspace.tree
     if not cached or not isinstance(tree, FolderTree):
         return workspace
@@ -59,7 +59,7 @@ def advised(workspace: Workspace, *, cached: bool) -> Workspace:
 
 
 def folder_stores(folder: str, *, ephemeral: bool, faults: Faults) -> Callable[[str | None], Stores]:
-    """How to open the stores of a ledger folder from the declared storage root."""
+    """Return how to open the stores of a ledger folder from the declared storage root."""
 
     def open_stores(storage: str | None) -> Stores:
         root = storage_root(storage, folder)
@@ -67,7 +67,7 @@ def folder_stores(folder: str, *, ephemeral: bool, faults: Faults) -> Callable[[
         if ephemeral and storage is None:
             problem = GitopsError(
                 Code.EPHEMERAL_GRAPH_ROOT,
-                "graphs would live in a checkout of a CI job; declare storage",
+                "graphs would be stored in a checkout of a CI job; declare storage",
                 path="storage",
             )
         return Stores(
@@ -81,9 +81,9 @@ def folder_stores(folder: str, *, ephemeral: bool, faults: Faults) -> Callable[[
 
 
 def storage_root(storage: str | None, folder: str) -> str:
-    """The absolute path or the `s3:` address that a declared storage root means; without one it is the cluster folder.
+    """The absolute path or `s3:` address of a declared storage root; by default the cluster folder.
 
-    `storage` is sound: it has passed the checks of the folder.
+    `storage` is valid: it has passed the checks of the folder.
     """
     if storage is None:
         return str(Path(folder).absolute())
@@ -97,27 +97,27 @@ def open_store(root: str) -> ObjectStore:
     """The objects below a storage root. Raises GitopsError `storage_driver_missing`, `storage_root_invalid`."""
     if not root.startswith("s3:"):
         return LocalStore(root)
-    # Its client is large: a command on a folder does without.
+    # The client is large; commands on a folder do not load it.
     from gitops.storage.s3 import S3Store
 
     return S3Store(root)
 
 
 def graph_uri(root: str, graph: str) -> str:
-    """Where a graph lies below a storage root. Raises ValueError for an id that breaks the naming rule."""
+    """The location of a graph below a storage root. Raises ValueError for an id that breaks the naming rule."""
     return join(root, graph_root(graph))
 
 
 def graph_engine(faults: Faults) -> GraphEngine:
-    """The embedded engine, loaded when it is first asked something: most plans look at no graph.
+    """The embedded engine, loaded at its first use: most plans read no graph.
 
-    Importing Lance is its own business, when it writes.
+    The engine imports Lance only when it writes.
     """
-    return cast("GraphEngine", _LateEngine(faults))
+    return cast("GraphEngine", _LazyEngine(faults))
 
 
-class _LateEngine:
-    """Becomes the engine at the first question."""
+class _LazyEngine:
+    """Becomes the engine at the first access."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults

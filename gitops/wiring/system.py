@@ -1,4 +1,4 @@
-"""The real clock and the real dice; everything below is handed these."""
+"""The real clock and the real random ids, which all rooms below get as arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SystemClock:
 
 
 class RandomIds:
-    """ULIDs from the system's random source; within one millisecond they count up, so that they sort as made."""
+    """ULIDs from the system's random source; within one millisecond they count up, so they sort in order of creation."""
 
     def __init__(self) -> None:
         """Nothing was made yet."""

@@ -21,4 +21,8 @@ def test_the_table_forbids_what_it_lists() -> None:
     assert len(rows) > 20
     assert all(where in ("code", "docs", "both") and instead for _, where, instead in rows)
     text = "nobody is told of it, and the file is no link; there is no other file and it is no longer kept"
-    assert sorted(m[0] for expression, _, _ in rows for m in expression.finditer(text)) == ["is no link", "nobody", "told"]
+    assert sorted(m[0] for expression, _, _ in rows for m in expression.finditer(text)) == [
+        "is no link",
+        "nobody",
+        "told",
+    ]

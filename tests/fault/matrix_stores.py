@@ -188,12 +188,13 @@ class BranchScene(Scene):
     def workspace(self, faults: Faults | None = None) -> Workspace:
         """The tip of main, as the bot sees it."""
         local = self._local(self._bots, faults)
-        return local.workspace(_Options(), "bot@example.org")
+        return local.workspace(local.rule(CLUSTER), "bot@example.org")
 
     def approve(self, address: str, faults: Faults | None = None) -> ApproveOutcome:
         """A signed commit, pushed from the clone."""
         local = self._local(self._adas, faults)
-        return endorse(local.workspace(_Options(), "ada"), Address(address), local.endorsement(_Options()))
+        rule = local.rule(CLUSTER)
+        return endorse(local.workspace(rule, "ada"), Address(address), local.endorsement(rule))
 
     def approvals(self) -> int:
         """The approval branches."""
@@ -261,14 +262,6 @@ class CloneScene(BranchScene):
     @property
     def _clones(self) -> tuple[Path, ...]:
         return (self._adas.parent, self._bots.parent)
-
-
-class _Options:
-    """The options of a command that names its cluster."""
-
-    cluster = CLUSTER
-    config = None
-    request = None
 
 
 SCENES: Mapping[str, type[Scene]] = {scene.name: scene for scene in (FolderScene, BranchScene, CloneScene, S3Scene)}

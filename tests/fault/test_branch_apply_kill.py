@@ -30,7 +30,7 @@ DEAD = 137
 ROW = {"title": "keep me"}
 NEW = ("one", "two", "three")
 APPLY_TO_THE_POINT = """
-import argparse, os, sys
+import os, sys
 from gitops.wiring.project import LocalProject, RepositoryChoice
 from gitops.apply.apply import apply
 
@@ -40,7 +40,7 @@ class DieAt:
             os._exit(137)
 
 local = LocalProject(RepositoryChoice(sys.argv[1]), faults=DieAt())
-apply(local.workspace(argparse.Namespace(cluster="brain"), "bot"))
+apply(local.workspace(local.rule("brain"), "bot"))
 """
 POINTS = [
     "cluster_apply.before_graph_create",

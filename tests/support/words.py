@@ -14,7 +14,9 @@ _CODE = ("gitops/**/*.py", "templates/**/*", "scaffold/**/*", "hooks/**/*", ".gi
 _DOCS = ("*.md", "docs/**/*.md", "examples/**/*.md")
 # The glossary lists the words that are not used.
 _LEFT_OUT = {"docs/glossary.md"}
-_EXCEPTIONS_HEAD = "# Files with forbidden words, and how many. A number may only become smaller: python -m tests.support.words\n"
+_EXCEPTIONS_HEAD = (
+    "# Files with forbidden words, and how many. A number may only become smaller: python -m tests.support.words\n"
+)
 
 
 def forbidden() -> Iterator[tuple[re.Pattern[str], str, str]]:

@@ -16,6 +16,7 @@ from gitops.audit.verb import AuditScope
 from gitops.audit.verb import audit as run
 from gitops.audit.walk import chain_of
 from gitops.cli.audit.outputs import Statements, file_bytes, write_whole
+from gitops.cli.options import choice_of
 from gitops.cli.output import FAILED, OK, USAGE, complain, say, show_error, show_form
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
@@ -23,7 +24,7 @@ from gitops.core.errors import GitopsError, IntegrityError, UsageError
 from gitops.ledger.chain import BRANCHES, SIGNED, ChainEntry, first_entry
 from gitops.ledger.witnesses import Line, named_entry
 from gitops.render.audit import audit_form, audit_text, log_form, log_text
-from gitops.wiring.project import LocalProject, choice_of, open_commit_tree
+from gitops.wiring.project import LocalProject, open_commit_tree
 
 _PROGRESS = 500
 _MIN_PREFIX = 7
@@ -32,7 +33,7 @@ _MIN_PREFIX = 7
 def log(options: argparse.Namespace) -> int:
     """`gitops log`. Exit code 1 also when something of what is shown does not hold, or the ledger was rewound."""
     local = LocalProject(choice_of(options, offline=True))
-    rule = local.rule(options)
+    rule = local.rule(options.cluster)
     head = _head(local, rule)
     found = trail(local.repository, head)
     records = tuple(islice(found, options.limit) if options.limit > 0 else found)
@@ -57,7 +58,7 @@ def audit(options: argparse.Namespace) -> int:
         return USAGE
     options.json = form == "json"  # what ends the command is told in the same form
     local = LocalProject(choice_of(options, offline=True))
-    rule = local.rule(options)
+    rule = local.rule(options.cluster)
     head = _head(local, rule)
     if options.verify_envelope is not None:
         from gitops.cli.audit.outputs import verify_envelopes

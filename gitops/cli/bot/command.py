@@ -19,6 +19,7 @@ from gitops.bot.dispatch import Dispatcher
 from gitops.bot.results import Note, Verdict, overall, problem_of, verdict_of
 from gitops.bot.silent_forge import SilentForge
 from gitops.cli.bot.outputs import write_outputs
+from gitops.cli.options import choice_of
 from gitops.cli.output import USAGE, complain, say, show_form
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
@@ -40,7 +41,7 @@ from gitops.wiring.forge import (
     run_address,
     secrets_of,
 )
-from gitops.wiring.project import LocalProject, choice_of
+from gitops.wiring.project import LocalProject
 
 if TYPE_CHECKING:
     from gitops.forge.client import Traffic

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from gitops.cli.graph.inputs import records_of, root_of
+from gitops.cli.options import actor_of
 from gitops.cli.output import FAILED, OK, say, show_form
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
@@ -15,7 +16,6 @@ from gitops.graph.engine import driver
 from gitops.graph.history.work import Work
 from gitops.render.characters import visible
 from gitops.render.json import to_line
-from gitops.wiring.identity import actor_of
 from gitops.wiring.system import RandomIds, SystemClock
 
 _AGE = re.compile(r"([0-9]{1,6})([dhm])")

@@ -8,12 +8,12 @@ import sys
 from typing import Any
 
 from gitops.cli.graph.inputs import place_of, root_of, target_of
+from gitops.cli.options import actor_of
 from gitops.cli.output import FAILED, OK, say, show_form
 from gitops.graph.engine import driver
 from gitops.graph.history.work import Work
 from gitops.render.characters import visible
 from gitops.render.table import to_table
-from gitops.wiring.identity import actor_of
 from gitops.wiring.system import RandomIds, SystemClock
 
 

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gitops.cli.graph.inputs import embedder_of, parameters_of, query_of, root_of, target_of
+from gitops.cli.options import actor_of
 from gitops.cli.output import OK, USAGE, complain, say, show_form
 from gitops.graph.engine import driver
 from gitops.graph.versions import ReadTarget
 from gitops.render.characters import visible, visible_json
 from gitops.wiring.caching import cache_folder
-from gitops.wiring.identity import actor_of
 from gitops.wiring.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from gitops.cli.graph.inputs import embedder_of, records_of, root_of, target_of
+from gitops.cli.options import actor_of
 from gitops.cli.output import FAILED, OK, say, show_form
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.graph.engine import driver
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
-from gitops.wiring.identity import actor_of
 from gitops.wiring.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:
