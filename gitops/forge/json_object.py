@@ -13,21 +13,8 @@ from typing import Any
 from gitops.core.clock import parse_timestamp, timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
-from gitops.forge.events import IgnoredEvent
 
-__all__ = [
-    "REPOSITORY",
-    "JsonObject",
-    "answer_object",
-    "checked",
-    "event_object",
-    "ignored",
-    "is_unicode",
-    "repository_of",
-]
-
-REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}")
-"""What GitHub, Gitea and Forgejo call a repository: `owner/name`."""
+__all__ = ["JsonObject", "answer_object", "event_object", "is_unicode"]
 
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}")
 _HALF = re.compile("[\ud800-\udfff]")
@@ -101,11 +88,11 @@ class JsonObject:
             raise self._wrong(name, "true or false")
         return bool(value)
 
-    def number(self, name: str) -> int:
-        """A whole number from 1."""
+    def number(self, name: str, least: int = 1) -> int:
+        """A whole number from `least` on."""
         value = self._value.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < _LARGEST:
-            raise self._wrong(name, "a positive number")
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value < _LARGEST:
+            raise self._wrong(name, "a positive number" if least > 0 else f"a whole number from {least} on")
         return value
 
     def commit(self, name: str) -> str:
@@ -165,22 +152,3 @@ def _event_invalid(detail: str) -> GitopsError:
 
 def _answer_invalid(detail: str) -> GitopsError:
     return RemoteError(Code.FORGE_UNAVAILABLE, f"the forge answers in a form that is not the documented one: {detail}")
-
-
-def checked(pattern: re.Pattern[str], text: str, what: str) -> str:
-    """A text of an event that has the form of what a forge sends. Raises GitopsError `event_invalid`."""
-    if not pattern.fullmatch(text):
-        raise GitopsError(Code.EVENT_INVALID, f"{what} is {text[:80]!r}, which is not sent")
-    return text
-
-
-def ignored(kind: str, form: JsonObject) -> IgnoredEvent:
-    """An action of a known kind of event that is none of the bot's business."""
-    return IgnoredEvent(f"{kind} that was {form.line('action', 40)}: nothing to do")
-
-
-def repository_of(form: JsonObject) -> str:
-    """`owner/name` of the repository of an event; empty for an event of an organization or an app."""
-    if not form.has("repository"):
-        return ""
-    return checked(REPOSITORY, form.part("repository").text("full_name"), "repository.full_name")

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
-from gitops.core.codes import Code
-from gitops.core.errors import RemoteError
 from gitops.forge.dialect import ForgeIssue
 from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
@@ -32,6 +29,7 @@ _MAX_BODY = 1 << 20
 _HEADS = "refs/heads/"
 _FOUND = 200
 _GHOST = "ghost"
+_LARGEST = 10**18
 _REVIEWS = {
     "APPROVED": ReviewState.APPROVED,
     "REQUEST_CHANGES": ReviewState.CHANGES_REQUESTED,
@@ -54,9 +52,8 @@ def account(data: JsonObject) -> Account:
 
     https://docs.gitea.com/usage/actions/comparison
     """
-    number: Any = dict(data.items()).get("id")
-    if not isinstance(number, int) or isinstance(number, bool) or number == 0:
-        raise RemoteError(Code.FORGE_UNAVAILABLE, "the forge names an account without a number")
+    # An account has a number: the second reading refuses 0.
+    number = data.number("id", least=-_LARGEST) or data.number("id")
     return Account(str(number), data.text("login", 100), number < 0)
 
 

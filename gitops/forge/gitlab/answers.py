@@ -171,19 +171,15 @@ def verdict(request: JsonObject, approvals: JsonObject | None, reviewers: Sequen
         return ReviewVerdict.CHANGES_REQUESTED
     if status == "not_approved":
         return ReviewVerdict.REQUIRED
-    if approvals is None or not approvals.has("approvals_required") or not _count(approvals, "approvals_required"):
+    if (
+        approvals is None
+        or not approvals.has("approvals_required")
+        or not approvals.number("approvals_required", least=0)
+    ):
         return ReviewVerdict.UNKNOWN
-    if not approvals.has("approvals_left") or _count(approvals, "approvals_left"):
+    if not approvals.has("approvals_left") or approvals.number("approvals_left", least=0):
         return ReviewVerdict.REQUIRED
     return ReviewVerdict.APPROVED
-
-
-def _count(data: JsonObject, name: str) -> int:
-    """A number from 0."""
-    found = dict(data.items()).get(name)
-    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
-        raise RemoteError(Code.FORGE_UNAVAILABLE, f"GitLab gives {name} as something that is not a number")
-    return found
 
 
 def comment(data: JsonObject) -> Comment | None:
@@ -217,7 +213,7 @@ def permission(data: JsonObject, who: Account, now: datetime) -> Permission:
         return Permission.NONE
     if data.has("expires_at") and data.text("expires_at")[:10] <= now.astimezone(UTC).date().isoformat():
         return Permission.NONE
-    level = _count(data, "access_level")
+    level = data.number("access_level", least=0)
     return next((role for least, role in _ROLES if level >= least), Permission.NONE)
 
 
@@ -263,8 +259,8 @@ def _pushers(row: JsonObject) -> Iterable[str]:
             yield f"group:{level.number('group_id')}"
         elif level.has("deploy_key_id"):
             yield f"deploy-key:{level.number('deploy_key_id')}"
-        elif _count(level, "access_level") != _NO_ACCESS:
-            yield level.line("access_level_description", 200) or f"role {_count(level, 'access_level')}"
+        elif level.number("access_level", least=0) != _NO_ACCESS:
+            yield level.line("access_level_description", 200) or f"role {level.number('access_level', least=0)}"
 
 
 def deployment(data: JsonObject) -> DeploymentRow:

@@ -1,7 +1,7 @@
 """GitLab's webhooks and their proof of origin, as functions of headers and bytes.
 
 Webhooks: https://docs.gitlab.com/user/project/integrations/webhooks/, their payloads:
-https://docs.gitlab.com/user/project/integrations/webhook_events/. What a job of GitLab CI sees is read in `gitlab_jobs`.
+https://docs.gitlab.com/user/project/integrations/webhook_events/. What a job of GitLab CI sees is read in `jobs`.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError
+from gitops.forge.actions import MAX_EVENT
 from gitops.forge.events import (
     CommentEvent,
     Delivery,
@@ -26,7 +27,7 @@ from gitops.forge.events import (
     ReviewEvent,
     TimerEvent,
 )
-from gitops.forge.github.events import MAX_EVENT, check_signature, decode, decode_file
+from gitops.forge.github.events import check_signature, decode, decode_file
 from gitops.forge.port import Account
 from gitops.git.port import ZERO
 from tests.support.pages import ROOT
@@ -134,7 +135,7 @@ def test_an_edited_comment_gives_no_command_again(name: str) -> None:
 def test_a_comment_of_nobody_is_ignored() -> None:
     form = on_request(example("issue_comment.created"))
     form["comment"]["user"] = None
-    assert decoded("issue_comment", form).event == IgnoredEvent("a comment of nobody")
+    assert decoded("issue_comment", form).event == IgnoredEvent("a comment of a deleted account")
 
 
 def test_pushes_that_make_and_delete_refs() -> None:

@@ -1,0 +1,204 @@
+"""Webhooks and job events of forges that speak as GitHub does: GitHub, Gitea and Forgejo. Functions of bytes, pure.
+
+Rules:
+
+1. The signature is checked on the raw bytes, before anything in them is read.
+2. An event is a hint. What is read of it is checked for its form, and the rest is not looked at.
+3. A comment is an event only when it is written: a command is not given again by editing a comment.
+4. A comment belongs to a change request only if the event says so.
+
+https://docs.github.com/en/webhooks/webhook-events-and-payloads
+https://docs.github.com/en/actions/reference/workflows-and-actions/events-that-trigger-workflows
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError
+from gitops.forge.events import (
+    CommentEvent,
+    Delivery,
+    Event,
+    HeadEvent,
+    IgnoredEvent,
+    ManualEvent,
+    RequestAction,
+    RequestEvent,
+    TimerEvent,
+)
+from gitops.forge.json_object import JsonObject, event_object, is_unicode
+from gitops.forge.port import Account
+
+__all__ = [
+    "MAX_BODY",
+    "MAX_EVENT",
+    "REPOSITORY",
+    "Readers",
+    "comment_event",
+    "decode_job",
+    "decode_webhook",
+    "ignored",
+    "manual_event",
+    "matching",
+    "ref_of",
+    "request_event",
+    "run_event",
+    "timer_event",
+]
+
+MAX_EVENT = 25 * 1024 * 1024
+"""Bytes of an event that are read: GitHub sends none that is larger, and Gitea does not document a limit.
+
+https://docs.github.com/en/webhooks/webhook-events-and-payloads
+"""
+
+MAX_BODY = 65_536
+"""Characters of a comment."""
+
+REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}")
+"""How these forges call a repository: `owner/name`."""
+
+Readers = Mapping[str, Callable[[JsonObject], Event]]
+"""How events are read, by their names."""
+
+_MAX_INPUTS = 50
+_MAX_INPUT = 1024
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
+_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_REF = re.compile(r"refs/[^\s~^:?*\[\\\x00-\x1f\x7f]{1,1000}")
+_INPUT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
+_FROM_REQUESTS = frozenset({"pull_request", "pull_request_review", "pull_request_sync", "pull_request_target"})
+
+_REQUEST_ACTIONS = {
+    "opened": RequestAction.OPENED,
+    "reopened": RequestAction.OPENED,
+    "synchronize": RequestAction.UPDATED,
+    "synchronized": RequestAction.UPDATED,
+}
+
+
+def decode_webhook(kind: str, delivery: str, headers: Mapping[str, str], body: bytes, readers: Readers) -> Delivery:
+    """A webhook of a kind; `delivery` is its id, the same when it is sent again. Raises GitopsError `event_invalid`."""
+    matching(_NAME, kind, "the header of the event")
+    matching(_ID, delivery, "the header of the delivery")
+    sent_as = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if sent_as != "application/json":
+        detail = f"the webhook sends {sent_as[:80]!r}: set its content type to application/json"
+        raise GitopsError(Code.EVENT_INVALID, detail)
+    data = event_object(body, MAX_EVENT)
+    return Delivery(delivery, _repository_of(data), _read(kind, data, readers))
+
+
+def decode_job(environ: Mapping[str, str], body: bytes, readers: Readers) -> Delivery:
+    """The event file of a job, whose variables are `environ`; its id is that of the run and its attempt.
+
+    The variables have GitHub's names on all of these forges. Raises GitopsError `event_invalid`.
+    https://docs.github.com/en/actions/reference/workflows-and-actions/variables
+    """
+    kind = matching(_NAME, environ.get("GITHUB_EVENT_NAME", ""), "GITHUB_EVENT_NAME")
+    run = f"{environ.get('GITHUB_RUN_ID', '0')}-{environ.get('GITHUB_RUN_ATTEMPT', '1')}"
+    # What a timer writes is not described: only its name counts.
+    data = event_object(body if body.strip() else b"{}", MAX_EVENT)
+    named = _repository_of(data)
+    repository = matching(REPOSITORY, environ.get("GITHUB_REPOSITORY") or named, "GITHUB_REPOSITORY")
+    if named and named.lower() != repository.lower():
+        event: Event = IgnoredEvent("the event is of another repository than the job")
+    else:
+        event = _read(kind, data, readers)
+    return Delivery(matching(_ID, run, "GITHUB_RUN_ID"), repository, event)
+
+
+def request_event(data: JsonObject, target_field: str) -> Event:
+    """Something happened to a change request; a new target is a change of `target_field`, a new title changes no plan."""
+    request, action = data.part("pull_request"), data.text("action", 100)
+    known = _REQUEST_ACTIONS.get(action)
+    if action == "closed":
+        known = RequestAction.MERGED if request.flag("merged") else RequestAction.CLOSED
+    if action == "edited" and data.has("changes") and data.part("changes").has(target_field):
+        known = RequestAction.UPDATED
+    if known is None:
+        return ignored("pull_request", data)
+    return RequestEvent(request.number("number"), known, request.part("head").commit("sha"))
+
+
+def comment_event(data: JsonObject, account: Callable[[JsonObject], Account], body: str, *, on_request: bool) -> Event:
+    """A comment with a text; `on_request` says whether it is on a change request and not on an issue."""
+    comment = data.part("comment")
+    if data.text("action", 100) != "created":
+        return ignored("issue_comment", data)
+    if not on_request:
+        return IgnoredEvent("a comment on an issue, not on a change request")
+    if not comment.has("user"):
+        return IgnoredEvent("a comment of a deleted account")
+    return CommentEvent(
+        number=data.part("issue").number("number"),
+        comment=str(comment.number("id")),
+        author=account(comment.part("user")),
+        body=body,
+        at=comment.moment("created_at"),
+    )
+
+
+def run_event(data: JsonObject) -> Event:
+    """A workflow has ended."""
+    run = data.part("workflow_run")
+    if data.text("action", 100) != "completed":
+        return ignored("workflow_run", data)
+    if run.text_or("event") not in _FROM_REQUESTS:
+        return IgnoredEvent("a workflow that no change request started")
+    return HeadEvent(run.commit("head_sha"))
+
+
+def timer_event(_: JsonObject) -> Event:
+    """It is time."""
+    return TimerEvent()
+
+
+def manual_event(inputs: JsonObject | None) -> Event:
+    """A person started the job, with inputs by name, as texts; an input that is not one value is left out."""
+    given = [] if inputs is None else inputs.items()
+    if len(given) > _MAX_INPUTS:
+        raise GitopsError(Code.EVENT_INVALID, f"there are more than {_MAX_INPUTS} inputs")
+    named = ((name, value) for name, value in given if value is not None and _INPUT.fullmatch(name))
+    return ManualEvent(tuple((name, _input(value)) for name, value in named if not isinstance(value, dict | list)))
+
+
+def _input(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    if len(text) > _MAX_INPUT or not is_unicode(text):
+        raise GitopsError(Code.EVENT_INVALID, f"an input is not a text of at most {_MAX_INPUT} characters")
+    return text
+
+
+def ref_of(data: JsonObject, name: str) -> str:
+    """The full name of a ref. Raises GitopsError `event_invalid`."""
+    return matching(_REF, data.text(name), name)
+
+
+def matching(pattern: re.Pattern[str], text: str, what: str) -> str:
+    """The text, if it has the form of what a forge sends. Raises GitopsError `event_invalid`."""
+    if not pattern.fullmatch(text):
+        raise GitopsError(Code.EVENT_INVALID, f"{what} is {text[:80]!r}, which is not sent")
+    return text
+
+
+def ignored(kind: str, data: JsonObject) -> IgnoredEvent:
+    """An action that the bot does nothing about."""
+    return IgnoredEvent(f"{kind} that was {data.line('action', 40)}: nothing to do")
+
+
+def _read(kind: str, data: JsonObject, readers: Readers) -> Event:
+    reader = readers.get(kind)
+    return IgnoredEvent(f"{kind} events are ignored") if reader is None else reader(data)
+
+
+def _repository_of(data: JsonObject) -> str:
+    """`owner/name` of the repository of an event; empty for an event of an organization or an app."""
+    if not data.has("repository"):
+        return ""
+    return matching(REPOSITORY, data.part("repository").text("full_name"), "repository.full_name")
