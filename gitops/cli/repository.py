@@ -7,7 +7,7 @@ from typing import Any
 
 from gitops.cli.options import choice_of
 from gitops.cli.output import OK, say, show_form
-from gitops.forge.merge import MergeMethod, MergeOrder, merge_request
+from gitops.forge.merge import MergeMethod, merge_request
 from gitops.forge.port import ChangeRequest, CheckReport, CheckStatus
 from gitops.render.characters import visible
 from gitops.wiring.project import LocalProject
@@ -65,13 +65,15 @@ def request_show(options: argparse.Namespace) -> int:
 def request_merge(options: argparse.Namespace) -> int:
     """`gitops request merge N`."""
     local = LocalProject(choice_of(options))
-    order = MergeOrder(
-        request=local.forge().request(options.number),
-        method=MergeMethod(options.method),
+    commit = merge_request(
+        local.repository,
+        local.pushed_to(),
+        local.forge().request(options.number),
+        MergeMethod(options.method),
+        local.project.tools.clock,
         merger=local.person(),
         expected_head=options.head,
     )
-    commit = merge_request(local.repository, local.pushed_to(), order, local.project.tools.clock)
     if options.json:
         show_form({"ok": True, "request": options.number, "commit": commit, "diagnostics": []})
     else:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from gitops.core.errors import GitopsError
 from gitops.forge.port import Permission
-from gitops.forge.refs.recorded import Operator
+from gitops.forge.refs.document_forge import OperatorSettings
 from gitops.git.hooks import installed_hooks
 
 __all__ = ["operator_of"]
@@ -24,7 +24,7 @@ _KEYS = {
 
 def operator_of(
     setting: Callable[[str], str | None], git_dir: str | None, branches: Callable[[], Collection[str]]
-) -> Operator:
+) -> OperatorSettings:
     """Read the operator's settings of a repository. `setting` reads the git configuration.
 
     `git_dir` is the repository, None if it is on another machine, where its hooks are unknown; `branches` returns the full
@@ -39,7 +39,7 @@ def operator_of(
             return None
         return frozenset(ref.removeprefix("refs/heads/") for ref in branches())
 
-    return Operator(people, guarded)
+    return OperatorSettings(people, guarded)
 
 
 def _is_guarded(git_dir: str) -> bool:

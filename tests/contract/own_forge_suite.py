@@ -15,7 +15,8 @@ import pytest
 from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.forge.port import Account, ChangeRequest, CheckState, CheckStatus, Forge, RequestState
-from gitops.forge.refs.records import MAX_COMMENT, head_ref
+from gitops.forge.refs.records import head_ref
+from gitops.forge.text import MAX_TEXT
 from gitops.git.port import Person
 
 BOT = Person("gitops", "bot@example.org")
@@ -187,13 +188,13 @@ class OwnForgeContract:
 
     def test_a_comment_has_a_largest_size(self, forge: WholeForge, heads: tuple[str, ...]) -> None:
         self.open(forge, heads[0])
-        forge.upsert_comment(1, MARKER, "💧" * MAX_COMMENT)
+        forge.upsert_comment(1, MARKER, "💧" * MAX_TEXT)
         for write in (
-            lambda: forge.upsert_comment(1, MARKER, "x" * (MAX_COMMENT + 1)),
-            lambda: forge.add_comment(1, "mira", "x" * (MAX_COMMENT + 1)),
+            lambda: forge.upsert_comment(1, MARKER, "x" * (MAX_TEXT + 1)),
+            lambda: forge.add_comment(1, "mira", "x" * (MAX_TEXT + 1)),
         ):
             assert code_of(write) == "comment_too_large"
-        assert [c.body for c in forge.comments(1)] == ["💧" * MAX_COMMENT]
+        assert [c.body for c in forge.comments(1)] == ["💧" * MAX_TEXT]
 
     @pytest.mark.parametrize("name", ["", "a\nb", " a", "\u202ea", "x" * 5000])
     def test_names_are_plain_lines(self, forge: WholeForge, heads: tuple[str, ...], name: str) -> None:

@@ -26,7 +26,7 @@ from gitops.doctor.attack.run import ATTACKS, attack
 from gitops.doctor.findings import AttackReport, Defence
 from gitops.forge.port import Comment, Permission
 from gitops.forge.refs import records
-from gitops.forge.refs.recorded import RecordedForge
+from gitops.forge.refs.document_forge import DocumentForge
 from gitops.git import remote
 from gitops.git.hooks import remove_hooks
 from gitops.git.port import ZERO, RefUpdate
@@ -162,7 +162,7 @@ def _with_password(url: str) -> remote._Location:
 
 def _anybody_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everybody has every right, and an event is believed as it comes."""
-    monkeypatch.setattr(RecordedForge, "permission", lambda *_: Permission.ADMIN)
+    monkeypatch.setattr(DocumentForge, "permission", lambda *_: Permission.ADMIN)
     monkeypatch.setattr(Commander, "_confirmed", lambda _, event, __: event)
 
 

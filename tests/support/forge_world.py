@@ -22,8 +22,8 @@ from gitops.forge.port import (
     Reaction,
     ReviewState,
 )
+from gitops.forge.refs.document_forge import DocumentForge, OperatorSettings
 from gitops.forge.refs.local import LocalForge
-from gitops.forge.refs.recorded import Operator, RecordedForge
 from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.git.remote import SelfRemote
 from gitops.git.repository import Repository
@@ -129,12 +129,12 @@ class OwnWorld:
         default_factory=lambda: FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC), timedelta(seconds=1))
     )
 
-    def forge(self) -> RecordedForge:
+    def forge(self) -> DocumentForge:
         raise NotImplementedError
 
     @property
-    def operator(self) -> Operator:
-        return Operator(lambda: self.people, lambda: {"main"})
+    def operator(self) -> OperatorSettings:
+        return OperatorSettings(lambda: self.people, lambda: {"main"})
 
     def account(self, login: str) -> Account:
         return Account(login, login)
@@ -177,7 +177,7 @@ class OwnWorld:
         own = [(i.title, i.body, i.open) for marker in markers for i in self.forge().issues(marker)]
         return (*self.strangers, *own)
 
-    def _stranger(self, person: Person) -> RecordedForge:
+    def _stranger(self, person: Person) -> DocumentForge:
         raise NotImplementedError
 
     def _request(self, number: int) -> ChangeRequest:
@@ -231,7 +231,7 @@ class MemoryWorld(OwnWorld):
         self.forge().mark_merged(number, new)
         return new
 
-    def _stranger(self, person: Person) -> RecordedForge:
+    def _stranger(self, person: Person) -> DocumentForge:
         return self.forge().share(person)
 
 
@@ -296,6 +296,6 @@ class LocalWorld(OwnWorld):
         repository.update_refs([RefUpdate(ref, old, new)])
         return new
 
-    def _stranger(self, person: Person) -> RecordedForge:
+    def _stranger(self, person: Person) -> DocumentForge:
         repository = self.repository
         return LocalForge(repository, SelfRemote(repository), person, self.clock, self.operator)

@@ -24,7 +24,7 @@ from gitops.approvals.documents import statement_message, write_approval
 from gitops.approving.endorse import Endorsement, endorse
 from gitops.bot.receive_push import PushEvent, PushHandler
 from gitops.core.clock import FixedClock
-from gitops.forge.merge import MergeMethod, MergeOrder, merge_request
+from gitops.forge.merge import MergeMethod, merge_request
 from gitops.forge.port import ChangeRequest
 from gitops.forge.refs.local import LocalForge
 from gitops.git.hooks import install_hooks
@@ -322,9 +322,9 @@ class Loop:
     def merge(self, who: str, number: int, method: MergeMethod = MergeMethod.MERGE) -> tuple[str, list[str]]:
         """Merge a request without a hook asking, and do what post-receive does: the new tip, the lines."""
         before = self.tip()
-        order = MergeOrder(self.request(number), method, Person(who, email(who)))
         local = self.local()
-        new = merge_request(self.store, SelfRemote(self.store), order, local.project.tools.clock)
+        clock, merger = local.project.tools.clock, Person(who, email(who))
+        new = merge_request(self.store, SelfRemote(self.store), self.request(number), method, clock, merger=merger)
         handler = PushHandler(local.project, self.book, actor=email("bot"), person=Person("bot", email("bot")))
         return new, list(handler.handle(PushEvent([RefUpdate(MAIN, before, new)], email(who))))
 

@@ -15,8 +15,8 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest
 from gitops.forge.refs import records
-from gitops.forge.refs.recorded import Amend, Operator, RecordedForge
-from gitops.forge.refs.records import Folder, Push
+from gitops.forge.refs.document_forge import Amend, DocumentForge, OperatorSettings
+from gitops.forge.refs.records import EMPTY, DocumentFolder, PushedBranch
 from gitops.git.port import Person
 
 __all__ = ["MemoryForge"]
@@ -32,19 +32,19 @@ class _Shared:
     mutex: threading.RLock = field(default_factory=threading.RLock)
 
 
-class MemoryForge(RecordedForge):
+class MemoryForge(DocumentForge):
     """Implements Forge in a dictionary, with the further methods of the local one; safe for threads."""
 
     def __init__(
-        self, bot: Person, clock: Clock, operator: Operator | None = None, *, shared: _Shared | None = None
+        self, bot: Person, clock: Clock, settings: OperatorSettings | None = None, *, shared: _Shared | None = None
     ) -> None:
         """Start without requests, or as another handle of a forge (see `share`)."""
-        super().__init__(bot, clock, operator or Operator())
+        super().__init__(bot, clock, settings or OperatorSettings())
         self._shared = shared or _Shared()
 
     def share(self, bot: Person | None = None) -> MemoryForge:
         """Another handle of the same forge, perhaps of another bot."""
-        return MemoryForge(bot or self._bot, self._clock, self._operator, shared=self._shared)
+        return MemoryForge(bot or self._bot, self._clock, self._settings, shared=self._shared)
 
     def dump(self) -> Mapping[str, str]:
         """All files as text, by ref and path, sorted: what a person looks at when a story goes wrong."""
@@ -66,28 +66,24 @@ class MemoryForge(RecordedForge):
         """Paths that the head of a request changes, as `push_branch` told. Raises GitopsError `request_not_found`."""
         return self._shared.changed.get(self.request(number).head, ())
 
-    def _opened(self, push: Push, text: str | None) -> tuple[ChangeRequest, bool]:
+    def _push(self, push: PushedBranch, text: str | None) -> tuple[ChangeRequest, bool]:
         at = self._now()
         with self._shared.mutex:
             request, opened = records.pushed(self._all(), push, at)
             ref = records.meta_ref(request.number)
             files = dict(records.request_files(request))
             if text is not None:
-                files |= records.text_files(self._folder(ref), text)
+                files |= records.text_files(self._folder(ref) or EMPTY, text)
             self._write(ref, files)
             return request, opened
 
-    def _amend(self, ref: str, what: str, change: Amend) -> Folder:
+    def _amend(self, ref: str, what: str, change: Amend, missing: GitopsError | None = None) -> DocumentFolder:
         with self._shared.mutex:
             folder = self._folder(ref)
-            self._write(ref, change(folder))
-            return folder
-
-    def _amend_request(self, number: int, what: str, change: Amend) -> Folder:
-        with self._shared.mutex:
-            folder = self._request_folder(number)
-            self._write(records.meta_ref(number), change(folder))
-            return folder
+            if folder is None and missing is not None:
+                raise missing
+            self._write(ref, change(folder or EMPTY))
+            return folder or EMPTY
 
     def _all(self) -> tuple[ChangeRequest, ...]:
         with self._shared.mutex:
@@ -100,15 +96,9 @@ class MemoryForge(RecordedForge):
             raise GitopsError(Code.GIT_OBJECT_MISSING, f"{branch} does not exist", path=branch)
         return tip
 
-    def _request_folder(self, number: int) -> _MemoryFolder:
-        ref = records.meta_ref(number)
-        if ref not in self._shared.refs:
-            raise records.not_found(number)
-        return self._folder(ref)
-
-    def _folder(self, ref: str) -> _MemoryFolder:
+    def _folder(self, ref: str) -> DocumentFolder | None:
         with self._shared.mutex:
-            return _MemoryFolder(dict(self._shared.refs.get(ref, {})))
+            return _MemoryFolder(dict(self._shared.refs[ref])) if ref in self._shared.refs else None
 
     def _write(self, ref: str, files: Mapping[str, bytes]) -> None:
         if files:

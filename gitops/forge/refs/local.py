@@ -1,4 +1,4 @@
-"""A forge that is nothing but a git repository: requests, comments and statuses are commits behind refs of their own.
+"""A forge that is only a git repository: requests, comments and statuses are commits behind refs of their own.
 
     refs/gitops/requests/<n>/head      the head commit of request n, which so stays alive when its branch is deleted
     refs/gitops/requests/<n>/meta      a chain of commits whose trees hold the request's documents
@@ -7,8 +7,8 @@
 
 Rules:
 
-1. Every change is a commit on top of what was read, moved by compare-and-swap. Who loses reads again and applies the change
-   again, so no update is lost; a number belongs to whoever created its refs.
+1. Every change is a commit on top of what was read, pushed by compare-and-swap. On a conflict the forge reads again and
+   changes again, so no update is lost; a number belongs to the writer that created its refs.
 2. The remote's refs count; objects that are missing here are fetched into refs of the same name, never into a branch.
 3. Who may write these refs is decided by the repository's pre-receive hook, not here.
 """
@@ -25,9 +25,9 @@ from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError
 from gitops.forge.port import ChangeRequest
 from gitops.forge.refs import records
+from gitops.forge.refs.document_forge import Amend, DocumentForge, OperatorSettings
 from gitops.forge.refs.documents import MAX_DOCUMENT
-from gitops.forge.refs.recorded import Amend, Operator, RecordedForge
-from gitops.forge.refs.records import Folder, Push
+from gitops.forge.refs.records import DocumentFolder, PushedBranch
 from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpdate
 
 __all__ = ["LocalForge"]
@@ -38,14 +38,14 @@ _ATTEMPTS = 100
 T = TypeVar("T")
 
 
-class LocalForge(RecordedForge):
-    """Implements Forge, and what a forge does by itself: opening, merging and closing requests, comments of people."""
+class LocalForge(DocumentForge):
+    """The forge of a repository, over a clone of it or the repository itself."""
 
     def __init__(
-        self, store: GitStore, remote: GitRemote, bot: Person, clock: Clock, operator: Operator | None = None
+        self, store: GitStore, remote: GitRemote, bot: Person, clock: Clock, settings: OperatorSettings | None = None
     ) -> None:
         """`store` holds the objects, `remote` has the refs that count; `bot` writes the commits and its own comments."""
-        super().__init__(bot, clock, operator or Operator())
+        super().__init__(bot, clock, settings or OperatorSettings())
         self._store = store
         self._remote = remote
 
@@ -70,49 +70,34 @@ class LocalForge(RecordedForge):
 
     # How documents are kept
 
-    def _opened(self, push: Push, text: str | None) -> tuple[ChangeRequest, bool]:
+    def _push(self, push: PushedBranch, text: str | None) -> tuple[ChangeRequest, bool]:
         now = self._clock.now()
 
         def attempt() -> tuple[ChangeRequest, bool]:
             known = {found.request.number: found for found in self._found_all()}
             request, opened = records.pushed((found.request for found in known.values()), push, timestamp(now))
-            before = known.get(request.number, _Found(request, None, None, self._at(None)))
+            before = known.get(request.number, _Found(request, None, None, records.EMPTY))
             files = dict(records.request_files(request) if opened or request != before.request else {})
             if text is not None:
                 files |= records.text_files(before.folder, text)
             if files:
                 what = f"request {request.number}: {'opened' if opened else 'pushed'}"
-                self._push_request(request, before, self._commit(_meta(request), before.meta, files, what, now))
+                updates = [self._commit(records.meta_ref(request.number), before.meta, files, what, now)]
+                if before.head != request.head:
+                    updates.append(RefUpdate(request.head_ref, before.head or ZERO, request.head))
+                self._remote.push(updates)
             return request, opened
 
         return _until_won(attempt)
 
-    def _push_request(self, request: ChangeRequest, before: _Found, move: RefUpdate) -> None:
-        """Push the documents of a request, together with its head where that moved."""
-        moves = [move]
-        if before.head != request.head:
-            moves.append(RefUpdate(request.head_ref, before.head or ZERO, request.head))
-        self._remote.push(moves)
-
-    def _amend(self, ref: str, what: str, change: Amend) -> Folder:
-        def read() -> tuple[str | None, Folder]:
-            old = self._refs(ref).get(ref)
-            return old, self._at(old)
-
-        return self._amended(ref, what, change, read)
-
-    def _amend_request(self, number: int, what: str, change: Amend) -> Folder:
-        def read() -> tuple[str | None, Folder]:
-            found = self._one(number)
-            return found.meta, found.folder
-
-        return self._amended(records.meta_ref(number), f"request {number}: {what}", change, read)
-
-    def _amended(self, ref: str, what: str, change: Amend, read: Callable[[], tuple[str | None, Folder]]) -> Folder:
+    def _amend(self, ref: str, what: str, change: Amend, missing: GitopsError | None = None) -> DocumentFolder:
         now = self._clock.now()
 
-        def attempt() -> Folder:
-            old, folder = read()
+        def attempt() -> DocumentFolder:
+            old = self._refs(ref).get(ref)
+            if old is None and missing is not None:
+                raise missing
+            folder = records.EMPTY if old is None else self._at(old)
             files = change(folder)
             if files:
                 self._remote.push([self._commit(ref, old, files, what, now)])
@@ -120,11 +105,9 @@ class LocalForge(RecordedForge):
 
         return _until_won(attempt)
 
-    def _folder(self, ref: str) -> Folder:
-        return self._at(self._refs(ref).get(ref))
-
-    def _request_folder(self, number: int) -> Folder:
-        return self._one(number).folder
+    def _folder(self, ref: str) -> DocumentFolder | None:
+        old = self._refs(ref).get(ref)
+        return None if old is None else self._at(old)
 
     def _all(self) -> tuple[ChangeRequest, ...]:
         return tuple(found.request for found in self._found_all())
@@ -171,8 +154,8 @@ class LocalForge(RecordedForge):
         folder = self._at(meta)
         return _Found(records.read_request(folder, number), meta, refs.get(records.head_ref(number)), folder)
 
-    def _at(self, commit_id: str | None) -> Folder:
-        return _GitFolder(self._store, None if commit_id is None else self._store.commit(commit_id).tree)
+    def _at(self, commit_id: str) -> DocumentFolder:
+        return _GitFolder(self._store, self._store.commit(commit_id).tree)
 
     def _refs(self, prefix: str) -> Mapping[str, str]:
         """Refs on the remote, now, with their objects here."""
@@ -200,15 +183,15 @@ class _Found:
     request: ChangeRequest
     meta: str | None
     head: str | None
-    folder: Folder
+    folder: DocumentFolder
 
 
 @dataclass(frozen=True, slots=True)
 class _GitFolder:
-    """The files of a tree; without a tree there are none."""
+    """The files of a tree."""
 
     store: GitStore
-    tree: str | None
+    tree: str
     listed: dict[str, Mapping[str, int]] = field(default_factory=dict)
 
     def names(self, folder: str) -> tuple[str, ...]:
@@ -221,19 +204,15 @@ class _GitFolder:
         # The size is looked at first: whoever pushed this may have pushed anything.
         if self._sizes(folder or ".").get(name, 0) > MAX_DOCUMENT:
             raise IntegrityError(Code.REQUEST_INVALID, f"{path} is larger than {MAX_DOCUMENT} bytes", path=path)
-        return None if self.tree is None else self.store.read(self.tree, path)
+        return self.store.read(self.tree, path)
 
     def _sizes(self, folder: str) -> Mapping[str, int]:
         """Name to size of the entries in a folder, which is listed once."""
         if folder not in self.listed:
-            inner = None if self.tree is None else self.store.subtree(self.tree, folder)
+            inner = self.store.subtree(self.tree, folder)
             entries = () if inner is None else self.store.entries(inner)
             self.listed[folder] = {entry.name: entry.size for entry in entries}
         return self.listed[folder]
-
-
-def _meta(request: ChangeRequest) -> str:
-    return records.meta_ref(request.number)
 
 
 def _until_won(attempt: Callable[[], T]) -> T:

@@ -21,10 +21,8 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
 from gitops.forge.port import Account, ChangeRequest, CheckState, CheckStatus, Comment, RequestState
 from gitops.forge.refs import documents as wire
+from gitops.forge.text import MAX_TEXT
 from gitops.git.port import Person
-
-MAX_COMMENT = 65_536
-"""Characters of a comment: what the large forges take."""
 
 REQUESTS = "refs/gitops/requests"
 STATUSES = "refs/gitops/statuses"
@@ -38,7 +36,7 @@ _OBJECT_ID = re.compile(r"[0-9a-f]{40}")
 _SLUG = 40
 
 
-class Folder(Protocol):
+class DocumentFolder(Protocol):
     """The files of one request or one shard of statuses."""
 
     def names(self, folder: str) -> tuple[str, ...]:
@@ -50,9 +48,21 @@ class Folder(Protocol):
         ...
 
 
+class _NoFiles:
+    def names(self, folder: str) -> tuple[str, ...]:  # noqa: ARG002 - there are none
+        return ()
+
+    def read(self, path: str) -> bytes | None:  # noqa: ARG002 - there are none
+        return None
+
+
+EMPTY: DocumentFolder = _NoFiles()
+"""A folder without files."""
+
+
 @dataclass(frozen=True, slots=True)
-class Push:
-    """A push of `head` to `source`, asking for a merge into `target`; both are full ref names."""
+class PushedBranch:
+    """A push of `head` to `source`, proposed for `target`; both are full ref names."""
 
     source: str
     target: str
@@ -62,8 +72,8 @@ class Push:
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
-    """A comment to be written by `author` at the time `at`; `marker` is None for a person's."""
+class NewComment:
+    """A comment to write, by `author` at the time `at`; `marker` is None for a person's."""
 
     author: str
     marker: str | None
@@ -100,7 +110,7 @@ def not_found(number: int) -> GitopsError:
 # Requests
 
 
-def read_request(folder: Folder, number: int) -> ChangeRequest:
+def read_request(folder: DocumentFolder, number: int) -> ChangeRequest:
     """The request that a folder holds. Raises IntegrityError `request_invalid`, also for another's number."""
     document = wire.read_request(required(folder, _DOCUMENT))
     if document.number != number:
@@ -139,7 +149,7 @@ def request_files(request: ChangeRequest) -> Mapping[str, bytes]:
     return {_DOCUMENT: wire.write_request(document)}
 
 
-def text_files(folder: Folder, text: str) -> Mapping[str, bytes]:
+def text_files(folder: DocumentFolder, text: str) -> Mapping[str, bytes]:
     """What to write for the text of a request. Raises UsageError `comment_too_large`."""
     data = text_bytes(text)
     return {} if folder.read(_TEXT) == data else {_TEXT: data}
@@ -150,14 +160,7 @@ def labelled(request: ChangeRequest, add: Iterable[str], remove: Iterable[str]) 
     return replace(request, labels=tuple(sorted((set(request.labels) - set(remove)) | set(add))))
 
 
-def selected(
-    requests: Iterable[ChangeRequest], state: RequestState | None, target: str | None
-) -> tuple[ChangeRequest, ...]:
-    """The requests of a state and a target; None for any."""
-    return tuple(r for r in requests if state in (None, r.state) and target in (None, r.target))
-
-
-def pushed(known: Iterable[ChangeRequest], push: Push, at: str) -> tuple[ChangeRequest, bool]:
+def pushed(known: Iterable[ChangeRequest], push: PushedBranch, at: str) -> tuple[ChangeRequest, bool]:
     """The request after a push, and whether the push opens it; `known` are all requests there are.
 
     A pusher who pushes again moves to the end, so that the last one is the last pusher.
@@ -194,7 +197,7 @@ def ended(request: ChangeRequest, state: RequestState, merged_as: str | None = N
 # Comments
 
 
-def read_comments(folder: Folder, own: str) -> tuple[Comment, ...]:
+def read_comments(folder: DocumentFolder, own: str) -> tuple[Comment, ...]:
     """All comments, oldest first; only those by `own` have their marker."""
     comments: list[Comment] = []
     for stem in _stems(folder):
@@ -205,25 +208,25 @@ def read_comments(folder: Folder, own: str) -> tuple[Comment, ...]:
     return tuple(comments)
 
 
-def with_comment(folder: Folder, remark: Remark) -> Mapping[str, bytes]:
+def with_comment(folder: DocumentFolder, comment: NewComment) -> Mapping[str, bytes]:
     """What to write for a remark: in place of the author's comment with its marker, else as a new comment.
 
     A comment written again keeps its time and place. Raises UsageError `comment_too_large`.
     """
-    text = text_bytes(remark.body)
+    text = text_bytes(comment.body)
     stems = _stems(folder)
     # A person's remark is always new: the comments before it are not even read.
-    for stem in stems if remark.marker is not None else ():
+    for stem in stems if comment.marker is not None else ():
         document = _document(folder, stem)
-        if (document.author, document.marker) == (remark.author, remark.marker):
-            return {} if _body(folder, stem) == remark.body else {f"{stem}.md": text}
+        if (document.author, document.marker) == (comment.author, comment.marker):
+            return {} if _body(folder, stem) == comment.body else {f"{stem}.md": text}
     sequence = 1 + (_sequence(stems[-1]) if stems else 0)
-    stem = f"{_COMMENTS}/{sequence:04}-{slug(remark.marker or remark.author)}"
-    document = wire.CommentDocument(remark.author, remark.at, remark.marker)
+    stem = f"{_COMMENTS}/{sequence:04}-{slug(comment.marker or comment.author)}"
+    document = wire.CommentDocument(comment.author, comment.at, comment.marker)
     return {f"{stem}.json": wire.write_comment(document), f"{stem}.md": text}
 
 
-def _stems(folder: Folder) -> list[str]:
+def _stems(folder: DocumentFolder) -> list[str]:
     """Paths of the comments without their suffix, in the order of their numbers."""
     stems = [f"{_COMMENTS}/{name[:-5]}" for name in folder.names(_COMMENTS) if _COMMENT_NAME.fullmatch(name)]
     return sorted(stems, key=_sequence)
@@ -233,11 +236,11 @@ def _sequence(stem: str) -> int:
     return int(stem.removeprefix(f"{_COMMENTS}/").partition("-")[0])
 
 
-def _document(folder: Folder, stem: str) -> wire.CommentDocument:
+def _document(folder: DocumentFolder, stem: str) -> wire.CommentDocument:
     return wire.read_comment(required(folder, f"{stem}.json"))
 
 
-def _body(folder: Folder, stem: str) -> str:
+def _body(folder: DocumentFolder, stem: str) -> str:
     try:
         return required(folder, f"{stem}.md").decode()
     except UnicodeDecodeError as error:
@@ -246,10 +249,8 @@ def _body(folder: Folder, stem: str) -> str:
 
 def text_bytes(body: str) -> bytes:
     """A text for people as bytes. Raises UsageError `comment_too_large`, `usage_error` for text that is no Unicode."""
-    if len(body) > MAX_COMMENT:
-        raise UsageError(
-            Code.COMMENT_TOO_LARGE, f"the comment has {len(body)} characters; at most {MAX_COMMENT} are kept"
-        )
+    if len(body) > MAX_TEXT:
+        raise UsageError(Code.COMMENT_TOO_LARGE, f"the comment has {len(body)} characters; at most {MAX_TEXT} are kept")
     try:
         return body.encode()
     except UnicodeEncodeError:
@@ -271,7 +272,7 @@ def sharded(prefix: str, commit: str) -> str:
     return f"{prefix}/{commit[:2]}"
 
 
-def read_statuses(folder: Folder, commit: str) -> tuple[CheckStatus, ...]:
+def read_statuses(folder: DocumentFolder, commit: str) -> tuple[CheckStatus, ...]:
     """Statuses of one commit, by context. Raises IntegrityError `request_invalid`."""
     documents = [wire.read_status(required(folder, f"{commit}/{name}")) for name in folder.names(commit)]
     if any(document.commit != commit for document in documents):
@@ -280,7 +281,7 @@ def read_statuses(folder: Folder, commit: str) -> tuple[CheckStatus, ...]:
     return tuple(sorted(statuses, key=lambda status: status.context))
 
 
-def with_status(folder: Folder, status: CheckStatus) -> Mapping[str, bytes]:
+def with_status(folder: DocumentFolder, status: CheckStatus) -> Mapping[str, bytes]:
     """What to write for a status."""
     path = f"{status.commit}/{file_name(status.context)}.json"
     document = wire.StatusDocument(status.commit, status.context, status.state.value, status.description, status.at)
@@ -298,7 +299,7 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower())[:_SLUG].strip("-") or "text"
 
 
-def required(folder: Folder, path: str) -> bytes:
+def required(folder: DocumentFolder, path: str) -> bytes:
     """Content of a file. Raises IntegrityError `request_invalid` if it is not there."""
     content = folder.read(path)
     if content is None:

@@ -20,8 +20,8 @@ from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 from gitops.forge.port import Annotation, CheckReport, CheckState, Deployment, DeploymentState, Reaction
 from gitops.forge.refs import documents as wire
-from gitops.forge.refs.records import MAX_COMMENT, Folder, file_name, required, sharded, text_bytes
-from gitops.forge.text import cut, cut_markdown
+from gitops.forge.refs.records import DocumentFolder, file_name, required, sharded, text_bytes
+from gitops.forge.text import MAX_TEXT, cut, cut_markdown
 
 MAX_NOTES = 1000
 """Notes of a check that are kept; the summary of the check has the others."""
@@ -37,7 +37,7 @@ _ISSUE_NAME = re.compile(r"([0-9]{4,9})\.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Issue:
+class RecordedIssue:
     """An issue of the bot as it is kept; `remark` was said when it was closed. `path` is its file behind its ref."""
 
     marker: str
@@ -58,13 +58,13 @@ def check_ref(commit: str) -> str:
     return sharded(_CHECKS, commit)
 
 
-def read_checks(folder: Folder, commit: str) -> tuple[CheckReport, ...]:
+def read_checks(folder: DocumentFolder, commit: str) -> tuple[CheckReport, ...]:
     """The checks of a commit, by name. Raises IntegrityError `request_invalid`."""
     stems = [f"{commit}/{name[:-5]}" for name in folder.names(commit) if name.endswith(".json")]
     return tuple(sorted((_check(folder, stem) for stem in stems), key=lambda check: check.name))
 
 
-def _check(folder: Folder, stem: str) -> CheckReport:
+def _check(folder: DocumentFolder, stem: str) -> CheckReport:
     document = wire.read_check(required(folder, f"{stem}.json"))
     notes = (
         Annotation(note.path, note.line, note.message, Severity(note.severity), note.title, note.end_line)
@@ -80,7 +80,7 @@ def _check(folder: Folder, stem: str) -> CheckReport:
     )
 
 
-def with_check(folder: Folder, report: CheckReport) -> Mapping[str, bytes]:
+def with_check(folder: DocumentFolder, report: CheckReport) -> Mapping[str, bytes]:
     """What to write for a check in place of the one of its name; what is too long is cut."""
     stem = f"{report.commit}/{file_name(report.name)}"
     document = wire.CheckDocument(
@@ -92,7 +92,7 @@ def with_check(folder: Folder, report: CheckReport) -> Mapping[str, bytes]:
     )
     files = {
         f"{stem}.json": wire.write_check(document),
-        f"{stem}.md": text_bytes(cut_markdown(report.summary, MAX_COMMENT)),
+        f"{stem}.md": text_bytes(cut_markdown(report.summary, MAX_TEXT)),
     }
     return _changed(folder, files)
 
@@ -121,7 +121,7 @@ def deployment_ref(environment: str) -> str:
     return f"{_DEPLOYMENTS}/{file_name(environment)}"
 
 
-def read_deployment(folder: Folder) -> Deployment | None:
+def read_deployment(folder: DocumentFolder) -> Deployment | None:
     """The newest deployment to an environment. Raises IntegrityError `request_invalid`."""
     data = folder.read(_DEPLOYMENT)
     if data is None:
@@ -130,7 +130,7 @@ def read_deployment(folder: Folder) -> Deployment | None:
     return Deployment(found.commit, found.environment, DeploymentState(found.state), found.description, found.url)
 
 
-def with_deployment(folder: Folder, deployment: Deployment, at: str) -> Mapping[str, bytes]:
+def with_deployment(folder: DocumentFolder, deployment: Deployment, at: str) -> Mapping[str, bytes]:
     """What to write for a deployment; one that says nothing new keeps its time."""
     if read_deployment(folder) == deployment:
         return {}
@@ -148,13 +148,13 @@ def with_deployment(folder: Folder, deployment: Deployment, at: str) -> Mapping[
 # Reactions
 
 
-def read_reactions(folder: Folder, comment: str) -> tuple[Reaction, ...]:
+def read_reactions(folder: DocumentFolder, comment: str) -> tuple[Reaction, ...]:
     """The bot's answers to a comment. Raises IntegrityError `request_invalid`."""
     data = folder.read(_reactions(comment))
     return () if data is None else tuple(map(Reaction, wire.read_reactions(data).reactions))
 
 
-def with_reaction(folder: Folder, comment: str, reaction: Reaction) -> Mapping[str, bytes]:
+def with_reaction(folder: DocumentFolder, comment: str, reaction: Reaction) -> Mapping[str, bytes]:
     """What to write for a reaction to a comment. Raises GitopsError `request_not_found` if there is no such comment."""
     if folder.read(f"comments/{comment}.json") is None:
         raise GitopsError(Code.REQUEST_NOT_FOUND, f"there is no comment {comment[:80]!r}")
@@ -177,16 +177,16 @@ def issue_ref(marker: str, author: str) -> str:
     return f"{_ISSUES}/{digest(f'{author}{chr(10)}{marker}'.encode(errors='replace'))[:20]}"
 
 
-def read_issues(folder: Folder) -> tuple[Issue, ...]:
+def read_issues(folder: DocumentFolder) -> tuple[RecordedIssue, ...]:
     """All issues behind one ref, oldest first. Raises IntegrityError `request_invalid`."""
     names = sorted((name for name in folder.names("issues") if _ISSUE_NAME.fullmatch(name)), key=lambda n: int(n[:-5]))
     return tuple(_issue(folder, f"issues/{name[:-5]}") for name in names)
 
 
-def _issue(folder: Folder, stem: str) -> Issue:
+def _issue(folder: DocumentFolder, stem: str) -> RecordedIssue:
     document = wire.read_issue(required(folder, f"{stem}.json"))
     remark = folder.read(f"{stem}.remark.md")
-    return Issue(
+    return RecordedIssue(
         marker=document.marker,
         author=document.author,
         title=document.title,
@@ -198,14 +198,14 @@ def _issue(folder: Folder, stem: str) -> Issue:
     )
 
 
-def with_issue(folder: Folder, issue: Issue) -> Mapping[str, bytes]:
+def with_issue(folder: DocumentFolder, issue: RecordedIssue) -> Mapping[str, bytes]:
     """What to write for an issue: in place of the open one, else as a new one. Raises UsageError `comment_too_large`."""
     known, path = read_issues(folder), issue_path(folder)
     since = next((old.opened_at for old in known if old.path == path), issue.opened_at)
     return _issue_files(folder, replace(issue, opened_at=since, path=path))
 
 
-def issue_path(folder: Folder) -> str:
+def issue_path(folder: DocumentFolder) -> str:
     """The text of the open issue, or of the one that would be opened next."""
     known = read_issues(folder)
     if known and known[-1].open:
@@ -214,7 +214,7 @@ def issue_path(folder: Folder) -> str:
     return f"issues/{last + 1:04}.md"
 
 
-def with_issue_closed(folder: Folder, remark: str) -> Mapping[str, bytes]:
+def with_issue_closed(folder: DocumentFolder, remark: str) -> Mapping[str, bytes]:
     """What to write for closing the open issue; nothing if there is none. Raises UsageError `comment_too_large`."""
     known = read_issues(folder)
     if not known or not known[-1].open:
@@ -222,7 +222,7 @@ def with_issue_closed(folder: Folder, remark: str) -> Mapping[str, bytes]:
     return _issue_files(folder, replace(known[-1], open=False, remark=remark))
 
 
-def _issue_files(folder: Folder, issue: Issue) -> Mapping[str, bytes]:
+def _issue_files(folder: DocumentFolder, issue: RecordedIssue) -> Mapping[str, bytes]:
     stem = issue.path.removesuffix(".md")
     state = "open" if issue.open else "closed"
     document = wire.IssueDocument(issue.marker, issue.author, issue.title, state, issue.opened_at)
@@ -232,6 +232,6 @@ def _issue_files(folder: Folder, issue: Issue) -> Mapping[str, bytes]:
     return _changed(folder, files)
 
 
-def _changed(folder: Folder, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
+def _changed(folder: DocumentFolder, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
     """Those files whose content is another one."""
     return {path: data for path, data in files.items() if folder.read(path) != data}

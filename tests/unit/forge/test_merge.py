@@ -11,7 +11,7 @@ import pytest
 
 from gitops.core.clock import FixedClock
 from gitops.core.errors import ConflictError, GitopsError
-from gitops.forge.merge import MergeMethod, MergeOrder, merge_request
+from gitops.forge.merge import MergeMethod, merge_request
 from gitops.forge.port import ChangeRequest, RequestState
 from gitops.forge.refs.local import LocalForge
 from gitops.git.port import ZERO, GitRemote, NewCommit, Person, RefUpdate
@@ -48,8 +48,8 @@ class World:
     request: ChangeRequest
 
     def merge(self, method: MergeMethod, **more: str) -> str:
-        order = MergeOrder(self.request, method, MERGER, **more)
-        return merge_request(self.store, self.remote, order, FixedClock(NOW))
+        clock = FixedClock(NOW)
+        return merge_request(self.store, self.remote, self.request, method, clock, merger=MERGER, **more)
 
     def fails(self, method: MergeMethod, **more: str) -> GitopsError:
         before = self.far.refs("refs/heads")

@@ -1,10 +1,11 @@
-"""What our own forges do alike: everything that is a document behind a ref, over two steps that each of them has.
+"""A forge whose change requests are documents behind refs: what it does with them, whatever keeps the refs.
 
-A forge of our own has no accounts, no reviews and no rules but those of its hook. Rules:
+It has no accounts, no reviews, and no branch rules but those of its hook. Rules:
 
-1. Who may command is what the operator of the repository says, in a place that no push reaches. Nobody else may anything.
-2. Approvals are signed commits here and nothing else: there are no reviews, and no verdict of a forge.
-3. Of branches it tells what the hook enforces, where it is installed, and nothing where it is not.
+1. Who may give commands is set by the operator of the repository, in a place that no push reaches. All others have no
+   permission.
+2. Approvals are signed commits here and nothing else: there are no reviews and no review decision.
+3. Branch rules are those that the hook enforces where it is installed, and unknown where it is not.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gitops.core.clock import Clock, timestamp
+from gitops.core.errors import GitopsError
 from gitops.forge.port import (
     Account,
     BranchRules,
@@ -31,54 +33,59 @@ from gitops.forge.port import (
     ReviewVerdict,
 )
 from gitops.forge.refs import records, reports
-from gitops.forge.refs.records import Folder, Remark
-from gitops.forge.refs.reports import Issue
+from gitops.forge.refs.records import EMPTY, DocumentFolder, NewComment, PushedBranch
+from gitops.forge.refs.reports import RecordedIssue
 from gitops.git.port import Person
 
-__all__ = ["Operator", "RecordedForge"]
+__all__ = ["Amend", "DocumentForge", "OperatorSettings"]
 
 _OWN = "gitops/"
-Amend = Callable[[Folder], Mapping[str, bytes]]
+
+Amend = Callable[[DocumentFolder], Mapping[str, bytes]]
+"""The files of a folder to those that change: path to content."""
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
-    """What the operator of a repository says of it, asked when it is needed.
+class OperatorSettings:
+    """What the operator of a repository has set, read when it is needed.
 
-    `people` are those who may command, by the name that the server knows them by. `guarded` are the branches (short names)
-    that the installed hook protects; None where no hook is installed, or nobody can tell.
+    `people` are those who may give commands, by the name that the server knows them by. `guarded` are the branches (short
+    names) that the installed hook protects; None where no hook is installed, or where that cannot be seen.
     """
 
     people: Callable[[], Mapping[str, Permission]] = dict
     guarded: Callable[[], Collection[str] | None] = lambda: None
 
 
-class RecordedForge(ABC):
-    """Implements what a forge does with documents behind refs; how they are kept is for the forge to say."""
+class DocumentForge(ABC):
+    """Implements Forge, and what a forge does by itself: opening, merging and closing requests, comments of people."""
 
-    def __init__(self, bot: Person, clock: Clock, operator: Operator) -> None:
-        """`bot` writes comments and issues of its own and knows them by its name."""
+    def __init__(self, bot: Person, clock: Clock, settings: OperatorSettings) -> None:
+        """`bot` writes comments and issues, and knows its own by its name."""
         self._bot = bot
         self._clock = clock
-        self._operator = operator
+        self._settings = settings
 
     # How documents are kept
 
     @abstractmethod
-    def _folder(self, ref: str) -> Folder:
-        """The files behind a ref; none for a ref that is not there."""
+    def request(self, number: int) -> ChangeRequest:
+        """One change request. Raises GitopsError `request_not_found`."""
 
     @abstractmethod
-    def _request_folder(self, number: int) -> Folder:
-        """The files of a request. Raises GitopsError `request_not_found`."""
+    def files(self, number: int) -> tuple[str, ...]:
+        """Paths that a request changes, sorted. Raises GitopsError `request_not_found`."""
 
     @abstractmethod
-    def _amend(self, ref: str, what: str, change: Amend) -> Folder:
-        """Write what a change asks for, without losing anybody else's; returns the files as the change saw them."""
+    def _folder(self, ref: str) -> DocumentFolder | None:
+        """The files behind a ref, None for a ref that does not exist."""
 
     @abstractmethod
-    def _amend_request(self, number: int, what: str, change: Amend) -> Folder:
-        """The same for a request. Raises GitopsError `request_not_found`."""
+    def _amend(self, ref: str, what: str, change: Amend, missing: GitopsError | None = None) -> DocumentFolder:
+        """Change files behind a ref without losing another writer's change; returns the files as `change` saw them.
+
+        Raises `missing`, if it is given, for a ref that does not exist; any other starts without files.
+        """
 
     @abstractmethod
     def _all(self) -> tuple[ChangeRequest, ...]:
@@ -86,11 +93,30 @@ class RecordedForge(ABC):
 
     @abstractmethod
     def _tip(self, branch: str) -> str:
-        """The commit of a branch (full ref name). Raises GitopsError `git_object_missing`."""
+        """The head of a branch (full ref name). Raises GitopsError `git_object_missing`."""
 
     @abstractmethod
-    def _opened(self, push: records.Push, text: str | None) -> tuple[ChangeRequest, bool]:
+    def _push(self, push: PushedBranch, text: str | None) -> tuple[ChangeRequest, bool]:
         """The open request after a push, with a text if one is given, and whether it was opened now."""
+
+    def _request_folder(self, number: int) -> DocumentFolder:
+        ref = records.meta_ref(number)
+        folder = None if records.number_of(ref) is None else self._folder(ref)
+        if folder is None:
+            raise records.not_found(number)
+        records.read_request(folder, number)
+        return folder
+
+    def _amend_request(self, number: int, what: str, change: Amend) -> DocumentFolder:
+        ref, missing = records.meta_ref(number), records.not_found(number)
+        if records.number_of(ref) is None:
+            raise missing
+
+        def amend(folder: DocumentFolder) -> Mapping[str, bytes]:
+            records.read_request(folder, number)
+            return change(folder)
+
+        return self._amend(ref, f"request {number}: {what}", amend, missing)
 
     # Who and what
 
@@ -108,8 +134,8 @@ class RecordedForge(ABC):
             labels=True,
             reactions=True,
             issues=True,
-            permissions=bool(self._operator.people()),
-            branch_rules=self._operator.guarded() is not None,
+            permissions=bool(self._settings.people()),
+            branch_rules=self._settings.guarded() is not None,
         )
 
     def me(self) -> Account:
@@ -118,11 +144,11 @@ class RecordedForge(ABC):
 
     def permission(self, account: Account) -> Permission:
         """What the operator lets an account do."""
-        return self._operator.people().get(account.id, Permission.NONE)
+        return self._settings.people().get(account.id, Permission.NONE)
 
     def branch_rules(self, branch: str) -> BranchRules:
         """What the installed hook enforces on a branch (short name)."""
-        known = self._operator.guarded()
+        known = self._settings.guarded()
         if known is None:
             return BranchRules()
         guarded = branch.startswith(_OWN) or branch in known
@@ -140,7 +166,7 @@ class RecordedForge(ABC):
 
     def requests(self, *, state: RequestState | None = None, target: str | None = None) -> tuple[ChangeRequest, ...]:
         """Change requests, by number: all, or those of a state and a target (full ref name)."""
-        return records.selected(self._all(), state, target)
+        return tuple(r for r in self._all() if state in (None, r.state) and target in (None, r.target))
 
     def merged_by(self, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:
         """The requests that any of these commits brought in, by number."""
@@ -148,7 +174,7 @@ class RecordedForge(ABC):
         return tuple(request for request in self._all() if request.merged_as in wanted)
 
     def pushes(self, branch: str, project: str = "") -> Iterator[Push]:  # noqa: ARG002 - nothing to ask
-        """None are kept: a request names whoever pushed to it, and the hook is told who pushes to a target."""
+        """None are kept: a request names who pushed to it, and the hook sees who pushes to a target."""
         return iter(())
 
     def open_or_update(
@@ -159,21 +185,21 @@ class RecordedForge(ABC):
         The second value says whether it was opened now. `head` must be in the store. Raises IntegrityError
         `request_invalid` for a title or pusher that is not one plain line.
         """
-        return self._opened(records.Push(source, target, head, title, pusher), None)
+        return self._push(PushedBranch(source, target, head, title, pusher), None)
 
     def propose(self, source: str, target: str, title: str, body: str) -> ChangeRequest:
         """The one open request of branch `source` into `target`, opened or updated.
 
         Raises GitopsError `git_object_missing` when there is no such branch, UsageError `comment_too_large`.
         """
-        push = records.Push(source, target, self._tip(source), title, self._bot.email)
-        return self._opened(push, body)[0]
+        push = PushedBranch(source, target, self._tip(source), title, self._bot.email)
+        return self._push(push, body)[0]
 
-    def withdraw(self, number: int, remark: str) -> None:
+    def withdraw(self, number: int, comment: str) -> None:
         """Close an open request, with a last comment. Raises GitopsError `request_not_found`."""
         if records.read_request(self._request_folder(number), number).state is RequestState.OPEN:
             self.close(number)
-            self.add_comment(number, self.identity, remark)
+            self.add_comment(number, self.identity, comment)
 
     def mark_merged(self, number: int, commit: str) -> ChangeRequest:
         """Record that `commit` on the target branch brought the request in.
@@ -193,7 +219,7 @@ class RecordedForge(ABC):
         self._change(number, "labels", lambda request: records.labelled(request, add, remove))
 
     def _change(self, number: int, what: str, change: Callable[[ChangeRequest], ChangeRequest]) -> ChangeRequest:
-        def amend(folder: Folder) -> Mapping[str, bytes]:
+        def amend(folder: DocumentFolder) -> Mapping[str, bytes]:
             request = records.read_request(folder, number)
             after = change(request)
             return {} if after == request else records.request_files(after)
@@ -230,8 +256,8 @@ class RecordedForge(ABC):
         self._comment(number, author, None, body)
 
     def _comment(self, number: int, author: str, marker: str | None, body: str) -> None:
-        remark = Remark(author, marker, body, self._now())
-        self._amend_request(number, "comment", lambda folder: records.with_comment(folder, remark))
+        comment = NewComment(author, marker, body, self._now())
+        self._amend_request(number, "comment", lambda folder: records.with_comment(folder, comment))
 
     def react(self, number: int, comment: str, reaction: Reaction) -> None:
         """Answer a comment by a reaction. Raises GitopsError `request_not_found`."""
@@ -245,7 +271,7 @@ class RecordedForge(ABC):
 
     def statuses(self, commit: str) -> tuple[CheckStatus, ...]:
         """Statuses of a commit, by context."""
-        return records.read_statuses(self._folder(records.status_ref(commit)), commit)
+        return records.read_statuses(self._folder(records.status_ref(commit)) or EMPTY, commit)
 
     def set_status(self, status: CheckStatus) -> None:
         """Set the status of a commit in a context, replacing the one before. The commit itself need not be here."""
@@ -254,7 +280,7 @@ class RecordedForge(ABC):
 
     def checks(self, commit: str) -> tuple[CheckReport, ...]:
         """Checks of a commit with their notes, by name."""
-        return reports.read_checks(self._folder(reports.check_ref(commit)), commit)
+        return reports.read_checks(self._folder(reports.check_ref(commit)) or EMPTY, commit)
 
     def report_check(self, report: CheckReport) -> None:
         """Write the check of a commit with this name, or replace it; the commit itself need not be here."""
@@ -263,7 +289,7 @@ class RecordedForge(ABC):
 
     def deployment(self, environment: str) -> Deployment | None:
         """The newest deployment to an environment."""
-        return reports.read_deployment(self._folder(reports.deployment_ref(environment)))
+        return reports.read_deployment(self._folder(reports.deployment_ref(environment)) or EMPTY)
 
     def record_deployment(self, deployment: Deployment) -> None:
         """Record where a deployment stands; the ones before stay in the history of the ref."""
@@ -273,20 +299,23 @@ class RecordedForge(ABC):
 
     # Issues
 
-    def issues(self, marker: str) -> tuple[Issue, ...]:
+    def issues(self, marker: str) -> tuple[RecordedIssue, ...]:
         """The bot's issues with this marker, oldest first."""
-        return reports.read_issues(self._folder(reports.issue_ref(marker, self.identity)))
+        return reports.read_issues(self._folder(reports.issue_ref(marker, self.identity)) or EMPTY)
 
     def upsert_issue(self, marker: str, title: str, body: str) -> str:
         """Write the bot's one open issue with this marker, or update it; returns what `git show` prints it by."""
-        ref, issue = reports.issue_ref(marker, self.identity), Issue(marker, self.identity, title, body, self._now())
+        ref, issue = (
+            reports.issue_ref(marker, self.identity),
+            RecordedIssue(marker, self.identity, title, body, self._now()),
+        )
         before = self._amend(ref, "issue", lambda folder: reports.with_issue(folder, issue))
         return f"{ref}:{reports.issue_path(before)}"
 
-    def close_issue(self, marker: str, remark: str) -> None:
-        """Close the bot's open issue with this marker, if there is one, with a last remark."""
+    def close_issue(self, marker: str, comment: str) -> None:
+        """Close the bot's open issue with this marker, if there is one, with a last comment."""
         ref = reports.issue_ref(marker, self.identity)
-        self._amend(ref, "issue: closed", lambda folder: reports.with_issue_closed(folder, remark))
+        self._amend(ref, "issue: closed", lambda folder: reports.with_issue_closed(folder, comment))
 
     def _now(self) -> str:
         return timestamp(self._clock.now())
