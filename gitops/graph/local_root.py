@@ -21,8 +21,8 @@ from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.graph import layout
 from gitops.graph.manifest import Identity, read_identity
-from gitops.graph.places import DatasetPlace, StoredFile
 from gitops.graph.port import Existence
+from gitops.graph.root import DatasetPlace, StoredFile
 from gitops.storage.local import LocalStore, delete_tree, folder_lease, sync_folder
 
 __all__ = ["LocalFolder", "LocalRoot", "StagingFolder"]

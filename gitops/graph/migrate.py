@@ -17,7 +17,7 @@ from gitops.core.clock import IdSource
 from gitops.core.errors import BugError
 from gitops.graph import layout
 from gitops.graph.manifest import Dropped, Manifest, TableEntry
-from gitops.graph.places import GraphFolder
+from gitops.graph.root import GraphFolder
 from gitops.graph.tables import (
     TableWriter,
     arrow_field,

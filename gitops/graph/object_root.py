@@ -34,8 +34,8 @@ from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.graph import layout
 from gitops.graph.manifest import IDENTITY_FORMAT, Identity, parse_identity
-from gitops.graph.places import DatasetPlace, StoredFile
 from gitops.graph.port import Existence
+from gitops.graph.root import DatasetPlace, StoredFile
 from gitops.storage.port import ObjectStore
 
 __all__ = ["ObjectFolder", "ObjectRoot", "ObjectStaging", "Prefix"]

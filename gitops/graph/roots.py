@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gitops.graph.places import GraphRoot
+from gitops.graph.root import GraphRoot
 
 __all__ = ["find_root"]
 

@@ -15,7 +15,7 @@ from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.graph import layout
 from gitops.graph.lines import MAIN_LINE, Line, read_line
 from gitops.graph.manifest import Identity, Manifest
-from gitops.graph.places import GraphFolder, GraphRoot
+from gitops.graph.root import GraphFolder, GraphRoot
 from gitops.graph.roots import find_root
 from gitops.graph.versions import ReadTarget, find_version, kept_versions
 from gitops.storage.port import ObjectStore

@@ -18,7 +18,7 @@ from gitops.core.faults import Faults
 from gitops.graph.layout import MAIN
 from gitops.graph.lines import INTERNAL, read_branches, read_floor, read_line
 from gitops.graph.manifest import Manifest, publish
-from gitops.graph.places import Staging
+from gitops.graph.root import Staging
 from gitops.graph.snapshot import Snapshot
 
 __all__ = ["StagedGraph", "StagedVersion", "later_of", "require_no_branches"]

@@ -26,7 +26,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.graph.manifest import TableEntry, find_manifest, head_number
-from gitops.graph.places import DatasetPlace, GraphFolder
+from gitops.graph.root import DatasetPlace, GraphFolder
 from gitops.language.schema import Catalog, EdgeType, NodeType, PropType, Scalar
 
 __all__ = [

@@ -14,7 +14,7 @@ from gitops.graph.history.datasets import dataset_versions, open_latest
 from gitops.graph.history.leases import read_leases
 from gitops.graph.history.retention import all_lines, needs_of, read_all
 from gitops.graph.lines import read_branches
-from gitops.graph.places import GraphFolder
+from gitops.graph.root import GraphFolder
 from gitops.graph.snapshot import open_snapshot
 from gitops.storage.keys import TEMP_PREFIX
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from gitops.cli.commands.types import Argument, Command, Group
 from gitops.cli.commands.values import count, seconds
 
-_DATA = "gitops.cli.graph.rows"
+_DATA = "gitops.cli.graph.data"
 _QUERY = "gitops.cli.graph.query"
 _HISTORY = "gitops.cli.graph.history"
-_CARE = "gitops.cli.graph.care"
+_MAINTENANCE = "gitops.cli.graph.maintenance"
 _WHEN = "a version number, a commit id or a time (2026-01-31T12:00:00Z)"
 _REVISION = f"BRANCH, BRANCH@WHEN or WHEN, where WHEN is {_WHEN}"
 
@@ -166,14 +166,14 @@ GRAPH = Command(
         Command(
             "preview",
             "try a schema on a copy, and count the affected rows",
-            f"{_CARE}:preview",
+            f"{_MAINTENANCE}:preview",
             *_GRAPH,
             Argument("schema", metavar="FILE", help="schema to try"),
         ),
         Command(
             "optimize",
             "compact the tables and build their indexes",
-            f"{_CARE}:optimize",
+            f"{_MAINTENANCE}:optimize",
             *_GRAPH,
             _BRANCH,
             Argument("--vectors", action="store_true", help="build vector indexes too, which takes long"),
@@ -181,7 +181,7 @@ GRAPH = Command(
         Command(
             "gc",
             "remove data that no kept version, branch or reader needs",
-            f"{_CARE}:gc",
+            f"{_MAINTENANCE}:gc",
             *_GRAPH,
             Argument(
                 "--keep",
@@ -201,7 +201,7 @@ GRAPH = Command(
         Command(
             "purge",
             "remove the data of dropped types and properties permanently",
-            f"{_CARE}:purge",
+            f"{_MAINTENANCE}:purge",
             *_GRAPH,
             Argument("--allow-data-loss", action="store_true", help="confirm; older versions lose these tables"),
             _DRY_RUN,
@@ -209,7 +209,7 @@ GRAPH = Command(
         Command(
             "verify",
             "check every document, table and reference of a graph",
-            f"{_CARE}:verify",
+            f"{_MAINTENANCE}:verify",
             *_GRAPH,
             Argument("--deep", action="store_true", help="read all rows: ids, ends of edges, constraints"),
         ),

@@ -13,7 +13,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import RemoteError, UsageError
 from gitops.graph.bulk.plan import BulkTask, Part
 from gitops.graph.bulk.rows import RowMaker
-from gitops.graph.places import GraphFolder
+from gitops.graph.root import GraphFolder
 from gitops.graph.tables import declared_type, stage_rows
 from gitops.graph.write.intake import FILE_BYTES
 from gitops.graph.write.records import Problems

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
-from gitops.graph.places import GraphFolder
+from gitops.graph.root import GraphFolder
 from gitops.graph.tables import driver_words
 
 __all__ = [

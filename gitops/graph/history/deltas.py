@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.graph.manifest import TableEntry
-from gitops.graph.places import GraphFolder
+from gitops.graph.root import GraphFolder
 from gitops.graph.tables import open_table, raw_columns
 from gitops.language.schema import EdgeType, NodeType, Scalar
 

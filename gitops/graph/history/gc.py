@@ -33,7 +33,7 @@ from gitops.graph.history.retention import Needs, Retention, all_lines, condemne
 from gitops.graph.history.work import Work
 from gitops.graph.lines import FORMAT, INTERNAL, read_branches, read_floor
 from gitops.graph.manifest import line_numbers
-from gitops.graph.places import GraphFolder
+from gitops.graph.root import GraphFolder
 from gitops.graph.snapshot import Snapshot, open_snapshot
 from gitops.storage.keys import TEMP_PREFIX
 

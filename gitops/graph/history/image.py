@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.graph.manifest import TableEntry
-from gitops.graph.places import GraphFolder
+from gitops.graph.root import GraphFolder
 from gitops.graph.tables import declared_type, open_table, raw_columns
 from gitops.graph.write.rules import node_id, row_faults
 from gitops.language.schema import Catalog, EdgeType, NodeType, RangeBound, Scalar

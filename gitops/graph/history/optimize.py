@@ -24,7 +24,7 @@ from gitops.graph.history.leases import hold
 from gitops.graph.history.work import Work, precise
 from gitops.graph.layout import MAIN
 from gitops.graph.manifest import TableEntry
-from gitops.graph.places import GraphFolder
+from gitops.graph.root import GraphFolder
 from gitops.graph.roots import find_root
 from gitops.graph.search.text import TEXT_INDEX
 from gitops.graph.search.vector import METRIC

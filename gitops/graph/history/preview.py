@@ -19,7 +19,7 @@ from gitops.graph.history.datasets import guarded
 from gitops.graph.history.work import Work
 from gitops.graph.lines import INTERNAL
 from gitops.graph.manifest import Manifest
-from gitops.graph.places import GraphFolder
+from gitops.graph.root import GraphFolder
 from gitops.graph.roots import find_root
 from gitops.graph.snapshot import ReadTarget, Snapshot, accept_schema, open_at, open_snapshot
 from gitops.graph.tables import open_table

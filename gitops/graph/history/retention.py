@@ -16,7 +16,7 @@ from gitops.graph.history.leases import Lease
 from gitops.graph.history.lineage import base_refs
 from gitops.graph.lines import BranchIndex
 from gitops.graph.manifest import Manifest, find_manifest, line_numbers
-from gitops.graph.places import GraphFolder
+from gitops.graph.root import GraphFolder
 from gitops.graph.versions import moment
 
 __all__ = ["Needs", "Retention", "all_lines", "condemned", "needs_of", "purged_paths", "read_all"]

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.graph.manifest import TableEntry
-from gitops.graph.places import GraphFolder
+from gitops.graph.root import GraphFolder
 from gitops.graph.tables import arrow_field, open_table, raw_columns
 from gitops.graph.write.filters import MAX_PROBES, membership
 from gitops.language.schema import EdgeType, NodeType, PropType, Scalar

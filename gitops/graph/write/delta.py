@@ -9,7 +9,7 @@ from typing import Any
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.manifest import TableEntry
-from gitops.graph.places import GraphFolder
+from gitops.graph.root import GraphFolder
 from gitops.graph.write.committed import CommittedTable
 from gitops.language.schema import Catalog, EdgeType, NodeType
 

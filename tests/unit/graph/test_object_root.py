@@ -18,8 +18,8 @@ from gitops.core.clock import SequentialIds
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.graph.manifest import Identity
 from gitops.graph.object_root import ObjectRoot
-from gitops.graph.places import GraphRoot
 from gitops.graph.port import Existence
+from gitops.graph.root import GraphRoot
 from gitops.graph.roots import find_root
 from tests.support.effort import cases
 from tests.support.s3 import S3Place
