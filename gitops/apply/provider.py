@@ -13,7 +13,7 @@ from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
-from gitops.graph.port import Prepared
+from gitops.graph.port import PreparedVersion
 from gitops.model.address import Kind, schema_address
 from gitops.model.change import Action, Change
 from gitops.model.execution import ExecNode, NodeResult, Outcome
@@ -151,7 +151,7 @@ class ClusterProvider:
             raise _InjectedCrashError(error.detail) from error
 
 
-def _publish(prepared: Prepared) -> int:
+def _publish(prepared: PreparedVersion) -> int:
     try:
         return prepared.publish()
     except GitopsError:

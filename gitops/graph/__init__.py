@@ -1,6 +1,111 @@
-"""The graph engine: one Lance dataset per type below a graph root, published through immutable manifests.
+"""The graph database: one Lance dataset per type below a graph root, published through immutable manifests.
 
-`layout`, `manifest`, `snapshot`, `staged` and `engine` are light; `tables`, `migrate`, `load` and `show` need the Lance
-driver and are imported by the verbs that write or read rows. `places` is the seam to what a graph lies on, `local_root` a folder
-of the disk, `object_root` a prefix of a bucket, which needs a client.
+This is the front door of the room: other rooms import these names from here, and the light nouns from `port`, `observation`,
+`results` and `maintenance_results`. A name is loaded when it is first used, so that a command which reads
+no rows starts without the Lance driver. Nothing here knows of the control plane.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gitops.graph.bulk.parquet import load_parquet
+    from gitops.graph.engine import LanceEngine
+    from gitops.graph.export import export_records
+    from gitops.graph.history.branches import create_branch, delete_branch, list_branches
+    from gitops.graph.history.diff import diff_versions, summarize_diff
+    from gitops.graph.history.gc import Retention, collect_garbage
+    from gitops.graph.history.lineage import describe_version, read_log
+    from gitops.graph.history.merge import merge_branch
+    from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
+    from gitops.graph.history.preview import preview_migration
+    from gitops.graph.history.purge import purge_dropped
+    from gitops.graph.history.verify import verify_graph
+    from gitops.graph.history.work import WriteContext
+    from gitops.graph.load import Loader, LoadError, LoadMode, LoadRequest
+    from gitops.graph.query import QueryOptions, QueryResult, ReadCache, Strategy, run_query
+    from gitops.graph.search.embedding import Embedder, HashEmbedder
+    from gitops.graph.search.service import ServiceEmbedder
+    from gitops.graph.show import describe_graph, read_rows
+    from gitops.graph.snapshot import Snapshot, open_snapshot
+    from gitops.graph.versions import ReadTarget
+    from gitops.graph.write.mutate import MutationOptions, Mutator
+
+__all__ = [
+    "Embedder",
+    "HashEmbedder",
+    "LanceEngine",
+    "LoadError",
+    "LoadMode",
+    "LoadRequest",
+    "Loader",
+    "MutationOptions",
+    "Mutator",
+    "OptimizeOptions",
+    "QueryOptions",
+    "QueryResult",
+    "ReadCache",
+    "ReadTarget",
+    "Retention",
+    "ServiceEmbedder",
+    "Snapshot",
+    "Strategy",
+    "WriteContext",
+    "collect_garbage",
+    "create_branch",
+    "delete_branch",
+    "describe_graph",
+    "describe_version",
+    "diff_versions",
+    "export_records",
+    "list_branches",
+    "load_parquet",
+    "merge_branch",
+    "open_snapshot",
+    "optimize_tables",
+    "preview_migration",
+    "purge_dropped",
+    "read_log",
+    "read_rows",
+    "run_query",
+    "summarize_diff",
+    "verify_graph",
+]
+
+_HOMES = {
+    "bulk.parquet": ("load_parquet",),
+    "engine": ("LanceEngine",),
+    "export": ("export_records",),
+    "history.branches": ("create_branch", "delete_branch", "list_branches"),
+    "history.diff": ("diff_versions", "summarize_diff"),
+    "history.gc": ("Retention", "collect_garbage"),
+    "history.lineage": ("describe_version", "read_log"),
+    "history.merge": ("merge_branch",),
+    "history.optimize": ("OptimizeOptions", "optimize_tables"),
+    "history.preview": ("preview_migration",),
+    "history.purge": ("purge_dropped",),
+    "history.verify": ("verify_graph",),
+    "history.work": ("WriteContext",),
+    "load": ("LoadError", "LoadMode", "LoadRequest", "Loader"),
+    "query": ("QueryOptions", "QueryResult", "ReadCache", "Strategy", "run_query"),
+    "search.embedding": ("Embedder", "HashEmbedder"),
+    "search.service": ("ServiceEmbedder",),
+    "show": ("describe_graph", "read_rows"),
+    "snapshot": ("Snapshot", "open_snapshot"),
+    "versions": ("ReadTarget",),
+    "write.mutate": ("MutationOptions", "Mutator"),
+}
+_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+if not TYPE_CHECKING:  # or every misspelt name would type-check
+
+    def __getattr__(name: str) -> Any:
+        """Load a name of the front door. Raises GitopsError `engine_unavailable` if the packages of Lance are missing."""
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from gitops.graph.engine import require_driver
+
+        with require_driver():
+            return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

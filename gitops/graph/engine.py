@@ -12,18 +12,17 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults, NoFaults, around
 from gitops.graph import layout
-from gitops.graph.manifest import Identity, Manifest, publish
+from gitops.graph.manifest import GraphIdentity, Manifest, publish
 from gitops.graph.observation import MigrationPreview
-from gitops.graph.port import Existence, GraphReading, Prepared
-from gitops.graph.roots import find_root
-from gitops.graph.snapshot import Snapshot, accept_schema, open_snapshot
+from gitops.graph.port import Existence, GraphReading, PreparedVersion
+from gitops.graph.snapshot import Snapshot, accept_schema, find_root, open_snapshot
 from gitops.graph.staged import StagedGraph, StagedVersion, require_no_branches
 from gitops.storage.port import ObjectStore
 
 if TYPE_CHECKING:
     from gitops.language.schema import Migration, MigrationStep, Schema
 
-__all__ = ["LanceEngine", "driver", "plan_migration"]
+__all__ = ["LanceEngine", "plan_migration", "require_driver"]
 
 
 class LanceEngine:
@@ -61,15 +60,15 @@ class LanceEngine:
         migration = plan_migration(accepted, accept_schema(schema_source))
         return MigrationPreview(migration.supported, tuple(step.to_json() for step in migration.steps))
 
-    def prepare_create(self, uri: str, schema_source: bytes, *, actor: str | None) -> Prepared:
+    def prepare_create(self, uri: str, schema_source: bytes, *, actor: str | None) -> PreparedVersion:
         """Stage a new, empty graph where nobody sees it. Raises GitopsError `graph_exists` when the root is not free."""
         schema = accept_schema(schema_source)
         now = timestamp(self._clock.now())
-        identity = Identity(self._ids.ulid(), now)
+        identity = GraphIdentity(self._ids.ulid(), now)
         with _storage(uri):
             staging = find_root(uri).stage(identity)
         try:
-            with _storage(uri), driver():
+            with _storage(uri), require_driver():
                 from gitops.graph.migrate import create_tables
 
                 store = staging.folder.store
@@ -95,7 +94,7 @@ class LanceEngine:
 
     def prepare_migration(
         self, uri: str, schema_source: bytes, *, actor: str | None, allow_data_loss: bool = False
-    ) -> Prepared:
+    ) -> PreparedVersion:
         """Stage the change to a new schema text; the version advances also when there is no step.
 
         Drops are soft; with `allow_data_loss` all of them are hard, and older versions of the tables concerned go when the
@@ -124,7 +123,7 @@ class LanceEngine:
         tables, dropped = base.tables, base.dropped
         purged: tuple[str, ...] = ()
         if steps:
-            with driver():
+            with require_driver():
                 from gitops.graph.migrate import migrate_tables
 
                 changed = migrate_tables(snapshot.folder, base, steps, desired.catalog, self._ids)
@@ -180,7 +179,7 @@ def _write_schema(store: ObjectStore, schema: Schema) -> None:
 
 
 @contextlib.contextmanager
-def driver() -> Iterator[None]:
+def require_driver() -> Iterator[None]:
     """Turn the absence of the engine's packages into GitopsError `engine_unavailable`."""
     try:
         yield

@@ -18,12 +18,12 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.snapshot import Snapshot
 from gitops.graph.tables import declared_type, raw_columns
-from gitops.graph.values import cell_to_json, compact
+from gitops.graph.values import cell_to_json, compact_json
 from gitops.graph.write.committed import ADDRESS, CommittedTable
-from gitops.graph.write.filters import id_range
+from gitops.graph.write.filters import id_range_filter
 from gitops.language.schema import EdgeType, NodeType, PropType, Scalar
 
-__all__ = ["export"]
+__all__ = ["export_records"]
 
 RANGE_BYTES = 16 * 1024 * 1024
 """About so many bytes of rows are read at once."""
@@ -32,7 +32,7 @@ _BLOBS_AT_ONCE = 16
 _CELL_BYTES = 64
 
 
-def export(snapshot: Snapshot, types: Sequence[str] | None = None) -> Iterator[str]:
+def export_records(snapshot: Snapshot, types: Sequence[str] | None = None) -> Iterator[str]:
     """The records of the snapshot, without line ends; of the types (`T`) and tables (`node:T`, `edge:E`) that are named, or all.
 
     Raises GitopsError `graph_missing` for a name that the schema does not have, before the first record; `graph_data_invalid`
@@ -66,7 +66,7 @@ def _ranges(table: CommittedTable, declared: NodeType | EdgeType) -> Iterator[pa
     )
     bounds = _bounds(table, max(64, RANGE_BYTES // (width + _CELL_BYTES * len(heads))))
     for low, high in zip([None, *bounds], [*bounds, None], strict=True):
-        batches = list(table.scan([*heads, *plain], id_range(low, high)))
+        batches = list(table.scan([*heads, *plain], id_range_filter(low, high)))
         if batches:
             yield pa.Table.from_batches(batches).sort_by("id")
 
@@ -123,7 +123,7 @@ def _texts(cells: list[Any], kind: PropType, place: str) -> list[str | None]:
         for cell in cells:
             if cell is not None and not all(map(math.isfinite, cell if kind.is_list else [cell])):
                 raise _no_number(place)
-    return [None if cell is None else compact(cell_to_json(cell, kind)) for cell in cells]
+    return [None if cell is None else compact_json(cell_to_json(cell, kind)) for cell in cells]
 
 
 def _vector(cell: list[float], place: str) -> str:

@@ -29,7 +29,7 @@ __all__ = [
     "INTERNAL",
     "MAIN_LINE",
     "BranchIndex",
-    "Inherited",
+    "InheritedVersions",
     "Line",
     "check_name",
     "read_branches",
@@ -44,7 +44,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*"
 
 
 @dataclass(frozen=True, slots=True)
-class Inherited:
+class InheritedVersions:
     """Versions up to `until` that lie on another line."""
 
     line: str
@@ -60,7 +60,7 @@ class Line:
 
     name: str
     id: str
-    inherits: tuple[Inherited, ...] = ()
+    inherits: tuple[InheritedVersions, ...] = ()
     fork: CommitRef | None = None
     forked_from: str = ""
     created_at: str = ""
@@ -75,9 +75,9 @@ class Line:
             held = older.line
         return held
 
-    def child_inherits(self, n: int) -> tuple[Inherited, ...]:
+    def child_inherits(self, n: int) -> tuple[InheritedVersions, ...]:
         """What a line inherits that is forked from version `n` of this branch."""
-        return (Inherited(self.holder(n), n), *(older for older in self.inherits if older.until < n))
+        return (InheritedVersions(self.holder(n), n), *(older for older in self.inherits if older.until < n))
 
     def to_json(self) -> dict[str, Any]:
         """The stored form; the name is its key."""
@@ -177,7 +177,7 @@ def _line(name: str, form: Members, place: str) -> Line:
     for value in form.take("inherits", list):
         older = Members(value if isinstance(value, dict) else {}, place)
         older.expect("line", "until")
-        inherits.append(Inherited(older.text("line", layout.is_line), older.number("until", 1)))
+        inherits.append(InheritedVersions(older.text("line", layout.is_line), older.number("until", 1)))
     return Line(
         name=name,
         id=form.text("line", is_ulid),

@@ -11,21 +11,21 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.history.branches import create_branch
-from gitops.graph.history.leases import DEFAULT_TERM, Held, hold
-from gitops.graph.history.work import Work
+from gitops.graph.history.leases import DEFAULT_TERM, HeldLease, hold_lease
+from gitops.graph.history.work import WriteContext
 from gitops.graph.layout import MAIN
 from gitops.graph.manifest import Manifest, TableEntry
-from gitops.graph.roots import find_root
-from gitops.graph.snapshot import ReadTarget, Snapshot, open_at
+from gitops.graph.results import LoadResult
+from gitops.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
 from gitops.graph.staged import StagedVersion
 from gitops.graph.tables import TableWriter
 from gitops.graph.write.embed import VectorMaker
-from gitops.graph.write.intake import Intake, TableIntake
-from gitops.graph.write.joint import JointChecks, LoadMode, Outcome
+from gitops.graph.write.intake import LoadIntake, TableIntake
+from gitops.graph.write.joint import JointChecks, LoadMode, TableCheck
 from gitops.graph.write.records import LoadError, RecordReader
-from gitops.graph.write.retry import jittered, until_published
+from gitops.graph.write.retry import retry_until_published, sleep_jittered
 
-__all__ = ["Landing", "LoadError", "LoadMode", "LoadRequest", "LoadResult", "Loader"]
+__all__ = ["LoadError", "LoadMode", "LoadPublisher", "LoadRequest", "Loader"]
 
 _PROGRESS_EVERY = 1000
 _MANY = 10_000
@@ -50,14 +50,6 @@ class LoadRequest:
     embedder: VectorMaker | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LoadResult:
-    """The version that has the rows, and the number of rows taken by table key (`node:T`, `edge:E`)."""
-
-    manifest_version: int
-    rows: Mapping[str, int]
-
-
 class Loader:
     """Loads records; time and ids come from the arguments.
 
@@ -66,7 +58,7 @@ class Loader:
     """
 
     def __init__(
-        self, clock: Clock, ids: IdSource, faults: Faults | None = None, pause: Callable[[int], None] = jittered
+        self, clock: Clock, ids: IdSource, faults: Faults | None = None, pause: Callable[[int], None] = sleep_jittered
     ) -> None:
         """`ids` makes the ids of edges, of nodes without key, and of the transaction; `pause` waits between attempts."""
         self._clock = clock
@@ -77,13 +69,13 @@ class Loader:
     def load(self, request: LoadRequest) -> LoadResult:
         """Check every record, write the tables, publish once. A load of no record publishes nothing.
 
-        Raises LoadError with the problems found; as `open_at`; GitopsError `graph_conflict` when the schema changed while the
-        records were read, or other writers were faster 32 times; RemoteError `storage_failed`.
+        Raises LoadError with the problems found; as `open_snapshot`; GitopsError `graph_conflict` when the schema changed while
+        the records were read, or other writers were faster 32 times; RemoteError `storage_failed`.
         """
-        work = Work(self._clock, self._ids, request.actor, faults=self._faults)
+        work = WriteContext(self._clock, self._ids, request.actor, faults=self._faults)
         snapshot = _opened(request)
-        with hold(snapshot, work) as lease, Intake(snapshot, request.embedder) as intake:
-            landing = Landing(self, request, snapshot, intake)
+        with hold_lease(snapshot, work) as lease, LoadIntake(snapshot, request.embedder) as intake:
+            landing = LoadPublisher(self, request, snapshot, intake)
             try:
                 self._read(request, intake, lease)
                 if not intake.tables:
@@ -93,13 +85,13 @@ class Loader:
                     landing.check(_opened(request))
                 if request.base is not None:
                     _make_branch(request, work)
-                return until_published(landing.attempt, self._pause)
+                return retry_until_published(landing.attempt, self._pause)
             except BaseException:
                 if not landing.begun:
                     intake.discard()
                 raise
 
-    def _read(self, request: LoadRequest, intake: Intake, lease: Held) -> None:
+    def _read(self, request: LoadRequest, intake: LoadIntake, lease: HeldLease) -> None:
         reader = RecordReader(intake.catalog, self._ids, intake.problems, embeds=request.embedder is not None)
         renewed = self._clock.now()
         for incoming in reader.rows(request.records):
@@ -138,14 +130,14 @@ class Loader:
 def _opened(request: LoadRequest) -> Snapshot:
     """The branch, or its base where it is still to be made."""
     try:
-        return open_at(request.uri, ReadTarget(branch=request.branch))
+        return open_snapshot(request.uri, ReadTarget(branch=request.branch))
     except GitopsError as error:
         if error.code != Code.GRAPH_BRANCH_MISSING or request.base is None:
             raise
-        return open_at(request.uri, ReadTarget(branch=request.base))
+        return open_snapshot(request.uri, ReadTarget(branch=request.base))
 
 
-def _make_branch(request: LoadRequest, work: Work) -> None:
+def _make_branch(request: LoadRequest, work: WriteContext) -> None:
     """Make the branch, unless it is there: another writer may have made it meanwhile."""
     try:
         create_branch(request.uri, request.branch, work, ReadTarget(branch=request.base or MAIN))
@@ -154,18 +146,18 @@ def _make_branch(request: LoadRequest, work: Work) -> None:
             raise
 
 
-class Landing:
+class LoadPublisher:
     """The end of a load: rows that lie in data files come into their tables."""
 
-    def __init__(self, loader: Loader, request: LoadRequest, read_at: Snapshot, intake: Intake) -> None:
+    def __init__(self, loader: Loader, request: LoadRequest, read_at: Snapshot, intake: LoadIntake) -> None:
         self._loader = loader
         self._request = request
         self._read_at = read_at
         self._intake = intake
-        self._checked: tuple[Mapping[str, TableEntry], dict[str, Outcome]] | None = None
+        self._checked: tuple[Mapping[str, TableEntry], dict[str, TableCheck]] | None = None
         self.begun = False
 
-    def check(self, snapshot: Snapshot) -> dict[str, Outcome]:
+    def check(self, snapshot: Snapshot) -> dict[str, TableCheck]:
         """Check the load against a version, unless that was done."""
         tables = snapshot.manifest.tables
         if self._checked is None or self._checked[0] != tables:
@@ -177,7 +169,7 @@ class Landing:
     def attempt(self) -> LoadResult:
         """Take the turn, check against what is the newest version by now, and publish."""
         with find_root(self._request.uri).lease():
-            snapshot = open_at(self._request.uri, ReadTarget(branch=self._request.branch))
+            snapshot = open_snapshot(self._request.uri, ReadTarget(branch=self._request.branch))
             outcomes = self.check(snapshot)
             tables = self._intake.tables
             self.begun = True
@@ -189,7 +181,7 @@ class Landing:
         rows = {key: tables[key].rows - len(outcomes[key].superseded_rows) for key in sorted(tables)}
         return LoadResult(version, rows)
 
-    def _land(self, snapshot: Snapshot, table: TableIntake, outcome: Outcome) -> TableEntry:
+    def _land(self, snapshot: Snapshot, table: TableIntake, outcome: TableCheck) -> TableEntry:
         entry = snapshot.manifest.tables[table.key]
         writer = TableWriter(snapshot.folder, entry, table.known, self._intake.opened(table.key, entry))
         before = {fragment.fragment_id for fragment in writer.dataset.get_fragments()}
@@ -212,7 +204,7 @@ class Landing:
             raise GitopsError(Code.GRAPH_CONFLICT, detail, path=self._request.uri)
 
 
-def _addresses(writer: TableWriter, before: set[int], outcome: Outcome) -> list[int]:
+def _addresses(writer: TableWriter, before: set[int], outcome: TableCheck) -> list[int]:
     """Where the superseded rows lie: the new fragments hold the rows of the load in the order of their coming."""
     found: list[int] = []
     wanted = iter(outcome.superseded_rows)

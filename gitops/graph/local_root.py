@@ -20,10 +20,10 @@ from pathlib import Path
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.graph import layout
-from gitops.graph.manifest import Identity, read_identity
+from gitops.graph.manifest import GraphIdentity, read_identity
 from gitops.graph.port import Existence
-from gitops.graph.root import DatasetPlace, StoredFile
-from gitops.storage.local import LocalStore, delete_tree, folder_lease, sync_folder
+from gitops.graph.root import DatasetLocation, StoredFile
+from gitops.storage.local import LocalStore, delete_tree, lock_folder, sync_folder
 
 __all__ = ["LocalFolder", "LocalRoot", "StagingFolder"]
 
@@ -43,9 +43,9 @@ class LocalFolder:
         """Files below the folder."""
         return self._store
 
-    def dataset(self, path: str) -> DatasetPlace:
+    def dataset(self, path: str) -> DatasetLocation:
         """The folder of the dataset."""
-        return DatasetPlace(str(self._path / path))
+        return DatasetLocation(str(self._path / path))
 
     def begin(self, path: str) -> frozenset[str]:
         """The files that the dataset has; none when it is new."""
@@ -131,7 +131,7 @@ class LocalRoot:
         """Whether anything lies at the path, a dangling link included."""
         return layout.existence(self._path)
 
-    def open(self) -> tuple[Identity, LocalFolder]:
+    def open(self) -> tuple[GraphIdentity, LocalFolder]:
         """The graph in the folder."""
         seen = self.existence()
         if seen is Existence.ABSENT:
@@ -141,7 +141,7 @@ class LocalRoot:
         folder = LocalFolder(self._path)
         return read_identity(folder.store), folder
 
-    def holds(self, identity: Identity) -> bool:
+    def holds(self, identity: GraphIdentity) -> bool:
         """Whether the folder has this identity."""
         return LocalStore(self._path).read(layout.IDENTITY) == identity.to_bytes()
 
@@ -150,7 +150,7 @@ class LocalRoot:
         """Hold the folder against other writers of this host."""
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(folder_lease(self._path))
+                stack.enter_context(lock_folder(self._path))
             except FileNotFoundError as error:
                 raise GitopsError(Code.GRAPH_MISSING, f"nothing lies at {self._path}", path=self.location) from error
             except TimeoutError as error:
@@ -161,7 +161,7 @@ class LocalRoot:
                 raise GitopsError(Code.GRAPH_UNREADABLE, detail, path=self.location) from error
             yield
 
-    def stage(self, identity: Identity) -> StagingFolder:  # noqa: ARG002 - the folder's own name keeps it apart here
+    def stage(self, identity: GraphIdentity) -> StagingFolder:  # noqa: ARG002 - the folder's own name keeps it apart here
         """Begin a graph beside the root."""
         return StagingFolder(self._path)
 

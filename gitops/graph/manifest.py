@@ -27,8 +27,8 @@ from gitops.storage.port import ObjectStore
 __all__ = [
     "OPERATIONS",
     "CommitRef",
-    "Dropped",
-    "Identity",
+    "DroppedTable",
+    "GraphIdentity",
     "Manifest",
     "TableEntry",
     "find_manifest",
@@ -49,7 +49,7 @@ _PATH = re.compile(r"(nodes|edges)/[0-9A-Z]{26}\.lance")
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class GraphIdentity:
     """What a graph is from its first to its last version."""
 
     graph_id: str
@@ -76,7 +76,7 @@ class TableEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DroppedTable:
     """A table that a migration took out of the graph: its files and its last version are kept, unless it was `purged`.
 
     A migration that drops for good purges also a table of which it dropped a property: the rest lies in another folder.
@@ -122,7 +122,7 @@ class Manifest:
     schema_source: str
     schema_ir: str
     tables: Mapping[str, TableEntry]
-    dropped: tuple[Dropped, ...] = ()
+    dropped: tuple[DroppedTable, ...] = ()
     branch: str = layout.MAIN
     line: str = layout.MAIN
     parent: CommitRef | None = None
@@ -224,17 +224,17 @@ def _parse_manifest(data: bytes, n: int, line: str, place: str) -> Manifest:
     return manifest
 
 
-def read_identity(store: ObjectStore) -> Identity:
+def read_identity(store: ObjectStore) -> GraphIdentity:
     """The identity of the graph. Raises IntegrityError `graph_unreadable` when it is absent or not well formed."""
     return parse_identity(store.read(layout.IDENTITY), store.display(layout.IDENTITY))
 
 
-def parse_identity(data: bytes | None, place: str) -> Identity:
+def parse_identity(data: bytes | None, place: str) -> GraphIdentity:
     """The identity in a document found at `place`. Raises as `read_identity`."""
     form = Members(parse_object(data, place), place)
     form.format(IDENTITY_FORMAT)
     form.expect("format", "graph_id", "created_at")
-    return Identity(form.text("graph_id", is_ulid), form.text("created_at", parse_timestamp))
+    return GraphIdentity(form.text("graph_id", is_ulid), form.text("created_at", parse_timestamp))
 
 
 def _first_origin(form: Members, n: int) -> dict[str, Any]:
@@ -291,7 +291,7 @@ def read_entry(key: str, value: Mapping[str, Any], place: str) -> TableEntry:
     )
 
 
-def _dropped(value: Any, place: str, *, first: bool) -> Dropped:
+def _dropped(value: Any, place: str, *, first: bool) -> DroppedTable:
     form = value if isinstance(value, dict) else {}
     entry = Members(form, place)
     entry.expect("key", "path", "version", *(() if first else ("purged",)))
@@ -299,7 +299,7 @@ def _dropped(value: Any, place: str, *, first: bool) -> Dropped:
     if type(purged) is not bool:
         raise entry.error("member 'purged' has the wrong type")
     key = entry.text("key", _KEY.fullmatch)
-    return Dropped(key, _table_path(entry, key, place), entry.number("version", 1), purged)
+    return DroppedTable(key, _table_path(entry, key, place), entry.number("version", 1), purged)
 
 
 def _table_path(entry: Members, key: str, place: str) -> str:

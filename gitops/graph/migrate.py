@@ -16,7 +16,7 @@ from typing import Any
 from gitops.core.clock import IdSource
 from gitops.core.errors import BugError
 from gitops.graph import layout
-from gitops.graph.manifest import Dropped, Manifest, TableEntry
+from gitops.graph.manifest import DroppedTable, Manifest, TableEntry
 from gitops.graph.root import GraphFolder
 from gitops.graph.tables import (
     TableWriter,
@@ -52,7 +52,7 @@ class MigratedTables:
     """The tables and tombstones of the next manifest, and the folders that go when it is published."""
 
     tables: dict[str, TableEntry]
-    dropped: tuple[Dropped, ...]
+    dropped: tuple[DroppedTable, ...]
     purged: tuple[str, ...]
 
 
@@ -92,7 +92,7 @@ def migrate_tables(
         if isinstance(step, DropType) and step.type_kind is not TypeKind.INTERFACE:
             entry = manifest.tables[plans.pop(_key(step.type_kind, step.name)).source]
             hard = step.mode is DropMode.HARD
-            dropped.append(Dropped(_key(step.type_kind, step.name), entry.path, entry.version, hard))
+            dropped.append(DroppedTable(_key(step.type_kind, step.name), entry.path, entry.version, hard))
         elif isinstance(step, AddType) and step.type_kind is not TypeKind.INTERFACE:
             added.append(_key(step.type_kind, step.name))
         elif isinstance(step, RenameType):
@@ -101,7 +101,7 @@ def migrate_tables(
             _plan_column(plans[_key(step.type_kind, step.type_name)], step)
     tables = {key: _alter(folder, manifest.tables[plan.source], plan) for key, plan in plans.items()}
     for key in [key for key, plan in plans.items() if plan.hard]:
-        dropped.append(Dropped(key, tables[key].path, tables[key].version, purged=True))
+        dropped.append(DroppedTable(key, tables[key].path, tables[key].version, purged=True))
         tables[key] = copy_table(folder, tables[key], catalog, key, ids)
     tables |= {key: _create(folder, catalog, key, ids) for key in added}
     _require_shape(tables, catalog)

@@ -33,19 +33,19 @@ from gitops.core.clock import is_ulid
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.graph import layout
-from gitops.graph.manifest import IDENTITY_FORMAT, Identity, parse_identity
+from gitops.graph.manifest import IDENTITY_FORMAT, GraphIdentity, parse_identity
 from gitops.graph.port import Existence
-from gitops.graph.root import DatasetPlace, StoredFile
+from gitops.graph.root import DatasetLocation, StoredFile
 from gitops.storage.port import ObjectStore
 
-__all__ = ["ObjectFolder", "ObjectRoot", "ObjectStaging", "Prefix"]
+__all__ = ["ObjectFolder", "ObjectRoot", "ObjectStaging", "PrefixStore"]
 
 _URI = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._=@+-]+)+")
 _CLAIM = {"format", "claimed_by"}
 _ROUNDS = 8
 
 
-class Prefix(ObjectStore, Protocol):
+class PrefixStore(ObjectStore, Protocol):
     """An ObjectStore over a prefix of a bucket, which can also list and delete at any depth."""
 
     def keys(self, prefix: str = "") -> Iterator[str]:
@@ -64,21 +64,21 @@ class Prefix(ObjectStore, Protocol):
 class ObjectFolder:
     """A GraphFolder below a root."""
 
-    def __init__(self, root: Prefix, name: str, options: Callable[[], Mapping[str, str]]) -> None:
+    def __init__(self, root: PrefixStore, name: str, options: Callable[[], Mapping[str, str]]) -> None:
         """The folder of this name; the options tell the Lance driver where the service is, and hold no credentials."""
         self._root = root
         self._name = name
         self._options = options
-        self._store = _Below(root, name)
+        self._store = _SubfolderStore(root, name)
 
     @property
     def store(self) -> ObjectStore:
         """Objects below the folder."""
         return self._store
 
-    def dataset(self, path: str) -> DatasetPlace:
+    def dataset(self, path: str) -> DatasetLocation:
         """The address of the dataset."""
-        return DatasetPlace(f"{self._store.location}/{path}", self._options())
+        return DatasetLocation(f"{self._store.location}/{path}", self._options())
 
     def clear(self) -> None:
         """Remove everything in the folder. Raises RemoteError `storage_failed`."""
@@ -111,7 +111,7 @@ class ObjectFolder:
 class ObjectRoot:
     """A GraphRoot below a prefix."""
 
-    def __init__(self, store: Prefix, options: Callable[[], Mapping[str, str]]) -> None:
+    def __init__(self, store: PrefixStore, options: Callable[[], Mapping[str, str]]) -> None:
         """The root is the place of the store; for the options see ObjectFolder."""
         self._store = store
         self._options = options
@@ -149,7 +149,7 @@ class ObjectRoot:
             return Existence.UNKNOWN
         return Existence.ABSENT if marker is None or _is_claim(marker) else Existence.PRESENT
 
-    def open(self) -> tuple[Identity, ObjectFolder]:
+    def open(self) -> tuple[GraphIdentity, ObjectFolder]:
         """The graph that `graph.json` names; one request."""
         marker = self._marker()
         if marker is None:
@@ -159,7 +159,7 @@ class ObjectRoot:
         identity = parse_identity(marker, self._store.display(layout.IDENTITY))
         return identity, self.folder(identity)
 
-    def holds(self, identity: Identity) -> bool:
+    def holds(self, identity: GraphIdentity) -> bool:
         """Whether `graph.json` has this identity."""
         return self._store.read(layout.IDENTITY) == identity.to_bytes()
 
@@ -167,7 +167,7 @@ class ObjectRoot:
         """No turns are taken: writers on several hosts share nothing that the death of one frees."""
         return contextlib.nullcontext()
 
-    def stage(self, identity: Identity) -> ObjectStaging:
+    def stage(self, identity: GraphIdentity) -> ObjectStaging:
         """Claim the root, and clear it of what other makers left.
 
         1. The root must be empty, or hold a claim and folders of makers.
@@ -195,7 +195,7 @@ class ObjectRoot:
             self._store.delete_keys(sorted(keys - {layout.IDENTITY}))
         raise RemoteError(Code.STORAGE_FAILED, f"{self._uri}: another writer keeps writing while the root is removed")
 
-    def folder(self, identity: Identity) -> ObjectFolder:
+    def folder(self, identity: GraphIdentity) -> ObjectFolder:
         """The folder of a graph."""
         return ObjectFolder(self._store, identity.graph_id, self._options)
 
@@ -242,7 +242,7 @@ class ObjectRoot:
 class ObjectStaging:
     """A graph that is being made in the folder of its own, under a claim."""
 
-    def __init__(self, root: Prefix, folder: ObjectFolder, identity: Identity, claim: bytes) -> None:
+    def __init__(self, root: PrefixStore, folder: ObjectFolder, identity: GraphIdentity, claim: bytes) -> None:
         """Take over the claim."""
         self._root = root
         self._folder = folder
@@ -275,7 +275,7 @@ class ObjectStaging:
             self._folder.clear()
 
 
-class _Below:
+class _SubfolderStore:
     """An ObjectStore in a folder of another one."""
 
     def __init__(self, store: ObjectStore, name: str) -> None:

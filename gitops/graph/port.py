@@ -11,10 +11,10 @@ from typing import Protocol
 
 from gitops.graph.observation import Existence, GraphReading, MigrationPreview
 
-__all__ = ["Existence", "GraphEngine", "GraphReader", "GraphReading", "Prepared"]
+__all__ = ["Existence", "GraphEngine", "GraphReader", "GraphReading", "PreparedVersion"]
 
 
-class Prepared(Protocol):
+class PreparedVersion(Protocol):
     """Staged work on one graph, invisible until published. Used once."""
 
     def publish(self) -> int:
@@ -48,7 +48,7 @@ class GraphReader(Protocol):
 class GraphEngine(GraphReader, Protocol):
     """The write half."""
 
-    def prepare_create(self, uri: str, schema_source: bytes, *, actor: str | None) -> Prepared:
+    def prepare_create(self, uri: str, schema_source: bytes, *, actor: str | None) -> PreparedVersion:
         """Stage a new, empty graph. Raises GitopsError `graph_exists` if any schema artifact or manifest lies at the root.
 
         A root whose graph is begun, by a process that is dead or alive, is free: of two makers one publishes. A crash, or an
@@ -56,7 +56,7 @@ class GraphEngine(GraphReader, Protocol):
         """
         ...
 
-    def prepare_migration(self, uri: str, schema_source: bytes, *, actor: str | None) -> Prepared:
+    def prepare_migration(self, uri: str, schema_source: bytes, *, actor: str | None) -> PreparedVersion:
         """Stage the change of an existing graph to a new schema, drops being soft.
 
         After publish, `read(uri).schema_source` equals `schema_source` byte for byte, also when there is no step, and the

@@ -1,9 +1,9 @@
-"""Where a graph lies: one seam between the engine and the disk or object store below it.
+"""Where a graph is stored: the port between the graph database and a local disk or an object store.
 
-Three things with a local and an object-store form each:
+Each of these three has a local and an object-store implementation:
 
-* a root is the address that people know; it holds one graph or none, and says how one comes, stays and goes;
-* a folder holds what belongs to one graph: small objects, and Lance datasets at paths below it;
+* a root is an address; it holds one graph or none, and graphs are created, opened and removed there;
+* a folder holds the content of one graph: small objects, and Lance datasets at paths below it;
 * a staging is a folder that is filled before its root shows it.
 """
 
@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from gitops.graph.manifest import Identity
+from gitops.graph.manifest import GraphIdentity
 from gitops.graph.port import Existence
 from gitops.storage.port import ObjectStore
 
-__all__ = ["DatasetPlace", "GraphFolder", "GraphRoot", "Staging", "StoredFile"]
+__all__ = ["DatasetLocation", "GraphFolder", "GraphRoot", "Staging", "StoredFile"]
 
 
 @dataclass(frozen=True, slots=True)
-class DatasetPlace:
+class DatasetLocation:
     """Where a dataset lies, as the Lance driver takes it; no options for the local disk."""
 
     uri: str
@@ -47,7 +47,7 @@ class GraphFolder(Protocol):
         """The small objects: manifests, schemas, the identity."""
         ...
 
-    def dataset(self, path: str) -> DatasetPlace:
+    def dataset(self, path: str) -> DatasetLocation:
         """The dataset at a path below the folder."""
         ...
 
@@ -108,7 +108,7 @@ class GraphRoot(Protocol):
         """Whether anything lies here; only a definite not-found is ABSENT, and what does not answer is UNKNOWN."""
         ...
 
-    def open(self) -> tuple[Identity, GraphFolder]:
+    def open(self) -> tuple[GraphIdentity, GraphFolder]:
         """The graph that lies here.
 
         Raises GitopsError `graph_missing` when there is definitely none, `graph_unreadable` for everything that is no whole
@@ -116,7 +116,7 @@ class GraphRoot(Protocol):
         """
         ...
 
-    def holds(self, identity: Identity) -> bool:
+    def holds(self, identity: GraphIdentity) -> bool:
         """Whether the graph with this identity lies here still. Raises RemoteError `storage_failed`."""
         ...
 
@@ -127,7 +127,7 @@ class GraphRoot(Protocol):
         """
         ...
 
-    def stage(self, identity: Identity) -> Staging:
+    def stage(self, identity: GraphIdentity) -> Staging:
         """Begin a graph. Raises GitopsError `graph_exists` when the root is not free; OSError and RemoteError."""
         ...
 

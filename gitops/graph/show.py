@@ -9,26 +9,27 @@ from lance.dataset import LanceDataset
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.graph.history.datasets import guarded
+from gitops.graph.history.datasets import call_driver
 from gitops.graph.layout import MAIN
 from gitops.graph.manifest import read_manifest
-from gitops.graph.snapshot import ReadTarget, open_at
+from gitops.graph.results import GraphDescription
+from gitops.graph.snapshot import ReadTarget, open_snapshot
 from gitops.graph.tables import open_table, raw_columns
 from gitops.graph.values import cell_to_json
 from gitops.graph.versions import kept_versions
 from gitops.language.schema import PropType, Scalar
 
-__all__ = ["describe", "rows", "versions"]
+__all__ = ["describe_graph", "list_versions", "read_rows"]
 
 MAX_ROWS = 10_000
 
 
-def describe(uri: str, version: int | None = None, *, target: ReadTarget | None = None) -> dict[str, Any]:
+def describe_graph(uri: str, version: int | None = None, *, target: ReadTarget | None = None) -> GraphDescription:
     """Identity, version, digests, and each table with its rows and columns, at a version of `main` or at a target.
 
-    Raises as `open_at`.
+    Raises as `open_snapshot`.
     """
-    snapshot = open_at(uri, target or ReadTarget(version=version))
+    snapshot = open_snapshot(uri, target or ReadTarget(version=version))
     manifest, catalog = snapshot.manifest, snapshot.schema().catalog
     tables = {}
     for key in sorted(manifest.tables):
@@ -36,27 +37,27 @@ def describe(uri: str, version: int | None = None, *, target: ReadTarget | None 
         declared = catalog.nodes[name] if kind == "node" else catalog.edges[name]
         columns = {column: str(declared.properties[column]) for column in declared.properties}
         tables[key] = {"rows": manifest.tables[key].rows, "columns": columns}
-    return {
-        "graph_id": snapshot.identity.graph_id,
-        "created_at": snapshot.identity.created_at,
-        "branch": snapshot.branch,
-        "commit": manifest.txn_id,
-        "manifest_version": manifest.n,
-        "schema_digest": manifest.schema_source,
-        "tables": tables,
-        "dropped": [entry.key for entry in manifest.dropped],
-    }
+    return GraphDescription(
+        graph_id=snapshot.identity.graph_id,
+        created_at=snapshot.identity.created_at,
+        branch=snapshot.branch,
+        commit=manifest.txn_id,
+        manifest_version=manifest.n,
+        schema_digest=manifest.schema_source,
+        tables=tables,
+        dropped=tuple(entry.key for entry in manifest.dropped),
+    )
 
 
-def rows(
+def read_rows(
     uri: str, type_name: str, limit: int, version: int | None = None, *, target: ReadTarget | None = None
 ) -> list[dict[str, Any]]:
     """At most `limit` rows (0 to 10000) of a node or edge type, by id, at a version of `main` or at a target.
 
     Each is an object of JSON values. Raises GitopsError `graph_missing` when that version has no such type; RemoteError
-    `storage_failed`; and as `open_at`.
+    `storage_failed`; and as `open_snapshot`.
     """
-    snapshot = open_at(uri, target or ReadTarget(version=version))
+    snapshot = open_snapshot(uri, target or ReadTarget(version=version))
     catalog = snapshot.schema().catalog
     declared = catalog.nodes.get(type_name) or catalog.edge(type_name)
     if declared is None:
@@ -66,7 +67,7 @@ def rows(
     dataset = open_table(snapshot.folder, entry)
     heads = ["id"] if kind == "node" else ["id", "src", "dst"]
     most = max(0, min(limit, MAX_ROWS))
-    shown = guarded(entry.path, lambda: _cells(dataset, heads, declared.properties, most))
+    shown = call_driver(entry.path, lambda: _cells(dataset, heads, declared.properties, most))
     for name, prop in declared.properties.items():
         shown[name] = [cell_to_json(cell, prop) for cell in shown[name]]
     names = [*heads, *declared.properties]
@@ -90,9 +91,9 @@ def _cells(
     return cells
 
 
-def versions(uri: str, branch: str = MAIN) -> list[dict[str, Any]]:
-    """Every version of a branch that is kept, oldest first: who made it, when, how, and its schema. Raises as `open_at`."""
-    snapshot = open_at(uri, ReadTarget(branch))
+def list_versions(uri: str, branch: str = MAIN) -> list[dict[str, Any]]:
+    """Every version of a branch that is kept, oldest first: who made it, when, how, and its schema. Raises as `open_snapshot`."""
+    snapshot = open_snapshot(uri, ReadTarget(branch))
     found = []
     for line, n in reversed(tuple(kept_versions(snapshot.store, snapshot.line))):
         manifest = read_manifest(snapshot.store, n, line)

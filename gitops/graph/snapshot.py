@@ -14,16 +14,15 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.graph import layout
 from gitops.graph.lines import MAIN_LINE, Line, read_line
-from gitops.graph.manifest import Identity, Manifest
+from gitops.graph.manifest import GraphIdentity, Manifest
 from gitops.graph.root import GraphFolder, GraphRoot
-from gitops.graph.roots import find_root
 from gitops.graph.versions import ReadTarget, find_version, kept_versions
 from gitops.storage.port import ObjectStore
 
 if TYPE_CHECKING:
     from gitops.language.schema import Schema
 
-__all__ = ["ReadTarget", "Snapshot", "accept_schema", "open_at", "open_snapshot", "version_numbers"]
+__all__ = ["ReadTarget", "Snapshot", "accept_schema", "find_root", "open_snapshot", "version_numbers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class Snapshot:
 
     root: GraphRoot
     folder: GraphFolder
-    identity: Identity
+    identity: GraphIdentity
     manifest: Manifest
     line: Line = MAIN_LINE
 
@@ -83,18 +82,29 @@ class Snapshot:
         return data
 
 
-def open_snapshot(uri: str, version: int | None = None) -> Snapshot:
-    """The branch `main` at `version`, or at its newest. Raises as `open_at`."""
-    return open_at(uri, ReadTarget(version=version))
+def find_root(uri: str) -> GraphRoot:
+    """The root at a path, a `file:` URI or an `s3:` URI; nothing is read.
+
+    Raises GitopsError `graph_unreadable` for any other address.
+    """
+    # Each implementation is imported by its first use: a local graph needs no client of an object store.
+    if uri.startswith("s3:"):
+        from gitops.graph.object_root import ObjectRoot
+
+        return ObjectRoot.at(uri)
+    from gitops.graph.local_root import LocalRoot
+
+    return LocalRoot(uri)
 
 
-def open_at(uri: str, target: ReadTarget) -> Snapshot:
-    """The graph at the version that the target names.
+def open_snapshot(uri: str, target: ReadTarget | None = None) -> Snapshot:
+    """Open a graph at the version that the target names, by default the newest of `main`.
 
     Raises GitopsError `graph_missing` only when nothing lies at the root or the version was never made;
     `graph_branch_missing`, `graph_branch_name`; `graph_version_gone` when the version was made and is not kept any more;
     `usage_error` for a target that contradicts itself; and `graph_unreadable` for everything else.
     """
+    target = target or ReadTarget()
     root = find_root(uri)
     place = root.location
     try:
@@ -106,8 +116,8 @@ def open_at(uri: str, target: ReadTarget) -> Snapshot:
 
 
 def version_numbers(uri: str, branch: str = layout.MAIN) -> tuple[int, ...]:
-    """The numbers of the versions of a branch that are kept, oldest first. Raises as `open_at`."""
-    snapshot = open_at(uri, ReadTarget(branch))
+    """The numbers of the versions of a branch that are kept, oldest first. Raises as `open_snapshot`."""
+    snapshot = open_snapshot(uri, ReadTarget(branch))
     return tuple(n for _, n in reversed(tuple(kept_versions(snapshot.store, snapshot.line))))
 
 

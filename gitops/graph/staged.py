@@ -21,7 +21,7 @@ from gitops.graph.manifest import Manifest, publish
 from gitops.graph.root import Staging
 from gitops.graph.snapshot import Snapshot
 
-__all__ = ["StagedGraph", "StagedVersion", "later_of", "require_no_branches"]
+__all__ = ["StagedGraph", "StagedVersion", "later_timestamp", "require_no_branches"]
 
 
 class StagedGraph:
@@ -142,10 +142,10 @@ def _child(base: Snapshot, manifest: Manifest) -> Manifest:
         line=line,
         parent=parent.ref,
         lineage=reach,
-        ts=later_of(manifest.ts, parent.ts),
+        ts=later_timestamp(manifest.ts, parent.ts),
     )
 
 
-def later_of(one: str, other: str) -> str:
+def later_timestamp(one: str, other: str) -> str:
     """The later of two times; the first one when they are equal or do not read as times."""
     return max(one, other, key=lambda text: parse_timestamp(text) or datetime.min.replace(tzinfo=UTC))

@@ -26,7 +26,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.graph.manifest import TableEntry, find_manifest, head_number
-from gitops.graph.root import DatasetPlace, GraphFolder
+from gitops.graph.root import DatasetLocation, GraphFolder
 from gitops.language.schema import Catalog, EdgeType, NodeType, PropType, Scalar
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
     "arrow_table",
     "create_table",
     "declared_type",
-    "driver_words",
+    "driver_message",
     "open_table",
     "raw_columns",
     "stage_rows",
@@ -147,7 +147,7 @@ def stage_rows(
     return _staged(folder.dataset(entry.path), open_table(folder, entry) if opened is None else opened, rows)
 
 
-def driver_words(error: Exception) -> str:
+def driver_message(error: Exception) -> str:
     """What the driver says, in one line, without the places in its own source."""
     return _SOURCE.sub("", str(error).partition("\n")[0])
 
@@ -237,7 +237,7 @@ class TableWriter:
             raise _failed(self._place, error) from error
 
 
-def _staged(place: DatasetPlace, dataset: lance.LanceDataset, rows: pa.Table) -> list[FragmentMetadata]:
+def _staged(place: DatasetLocation, dataset: lance.LanceDataset, rows: pa.Table) -> list[FragmentMetadata]:
     try:
         written: list[FragmentMetadata] = write_fragments(
             rows, dataset, mode="append", storage_options=_options(place), data_storage_version="2.2"
@@ -281,15 +281,15 @@ def _entry(dataset: lance.LanceDataset, path: str, *, rows: int) -> TableEntry:
     return TableEntry(path, dataset.version, rows, fields)
 
 
-def _failed(place: DatasetPlace, error: Exception) -> RemoteError:
+def _failed(place: DatasetLocation, error: Exception) -> RemoteError:
     return RemoteError(Code.STORAGE_FAILED, f"{place.uri}: {_reason(place, error)}")
 
 
-def _reason(place: DatasetPlace, error: Exception) -> str:
+def _reason(place: DatasetLocation, error: Exception) -> str:
     """What the driver says. A service may answer with what it was asked, signature included: its documents are left out."""
-    text = driver_words(error)
+    text = driver_message(error)
     return text if place.options is None else text.partition("<")[0][:300]
 
 
-def _options(place: DatasetPlace) -> dict[str, str] | None:
+def _options(place: DatasetLocation) -> dict[str, str] | None:
     return None if place.options is None else dict(place.options)

@@ -19,7 +19,7 @@ from typing import Any
 
 from gitops.language.schema import PropType, Scalar
 
-__all__ = ["DAYS", "MOMENTS", "CellError", "cell_to_json", "compact", "json_to_cell", "key_text", "odd_member"]
+__all__ = ["DAYS", "MOMENTS", "CellError", "cell_to_json", "compact_json", "json_to_cell", "key_text", "unknown_member"]
 
 _INTEGERS: Mapping[Scalar, tuple[int, int]] = {
     Scalar.I32: (-(2**31), 2**31 - 1),
@@ -43,7 +43,7 @@ class CellError(ValueError):
 
 
 def json_to_cell(value: Any, kind: PropType) -> Any:
-    """The cell of a non-null JSON value; whether an enum has it as a member is `odd_member`'s business. Raises CellError."""
+    """The cell of a non-null JSON value; whether an enum has it as a member is `unknown_member`'s business. Raises CellError."""
     read = _READERS[kind.scalar]
     if not kind.is_list:
         return read(value, kind)
@@ -52,7 +52,7 @@ def json_to_cell(value: Any, kind: PropType) -> Any:
     return [read(item, kind) for item in value]
 
 
-def odd_member(cell: Any, kind: PropType) -> str | None:
+def unknown_member(cell: Any, kind: PropType) -> str | None:
     """The first text in the cell of an enum property that is no member; None when all are, or it is no enum."""
     if kind.enum_values is None:
         return None
@@ -89,7 +89,7 @@ def key_text(cell: Any, kind: PropType) -> str:
     return str(cell)
 
 
-def compact(value: Any) -> str:
+def compact_json(value: Any) -> str:
     """JSON without blanks, in the characters themselves."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 

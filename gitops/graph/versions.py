@@ -18,7 +18,7 @@ from gitops.graph.lines import Line, read_branches, read_floor
 from gitops.graph.manifest import Manifest, find_manifest, line_numbers, read_manifest
 from gitops.storage.port import ObjectStore
 
-__all__ = ["ReadTarget", "find_version", "kept_versions", "moment", "read_version"]
+__all__ = ["ReadTarget", "find_version", "kept_versions", "read_version", "version_time"]
 
 _ROUNDS = 5
 
@@ -39,7 +39,7 @@ class ReadTarget:
 def find_version(store: ObjectStore, line: Line, target: ReadTarget) -> tuple[Line, Manifest]:
     """The manifest that the target names, and the branch that has it: `line`, or another one that has the commit.
 
-    Raises as `open_at`.
+    Raises as `open_snapshot`.
     """
     if [target.version, target.commit, target.time].count(None) < 2:  # noqa: PLR2004 - at most one of three is given
         raise UsageError(Code.USAGE_ERROR, "give at most one of a version, a commit and a time")
@@ -118,7 +118,7 @@ def _by_time(store: ObjectStore, line: Line, time: str) -> Manifest:
         middle = (low + high) // 2
         holder, n = kept[middle]
         manifest = read_manifest(store, n, holder)
-        if moment(manifest) <= wanted:
+        if version_time(manifest) <= wanted:
             low, found = middle + 1, manifest
         else:
             high = middle
@@ -129,7 +129,7 @@ def _by_time(store: ObjectStore, line: Line, time: str) -> Manifest:
     raise GitopsError(Code.GRAPH_MISSING, f"{store.location} was not there at {time}", path=store.location)
 
 
-def moment(manifest: Manifest) -> datetime:
+def version_time(manifest: Manifest) -> datetime:
     """When a version was made."""
     found = parse_timestamp(manifest.ts)
     if found is None:

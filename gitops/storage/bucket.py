@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from obstore.store import RetryConfig, S3Config
     from obstore.store import S3Store as Client
 
-__all__ = ["Answer", "Bucket", "Found", "lance_options"]
+__all__ = ["Bucket", "PutResult", "StoredObject", "lance_options"]
 
 _MAX_OBJECT_BYTES = 1 << 28
 _OWNER = "gitops-put"
@@ -33,7 +33,7 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _REASON = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
 
 
-class Answer(Enum):
+class PutResult(Enum):
     """What became of one conditional PUT."""
 
     LANDED = auto()
@@ -42,7 +42,7 @@ class Answer(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StoredObject:
     """An object as it was read."""
 
     data: bytes
@@ -62,7 +62,7 @@ class Bucket:
         self._once = _client(name, service, retries=0)
         self._is_there = False
 
-    def get(self, path: str) -> Found | None:
+    def get(self, path: str) -> StoredObject | None:
         """The object, or None if there is none."""
         import obstore
 
@@ -78,7 +78,7 @@ class Bucket:
         self._is_there = True
         if tag is None:
             raise self._failed(path, "the service gives no entity tag", retryable=False)
-        return Found(data, tag, answer.attributes.get(_OWNER, ""))
+        return StoredObject(data, tag, answer.attributes.get(_OWNER, ""))
 
     def owner(self, path: str) -> str | None:
         """The token of whoever wrote the object, empty for no token; None if there is no object."""
@@ -102,7 +102,7 @@ class Bucket:
         self._is_there = True
         return answer["e_tag"] or ""
 
-    def put_if(self, path: str, data: bytes, owner: str, *, matching: str | None) -> Answer:
+    def put_if(self, path: str, data: bytes, owner: str, *, matching: str | None) -> PutResult:
         """Write in exactly one request if the object has the tag `matching`, or with None if there is no object.
 
         Raises RemoteError for what certainly did nothing.
@@ -117,12 +117,12 @@ class Bucket:
                 try:
                     obstore.put(self._once, path, data, mode=mode, attributes=attributes, use_multipart=False)
                 except (AlreadyExistsError, PreconditionError):
-                    return Answer.REFUSED
+                    return PutResult.REFUSED
         except RemoteError as error:
             if not error.retryable:
                 raise
-            return Answer.UNKNOWN
-        return Answer.LANDED
+            return PutResult.UNKNOWN
+        return PutResult.LANDED
 
     def delete(self, paths: list[str]) -> None:
         """Remove objects, whether they are there or not."""

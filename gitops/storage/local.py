@@ -27,7 +27,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.storage.keys import TEMP_PREFIX, split_key, split_prefix
 
-__all__ = ["LocalStore", "delete_tree", "folder_lease", "sync_folder"]
+__all__ = ["LocalStore", "delete_tree", "lock_folder", "sync_folder"]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MAX_OBJECT_BYTES = 1 << 28
@@ -179,7 +179,7 @@ def delete_tree(root: Path) -> None:
 
 
 @contextlib.contextmanager
-def folder_lease(path: Path) -> Iterator[None]:
+def lock_folder(path: Path) -> Iterator[None]:
     """Hold an existing folder against other holders on this host while the block runs; it is no barrier to anybody else.
 
     Raises OSError: ETIMEDOUT when another one holds it for too long.

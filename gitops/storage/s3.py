@@ -25,7 +25,7 @@ from functools import cache
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.storage.address import StorageKind, StorageRootError, parse_storage
-from gitops.storage.bucket import Answer, Bucket, lance_options
+from gitops.storage.bucket import Bucket, PutResult, lance_options
 from gitops.storage.keys import TEMP_PREFIX, split_key, split_prefix
 
 __all__ = ["S3Store", "lance_options"]
@@ -80,9 +80,9 @@ class S3Store:
         for attempt in range(_ATTEMPTS):
             _pause(attempt)
             answer = self._bucket.put_if(path, data, token, matching=None)
-            if answer is Answer.LANDED:
+            if answer is PutResult.LANDED:
                 return True
-            sure = sure and answer is Answer.REFUSED
+            sure = sure and answer is PutResult.REFUSED
             # A refusal alone does not say that an object is there: two writers at once may both be refused.
             owner = self._bucket.owner(path)
             if owner is not None:
@@ -102,9 +102,9 @@ class S3Store:
             if found is None or found.data != expected or found.owner == token:
                 return _verdict(self.display(key), ours=found is not None and found.owner == token, sure=sure)
             answer = self._bucket.put_if(path, data, token, matching=found.tag)
-            if answer is Answer.LANDED:
+            if answer is PutResult.LANDED:
                 return True
-            sure = sure and answer is Answer.REFUSED
+            sure = sure and answer is PutResult.REFUSED
         raise _unsettled(self.display(key))
 
     def write(self, key: str, data: bytes) -> None:
@@ -188,9 +188,9 @@ def _must_refuse(bucket: Bucket, path: str, matching: str | None, what: str) -> 
     for attempt in range(_ATTEMPTS):
         _pause(attempt)
         answer = bucket.put_if(path, b"probe", "probe", matching=matching)
-        if answer is Answer.REFUSED:
+        if answer is PutResult.REFUSED:
             return
-        if answer is Answer.LANDED:
+        if answer is PutResult.LANDED:
             raise UsageError(
                 Code.STORAGE_CONDITIONAL_PUT_IGNORED,
                 f"the service of s3://{bucket.name} let a writer {what}; two runs could overwrite each other's ledger",

@@ -123,7 +123,7 @@ class _LazyEngine:
         self._faults = faults
 
     def __getattr__(self, name: str) -> Any:
-        from gitops.graph.engine import LanceEngine
+        from gitops.graph import LanceEngine
 
         engine = LanceEngine(SystemClock(), RandomIds(), self._faults)
         self.__dict__.update({method: getattr(engine, method) for method in dir(engine) if not method.startswith("_")})

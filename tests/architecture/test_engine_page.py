@@ -138,7 +138,7 @@ def test_every_operator_strategy_and_finding_is_on_the_page():
     operators = {name for name in plan.__all__ if name.endswith("Op")}
     assert {row[0].strip("`") for row in _rows("| operator | does |")} == operators
     assert {row[0].strip("`") for row in _rows("| strategy | reads | cost |")} == set(Strategy) - {Strategy.AUTO}
-    assert [code for code in verify.FindingCode if f"`{code.value}`" not in page] == []
+    assert [code for code in verify.VerifyFindingCode if f"`{code.value}`" not in page] == []
 
 
 def test_numbers_of_the_prose_are_those_of_the_code():

@@ -49,7 +49,7 @@ class _Lives:
     def live(self, uri: str) -> None:
         """One life."""
         from gitops.graph.load import LoadRequest
-        from gitops.graph.show import describe, rows
+        from gitops.graph.show import describe_graph, read_rows
 
         engine, step = self._engine, self._step
         many, one = (LoadRequest(uri, BytesIO(_people(count)), actor="bench") for count in (_ROWS, 1))
@@ -65,8 +65,8 @@ class _Lives:
         )
         step(_PUBLISH, migrated.publish)
         step("read: accepted schema and version", lambda: engine.read(uri))
-        step("show: tables", lambda: describe(uri))
-        step("show: 20 rows", lambda: rows(uri, "Person", 20))
+        step("show: tables", lambda: describe_graph(uri))
+        step("show: 20 rows", lambda: read_rows(uri, "Person", 20))
 
     def _step(self, name: str, call: Callable[[], _T]) -> _T:
         result, took = clocked(call)

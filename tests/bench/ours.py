@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gitops.graph.engine import LanceEngine
-from gitops.graph.history.optimize import optimize
-from gitops.graph.history.work import Work
+from gitops.graph.history.optimize import optimize_tables
+from gitops.graph.history.work import WriteContext
 from gitops.graph.load import Loader, LoadMode, LoadRequest
 from gitops.graph.query import QueryOptions, ReadCache, Strategy, run_query
-from gitops.graph.snapshot import ReadTarget, open_at
+from gitops.graph.snapshot import ReadTarget, open_snapshot
 from gitops.graph.write.mutate import MutationOptions, Mutator
 from gitops.language.query import CheckedQuery, check_query, parse_queries
 from gitops.wiring.system import RandomIds, SystemClock
@@ -54,7 +54,7 @@ class Ours:
             Loader(clock, ids).load(LoadRequest(self._uri, records, LoadMode.APPEND))
 
     def _index(self) -> None:
-        optimize(self._uri, Work(SystemClock(), RandomIds()))
+        optimize_tables(self._uri, WriteContext(SystemClock(), RandomIds()))
 
     def _adjacency(self) -> None:
         self._read(QUESTIONS["{1,3} hops"], {"k": self.social.probe}, Strategy.CSR)
@@ -88,7 +88,7 @@ class Ours:
             kinds = {"k": "String", "t": "String", "v": f"Vector({self.social.dimension})", "w": "String", "age": "I32"}
             used = [f"${name}: {kind}" for name, kind in kinds.items() if _uses(body, name)]
             text = f"query q({', '.join(used)}) {{ {body} }}"
-            catalog = open_at(self._uri, ReadTarget()).schema().catalog
+            catalog = open_snapshot(self._uri, ReadTarget()).schema().catalog
             self._queries[body] = check_query(parse_queries(text.encode())[0], catalog)
         return self._queries[body]
 
@@ -102,7 +102,7 @@ class Ours:
     ) -> Sequence[Sequence[Any]]:
         cache = self._folder / "cache"
         options = QueryOptions(self._clock.now(), strategy=strategy, cache_dir=cache, approximate=approximate)
-        result = run_query(open_at(self._uri, ReadTarget()), self._checked(body), params, options, self._cache)
+        result = run_query(open_snapshot(self._uri, ReadTarget()), self._checked(body), params, options, self._cache)
         return [tuple(row.values()) for row in result.rows()]
 
     def _write(self, params: Mapping[str, Any]) -> Sequence[Sequence[Any]]:

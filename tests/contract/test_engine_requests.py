@@ -50,7 +50,7 @@ def test_the_requests_of_each_deed_are_those_of_the_page(s3: S3Place) -> None:
     assert cost("load one row into a table with rows", lambda: loader.load(person("bob"))).rows == {"node:Person": 1}
     assert cost("migrate: add a property", lambda: migrate(GROWN)) == 4
     assert cost("migrate: a comment only", lambda: migrate(b"// why\n" + GROWN)) == 5
-    assert len(cost("show rows of a type", lambda: show.rows(uri, "Person", 20))) == 2
+    assert len(cost("show rows of a type", lambda: show.read_rows(uri, "Person", 20))) == 2
     below = len([key for key in s3.server.keys(s3.bucket) if "/g.omni/" in key])
     cost(f"delete the graph, {below} objects", lambda: engine.delete_tree(uri))
     page = (ROOT / "docs/storage.md").read_text(encoding="utf-8")

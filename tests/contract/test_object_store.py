@@ -273,7 +273,7 @@ def test_delete_tree_is_idempotent_and_follows_no_link(tmp_path: Path) -> None:
 def test_a_folder_that_is_held_for_too_long_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_LOCK_WAIT_S", 0.0)
     store = LocalStore(tmp_path)
-    with local.folder_lease(tmp_path):
+    with local.lock_folder(tmp_path):
         assert store.create("a", b"links need no lease") is True
         with pytest.raises(RemoteError) as failure:
             store.write("a", b"x")

@@ -233,7 +233,7 @@ def test_a_mutation_is_one_version_or_none(run: Run) -> None:
 
 
 def test_a_branch_is_a_place_to_try_things(run: Run) -> None:
-    assert "made dev at version 2 of main" in run("branch create", "dev").out
+    assert "created dev at version 2 of main" in run("branch create", "dev").out
     assert run("mutate", "rename", "--param", "code=B", "--param", "name=Beech", "--branch", "dev").code == 0
     assert [each["name"] for each in run("branch list", "--json").json["branches"]] == ["main", "dev"]
     assert run("diff", "main", "dev").out == '~ node:Station B name: "Birch" -> "Beech"\n'
@@ -242,7 +242,7 @@ def test_a_branch_is_a_place_to_try_things(run: Run) -> None:
     }
     merged = run("branch merge", "dev", "--json").json
     assert (merged["status"], merged["conflicts"]) == ("fast_forward", [])
-    assert run("branch merge", "dev").out == "graph branch: main has all of dev already\n"
+    assert run("branch merge", "dev").out == "graph branch: main already contains dev\n"
     assert run("branch delete", "dev").code == 0
     assert "graph_branch_missing" in run("branch delete", "dev").err
     operations = [each["operation"] for each in run("log", "--json").json["commits"]]

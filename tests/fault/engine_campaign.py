@@ -4,7 +4,7 @@ After each death:
 
 1. every branch holds what the acknowledged deeds made it hold, with or without the one deed that was going on: nothing is lost,
    and nothing is there by half; the versions that name the deed say the same;
-2. `verify` finds nothing wrong, and whoever reads a version under a lease still reads the same bytes;
+2. `verify_graph` finds nothing wrong, and whoever reads a version under a lease still reads the same bytes;
 3. the next writers succeed, whatever lies around;
 4. `gc` frees what the dead left, and nothing else: 1 and 2 hold again, and nothing is left that no version names.
 
@@ -24,11 +24,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from gitops.graph.export import export
-from gitops.graph.history.leases import hold
-from gitops.graph.history.retention import read_all
-from gitops.graph.history.verify import verify
-from gitops.graph.history.work import Work
+from gitops.graph.export import export_records
+from gitops.graph.history.leases import hold_lease
+from gitops.graph.history.retention import read_manifests
+from gitops.graph.history.verify import verify_graph
+from gitops.graph.history.work import WriteContext
 from gitops.graph.snapshot import Snapshot, open_snapshot
 from gitops.wiring.system import RandomIds, SystemClock
 from tests.fault.engine_child import Child, Told
@@ -141,7 +141,7 @@ class Campaign:
         deeds = self._cycles(op)
         child = self._child()
         with _pinned(self.uri) as pinned:
-            before = len(list(read_all(open_snapshot(self.uri).folder, {})))
+            before = len(list(read_manifests(open_snapshot(self.uri).folder, {})))
             child.order(self.uri, deeds, point, visit)
             death(child, len(deeds))
             self._spare = Child()
@@ -198,7 +198,7 @@ class Campaign:
         whole = [model for model in (maybe, sure) if (model.branches, _source(model)) == (seen, schema)]
         assert whole, f"{going} is there by half, or one of {deeds[: told.acked]} is lost"
         self._model = whole[0]
-        manifests = list(read_all(open_snapshot(self.uri).folder, {}))
+        manifests = list(read_manifests(open_snapshot(self.uri).folder, {}))
         made = Counter(manifest.actor for manifest in manifests if manifest.operation != "branch")
         last = going or deeds[told.acked - 1]
         published = self._model is maybe
@@ -220,12 +220,12 @@ class Campaign:
     def _require_clean(self) -> None:
         """Step 4."""
         assert found(self.uri) == self._model.branches
-        assert verify(self.uri, deep=True).findings == ()
+        assert verify_graph(self.uri, deep=True).findings == ()
         left = debris(self.uri)
         assert not left.more_than(), left
 
     def _require_sound(self) -> None:
-        problems = [finding for finding in verify(self.uri, deep=True).findings if finding.is_problem]
+        problems = [finding for finding in verify_graph(self.uri, deep=True).findings if finding.is_problem]
         assert problems == []
 
 
@@ -243,14 +243,14 @@ class _Pinned:
 @contextlib.contextmanager
 def _pinned(uri: str) -> Iterator[_Pinned]:
     snapshot = open_snapshot(uri)
-    with hold(snapshot, Work(SystemClock(), RandomIds(), "reader"), _LEASE):
+    with hold_lease(snapshot, WriteContext(SystemClock(), RandomIds(), "reader"), _LEASE):
         yield _Pinned(snapshot)
 
 
 def digest(snapshot: Snapshot) -> str:
     """Tells whether a version holds the same rows, ids of edges included."""
     state = hashlib.sha256()
-    for line in export(snapshot):
+    for line in export_records(snapshot):
         state.update(line.encode() + b"\n")
     return state.hexdigest()
 

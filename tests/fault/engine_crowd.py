@@ -3,7 +3,7 @@
 python -m tests.fault.engine_crowd ROLE ADDRESS SEED     one of them
 
 A round begins when each process is told so, and ends when each has said what it did. What lies there when a round begins is
-nobody's work in progress: so `gc` is free to take it for old, whatever the time is.
+nobody's work in progress: so `collect_garbage` is free to take it for old, whatever the time is.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from typing import Any
 
 from gitops.core.clock import FixedClock
 from gitops.core.errors import ConflictError, GitopsError
-from gitops.graph.export import export
-from gitops.graph.history.gc import gc
-from gitops.graph.history.leases import hold
-from gitops.graph.history.optimize import OptimizeOptions, optimize
+from gitops.graph.export import export_records
+from gitops.graph.history.gc import collect_garbage
+from gitops.graph.history.leases import hold_lease
+from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.graph.history.retention import Retention
-from gitops.graph.history.work import Work
+from gitops.graph.history.work import WriteContext
 from gitops.graph.load import Loader, LoadMode, LoadRequest
+from gitops.graph.results import MutationResult
 from gitops.graph.snapshot import Snapshot, open_snapshot
-from gitops.graph.write.mutate import MutationOptions, MutationResult, Mutator
+from gitops.graph.write.mutate import MutationOptions, Mutator
 from gitops.language.query import check_query, parse_queries
 from gitops.wiring.system import RandomIds, SystemClock
 from tests.fault.engine_campaign import digest
@@ -206,10 +207,12 @@ class Keeper:
         freed = 0
         tables = 0
         for _ in range(2):
-            done = gc(self._uri, Work(clock, RandomIds(), "keeper"), Retention(2, none, none))
+            done = collect_garbage(self._uri, WriteContext(clock, RandomIds(), "keeper"), Retention(2, none, none))
             freed += done.manifests
             try:
-                tables += len(optimize(self._uri, Work(SystemClock(), RandomIds(), "keeper"), self._eager).tables)
+                tables += len(
+                    optimize_tables(self._uri, WriteContext(SystemClock(), RandomIds(), "keeper"), self._eager).tables
+                )
             except ConflictError:
                 # Writers were faster three times; the next round comes.
                 continue
@@ -227,7 +230,7 @@ class Reader:
         """Says how many versions it looked at. Each is coherent, and stays what it was until the round after the next."""
         for _ in range(4):
             snapshot = open_snapshot(self._uri)
-            lease = hold(snapshot, Work(SystemClock(), RandomIds(), "reader"), timedelta(days=1))
+            lease = hold_lease(snapshot, WriteContext(SystemClock(), RandomIds(), "reader"), timedelta(days=1))
             lease.__enter__()
             require_coherent(snapshot)
             self._pinned.append((lease, snapshot, digest(snapshot)))
@@ -242,7 +245,7 @@ class Reader:
 def require_coherent(snapshot: Snapshot) -> None:
     """What one transaction writes to several tables is there in all of them or in none."""
     told = values(snapshot)["told"]
-    rows = [json.loads(line) for line in export(snapshot, ["Event", "Of", "Item", "Next", "Tally"])]
+    rows = [json.loads(line) for line in export_records(snapshot, ["Event", "Of", "Item", "Next", "Tally"])]
     assert sorted(row["data"]["n"] for row in rows if row.get("type") == "Event") == list(range(1, told + 1))
     assert sorted(int(row["from"]) for row in rows if row.get("edge") == "Of") == list(range(1, told + 1))
     loaded = {row["data"]["n"] for row in rows if row.get("type") == "Item" and "code" not in row["data"]}
@@ -253,7 +256,7 @@ def require_coherent(snapshot: Snapshot) -> None:
 
 def values(snapshot: Snapshot) -> dict[str, int]:
     """The counters."""
-    rows = [json.loads(line)["data"] for line in export(snapshot, ["Counter"])]
+    rows = [json.loads(line)["data"] for line in export_records(snapshot, ["Counter"])]
     return {row["name"]: row["value"] for row in rows}
 
 

@@ -12,7 +12,7 @@ import lance
 from gitops.graph import layout
 from gitops.graph.history.datasets import dataset_versions, open_latest
 from gitops.graph.history.leases import read_leases
-from gitops.graph.history.retention import all_lines, needs_of, read_all
+from gitops.graph.history.retention import all_lines, collect_references, read_manifests
 from gitops.graph.lines import read_branches
 from gitops.graph.root import GraphFolder
 from gitops.graph.snapshot import open_snapshot
@@ -44,7 +44,7 @@ def debris(uri: str) -> Debris:
     """What lies there."""
     snapshot = open_snapshot(uri)
     folder, store = snapshot.folder, snapshot.store
-    needs = needs_of(read_all(folder, {}), ())
+    needs = collect_references(read_manifests(folder, {}), ())
     versions = files = folders = 0
     for kind in ("nodes", "edges"):
         for path in (f"{kind}/{name}" for name in folder.children(kind)):

@@ -18,15 +18,16 @@ from typing import Any
 from gitops.core.clock import FixedClock
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.engine import LanceEngine
-from gitops.graph.export import export
+from gitops.graph.export import export_records
 from gitops.graph.history.branches import create_branch, delete_branch, list_branches
-from gitops.graph.history.gc import GcResult, gc
-from gitops.graph.history.merge import merge
-from gitops.graph.history.optimize import OptimizeOptions, optimize
+from gitops.graph.history.gc import collect_garbage
+from gitops.graph.history.merge import merge_branch
+from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.graph.history.retention import Retention
-from gitops.graph.history.work import Work
+from gitops.graph.history.work import WriteContext
 from gitops.graph.load import Loader, LoadMode, LoadRequest
-from gitops.graph.snapshot import ReadTarget, Snapshot, open_at
+from gitops.graph.maintenance_results import GcResult
+from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.graph.write.mutate import MutationOptions, Mutator
 from gitops.language.query import check_query, parse_queries
 from gitops.wiring.system import RandomIds, SystemClock
@@ -34,7 +35,7 @@ from gitops.wiring.system import RandomIds, SystemClock
 SIDE = "side"
 COUNTERS = ("c0", "c1", "c2")
 LATER = timedelta(hours=2)
-"""So far ahead is the clock of `gc`: whatever a dead process left is old by then."""
+"""So far ahead is the clock of `collect_garbage`: whatever a dead process left is old by then."""
 
 _EDGES = "edge Of: Item -> Counter @card(0..1)\nedge Next: Item -> Item { weight: I64 }\n"
 _HEAD = "node Counter { name: String @key  value: I64 }\nnode Item { n: I64 @key  code: String @unique  "
@@ -106,13 +107,13 @@ class Model:
 
 def found(uri: str) -> dict[str, Rows]:
     """What the branches of a graph hold."""
-    return {info.name: rows_of(open_at(uri, ReadTarget(info.name))) for info in list_branches(uri)}
+    return {info.name: rows_of(open_snapshot(uri, ReadTarget(info.name))) for info in list_branches(uri)}
 
 
 def rows_of(snapshot: Snapshot) -> Rows:
     """What a version holds, but for the ids of edges."""
     rows = Rows()
-    for record in map(json.loads, export(snapshot)):
+    for record in map(json.loads, export_records(snapshot)):
         data = record["data"]
         if "edge" in record:
             data.pop("id")
@@ -135,13 +136,13 @@ def begin(uri: str) -> Model:
 def perform(uri: str, deed: Deed, faults: Faults | None = None) -> object:
     """Do it, and give what the engine gives. Raises as the engine."""
     clock, ids, faults = SystemClock(), RandomIds(), faults or NoFaults()
-    work = Work(clock, ids, deed.marker, None, faults)
+    work = WriteContext(clock, ids, deed.marker, None, faults)
     if deed.op in _MODES:
         stream = io.BytesIO("\n".join(map(json.dumps, records(deed))).encode())
         request = LoadRequest(uri, stream, _MODES[deed.op], deed.marker, deed.branch)
         return Loader(clock, ids, faults).load(request).manifest_version
     if deed.op in _QUERIES:
-        catalog = open_at(uri, ReadTarget(deed.branch)).schema().catalog
+        catalog = open_snapshot(uri, ReadTarget(deed.branch)).schema().catalog
         query = check_query(parse_queries(_QUERIES[deed.op].encode())[0], catalog)
         options = MutationOptions(clock.now(), deed.branch, deed.marker)
         return Mutator(clock, ids, faults).run(uri, query, _params(deed), options).manifest_version
@@ -154,10 +155,10 @@ def perform(uri: str, deed: Deed, faults: Faults | None = None) -> object:
         delete_branch(uri, SIDE, work)
         return None
     if deed.op in ("merge", "fast_forward"):
-        return merge(uri, SIDE, "main", work).manifest_version
+        return merge_branch(uri, SIDE, "main", work).manifest_version
     if deed.op == "optimize":
         eager = OptimizeOptions(fragments=1, deleted_share=0.0, scalar_rows=1, text_rows=1, stale_rows=0)
-        return optimize(uri, work, eager).manifest_version
+        return optimize_tables(uri, work, eager).manifest_version
     return collect(uri, deed.marker, faults).manifests
 
 
@@ -165,8 +166,8 @@ def collect(uri: str, actor: str | None = None, faults: Faults | None = None, ke
     """Free everything but the newest version of each branch and what is leased, as if it had been long ago."""
     clock = FixedClock(SystemClock().now() + LATER)
     none = timedelta(0)
-    work = Work(clock, RandomIds(), actor, None, faults or NoFaults())
-    return gc(uri, work, Retention(keep_versions=keep, older_than=none, grace=none))
+    work = WriteContext(clock, RandomIds(), actor, None, faults or NoFaults())
+    return collect_garbage(uri, work, Retention(keep_versions=keep, older_than=none, grace=none))
 
 
 def records(deed: Deed) -> list[dict[str, Any]]:

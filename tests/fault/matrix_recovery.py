@@ -128,16 +128,16 @@ def _require_graphs(scene: Scene) -> None:
         uri = stores.graph_uri(graph)
         live = stores.engine.read(uri)
         assert live.schema_source == scene.desired.resources[f"schema.{graph}"].content
-        assert [version["operation"] for version in show.versions(uri)] == operations
-    people = show.rows(stores.graph_uri("knowledge"), "Person", 10)
+        assert [version["operation"] for version in show.list_versions(uri)] == operations
+    people = show.read_rows(stores.graph_uri("knowledge"), "Person", 10)
     assert [{name: row[name] for name in PEOPLE[0]} for row in people] == PEOPLE
     assert ("city" in people[0], "nick" in people[0]) == (changed, not changed)
-    (knows,) = show.rows(stores.graph_uri("knowledge"), "Knows", 10)
+    (knows,) = show.read_rows(stores.graph_uri("knowledge"), "Knows", 10)
     assert (knows["src"], knows["dst"]) == ("ada", "grace")
     if changed:
-        assert show.rows(stores.graph_uri("new"), "Note", 10) == []
+        assert show.read_rows(stores.graph_uri("new"), "Note", 10) == []
     else:
-        assert [row["title"] for row in show.rows(stores.graph_uri("old"), "Note", 10)] == ["to be deleted"]
+        assert [row["title"] for row in show.read_rows(stores.graph_uri("old"), "Note", 10)] == ["to be deleted"]
 
 
 def _require_permission(scene: Scene, state: State) -> None:

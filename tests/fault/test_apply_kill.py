@@ -49,7 +49,7 @@ def load(cluster: Cluster, graph: str, row: dict[str, object]) -> None:
 
 
 def people(cluster: Cluster, graph: str = "knowledge") -> list[dict[str, object]]:
-    return [{name: row[name] for name in ROW} for row in show.rows(cluster.uri(graph), "Person", 10)]
+    return [{name: row[name] for name in ROW} for row in show.read_rows(cluster.uri(graph), "Person", 10)]
 
 
 def ask_for_everything(cluster: Cluster, turn: int, old: str = "old") -> str:

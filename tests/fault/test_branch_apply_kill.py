@@ -172,7 +172,7 @@ def recover(scene: Scene, before: tuple[str, ...]) -> None:
     assert graphs == {"notes", *NEW}
     assert len(state.approval_records) == 1
     assert sum(bool(e.approvals) for e in entries if e.kind is EntryKind.APPLY) <= 1
-    rows = show.rows(str(scene.graph("notes")), "Note", 10)
+    rows = show.read_rows(str(scene.graph("notes")), "Note", 10)
     assert [row["title"] for row in rows] == [ROW["title"]]
     assert "text" in rows[0]
     assert {path.stem for path in scene.graph("notes").parent.iterdir() if path.suffix == ".omni"} == graphs

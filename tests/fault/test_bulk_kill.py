@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from gitops.graph.bulk import BulkPlan, BulkTask, Part, plan_bulk, publish_bulk, write_part
-from gitops.graph.history.gc import Retention, gc
-from gitops.graph.history.verify import verify
+from gitops.graph.bulk import BulkPart, BulkPlan, BulkTask, plan_bulk, publish_bulk, write_part
+from gitops.graph.history.gc import Retention, collect_garbage
+from gitops.graph.history.verify import verify_graph
 from tests.fault.test_engine_kill import DyingAt
 from tests.support.histories import History, person
 
@@ -24,7 +24,7 @@ POINTS = ("before_tables", "staged", "before_publish", "after_publish")
 def die_publishing(uri: str, point: str, plan: dict[str, Any], parts: list[dict[str, Any]]) -> None:
     """What the child does."""
     work = History(uri, b"", start=100_000).work(DyingAt(f"engine.load.{point}"))
-    publish_bulk(BulkPlan.from_json(plan), [Part.from_json(each) for each in parts], work)
+    publish_bulk(BulkPlan.from_json(plan), [BulkPart.from_json(each) for each in parts], work)
 
 
 def die_writing(task: dict[str, Any]) -> None:
@@ -53,11 +53,11 @@ def test_a_publisher_that_dies_leaves_all_or_nothing_and_may_be_called_again(tmp
     ]
     killed(die_publishing, history.uri, point, plan.to_json(), [part.to_json() for part in parts])
     assert len(history.rows("node:Person")) == 1 + len(history.rows("edge:Knows"))
-    assert verify(history.uri, deep=True).ok
+    assert verify_graph(history.uri, deep=True).ok
     again = publish_bulk(plan, parts, history.work())
     assert (again.manifest_version, dict(again.rows)) == (3, {"node:Person": 1, "edge:Knows": 1})
     assert history.at().manifest.n == 3
-    gc(history.uri, history.work(), Retention(1, timedelta(0), timedelta(0)))
+    collect_garbage(history.uri, history.work(), Retention(1, timedelta(0), timedelta(0)))
     assert history.rows("node:Person") == [person("ann", 1), person("bob", 2)]
     assert len(history.rows("edge:Knows")) == 1
-    assert verify(history.uri, deep=True).ok
+    assert verify_graph(history.uri, deep=True).ok

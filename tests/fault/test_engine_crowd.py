@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from gitops.graph.engine import LanceEngine
-from gitops.graph.export import export
-from gitops.graph.history.verify import verify
+from gitops.graph.export import export_records
+from gitops.graph.history.verify import verify_graph
 from gitops.graph.load import LoadMode
 from gitops.graph.snapshot import open_snapshot
 from gitops.wiring.system import RandomIds, SystemClock
@@ -59,7 +59,7 @@ def run_rounds(uri: str, writers: int, rounds: int) -> None:
             freed += sum(answer.get("freed", 0) for _, answer in answers)
             require_all(uri, done, writers, number)
     assert freed
-    assert verify(uri, deep=True).ok
+    assert verify_graph(uri, deep=True).ok
 
 
 @contextlib.contextmanager
@@ -84,7 +84,7 @@ def require_all(uri: str, done: dict[str, list[Any]], writers: int, rounds: int)
     assert sorted(done["add"]) == list(range(FIRST_FREE + 1, FIRST_FREE + 1 + rounds * writers * EACH["add"]))
     assert sorted(done["add_told"]) == list(range(1, 1 + rounds * writers * EACH["add_told"]))
     assert counted == {"free": max(done["add"]), "told": max(done["add_told"])}
-    rows = [json.loads(line) for line in export(snapshot)]
+    rows = [json.loads(line) for line in export_records(snapshot)]
     nodes = [(row["type"], row["data"]) for row in rows if "type" in row]
     # Of those who wanted the same code or key exactly one has it, and knows it.
     for kind, name, member in (("code", "Item", "code"), ("slot", "Slot", "k")):

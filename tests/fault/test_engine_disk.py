@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gitops.core.errors import RemoteError
-from gitops.graph.history.verify import verify
+from gitops.graph.history.verify import verify_graph
 from tests.fault.engine_child import LONGEST_S
 from tests.fault.engine_debris import debris, grow_old
 from tests.fault.engine_world import Deed, Model, begin, collect, found, perform
@@ -78,7 +78,7 @@ def test_a_call_of_the_disk_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             patch.setattr(os, name, failing)
             failure = attempt(uri, deed)
         seen = found(uri)
-        assert verify(uri, deep=True).ok
+        assert verify_graph(uri, deep=True).ok
         if failure is None:
             # No call failed, or one without which the deed is done: what it made stays.
             assert seen == after.branches
@@ -123,7 +123,7 @@ def test_no_file_can_grow(tmp_path: Path, op: str) -> None:
             assert failure.code == "storage_failed"
             failed += 1
         assert found(uri) == model.branches
-        assert verify(uri, deep=True).ok
+        assert verify_graph(uri, deep=True).ok
     assert 0 < failed < len(LIMITS)
     require_usable(uri, model)
 
@@ -148,7 +148,7 @@ def test_a_service_refuses_a_write(s3: S3Place, op: str) -> None:
             break
     assert failure is None
     assert left > 5
-    assert verify(uri, deep=True).ok
+    assert verify_graph(uri, deep=True).ok
 
 
 class Refusal:
@@ -187,5 +187,5 @@ def require_usable(uri: str, model: Model) -> None:
     grow_old(uri)
     collect(uri)
     assert found(uri) == model.branches
-    assert verify(uri, deep=True).findings == ()
+    assert verify_graph(uri, deep=True).findings == ()
     assert not debris(uri).more_than()

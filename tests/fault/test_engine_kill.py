@@ -61,8 +61,8 @@ def transaction(value: int) -> io.BytesIO:
 
 def counted(uri: str) -> int:
     """The number of events, after a look at whether all tables agree."""
-    counter = show.rows(uri, "Counter", 10)
-    events, edges = show.rows(uri, "Event", 10_000), show.rows(uri, "Of", 10_000)
+    counter = show.read_rows(uri, "Counter", 10)
+    events, edges = show.read_rows(uri, "Event", 10_000), show.read_rows(uri, "Of", 10_000)
     value = counter[0]["value"] if counter else 0
     assert sorted(event["n"] for event in events) == list(range(1, value + 1))
     assert sorted(int(edge["src"]) for edge in edges) == list(range(1, value + 1))
@@ -121,7 +121,7 @@ def test_twenty_killed_writers_never_break_a_graph(tmp_path: Path) -> None:
         assert engine().read(uri).schema_source in SCHEMAS
         if engine().exists(scratch) is Existence.PRESENT:
             assert engine().read(scratch).manifest_version == 1
-            assert show.rows(scratch, "Event", 1) == []
+            assert show.read_rows(scratch, "Event", 1) == []
         value = counted(uri) + 1
         Loader(CLOCK, SequentialIds(turn * 1_000 + 500)).load(LoadRequest(uri, transaction(value)))
         engine(turn * 1_000).prepare_migration(uri, SCHEMAS[turn % 3], actor=None).publish()

@@ -11,10 +11,11 @@ import pytest
 
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.graph.history.branches import create_branch, delete_branch, list_branches
-from gitops.graph.history.gc import Retention, gc
-from gitops.graph.history.leases import hold
-from gitops.graph.history.merge import MergeStatus, merge
-from gitops.graph.history.verify import verify
+from gitops.graph.history.gc import Retention, collect_garbage
+from gitops.graph.history.leases import hold_lease
+from gitops.graph.history.merge import merge_branch
+from gitops.graph.history.verify import verify_graph
+from gitops.graph.results import MergeStatus
 from gitops.wiring.system import SystemClock
 from tests.fault.test_engine_kill import HERE
 from tests.support.histories import History, person, read_rows
@@ -44,7 +45,7 @@ def collect(uri: str, number: str) -> None:
     """Free versions while others work."""
     mine = history(uri, 100_000 * int(number))
     for _ in range(WRITES):
-        gc(uri, mine.work(), KEEP)
+        collect_garbage(uri, mine.work(), KEEP)
 
 
 def read(uri: str, number: str) -> None:
@@ -53,7 +54,7 @@ def read(uri: str, number: str) -> None:
     for _ in range(WRITES):
         snapshot = mine.at("one")
         try:
-            with hold(snapshot, mine.work()):
+            with hold_lease(snapshot, mine.work()):
                 first = read_rows(snapshot, "node:Person")
                 assert all(read_rows(snapshot, "node:Person") == first for _ in range(4))
         except GitopsError as gone:
@@ -95,12 +96,12 @@ def test_a_crowd_on_one_graph_loses_nothing(tmp_path: Path) -> None:
         assert history(uri, 1).ages(branch) == expected
     kept = {f"b{number}-{n}" for number in (6, 7) for n in range(0, WRITES, 2)}
     assert {branch.name for branch in list_branches(uri)} == {"main", "one", "two"} | kept
-    report = verify(uri, deep=True)
+    report = verify_graph(uri, deep=True)
     assert report.ok, report.to_json()
     for name in sorted(kept):
         delete_branch(uri, name, history(uri, 900_000).work())
     late = History(uri, b"", start=950_000)
-    assert merge(uri, "one", "main", late.work()).status is MergeStatus.MERGED
-    gc(uri, late.work(), Retention(1, timedelta(0), timedelta(0)))
-    report = verify(uri, deep=True)
+    assert merge_branch(uri, "one", "main", late.work()).status is MergeStatus.MERGED
+    collect_garbage(uri, late.work(), Retention(1, timedelta(0), timedelta(0)))
+    report = verify_graph(uri, deep=True)
     assert report.findings == (), report.to_json()

@@ -19,12 +19,13 @@ from gitops.core.fault_points import FAULT_POINTS
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.engine import LanceEngine, plan_migration
 from gitops.graph.history.branches import create_branch, delete_branch, list_branches
-from gitops.graph.history.gc import Retention, gc
-from gitops.graph.history.leases import hold
-from gitops.graph.history.merge import MergeStatus, merge
-from gitops.graph.history.optimize import OptimizeOptions, optimize
-from gitops.graph.history.preview import preview_on_branch
-from gitops.graph.history.verify import verify
+from gitops.graph.history.gc import Retention, collect_garbage
+from gitops.graph.history.leases import hold_lease
+from gitops.graph.history.merge import merge_branch
+from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
+from gitops.graph.history.preview import preview_migration
+from gitops.graph.history.verify import verify_graph
+from gitops.graph.results import MergeStatus
 from gitops.graph.snapshot import accept_schema
 from tests.fault.test_engine_kill import HERE, DyingAt
 from tests.support.histories import LATE, SCHEMA, History, person, read_rows, town
@@ -45,18 +46,18 @@ def later(uri: str, days: int) -> History:
 
 
 def _merge(history: History, faults: Faults) -> None:
-    assert merge(history.uri, "dev", "main", history.work(faults)).status in (
+    assert merge_branch(history.uri, "dev", "main", history.work(faults)).status in (
         MergeStatus.MERGED,
         MergeStatus.UP_TO_DATE,
     )
 
 
 def _gc(history: History, faults: Faults) -> None:
-    gc(history.uri, history.work(faults), SHARP)
+    collect_garbage(history.uri, history.work(faults), SHARP)
 
 
 def _optimize(history: History, faults: Faults) -> None:
-    optimize(history.uri, history.work(faults), EAGER)
+    optimize_tables(history.uri, history.work(faults), EAGER)
 
 
 def _create(history: History, faults: Faults) -> None:
@@ -70,8 +71,8 @@ def _delete(history: History, faults: Faults) -> None:
 
 
 def _preview(history: History, faults: Faults) -> None:
-    preview_on_branch(history.uri, SCHEMA.replace(b"mail", b"post"), history.work(faults))
-    assert preview_on_branch(history.uri, SCHEMA + b"node X {}\n", history.work(faults)).supported
+    preview_migration(history.uri, SCHEMA.replace(b"mail", b"post"), history.work(faults))
+    assert preview_migration(history.uri, SCHEMA + b"node X {}\n", history.work(faults)).supported
 
 
 DEEDS: dict[str, Callable[[History, Faults], None]] = {
@@ -134,24 +135,24 @@ def test_a_death_at_a_point_is_repaired_by_the_next_run(
 ) -> None:
     history = prepare(str(tmp_path / "g.omni"))
     pinned = history.at(version=3)
-    with hold(pinned, history.work(), timedelta(days=9)):
+    with hold_lease(pinned, history.work(), timedelta(days=9)):
         seen = read_rows(pinned, "node:Person")
         code = "import sys; from tests.fault.test_history_kill import deed; deed(*sys.argv[1:])"
         dead = subprocess.run([*PYTHON, "-c", code, history.uri, name, point], cwd=HERE, check=False)
         assert dead.returncode == -signal.SIGKILL
         before, after = outcomes[name]
         assert images(history) in (before, after)
-        report = verify(history.uri, deep=True)
+        report = verify_graph(history.uri, deep=True)
         assert report.ok, report.to_json()
         assert read_rows(pinned, "node:Person") == seen
         DEEDS[name](later(history.uri, 2), NoFaults())
         assert images(history) == after
         assert read_rows(pinned, "node:Person") == seen
-        gc(history.uri, later(history.uri, 3).work(), SHARP)
+        collect_garbage(history.uri, later(history.uri, 3).work(), SHARP)
         assert read_rows(pinned, "node:Person") == seen
-    gc(history.uri, later(history.uri, 4).work(), SHARP)
+    collect_garbage(history.uri, later(history.uri, 4).work(), SHARP)
     assert images(history) == after
-    report = verify(history.uri, deep=True)
+    report = verify_graph(history.uri, deep=True)
     assert report.findings == (), report.to_json()
     if name == "gc":
         with pytest.raises(GitopsError):

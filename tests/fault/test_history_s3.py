@@ -15,8 +15,8 @@ import pytest
 from gitops.core.errors import GitopsError
 from gitops.core.faults import NoFaults
 from gitops.graph.history.branches import create_branch
-from gitops.graph.history.gc import gc
-from gitops.graph.history.verify import verify
+from gitops.graph.history.gc import collect_garbage
+from gitops.graph.history.verify import verify_graph
 from tests.fault.test_engine_s3 import Cut
 from tests.fault.test_history_kill import DEEDS, SHARP, images, later
 from tests.support.histories import History, person
@@ -54,14 +54,14 @@ def test_a_service_that_fails_at_any_write_is_survived(s3: S3Place, name: str, c
             DEEDS[name](later(history.uri, 1), NoFaults())
         s3.server.forget()
         assert images(history) in (before, after)
-        assert verify(history.uri, deep=True).ok
+        assert verify_graph(history.uri, deep=True).ok
         DEEDS[name](later(history.uri, 2), NoFaults())
         assert images(history) == after
         late = later(history.uri, 3)
         late.clock.advance(timedelta(hours=1))
-        gc(history.uri, late.work(), SHARP)
+        collect_garbage(history.uri, late.work(), SHARP)
         assert images(history) == after
-        report = verify(history.uri, deep=True)
+        report = verify_graph(history.uri, deep=True)
         assert report.findings == (), report.to_json()
         if not fault.struck:
             return

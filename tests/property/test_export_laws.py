@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError
 from gitops.graph import export as export_module
-from gitops.graph.export import export
+from gitops.graph.export import export_records
 from gitops.graph.load import LoadMode
 from gitops.graph.snapshot import open_snapshot
 from tests.support.effort import cases
@@ -127,18 +127,18 @@ def test_edges_come_first_and_rows_by_id(graph: WrittenGraph) -> None:
 
 def test_types_and_tables_are_chosen_by_name(graph: WrittenGraph) -> None:
     snapshot = open_snapshot(graph.uri)
-    assert [json.loads(line).get("type") for line in export(snapshot, ["Free", "node:P"])] == ["Free", "P", "P"]
-    assert len(list(export(snapshot, ["edge:E"]))) == 2
-    assert list(export(snapshot, [])) == []
+    assert [json.loads(line).get("type") for line in export_records(snapshot, ["Free", "node:P"])] == ["Free", "P", "P"]
+    assert len(list(export_records(snapshot, ["edge:E"]))) == 2
+    assert list(export_records(snapshot, [])) == []
     for unknown in ("Q", "node:E", "e", ""):
         with pytest.raises(GitopsError) as failure:
-            export(snapshot, [unknown])
+            export_records(snapshot, [unknown])
         assert failure.value.code == "graph_missing"
 
 
 def test_an_export_is_of_its_snapshot_whatever_is_written_meanwhile(graph: WrittenGraph) -> None:
     lines = graph.lines()
-    reading = export(open_snapshot(graph.uri))
+    reading = export_records(open_snapshot(graph.uri))
     begun = list(itertools.islice(reading, 2))
     graph.mutate('delete P where k = "a"')
     assert begun + list(reading) == lines

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gitops.graph.tables import arrow_schema, arrow_table
-from gitops.graph.write.filters import compares, id_range, membership, narrow
+from gitops.graph.write.filters import comparison_filter, comparison_holds, id_range_filter, membership_filter
 from gitops.language.query.ast import ComparisonOperator
 from gitops.language.schema import NodeType, PropType, Scalar
 from tests.support.effort import cases
@@ -108,8 +108,8 @@ def test_no_row_that_passes_is_filtered_out(
     table: lance.LanceDataset, comparison: tuple[str, ComparisonOperator, Any]
 ) -> None:
     name, sign, operand = comparison
-    exact = {at for at, cell in enumerate(cells_of(name)) if compares(cell, sign, operand)}
-    narrowed = narrow(name, KINDS[name][0], sign, operand)
+    exact = {at for at, cell in enumerate(cells_of(name)) if comparison_holds(cell, sign, operand)}
+    narrowed = comparison_filter(name, KINDS[name][0], sign, operand)
     if narrowed.empty:
         assert exact == set()
     else:
@@ -119,7 +119,7 @@ def test_no_row_that_passes_is_filtered_out(
 @settings(max_examples=cases(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(SPELLING | st.sampled_from(KINDS["t"][1]), SPELLING)
 def test_a_text_is_that_text_and_nothing_else(table: lance.LanceDataset, text: str, other: str) -> None:
-    where = membership("t", KINDS["t"][0], [text, other])
+    where = membership_filter("t", KINDS["t"][0], [text, other])
     assert passed(table, where) == {at for at, cell in enumerate(cells_of("t")) if cell in (text, other)}
 
 
@@ -128,20 +128,20 @@ def test_each_value_is_found(table: lance.LanceDataset, name: str) -> None:
     kind, values = KINDS[name]
     for value in values:
         found = {at for at, cell in enumerate(cells_of(name)) if cell is not None and cell == value}
-        assert passed(table, membership(name, kind, [value])) == found
+        assert passed(table, membership_filter(name, kind, [value])) == found
 
 
 @pytest.mark.parametrize("name", ["doc", "tags"])
 def test_what_the_driver_cannot_look_up_has_no_filter(name: str) -> None:
-    assert membership(name, KINDS[name][0], ["a"]) is None
+    assert membership_filter(name, KINDS[name][0], ["a"]) is None
 
 
 @settings(max_examples=cases(50), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(SPELLING, SPELLING)
 def test_a_range_of_ids_is_cut_by_code_points(table: lance.LanceDataset, low: str, high: str) -> None:
     ids = table.to_table(columns=["id"])["id"].to_pylist()
-    assert passed(table, id_range(low, high)) == {at for at, row_id in enumerate(ids) if low <= row_id < high}
+    assert passed(table, id_range_filter(low, high)) == {at for at, row_id in enumerate(ids) if low <= row_id < high}
 
 
 def test_nothing_compares_with_a_null() -> None:
-    assert all(narrow(name, KINDS[name][0], ComparisonOperator.NE, None).empty for name in COMPARED)
+    assert all(comparison_filter(name, KINDS[name][0], ComparisonOperator.NE, None).empty for name in COMPARED)

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError
 from gitops.graph.history.branches import create_branch, delete_branch, list_branches
-from gitops.graph.history.diff import diff
-from gitops.graph.history.gc import Retention, gc
-from gitops.graph.history.merge import MergeStatus, merge
-from gitops.graph.history.optimize import OptimizeOptions, optimize
-from gitops.graph.history.verify import verify
+from gitops.graph.history.diff import diff_versions
+from gitops.graph.history.gc import Retention, collect_garbage
+from gitops.graph.history.merge import merge_branch
+from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
+from gitops.graph.history.verify import verify_graph
+from gitops.graph.results import MergeStatus
 from gitops.graph.snapshot import ReadTarget
 from tests.support.effort import cases
 from tests.support.histories import History
@@ -148,7 +149,7 @@ class Both:
         if source == into:
             return
         before = self.history.ages(into)
-        result = merge(self.history.uri, source, into, self.history.work())
+        result = merge_branch(self.history.uri, source, into, self.history.work())
         heads = self.model.heads
         ours, theirs = heads[into], heads[source]
         expected = self.model.merge(source, into)
@@ -164,12 +165,12 @@ class Both:
         assert result.status is not MergeStatus.CONFLICT or (self.history.ages(into) == before and result.conflicts)
 
     def gc(self, keep: int) -> None:
-        gc(self.history.uri, self.history.work(), Retention(keep, timedelta(0), timedelta(0)))
+        collect_garbage(self.history.uri, self.history.work(), Retention(keep, timedelta(0), timedelta(0)))
 
     def optimize(self, branch: str) -> None:
         head = self.model.heads[branch]
         options = OptimizeOptions(fragments=1, deleted_share=0.0, scalar_rows=1, stale_rows=0, stale_share=0.0)
-        if optimize(self.history.uri, self.history.work(), options, branch).tables:
+        if optimize_tables(self.history.uri, self.history.work(), options, branch).tables:
             self.model.heads[branch] = Commit(head.image, [head])
 
 
@@ -189,9 +190,9 @@ def test_every_version_is_what_the_model_says(
             assert gone.code == "graph_version_gone"  # noqa: PT017 - whether it is gone depends on the run
     for name, head in both.model.heads.items():
         rows = dict(both.model.heads["main"].image)
-        for change in diff(both.history.uri, ReadTarget(), ReadTarget(name)):
+        for change in diff_versions(both.history.uri, ReadTarget(), ReadTarget(name)):
             rows.pop(change.id, None)
             if change.after is not None:
                 rows[change.id] = change.after["age"]
         assert rows == head.image
-    assert verify(both.history.uri, deep=True).ok
+    assert verify_graph(both.history.uri, deep=True).ok

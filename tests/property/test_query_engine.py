@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 
 from gitops.core.clock import SequentialIds
 from gitops.graph.engine import LanceEngine
-from gitops.graph.history.optimize import OptimizeOptions, optimize
-from gitops.graph.history.verify import verify
-from gitops.graph.history.work import Work
+from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
+from gitops.graph.history.verify import verify_graph
+from gitops.graph.history.work import WriteContext
 from gitops.graph.load import LoadMode
 from gitops.graph.query import QueryResult, ReadCache, Strategy
+from gitops.graph.results import MutationResult
 from gitops.graph.search import HashEmbedder
-from gitops.graph.snapshot import open_snapshot
-from gitops.graph.write.mutate import MutationResult
+from gitops.graph.snapshot import ReadTarget, open_snapshot
 from gitops.language.query import CheckedQuery, check_query, parse_queries
 from gitops.language.schema import NodeType, Schema
 from tests.reference import Graph, Mode, Options, Refused, answer, empty, load, mutate
@@ -69,7 +69,11 @@ class Twin:
                 match = f"$a: {name}" if isinstance(declared, NodeType) else f"$a {name[0].lower()}{name[1:]} $b"
                 (parsed,) = parse_queries(f"query q() {{ match {{ {match} }} return {{ $a }} }}".encode())
                 checked = check_query(parsed, schema.catalog)
-                self._agree(Run(open_snapshot(self.uri, version), checked, None, Options(now=NOW)), schema, graph)
+                self._agree(
+                    Run(open_snapshot(self.uri, ReadTarget(version=version)), checked, None, Options(now=NOW)),
+                    schema,
+                    graph,
+                )
 
     def _agree(self, run: Run, schema: Schema, graph: Graph) -> None:
         """The engine gives what the reference gives; one strategy goes through the cache of all runs."""
@@ -114,12 +118,12 @@ class Twin:
     def optimize(self) -> None:
         """Compact and index everything."""
         note("optimize")
-        optimize(self.uri, Work(query_engine.CLOCK, SequentialIds(self._next())), EAGER)
+        optimize_tables(self.uri, WriteContext(query_engine.CLOCK, SequentialIds(self._next())), EAGER)
         self._adopt(self.graph)
 
     def verify(self) -> None:
         """The graph on disk is sound."""
-        assert [each for each in verify(self.uri, deep=True).findings if each.is_problem] == []
+        assert [each for each in verify_graph(self.uri, deep=True).findings if each.is_problem] == []
 
     def _adopt(self, expected: Graph) -> None:
         """The engine has these rows. Ids that it made up are taken over, since ties are broken by them."""

@@ -25,7 +25,7 @@ def cluster(tmp_path) -> Cluster:
 
 
 def people(cluster: Cluster) -> dict[str, int]:
-    return {row["handle"]: row["born"] for row in show.rows(cluster.uri("knowledge"), "Person", 10)}
+    return {row["handle"]: row["born"] for row in show.read_rows(cluster.uri("knowledge"), "Person", 10)}
 
 
 def test_created_graph_has_the_declared_schema(cluster):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from gitops.graph.bulk import BulkTask, Part, write_part
+from gitops.graph.bulk import BulkPart, BulkTask, write_part
 from gitops.wiring.system import RandomIds
 
 __all__ = ["spread", "town_part"]
@@ -31,9 +31,9 @@ def town_part(task: dict[str, Any], first: int, count: int) -> str:
     return json.dumps(write_part(BulkTask.from_json(task), pa.table(columns), RandomIds()).to_json())
 
 
-def spread(work: Sequence[tuple[dict[str, Any], int, int]], workers: int) -> list[Part]:
+def spread(work: Sequence[tuple[dict[str, Any], int, int]], workers: int) -> list[BulkPart]:
     """Let processes write parts."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
         answers = [pool.submit(town_part, *each) for each in work]
-        return [Part.from_json(json.loads(answer.result())) for answer in answers]
+        return [BulkPart.from_json(json.loads(answer.result())) for answer in answers]

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from gitops.core.clock import FixedClock, SequentialIds
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.engine import LanceEngine
-from gitops.graph.history.work import Work, precise
+from gitops.graph.history.work import WriteContext, precise_timestamp
 from gitops.graph.manifest import Manifest, TableEntry
-from gitops.graph.snapshot import ReadTarget, Snapshot, open_at
+from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.graph.staged import StagedVersion
 from gitops.graph.tables import TableWriter, arrow_table, declared_type, open_table, raw_columns
 from gitops.language.schema import NodeType, Scalar
@@ -38,11 +38,11 @@ class History:
         if schema:
             LanceEngine(self.clock, self.ids).prepare_create(uri, schema, actor="ann").publish()
 
-    def work(self, faults: Faults | None = None, message: str | None = None) -> Work:
-        return Work(self.clock, self.ids, "ann", message, faults or NoFaults())
+    def work(self, faults: Faults | None = None, message: str | None = None) -> WriteContext:
+        return WriteContext(self.clock, self.ids, "ann", message, faults or NoFaults())
 
     def at(self, branch: str = "main", **which: Any) -> Snapshot:
-        return open_at(self.uri, ReadTarget(branch, **which))
+        return open_snapshot(self.uri, ReadTarget(branch, **which))
 
     def put(
         self, branch: str, rows: Mapping[str, list[dict[str, Any]]], gone: Mapping[str, list[str]] | None = None
@@ -71,7 +71,7 @@ class History:
             txn_id=self.ids.ulid(),
             operation="load",
             actor="ann",
-            ts=precise(self.clock.now()),
+            ts=precise_timestamp(self.clock.now()),
             schema_source=old.schema_source,
             schema_ir=old.schema_ir,
             tables={**old.tables, **tables},

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from gitops.core.errors import BugError, ConflictError, GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.observation import MigrationPreview
-from gitops.graph.port import Existence, GraphReading, Prepared
+from gitops.graph.port import Existence, GraphReading, PreparedVersion
 from gitops.graph.snapshot import accept_schema
 from gitops.language.schema import plan_migration
 
@@ -67,7 +67,7 @@ class MemoryEngine:
         migration = plan_migration(accept_schema(self._opened(uri).source or b""), accept_schema(schema_source))
         return MigrationPreview(migration.supported, tuple(step.to_json() for step in migration.steps))
 
-    def prepare_create(self, uri: str, schema_source: bytes, *, actor: str | None) -> Prepared:
+    def prepare_create(self, uri: str, schema_source: bytes, *, actor: str | None) -> PreparedVersion:
         """Refuse a root that is taken."""
         self.calls["prepare_create"] += 1
         accept_schema(schema_source)
@@ -82,7 +82,7 @@ class MemoryEngine:
 
         return _Staged("engine.create", publish, self._faults)
 
-    def prepare_migration(self, uri: str, schema_source: bytes, *, actor: str | None) -> Prepared:
+    def prepare_migration(self, uri: str, schema_source: bytes, *, actor: str | None) -> PreparedVersion:
         """Refuse what the real planner does not support."""
         self.calls["prepare_migration"] += 1
         desired, graph = accept_schema(schema_source), self._opened(uri)

@@ -12,10 +12,11 @@ from typing import Any
 from gitops.core.clock import FixedClock, SequentialIds
 from gitops.graph import show
 from gitops.graph.engine import LanceEngine
-from gitops.graph.export import export
+from gitops.graph.export import export_records
 from gitops.graph.load import Loader, LoadMode, LoadRequest
-from gitops.graph.snapshot import ReadTarget, open_at, open_snapshot
-from gitops.graph.write.mutate import MutationOptions, MutationResult, Mutator
+from gitops.graph.results import MutationResult
+from gitops.graph.snapshot import ReadTarget, open_snapshot
+from gitops.graph.write.mutate import MutationOptions, Mutator
 from gitops.language.query import CheckedQuery, check_query, parse_queries
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -65,18 +66,18 @@ class WrittenGraph:
 
     def rows(self, type_name: str, branch: str = "main") -> list[dict[str, Any]]:
         """All rows of a type, by id, as JSON values."""
-        lines = export(open_at(self.uri, ReadTarget(branch)), [type_name])
+        lines = export_records(open_snapshot(self.uri, ReadTarget(branch)), [type_name])
         return [json.loads(line) for line in lines]
 
     def lines(self) -> list[str]:
         """The whole graph as records."""
-        return list(export(open_snapshot(self.uri)))
+        return list(export_records(open_snapshot(self.uri)))
 
     def shown(self, type_name: str) -> list[dict[str, Any]]:
         """All rows of a type with every property."""
-        return show.rows(self.uri, type_name, 10_000)
+        return show.read_rows(self.uri, type_name, 10_000)
 
     def counts(self) -> dict[str, int]:
         """The number of rows that the manifest names, by type."""
-        tables = show.describe(self.uri)["tables"]
+        tables = show.describe_graph(self.uri).tables
         return {key.partition(":")[2]: table["rows"] for key, table in tables.items()}

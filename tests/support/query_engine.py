@@ -14,10 +14,11 @@ from gitops.core.errors import GitopsError
 from gitops.graph.engine import LanceEngine
 from gitops.graph.load import Loader, LoadMode, LoadRequest
 from gitops.graph.query import QueryOptions, QueryResult, ReadCache, Strategy, run_query
+from gitops.graph.results import MutationResult
 from gitops.graph.search import HashEmbedder
-from gitops.graph.snapshot import Snapshot, open_snapshot
+from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.graph.tables import open_table, raw_columns
-from gitops.graph.write.mutate import MutationOptions, MutationResult, Mutator
+from gitops.graph.write.mutate import MutationOptions, Mutator
 from gitops.language.query import CheckedQuery
 from gitops.language.schema import PropType, Scalar, Schema
 from tests.reference import Edge, Graph, Options, Refused, empty
@@ -115,7 +116,7 @@ def write(uri: str, query: CheckedQuery, params: Any, options: Options, start: i
 
 def contents_of(uri: str, schema: Schema, version: int | None = None) -> Graph:
     """The rows of every table, read from the tables themselves."""
-    snapshot = open_snapshot(uri, version)
+    snapshot = open_snapshot(uri, ReadTarget(version=version))
     graph = empty(schema.catalog)
     for name, declared in schema.catalog.nodes.items():
         for row in _rows(snapshot, f"node:{name}", declared.properties):

@@ -1,4 +1,4 @@
-"""`gitops graph load`, `export` and `show`: data in, data out."""
+"""`gitops graph load`, `export` and `show`: rows in and out."""
 
 from __future__ import annotations
 
@@ -9,66 +9,53 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO
 
-from gitops.cli.graph.inputs import embedder_of, records_of, root_of, target_of
-from gitops.cli.options import actor_of
-from gitops.cli.output import FAILED, OK, say, show_form
+from gitops.cli.graph.inputs import find_embedder, graph_root, open_records, read_target, show_result, write_context
+from gitops.cli.output import OK
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
-from gitops.graph.engine import driver
-from gitops.render.characters import visible
-from gitops.render.text import diagnostic_lines
-from gitops.wiring.system import RandomIds, SystemClock
-
-if TYPE_CHECKING:
-    from gitops.graph.load import LoadMode, LoadResult
+from gitops.graph.results import ExportResult, LoadRefusal, LoadResult, RowList
 
 _MIB = 2**20
 
 
-@driver()
 def load(options: argparse.Namespace) -> int:
     """`gitops graph load GRAPH FILE`."""
-    from gitops.graph.load import LoadError, LoadMode
+    from gitops.graph import LoadError
 
     if bool(options.parquet) == (options.file is not None):
         raise UsageError(Code.USAGE_ERROR, "give either a file of records or --parquet TYPE=FILE")
-    uri, mode = root_of(options), LoadMode(options.mode)
     try:
-        result = (_from_parquet if options.parquet else _from_records)(uri, mode, options)
+        result = _load_parquet(options) if options.parquet else _load_records(options)
     except LoadError as error:
-        if options.json:
-            show_form({"ok": False, "diagnostics": error.problems.to_json()})
-        else:
-            say("\n".join(["graph load failed", *map(visible, diagnostic_lines(error.problems))]))
-        return FAILED
-    if options.json:
-        show_form(
-            {"ok": True, "manifest_version": result.manifest_version, "rows": dict(result.rows), "diagnostics": []}
-        )
-        return OK
-    total = sum(result.rows.values())
-    say(f"graph load: {total} record(s) into {options.graph}, manifest version {result.manifest_version}")
-    for table in sorted(result.rows):
-        say(f"  {table}: {result.rows[table]}")
-    return OK
+        return show_result(LoadRefusal(error.problems), options)
+    return show_result(result, options)
 
 
-def _from_records(uri: str, mode: LoadMode, options: argparse.Namespace) -> LoadResult:
-    from gitops.graph.load import Loader, LoadRequest
+def _load_records(options: argparse.Namespace) -> LoadResult:
+    from gitops.graph import Loader, LoadMode, LoadRequest
 
-    with records_of(options.file) as records, _progress(options.file) as progress:
+    context = write_context(options)
+    root = graph_root(options)
+    with open_records(options.file) as records, _progress(options.file) as progress:
         request = LoadRequest(
-            uri, records, mode, actor_of(options), options.branch, options.base, progress, embedder_of(options)
+            root,
+            records,
+            LoadMode(options.mode),
+            context.actor,
+            options.branch,
+            options.base,
+            progress,
+            find_embedder(options),
         )
-        return Loader(SystemClock(), RandomIds()).load(request)
+        return Loader(context.clock, context.ids).load(request)
 
 
-def _from_parquet(uri: str, mode: LoadMode, options: argparse.Namespace) -> LoadResult:
-    from gitops.graph.bulk.parquet import load_parquet
-    from gitops.graph.history.work import Work
+def _load_parquet(options: argparse.Namespace) -> LoadResult:
+    from gitops.graph import LoadMode, ReadTarget, create_branch, load_parquet
 
+    root = graph_root(options)
     if options.embeddings:
         raise UsageError(Code.USAGE_ERROR, "--parquet takes vectors as they are: leave out --embeddings")
     files = []
@@ -77,29 +64,19 @@ def _from_parquet(uri: str, mode: LoadMode, options: argparse.Namespace) -> Load
         if not (name and equals and file):
             raise UsageError(Code.USAGE_ERROR, f"--parquet {text[:80]!r}: use TYPE=FILE")
         files.append((name, Path(file)))
-    _make_branch(uri, options)
-    return load_parquet(uri, files, Work(SystemClock(), RandomIds(), actor_of(options)), mode, options.branch)
-
-
-def _make_branch(uri: str, options: argparse.Namespace) -> None:
-    """Make the branch of the load, if it is to be made and is not there."""
-    if options.base is None:
-        return
-    from gitops.graph.history.branches import create_branch
-    from gitops.graph.history.work import Work
-    from gitops.graph.versions import ReadTarget
-
-    work = Work(SystemClock(), RandomIds(), actor_of(options))
-    try:
-        create_branch(uri, options.branch, work, ReadTarget(options.base))
-    except GitopsError as error:
-        if error.code != Code.GRAPH_BRANCH_EXISTS:
-            raise
+    context = write_context(options)
+    if options.base is not None:
+        try:
+            create_branch(root, options.branch, context, ReadTarget(options.base))
+        except GitopsError as error:
+            if error.code != Code.GRAPH_BRANCH_EXISTS:
+                raise
+    return load_parquet(root, files, context, LoadMode(options.mode), options.branch)
 
 
 @contextlib.contextmanager
 def _progress(name: str) -> Iterator[Callable[[int, int], None] | None]:
-    """One line on the terminal that counts records; nothing where nobody looks."""
+    """A function that shows the number of records on the terminal; None if there is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -117,32 +94,26 @@ def _progress(name: str) -> Iterator[Callable[[int, int], None] | None]:
         sys.stderr.flush()
 
 
-@driver()
 def export(options: argparse.Namespace) -> int:
-    """`gitops graph export GRAPH`."""
-    from gitops.graph.export import export as records
-    from gitops.graph.snapshot import open_at
+    """`gitops graph export GRAPH`: records on standard output, or in a file."""
+    from gitops.graph import export_records, open_snapshot
 
-    lines = records(open_at(root_of(options), target_of(options)), options.type or None)
+    lines = export_records(open_snapshot(graph_root(options), read_target(options)), options.type or None)
     if options.output is None:
         for line in lines:
             sys.stdout.write(line + "\n")
         return OK
+    count = 0
     with _whole_file(Path(options.output)) as file:
-        count = 0
         for line in lines:
             file.write(line + "\n")
             count += 1
-    if options.json:
-        show_form({"ok": True, "records": count, "diagnostics": []})
-    else:
-        say(f"graph export: {count} record(s) of {options.graph} to {visible(options.output)}")
-    return OK
+    return show_result(ExportResult(count, options.output), options)
 
 
 @contextlib.contextmanager
 def _whole_file(path: Path) -> Iterator[IO[str]]:
-    """A file that appears when everything is in it. A pipe or a device is written to as it is, and never replaced."""
+    """A file that appears when its content is complete. A pipe or a device is written to directly, and never replaced."""
     try:
         if path.exists() and not path.is_file():
             target, scratch, descriptor = path, None, os.open(path, os.O_WRONLY | os.O_CLOEXEC)
@@ -165,34 +136,15 @@ def _whole_file(path: Path) -> Iterator[IO[str]]:
 
 
 def _unwritable(path: Path, error: OSError | ValueError) -> GitopsError:
-    reason = error.strerror if isinstance(error, OSError) else "that is no name of a file"
+    reason = error.strerror if isinstance(error, OSError) else "this is not a file name"
     return GitopsError(Code.USAGE_ERROR, f"cannot write {path}: {reason}", path=str(path))
 
 
-@driver()
 def show(options: argparse.Namespace) -> int:
-    """`gitops graph show GRAPH`."""
-    from gitops.graph.show import describe, rows
+    """`gitops graph show GRAPH`: a description, or rows of one type."""
+    from gitops.graph import describe_graph, read_rows
 
-    uri = root_of(options)
-    if options.type is not None:
-        found = rows(uri, options.type, options.limit, options.at)
-        if options.json:
-            show_form(found)
-        else:
-            say("\n".join(visible(_row(r)) for r in found) or "no rows")
-        return OK
-    form = describe(uri, options.at)
-    if options.json:
-        show_form(form)
-        return OK
-    say(f"graph {options.graph}: manifest version {form['manifest_version']}")
-    for key, table in form["tables"].items():
-        say(visible(f"  {key}: {table['rows']} row(s): {', '.join(table['columns'])}"))
-    return OK
-
-
-def _row(row: dict[str, Any]) -> str:
-    from gitops.render.json import to_line
-
-    return to_line(row)
+    root = graph_root(options)
+    if options.type is None:
+        return show_result(describe_graph(root, options.at), options)
+    return show_result(RowList(read_rows(root, options.type, options.limit, options.at)), options)

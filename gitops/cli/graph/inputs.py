@@ -1,4 +1,4 @@
-"""What the verbs on one graph are given: which graph and version, which query, which parameters, who embeds."""
+"""What the commands of `gitops graph` share: graph, version, query, parameters and embedder from options, and the output."""
 
 from __future__ import annotations
 
@@ -6,23 +6,28 @@ import argparse
 import json
 import os
 import re
+import shutil
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from gitops.cli.options import actor_of
+from gitops.cli.output import FAILED, OK, say, show_form
 from gitops.config.folder import FolderTree
 from gitops.config.header import load_header
 from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.redact import resolve
-from gitops.graph.versions import ReadTarget
+from gitops.graph import ReadTarget
 from gitops.model.address import is_name
 from gitops.wiring.stores import graph_uri, storage_root
+from gitops.wiring.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:
-    from gitops.graph.search.embedding import Embedder
+    from gitops.graph import Embedder, WriteContext
+    from gitops.graph.results import GraphOutcome
     from gitops.language.query import CheckedQuery
     from gitops.language.schema import Catalog, PropType
 
@@ -31,7 +36,27 @@ _MAX_INPUT_BYTES = 1 << 20
 _KEY_REFERENCE = "${GITOPS_EMBEDDINGS_KEY}"
 
 
-def root_of(options: argparse.Namespace) -> str:
+def show_result(result: GraphOutcome, options: argparse.Namespace) -> int:
+    """Print what a verb returned, as text or as one JSON document, and return the exit code."""
+    from gitops.render.graph_data import graph_form, graph_text
+
+    if options.json:
+        show_form(graph_form(result))
+    else:
+        say(
+            graph_text(result, options.graph, width=shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
+        )
+    return OK if result.ok else FAILED
+
+
+def write_context(options: argparse.Namespace) -> WriteContext:
+    """The clock, the ids and the actor of a verb that writes."""
+    from gitops.graph import WriteContext
+
+    return WriteContext(SystemClock(), RandomIds(), actor_of(options))
+
+
+def graph_root(options: argparse.Namespace) -> str:
     """The root of the graph that the options mean."""
     if options.root is not None:
         return str(options.root)
@@ -44,12 +69,12 @@ def root_of(options: argparse.Namespace) -> str:
     return graph_uri(storage_root(header.storage, options.config), options.graph)
 
 
-def target_of(options: argparse.Namespace) -> ReadTarget:
+def read_target(options: argparse.Namespace) -> ReadTarget:
     """The version that `--branch` and `--at` mean."""
-    return _target(options.branch, options.at)
+    return _read_target(options.branch, options.at)
 
 
-def place_of(text: str) -> ReadTarget:
+def parse_revision(text: str) -> ReadTarget:
     """The version that `BRANCH`, `WHEN` or `BRANCH@WHEN` means; WHEN is a version, a commit or a time."""
     match = _PLACE.fullmatch(text)
     if match is None:
@@ -57,10 +82,10 @@ def place_of(text: str) -> ReadTarget:
     branch, when = match["branch"], match["when"]
     if branch is None and not (when.isdecimal() or is_ulid(when) or parse_timestamp(when)):
         return ReadTarget(when)
-    return _target(branch or "main", when)
+    return _read_target(branch or "main", when)
 
 
-def _target(branch: str, when: str | None) -> ReadTarget:
+def _read_target(branch: str, when: str | None) -> ReadTarget:
     if when is None:
         return ReadTarget(branch)
     if when.isascii() and when.isdecimal():
@@ -70,7 +95,7 @@ def _target(branch: str, when: str | None) -> ReadTarget:
     return ReadTarget(branch, time=when)
 
 
-def query_of(options: argparse.Namespace, catalog: Catalog) -> CheckedQuery:
+def checked_query(options: argparse.Namespace, catalog: Catalog) -> CheckedQuery:
     """The query that the options mean, checked against the graph as it is.
 
     A name alone is that of a stored query of the cluster folder. Raises GitopsError `query_parse_error`,
@@ -116,13 +141,13 @@ def _query_source(options: argparse.Namespace) -> tuple[str, bytes]:
             raise UsageError(
                 Code.USAGE_ERROR, "--file - and --params - both ask for standard input; name a file for one"
             )
-        return options.file, _small(options.file)
+        return options.file, _read_small(options.file)
     if options.query is None:
         raise UsageError(Code.USAGE_ERROR, "say which query: the name of a stored one, --file or --text")
-    return _stored(options)
+    return _stored_query(options)
 
 
-def _stored(options: argparse.Namespace) -> tuple[str, bytes]:
+def _stored_query(options: argparse.Namespace) -> tuple[str, bytes]:
     from gitops.config.header import read_cluster
     from gitops.config.load import Loader
     from gitops.config.reader import Reading
@@ -148,7 +173,7 @@ def _stored(options: argparse.Namespace) -> tuple[str, bytes]:
     return resource.path or options.query, resource.content
 
 
-def parameters_of(options: argparse.Namespace, checked: CheckedQuery) -> dict[str, Any]:
+def query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dict[str, Any]:
     """The values of the query's parameters, out of `--params` (a JSON object) and `--param NAME=VALUE`.
 
     Raises UsageError `usage_error`; GitopsError `query_params_invalid`.
@@ -158,7 +183,7 @@ def parameters_of(options: argparse.Namespace, checked: CheckedQuery) -> dict[st
     values: dict[str, Any] = {}
     if options.params is not None:
         try:
-            values = json.loads(_small(options.params))
+            values = json.loads(_read_small(options.params))
         except (ValueError, RecursionError) as error:
             raise UsageError(Code.USAGE_ERROR, f"{options.params} is not JSON: {error}") from None
     for text in options.param:
@@ -170,14 +195,14 @@ def parameters_of(options: argparse.Namespace, checked: CheckedQuery) -> dict[st
             )
         if not isinstance(values, dict):
             raise UsageError(Code.USAGE_ERROR, f"{options.params} is not a JSON object")
-        values[name] = _value(value, checked.params[name])
+        values[name] = _parse_value(value, checked.params[name])
     try:
         return coerce_params(checked.params, values)
     except ParameterError as error:
         raise GitopsError(Code.QUERY_PARAMS_INVALID, error.message, path=error.parameter or "") from None
 
 
-def _value(text: str, kind: PropType) -> Any:
+def _parse_value(text: str, kind: PropType) -> Any:
     """A text is itself; everything else is JSON, and what is no JSON is left for the conversion to refuse."""
     from gitops.language.schema import Scalar
 
@@ -190,7 +215,7 @@ def _value(text: str, kind: PropType) -> Any:
         return text
 
 
-def records_of(name: str) -> BinaryIO:
+def open_records(name: str) -> BinaryIO:
     """A file, or standard input for `-`."""
     if name == "-":
         return sys.stdin.buffer
@@ -202,16 +227,16 @@ def records_of(name: str) -> BinaryIO:
         raise UsageError(Code.USAGE_ERROR, f"{name!r} is no name of a file") from None
 
 
-def _small(name: str) -> bytes:
+def _read_small(name: str) -> bytes:
     """The content of a file that is no longer than a query or its parameters may be."""
-    with records_of(name) as stream:
+    with open_records(name) as stream:
         data = stream.read(_MAX_INPUT_BYTES + 1)
     if len(data) > _MAX_INPUT_BYTES:
         raise UsageError(Code.USAGE_ERROR, f"{name} has more than {_MAX_INPUT_BYTES} bytes")
     return data
 
 
-def embedder_of(options: argparse.Namespace) -> Embedder | None:
+def find_embedder(options: argparse.Namespace) -> Embedder | None:
     """Who makes vectors of texts: `hash`, or `MODEL@https://HOST/v1` with the key in GITOPS_EMBEDDINGS_KEY; None for nobody.
 
     Raises GitopsError `embedding_failed` for an address that will not do.
@@ -220,15 +245,14 @@ def embedder_of(options: argparse.Namespace) -> Embedder | None:
     if not spec:
         return None
     if spec == "hash":
-        from gitops.graph.search.embedding import HashEmbedder
+        from gitops.graph import HashEmbedder
 
         return HashEmbedder()
     model, at, base = spec.partition("@")
     if not at or not model:
         raise UsageError(Code.USAGE_ERROR, f"--embeddings {spec[:80]!r}: use hash, or MODEL@https://HOST/v1")
     from gitops.forge.client import Service, WebClient
-    from gitops.graph.search.service import ServiceEmbedder
-    from gitops.wiring.system import SystemClock
+    from gitops.graph import ServiceEmbedder
 
     key = resolve(_KEY_REFERENCE, os.environ)
     headers = {} if key is None else {"Authorization": key.prefixed("Bearer ")}

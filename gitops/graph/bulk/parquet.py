@@ -11,13 +11,14 @@ import pyarrow.parquet as pq
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import UsageError
-from gitops.graph.bulk.plan import BulkTask, Part, plan_bulk
+from gitops.graph.bulk.plan import BulkPart, BulkTask, plan_bulk
 from gitops.graph.bulk.publish import discard_bulk, publish_bulk
 from gitops.graph.bulk.worker import write_part
-from gitops.graph.history.work import Work
+from gitops.graph.history.work import WriteContext
 from gitops.graph.layout import MAIN
-from gitops.graph.load import LoadError, LoadMode, LoadResult
-from gitops.graph.snapshot import ReadTarget, open_at
+from gitops.graph.load import LoadError, LoadMode
+from gitops.graph.results import LoadResult
+from gitops.graph.snapshot import ReadTarget, open_snapshot
 from gitops.language.schema import Catalog
 
 __all__ = ["load_parquet"]
@@ -26,7 +27,7 @@ __all__ = ["load_parquet"]
 def load_parquet(
     uri: str,
     files: Sequence[tuple[str, Path]],
-    work: Work,
+    work: WriteContext,
     mode: LoadMode = LoadMode.MERGE,
     branch: str = MAIN,
 ) -> LoadResult:
@@ -35,10 +36,10 @@ def load_parquet(
     Raises LoadError as `write_part` (with the name of the file) and `publish_bulk` (parts are the files, from 0); UsageError
     for a type that the graph does not have and a file that does not read.
     """
-    catalog = open_at(uri, ReadTarget(branch)).schema().catalog
+    catalog = open_snapshot(uri, ReadTarget(branch)).schema().catalog
     keys = [_table(catalog, name) for name, _ in files]
     plan = plan_bulk(uri, work, branch)
-    parts: list[Part] = []
+    parts: list[BulkPart] = []
     try:
         for key, (_, file) in zip(keys, files, strict=True):
             parts.append(_part(plan.task(key), file, work))
@@ -48,7 +49,7 @@ def load_parquet(
         raise
 
 
-def _part(task: BulkTask, file: Path, work: Work) -> Part:
+def _part(task: BulkTask, file: Path, work: WriteContext) -> BulkPart:
     try:
         return write_part(task, _batches(file), work.ids)
     except LoadError as error:

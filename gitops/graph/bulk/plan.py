@@ -25,12 +25,12 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.graph import layout
 from gitops.graph.history.leases import Lease
-from gitops.graph.history.work import Work, precise
+from gitops.graph.history.work import WriteContext, precise_timestamp
 from gitops.graph.manifest import TableEntry, find_manifest
-from gitops.graph.snapshot import ReadTarget, Snapshot, open_at
+from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.graph.strict import Members, parse_object
 
-__all__ = ["TERM", "BulkPlan", "BulkTask", "Part", "plan_bulk"]
+__all__ = ["TERM", "BulkPart", "BulkPlan", "BulkTask", "plan_bulk"]
 
 TERM = timedelta(days=6)
 _FILE = re.compile(r"[0-9A-Za-z_-]+\.lance")
@@ -62,8 +62,11 @@ class BulkTask:
         return cls(version=members.number("version", 1), **texts)
 
     def open(self) -> Snapshot:
-        """The version that the task names. Raises GitopsError `graph_conflict` when another graph lies there; as `open_at`."""
-        snapshot = open_at(self.uri, ReadTarget(self.branch, version=self.version))
+        """Open the version of the task.
+
+        Raises GitopsError `graph_conflict` when the root holds another graph; and as `open_snapshot`.
+        """
+        snapshot = open_snapshot(self.uri, ReadTarget(self.branch, version=self.version))
         entry = snapshot.manifest.tables.get(self.key)
         same = snapshot.identity.graph_id == self.graph_id and snapshot.manifest.schema_ir == self.schema_ir
         if not same or entry is None or entry.path != self.path:
@@ -118,7 +121,7 @@ class BulkPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BulkPart:
     """Rows of one table that lie in data files: `fragments` describes them in the JSON of the Lance driver.
 
     `fresh` says that all ids were made for these rows, so that nothing else can have them.
@@ -136,7 +139,7 @@ class Part:
         return {**asdict(self), "fragments": list(self.fragments)}
 
     @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> Part:
+    def from_json(cls, form: Mapping[str, Any]) -> BulkPart:
         """Read back what `to_json` gave. Raises IntegrityError `graph_unreadable`."""
         members = Members(form, "the part")
         members.expect(*cls.__slots__)
@@ -160,14 +163,14 @@ class Part:
         return found
 
 
-def plan_bulk(uri: str, work: Work, branch: str = layout.MAIN) -> BulkPlan:
+def plan_bulk(uri: str, work: WriteContext, branch: str = layout.MAIN) -> BulkPlan:
     """Begin a bulk load into a branch. Other writers go on; only a change of the schema ends it.
 
-    Raises GitopsError as `open_at`; `graph_version_gone` when gc was faster.
+    Raises GitopsError as `open_snapshot`; `graph_version_gone` when gc was faster.
     """
-    snapshot = open_at(uri, ReadTarget(branch))
+    snapshot = open_snapshot(uri, ReadTarget(branch))
     manifest, store = snapshot.manifest, snapshot.store
-    until = precise(work.now() + TERM)
+    until = precise_timestamp(work.now() + TERM)
     versions = {entry.path: entry.version for entry in manifest.tables.values()}
     lease = Lease(work.ids.ulid(), manifest.ref, versions, work.actor, until)
     store.write(layout.lease_key(lease.id), lease.to_bytes())

@@ -24,20 +24,21 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import SourceRef
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.graph import layout
-from gitops.graph.bulk.plan import BulkPlan, Part, table_form
+from gitops.graph.bulk.plan import BulkPart, BulkPlan, table_form
 from gitops.graph.bulk.worker import remove_files
 from gitops.graph.history.datasets import data_files
-from gitops.graph.history.leases import hold, read_leases
-from gitops.graph.history.work import Work, precise
+from gitops.graph.history.leases import hold_lease, read_leases
+from gitops.graph.history.work import WriteContext, precise_timestamp
 from gitops.graph.lines import read_floor
-from gitops.graph.load import Landing, Loader, LoadMode, LoadRequest, LoadResult
+from gitops.graph.load import Loader, LoadMode, LoadPublisher, LoadRequest
 from gitops.graph.manifest import find_manifest
-from gitops.graph.snapshot import ReadTarget, Snapshot, open_at
+from gitops.graph.results import LoadResult
+from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.graph.tables import open_table, raw_columns
 from gitops.graph.versions import kept_versions
-from gitops.graph.write.intake import Intake, TableIntake, group_key
-from gitops.graph.write.records import Problems
-from gitops.graph.write.retry import jittered, until_published
+from gitops.graph.write.intake import LoadIntake, TableIntake, group_key
+from gitops.graph.write.records import RecordProblems
+from gitops.graph.write.retry import retry_until_published, sleep_jittered
 from gitops.language.schema import EdgeType
 
 __all__ = ["discard_bulk", "publish_bulk"]
@@ -45,7 +46,9 @@ __all__ = ["discard_bulk", "publish_bulk"]
 _BATCH_ROWS = 1 << 16
 
 
-def publish_bulk(plan: BulkPlan, parts: Sequence[Part], work: Work, mode: LoadMode = LoadMode.MERGE) -> LoadResult:
+def publish_bulk(
+    plan: BulkPlan, parts: Sequence[BulkPart], work: WriteContext, mode: LoadMode = LoadMode.MERGE
+) -> LoadResult:
     """Check the parts together and publish them as one version of the plan's branch. Parts without rows count for nothing.
 
     May be called again after a failure or a crash: a plan is published once, and what it has become is found again.
@@ -63,27 +66,27 @@ def publish_bulk(plan: BulkPlan, parts: Sequence[Part], work: Work, mode: LoadMo
         _give_back(plan, snapshot)
         return published
     _begin(plan, snapshot, work)
-    with hold(snapshot, work), _Arrivals(snapshot, given) as arrivals:
+    with hold_lease(snapshot, work), _PartIntake(snapshot, given) as arrivals:
         for part, fragments in zip(given, staged, strict=True):
             arrivals.take(part, fragments)
         if not arrivals.tables:
             _give_back(plan, snapshot)
             return LoadResult(snapshot.manifest.n, {})
         request = LoadRequest(plan.uri, io.BytesIO(), mode, work.actor, plan.branch)
-        landing = Landing(Loader(work.clock, _CommitId(plan.bulk), work.faults), request, snapshot, arrivals)
+        landing = LoadPublisher(Loader(work.clock, _CommitId(plan.bulk), work.faults), request, snapshot, arrivals)
         landing.check(snapshot)
-        result = until_published(landing.attempt, jittered)
+        result = retry_until_published(landing.attempt, sleep_jittered)
     _give_back(plan, snapshot)
     return result
 
 
-def discard_bulk(plan: BulkPlan, parts: Sequence[Part]) -> None:
+def discard_bulk(plan: BulkPlan, parts: Sequence[BulkPart]) -> None:
     """Give up: remove the plan and the files of the parts, but for those that a version has.
 
     What a worker wrote that died before it gave a part goes with gc, seven days later. Raises as `publish_bulk`.
     """
     staged = _staged(plan, parts)
-    snapshot = open_at(plan.uri, ReadTarget())
+    snapshot = open_snapshot(plan.uri, ReadTarget())
     if snapshot.identity.graph_id != plan.graph_id:
         return
     for path in sorted({part.path for part in parts}):
@@ -106,10 +109,10 @@ class _CommitId:
         return self.id
 
 
-class _PartProblems(Problems):
-    """Problems whose records are told by part and row."""
+class _PartProblems(RecordProblems):
+    """RecordProblems whose records are told by part and row."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[BulkPart]) -> None:
         super().__init__()
         self._starts = [sum(part.rows for part in parts[:at]) for at in range(len(parts))]
 
@@ -119,15 +122,15 @@ class _PartProblems(Problems):
         return f"parts[{at}].rows[{row}]", f"part {at}, row {row}", None
 
 
-class _Arrivals(Intake):
+class _PartIntake(LoadIntake):
     """Rows that lie in data files already; their keys are read back."""
 
-    def __init__(self, snapshot: Snapshot, parts: Sequence[Part]) -> None:
+    def __init__(self, snapshot: Snapshot, parts: Sequence[BulkPart]) -> None:
         super().__init__(snapshot, None)
         self.problems = _PartProblems(parts)
         self._record = 0
 
-    def take(self, part: Part, fragments: Sequence[FragmentMetadata]) -> None:
+    def take(self, part: BulkPart, fragments: Sequence[FragmentMetadata]) -> None:
         """Note the keys of a part, in the order of its rows. Raises RemoteError `storage_failed`."""
         table = self.tables.get(part.key) or self.open_table(part.key)
         groups = [name for group in table.groups for name in group]
@@ -181,7 +184,7 @@ def _read(snapshot: Snapshot, path: str, fragment: FragmentMetadata, columns: li
         raise RemoteError(Code.STORAGE_FAILED, f"{place.uri}: {reason}") from error
 
 
-def _staged(plan: BulkPlan, parts: Sequence[Part]) -> list[list[FragmentMetadata]]:
+def _staged(plan: BulkPlan, parts: Sequence[BulkPart]) -> list[list[FragmentMetadata]]:
     """The fragments of each part. Raises UsageError for a part that is not of the plan, or is given twice."""
     staged, seen = [], set[str]()
     for at, part in enumerate(parts):
@@ -198,7 +201,7 @@ def _staged(plan: BulkPlan, parts: Sequence[Part]) -> list[list[FragmentMetadata
 
 def _opened(plan: BulkPlan) -> Snapshot:
     """The branch as it is now. Raises GitopsError `graph_conflict` when rows were written for another schema or graph."""
-    snapshot = open_at(plan.uri, ReadTarget(plan.branch))
+    snapshot = open_snapshot(plan.uri, ReadTarget(plan.branch))
     manifest = snapshot.manifest
     tables = {key: table_form(entry) for key, entry in manifest.tables.items()}
     if snapshot.identity.graph_id != plan.graph_id or manifest.schema_ir != plan.schema_ir or tables != plan.tables:
@@ -207,7 +210,7 @@ def _opened(plan: BulkPlan) -> Snapshot:
     return snapshot
 
 
-def _published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[Part]) -> LoadResult | None:
+def _published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[BulkPart]) -> LoadResult | None:
     """The version that this bulk load has become, if it has: the plan was made before, with the id that its commit was to have.
 
     Raises UsageError for a part that is not in it.
@@ -228,7 +231,7 @@ def _published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[Part]) -> Loa
     return None
 
 
-def _begin(plan: BulkPlan, snapshot: Snapshot, work: Work) -> None:
+def _begin(plan: BulkPlan, snapshot: Snapshot, work: WriteContext) -> None:
     """Mark the plan as one that somebody tried to publish, or see that it was marked.
 
     The mark is a lease that ends a second earlier. Raises GitopsError `graph_version_gone` when the plan is over, or when it was
@@ -239,7 +242,7 @@ def _begin(plan: BulkPlan, snapshot: Snapshot, work: Work) -> None:
     if until is None or lease is None or until <= work.now():
         detail = f"the bulk load {plan.bulk} expired at {plan.expires_at}, or was given up: begin a new one"
         raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=plan.uri)
-    marked = replace(lease, expires_at=precise(until - timedelta(seconds=1)))
+    marked = replace(lease, expires_at=precise_timestamp(until - timedelta(seconds=1)))
     if lease != marked:
         store.write(layout.lease_key(lease.id), marked.to_bytes())
     elif read_floor(store, snapshot.line.id) > plan.version:
@@ -253,7 +256,7 @@ def _give_back(plan: BulkPlan, snapshot: Snapshot) -> None:
         snapshot.store.delete(layout.lease_key(plan.bulk))
 
 
-def _counts(parts: Sequence[Part]) -> dict[str, int]:
+def _counts(parts: Sequence[BulkPart]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for part in parts:
         counts[part.key] = counts.get(part.key, 0) + part.rows

@@ -17,8 +17,8 @@ from gitops.core.clock import IdSource
 from gitops.graph.bulk.cells import column_cells
 from gitops.graph.tables import arrow_field, arrow_schema, raw_columns
 from gitops.graph.values import CellError
-from gitops.graph.write.records import Problems
-from gitops.graph.write.rules import cell_faults, mismatches, node_id, pattern_fault
+from gitops.graph.write.records import RecordProblems
+from gitops.graph.write.rules import cell_faults, find_mismatches, node_id, pattern_fault
 from gitops.language.schema import EdgeType, NodeType, PropType, Scalar
 
 __all__ = ["RowMaker", "end_columns", "input_columns"]
@@ -44,7 +44,7 @@ def input_columns(declared: NodeType | EdgeType) -> Mapping[str, bool]:
 class RowMaker:
     """Makes rows of one table; problems are noted with the number of the row, counted over all batches."""
 
-    def __init__(self, declared: NodeType | EdgeType, ids: IdSource, problems: Problems) -> None:
+    def __init__(self, declared: NodeType | EdgeType, ids: IdSource, problems: RecordProblems) -> None:
         """`ids` makes the ids that rows do not have."""
         self._declared = declared
         self._schema = arrow_schema(declared)
@@ -123,7 +123,7 @@ class RowMaker:
             for fault in cell_faults(declared, row):
                 self._problems.add(start + at + 1, fault)
         for check in declared.checks if isinstance(declared, NodeType) else ():
-            for at in mismatches(check, cells[check.property_name]):
+            for at in find_mismatches(check, cells[check.property_name]):
                 self._problems.add(start + at + 1, pattern_fault(declared, check))
 
     def _head(self, batch: pa.RecordBatch, cells: Mapping[str, pa.Array], start: int) -> dict[str, pa.Array]:

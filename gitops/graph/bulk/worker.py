@@ -11,12 +11,12 @@ from lance.fragment import FragmentMetadata
 from gitops.core.clock import IdSource
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError, UsageError
-from gitops.graph.bulk.plan import BulkTask, Part
+from gitops.graph.bulk.plan import BulkPart, BulkTask
 from gitops.graph.bulk.rows import RowMaker
 from gitops.graph.root import GraphFolder
 from gitops.graph.tables import declared_type, stage_rows
 from gitops.graph.write.intake import FILE_BYTES
-from gitops.graph.write.records import Problems
+from gitops.graph.write.records import RecordProblems
 from gitops.language.schema import EdgeType, NodeType, Scalar
 
 __all__ = ["remove_files", "write_part"]
@@ -24,7 +24,7 @@ __all__ = ["remove_files", "write_part"]
 _BATCH_ROWS = 1 << 14
 
 
-def write_part(task: BulkTask, batches: Iterable[pa.RecordBatch] | pa.Table, ids: IdSource) -> Part:
+def write_part(task: BulkTask, batches: Iterable[pa.RecordBatch] | pa.Table, ids: IdSource) -> BulkPart:
     """Check each row by itself and write it; what comes back is durable, and visible to nobody.
 
     `batches` has a column per property, which may be missing where the property may be; `id` where the type has no key; and for
@@ -35,7 +35,7 @@ def write_part(task: BulkTask, batches: Iterable[pa.RecordBatch] | pa.Table, ids
     """
     snapshot = task.open()
     folder, entry = snapshot.folder, snapshot.manifest.tables[task.key]
-    problems = Problems()
+    problems = RecordProblems()
     declared = declared_type(snapshot.schema().catalog, task.key)
     require_readable_keys(declared)
     maker = RowMaker(declared, ids, problems)
@@ -62,7 +62,7 @@ def write_part(task: BulkTask, batches: Iterable[pa.RecordBatch] | pa.Table, ids
         remove_files(folder, task.path, staged)
         raise
     fragments = tuple(json.dumps(fragment.to_json()) for fragment in staged)
-    return Part(task.bulk, task.key, task.path, maker.count, maker.fresh, fragments)
+    return BulkPart(task.bulk, task.key, task.path, maker.count, maker.fresh, fragments)
 
 
 def require_readable_keys(declared: NodeType | EdgeType) -> None:

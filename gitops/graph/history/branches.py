@@ -6,65 +6,41 @@ away and then the versions. A process that dies between the steps leaves a line 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.core.faults import around
 from gitops.graph import layout
-from gitops.graph.history.leases import hold
-from gitops.graph.history.lineage import base_refs
-from gitops.graph.history.work import Work, precise
+from gitops.graph.history.leases import hold_lease
+from gitops.graph.history.lineage import merge_base_refs
+from gitops.graph.history.work import WriteContext, precise_timestamp
 from gitops.graph.lines import INTERNAL, Line, check_name, read_branches
 from gitops.graph.manifest import Manifest, head_number, line_numbers, publish
-from gitops.graph.snapshot import Snapshot, open_at
-from gitops.graph.staged import later_of
+from gitops.graph.results import BranchInfo
+from gitops.graph.snapshot import Snapshot, open_snapshot
+from gitops.graph.staged import later_timestamp
 from gitops.graph.versions import ReadTarget
 from gitops.storage.port import ObjectStore
 
-__all__ = ["BranchInfo", "create_branch", "delete_branch", "list_branches", "make_branch", "remove_branch"]
+__all__ = ["create_branch", "delete_branch", "list_branches", "make_branch", "remove_branch"]
 
 _ROUNDS = 32
 
 
-@dataclass(frozen=True, slots=True)
-class BranchInfo:
-    """A branch: its newest version, and where, when and by whom it was made (empty for `main`)."""
-
-    name: str
-    manifest_version: int
-    line: Line
-
-    def to_json(self) -> dict[str, Any]:
-        """The branch as plain JSON."""
-        line, fork = self.line, self.line.fork
-        return {
-            "name": self.name,
-            "manifest_version": self.manifest_version,
-            "forked_from": line.forked_from or None,
-            "fork_version": None if fork is None else fork.n,
-            "fork_commit": None if fork is None else fork.commit,
-            "created_at": line.created_at or None,
-            "actor": line.actor,
-        }
-
-
-def create_branch(uri: str, name: str, work: Work, origin: ReadTarget | None = None) -> BranchInfo:
+def create_branch(uri: str, name: str, work: WriteContext, origin: ReadTarget | None = None) -> BranchInfo:
     """Make a branch at a version, by default the newest of `main`. No row is copied.
 
-    Raises GitopsError `graph_branch_exists`, `graph_branch_name`; and as `open_at`.
+    Raises GitopsError `graph_branch_exists`, `graph_branch_name`; and as `open_snapshot`.
     """
     wanted = check_name(name)
     if wanted == layout.MAIN:
         raise _exists(wanted)
-    return make_branch(open_at(uri, origin or ReadTarget()), wanted, work)
+    return make_branch(open_snapshot(uri, origin or ReadTarget()), wanted, work)
 
 
-def make_branch(base: Snapshot, name: str, work: Work) -> BranchInfo:
+def make_branch(base: Snapshot, name: str, work: WriteContext) -> BranchInfo:
     """As `create_branch`, also for names of the engine."""
     store = base.store
-    with hold(base, work):
+    with hold_lease(base, work):
         if read_branches(store).line(name) is not None:
             raise _exists(name)
         manifest, line = _first(base, name, work)
@@ -83,8 +59,8 @@ def make_branch(base: Snapshot, name: str, work: Work) -> BranchInfo:
 
 
 def list_branches(uri: str) -> tuple[BranchInfo, ...]:
-    """The branches of a graph, `main` first, then by name; those of the engine are left out. Raises as `open_at`."""
-    store = open_at(uri, ReadTarget()).store
+    """The branches of a graph, `main` first, then by name; those of the engine are left out. Raises as `open_snapshot`."""
+    store = open_snapshot(uri, ReadTarget()).store
     found = []
     for line in read_branches(store).lines():
         head = None if line.name.startswith(INTERNAL) else head_number(store, line.id)
@@ -93,18 +69,18 @@ def list_branches(uri: str) -> tuple[BranchInfo, ...]:
     return tuple(found)
 
 
-def delete_branch(uri: str, name: str, work: Work) -> None:
+def delete_branch(uri: str, name: str, work: WriteContext) -> None:
     """Remove a branch. Its rows go with the next gc, as far as no other version has them.
 
-    Raises GitopsError `graph_branch_missing`, `graph_branch_name` (also for `main`); and as `open_at`.
+    Raises GitopsError `graph_branch_missing`, `graph_branch_name` (also for `main`); and as `open_snapshot`.
     """
     wanted = check_name(name)
     if wanted == layout.MAIN:
         raise GitopsError(Code.GRAPH_BRANCH_NAME, "branch main is the graph itself and is not removed", path=wanted)
-    remove_branch(open_at(uri, ReadTarget()), wanted, work)
+    remove_branch(open_snapshot(uri, ReadTarget()), wanted, work)
 
 
-def remove_branch(snapshot: Snapshot, name: str, work: Work) -> None:
+def remove_branch(snapshot: Snapshot, name: str, work: WriteContext) -> None:
     """As `delete_branch`, also for names of the engine."""
     store = snapshot.store
     for _ in range(_ROUNDS):
@@ -115,20 +91,20 @@ def remove_branch(snapshot: Snapshot, name: str, work: Work) -> None:
         work.faults.reach("engine.branch.delete.before_index")
         if index.swap(store, {other: index.branches[other] for other in index.branches if other != name}):
             work.faults.reach("engine.branch.delete.after_index")
-            _clear(store, line.id, keep=base_refs(store, read_branches(store)))
+            _clear(store, line.id, keep=merge_base_refs(store, read_branches(store)))
             return
     raise _busy(snapshot)
 
 
-def _first(base: Snapshot, name: str, work: Work) -> tuple[Manifest, Line]:
+def _first(base: Snapshot, name: str, work: WriteContext) -> tuple[Manifest, Line]:
     """The first version of a new line, with the tables of its base, and the line."""
-    parent, now, line_id = base.manifest, precise(work.now()), work.ids.ulid()
+    parent, now, line_id = base.manifest, precise_timestamp(work.now()), work.ids.ulid()
     manifest = Manifest(
         n=parent.n + 1,
         txn_id=work.ids.ulid(),
         operation="branch",
         actor=work.actor,
-        ts=later_of(now, parent.ts),
+        ts=later_timestamp(now, parent.ts),
         schema_source=parent.schema_source,
         schema_ir=parent.schema_ir,
         tables=parent.tables,

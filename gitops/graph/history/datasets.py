@@ -14,15 +14,15 @@ import pyarrow as pa
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.graph.root import GraphFolder
-from gitops.graph.tables import driver_words
+from gitops.graph.tables import driver_message
 
 __all__ = [
     "DatasetVersion",
+    "call_driver",
     "data_files",
     "dataset_versions",
     "drop_left_files",
     "drop_versions",
-    "guarded",
     "kept_bytes",
     "open_latest",
 ]
@@ -43,13 +43,13 @@ def open_latest(folder: GraphFolder, path: str) -> lance.LanceDataset:
     """The dataset at its newest version, which no reader may use. Raises RemoteError `storage_failed`."""
     place = folder.dataset(path)
     options = None if place.options is None else dict(place.options)
-    return guarded(path, lambda: lance.dataset(place.uri, storage_options=options))
+    return call_driver(path, lambda: lance.dataset(place.uri, storage_options=options))
 
 
 def dataset_versions(folder: GraphFolder, path: str) -> tuple[DatasetVersion, ...]:
     """The versions that are there, oldest first. Raises RemoteError `storage_failed`."""
     dataset = open_latest(folder, path)
-    listed: list[Any] = list(guarded(path, dataset.versions))
+    listed: list[Any] = list(call_driver(path, dataset.versions))
     # The driver tells the time of this machine's zone, without saying so.
     found = (DatasetVersion(each["version"], each["timestamp"].astimezone(UTC)) for each in listed)
     return tuple(sorted(found, key=lambda version: version.number))
@@ -64,7 +64,7 @@ def drop_versions(folder: GraphFolder, path: str, numbers: Sequence[int]) -> int
     listed = sorted(set(numbers) - {dataset.version})
     if not listed:
         return 0
-    stats = guarded(path, lambda: dataset.cleanup_old_versions(versions=listed, error_if_tagged_old_versions=False))
+    stats = call_driver(path, lambda: dataset.cleanup_old_versions(versions=listed, error_if_tagged_old_versions=False))
     return int(stats.bytes_removed)
 
 
@@ -74,7 +74,7 @@ def drop_left_files(folder: GraphFolder, path: str) -> int:
     No version goes. Gives the bytes freed. Raises RemoteError `storage_failed`.
     """
     dataset = open_latest(folder, path)
-    return int(guarded(path, lambda: dataset.cleanup_old_versions(older_than=_NEVER)).bytes_removed)
+    return int(call_driver(path, lambda: dataset.cleanup_old_versions(older_than=_NEVER)).bytes_removed)
 
 
 def data_files(folder: GraphFolder, path: str) -> set[str]:
@@ -82,7 +82,7 @@ def data_files(folder: GraphFolder, path: str) -> set[str]:
     dataset = open_latest(folder, path)
     found: set[str] = set()
     for version in dataset_versions(folder, path):
-        at = guarded(path, partial(dataset.checkout_version, version.number))
+        at = call_driver(path, partial(dataset.checkout_version, version.number))
         found |= {file.path for part in at.get_fragments() for file in part.metadata.files}
     return found
 
@@ -94,7 +94,7 @@ def kept_bytes(folder: GraphFolder, path: str, gone: Sequence[int]) -> int:
     sizes: dict[str, int] = {}
     kept: set[str] = set()
     for number in numbers:
-        version = guarded(path, partial(dataset.checkout_version, number))
+        version = call_driver(path, partial(dataset.checkout_version, number))
         files = {f.path: f.file_size_bytes or 0 for part in version.get_fragments() for f in part.metadata.files}
         sizes |= files
         if number not in gone or number == dataset.version:
@@ -102,10 +102,10 @@ def kept_bytes(folder: GraphFolder, path: str, gone: Sequence[int]) -> int:
     return sum(size for file, size in sizes.items() if file not in kept)
 
 
-def guarded(path: str, call: Callable[[], _T]) -> _T:
+def call_driver(path: str, call: Callable[[], _T]) -> _T:
     """What the driver gives. Raises RemoteError `storage_failed` for its failures, in words that hold nothing of a request."""
     try:
         return call()
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
-        reason = driver_words(error).partition("<")[0][:200]
+        reason = driver_message(error).partition("<")[0][:200]
         raise RemoteError(Code.STORAGE_FAILED, f"table {path}: {reason}", path=path) from error

@@ -23,7 +23,7 @@ from gitops.graph.root import GraphFolder
 from gitops.graph.tables import open_table, raw_columns
 from gitops.language.schema import EdgeType, NodeType, Scalar
 
-__all__ = ["Row", "RowDelta", "Side", "row_deltas"]
+__all__ = ["Row", "RowDelta", "TableVersion", "row_deltas"]
 
 Row = Mapping[str, Any]
 RowIds = np.ndarray[Any, Any]
@@ -50,7 +50,7 @@ class RowDelta:
         return tuple(name for name in names if not _same(self.before.get(name), self.after.get(name)))
 
 
-class Side:
+class TableVersion:
     """One of the two versions of a table; without an entry it is empty."""
 
     def __init__(self, folder: GraphFolder, entry: TableEntry | None, declared: NodeType | EdgeType | None) -> None:
@@ -127,7 +127,7 @@ class Side:
         return RemoteError(Code.STORAGE_FAILED, f"table {self.entry.path if self.entry else ''} is not readable")
 
 
-def row_deltas(before: Side, after: Side) -> Iterator[RowDelta]:
+def row_deltas(before: TableVersion, after: TableVersion) -> Iterator[RowDelta]:
     """The rows that differ, in the order of their ids. Raises as `open_table`; RemoteError `storage_failed`."""
     if before.entry == after.entry:
         return
@@ -136,7 +136,7 @@ def row_deltas(before: Side, after: Side) -> Iterator[RowDelta]:
         yield from _compare(before, after, old, new)
 
 
-def _candidates(before: Side, after: Side) -> tuple[pa.Table, pa.Table]:
+def _candidates(before: TableVersion, after: TableVersion) -> tuple[pa.Table, pa.Table]:
     """The ids of the rows on each side that the other side may not have like that."""
     old, new = before.fragments(), after.fragments()
     one, other = before.entry, after.entry
@@ -178,7 +178,7 @@ def _until(table: pa.Table, cut: pa.Scalar) -> int:
     return int(pc.sum(pc.less_equal(table.column("id"), cut)).as_py() or 0)
 
 
-def _compare(before: Side, after: Side, old: pa.Table, new: pa.Table) -> Iterator[RowDelta]:
+def _compare(before: TableVersion, after: TableVersion, old: pa.Table, new: pa.Table) -> Iterator[RowDelta]:
     """The rows of one cut that differ. What the columns show to be alike is not looked at cell by cell."""
     plain_old, plain_new = before.plain(old), after.plain(new)
     if not before.blobs and not after.blobs and plain_old.schema.names == plain_new.schema.names:

@@ -6,102 +6,38 @@ one version does not have counts as empty there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterator
 from typing import Any
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.graph.history.deltas import Row, RowDelta, Side, row_deltas
-from gitops.graph.manifest import CommitRef, TableEntry
-from gitops.graph.snapshot import ReadTarget, Snapshot, open_at
+from gitops.graph.history.deltas import Row, RowDelta, TableVersion, row_deltas
+from gitops.graph.manifest import TableEntry
+from gitops.graph.results import ChangeKind, DiffSummary, RowChange, TableCounts
+from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.graph.tables import declared_type
 from gitops.graph.values import cell_to_json
 from gitops.language.schema import EdgeType, NodeType
 
-__all__ = ["ChangeKind", "Diff", "RowChange", "TableCounts", "diff", "summarize"]
+__all__ = ["diff_versions", "summarize_diff"]
 
 
-class ChangeKind(StrEnum):
-    """What became of a row."""
-
-    ADDED = "added"
-    REMOVED = "removed"
-    CHANGED = "changed"
-
-
-@dataclass(frozen=True, slots=True)
-class RowChange:
-    """One row that differs, as JSON values; `fields` names the properties (and `src`, `dst`) that changed."""
-
-    table: str
-    kind: ChangeKind
-    id: str
-    fields: tuple[str, ...]
-    before: Mapping[str, Any] | None
-    after: Mapping[str, Any] | None
-
-    def to_json(self) -> dict[str, Any]:
-        """The change as plain JSON."""
-        return {
-            "table": self.table,
-            "kind": self.kind.value,
-            "id": self.id,
-            "fields": list(self.fields),
-            "before": None if self.before is None else dict(self.before),
-            "after": None if self.after is None else dict(self.after),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class TableCounts:
-    """How many rows of one table came, went and changed."""
-
-    added: int = 0
-    removed: int = 0
-    changed: int = 0
-
-    def to_json(self) -> dict[str, int]:
-        """The numbers as plain JSON."""
-        return {"added": self.added, "removed": self.removed, "changed": self.changed}
-
-
-@dataclass(frozen=True, slots=True)
-class Diff:
-    """The two versions, and the numbers for each table with a difference, by key."""
-
-    before: CommitRef
-    after: CommitRef
-    same_schema: bool
-    tables: Mapping[str, TableCounts]
-
-    def to_json(self) -> dict[str, Any]:
-        """The summary as plain JSON."""
-        return {
-            "before": {"commit": self.before.commit, "manifest_version": self.before.n},
-            "after": {"commit": self.after.commit, "manifest_version": self.after.n},
-            "same_schema": self.same_schema,
-            "tables": {key: self.tables[key].to_json() for key in sorted(self.tables)},
-        }
-
-
-def diff(uri: str, before: ReadTarget, after: ReadTarget, types: tuple[str, ...] = ()) -> Iterator[RowChange]:
+def diff_versions(uri: str, before: ReadTarget, after: ReadTarget, types: tuple[str, ...] = ()) -> Iterator[RowChange]:
     """The rows that differ, table by table in key order and by id; `types` (names or keys) leaves only these.
 
-    Rows come as they are found. Raises GitopsError `graph_missing` for a type that neither version has; and as `open_at`.
+    Rows come as they are found. Raises GitopsError `graph_missing` for a type that neither version has; and as `open_snapshot`.
     """
-    yield from _changes(open_at(uri, before), open_at(uri, after), types)
+    yield from _changes(open_snapshot(uri, before), open_snapshot(uri, after), types)
 
 
-def summarize(uri: str, before: ReadTarget, after: ReadTarget, types: tuple[str, ...] = ()) -> Diff:
-    """How many rows differ. Raises as `diff`."""
-    one, other = open_at(uri, before), open_at(uri, after)
+def summarize_diff(uri: str, before: ReadTarget, after: ReadTarget, types: tuple[str, ...] = ()) -> DiffSummary:
+    """How many rows differ. Raises as `diff_versions`."""
+    one, other = open_snapshot(uri, before), open_snapshot(uri, after)
     counts: dict[str, dict[str, int]] = {}
     for change in _changes(one, other, types):
         table = counts.setdefault(change.table, {kind.value: 0 for kind in ChangeKind})
         table[change.kind.value] += 1
-    return Diff(
+    return DiffSummary(
         one.manifest.ref,
         other.manifest.ref,
         one.manifest.schema_ir == other.manifest.schema_ir,
@@ -114,8 +50,8 @@ def _changes(one: Snapshot, other: Snapshot, types: tuple[str, ...]) -> Iterator
     for key, (was, now) in _tables(one, other, types).items():
         declared_old = None if was is None else declared_type(old, was)
         declared_new = None if now is None else declared_type(new, now)
-        before = Side(one.folder, _entry(one, was), declared_old)
-        after = Side(other.folder, _entry(other, now), declared_new)
+        before = TableVersion(one.folder, _entry(one, was), declared_old)
+        after = TableVersion(other.folder, _entry(other, now), declared_new)
         for delta in row_deltas(before, after):
             yield _change(key, delta, declared_old, declared_new)
 
@@ -145,10 +81,10 @@ def _change(key: str, delta: RowDelta, old: NodeType | EdgeType | None, new: Nod
         kind = ChangeKind.ADDED if delta.before is None else ChangeKind.REMOVED
     else:
         kind = ChangeKind.CHANGED
-    return RowChange(key, kind, delta.id, delta.fields, row_json(delta.before, old), row_json(delta.after, new))
+    return RowChange(key, kind, delta.id, delta.fields, row_to_json(delta.before, old), row_to_json(delta.after, new))
 
 
-def row_json(row: Row | None, declared: NodeType | EdgeType | None) -> dict[str, Any] | None:
+def row_to_json(row: Row | None, declared: NodeType | EdgeType | None) -> dict[str, Any] | None:
     """The cells of a row as JSON values."""
     if row is None or declared is None:
         return None

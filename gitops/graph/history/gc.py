@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any
 
 from gitops.core.canonical import document
 from gitops.core.codes import Code
@@ -29,15 +28,23 @@ from gitops.graph import layout
 from gitops.graph.history.branches import remove_branch
 from gitops.graph.history.datasets import dataset_versions, drop_left_files, drop_versions, kept_bytes
 from gitops.graph.history.leases import Lease, read_leases
-from gitops.graph.history.retention import Needs, Retention, all_lines, condemned, needs_of, read_all
-from gitops.graph.history.work import Work
+from gitops.graph.history.retention import (
+    References,
+    Retention,
+    all_lines,
+    collect_references,
+    expired_versions,
+    read_manifests,
+)
+from gitops.graph.history.work import WriteContext
 from gitops.graph.lines import FORMAT, INTERNAL, read_branches, read_floor
+from gitops.graph.maintenance_results import GcResult
 from gitops.graph.manifest import line_numbers
 from gitops.graph.root import GraphFolder
 from gitops.graph.snapshot import Snapshot, open_snapshot
 from gitops.storage.keys import TEMP_PREFIX
 
-__all__ = ["GcResult", "Retention", "gc"]
+__all__ = ["Retention", "collect_garbage"]
 
 _TABLES = ("nodes", "edges")
 _SMALL = (layout.MANIFESTS, layout.BRANCHES, layout.LEASES, layout.FLOORS, layout.SCHEMA)
@@ -51,40 +58,21 @@ class _Freed:
     bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class GcResult:
-    """What was removed, or with `dry_run` what would be; `bytes` is then an estimate."""
-
-    dry_run: bool
-    manifests: int
-    table_versions: Mapping[str, tuple[int, ...]]
-    paths: tuple[str, ...]
-    bytes: int
-
-    def to_json(self) -> dict[str, Any]:
-        """The result as plain JSON."""
-        return {
-            "dry_run": self.dry_run,
-            "manifests": self.manifests,
-            "table_versions": {path: list(self.table_versions[path]) for path in sorted(self.table_versions)},
-            "paths": list(self.paths),
-            "bytes": self.bytes,
-        }
-
-
-def gc(uri: str, work: Work, retention: Retention | None = None, *, dry_run: bool = False) -> GcResult:
+def collect_garbage(
+    uri: str, work: WriteContext, retention: Retention | None = None, *, dry_run: bool = False
+) -> GcResult:
     """Remove what the retention does not keep.
 
     Safe beside readers, writers and other runs. Raises GitopsError `graph_missing`, `graph_unreadable` (also for a manifest
     that does not read: what it refers to is not known); RemoteError `storage_failed`.
     """
-    return _Run(open_snapshot(uri), work, retention or Retention(), dry=dry_run).run()
+    return _GarbageCollection(open_snapshot(uri), work, retention or Retention(), dry=dry_run).run()
 
 
-class _Run:
+class _GarbageCollection:
     """One run."""
 
-    def __init__(self, snapshot: Snapshot, work: Work, retention: Retention, *, dry: bool) -> None:
+    def __init__(self, snapshot: Snapshot, work: WriteContext, retention: Retention, *, dry: bool) -> None:
         self._snapshot = snapshot
         self._folder: GraphFolder = snapshot.folder
         self._store = snapshot.store
@@ -99,9 +87,11 @@ class _Run:
         try:
             if not self._dry:
                 self._remove_left_branches()
-            gone = condemned(self._folder, read_branches(self._store), self._leases(), self._retention, self._now)
+            gone = expired_versions(
+                self._folder, read_branches(self._store), self._leases(), self._retention, self._now
+            )
             self._give_up(gone)
-            needs = needs_of(read_all(self._folder, gone if self._dry else {}), self._leases())
+            needs = collect_references(read_manifests(self._folder, gone if self._dry else {}), self._leases())
             self._sweep_datasets(needs)
             self._sweep_small(needs, gone)
             if not self._dry:
@@ -140,7 +130,7 @@ class _Run:
                 self._store.delete(layout.manifest_key(n, line))
         self._work.faults.reach("engine.gc.after_manifest")
 
-    def _sweep_datasets(self, needs: Needs) -> None:
+    def _sweep_datasets(self, needs: References) -> None:
         """Step 5, and the folders of datasets."""
         for kind in _TABLES:
             for name in self._folder.children(kind):
@@ -150,7 +140,7 @@ class _Run:
                 elif self._sweep_folder(path):
                     self._work.faults.reach("engine.gc.after_folder")
 
-    def _sweep_versions(self, path: str, needs: Needs) -> None:
+    def _sweep_versions(self, path: str, needs: References) -> None:
         versions = dataset_versions(self._folder, path)
         gone = tuple(
             version.number
@@ -176,7 +166,7 @@ class _Run:
         self._remove(path, sum(file.bytes for file in files))
         return True
 
-    def _sweep_small(self, needs: Needs, gone: Mapping[str, tuple[int, ...]]) -> None:
+    def _sweep_small(self, needs: References, gone: Mapping[str, tuple[int, ...]]) -> None:
         """Step 6, but for the folders of datasets."""
         alive = {line.id for line in read_branches(self._store).lines()}
         for line in all_lines(self._folder):
@@ -201,7 +191,7 @@ class _Run:
         """Restore a schema that a version refers to which was published while schemas were removed."""
         if not self._schemas:
             return
-        needed = needs_of(read_all(self._folder, {}), ()).schemas
+        needed = collect_references(read_manifests(self._folder, {}), ()).schemas
         for key, data in self._schemas.items():
             if key.rpartition("/")[2].partition(".")[0] in needed:
                 self._store.create(key, data)

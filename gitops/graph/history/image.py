@@ -23,13 +23,13 @@ from gitops.graph.tables import declared_type, open_table, raw_columns
 from gitops.graph.write.rules import node_id, row_faults
 from gitops.language.schema import Catalog, EdgeType, NodeType, RangeBound, Scalar
 
-__all__ = ["Image", "Violation", "ViolationKind"]
+__all__ = ["GraphImage", "RuleKind", "RuleViolation"]
 
 _SHOWN = 80
 _EXACT = 2**53
 
 
-class ViolationKind(StrEnum):
+class RuleKind(StrEnum):
     """Which rule is broken."""
 
     DUPLICATE_ID = "DuplicateId"
@@ -40,10 +40,10 @@ class ViolationKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
+class RuleViolation:
     """A broken rule: the table, the row (of a cardinality, the source node) and the property that it is about."""
 
-    kind: ViolationKind
+    kind: RuleKind
     table: str
     id: str
     property: str
@@ -60,7 +60,7 @@ class Violation:
         }
 
 
-class Image:
+class GraphImage:
     """Tables at given versions, published or not; every method raises as `open_table`, and RemoteError."""
 
     def __init__(self, folder: GraphFolder, tables: Mapping[str, TableEntry], catalog: Catalog) -> None:
@@ -73,14 +73,14 @@ class Image:
         """The type of a table."""
         return declared_type(self._catalog, key)
 
-    def duplicate_ids(self, key: str) -> Iterator[Violation]:
+    def duplicate_ids(self, key: str) -> Iterator[RuleViolation]:
         """Ids that more than one row has."""
         for (row_id,), _ in self._repeated(key, ("id",)):
-            yield Violation(
-                ViolationKind.DUPLICATE_ID, key, row_id, "id", f"id {row_id[:_SHOWN]!r} is there more than once"
+            yield RuleViolation(
+                RuleKind.DUPLICATE_ID, key, row_id, "id", f"id {row_id[:_SHOWN]!r} is there more than once"
             )
 
-    def unique(self, key: str) -> Iterator[Violation]:
+    def unique(self, key: str) -> Iterator[RuleViolation]:
         """Rows that have the values of a unique group in common with another row; a null member exempts."""
         name = self.declared(key).name
         for group in self.declared(key).unique:
@@ -88,9 +88,9 @@ class Image:
                 shown = str(values[0]) if len(values) == 1 else f"({', '.join(map(str, values))})"
                 detail = f"@unique violation on {name}.{', '.join(group)}: value {shown[:_SHOWN]}"
                 for row_id in row_ids:
-                    yield Violation(ViolationKind.UNIQUE, key, row_id, ", ".join(group), detail)
+                    yield RuleViolation(RuleKind.UNIQUE, key, row_id, ", ".join(group), detail)
 
-    def orphans(self, key: str) -> Iterator[Violation]:
+    def orphans(self, key: str) -> Iterator[RuleViolation]:
         """Edges of which an end does not exist."""
         edge = self._edge(key)
         batches = list(self._batches(key, ["id", "src", "dst"]))
@@ -103,9 +103,9 @@ class Image:
             lost = edges.filter(pc.invert(pc.is_in(edges.column(column).combine_chunks(), known)))
             for row_id, end in zip(lost.column("id").to_pylist(), lost.column(column).to_pylist(), strict=True):
                 detail = f"edge {edge.name}: {column} {end[:_SHOWN]!r} not found in {owner}"
-                yield Violation(ViolationKind.ORPHAN_EDGE, key, row_id, column, detail)
+                yield RuleViolation(RuleKind.ORPHAN_EDGE, key, row_id, column, detail)
 
-    def cardinality(self, key: str) -> Iterator[Violation]:
+    def cardinality(self, key: str) -> Iterator[RuleViolation]:
         """Sources with too few or too many edges; one without any is not examined."""
         edge = self._edge(key)
         low, high = edge.cardinality
@@ -118,15 +118,15 @@ class Image:
             if count < low or (high is not None and count > high):
                 bound = f"min {low}" if count < low else f"max {high}"
                 detail = f"@card violation on edge {edge.name}: source {source[:_SHOWN]!r} has {count} edges ({bound})"
-                yield Violation(ViolationKind.CARDINALITY, key, source, "src", detail)
+                yield RuleViolation(RuleKind.CARDINALITY, key, source, "src", detail)
 
-    def values(self, key: str) -> Iterator[Violation]:
+    def values(self, key: str) -> Iterator[RuleViolation]:
         """Rows that break a rule by themselves, or whose id is not the one that their key makes."""
         declared = self.declared(key)
         blobs = [name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB]
         heads = ["id"] if isinstance(declared, NodeType) else ["id", "src", "dst"]
         for batch in self._batches(key, [*heads, *(name for name in declared.properties if name not in blobs)]):
-            cells = raw_columns(batch.filter(doubtful(declared, batch)))
+            cells = raw_columns(batch.filter(unchecked_rows(declared, batch)))
             for row in (dict(zip(cells, values, strict=True)) for values in zip(*cells.values(), strict=True)):
                 # A blob has no rule but to be there, and a scan does not tell that: the driver's own check does.
                 yield from row_violations(key, declared, row | dict.fromkeys(blobs, b""))
@@ -179,7 +179,7 @@ class Image:
             raise RemoteError(Code.STORAGE_FAILED, f"table {entry.path} is not readable") from error
 
 
-def doubtful(declared: NodeType | EdgeType, batch: pa.RecordBatch) -> pa.Array:
+def unchecked_rows(declared: NodeType | EdgeType, batch: pa.RecordBatch) -> pa.Array:
     """Which rows have to be looked at one by one: all but those that surely keep every rule.
 
     Numbers are compared by column only where the bound is of the column's own kind, and so exact.
@@ -228,15 +228,15 @@ def _kind_of(end: float, column: pa.DataType) -> pa.DataType:
     return pa.uint64() if pa.types.is_unsigned_integer(column) else pa.int64()
 
 
-def row_violations(key: str, declared: NodeType | EdgeType, row: Mapping[str, Any]) -> Iterator[Violation]:
+def row_violations(key: str, declared: NodeType | EdgeType, row: Mapping[str, Any]) -> Iterator[RuleViolation]:
     """What is wrong with one row by itself."""
     for fault in row_faults(declared, row):
         # The messages begin with the place of the fault, as `T.p`.
         named = next((name for name in declared.properties if f"{declared.name}.{name}" in fault), "")
-        yield Violation(ViolationKind.VALUE, key, row["id"], named, fault)
+        yield RuleViolation(RuleKind.VALUE, key, row["id"], named, fault)
     if not isinstance(declared, NodeType) or any(row[name] is None for name in declared.key or ()):
         return
     own = node_id(declared, row)
     if own is not None and own != row["id"]:
         detail = f"the key of {declared.name} makes the id {own[:_SHOWN]!r}"
-        yield Violation(ViolationKind.VALUE, key, row["id"], "id", detail)
+        yield RuleViolation(RuleKind.VALUE, key, row["id"], "id", detail)

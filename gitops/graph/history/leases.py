@@ -23,13 +23,13 @@ from gitops.core.clock import Clock, is_ulid, parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.graph import layout
-from gitops.graph.history.work import Work, precise
+from gitops.graph.history.work import WriteContext, precise_timestamp
 from gitops.graph.manifest import CommitRef, find_manifest, read_ref
 from gitops.graph.snapshot import Snapshot
 from gitops.graph.strict import Members, parse_object
 from gitops.storage.port import ObjectStore
 
-__all__ = ["DEFAULT_TERM", "Held", "Lease", "hold", "read_leases"]
+__all__ = ["DEFAULT_TERM", "HeldLease", "Lease", "hold_lease", "read_leases"]
 
 FORMAT = 1
 DEFAULT_TERM = timedelta(minutes=15)
@@ -63,7 +63,7 @@ class Lease:
         return until is None or until <= now
 
 
-class Held:
+class HeldLease:
     """A lease in the hands of its holder."""
 
     def __init__(self, store: ObjectStore, lease: Lease, clock: Clock, term: timedelta) -> None:
@@ -81,7 +81,7 @@ class Held:
     def renew(self) -> None:
         """Begin the term anew. Raises GitopsError `graph_version_gone` when the lease had expired and was removed."""
         old = self._lease
-        until = precise(self._clock.now() + self._term)
+        until = precise_timestamp(self._clock.now() + self._term)
         new = Lease(old.id, old.version, old.tables, old.actor, until)
         if not self._store.replace(layout.lease_key(old.id), new.to_bytes(), expected=old.to_bytes()):
             detail = f"the lease on version {old.version.n} expired; open the graph again"
@@ -94,17 +94,17 @@ class Held:
 
 
 @contextlib.contextmanager
-def hold(snapshot: Snapshot, work: Work, term: timedelta = DEFAULT_TERM) -> Iterator[Held]:
+def hold_lease(snapshot: Snapshot, work: WriteContext, term: timedelta = DEFAULT_TERM) -> Iterator[HeldLease]:
     """Keep a version readable while the block runs, for at most `term` after the last renewal.
 
     Raises GitopsError `graph_version_gone` when gc was faster.
     """
     store, manifest = snapshot.store, snapshot.manifest
     tables = {entry.path: entry.version for entry in manifest.tables.values()}
-    until = precise(work.now() + term)
+    until = precise_timestamp(work.now() + term)
     lease = Lease(work.ids.ulid(), manifest.ref, tables, work.actor, until)
     store.write(layout.lease_key(lease.id), lease.to_bytes())
-    held = Held(store, lease, work.clock, term)
+    held = HeldLease(store, lease, work.clock, term)
     try:
         if find_manifest(store, manifest.n, manifest.line) != manifest:
             detail = f"version {manifest.n} of {snapshot.branch} is not kept any more"

@@ -6,94 +6,53 @@ when the versions between them are not kept any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from itertools import combinations
-from typing import Any
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.layout import MAIN
 from gitops.graph.lines import BranchIndex
 from gitops.graph.manifest import CommitRef, Manifest, find_manifest, head_number, read_manifest
-from gitops.graph.snapshot import open_at
+from gitops.graph.results import VersionDescription, VersionInfo
+from gitops.graph.snapshot import open_snapshot
 from gitops.graph.versions import ReadTarget, kept_versions
 from gitops.storage.port import ObjectStore
 
-__all__ = ["Commit", "SnapshotInfo", "base_refs", "common_points", "contains", "describe", "log", "merge_bases"]
+__all__ = ["common_versions", "describe_version", "includes_version", "merge_base_refs", "merge_bases", "read_log"]
 
 MAX_LOG = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """One version as its log shows it; `parent` and `merge_parent` are None where there is none."""
-
-    manifest: Manifest
-
-    def to_json(self) -> dict[str, Any]:
-        """The commit as plain JSON."""
-        manifest = self.manifest
-        return {
-            "commit": manifest.txn_id,
-            "manifest_version": manifest.n,
-            "branch": manifest.branch,
-            "parent": _ref(manifest.parent),
-            "merge_parent": _ref(manifest.merge_parent),
-            "operation": manifest.operation,
-            "message": manifest.message,
-            "actor": manifest.actor,
-            "ts": manifest.ts,
-            "schema_digest": manifest.schema_source,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotInfo:
-    """A version with the tables that it pins."""
-
-    graph_id: str
-    branch: str
-    manifest: Manifest
-
-    def to_json(self) -> dict[str, Any]:
-        """The version as plain JSON."""
-        tables = {
-            key: {"path": entry.path, "version": entry.version, "rows": entry.rows}
-            for key, entry in sorted(self.manifest.tables.items())
-        }
-        return {"graph_id": self.graph_id, **Commit(self.manifest).to_json(), "branch": self.branch, "tables": tables}
-
-
-def log(uri: str, branch: str = MAIN, limit: int = 100) -> tuple[Commit, ...]:
+def read_log(uri: str, branch: str = MAIN, limit: int = 100) -> tuple[VersionInfo, ...]:
     """The versions of a branch that are kept, newest first, those before it was forked included.
 
-    At most `limit` (0 to 10000). Raises as `open_at`.
+    At most `limit` (0 to 10000). Raises as `open_snapshot`.
     """
-    snapshot = open_at(uri, ReadTarget(branch))
+    snapshot = open_snapshot(uri, ReadTarget(branch))
     wanted = max(0, min(limit, MAX_LOG))
-    found: list[Commit] = []
+    found: list[VersionInfo] = []
     for holder, n in kept_versions(snapshot.store, snapshot.line):
         if len(found) == wanted:
             break
         manifest = find_manifest(snapshot.store, n, holder)
         if manifest is not None:
-            found.append(Commit(manifest))
+            found.append(VersionInfo(manifest))
     return tuple(found)
 
 
-def describe(uri: str, target: ReadTarget) -> SnapshotInfo:
-    """The tables, rows and versions of one version of a graph. Raises as `open_at`."""
-    snapshot = open_at(uri, target)
-    return SnapshotInfo(snapshot.identity.graph_id, snapshot.branch, snapshot.manifest)
+def describe_version(uri: str, target: ReadTarget) -> VersionDescription:
+    """The tables, rows and versions of one version of a graph. Raises as `open_snapshot`."""
+    snapshot = open_snapshot(uri, target)
+    return VersionDescription(snapshot.identity.graph_id, snapshot.branch, snapshot.manifest)
 
 
-def contains(manifest: Manifest, ref: CommitRef) -> bool:
+def includes_version(manifest: Manifest, ref: CommitRef) -> bool:
     """Whether a version is part of another one, or is it."""
     return manifest.reach.get(ref.line, 0) >= ref.n
 
 
-def common_points(one: Manifest, other: Manifest) -> dict[str, int]:
+def common_versions(one: Manifest, other: Manifest) -> dict[str, int]:
     """The newest number of each line that is part of both versions."""
     left, right = one.reach, other.reach
     return {line: min(left[line], right[line]) for line in sorted(left.keys() & right.keys())}
@@ -104,13 +63,13 @@ def merge_bases(store: ObjectStore, one: Manifest, other: Manifest) -> tuple[Man
 
     Raises GitopsError `graph_version_gone` when one that is needed is not kept any more.
     """
-    points = common_points(one, other)
+    points = common_versions(one, other)
     found = {line: find_manifest(store, n, line) for line, n in points.items()}
     best = []
     for line, n in points.items():
         ref = CommitRef(line, n, None)
         others = (manifest for at, manifest in found.items() if at != line)
-        if any(manifest is not None and contains(manifest, ref) for manifest in others):
+        if any(manifest is not None and includes_version(manifest, ref) for manifest in others):
             continue
         manifest = found[line] or _copy(store, ref, (one, other))
         if manifest is None:
@@ -132,24 +91,11 @@ def _copy(store: ObjectStore, ref: CommitRef, heads: Iterable[Manifest]) -> Mani
     return None
 
 
-def base_refs(store: ObjectStore, index: BranchIndex) -> set[tuple[str, int]]:
+def merge_base_refs(store: ObjectStore, index: BranchIndex) -> set[tuple[str, int]]:
     """Line and number of every version that a merge of two branches may need as its base."""
     heads = []
     for line in index.lines():
         n = head_number(store, line.id)
         if n is not None:
             heads.append(read_manifest(store, n, line.id))
-    return {point for one, other in combinations(heads, 2) for point in common_points(one, other).items()}
-
-
-def joined(reaches: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """What all of them together reach."""
-    union: dict[str, int] = {}
-    for reach in reaches:
-        for line, n in reach.items():
-            union[line] = max(n, union.get(line, 0))
-    return union
-
-
-def _ref(ref: CommitRef | None) -> dict[str, Any] | None:
-    return None if ref is None else {"commit": ref.commit, "manifest_version": ref.n}
+    return {point for one, other in combinations(heads, 2) for point in common_versions(one, other).items()}

@@ -15,86 +15,28 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
-from gitops.graph.history.deltas import Row, RowDelta, Side, row_deltas
-from gitops.graph.history.image import Image, row_violations
-from gitops.graph.history.leases import hold
-from gitops.graph.history.lineage import contains, merge_bases
-from gitops.graph.history.work import Work, precise
+from gitops.graph.history.deltas import Row, RowDelta, TableVersion, row_deltas
+from gitops.graph.history.image import GraphImage, row_violations
+from gitops.graph.history.leases import hold_lease
+from gitops.graph.history.lineage import includes_version, merge_bases
+from gitops.graph.history.work import WriteContext, precise_timestamp
 from gitops.graph.lines import check_name
 from gitops.graph.manifest import Manifest, TableEntry
-from gitops.graph.roots import find_root
-from gitops.graph.snapshot import ReadTarget, Snapshot, open_at
+from gitops.graph.results import MergeConflict, MergeResult, MergeStatus
+from gitops.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
 from gitops.graph.staged import StagedVersion
 from gitops.graph.tables import TableWriter, arrow_table, declared_type, stage_rows
 from gitops.graph.write.committed import CommittedTable
 from gitops.language.schema import Catalog, EdgeType, NodeType
 
-__all__ = ["MergeConflict", "MergeResult", "MergeStatus", "merge"]
+__all__ = ["merge_branch"]
 
 
-class MergeStatus(StrEnum):
-    """What a merge came to."""
-
-    MERGED = "merged"
-    FAST_FORWARD = "fast_forward"
-    UP_TO_DATE = "up_to_date"
-    CONFLICT = "conflict"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class MergeConflict:
-    """One conflict: its kind, the table, the row and the property (empty where the whole row is meant)."""
-
-    table: str
-    id: str
-    kind: str
-    property: str
-    detail: str
-
-    def to_json(self) -> dict[str, str]:
-        """The conflict as plain JSON."""
-        kind, _, name = self.table.partition(":")
-        return {
-            "kind": self.kind,
-            "type_kind": kind,
-            "type": name,
-            "id": self.id,
-            "property": self.property,
-            "detail": self.detail,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class MergeResult:
-    """`manifest_version` is the target's newest version afterwards; `rows` says how many rows came in, by table key."""
-
-    status: MergeStatus
-    source: str
-    into: str
-    manifest_version: int
-    commit: str
-    rows: Mapping[str, int] = field(default_factory=dict)
-    conflicts: tuple[MergeConflict, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """The result as plain JSON."""
-        return {
-            "status": self.status.value,
-            "source": self.source,
-            "into": self.into,
-            "manifest_version": self.manifest_version,
-            "commit": self.commit,
-            "rows": {key: self.rows[key] for key in sorted(self.rows)},
-            "conflicts": [conflict.to_json() for conflict in self.conflicts],
-        }
-
-
-def merge(uri: str, source: str, into: str, work: Work) -> MergeResult:
+def merge_branch(uri: str, source: str, into: str, work: WriteContext) -> MergeResult:
     """Bring what branch `source` has into branch `into`, in one version. Conflicts come back in the result.
 
     Raises GitopsError `graph_merge_schema` when the schemas differ, `graph_branch_missing`, `graph_branch_name`,
@@ -105,10 +47,10 @@ def merge(uri: str, source: str, into: str, work: Work) -> MergeResult:
     if source == into:
         raise UsageError(Code.USAGE_ERROR, f"branch {source} cannot be merged into itself")
     with find_root(uri).lease(), contextlib.ExitStack() as stack:
-        target, origin = open_at(uri, ReadTarget(into)), open_at(uri, ReadTarget(source))
-        stack.enter_context(hold(origin, work))
+        target, origin = open_snapshot(uri, ReadTarget(into)), open_snapshot(uri, ReadTarget(source))
+        stack.enter_context(hold_lease(origin, work))
         nothing = MergeResult(MergeStatus.UP_TO_DATE, source, into, target.manifest.n, target.manifest.txn_id)
-        if contains(target.manifest, origin.manifest.ref):
+        if includes_version(target.manifest, origin.manifest.ref):
             return nothing
         bases = merge_bases(target.store, target.manifest, origin.manifest)
         if len({manifest.schema_ir for manifest in (target.manifest, origin.manifest, *bases)}) > 1:
@@ -116,7 +58,7 @@ def merge(uri: str, source: str, into: str, work: Work) -> MergeResult:
             raise GitopsError(Code.GRAPH_MERGE_SCHEMA, detail, path=target.root.location)
         if all(base.tables == origin.manifest.tables for base in bases):
             return nothing
-        if contains(origin.manifest, target.manifest.ref):
+        if includes_version(origin.manifest, target.manifest.ref):
             plan, status = _Plan(dict(origin.manifest.tables)), MergeStatus.FAST_FORWARD
         else:
             plan, status = _three_way(target, origin, bases), MergeStatus.MERGED
@@ -137,14 +79,14 @@ class _Plan:
     conflicts: list[MergeConflict] = field(default_factory=list)
 
 
-def _manifest(target: Snapshot, origin: Snapshot, plan: _Plan, work: Work) -> Manifest:
+def _manifest(target: Snapshot, origin: Snapshot, plan: _Plan, work: WriteContext) -> Manifest:
     base = target.manifest
     return Manifest(
         n=base.n + 1,
         txn_id=work.ids.ulid(),
         operation="merge",
         actor=work.actor,
-        ts=precise(work.now()),
+        ts=precise_timestamp(work.now()),
         schema_source=base.schema_source,
         schema_ir=base.schema_ir,
         tables=plan.tables,
@@ -177,8 +119,8 @@ class _Table:
     target: Snapshot
     origin: Snapshot
 
-    def side(self, manifest: Manifest) -> Side:
-        return Side(self.target.folder, manifest.tables.get(self.key), self.declared)
+    def side(self, manifest: Manifest) -> TableVersion:
+        return TableVersion(self.target.folder, manifest.tables.get(self.key), self.declared)
 
     def deltas(self, before: Manifest, after: Manifest) -> dict[str, RowDelta]:
         return {delta.id: delta for delta in row_deltas(self.side(before), self.side(after))}
@@ -254,7 +196,7 @@ def _broken(target: Snapshot, origin: Snapshot, plan: _Plan, catalog: Catalog) -
         ours, theirs = target.manifest.tables, origin.manifest.tables
         return any(plan.tables[k] != ours[k] for k in keys) and any(plan.tables[k] != theirs[k] for k in keys)
 
-    image = Image(target.folder, plan.tables, catalog)
+    image = GraphImage(target.folder, plan.tables, catalog)
     for key in sorted(plan.tables):
         declared = image.declared(key)
         found = []
@@ -270,7 +212,7 @@ def _broken(target: Snapshot, origin: Snapshot, plan: _Plan, catalog: Catalog) -
 
 def _values(target: Snapshot, plan: _Plan, key: str, declared: NodeType | EdgeType) -> Iterator[Any]:
     """Rules of single rows: each row comes from one side, so only rows that came in are looked at."""
-    before = Side(target.folder, target.manifest.tables[key], declared)
-    for delta in row_deltas(before, Side(target.folder, plan.tables[key], declared)):
+    before = TableVersion(target.folder, target.manifest.tables[key], declared)
+    for delta in row_deltas(before, TableVersion(target.folder, plan.tables[key], declared)):
         if delta.after is not None:
             yield from row_violations(key, declared, delta.after)

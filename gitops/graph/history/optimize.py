@@ -19,21 +19,21 @@ import lance
 
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, RemoteError
-from gitops.graph.history.datasets import guarded
-from gitops.graph.history.leases import hold
-from gitops.graph.history.work import Work, precise
+from gitops.graph.history.datasets import call_driver
+from gitops.graph.history.leases import hold_lease
+from gitops.graph.history.work import WriteContext, precise_timestamp
 from gitops.graph.layout import MAIN
+from gitops.graph.maintenance_results import OptimizeResult
 from gitops.graph.manifest import TableEntry
 from gitops.graph.root import GraphFolder
-from gitops.graph.roots import find_root
 from gitops.graph.search.text import TEXT_INDEX
 from gitops.graph.search.vector import METRIC
-from gitops.graph.snapshot import ReadTarget, Snapshot, open_at
+from gitops.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
 from gitops.graph.staged import StagedVersion
 from gitops.graph.tables import TableWriter, declared_type, open_table
 from gitops.language.schema import EdgeType, NodeType, PropType, Scalar
 
-__all__ = ["OptimizeOptions", "OptimizeResult", "optimize"]
+__all__ = ["OptimizeOptions", "optimize_tables"]
 
 _ATTEMPTS = 3
 _COMPACTION = ("BaseOperation", "Rewrite")
@@ -56,19 +56,6 @@ class OptimizeOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class OptimizeResult:
-    """What was done, by table key; `manifest_version` is the newest version afterwards."""
-
-    manifest_version: int
-    tables: dict[str, tuple[str, ...]]
-
-    def to_json(self) -> dict[str, Any]:
-        """The result as plain JSON."""
-        tables = {key: list(self.tables[key]) for key in sorted(self.tables)}
-        return {"manifest_version": self.manifest_version, "tables": tables}
-
-
-@dataclass(frozen=True, slots=True)
 class _Index:
     """An index that a table should have."""
 
@@ -78,13 +65,16 @@ class _Index:
     least_rows: int
 
 
-def optimize(uri: str, work: Work, options: OptimizeOptions | None = None, branch: str = MAIN) -> OptimizeResult:
+def optimize_tables(
+    uri: str, work: WriteContext, options: OptimizeOptions | None = None, branch: str = MAIN
+) -> OptimizeResult:
     """Compact and index the tables of a branch that need it.
 
-    Raises as `open_at`; ConflictError `graph_conflict` when other writers were faster each time; RemoteError `storage_failed`.
+    Raises as `open_snapshot`; ConflictError `graph_conflict` when other writers were faster each time; RemoteError
+    `storage_failed`.
     """
     chosen = options or OptimizeOptions()
-    first = open_at(uri, ReadTarget(branch))
+    first = open_snapshot(uri, ReadTarget(branch))
     version, done = first.manifest.n, {}
     for key in sorted(first.manifest.tables):
         if chosen.types and key not in chosen.types:
@@ -102,10 +92,10 @@ def optimize(uri: str, work: Work, options: OptimizeOptions | None = None, branc
 
 
 def _optimize_table(
-    uri: str, branch: str, key: str, work: Work, options: OptimizeOptions
+    uri: str, branch: str, key: str, work: WriteContext, options: OptimizeOptions
 ) -> tuple[int, tuple[str, ...]]:
     with find_root(uri).lease():
-        snapshot = open_at(uri, ReadTarget(branch))
+        snapshot = open_snapshot(uri, ReadTarget(branch))
         entry = snapshot.manifest.tables.get(key)
         if entry is None or not entry.rows:
             return snapshot.manifest.n, ()
@@ -113,7 +103,7 @@ def _optimize_table(
         steps = _steps(snapshot.folder, entry, declared, options)
         if not steps.needed:
             return snapshot.manifest.n, ()
-        with hold(snapshot, work) as held:
+        with hold_lease(snapshot, work) as held:
             writer = _Optimizer(snapshot.folder, entry)
             done = []
             for step in writer.carry_out(steps, options):
@@ -125,14 +115,14 @@ def _optimize_table(
     return version, tuple(done)
 
 
-def _publish(snapshot: Snapshot, key: str, table: TableEntry, work: Work) -> int:
+def _publish(snapshot: Snapshot, key: str, table: TableEntry, work: WriteContext) -> int:
     base = snapshot.manifest
     manifest = replace(
         base,
         txn_id=work.ids.ulid(),
         operation="optimize",
         actor=work.actor,
-        ts=precise(work.now()),
+        ts=precise_timestamp(work.now()),
         tables={**base.tables, key: table},
         merge_parent=None,
         message=work.message,
@@ -159,7 +149,7 @@ def _steps(folder: GraphFolder, entry: TableEntry, declared: NodeType | EdgeType
     deleted = sum(part.num_deletions for part in fragments)
     small = [part for part in fragments if part.physical_rows < options.rows_per_fragment]
     compact = len(small) > options.fragments or deleted > options.deleted_share * (entry.rows + deleted)
-    have = {index.name: index for index in guarded(entry.path, dataset.describe_indices)}
+    have = {index.name: index for index in call_driver(entry.path, dataset.describe_indices)}
     wanted = list(_wanted(declared, options))
     build = tuple(each for each in wanted if each.name not in have and entry.rows >= each.least_rows)
     stale = max((entry.rows - have[each.name].num_rows_indexed for each in wanted if each.name in have), default=0)
@@ -221,7 +211,7 @@ class _Optimizer(TableWriter):
         """Run a change that may take several versions, or none; no version of another writer may be among them."""
         before = self._expected
         try:
-            guarded(self._path, partial(action, self._dataset))
+            call_driver(self._path, partial(action, self._dataset))
         except RemoteError as error:
             # The driver refuses to rebase its rewrite on what somebody else did: a lost race, and no fault of the storage.
             if self._latest().version == before:

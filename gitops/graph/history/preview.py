@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from gitops.core.errors import BugError, GitopsError, RemoteError
 from gitops.graph.engine import LanceEngine, plan_migration
 from gitops.graph.history.branches import make_branch, remove_branch
-from gitops.graph.history.datasets import guarded
-from gitops.graph.history.work import Work
+from gitops.graph.history.datasets import call_driver
+from gitops.graph.history.work import WriteContext
 from gitops.graph.lines import INTERNAL
+from gitops.graph.maintenance_results import PreviewReport, StepEffect
 from gitops.graph.manifest import Manifest
 from gitops.graph.root import GraphFolder
-from gitops.graph.roots import find_root
-from gitops.graph.snapshot import ReadTarget, Snapshot, accept_schema, open_at, open_snapshot
+from gitops.graph.snapshot import ReadTarget, Snapshot, accept_schema, find_root, open_snapshot
 from gitops.graph.tables import open_table
 from gitops.language.schema import (
     AddProperty,
@@ -36,48 +34,16 @@ from gitops.language.schema import (
     TypeKind,
 )
 
-__all__ = ["PreviewReport", "StepEffect", "preview_on_branch"]
+__all__ = ["preview_migration"]
 
 
-@dataclass(frozen=True, slots=True)
-class StepEffect:
-    """One step and how many rows it touches: all rows of the table, or for a dropped property those that lose a value.
-
-    `rows` is None for a step that touches no table.
-    """
-
-    step: MigrationStep
-    rows: int | None
-
-    def to_json(self) -> dict[str, Any]:
-        """The step as plain JSON, with its rows."""
-        return {**self.step.to_json(), "rows": self.rows}
-
-
-@dataclass(frozen=True, slots=True)
-class PreviewReport:
-    """What the migration does; `tables` has the rows of each table afterwards, empty when it is not supported."""
-
-    supported: bool
-    manifest_version: int
-    steps: tuple[StepEffect, ...]
-    tables: dict[str, int]
-
-    def to_json(self) -> dict[str, Any]:
-        """The report as plain JSON."""
-        return {
-            "supported": self.supported,
-            "manifest_version": self.manifest_version,
-            "steps": [effect.to_json() for effect in self.steps],
-            "tables": {key: self.tables[key] for key in sorted(self.tables)},
-        }
-
-
-def preview_on_branch(uri: str, schema_source: bytes, work: Work, *, allow_data_loss: bool = False) -> PreviewReport:
+def preview_migration(
+    uri: str, schema_source: bytes, work: WriteContext, *, allow_data_loss: bool = False
+) -> PreviewReport:
     """Carry out the change to a schema text on a hidden branch, tell its effects, and remove the branch.
 
     `manifest_version` is the version of `main` that was looked at. Raises GitopsError for a text that does not compile; as
-    `open_at`; ConflictError `graph_conflict`; RemoteError `storage_failed`.
+    `open_snapshot`; ConflictError `graph_conflict`; RemoteError `storage_failed`.
     """
     desired = accept_schema(schema_source)
     base = open_snapshot(uri)
@@ -98,11 +64,11 @@ def preview_on_branch(uri: str, schema_source: bytes, work: Work, *, allow_data_
     return PreviewReport(True, base.manifest.n, effects, tables)
 
 
-def _carry_out(uri: str, name: str, desired: Schema, steps: Sequence[MigrationStep], work: Work) -> Manifest:
+def _carry_out(uri: str, name: str, desired: Schema, steps: Sequence[MigrationStep], work: WriteContext) -> Manifest:
     """Publish the migration on the branch. What a hard drop would remove is not removed."""
     engine = LanceEngine(work.clock, work.ids, work.faults)
     with find_root(uri).lease():
-        branch = open_at(uri, ReadTarget(name))
+        branch = open_snapshot(uri, ReadTarget(name))
         staged = engine.stage_migration(branch, desired, steps, work.actor)
         staged.keep_purged()
         staged.publish()
@@ -113,7 +79,7 @@ def _count(base: Snapshot, made: Manifest) -> dict[str, int]:
     """The rows of each table of the new version, read from the tables themselves."""
     found = {}
     for key, entry in made.tables.items():
-        found[key] = guarded(entry.path, open_table(base.folder, entry).count_rows)
+        found[key] = call_driver(entry.path, open_table(base.folder, entry).count_rows)
         if found[key] != entry.rows:
             raise BugError(f"the migration left {found[key]} rows in {key}, and its manifest says {entry.rows}")
     return found
@@ -160,4 +126,4 @@ def _rows(folder: GraphFolder, manifest: Manifest, source: dict[str, str], step:
     scanner = open_table(folder, entry).scanner(
         columns=[], filter=f"`{step.property_name}` is not null", with_row_id=True
     )
-    return guarded(entry.path, scanner.count_rows)
+    return call_driver(entry.path, scanner.count_rows)

@@ -9,44 +9,21 @@ but for the tables concerned, which do not open there any more.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-from gitops.graph.history.leases import hold
-from gitops.graph.history.work import Work, precise
+from gitops.graph.history.leases import hold_lease
+from gitops.graph.history.work import WriteContext, precise_timestamp
 from gitops.graph.layout import MAIN
-from gitops.graph.manifest import Dropped, Manifest, find_manifest, line_numbers
+from gitops.graph.maintenance_results import PurgeResult
+from gitops.graph.manifest import DroppedTable, Manifest, find_manifest, line_numbers
 from gitops.graph.migrate import copy_table
-from gitops.graph.roots import find_root
-from gitops.graph.snapshot import Snapshot, open_snapshot
+from gitops.graph.snapshot import Snapshot, find_root, open_snapshot
 from gitops.graph.staged import StagedVersion, require_no_branches
 
-__all__ = ["PurgeResult", "purge_dropped"]
+__all__ = ["purge_dropped"]
 
 
-@dataclass(frozen=True, slots=True)
-class PurgeResult:
-    """What went, or with `dry_run` would go: types by table key, and properties by the key of their table.
-
-    `manifest_version` is the newest version afterwards.
-    """
-
-    dry_run: bool
-    manifest_version: int
-    types: tuple[str, ...]
-    properties: Mapping[str, tuple[str, ...]]
-
-    def to_json(self) -> dict[str, Any]:
-        """The result as plain JSON."""
-        return {
-            "dry_run": self.dry_run,
-            "manifest_version": self.manifest_version,
-            "types": list(self.types),
-            "properties": {key: list(self.properties[key]) for key in sorted(self.properties)},
-        }
-
-
-def purge_dropped(uri: str, work: Work, *, dry_run: bool = False) -> PurgeResult:
+def purge_dropped(uri: str, work: WriteContext, *, dry_run: bool = False) -> PurgeResult:
     """Remove for good what is dropped. Readers of older versions lose the tables concerned: that is what it is for.
 
     Raises as `open_snapshot`; ConflictError `graph_has_branches`, and `graph_conflict` when another writer was faster;
@@ -60,7 +37,7 @@ def purge_dropped(uri: str, work: Work, *, dry_run: bool = False) -> PurgeResult
         properties = _lost(base, _older(snapshot))
         if dry_run or not (types or properties):
             return _result(base.n, types, properties, dry_run=dry_run)
-        with hold(snapshot, work):
+        with hold_lease(snapshot, work):
             version = _publish(snapshot, work, types, properties)
     return _result(version, types, properties, dry_run=False)
 
@@ -86,21 +63,21 @@ def _lost(base: Manifest, older: Iterable[Manifest]) -> dict[str, tuple[str, ...
 
 
 def _publish(
-    snapshot: Snapshot, work: Work, types: tuple[Dropped, ...], properties: Mapping[str, tuple[str, ...]]
+    snapshot: Snapshot, work: WriteContext, types: tuple[DroppedTable, ...], properties: Mapping[str, tuple[str, ...]]
 ) -> int:
     base, catalog = snapshot.manifest, snapshot.schema().catalog
     tables = dict(base.tables)
     gone = []
     for key in sorted(properties):
         entry = base.tables[key]
-        gone.append(Dropped(key, entry.path, entry.version, purged=True))
+        gone.append(DroppedTable(key, entry.path, entry.version, purged=True))
         tables[key] = copy_table(snapshot.folder, entry, catalog, key, work.ids)
     manifest = replace(
         base,
         txn_id=work.ids.ulid(),
         operation="migrate",
         actor=work.actor,
-        ts=precise(work.now()),
+        ts=precise_timestamp(work.now()),
         tables=tables,
         dropped=(*(replace(entry, purged=True) for entry in base.dropped), *gone),
         merge_parent=None,
@@ -111,6 +88,6 @@ def _publish(
 
 
 def _result(
-    version: int, types: tuple[Dropped, ...], properties: Mapping[str, tuple[str, ...]], *, dry_run: bool
+    version: int, types: tuple[DroppedTable, ...], properties: Mapping[str, tuple[str, ...]], *, dry_run: bool
 ) -> PurgeResult:
     return PurgeResult(dry_run, version, tuple(sorted(entry.key for entry in types)), properties)

@@ -13,13 +13,21 @@ from datetime import datetime, timedelta
 
 from gitops.graph import layout
 from gitops.graph.history.leases import Lease
-from gitops.graph.history.lineage import base_refs
+from gitops.graph.history.lineage import merge_base_refs
 from gitops.graph.lines import BranchIndex
 from gitops.graph.manifest import Manifest, find_manifest, line_numbers
 from gitops.graph.root import GraphFolder
-from gitops.graph.versions import moment
+from gitops.graph.versions import version_time
 
-__all__ = ["Needs", "Retention", "all_lines", "condemned", "needs_of", "purged_paths", "read_all"]
+__all__ = [
+    "References",
+    "Retention",
+    "all_lines",
+    "collect_references",
+    "expired_versions",
+    "purged_paths",
+    "read_manifests",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +44,7 @@ class Retention:
 
 
 @dataclass(slots=True)
-class Needs:
+class References:
     """What is referred to: versions of datasets by path, and digests of schemas; from `since` on all versions are kept."""
 
     versions: dict[str, set[int]] = field(default_factory=dict)
@@ -58,12 +66,12 @@ def all_lines(folder: GraphFolder) -> tuple[str, ...]:
     return (layout.MAIN, *(name for name in folder.children(layout.BRANCHES) if layout.is_line(name)))
 
 
-def condemned(
+def expired_versions(
     folder: GraphFolder, index: BranchIndex, leases: Iterable[Lease], retention: Retention, now: datetime
 ) -> dict[str, tuple[int, ...]]:
     """The numbers to give up by line, oldest first. Raises IntegrityError `graph_unreadable`."""
     store = folder.store
-    pinned = base_refs(store, index) | {(lease.version.line, lease.version.n) for lease in leases}
+    pinned = merge_base_refs(store, index) | {(lease.version.line, lease.version.n) for lease in leases}
     alive = {line.id for line in index.lines()}
     found: dict[str, tuple[int, ...]] = {}
     for line in all_lines(folder):
@@ -73,7 +81,7 @@ def condemned(
         else:
             newest = find_manifest(store, numbers[0], line) if numbers else None
             # A line without a branch that is this young is a branch that is being made.
-            given_up = numbers if newest is not None and moment(newest) <= now - retention.grace else ()
+            given_up = numbers if newest is not None and version_time(newest) <= now - retention.grace else ()
         left = tuple(sorted(n for n in given_up if (line, n) not in pinned))
         if left:
             found[line] = left
@@ -86,14 +94,14 @@ def _superseded(
     """The versions that are old enough, of numbers that are given newest first."""
     for at in range(max(1, retention.keep_versions), len(numbers)):
         successor = find_manifest(folder.store, numbers[at - 1], line)
-        if successor is not None and moment(successor) <= now - retention.older_than:
+        if successor is not None and version_time(successor) <= now - retention.older_than:
             return numbers[at:]
     return ()
 
 
-def needs_of(manifests: Iterable[Manifest], leases: Iterable[Lease]) -> Needs:
+def collect_references(manifests: Iterable[Manifest], leases: Iterable[Lease]) -> References:
     """What these versions and leases refer to; a table that was purged is needed by nobody."""
-    needs, listed = Needs(), list(manifests)
+    needs, listed = References(), list(manifests)
     purged = purged_paths(listed)
     for manifest in listed:
         needs.schemas |= {manifest.schema_source, manifest.schema_ir}
@@ -112,7 +120,7 @@ def purged_paths(manifests: Iterable[Manifest]) -> set[str]:
     return {entry.path for manifest in manifests for entry in manifest.dropped if entry.purged}
 
 
-def read_all(folder: GraphFolder, without: dict[str, tuple[int, ...]]) -> Iterator[Manifest]:
+def read_manifests(folder: GraphFolder, without: dict[str, tuple[int, ...]]) -> Iterator[Manifest]:
     """The manifests that are there, but for some."""
     for line in all_lines(folder):
         for n in line_numbers(folder.store, line):

@@ -11,103 +11,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from gitops.core.errors import GitopsError
 from gitops.graph import layout
-from gitops.graph.history.image import Image
+from gitops.graph.history.image import GraphImage
 from gitops.graph.history.leases import read_leases
-from gitops.graph.history.retention import all_lines, needs_of, purged_paths
+from gitops.graph.history.retention import all_lines, collect_references, purged_paths
 from gitops.graph.lines import Line, read_branches, read_floor
+from gitops.graph.maintenance_results import VerifyFinding, VerifyFindingCode, VerifyReport
 from gitops.graph.manifest import Manifest, TableEntry, line_numbers, read_manifest
 from gitops.graph.snapshot import Snapshot, open_snapshot
-from gitops.graph.tables import declared_type, driver_words, open_table
+from gitops.graph.tables import declared_type, driver_message, open_table
 from gitops.language.schema import Catalog, EdgeType
 
-__all__ = ["Finding", "FindingCode", "VerifyReport", "verify"]
+__all__ = ["verify_graph"]
 
 
-class FindingCode(StrEnum):
-    """What is wrong, or worth a note."""
-
-    DOCUMENT_UNREADABLE = "document_unreadable"
-    MANIFEST_UNREADABLE = "manifest_unreadable"
-    VERSION_MISSING = "version_missing"
-    PARENT_MISMATCH = "parent_mismatch"
-    BRANCH_WITHOUT_VERSION = "branch_without_version"
-    SCHEMA_DAMAGED = "schema_damaged"
-    TABLES_MISMATCH = "tables_mismatch"
-    TABLE_UNREADABLE = "table_unreadable"
-    COLUMNS_MISMATCH = "columns_mismatch"
-    ROWS_MISMATCH = "rows_mismatch"
-    RULE_BROKEN = "rule_broken"
-    UNREFERENCED = "unreferenced"
-
-
-_NOTES = frozenset({FindingCode.UNREFERENCED})
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One finding and the place that it is about."""
-
-    code: FindingCode
-    path: str
-    detail: str
-
-    @property
-    def is_problem(self) -> bool:
-        """Whether anything is wrong; a note is not."""
-        return self.code not in _NOTES
-
-    def to_json(self) -> dict[str, Any]:
-        """The finding as plain JSON."""
-        return {"code": self.code.value, "problem": self.is_problem, "path": self.path, "detail": self.detail}
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyReport:
-    """All findings, and how much was looked at."""
-
-    findings: tuple[Finding, ...]
-    manifests: int
-    table_versions: int
-    deep: bool
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing is wrong."""
-        return not any(finding.is_problem for finding in self.findings)
-
-    def to_json(self) -> dict[str, Any]:
-        """The report as plain JSON."""
-        return {
-            "ok": self.ok,
-            "deep": self.deep,
-            "manifests": self.manifests,
-            "table_versions": self.table_versions,
-            "findings": [finding.to_json() for finding in self.findings],
-        }
-
-
-def verify(uri: str, *, deep: bool = False) -> VerifyReport:
+def verify_graph(uri: str, *, deep: bool = False) -> VerifyReport:
     """Look over the graph at a root; changes nothing.
 
     Raises GitopsError `graph_missing`, and `graph_unreadable` when not even its newest version of `main` can be found.
     """
-    return _Run(open_snapshot(uri)).run(deep=deep)
+    return _Verification(open_snapshot(uri)).run(deep=deep)
 
 
-class _Run:
+class _Verification:
     """One look over a graph."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._folder = snapshot.folder
         self._store = snapshot.store
-        self._findings: list[Finding] = []
+        self._findings: list[VerifyFinding] = []
         self._manifests: list[Manifest] = []
         self._catalogs: dict[str, Catalog | None] = {}
 
@@ -117,7 +53,7 @@ class _Run:
             self._line(line_id)
         for line in lines:
             if not line_numbers(self._store, line.id):
-                self._add(FindingCode.BRANCH_WITHOUT_VERSION, line.name, f"branch {line.name} has no version")
+                self._add(VerifyFindingCode.BRANCH_WITHOUT_VERSION, line.name, f"branch {line.name} has no version")
         for manifest in self._manifests:
             self._schema(manifest)
         tables = self._tables()
@@ -127,19 +63,19 @@ class _Run:
         self._unreferenced(lines)
         return VerifyReport(tuple(self._findings), len(self._manifests), tables, deep)
 
-    def _add(self, code: FindingCode, path: str, detail: str) -> None:
-        self._findings.append(Finding(code, path, detail))
+    def _add(self, code: VerifyFindingCode, path: str, detail: str) -> None:
+        self._findings.append(VerifyFinding(code, path, detail))
 
     def _branches(self) -> tuple[Line, ...]:
         """Step 1."""
         try:
             read_leases(self._store)
         except GitopsError as error:
-            self._add(FindingCode.DOCUMENT_UNREADABLE, layout.LEASES, error.detail)
+            self._add(VerifyFindingCode.DOCUMENT_UNREADABLE, layout.LEASES, error.detail)
         try:
             return read_branches(self._store).lines()
         except GitopsError as error:
-            self._add(FindingCode.DOCUMENT_UNREADABLE, layout.BRANCH_INDEX, error.detail)
+            self._add(VerifyFindingCode.DOCUMENT_UNREADABLE, layout.BRANCH_INDEX, error.detail)
             return ()
 
     def _line(self, line: str) -> None:
@@ -153,25 +89,25 @@ class _Run:
                 if gap > floor:
                     key = layout.manifest_key(gap, line)
                     self._add(
-                        FindingCode.VERSION_MISSING, key, f"version {gap} is not there, and was not removed by gc"
+                        VerifyFindingCode.VERSION_MISSING, key, f"version {gap} is not there, and was not removed by gc"
                     )
             try:
                 manifest = read_manifest(self._store, n, line)
             except GitopsError as error:
-                self._add(FindingCode.MANIFEST_UNREADABLE, layout.manifest_key(n, line), error.detail)
+                self._add(VerifyFindingCode.MANIFEST_UNREADABLE, layout.manifest_key(n, line), error.detail)
                 before = None
                 continue
             self._parent(manifest, before)
             self._manifests.append(manifest)
             before = manifest
         if numbers and line == layout.MAIN and numbers[0] > floor + 1:
-            self._add(FindingCode.VERSION_MISSING, layout.manifest_key(1), "the first versions are not there")
+            self._add(VerifyFindingCode.VERSION_MISSING, layout.manifest_key(1), "the first versions are not there")
 
     def _floor(self, line: str) -> int:
         try:
             return read_floor(self._store, line)
         except GitopsError as error:
-            self._add(FindingCode.DOCUMENT_UNREADABLE, layout.floor_key(line), error.detail)
+            self._add(VerifyFindingCode.DOCUMENT_UNREADABLE, layout.floor_key(line), error.detail)
             return 0
 
     def _parent(self, manifest: Manifest, before: Manifest | None) -> None:
@@ -181,7 +117,7 @@ class _Run:
         if parent.line != before.line or parent.commit not in (None, before.txn_id):
             key = layout.manifest_key(manifest.n, manifest.line)
             detail = f"the parent is commit {parent.commit}, but version {before.n} is commit {before.txn_id}"
-            self._add(FindingCode.PARENT_MISMATCH, key, detail)
+            self._add(VerifyFindingCode.PARENT_MISMATCH, key, detail)
 
     def _schema(self, manifest: Manifest) -> None:
         """Step 3, once for each schema."""
@@ -193,13 +129,13 @@ class _Run:
                 at.schema_source()
                 self._catalogs[manifest.schema_ir] = at.schema().catalog
             except GitopsError as error:
-                self._add(FindingCode.SCHEMA_DAMAGED, key, error.detail)
+                self._add(VerifyFindingCode.SCHEMA_DAMAGED, key, error.detail)
             return
         catalog = self._catalogs[manifest.schema_ir]
         if catalog is not None:
             declared = {*(f"node:{t}" for t in catalog.nodes), *(f"edge:{t}" for t in catalog.edges)}
             if declared != set(manifest.tables):
-                self._add(FindingCode.TABLES_MISMATCH, key, "the tables are not those of the schema")
+                self._add(VerifyFindingCode.TABLES_MISMATCH, key, "the tables are not those of the schema")
 
     def _tables(self) -> int:
         """Step 4, once for each version of a table."""
@@ -228,12 +164,14 @@ class _Run:
             fields = {part.name(): part.id() for part in dataset.lance_schema.fields()}
             rows = dataset.count_rows()
         except (GitopsError, OSError, ValueError, RuntimeError) as error:
-            self._add(FindingCode.TABLE_UNREADABLE, place, driver_words(error)[:300])
+            self._add(VerifyFindingCode.TABLE_UNREADABLE, place, driver_message(error)[:300])
             return
         if fields != dict(entry.fields) or (columns is not None and set(fields) != columns):
-            self._add(FindingCode.COLUMNS_MISMATCH, place, "the columns are not those of the manifest and the schema")
+            self._add(
+                VerifyFindingCode.COLUMNS_MISMATCH, place, "the columns are not those of the manifest and the schema"
+            )
         if rows != entry.rows:
-            self._add(FindingCode.ROWS_MISMATCH, place, f"{rows} rows, and the manifest says {entry.rows}")
+            self._add(VerifyFindingCode.ROWS_MISMATCH, place, f"{rows} rows, and the manifest says {entry.rows}")
 
     def _rules(self, line: Line) -> None:
         """Step 5."""
@@ -244,33 +182,35 @@ class _Run:
         catalog = self._catalogs.get(head.schema_ir)
         if catalog is None:
             return
-        image = Image(self._folder, head.tables, catalog)
+        image = GraphImage(self._folder, head.tables, catalog)
         for key in sorted(head.tables):
             try:
                 for each in _violations(image, key):
                     self._add(
-                        FindingCode.RULE_BROKEN, f"{line.name}/{key}/{each.id}", f"{each.kind.value}: {each.detail}"
+                        VerifyFindingCode.RULE_BROKEN,
+                        f"{line.name}/{key}/{each.id}",
+                        f"{each.kind.value}: {each.detail}",
                     )
             except GitopsError as error:
-                self._add(FindingCode.TABLE_UNREADABLE, f"{line.name}/{key}", error.detail)
+                self._add(VerifyFindingCode.TABLE_UNREADABLE, f"{line.name}/{key}", error.detail)
 
     def _unreferenced(self, lines: tuple[Line, ...]) -> None:
         """Step 6."""
-        needs = needs_of(self._manifests, ())
+        needs = collect_references(self._manifests, ())
         for kind in ("nodes", "edges"):
             for name in self._folder.children(kind):
                 if not needs.knows(f"{kind}/{name}"):
-                    self._add(FindingCode.UNREFERENCED, f"{kind}/{name}", "no version has this table")
+                    self._add(VerifyFindingCode.UNREFERENCED, f"{kind}/{name}", "no version has this table")
         for name in self._store.names(layout.SCHEMA):
             if name.partition(".")[0] not in needs.schemas:
-                self._add(FindingCode.UNREFERENCED, f"{layout.SCHEMA}/{name}", "no version has this schema")
+                self._add(VerifyFindingCode.UNREFERENCED, f"{layout.SCHEMA}/{name}", "no version has this schema")
         alive = {line.id for line in lines}
         for line_id in all_lines(self._folder):
             if line_id not in alive:
-                self._add(FindingCode.UNREFERENCED, f"{layout.BRANCHES}/{line_id}", "no branch has this line")
+                self._add(VerifyFindingCode.UNREFERENCED, f"{layout.BRANCHES}/{line_id}", "no branch has this line")
 
 
-def _violations(image: Image, key: str) -> Iterator[Any]:
+def _violations(image: GraphImage, key: str) -> Iterator[Any]:
     yield from image.duplicate_ids(key)
     yield from image.unique(key)
     yield from image.values(key)

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from gitops.core.clock import Clock, IdSource
 from gitops.core.faults import Faults, NoFaults
 
-__all__ = ["Work", "precise"]
+__all__ = ["WriteContext", "precise_timestamp"]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WriteContext:
     """`actor` and `message` are named in the versions that are made."""
 
     clock: Clock
@@ -26,6 +26,6 @@ class Work:
         return self.clock.now()
 
 
-def precise(moment: datetime) -> str:
+def precise_timestamp(moment: datetime) -> str:
     """RFC 3339 UTC text with `Z`, in microseconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

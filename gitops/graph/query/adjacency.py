@@ -18,9 +18,9 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.query.bindings import spread
 from gitops.graph.query.limits import Budget
-from gitops.graph.query.tables import ReadTable, Rows, look_up
+from gitops.graph.query.tables import ReadTable, TableRows, look_up
 
-__all__ = ["ARRAYS", "MAX_EDGES", "Adjacency", "Half", "Numbering", "build"]
+__all__ = ["ARRAYS", "MAX_EDGES", "Adjacency", "HalfAdjacency", "NodeNumbering", "build_adjacency"]
 
 MAX_EDGES = 2**31 - 1
 _BATCH = 2_000_000
@@ -30,14 +30,14 @@ ARRAYS = ("sources", "targets", "out_offsets", "out_nodes", "out_edges", "in_off
 
 
 @dataclass(frozen=True, slots=True)
-class Numbering:
+class NodeNumbering:
     """The positions of a type's nodes: `rows` is None where a position is a row id, else the sorted row ids."""
 
     count: int
     rows: np.ndarray | None
 
     @classmethod
-    def of(cls, row_ids: np.ndarray) -> Numbering:
+    def of(cls, row_ids: np.ndarray) -> NodeNumbering:
         """Number these sorted row ids."""
         span = int(row_ids[-1]) + 1 if len(row_ids) else 0
         return cls(span, None) if span <= _DENSE * len(row_ids) + _SPARE else cls(len(row_ids), row_ids)
@@ -52,7 +52,7 @@ class Numbering:
 
 
 @dataclass(frozen=True)
-class Half:
+class HalfAdjacency:
     """One direction: the far ends and the row ids of the edges of the node at position p lie from offset p to offset p+1."""
 
     offsets: np.ndarray
@@ -75,10 +75,10 @@ class Half:
 class Adjacency:
     """The edges of one type at one version, between two types at their versions."""
 
-    sources: Numbering
-    targets: Numbering
-    out: Half
-    into: Half
+    sources: NodeNumbering
+    targets: NodeNumbering
+    out: HalfAdjacency
+    into: HalfAdjacency
     nbytes: int
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -98,8 +98,8 @@ class Adjacency:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Adjacency:
         """Put stored arrays together. Raises ValueError when they do not belong together."""
-        out = Half(arrays["out_offsets"], arrays["out_nodes"], arrays["out_edges"])
-        into = Half(arrays["in_offsets"], arrays["in_nodes"], arrays["in_edges"])
+        out = HalfAdjacency(arrays["out_offsets"], arrays["out_nodes"], arrays["out_edges"])
+        into = HalfAdjacency(arrays["in_offsets"], arrays["in_nodes"], arrays["in_edges"])
         for half, far in ((out, into), (into, out)):
             count = len(half.offsets) - 1
             whole = count >= 0 and half.offsets[0] == 0 and half.offsets[-1] == len(half.nodes) == len(half.edges)
@@ -112,18 +112,18 @@ class Adjacency:
             rows = arrays[name]
             if len(rows) not in (0, len(half.offsets) - 1):
                 raise ValueError(name)
-            numberings.append(Numbering(len(half.offsets) - 1, rows if len(rows) else None))
+            numberings.append(NodeNumbering(len(half.offsets) - 1, rows if len(rows) else None))
         return cls(numberings[0], numberings[1], out, into, sum(array.nbytes for array in arrays.values()))
 
 
-def build(edges: ReadTable, source: ReadTable, target: ReadTable, budget: Budget) -> Adjacency:
+def build_adjacency(edges: ReadTable, source: ReadTable, target: ReadTable, budget: Budget) -> Adjacency:
     """Read the edges and the node ids once. Raises as `ReadTable.scan`; GitopsError `query_memory_exceeded`."""
     if edges.rows > MAX_EDGES:
         raise GitopsError(Code.QUERY_FAILED, f"table {edges.key} has more edges than an adjacency holds")
     budget.need(edges.rows * 64 + (source.rows + target.rows) * 64, f"the adjacency of {edges.key}")
     near = source.whole(["id"], budget)
     far = near if target is source else target.whole(["id"], budget)
-    sources, targets = Numbering.of(near.ids), Numbering.of(far.ids)
+    sources, targets = NodeNumbering.of(near.ids), NodeNumbering.of(far.ids)
     from_parts, to_parts, edge_parts = [], [], []
     for rows in _large(edges.scan(["src", "dst"], budget)):
         start, end = look_up(rows.columns["src"], near.columns["id"]), look_up(rows.columns["dst"], far.columns["id"])
@@ -141,19 +141,19 @@ def build(edges: ReadTable, source: ReadTable, target: ReadTable, budget: Budget
     return Adjacency(sources, targets, out, into, size)
 
 
-def _half(owners: np.ndarray, others: np.ndarray, rows: np.ndarray, count: int) -> Half:
+def _half(owners: np.ndarray, others: np.ndarray, rows: np.ndarray, count: int) -> HalfAdjacency:
     """Group by owner. Owner and place are sorted as one number, which is several times faster than sorting places by owner."""
     packed = (owners.astype(np.uint64) << np.uint64(32)) | np.arange(len(owners), dtype=np.uint64)
     packed.sort()
     order = (packed & np.uint64(2**32 - 1)).astype(np.int64)
     offsets = np.zeros(count + 1, np.int64)
     np.cumsum(np.bincount(owners, minlength=count), out=offsets[1:])
-    return Half(offsets, others[order], rows[order])
+    return HalfAdjacency(offsets, others[order], rows[order])
 
 
-def _large(batches: Iterator[Rows]) -> Iterator[Rows]:
+def _large(batches: Iterator[TableRows]) -> Iterator[TableRows]:
     """Batches put together to large ones: a look-up begins by hashing all ids."""
-    held: list[Rows] = []
+    held: list[TableRows] = []
     for rows in batches:
         held.append(rows)
         if sum(len(each.ids) for each in held) >= _BATCH:
@@ -163,9 +163,9 @@ def _large(batches: Iterator[Rows]) -> Iterator[Rows]:
         yield _together(held)
 
 
-def _together(parts: list[Rows]) -> Rows:
+def _together(parts: list[TableRows]) -> TableRows:
     columns = {name: pa.concat_arrays([part.columns[name] for part in parts]) for name in ("src", "dst")}
-    return Rows(np.concatenate([part.ids for part in parts]), columns)
+    return TableRows(np.concatenate([part.ids for part in parts]), columns)
 
 
 def _whole(parts: list[np.ndarray]) -> np.ndarray:

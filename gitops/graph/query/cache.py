@@ -11,15 +11,15 @@ from typing import Any
 
 from gitops.core.canonical import canonical_digest
 from gitops.graph.manifest import TableEntry
-from gitops.graph.query.adjacency import Adjacency, build
+from gitops.graph.query.adjacency import Adjacency, build_adjacency
 from gitops.graph.query.adjacency_file import AdjacencyFolder
 from gitops.graph.query.limits import Budget
-from gitops.graph.query.resident import Residents, Shelf
+from gitops.graph.query.resident import ColumnShelf, ResidentColumns
 from gitops.graph.query.tables import ReadTable
 from gitops.graph.snapshot import Snapshot
 from gitops.graph.tables import open_table
 
-__all__ = ["ReadCache", "Triple", "adjacency_name"]
+__all__ = ["EdgeTables", "ReadCache", "adjacency_name"]
 
 _TABLE_BYTES = 2**20
 _DEFAULT_BYTES = 2**30
@@ -27,7 +27,7 @@ _COLUMN_BYTES = 2**26
 
 
 @dataclass(frozen=True, slots=True)
-class Triple:
+class EdgeTables:
     """An edge table between two node tables: what an adjacency is made of."""
 
     edges: ReadTable
@@ -55,14 +55,14 @@ class ReadCache:
         entry = snapshot.manifest.tables[key]
 
         def opened() -> tuple[ReadTable, int]:
-            residents = Residents(self._shelf(identity), entry.rows, self._column) if self._column else None
+            residents = ResidentColumns(self._shelf(identity), entry.rows, self._column) if self._column else None
             return ReadTable(key, open_table(snapshot.folder, entry), entry.rows, residents), _TABLE_BYTES
 
         identity = _identity(snapshot, entry)
         table: ReadTable = self._keep(("table", key, *identity), opened)
         return table
 
-    def _shelf(self, identity: tuple[Hashable, ...]) -> Shelf:
+    def _shelf(self, identity: tuple[Hashable, ...]) -> ColumnShelf:
         """The place of the columns of one version of a table."""
 
         def find(name: str) -> Any:
@@ -72,16 +72,16 @@ class ReadCache:
                     self._held.move_to_end(("column", identity, name))
             return None if held is None else held[0]
 
-        return Shelf(find, lambda name, column: self._add(("column", identity, name), column, column.nbytes))
+        return ColumnShelf(find, lambda name, column: self._add(("column", identity, name), column, column.nbytes))
 
-    def adjacency(self, name: str, triple: Triple, budget: Budget, folder: Path | None) -> Adjacency:
+    def adjacency(self, name: str, triple: EdgeTables, budget: Budget, folder: Path | None) -> Adjacency:
         """The adjacency called `name`: from here, from its file, else built and kept. Raises as `adjacency.build`."""
 
         def made() -> tuple[Adjacency, int]:
             files = None if folder is None else AdjacencyFolder(folder)
             found = None if files is None else files.read(name)
             if found is None:
-                found = build(triple.edges, triple.source, triple.target, budget)
+                found = build_adjacency(triple.edges, triple.source, triple.target, budget)
                 if files is not None:
                     files.write(name, found)
             return found, found.nbytes

@@ -17,9 +17,9 @@ from gitops.language.query import ComparisonOperator
 from gitops.language.query.typed import Filter, PairTest, PropertyValue, TextFilter, TextMatch, TypedExpr
 from gitops.language.schema import PropType, Scalar
 
-__all__ = ["Condition", "Side", "holds", "read_condition"]
+__all__ = ["Condition", "ConditionSide", "evaluate_condition", "read_condition"]
 
-Side: TypeAlias = "PropertyValue | TextMatch | Cell"
+ConditionSide: TypeAlias = "PropertyValue | TextMatch | Cell"
 _FLIPPED = {
     ComparisonOperator.EQ: ComparisonOperator.EQ,
     ComparisonOperator.NE: ComparisonOperator.NE,
@@ -34,9 +34,9 @@ _FLIPPED = {
 class Condition:
     """`left sign right`, which must be TRUE. If one side is a constant, it is the right one where the sign allows it."""
 
-    left: Side
+    left: ConditionSide
     sign: ComparisonOperator
-    right: Side
+    right: ConditionSide
 
     @property
     def variables(self) -> frozenset[str]:
@@ -72,7 +72,7 @@ def read_condition(clause: Filter | PairTest | TextFilter, constants: Constants)
     return Condition(left, clause.operator, right)
 
 
-def holds(condition: Condition, value: Callable[[Side], Operand], count: int) -> np.ndarray:
+def evaluate_condition(condition: Condition, value: Callable[[ConditionSide], Operand], count: int) -> np.ndarray:
     """Where the condition is TRUE, for `count` rows; `value` gives a side's column."""
     left, right = value(condition.left), value(condition.right)
     if condition.sign is ComparisonOperator.CONTAINS:
@@ -87,7 +87,7 @@ def column_of(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _side(value: TypedExpr, constants: Constants) -> Side:
+def _side(value: TypedExpr, constants: Constants) -> ConditionSide:
     cell = constants.cell(value)
     if cell is not None:
         return cell
@@ -96,7 +96,7 @@ def _side(value: TypedExpr, constants: Constants) -> Side:
     return value
 
 
-def _shown(side: Side) -> str:
+def _shown(side: ConditionSide) -> str:
     if isinstance(side, Cell):
         return side.label
     if isinstance(side, PropertyValue):

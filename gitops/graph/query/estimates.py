@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gitops.graph.query.conditions import Condition
 from gitops.language.query import ComparisonOperator
 
-__all__ = ["Statistics", "share"]
+__all__ = ["Statistics", "selectivity"]
 
 _SHARES: Mapping[ComparisonOperator, float] = {
     ComparisonOperator.EQ: 0.01,
@@ -31,7 +31,7 @@ class Statistics:
     reversible: bool
 
 
-def share(conditions: Iterable[Condition]) -> float:
+def selectivity(conditions: Iterable[Condition]) -> float:
     """The part of rows that passes all conditions."""
     found = 1.0
     for condition in conditions:

@@ -12,21 +12,21 @@ import pyarrow as pa
 from gitops.graph.query.bindings import Bindings, distinct, spread
 from gitops.graph.query.cells import Cell
 from gitops.graph.query.conditions import Condition
-from gitops.graph.query.expand import Reached, reach
+from gitops.graph.query.expand import ReachedNodes, reach_nodes
 from gitops.graph.query.explain import Trace
 from gitops.graph.query.join import distinct_rows, equal_pairs, joinable
 from gitops.graph.query.limits import Budget
-from gitops.graph.query.neighbours import Steps
+from gitops.graph.query.neighbours import EdgeSteps
 from gitops.graph.query.plan import Block, HopOp, NotOp, Operator, ProductOp, ScanOp, SortOp, TestOp
-from gitops.graph.query.pushdown import NEVER, push
+from gitops.graph.query.pushdown import NEVER, push_condition
 from gitops.graph.query.ranks import ranks
 from gitops.graph.query.reader import ColumnReader
-from gitops.graph.query.strategies import Hops
-from gitops.graph.query.tables import Pushed, ReadTable, Rows, Sorted
+from gitops.graph.query.strategies import QueryTables
+from gitops.graph.query.tables import PushedFilter, ReadTable, RowOrder, TableRows
 from gitops.language.query import ComparisonOperator as Sign
 from gitops.language.query.typed import PropertyValue
 
-__all__ = ["Executor", "Wanted"]
+__all__ = ["Executor", "ScanRequest"]
 
 _PRODUCT = 1_000_000
 _OUTER = 65_536
@@ -35,37 +35,37 @@ _ROW = "#row"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ScanRequest:
     """What a scan brings along: columns that the result needs, and only its first rows in an order."""
 
     columns: tuple[str, ...] = ()
-    order: Sorted | None = None
+    order: RowOrder | None = None
 
 
 class Executor:
     """Runs the blocks of one query."""
 
-    def __init__(self, hops: Hops, reader: ColumnReader, budget: Budget, trace: Trace) -> None:
+    def __init__(self, hops: QueryTables, reader: ColumnReader, budget: Budget, trace: Trace) -> None:
         """`hops` finds neighbours, `reader` properties."""
         self._hops = hops
         self._reader = reader
         self._budget = budget
         self._trace = trace
 
-    def block(self, block: Block, rows: Bindings, wanted: Wanted | None = None) -> Bindings:
+    def block(self, block: Block, rows: Bindings, wanted: ScanRequest | None = None) -> Bindings:
         """The rows that a block makes of the given ones. `wanted` is for its scan, if that stands alone."""
         for operator in block.operators:
             if not rows.count:
                 break
             before = rows.nbytes
-            rows = self._operator(operator, rows, wanted or Wanted())
+            rows = self._operator(operator, rows, wanted or ScanRequest())
             self._trace.count(operator, rows.count)
             self._budget.hold(rows.nbytes - before, "the rows in flight")
         if rows.count:
             return rows
         return Bindings(0, {name: np.empty(0, np.int64) for name in (*rows.columns, *block.variables)})
 
-    def _operator(self, operator: Operator, rows: Bindings, wanted: Wanted) -> Bindings:
+    def _operator(self, operator: Operator, rows: Bindings, wanted: ScanRequest) -> Bindings:
         if isinstance(operator, ScanOp):
             found = self._select(self._hops.table(operator.table), operator.conditions, wanted)
             self._reader.remember(operator.variable, found)
@@ -89,14 +89,14 @@ class Executor:
 
     # Scans
 
-    def _select(self, table: ReadTable, conditions: Sequence[Condition], wanted: Wanted) -> Rows:
+    def _select(self, table: ReadTable, conditions: Sequence[Condition], wanted: ScanRequest) -> TableRows:
         """The rows of a table that satisfy conditions on one variable, by row id, with the wanted columns."""
         pushed, rest = _split(table, conditions)
         if pushed is NEVER:
             return table.collect(wanted.columns, iter(()), self._budget)
         known = self._known(table, conditions) if wanted.order is None else None
         if known is not None:
-            return Rows(known, table.take(known, wanted.columns, self._budget))
+            return TableRows(known, table.take(known, wanted.columns, self._budget))
         tested = [value.name for condition in rest for value in condition.properties if not condition.searches]
         columns = tuple(dict.fromkeys((*wanted.columns, *tested)))
         plain = [condition for condition in rest if not condition.searches]
@@ -113,7 +113,7 @@ class Executor:
                 (variable,) = condition.variables
                 matched = self._reader.keep([condition], Bindings(len(found.ids), {variable: found.ids}))
                 found = found.keep(np.isin(found.ids, matched.columns[variable]))
-        return Rows(found.ids, {name: found.columns[name] for name in wanted.columns})
+        return TableRows(found.ids, {name: found.columns[name] for name in wanted.columns})
 
     def _known(self, table: ReadTable, conditions: Sequence[Condition]) -> np.ndarray | None:
         """The row ids that satisfy conditions of which one asks for a text that is looked up in memory."""
@@ -135,7 +135,7 @@ class Executor:
             if operator.low > 1:
                 return rows.head(0)
             return self._edges(operator, rows, neighbours.steps(sources), which)
-        parts = reach(neighbours, sources, self._hops.bounds(operator), self._budget)
+        parts = reach_nodes(neighbours, sources, self._hops.bounds(operator), self._budget)
         if operator.exists:
             return self._exists(parts, rows.columns[operator.far], rows, which)
         found = self._arrived(operator, parts)
@@ -145,9 +145,9 @@ class Executor:
         runs, places = spread(starts, counts)
         return rows.take(runs).bind(operator.far, found.nodes[places])
 
-    def _arrived(self, operator: HopOp, parts: Iterable[Reached]) -> Reached:
+    def _arrived(self, operator: HopOp, parts: Iterable[ReachedNodes]) -> ReachedNodes:
         """What is reached and satisfies the conditions on the far node."""
-        kept: list[Reached] = []
+        kept: list[ReachedNodes] = []
         held = 0
         allowed: np.ndarray | None = None
         for part in parts:
@@ -155,20 +155,22 @@ class Executor:
                 nodes = np.unique(part.nodes)
                 table = self._hops.table(operator.far_table)
                 if allowed is None and len(nodes) > _FEW and len(nodes) * 4 > table.rows:
-                    allowed = self._select(table, operator.conditions, Wanted()).ids
+                    allowed = self._select(table, operator.conditions, ScanRequest()).ids
                 if allowed is None:
                     given = Bindings(len(nodes), {operator.far: nodes})
                     nodes = self._reader.keep(operator.conditions, given).columns[operator.far]
                 mask = np.isin(part.nodes, nodes if allowed is None else allowed)
-                part = Reached(part.origins[mask], part.nodes[mask])  # noqa: PLW2901 - the part, narrowed
+                part = ReachedNodes(part.origins[mask], part.nodes[mask])  # noqa: PLW2901 - the part, narrowed
             kept.append(part)
             held += part.nodes.nbytes * 2
             self._budget.need(2 * held, f"the nodes of {_named(operator.far)}")
         if not kept:
-            return Reached(np.empty(0, np.int64), np.empty(0, np.int64))
-        return Reached(np.concatenate([each.origins for each in kept]), np.concatenate([each.nodes for each in kept]))
+            return ReachedNodes(np.empty(0, np.int64), np.empty(0, np.int64))
+        return ReachedNodes(
+            np.concatenate([each.origins for each in kept]), np.concatenate([each.nodes for each in kept])
+        )
 
-    def _exists(self, parts: Iterable[Reached], far: np.ndarray, rows: Bindings, which: np.ndarray) -> Bindings:
+    def _exists(self, parts: Iterable[ReachedNodes], far: np.ndarray, rows: Bindings, which: np.ndarray) -> Bindings:
         """Keep each row whose far node is among those that its near node reaches."""
         found = np.zeros(rows.count, bool)
         for part in parts:
@@ -179,13 +181,13 @@ class Executor:
                 found[concerned] |= _within(part.nodes, starts, which[concerned] - first, far[concerned])
         return rows.keep(found)
 
-    def _edges(self, operator: HopOp, rows: Bindings, steps: Steps, which: np.ndarray) -> Bindings:
+    def _edges(self, operator: HopOp, rows: Bindings, steps: EdgeSteps, which: np.ndarray) -> Bindings:
         """A row per edge: in the order of the rows, and by edge id among those of one row."""
         if operator.conditions:
             nodes = np.unique(steps.nodes)
             kept = self._reader.keep(operator.conditions, Bindings(len(nodes), {operator.far: nodes}))
             mask = np.isin(steps.nodes, kept.columns[operator.far])
-            steps = Steps(steps.origins[mask], steps.nodes[mask], steps.edges[mask])
+            steps = EdgeSteps(steps.origins[mask], steps.nodes[mask], steps.edges[mask])
         edge_ids = self._reader.columns("", operator.edge, ["id"], steps.edges)["id"]
         order = np.lexsort((ranks(edge_ids), steps.origins))
         origins, edges = steps.origins[order], steps.edges[order].astype(np.int64)
@@ -267,17 +269,17 @@ class Executor:
 
 def _split(table: ReadTable, conditions: Sequence[Condition]) -> tuple[Any, list[Condition]]:
     """What the driver tests, as one expression, and what is left to test here."""
-    pushed: Pushed | None = None
+    pushed: PushedFilter | None = None
     rest = []
     for condition in conditions:
         names = [value.name for value in condition.properties]
-        filter_ = None if condition.searches or len(names) != 1 else push(condition, table.types[names[0]])
+        filter_ = None if condition.searches or len(names) != 1 else push_condition(condition, table.types[names[0]])
         if filter_ is NEVER:
             return NEVER, []
         if filter_ is None:
             rest.append(condition)
         else:
-            more = Pushed(filter_, (names[0],))
+            more = PushedFilter(filter_, (names[0],))
             pushed = more if pushed is None else pushed & more
     return pushed, rest
 

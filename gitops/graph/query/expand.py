@@ -13,9 +13,9 @@ import numpy as np
 
 from gitops.graph.query.bindings import spread
 from gitops.graph.query.limits import Budget
-from gitops.graph.query.neighbours import Neighbours, Steps
+from gitops.graph.query.neighbours import EdgeSteps, Neighbours
 
-__all__ = ["Bounds", "Reached", "reach"]
+__all__ = ["Bounds", "ReachedNodes", "reach_nodes"]
 
 _FIRST = 256
 _MOST = 32_768
@@ -44,14 +44,14 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ReachedNodes:
     """Pairs of the index of a source and the row id of a node, sorted by both, each pair once."""
 
     origins: np.ndarray
     nodes: np.ndarray
 
 
-def reach(neighbours: Neighbours, sources: np.ndarray, bounds: Bounds, budget: Budget) -> Iterator[Reached]:
+def reach_nodes(neighbours: Neighbours, sources: np.ndarray, bounds: Bounds, budget: Budget) -> Iterator[ReachedNodes]:
     """What distinct sources reach, in parts that go through the sources in order. A part is some million pairs, or one source."""
     start, size = 0, _FIRST
     while start < len(sources) and not bounds.empty:
@@ -59,7 +59,7 @@ def reach(neighbours: Neighbours, sources: np.ndarray, bounds: Bounds, budget: B
         part = sources[start : start + size]
         pairs = _single(neighbours, part, bounds) if bounds.steps == 1 else _search(neighbours, part, bounds, budget)
         origins, nodes = _read(pairs)
-        yield Reached(origins + start, nodes)
+        yield ReachedNodes(origins + start, nodes)
         start += len(part)
         size = min(_MOST, max(1, _PAIRS * len(part) // max(1, len(pairs))), size * 8)
 
@@ -93,19 +93,19 @@ def _search(neighbours: Neighbours, sources: np.ndarray, bounds: Bounds, budget:
     return given
 
 
-def _onward(neighbours: Neighbours, origins: np.ndarray, nodes: np.ndarray) -> Steps:
+def _onward(neighbours: Neighbours, origins: np.ndarray, nodes: np.ndarray) -> EdgeSteps:
     """The steps from nodes that may repeat, by origin; in the place of the edge stands the node that the step leaves from."""
     distinct, which = np.unique(nodes, return_inverse=True)
     steps = neighbours.steps(distinct)
     if len(distinct) == len(nodes):
         back = np.empty(len(nodes), np.int64)
         back[which] = np.arange(len(nodes))
-        return Steps(origins[back[steps.origins]], steps.nodes, distinct[steps.origins])
+        return EdgeSteps(origins[back[steps.origins]], steps.nodes, distinct[steps.origins])
     order = np.argsort(steps.origins, kind="stable")
     counts = np.bincount(steps.origins, minlength=len(distinct))
     starts = np.cumsum(counts) - counts
     runs, places = spread(starts[which], counts[which])
-    return Steps(origins[runs], steps.nodes[order[places]], nodes[runs])
+    return EdgeSteps(origins[runs], steps.nodes[order[places]], nodes[runs])
 
 
 def _among(values: np.ndarray, among: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gitops.graph.query.estimates import share
+from gitops.graph.query.estimates import selectivity
 from gitops.graph.query.plan import Block, HopOp, NotOp, Operator, ProductOp, ScanOp, SortOp, TestOp
 from gitops.language.query.typed import Direction
 
@@ -103,7 +103,7 @@ def _estimate(
         return given / 2
     if isinstance(operator, SortOp):
         return given
-    passing = share(operator.conditions)
+    passing = selectivity(operator.conditions)
     if isinstance(operator, ScanOp):
         return rows_of(operator.table) * passing
     if isinstance(operator, HopOp):

@@ -12,16 +12,16 @@ import pyarrow.compute as pc
 
 from gitops.graph.query.adjacency import Adjacency
 from gitops.graph.query.limits import Budget
-from gitops.graph.query.tables import Pushed, ReadTable, look_up
+from gitops.graph.query.tables import PushedFilter, ReadTable, look_up
 from gitops.language.query.typed import Direction
 
-__all__ = ["Neighbours", "ProbedNeighbours", "Steps", "StoredNeighbours"]
+__all__ = ["EdgeSteps", "Neighbours", "ProbedNeighbours", "StoredNeighbours"]
 
 _PROBE = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class EdgeSteps:
     """One entry per edge: the index of the node that it leaves from, the row id of its far end, the row id of the edge."""
 
     origins: np.ndarray
@@ -32,7 +32,7 @@ class Steps:
 class Neighbours(Protocol):
     """Gives the edges of nodes, in the direction it was made for."""
 
-    def steps(self, nodes: np.ndarray) -> Steps:
+    def steps(self, nodes: np.ndarray) -> EdgeSteps:
         """All edges of distinct nodes, given by row id, whose far end exists. An undirected self-loop is one step."""
         ...
 
@@ -51,7 +51,7 @@ class StoredNeighbours:
         self._budget = budget
         self._one_type = one_type
 
-    def steps(self, nodes: np.ndarray) -> Steps:
+    def steps(self, nodes: np.ndarray) -> EdgeSteps:
         """See `Neighbours`."""
         return _directed(self._half, nodes, self._direction)
 
@@ -69,13 +69,13 @@ class StoredNeighbours:
                 found |= degrees > 0
         return found
 
-    def _half(self, nodes: np.ndarray, *, out: bool) -> Steps:
+    def _half(self, nodes: np.ndarray, *, out: bool) -> EdgeSteps:
         adjacency = self._adjacency
         half = adjacency.out if out else adjacency.into
         near, far = (adjacency.sources, adjacency.targets) if out else (adjacency.targets, adjacency.sources)
         origins, places = half.steps(near.positions(nodes))
         self._budget.need(places.nbytes * 4, "the neighbours of a step")
-        return Steps(origins, far.row_ids(half.nodes[places]), half.edges[places])
+        return EdgeSteps(origins, far.row_ids(half.nodes[places]), half.edges[places])
 
 
 class ProbedNeighbours:
@@ -91,7 +91,7 @@ class ProbedNeighbours:
         self._budget = budget
         self._whole = whole
 
-    def steps(self, nodes: np.ndarray) -> Steps:
+    def steps(self, nodes: np.ndarray) -> EdgeSteps:
         """See `Neighbours`."""
         return _directed(self._half, nodes, self._direction)
 
@@ -99,7 +99,7 @@ class ProbedNeighbours:
         """See `Neighbours`."""
         return None
 
-    def _half(self, nodes: np.ndarray, *, out: bool) -> Steps:
+    def _half(self, nodes: np.ndarray, *, out: bool) -> EdgeSteps:
         near, far = ("src", "dst") if out else ("dst", "src")
         near_table, far_table = self._ends if out else self._ends[::-1]
         ids = near_table.take(nodes, ["id"], self._budget)["id"]
@@ -119,25 +119,25 @@ class ProbedNeighbours:
                 self._budget.need(held * 2, "the neighbours of a step")
         if not ends:
             none = np.empty(0, np.int64)
-            return Steps(none, none, none)
+            return EdgeSteps(none, none, none)
         found = far_table.locate(pa.concat_arrays(ends), self._budget, whole=self._whole)
         exists = found >= 0
-        return Steps(np.concatenate(origins)[exists], found[exists], np.concatenate(edges)[exists])
+        return EdgeSteps(np.concatenate(origins)[exists], found[exists], np.concatenate(edges)[exists])
 
 
-def _directed(half: Callable[..., Steps], nodes: np.ndarray, direction: Direction) -> Steps:
+def _directed(half: Callable[..., EdgeSteps], nodes: np.ndarray, direction: Direction) -> EdgeSteps:
     """The steps of one direction, or of both, where an edge from a node to itself is met on either side and taken once."""
     if direction is not Direction.BOTH:
         return half(nodes, out=direction is Direction.OUT)
     out, into = half(nodes, out=True), half(nodes, out=False)
     other = into.nodes != nodes[into.origins]
-    return Steps(
+    return EdgeSteps(
         np.concatenate([out.origins, into.origins[other]]),
         np.concatenate([out.nodes, into.nodes[other]]),
         np.concatenate([out.edges, into.edges[other]]),
     )
 
 
-def _filters(column: str, ids: pa.Array) -> list[Pushed]:
+def _filters(column: str, ids: pa.Array) -> list[PushedFilter]:
     parts = (ids.slice(start, _PROBE) for start in range(0, len(ids), _PROBE))
-    return [Pushed(pc.field(column).isin(part), (column,)) for part in parts]
+    return [PushedFilter(pc.field(column).isin(part), (column,)) for part in parts]

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from gitops.graph.query.cells import Constants
 from gitops.graph.query.conditions import Condition, read_condition
-from gitops.graph.query.estimates import Statistics, share
+from gitops.graph.query.estimates import Statistics, selectivity
 from gitops.language.query.typed import (
     Absent,
     Direction,
@@ -229,7 +229,7 @@ class _Planner:
 
     def _guess(self, variable: str) -> float:
         own = [each for each in self._conditions if each.variables == {variable}]
-        return max(1.0, self._statistics.rows(self._tables[variable]) * share(own))
+        return max(1.0, self._statistics.rows(self._tables[variable]) * selectivity(own))
 
     def _root(self, bound: Mapping[str, None]) -> str | None:
         """Where the next component starts; None when all is bound."""

@@ -14,7 +14,7 @@ from gitops.graph.query.bindings import Bindings
 from gitops.graph.query.cells import Cell, Constants
 from gitops.graph.query.order import first_rows
 from gitops.graph.query.reader import ColumnReader
-from gitops.graph.query.searching import Search
+from gitops.graph.query.searching import QuerySearch
 from gitops.graph.tables import arrow_field
 from gitops.language.query.typed import (
     RANKS,
@@ -61,7 +61,7 @@ def item_type(value: TypedExpr) -> PropType:
 class Projection:
     """The result of one read, out of its rows."""
 
-    def __init__(self, read: TypedRead, constants: Constants, reader: ColumnReader, search: Search) -> None:
+    def __init__(self, read: TypedRead, constants: Constants, reader: ColumnReader, search: QuerySearch) -> None:
         """`reader` knows the properties, `search` the ranks."""
         self._search = search
         self._read = read

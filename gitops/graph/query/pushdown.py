@@ -19,7 +19,7 @@ from gitops.graph.query.conditions import Condition
 from gitops.language.query import ComparisonOperator
 from gitops.language.query.typed import PropertyValue
 
-__all__ = ["NEVER", "push"]
+__all__ = ["NEVER", "push_condition"]
 
 _SIGNS: Mapping[ComparisonOperator, Callable[[Any, Any], Any]] = {
     ComparisonOperator.EQ: operator.eq,
@@ -39,7 +39,7 @@ class _Never:
 NEVER = _Never()
 
 
-def push(condition: Condition, column: pa.DataType) -> pc.Expression | _Never | None:
+def push_condition(condition: Condition, column: pa.DataType) -> pc.Expression | _Never | None:
     """The condition as a filter on a column of this type; None when it must be tested on the rows."""
     if not isinstance(condition.left, PropertyValue) or not isinstance(condition.right, Cell):
         return None

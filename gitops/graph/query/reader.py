@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from gitops.graph.query.bindings import Bindings, ascending, distinct
 from gitops.graph.query.cells import Cell
-from gitops.graph.query.conditions import Condition, Side, holds
+from gitops.graph.query.conditions import Condition, ConditionSide, evaluate_condition
 from gitops.graph.query.exact import Operand
 from gitops.graph.query.limits import Budget
-from gitops.graph.query.tables import ReadTable, Rows
+from gitops.graph.query.tables import ReadTable, TableRows
 from gitops.language.query.typed import PropertyValue, TextMatch
 
 __all__ = ["ColumnReader"]
@@ -31,9 +31,9 @@ class ColumnReader:
         self._table = table
         self._search = search
         self._budget = budget
-        self._known: dict[str, Rows] = {}
+        self._known: dict[str, TableRows] = {}
 
-    def remember(self, variable: str, rows: Rows) -> None:
+    def remember(self, variable: str, rows: TableRows) -> None:
         """Keep what a scan read of the rows that it bound to the variable."""
         if rows.columns:
             self._budget.hold(rows.nbytes, f"the columns of ${variable}")
@@ -58,11 +58,11 @@ class ColumnReader:
         places = pa.array(which)
         return {name: column.take(places) for name, column in found.items()}
 
-    def passing(self, conditions: Sequence[Condition], rows: Rows) -> Rows:
+    def passing(self, conditions: Sequence[Condition], rows: TableRows) -> TableRows:
         """Of the rows of one table those that satisfy all conditions, by the columns that came with them."""
         for condition in conditions:
             columns = {value: rows.columns[value.name] for value in condition.properties}
-            rows = rows.keep(holds(condition, self._valued(columns, {}), len(rows.ids)))
+            rows = rows.keep(evaluate_condition(condition, self._valued(columns, {}), len(rows.ids)))
         return rows
 
     def keep(self, conditions: Sequence[Condition], rows: Bindings) -> Bindings:
@@ -71,7 +71,7 @@ class ColumnReader:
             if not rows.count:
                 break
             columns = self._sides(condition.properties, rows.columns)
-            rows = rows.keep(holds(condition, self._valued(columns, rows.columns), rows.count))
+            rows = rows.keep(evaluate_condition(condition, self._valued(columns, rows.columns), rows.count))
         return rows
 
     def _sides(
@@ -85,8 +85,8 @@ class ColumnReader:
 
     def _valued(
         self, columns: Mapping[PropertyValue, pa.Array], ids: Mapping[str, np.ndarray]
-    ) -> Callable[[Side], Operand]:
-        def value(side: Side) -> Operand:
+    ) -> Callable[[ConditionSide], Operand]:
+        def value(side: ConditionSide) -> Operand:
             if isinstance(side, Cell):
                 return side
             if isinstance(side, TextMatch):

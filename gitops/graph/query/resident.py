@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Residents", "Shelf", "Texts"]
+__all__ = ["ColumnShelf", "ResidentColumns", "SortedTexts"]
 
 # What asking costs, in cells of a column that is read from end to end: a call, each row of it, and a search by an index.
 _CALL, _ROW, _SEARCH = 5_000, 40, 20_000
@@ -27,14 +27,14 @@ _SORTED = "sorted "
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class SortedTexts:
     """The texts of a column in order, by code point, and the row id of each; nulls are left out."""
 
     cells: pa.StringArray
     row_ids: np.ndarray
 
     @classmethod
-    def of(cls, row_ids: np.ndarray, column: pa.StringArray) -> Texts:
+    def of(cls, row_ids: np.ndarray, column: pa.StringArray) -> SortedTexts:
         """Sort a column."""
         order = pc.array_sort_indices(column).slice(0, len(column) - column.null_count)
         return cls(column.take(order), row_ids[np.asarray(order)])
@@ -57,22 +57,24 @@ class Texts:
         return text
 
 
-class Shelf:
+class ColumnShelf:
     """Where the columns of one table version lie: two functions of the cache."""
 
-    def __init__(self, find: Callable[[str], Any], put: Callable[[str, pa.Array | np.ndarray | Texts], None]) -> None:
+    def __init__(
+        self, find: Callable[[str], Any], put: Callable[[str, pa.Array | np.ndarray | SortedTexts], None]
+    ) -> None:
         """`find` gives what was `put` by this name, None if it is gone."""
         self.find = find
         self.put = put
 
 
-class Residents:
+class ResidentColumns:
     """The columns of one table version that are kept, and the account of what others cost so far.
 
     Threads may share it: the account is a guess, and what is kept is complete when it is put.
     """
 
-    def __init__(self, shelf: Shelf, rows: int, most_bytes: int) -> None:
+    def __init__(self, shelf: ColumnShelf, rows: int, most_bytes: int) -> None:
         """No column of more than `most_bytes` is kept."""
         self._shelf = shelf
         self._rows = rows
@@ -105,9 +107,9 @@ class Residents:
             for name, kind in zip(names, types, strict=True)
         )
 
-    def texts(self, name: str) -> Texts | None:
+    def texts(self, name: str) -> SortedTexts | None:
         """A column in the order of its texts, if it is here."""
-        found: Texts | None = self._shelf.find(_SORTED + name)
+        found: SortedTexts | None = self._shelf.find(_SORTED + name)
         return found
 
     def worth_sorting(self, name: str) -> bool:
@@ -115,9 +117,9 @@ class Residents:
         paid = self._paid[_SORTED + name] = self._paid.get(_SORTED + name, 0) + _SEARCH
         return _EAGER * paid >= _SORT * self._rows
 
-    def sort(self, name: str, ids: np.ndarray, column: pa.StringArray) -> Texts | None:
+    def sort(self, name: str, ids: np.ndarray, column: pa.StringArray) -> SortedTexts | None:
         """Sort a column and keep it, unless it is too large."""
-        texts = Texts.of(ids, column) if column.nbytes <= self._most else None
+        texts = SortedTexts.of(ids, column) if column.nbytes <= self._most else None
         if texts is not None:
             self._shelf.put(_SORTED + name, texts)
         return texts

@@ -17,18 +17,18 @@ from gitops.core.errors import BugError, GitopsError
 from gitops.graph.query.bindings import Bindings
 from gitops.graph.query.cache import ReadCache
 from gitops.graph.query.cells import Constants
-from gitops.graph.query.execute import Executor, Wanted
+from gitops.graph.query.execute import Executor, ScanRequest
 from gitops.graph.query.explain import Trace, explain
 from gitops.graph.query.limits import Budget
 from gitops.graph.query.options import QueryOptions
 from gitops.graph.query.plan import Block, ScanOp, conditions_of, plan_block, tables_of
 from gitops.graph.query.project import Projection, item_type, sorted_by
-from gitops.graph.query.pushdown import push
+from gitops.graph.query.pushdown import push_condition
 from gitops.graph.query.reader import ColumnReader
 from gitops.graph.query.result import QueryResult
-from gitops.graph.query.searching import Search
-from gitops.graph.query.strategies import Hops
-from gitops.graph.query.tables import Sorted
+from gitops.graph.query.searching import QuerySearch
+from gitops.graph.query.strategies import QueryTables
+from gitops.graph.query.tables import RowOrder
 from gitops.graph.snapshot import Snapshot
 from gitops.language.query import Access, CheckedQuery, ComparisonOperator
 from gitops.language.query.typed import (
@@ -65,14 +65,14 @@ def run_query(
     if not isinstance(query.body, TypedRead):
         raise GitopsError(Code.QUERY_UNSUPPORTED, f"query {query.name} writes: run it as a mutation", path=query.name)
     try:
-        return _Run(snapshot, query, params, options, cache).result()
+        return _QueryRun(snapshot, query, params, options, cache).result()
     except MemoryError as error:
         raise GitopsError(Code.QUERY_MEMORY_EXCEEDED, "the system has no more memory for the query") from error
     except pa.ArrowException as error:
         raise GitopsError(Code.QUERY_FAILED, f"query {query.name} failed: {str(error)[:300]}") from error
 
 
-class _Run:
+class _QueryRun:
     """One run."""
 
     def __init__(
@@ -92,8 +92,8 @@ class _Run:
         self._budget = Budget(options.timeout_s, options.memory_bytes)
         self._trace = Trace()
         self._constants = Constants(query, params, options.now)
-        self._hops = Hops(snapshot, cache, options, self._budget, self._trace)
-        self._search = Search(
+        self._hops = QueryTables(snapshot, cache, options, self._budget, self._trace)
+        self._search = QuerySearch(
             self._hops, self._constants, options.embedder, self._budget, approximate=options.approximate
         )
         self._reader = ColumnReader(self._hops.table, self._search.matches, self._budget)
@@ -155,24 +155,24 @@ class _Run:
         )
 
 
-def _wanted(read: TypedRead, block: Block, hops: Hops) -> Wanted:
+def _wanted(read: TypedRead, block: Block, hops: QueryTables) -> ScanRequest:
     """What the scan of a query that is one scan brings along."""
     scan = block.operators[0] if len(block.operators) == 1 else None
     if not isinstance(scan, ScanOp) or read.limit == 0:
-        return Wanted()
+        return ScanRequest()
     ordered = [sorted_by(key, read.items) for key in read.order]
     if any(isinstance(value, RANKS) for value in ordered):
-        return Wanted()
+        return ScanRequest()
     returned = [item.value for item in read.items]
     order = _top(read, ordered, scan, hops)
     if order is None and read.limit is not None and not read.aggregated:
         # The rows are cut before the returned properties are read, unless there can be hardly any.
         selective = any(condition.sign is ComparisonOperator.EQ for condition in scan.conditions)
         returned = [*(returned if selective else ()), *ordered]
-    return Wanted(tuple(dict.fromkeys(name for value in returned for name in _columns(value))), order)
+    return ScanRequest(tuple(dict.fromkeys(name for value in returned for name in _columns(value))), order)
 
 
-def _top(read: TypedRead, ordered: list[TypedExpr], scan: ScanOp, hops: Hops) -> Sorted | None:
+def _top(read: TypedRead, ordered: list[TypedExpr], scan: ScanOp, hops: QueryTables) -> RowOrder | None:
     """The order and limit, if the driver can carry them out as they are meant: it tells 0.0 from -0.0.
 
     Rows that go by a number first are chosen here, since that is several times faster.
@@ -186,7 +186,7 @@ def _top(read: TypedRead, ordered: list[TypedExpr], scan: ScanOp, hops: Hops) ->
         return None
     for condition in scan.conditions:
         names = [value.name for value in condition.properties]
-        if condition.searches or len(names) != 1 or push(condition, table.types[names[0]]) is None:
+        if condition.searches or len(names) != 1 or push_condition(condition, table.types[names[0]]) is None:
             return None
     columns: dict[str, bool] = {}
     for value, key in zip(ordered, read.order, strict=True):
@@ -200,7 +200,7 @@ def _top(read: TypedRead, ordered: list[TypedExpr], scan: ScanOp, hops: Hops) ->
     columns.setdefault("id", True)
     if not scan.conditions and hops.settled(scan.table, tuple(columns)):
         return None
-    return Sorted(tuple(columns.items()), max(1, min(read.limit, table.rows)))
+    return RowOrder(tuple(columns.items()), max(1, min(read.limit, table.rows)))
 
 
 def _columns(value: TypedExpr) -> list[str]:

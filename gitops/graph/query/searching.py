@@ -14,7 +14,7 @@ from gitops.graph.query.bindings import Bindings
 from gitops.graph.query.bindings import distinct as once
 from gitops.graph.query.cells import Constants
 from gitops.graph.query.limits import Budget
-from gitops.graph.query.strategies import Hops
+from gitops.graph.query.strategies import QueryTables
 from gitops.graph.search.embedding import Embedder
 from gitops.graph.search.fusion import FUSION_K, fuse
 from gitops.graph.search.text import TextColumn
@@ -22,17 +22,23 @@ from gitops.graph.search.vector import VectorColumn
 from gitops.language.query import TextFunction
 from gitops.language.query.typed import FusedRank, NearestRank, PropertyValue, TextMatch, TextRank, TypedExpr
 
-__all__ = ["Search"]
+__all__ = ["QuerySearch"]
 
 _EDITS = 2
 _FEW = 1_000
 
 
-class Search:
-    """Search for one run."""
+class QuerySearch:
+    """QuerySearch for one run."""
 
     def __init__(
-        self, hops: Hops, constants: Constants, embedder: Embedder | None, budget: Budget, *, approximate: bool = False
+        self,
+        hops: QueryTables,
+        constants: Constants,
+        embedder: Embedder | None,
+        budget: Budget,
+        *,
+        approximate: bool = False,
     ) -> None:
         """`embedder` turns texts that `nearest` is asked for into vectors; `approximate` allows an index of vectors."""
         self._hops = hops

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.graph.query.cache import ReadCache, Triple, adjacency_name
+from gitops.graph.query.cache import EdgeTables, ReadCache, adjacency_name
 from gitops.graph.query.estimates import Statistics
 from gitops.graph.query.expand import Bounds
 from gitops.graph.query.explain import Trace
@@ -27,7 +27,7 @@ from gitops.graph.snapshot import Snapshot
 from gitops.language.query.typed import Direction
 from gitops.language.schema import Catalog
 
-__all__ = ["Hops"]
+__all__ = ["QueryTables"]
 
 _FEW = 5_000
 _SMALL = 100_000
@@ -39,7 +39,7 @@ _PER_ROW = 40
 _MOST = 20_000_000
 
 
-class Hops:
+class QueryTables:
     """What one run reads, at one snapshot."""
 
     def __init__(
@@ -119,12 +119,12 @@ class Hops:
         whole = strategy is Strategy.SCAN
         return ProbedNeighbours(triple.edges, ends, hop.direction, self._budget, whole=whole)
 
-    def _triple(self, hop: HopOp) -> Triple:
+    def _triple(self, hop: HopOp) -> EdgeTables:
         near, far = self.table(hop.near_table), self.table(hop.far_table)
         source, target = (far, near) if hop.direction is Direction.IN else (near, far)
-        return Triple(self.table(hop.edge), source, target)
+        return EdgeTables(self.table(hop.edge), source, target)
 
-    def _strategy(self, hop: HopOp, triple: Triple, name: str, count: int) -> Strategy:
+    def _strategy(self, hop: HopOp, triple: EdgeTables, name: str, count: int) -> Strategy:
         if self._options.strategy is not Strategy.AUTO:
             return self._options.strategy
         # A file is opened at once where that is paid for once in the life of a process.
@@ -148,6 +148,6 @@ class Hops:
         return Strategy.CSR
 
 
-def _small(triple: Triple) -> int:
+def _small(triple: EdgeTables) -> int:
     """Microseconds to build an adjacency."""
     return triple.edges.rows + triple.source.rows + triple.target.rows

@@ -19,10 +19,10 @@ from lance.dataset import ColumnOrdering, LanceDataset
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.query.limits import Budget
-from gitops.graph.query.resident import Residents
-from gitops.graph.tables import driver_words
+from gitops.graph.query.resident import ResidentColumns
+from gitops.graph.tables import driver_message
 
-__all__ = ["Pushed", "ReadTable", "Rows", "Sorted", "look_up"]
+__all__ = ["PushedFilter", "ReadTable", "RowOrder", "TableRows", "look_up"]
 
 _ROW_ID = "_rowid"
 _PROBE = 1000
@@ -30,7 +30,7 @@ _MOST = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Sorted:
+class RowOrder:
     """Order rows by columns, each ascending or not, nulls first when ascending; keep the first `limit`."""
 
     columns: Sequence[tuple[str, bool]]
@@ -38,19 +38,19 @@ class Sorted:
 
 
 @dataclass(frozen=True, slots=True)
-class Pushed:
+class PushedFilter:
     """A filter that the driver tests while it reads, and the columns that it names."""
 
     expression: pc.Expression
     columns: tuple[str, ...]
 
-    def __and__(self, other: Pushed) -> Pushed:
-        return Pushed(self.expression & other.expression, (*self.columns, *other.columns))
+    def __and__(self, other: PushedFilter) -> PushedFilter:
+        return PushedFilter(self.expression & other.expression, (*self.columns, *other.columns))
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows of a table: their ids, and columns beside them."""
+class TableRows:
+    """TableRows of a table: their ids, and columns beside them."""
 
     ids: np.ndarray
     columns: Mapping[str, pa.Array]
@@ -60,18 +60,18 @@ class Rows:
         """What they take in memory."""
         return int(self.ids.nbytes + sum(column.nbytes for column in self.columns.values()))
 
-    def keep(self, mask: np.ndarray) -> Rows:
+    def keep(self, mask: np.ndarray) -> TableRows:
         """The rows for which the mask is true."""
         if mask.all():
             return self
         chosen = pa.array(mask)
-        return Rows(self.ids[mask], {name: column.filter(chosen) for name, column in self.columns.items()})
+        return TableRows(self.ids[mask], {name: column.filter(chosen) for name, column in self.columns.items()})
 
 
 class ReadTable:
     """A dataset at the version that a manifest names. Safe to share between threads."""
 
-    def __init__(self, key: str, dataset: LanceDataset, rows: int, residents: Residents | None = None) -> None:
+    def __init__(self, key: str, dataset: LanceDataset, rows: int, residents: ResidentColumns | None = None) -> None:
         """`key` is the manifest's (`node:T`, `edge:E`); `rows` what the manifest counts, for estimates only.
 
         `residents` keeps columns in memory that are asked for often; without it none is kept.
@@ -95,8 +95,8 @@ class ReadTable:
             )
 
     def scan(
-        self, columns: Sequence[str], budget: Budget, filter_: Pushed | None = None, order: Sorted | None = None
-    ) -> Iterator[Rows]:
+        self, columns: Sequence[str], budget: Budget, filter_: PushedFilter | None = None, order: RowOrder | None = None
+    ) -> Iterator[TableRows]:
         """Batches of rows, in the order asked for, else in any. An order goes with a filter only where the table `filters`.
 
         Raises GitopsError `query_failed`; as `Budget.check`.
@@ -121,26 +121,28 @@ class ReadTable:
                     batch = _filtered(batch, filter_.expression)  # noqa: PLW2901 - what is left of it
                 if batch.num_rows:
                     ids = batch.column(_ROW_ID).to_numpy().astype(np.int64)
-                    yield Rows(ids, {name: batch.column(name) for name in columns})
+                    yield TableRows(ids, {name: batch.column(name) for name in columns})
 
-    def collect(self, columns: Sequence[str], batches: Iterator[Rows], budget: Budget, *, sort: bool = True) -> Rows:
+    def collect(
+        self, columns: Sequence[str], batches: Iterator[TableRows], budget: Budget, *, sort: bool = True
+    ) -> TableRows:
         """Batches in one piece, by row id unless told not to sort."""
-        parts: list[Rows] = []
+        parts: list[TableRows] = []
         held = 0
         for batch in batches:
             parts.append(batch)
             held += batch.nbytes
             budget.need(2 * held, f"reading {self.key}")
         if not parts:
-            return Rows(np.empty(0, np.int64), {name: pa.array([], self.types[name]) for name in columns})
+            return TableRows(np.empty(0, np.int64), {name: pa.array([], self.types[name]) for name in columns})
         ids = np.concatenate([part.ids for part in parts]) if len(parts) > 1 else parts[0].ids
         found = {name: _joined([part.columns[name] for part in parts]) for name in columns}
         if sort and len(ids) > 1 and not bool(np.all(ids[:-1] < ids[1:])):
             order = np.argsort(ids)
             ids, found = ids[order], {name: column.take(pa.array(order)) for name, column in found.items()}
-        return Rows(ids, found)
+        return TableRows(ids, found)
 
-    def whole(self, columns: Sequence[str], budget: Budget) -> Rows:
+    def whole(self, columns: Sequence[str], budget: Budget) -> TableRows:
         """All rows, by row id."""
         found = self.held(columns)
         if found is None:
@@ -149,12 +151,12 @@ class ReadTable:
                 self._residents.keep(found.ids, dict(found.columns))
         return found
 
-    def held(self, columns: Sequence[str]) -> Rows | None:
+    def held(self, columns: Sequence[str]) -> TableRows | None:
         """All rows, by row id, if these columns are in memory."""
         found = None if self._residents is None else self._residents.find(columns)
-        return None if found is None else Rows(*found)
+        return None if found is None else TableRows(*found)
 
-    def settles(self, columns: Sequence[str], rows: int, budget: Budget) -> Rows | None:
+    def settles(self, columns: Sequence[str], rows: int, budget: Budget) -> TableRows | None:
         """All rows, if these columns are in memory, or if asking for so many rows makes it worth while to read them."""
         found = self.held(columns)
         if found is not None or self._residents is None or budget.bounded:
@@ -213,7 +215,9 @@ class ReadTable:
         else:
             parts = (distinct.slice(start, _PROBE) for start in range(0, len(distinct), _PROBE))
             batches = [
-                rows for part in parts for rows in self.scan(["id"], budget, Pushed(pc.field("id").isin(part), ("id",)))
+                rows
+                for part in parts
+                for rows in self.scan(["id"], budget, PushedFilter(pc.field("id").isin(part), ("id",)))
             ]
         found: np.ndarray = np.full(len(distinct), -1, np.int64)
         for rows in batches:
@@ -242,7 +246,7 @@ class ReadTable:
             yield
         except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
             # A service may answer with what it was asked, signature included: its documents are left out.
-            reason = driver_words(error).partition("<")[0][:300]
+            reason = driver_message(error).partition("<")[0][:300]
             raise GitopsError(Code.QUERY_FAILED, f"table {self.key} cannot be read: {reason}") from error
 
 

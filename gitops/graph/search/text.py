@@ -39,7 +39,7 @@ TEXT_INDEX: dict[str, Any] = {
 _K1, _B = 1.2, 0.75
 
 
-class Corpus(NamedTuple):
+class CorpusSize(NamedTuple):
     """What the rank needs to know of a column as a whole: rows that have a text, and the tokens of all of them."""
 
     documents: int
@@ -84,7 +84,7 @@ class TextColumn:
         # How many rows have a word is a fact of the whole column, so all candidates are looked at first.
         rows = [(row, Counter(words)) for row, words in self._candidates(query, frozenset(asked), None)]
         holders = {word: sum(word in words for _, words in rows) for word in set(asked)}
-        corpus: Corpus = self._memo(("corpus", self._name), self._corpus)
+        corpus: CorpusSize = self._memo(("corpus", self._name), self._corpus)
         mean = corpus.tokens / corpus.documents if corpus.documents else 0.0
         weights = {
             word: math.log(1 + (corpus.documents - count + 0.5) / (count + 0.5)) for word, count in holders.items()
@@ -138,9 +138,9 @@ class TextColumn:
             if text is not None:
                 yield row, tokens(text)
 
-    def _corpus(self) -> Corpus:
+    def _corpus(self) -> CorpusSize:
         documents = total = 0
         for _, words in self._rows(None):
             documents += 1
             total += len(words)
-        return Corpus(documents, total)
+        return CorpusSize(documents, total)

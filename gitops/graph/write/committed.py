@@ -14,7 +14,7 @@ from gitops.core.errors import RemoteError
 from gitops.graph.manifest import TableEntry
 from gitops.graph.root import GraphFolder
 from gitops.graph.tables import arrow_field, open_table, raw_columns
-from gitops.graph.write.filters import MAX_PROBES, membership
+from gitops.graph.write.filters import MAX_PROBES, membership_filter
 from gitops.language.schema import EdgeType, NodeType, PropType, Scalar
 
 __all__ = ["ADDRESS", "CommittedTable"]
@@ -68,11 +68,11 @@ class CommittedTable:
         if not cells or not self._entry.rows:
             return
         kind = self.kind(column)
-        if len(cells) <= MAX_PROBES and membership(column, kind, list(cells)[:1]) is not None:
+        if len(cells) <= MAX_PROBES and membership_filter(column, kind, list(cells)[:1]) is not None:
             wanted = list(cells)
             for start in range(0, len(wanted), _PROBES_AT_ONCE):
                 part = wanted[start : start + _PROBES_AT_ONCE]
-                for batch in self.scan(columns, membership(column, kind, part)):
+                for batch in self.scan(columns, membership_filter(column, kind, part)):
                     yield raw_columns(batch)
             return
         for batch in self.scan(list(dict.fromkeys((*columns, column)))):

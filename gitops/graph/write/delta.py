@@ -13,7 +13,7 @@ from gitops.graph.root import GraphFolder
 from gitops.graph.write.committed import CommittedTable
 from gitops.language.schema import Catalog, EdgeType, NodeType
 
-__all__ = ["MAX_BYTES", "MAX_ENTITIES", "Changes", "TableChanges"]
+__all__ = ["MAX_BYTES", "MAX_ENTITIES", "GraphChanges", "TableChanges"]
 
 MAX_ENTITIES = 8192
 """Most rows that one mutation writes to one table."""
@@ -63,7 +63,7 @@ class TableChanges:
         return self.replaced
 
 
-class Changes:
+class GraphChanges:
     """The changes of all tables, made as they are asked for."""
 
     def __init__(self, folder: GraphFolder, tables: Mapping[str, TableEntry], catalog: Catalog) -> None:

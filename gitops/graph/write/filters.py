@@ -19,7 +19,14 @@ from gitops.graph.write.operands import nearest_single
 from gitops.language.query import ComparisonOperator
 from gitops.language.schema import FLOATS, INTEGERS, PropType, Scalar
 
-__all__ = ["MAX_PROBES", "Narrowed", "compares", "id_range", "membership", "narrow"]
+__all__ = [
+    "MAX_PROBES",
+    "DriverFilter",
+    "comparison_filter",
+    "comparison_holds",
+    "id_range_filter",
+    "membership_filter",
+]
 
 MAX_PROBES = 4096
 """Of more values than this, reading the whole column is cheaper than looking each one up."""
@@ -41,19 +48,19 @@ _RANGES = {
 }
 
 
-class Narrowed(NamedTuple):
+class DriverFilter(NamedTuple):
     """A filter, or None for no way to say it; `empty` says that nothing can pass."""
 
     filter: str | None
     empty: bool = False
 
 
-def compares(cell: Any, sign: ComparisonOperator, operand: Any) -> bool:
+def comparison_holds(cell: Any, sign: ComparisonOperator, operand: Any) -> bool:
     """Whether the comparison is true: exact between numbers of all types, by code point between texts, never with a null."""
     return cell is not None and operand is not None and bool(_COMPARE[sign](cell, operand))
 
 
-def membership(name: str, kind: PropType, cells: Collection[Any]) -> str | None:
+def membership_filter(name: str, kind: PropType, cells: Collection[Any]) -> str | None:
     """A filter for the rows whose column holds one of the cells; None when there is none."""
     if kind.is_list or kind.scalar in (Scalar.VECTOR, Scalar.BLOB):
         return None
@@ -62,7 +69,7 @@ def membership(name: str, kind: PropType, cells: Collection[Any]) -> str | None:
     return f"`{name}` in ({', '.join(_literal(kind, cell) for cell in cells)})"
 
 
-def id_range(low: str | None, high: str | None) -> str | None:
+def id_range_filter(low: str | None, high: str | None) -> str | None:
     """A filter for the rows with ids from `low` on and below `high`; None when both ends are open."""
     text = PropType(Scalar.STRING)
     ends = [] if low is None else [_comparison("id", text, ComparisonOperator.GE, low)]
@@ -70,25 +77,25 @@ def id_range(low: str | None, high: str | None) -> str | None:
     return " and ".join(ends) or None
 
 
-def narrow(name: str, kind: PropType, sign: ComparisonOperator, operand: Any) -> Narrowed:
+def comparison_filter(name: str, kind: PropType, sign: ComparisonOperator, operand: Any) -> DriverFilter:
     """A filter for the rows whose column compares so with the operand."""
     if operand is None:
-        return Narrowed(None, empty=True)
+        return DriverFilter(None, empty=True)
     if kind.is_list or kind.scalar not in _ORDERED:
         usable = kind.scalar is Scalar.BOOL and sign is ComparisonOperator.EQ and not kind.is_list
-        return Narrowed(_comparison(name, kind, sign, operand) if usable else None)
+        return DriverFilter(_comparison(name, kind, sign, operand) if usable else None)
     if kind.scalar not in (*FLOATS, *INTEGERS):
-        return Narrowed(_comparison(name, kind, sign, operand))
+        return DriverFilter(_comparison(name, kind, sign, operand))
     floor = _floor(kind.scalar, operand)
     if floor == operand:
-        return Narrowed(_number_filter(name, kind, sign, floor))
+        return DriverFilter(_number_filter(name, kind, sign, floor))
     if sign is ComparisonOperator.NE:
-        return Narrowed(None)
+        return DriverFilter(None)
     if sign is ComparisonOperator.EQ or (floor is None and sign in (ComparisonOperator.LT, ComparisonOperator.LE)):
-        return Narrowed(None, empty=True)
+        return DriverFilter(None, empty=True)
     if floor is None:
-        return Narrowed(None)
-    return Narrowed(
+        return DriverFilter(None)
+    return DriverFilter(
         _number_filter(
             name,
             kind,
@@ -104,7 +111,7 @@ def _number_filter(name: str, kind: PropType, sign: ComparisonOperator, number: 
         if sign is ComparisonOperator.NE:
             return None
         if sign is ComparisonOperator.EQ:
-            return membership(name, kind, [0.0])
+            return membership_filter(name, kind, [0.0])
         number = 0.0 if sign in (ComparisonOperator.LT, ComparisonOperator.LE) else -0.0
     return _comparison(name, kind, sign, number)
 

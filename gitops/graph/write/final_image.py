@@ -10,17 +10,17 @@ from collections.abc import Iterable
 from typing import Any
 
 from gitops.graph.write.delta import TableChanges
-from gitops.graph.write.filters import membership
-from gitops.graph.write.operands import invalid
-from gitops.graph.write.statements import Evaluation
+from gitops.graph.write.filters import membership_filter
+from gitops.graph.write.operands import mutation_error
+from gitops.graph.write.statements import MutationRun
 from gitops.language.schema import EdgeType
 
-__all__ = ["cardinality_text", "check_final_image", "group_text", "hashable"]
+__all__ = ["cardinality_text", "check_final_image", "group_text", "hashable_cells"]
 
 _SHOWN = 80
 
 
-def check_final_image(run: Evaluation) -> None:
+def check_final_image(run: MutationRun) -> None:
     """Raises GitopsError `mutation_invalid` for the first rule that is broken; as reading the tables."""
     _check_ends(run)
     for table in run.changes.touched().values():
@@ -30,39 +30,39 @@ def check_final_image(run: Evaluation) -> None:
         _check_cardinality(run, run.catalog.edges[name])
 
 
-def _check_ends(run: Evaluation) -> None:
+def _check_ends(run: MutationRun) -> None:
     for owner in sorted(run.ends):
         wanted = run.ends[owner]
         present = run.changes.node(owner).committed.addresses(wanted.keys())
         for end, (edge, column) in wanted.items():
             if end not in present:
-                raise invalid(f"edge {edge}: {column} {end[:_SHOWN]!r} not found in {owner}")
+                raise mutation_error(f"edge {edge}: {column} {end[:_SHOWN]!r} not found in {owner}")
 
 
 def _check_unique(table: TableChanges, group: tuple[str, ...]) -> None:
     """No row of the final table has the group of a written one, but for itself; a null member exempts."""
     owners: dict[tuple[Any, ...], str] = {}
     for row_id, row in table.written.items():
-        cells = hashable(row[name] for name in group)
+        cells = hashable_cells(row[name] for name in group)
         if None not in cells and owners.setdefault(cells, row_id) != row_id:
-            raise invalid(_violation(table, group, cells))
+            raise mutation_error(_violation(table, group, cells))
     if not owners:
         return
     at = next((at for at, name in enumerate(group) if _findable(table, name, owners, at)), 0)
     probes = {cells[at] for cells in owners}
     for columns in table.committed.find(group[at], probes, ["id", *group]):
         for row_id, *members in zip(columns["id"], *(columns[name] for name in group), strict=True):
-            cells = hashable(members)
+            cells = hashable_cells(members)
             if cells in owners and row_id not in table.written and row_id not in table.gone:
-                raise invalid(_violation(table, group, cells))
+                raise mutation_error(_violation(table, group, cells))
 
 
 def _findable(table: TableChanges, name: str, owners: Iterable[tuple[Any, ...]], at: int) -> bool:
     sample = [cells[at] for cells in owners][:1]
-    return membership(name, table.committed.kind(name), sample) is not None
+    return membership_filter(name, table.committed.kind(name), sample) is not None
 
 
-def _check_cardinality(run: Evaluation, edge: EdgeType) -> None:
+def _check_cardinality(run: MutationRun, edge: EdgeType) -> None:
     """The number of edges of every source whose edges changed, unless the source itself is gone."""
     low, high = edge.cardinality
     if (low, high) == (0, None):
@@ -77,7 +77,7 @@ def _check_cardinality(run: Evaluation, edge: EdgeType) -> None:
     for source in sorted(sources):
         count = counts[source]
         if count < low or (high is not None and count > high):
-            raise invalid(cardinality_text(edge, source, count))
+            raise mutation_error(cardinality_text(edge, source, count))
 
 
 def cardinality_text(edge: EdgeType, source: str, count: int) -> str:
@@ -97,6 +97,6 @@ def _violation(table: TableChanges, group: tuple[str, ...], cells: tuple[Any, ..
     return f"@unique violation on {table.declared.name}.{', '.join(group)}: value {group_text(cells)}"
 
 
-def hashable(cells: Iterable[Any]) -> tuple[Any, ...]:
+def hashable_cells(cells: Iterable[Any]) -> tuple[Any, ...]:
     """The cells of a group as a key: equal groups are equal keys."""
     return tuple(tuple(cell) if isinstance(cell, list) else cell for cell in cells)

@@ -18,14 +18,14 @@ from gitops.core.errors import RemoteError
 from gitops.graph.manifest import TableEntry
 from gitops.graph.snapshot import Snapshot
 from gitops.graph.tables import arrow_table, declared_type, open_table, stage_rows
-from gitops.graph.values import compact
+from gitops.graph.values import compact_json
 from gitops.graph.write.embed import VectorMaker, embed_rows
-from gitops.graph.write.records import Incoming, Problems
-from gitops.graph.write.rules import mismatches, pattern_fault
+from gitops.graph.write.records import IncomingRow, RecordProblems
+from gitops.graph.write.rules import find_mismatches, pattern_fault
 from gitops.graph.write.spill import Spill
 from gitops.language.schema import EdgeType, NodeType
 
-__all__ = ["Intake", "TableIntake", "group_key"]
+__all__ = ["LoadIntake", "TableIntake", "group_key"]
 
 GROUP_BYTES = 8 * 1024 * 1024
 """So many bytes of lines wait as Python rows, over all tables."""
@@ -41,7 +41,7 @@ def group_key(cells: Sequence[Any]) -> str | None:
     """A text that is equal for equal groups; None for a group with a null, which clashes with none."""
     if None in cells:
         return None
-    return compact([cell + 0.0 if isinstance(cell, float) else cell for cell in cells])
+    return compact_json([cell + 0.0 if isinstance(cell, float) else cell for cell in cells])
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class TableIntake:
     ids: Spill = field(default_factory=Spill)
     ends: dict[str, Spill] = field(default_factory=dict)
     groups: dict[tuple[str, ...], Spill] = field(default_factory=dict)
-    pending: list[Incoming] = field(default_factory=list)
+    pending: list[IncomingRow] = field(default_factory=list)
     tables: list[pa.Table] = field(default_factory=list)
     staged: list[FragmentMetadata] = field(default_factory=list)
 
@@ -73,14 +73,14 @@ class TableIntake:
         return [self.ids, *self.ends.values(), *self.groups.values()]
 
 
-class Intake:
+class LoadIntake:
     """Takes rows in; a context manager, which gives up the spills at its end."""
 
     def __init__(self, snapshot: Snapshot, maker: VectorMaker | None) -> None:
         """Data files go to the tables of the snapshot, whose schema says what rows have to be."""
         self.snapshot = snapshot
         self.catalog = snapshot.schema().catalog
-        self.problems = Problems()
+        self.problems = RecordProblems()
         self._maker = maker
         self._opened: dict[str, tuple[TableEntry, lance.LanceDataset]] = {}
         self._pending_bytes = self._pending_keys = 0
@@ -99,7 +99,7 @@ class Intake:
         """How many rows were taken, over all tables."""
         return sum(table.rows for table in self.tables.values())
 
-    def add(self, incoming: Incoming) -> None:
+    def add(self, incoming: IncomingRow) -> None:
         """Take one row. Raises LoadError, RemoteError `storage_failed`, and as the maker of vectors."""
         table = self.tables.get(incoming.key) or self.open_table(incoming.key)
         row = incoming.row
@@ -175,7 +175,7 @@ class Intake:
         embed_rows(declared, rows, [each.given for each in pending], self._maker)
         columns = {name: [row[name] for row in rows] for name in rows[0]}
         for check in declared.checks if isinstance(declared, NodeType) else ():
-            for at in mismatches(check, columns[check.property_name]):
+            for at in find_mismatches(check, columns[check.property_name]):
                 self.problems.add(pending[at].record, pattern_fault(declared, check))
         if not self.problems.total:
             table.tables.append(arrow_table(declared, columns))

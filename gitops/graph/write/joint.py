@@ -17,13 +17,13 @@ from gitops.core.codes import Code
 from gitops.graph.snapshot import Snapshot
 from gitops.graph.tables import declared_type, raw_columns
 from gitops.graph.write.committed import ADDRESS, CommittedTable
-from gitops.graph.write.filters import MAX_PROBES, membership
-from gitops.graph.write.final_image import cardinality_text, group_text, hashable
-from gitops.graph.write.intake import Intake, TableIntake, group_key
-from gitops.graph.write.spill import PARTS, Addresses, Flags, Spill
+from gitops.graph.write.filters import MAX_PROBES, membership_filter
+from gitops.graph.write.final_image import cardinality_text, group_text, hashable_cells
+from gitops.graph.write.intake import LoadIntake, TableIntake, group_key
+from gitops.graph.write.spill import PARTS, AddressSet, BitSet, Spill
 from gitops.language.schema import EdgeType
 
-__all__ = ["JointChecks", "LoadMode", "Outcome"]
+__all__ = ["JointChecks", "LoadMode", "TableCheck"]
 
 _SHOWN = 80
 Columns = str | tuple[str, ...]
@@ -38,18 +38,18 @@ class LoadMode(StrEnum):
 
 
 @dataclass(slots=True)
-class Outcome:
+class TableCheck:
     """What the checks of one table found: committed rows that give way, and rows of the load that a later one replaces."""
 
-    replaced: Addresses = field(default_factory=Addresses)
-    superseded: Flags = field(default_factory=Flags)
-    superseded_rows: Flags = field(default_factory=Flags)
+    replaced: AddressSet = field(default_factory=AddressSet)
+    superseded: BitSet = field(default_factory=BitSet)
+    superseded_rows: BitSet = field(default_factory=BitSet)
 
 
 class JointChecks:
     """The checks of one load against one snapshot; a context manager, which gives up what was read."""
 
-    def __init__(self, snapshot: Snapshot, intake: Intake, mode: LoadMode) -> None:
+    def __init__(self, snapshot: Snapshot, intake: LoadIntake, mode: LoadMode) -> None:
         """Nothing is read yet."""
         self._snapshot = snapshot
         self._catalog = intake.catalog
@@ -60,7 +60,7 @@ class JointChecks:
         self._committed: dict[str, CommittedTable] = {}
         self._read: dict[tuple[str, Columns], Spill] = {}
         self._made: list[Spill] = []
-        self._outcomes = {key: Outcome() for key in intake.tables}
+        self._outcomes = {key: TableCheck() for key in intake.tables}
 
     def __enter__(self) -> Self:
         return self
@@ -69,7 +69,7 @@ class JointChecks:
         for spill in self._made:
             spill.close()
 
-    def run(self) -> dict[str, Outcome]:
+    def run(self) -> dict[str, TableCheck]:
         """Check everything. Raises LoadError at the end of the first stage that found a problem; RemoteError."""
         for key, table in self._tables.items():
             self._check_ids(key, table)
@@ -177,7 +177,7 @@ class JointChecks:
                 if count and (count < low or (high is not None and count > high)):
                     self._problems.add(record, cardinality_text(edge, source, count))
 
-    def _edges_of_sources(self, key: str, table: TableIntake, outcome: Outcome) -> Spill:
+    def _edges_of_sources(self, key: str, table: TableIntake, outcome: TableCheck) -> Spill:
         """The committed edges of every source that a record names, or that a replaced edge began at."""
         spill = table.ends["src"]
         if not outcome.replaced:
@@ -206,7 +206,7 @@ class JointChecks:
         else:
             groups = [json.loads(each) for each in keys]
             at = next((at for at, each in enumerate(columns) if _findable(table, each, groups[0][at])), 0)
-            name, cells = columns[at], set(hashable(group[at] for group in groups))
+            name, cells = columns[at], set(hashable_cells(group[at] for group in groups))
         for batch in table.find(name, cells, (columns,) if isinstance(columns, str) else columns):
             for value, address in _keyed(batch, columns):
                 if value in keys:
@@ -247,7 +247,7 @@ def _keyed(found: Mapping[str, Sequence[Any]], columns: Columns) -> Iterator[tup
 
 
 def _findable(table: CommittedTable, name: str, sample: Any) -> bool:
-    return membership(name, table.kind(name), [sample]) is not None
+    return membership_filter(name, table.kind(name), [sample]) is not None
 
 
 def _parts(spill: Spill) -> Iterator[tuple[int, Iterator[tuple[str, int, int]]]]:

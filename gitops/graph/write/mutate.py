@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.codes import Code
@@ -13,21 +12,21 @@ from gitops.core.errors import BugError, ConflictError, GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.layout import MAIN
 from gitops.graph.manifest import Manifest, TableEntry
-from gitops.graph.roots import find_root
-from gitops.graph.snapshot import ReadTarget, Snapshot, open_at
+from gitops.graph.results import MutationResult
+from gitops.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
 from gitops.graph.staged import StagedVersion
 from gitops.graph.tables import TableWriter, arrow_table
-from gitops.graph.write.delta import Changes, TableChanges
+from gitops.graph.write.delta import GraphChanges, TableChanges
 from gitops.graph.write.embed import VectorMaker
 from gitops.graph.write.final_image import check_final_image
-from gitops.graph.write.operands import Operands, invalid
-from gitops.graph.write.retry import jittered, until_published
-from gitops.graph.write.statements import Evaluation
+from gitops.graph.write.operands import Operands, mutation_error
+from gitops.graph.write.retry import retry_until_published, sleep_jittered
+from gitops.graph.write.statements import MutationRun
 from gitops.language.query import CheckedQuery, QueryKind
 from gitops.language.query.typed import TypedDelete, TypedInsert, TypedRead, TypedStatement, TypedUpdate
 from gitops.language.schema import Catalog, TypeKind
 
-__all__ = ["MutationOptions", "MutationResult", "Mutator"]
+__all__ = ["MutationOptions", "Mutator"]
 
 LOCK_BRANCH = "__schema_apply_lock__"
 
@@ -46,25 +45,6 @@ class MutationOptions:
     embedder: VectorMaker | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MutationResult:
-    """What the statements affected, and the version that has it; when nothing `changed`, the version that was there."""
-
-    affected_nodes: int
-    affected_edges: int
-    manifest_version: int
-    changed: bool
-
-    def to_json(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "affectedNodes": self.affected_nodes,
-            "affectedEdges": self.affected_edges,
-            "manifest_version": self.manifest_version,
-            "changed": self.changed,
-        }
-
-
 class Mutator:
     """Runs mutations; time and ids come from the arguments.
 
@@ -77,7 +57,7 @@ class Mutator:
         clock: Clock,
         ids: IdSource,
         faults: Faults | None = None,
-        pause: Callable[[int], None] = jittered,
+        pause: Callable[[int], None] = sleep_jittered,
     ) -> None:
         """`ids` makes the ids of edges, of nodes without key, and of the transaction; `pause` waits between attempts."""
         self._clock = clock
@@ -91,7 +71,7 @@ class Mutator:
 
         Before anything is read: GitopsError `mutation_mixed`, `query_params_invalid`, `mutation_invalid` for a query that
         only reads. Then: `mutation_invalid`, `resource_limit`, `head_moved`; `graph_conflict` when other writers were faster
-        32 times; as `open_at`, and RemoteError `storage_failed`. Nothing is published by a run that raises.
+        32 times; as `open_snapshot`, and RemoteError `storage_failed`. Nothing is published by a run that raises.
         """
         statements = _statements(query)
         operands = Operands.of(query.params, params, options.now)
@@ -101,12 +81,12 @@ class Mutator:
 
         def attempt() -> MutationResult:
             with find_root(uri).lease():
-                snapshot = open_at(uri, target)
+                snapshot = open_snapshot(uri, target)
                 _expect_head(snapshot, options.expected_head)
                 catalog = self._catalog(snapshot)
                 _require_types(catalog, statements)
-                changes = Changes(snapshot.folder, snapshot.manifest.tables, catalog)
-                run = Evaluation(catalog, changes, operands, self._ids, options.embedder)
+                changes = GraphChanges(snapshot.folder, snapshot.manifest.tables, catalog)
+                run = MutationRun(catalog, changes, operands, self._ids, options.embedder)
                 for statement in statements:
                     run.run(statement)
                 if not changes.touched():
@@ -115,7 +95,7 @@ class Mutator:
                 version = self._publish(snapshot, changes, options.actor)
             return MutationResult(run.nodes, run.edges, version, changed=True)
 
-        return until_published(attempt, self._pause)
+        return retry_until_published(attempt, self._pause)
 
     def _catalog(self, snapshot: Snapshot) -> Catalog:
         """That of the accepted schema; the last one is kept, by its digest, since compiling takes a while."""
@@ -124,7 +104,7 @@ class Mutator:
             known = self._known = key, snapshot.schema().catalog
         return known[1]
 
-    def _publish(self, snapshot: Snapshot, changes: Changes, actor: str | None) -> int:
+    def _publish(self, snapshot: Snapshot, changes: GraphChanges, actor: str | None) -> int:
         self._faults.reach("engine.mutate.before_tables")
         base = snapshot.manifest
         tables = {key: _write(snapshot, key, table) for key, table in changes.touched().items()}
@@ -165,7 +145,7 @@ def _require_types(catalog: Catalog, statements: tuple[TypedStatement, ...]) -> 
         for name, kind in (*named, *tested):
             if declared is not None and (name in ends or declared.properties.get(name) == kind):
                 continue
-            raise invalid(
+            raise mutation_error(
                 f"the schema of the graph has no {each.type_name}.{name} of type {kind}; check the query again"
             )
 

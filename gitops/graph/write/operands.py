@@ -19,12 +19,12 @@ from gitops.language.query import ParameterError, coerce_params
 from gitops.language.query.typed import Constant, NowValue, ParameterValue, TypedExpr
 from gitops.language.schema import INTEGERS, NUMERIC, PropType, Scalar
 
-__all__ = ["Operands", "invalid"]
+__all__ = ["Operands", "mutation_error"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def invalid(message: str) -> GitopsError:
+def mutation_error(message: str) -> GitopsError:
     """A mutation that does not fit the schema or the graph."""
     return GitopsError(Code.MUTATION_INVALID, message)
 
@@ -53,7 +53,7 @@ class Operands:
         try:
             return _cell(raw, kind)
         except CellError as error:
-            raise invalid(f"{place} {error}") from error
+            raise mutation_error(f"{place} {error}") from error
 
     def compared(self, value: TypedExpr, kind: PropType, place: str) -> Any:
         """What cells of this type are compared with; None compares with nothing. Raises GitopsError `mutation_invalid`."""
@@ -63,7 +63,7 @@ class Operands:
         try:
             return json_to_cell(raw, PropType(kind.scalar, is_list=kind.is_list))
         except CellError as error:
-            raise invalid(f"{place} {error}") from error
+            raise mutation_error(f"{place} {error}") from error
 
     def _raw(self, value: TypedExpr) -> Any:
         if isinstance(value, NowValue):

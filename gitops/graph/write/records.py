@@ -24,7 +24,7 @@ from gitops.graph.values import CellError, json_to_cell
 from gitops.graph.write.rules import cell_faults, node_id
 from gitops.language.schema import Catalog, EdgeType, NodeType
 
-__all__ = ["Incoming", "LoadError", "Problems", "RecordReader"]
+__all__ = ["IncomingRow", "LoadError", "RecordProblems", "RecordReader"]
 
 MAX_LINE_BYTES = 32 * 1024 * 1024
 MAX_SLOTS = 131_072
@@ -49,7 +49,7 @@ class LoadError(GitopsError):
         self.total = total
 
 
-class Problems:
+class RecordProblems:
     """What is wrong with the records: the first 100 are kept, all are counted, and at 10,000 it is enough.
 
     They are told in the order of the records, in whatever order they are found.
@@ -96,7 +96,7 @@ class Problems:
         raise LoadError(told, self.total)
 
 
-class Incoming(NamedTuple):
+class IncomingRow(NamedTuple):
     """A record as a row: `key` names its table, `given` are the members of its data, and `bytes` is the length of its line.
 
     A node of a type without key, or an edge, whose record has no `id` is `new`: nothing else can have its id.
@@ -116,7 +116,7 @@ class RecordReader:
     With `embeds`, a required vector may be missing where the text is there that it is made of.
     """
 
-    def __init__(self, catalog: Catalog, ids: IdSource, problems: Problems, *, embeds: bool = False) -> None:
+    def __init__(self, catalog: Catalog, ids: IdSource, problems: RecordProblems, *, embeds: bool = False) -> None:
         """`ids` makes the ids of edges and of nodes without key."""
         self._catalog = catalog
         self._ids = ids
@@ -130,14 +130,14 @@ class RecordReader:
         """How many records were read so far."""
         return self._record
 
-    def rows(self, stream: BinaryIO) -> Iterator[Incoming]:
+    def rows(self, stream: BinaryIO) -> Iterator[IncomingRow]:
         """The rows, in the order of the stream. Raises LoadError for a line that is too long to go on after."""
         for size, form in self._objects(stream):
             found = self._row(form, size)
             if found is not None:
                 yield found
 
-    def _row(self, form: dict[str, Any], size: int) -> Incoming | None:
+    def _row(self, form: dict[str, Any], size: int) -> IncomingRow | None:
         is_node = "type" in form
         data = form.get("data", {})
         declared = self._declared(form, data)
@@ -152,7 +152,7 @@ class RecordReader:
         if self._problems.total > before:
             return None
         key = f"{'node' if is_node else 'edge'}:{declared.name}"
-        return Incoming(key, self._record, head | cells, data, size, new)
+        return IncomingRow(key, self._record, head | cells, data, size, new)
 
     def _declared(self, form: dict[str, Any], data: object) -> NodeType | EdgeType | None:
         """The type of the record, if the record has the members of one."""

@@ -10,7 +10,7 @@ from typing import TypeVar
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError
 
-__all__ = ["ATTEMPTS", "jittered", "until_published"]
+__all__ = ["ATTEMPTS", "retry_until_published", "sleep_jittered"]
 
 ATTEMPTS = 32
 _FIRST_S = 0.005
@@ -19,7 +19,7 @@ _LONGEST_S = 0.5
 T = TypeVar("T")
 
 
-def until_published(attempt: Callable[[], T], pause: Callable[[int], None]) -> T:
+def retry_until_published(attempt: Callable[[], T], pause: Callable[[int], None]) -> T:
     """Call until no other writer is in the way, at most 32 times; `pause` is told how many attempts have failed.
 
     Raises ConflictError `graph_conflict` after the last attempt, and whatever else the attempt raises.
@@ -34,6 +34,6 @@ def until_published(attempt: Callable[[], T], pause: Callable[[int], None]) -> T
     return attempt()
 
 
-def jittered(failed: int) -> None:
+def sleep_jittered(failed: int) -> None:
     """Sleep a random while, longer the more attempts have failed, at most half a second."""
     time.sleep(random.uniform(0, min(_LONGEST_S, _FIRST_S * 2**failed)))  # noqa: S311 - spreads writers, keeps no secret

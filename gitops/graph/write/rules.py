@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gitops.graph.values import compact, key_text, odd_member
+from gitops.graph.values import compact_json, key_text, unknown_member
 from gitops.language.schema import EdgeType, NodeType, PatternCheck, RangeBound
 
-__all__ = ["cell_faults", "mismatches", "node_id", "pattern_fault", "row_faults"]
+__all__ = ["cell_faults", "find_mismatches", "node_id", "pattern_fault", "row_faults"]
 
 _SHOWN = 80
 
@@ -26,7 +26,7 @@ def cell_faults(
             if not kind.nullable and name not in pending:
                 yield f"{declared.name}.{name} is required"
             continue
-        odd = None if kind.enum_values is None else odd_member(cell, kind)
+        odd = None if kind.enum_values is None else unknown_member(cell, kind)
         if odd is not None:
             members = ", ".join(kind.enum_values or ())
             yield f"invalid enum value {odd[:_SHOWN]!r} for {declared.name}.{name} (expected: {members})"
@@ -42,11 +42,11 @@ def row_faults(declared: NodeType | EdgeType, cells: Mapping[str, Any]) -> Itera
     """What is wrong with the cells of a row."""
     yield from cell_faults(declared, cells)
     for check in declared.checks if isinstance(declared, NodeType) else ():
-        for _ in mismatches(check, [cells[check.property_name]]):
+        for _ in find_mismatches(check, [cells[check.property_name]]):
             yield pattern_fault(declared, check)
 
 
-def mismatches(check: PatternCheck, cells: list[str | None] | pa.Array) -> list[int]:
+def find_mismatches(check: PatternCheck, cells: list[str | None] | pa.Array) -> list[int]:
     """Which texts do not match, by position; searched by the linear-time engine that the schema language promises."""
     found = pc.match_substring_regex(pa.array(cells, pa.string()), check.pattern)
     return [int(at) for at in pc.indices_nonzero(pc.fill_null(pc.invert(found), False)).to_pylist()]
@@ -63,7 +63,7 @@ def node_id(declared: NodeType, cells: Mapping[str, Any]) -> str | None:
     if declared.key is None:
         return None
     texts = [key_text(cells[name], declared.properties[name]) for name in declared.key]
-    return texts[0] if len(texts) == 1 else compact(texts)
+    return texts[0] if len(texts) == 1 else compact_json(texts)
 
 
 def _within(cell: float, bound: RangeBound) -> bool:

@@ -13,7 +13,7 @@ from typing import IO
 
 import pyarrow as pa
 
-__all__ = ["PARTS", "Addresses", "Flags", "Spill"]
+__all__ = ["PARTS", "AddressSet", "BitSet", "Spill"]
 
 PARTS = 64
 CHUNK = 1 << 16
@@ -94,7 +94,7 @@ def _apart(rows: Rows) -> list[Rows]:
     return parts
 
 
-class Flags:
+class BitSet:
     """A set of small numbers, one bit each."""
 
     def __init__(self) -> None:
@@ -124,16 +124,16 @@ class Flags:
                 yield from (at << 3 | bit for bit in range(8) if byte & 1 << bit)
 
 
-class Addresses:
+class AddressSet:
     """A set of row addresses: a fragment in the upper 32 bits, a place in it in the lower ones."""
 
     def __init__(self) -> None:
         """Empty."""
-        self._fragments: dict[int, Flags] = {}
+        self._fragments: dict[int, BitSet] = {}
 
     def add(self, address: int) -> None:
         """Put an address."""
-        self._fragments.setdefault(address >> 32, Flags()).add(address & 0xFFFFFFFF)
+        self._fragments.setdefault(address >> 32, BitSet()).add(address & 0xFFFFFFFF)
 
     def __contains__(self, address: int) -> bool:
         found = self._fragments.get(address >> 32)

@@ -12,22 +12,22 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.tables import raw_columns
 from gitops.graph.write.committed import ADDRESS
-from gitops.graph.write.delta import MAX_ENTITIES, Changes, TableChanges
+from gitops.graph.write.delta import MAX_ENTITIES, GraphChanges, TableChanges
 from gitops.graph.write.embed import VectorMaker, embed_rows
-from gitops.graph.write.filters import compares, narrow
-from gitops.graph.write.operands import Operands, invalid
+from gitops.graph.write.filters import comparison_filter, comparison_holds
+from gitops.graph.write.operands import Operands, mutation_error
 from gitops.graph.write.rules import node_id, row_faults
 from gitops.language.query.typed import Assignment, Predicate, TypedDelete, TypedInsert, TypedStatement, TypedUpdate
 from gitops.language.schema import Catalog, EdgeType, NodeType, Scalar, TypeKind
 
-__all__ = ["Evaluation"]
+__all__ = ["MutationRun"]
 
 _ENDS = {"from": "src", "to": "dst"}
 Row = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Evaluation:
+class MutationRun:
     """One run of a mutation: `changes` grow from statement to statement, and the counts with them.
 
     `ends` has the node ids that inserted edges need at the snapshot, by node type, each with the edge type and the column that
@@ -35,7 +35,7 @@ class Evaluation:
     """
 
     catalog: Catalog
-    changes: Changes
+    changes: GraphChanges
     operands: Operands
     ids: IdSource
     maker: VectorMaker | None = None
@@ -77,7 +77,7 @@ class Evaluation:
         _check(declared, row)
         for column, owner in (("src", declared.source), ("dst", declared.target)):
             if row[column] is None:
-                raise invalid(f"edge {declared.name}: {column} is null")
+                raise mutation_error(f"edge {declared.name}: {column} is null")
             if row[column] not in self.changes.node(owner).written:
                 self.ends[owner].setdefault(row[column], (declared.name, column))
         table = self.changes.edge(declared.name)
@@ -90,7 +90,7 @@ class Evaluation:
         declared = self.catalog.nodes[statement.type_name]
         for each in statement.assignments:
             if each.name in (declared.key or ()):
-                raise invalid(
+                raise mutation_error(
                     f"cannot update @key property {declared.name}.{each.name}; delete the node, insert another"
                 )
         values = self._assigned(declared, statement.assignments)
@@ -174,7 +174,7 @@ class Evaluation:
         """The committed rows that may pass, with these columns; only whole where the driver can narrow them down."""
         name = _ENDS.get(predicate.name, predicate.name) if isinstance(table.declared, EdgeType) else predicate.name
         operand = self._operand(table.declared, predicate)
-        narrowed = narrow(name, table.committed.kind(name), predicate.operator, operand)
+        narrowed = comparison_filter(name, table.committed.kind(name), predicate.operator, operand)
         if narrowed.empty:
             return
         if narrowed.filter is not None:
@@ -184,14 +184,14 @@ class Evaluation:
         ids: list[str] = []
         for batch in table.committed.scan(["id", name]):
             rows = _rows(raw_columns(batch))
-            ids += [row["id"] for row in rows if compares(row[name], predicate.operator, operand)]
+            ids += [row["id"] for row in rows if comparison_holds(row[name], predicate.operator, operand)]
         for found in table.committed.find("id", ids, columns):
             yield from _rows(found)
 
     def _test(self, declared: NodeType | EdgeType, predicate: Predicate) -> Callable[[Row], bool]:
         operand = self._operand(declared, predicate)
         name = _ENDS.get(predicate.name, predicate.name) if isinstance(declared, EdgeType) else predicate.name
-        return lambda row: compares(row[name], predicate.operator, operand)
+        return lambda row: comparison_holds(row[name], predicate.operator, operand)
 
     def _operand(self, declared: NodeType | EdgeType, predicate: Predicate) -> Any:
         return self.operands.compared(predicate.value, predicate.type, f"{declared.name}.{predicate.name}")
@@ -206,7 +206,7 @@ class Evaluation:
 
 def _check(declared: NodeType | EdgeType, row: Row) -> None:
     for fault in row_faults(declared, row):
-        raise invalid(fault)
+        raise mutation_error(fault)
 
 
 def _rows(columns: dict[str, list[Any]]) -> list[Row]:

@@ -9,8 +9,8 @@ import pytest
 from gitops.core.clock import is_ulid
 from gitops.core.errors import ConflictError, GitopsError, UsageError
 from gitops.graph.history.branches import create_branch, delete_branch, list_branches
-from gitops.graph.history.lineage import describe, log
-from gitops.graph.history.optimize import OptimizeOptions, optimize
+from gitops.graph.history.lineage import describe_version, read_log
+from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.graph.lines import check_name, read_branches
 from gitops.graph.snapshot import ReadTarget, open_snapshot, version_numbers
 from gitops.graph.tables import open_table
@@ -56,9 +56,9 @@ def test_an_index_serves_each_branch_its_own_rows_and_row_ids_mean_one_row(local
     local.people("main", **{f"p{n:03}": n for n in range(50)})
     create_branch(local.uri, "dev", local.work())
     built = OptimizeOptions(fragments=1, scalar_rows=1)
-    optimize(local.uri, local.work(), built)
+    optimize_tables(local.uri, local.work(), built)
     local.people("dev", p001=71, only=1)
-    optimize(local.uri, local.work(), built, "dev")
+    optimize_tables(local.uri, local.work(), built, "dev")
     local.people("main", p001=81, other=2)
     for name, age, has, lacks in (("main", 81, "other", "only"), ("dev", 71, "only", "other")):
         snapshot = local.at(name)
@@ -85,7 +85,7 @@ def test_a_branch_says_where_when_and_by_whom_it_was_made(history: History) -> N
         "created_at": "",
         "actor": "ann",
     }
-    first = log(history.uri, "team/dev")[0].to_json()
+    first = read_log(history.uri, "team/dev")[0].to_json()
     assert (first["operation"], first["message"], first["parent"]) == (
         "branch",
         "try it",
@@ -155,7 +155,7 @@ def test_branches_that_are_there_or_not_there(history: History) -> None:
     for deed in (
         lambda: delete_branch(history.uri, "gone", history.work()),
         lambda: create_branch(history.uri, "x", history.work(), ReadTarget("gone")),
-        lambda: log(history.uri, "gone"),
+        lambda: read_log(history.uri, "gone"),
     ):
         with pytest.raises(GitopsError) as failure:
             deed()
@@ -221,7 +221,7 @@ def test_the_log_and_the_snapshot_tell_the_lineage(local: History) -> None:
     local.people("main", a=1)
     create_branch(local.uri, "dev", local.work())
     local.people("dev", b=1)
-    commits = [commit.to_json() for commit in log(local.uri, "dev")]
+    commits = [commit.to_json() for commit in read_log(local.uri, "dev")]
     assert [each["operation"] for each in commits] == ["load", "branch", "load", "create"]
     assert [each["branch"] for each in commits] == ["dev", "dev", "main", "main"]
     assert all(is_ulid(each["commit"]) for each in commits)
@@ -229,9 +229,9 @@ def test_the_log_and_the_snapshot_tell_the_lineage(local: History) -> None:
         *(each["commit"] for each in commits[1:]),
         None,
     ]
-    assert [commit.manifest.n for commit in log(local.uri, "dev", 2)] == [4, 3]
-    assert log(local.uri, "dev", 0) == log(local.uri, "dev", -1) == ()
-    told = describe(local.uri, ReadTarget("dev")).to_json()
+    assert [commit.manifest.n for commit in read_log(local.uri, "dev", 2)] == [4, 3]
+    assert read_log(local.uri, "dev", 0) == read_log(local.uri, "dev", -1) == ()
+    told = describe_version(local.uri, ReadTarget("dev")).to_json()
     assert told["tables"]["node:Person"]["rows"] == 2
     assert (told["branch"], told["manifest_version"]) == ("dev", 4)
 

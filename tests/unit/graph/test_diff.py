@@ -12,8 +12,8 @@ from gitops.core.errors import GitopsError
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history import deltas
 from gitops.graph.history.branches import create_branch
-from gitops.graph.history.diff import diff, summarize
-from gitops.graph.history.optimize import OptimizeOptions, optimize
+from gitops.graph.history.diff import diff_versions, summarize_diff
+from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.graph.snapshot import ReadTarget
 from tests.support.effort import cases
 from tests.support.histories import SCHEMA, History, knows, person
@@ -46,7 +46,7 @@ def history(tmp_path: Path) -> History:
 
 
 def changes(history: History, before: ReadTarget = MAIN, after: ReadTarget = DEV, *types: str) -> list[tuple[str, ...]]:
-    found = diff(history.uri, before, after, types)
+    found = diff_versions(history.uri, before, after, types)
     return [(change.table, change.kind.value, change.id, *change.fields) for change in found]
 
 
@@ -66,12 +66,12 @@ def test_rows_that_came_went_and_changed(history: History) -> None:
         ("node:Person", "added", "c"),
         ("node:Person", "removed", "d"),
     ]
-    told = summarize(history.uri, MAIN, DEV).to_json()
+    told = summarize_diff(history.uri, MAIN, DEV).to_json()
     assert told["tables"] == {
         "edge:Knows": {"added": 1, "removed": 0, "changed": 0},
         "node:Person": {"added": 1, "removed": 1, "changed": 1},
     }
-    (row,) = [change for change in diff(history.uri, MAIN, DEV) if change.id == "b"]
+    (row,) = [change for change in diff_versions(history.uri, MAIN, DEV) if change.id == "b"]
     assert (row.before, row.after) == (person("b", 2), person("b", 9, "b@x"))
 
 
@@ -108,7 +108,7 @@ def test_compaction_and_indexes_change_no_row(history: History) -> None:
         history.people("main", **{f"p{n}": n, f"q{n}": None})
     history.put("main", {}, {"node:Person": ["p2"]})
     create_branch(history.uri, "dev", history.work())
-    optimize(history.uri, history.work(), OptimizeOptions(fragments=1, scalar_rows=1), "dev")
+    optimize_tables(history.uri, history.work(), OptimizeOptions(fragments=1, scalar_rows=1), "dev")
     assert changes(history) == []
     history.people("dev", p1=8)
     assert changes(history) == [("node:Person", "changed", "p1", "age")]
@@ -124,7 +124,7 @@ def test_a_migration_shows_as_what_it_did_to_rows(history: History) -> None:
     assert changes(history, before, MAIN) == []
     history.put("main", {"node:Extra": [{"id": "x"}], "edge:Met": [knows("e", "a", "b")]})
     assert changes(history, before, MAIN) == [("edge:Met", "added", "e"), ("node:Extra", "added", "x")]
-    assert not summarize(history.uri, before, MAIN).same_schema
+    assert not summarize_diff(history.uri, before, MAIN).same_schema
 
 
 def test_a_type_that_neither_version_has(history: History) -> None:
@@ -172,7 +172,7 @@ def test_a_diff_leads_from_one_version_to_the_other(
             history.people(branch, **{name: age})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(deltas, "_CHUNK", chunk)
-        found = list(diff(history.uri, MAIN, DEV))
+        found = list(diff_versions(history.uri, MAIN, DEV))
     rows = history.ages("main")
     for change in found:
         assert (change.before or {}).get("age") == rows.pop(change.id, None)

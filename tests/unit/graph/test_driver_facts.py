@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.graph.history.verify import verify
+from gitops.graph.history.verify import verify_graph
 from tests.support.histories import History
 
 
@@ -23,4 +23,4 @@ def test_a_damaged_hint_of_the_driver_does_no_harm(tmp_path: Path, content: byte
     history.people("main", cid=3)
     assert history.ages() == {"ann": 1, "bob": 2, "cid": 3}
     assert history.ages(version=2) == {"ann": 1}
-    assert verify(history.uri, deep=True).ok
+    assert verify_graph(history.uri, deep=True).ok

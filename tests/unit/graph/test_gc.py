@@ -13,11 +13,13 @@ from gitops.graph import layout
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.branches import create_branch, delete_branch, list_branches, make_branch
 from gitops.graph.history.datasets import dataset_versions
-from gitops.graph.history.gc import GcResult, Retention, gc
-from gitops.graph.history.leases import hold, read_leases
-from gitops.graph.history.merge import MergeStatus, merge
-from gitops.graph.history.verify import verify
+from gitops.graph.history.gc import Retention, collect_garbage
+from gitops.graph.history.leases import hold_lease, read_leases
+from gitops.graph.history.merge import merge_branch
+from gitops.graph.history.verify import verify_graph
 from gitops.graph.lines import read_branches
+from gitops.graph.maintenance_results import GcResult
+from gitops.graph.results import MergeStatus
 from gitops.graph.snapshot import ReadTarget, open_snapshot, version_numbers
 from tests.support.histories import SCHEMA, History, person, read_rows
 from tests.support.s3 import S3Place
@@ -48,7 +50,7 @@ def present(tmp_path: Path) -> History:
 
 
 def collect(history: History, retention: Retention = SHARP, *, dry: bool = False) -> GcResult:
-    return gc(history.uri, history.work(), retention, dry_run=dry)
+    return collect_garbage(history.uri, history.work(), retention, dry_run=dry)
 
 
 def people_versions(history: History) -> list[int]:
@@ -72,7 +74,7 @@ def test_old_versions_go_and_the_others_read_as_before(history: History) -> None
     assert version_numbers(history.uri) == (2, 5, 6)
     again = collect(history)
     assert (again.manifests, again.table_versions, again.bytes) == (0, {}, 0)
-    assert verify(history.uri, deep=True).findings == ()
+    assert verify_graph(history.uri, deep=True).findings == ()
 
 
 def test_versions_that_are_new_or_young_stay(local: History) -> None:
@@ -93,7 +95,7 @@ def test_what_a_writer_has_staged_stays_for_the_grace_period(present: History) -
     assert collect(present, Retention(1, timedelta(0), timedelta(hours=1))).manifests == 4
     staged.publish()
     assert present.ages() == {"a": 3, "s": 5}
-    assert verify(present.uri, deep=True).ok
+    assert verify_graph(present.uri, deep=True).ok
 
 
 def test_a_dead_writers_work_goes_after_it(local: History) -> None:
@@ -110,7 +112,7 @@ def test_a_reader_with_a_lease_reads_on(history: History) -> None:
     for age in range(5):
         history.people("main", a=age)
     old = history.at(version=2)
-    with hold(old, history.work()) as held:
+    with hold_lease(old, history.work()) as held:
         collect(history)
         held.renew()
         assert read_rows(old, "node:Person") == [person("a", 0)]
@@ -128,7 +130,7 @@ def test_a_lease_that_comes_too_late_is_refused(local: History) -> None:
         local.people("main", a=age)
     old = local.at(version=2)
     collect(local)
-    with pytest.raises(GitopsError) as failure, hold(old, local.work()):
+    with pytest.raises(GitopsError) as failure, hold_lease(old, local.work()):
         pass
     assert failure.value.code == "graph_version_gone"
 
@@ -136,7 +138,7 @@ def test_a_lease_that_comes_too_late_is_refused(local: History) -> None:
 def test_a_lease_that_expired_holds_nothing_and_says_so(local: History) -> None:
     for age in range(5):
         local.people("main", a=age)
-    with hold(local.at(version=2), local.work(), timedelta(minutes=1)) as held:
+    with hold_lease(local.at(version=2), local.work(), timedelta(minutes=1)) as held:
         local.clock.advance(timedelta(hours=1))
         collect(local)
         with pytest.raises(GitopsError) as failure:
@@ -149,13 +151,13 @@ def test_a_writer_that_slept_through_it_all_does_not_publish_into_the_past(local
     sleeper = local.stage("main", {"node:Person": [person("s", 5)]})
     for age in range(5):
         local.people("main", a=age)
-    with hold(sleeper._base, local.work()):  # it may hold its version, and is late all the same
+    with hold_lease(sleeper._base, local.work()):  # it may hold its version, and is late all the same
         collect(local)
     with pytest.raises(ConflictError):
         sleeper.publish()
     assert local.ages() == {"a": 4}
     collect(local)
-    assert verify(local.uri, deep=True).findings == ()
+    assert verify_graph(local.uri, deep=True).findings == ()
 
 
 def test_what_a_branch_had_alone_goes_with_it(history: History) -> None:
@@ -167,7 +169,7 @@ def test_what_a_branch_had_alone_goes_with_it(history: History) -> None:
     assert collect(history).bytes > 0
     assert history.ages() == {"a": 2}
     assert history.at().folder.children(layout.BRANCHES) == ()
-    assert verify(history.uri, deep=True).findings == ()
+    assert verify_graph(history.uri, deep=True).findings == ()
 
 
 def test_the_base_of_a_merge_to_come_stays(local: History) -> None:
@@ -178,14 +180,14 @@ def test_the_base_of_a_merge_to_come_stays(local: History) -> None:
         local.people("main", a=age)
     local.people("main", b=1)
     collect(local, Retention(1, timedelta(0), timedelta(0)))
-    assert merge(local.uri, "dev", "main", local.work()).status is MergeStatus.MERGED
+    assert merge_branch(local.uri, "dev", "main", local.work()).status is MergeStatus.MERGED
     assert local.ages() == {"a": 5, "b": 2}
     local.people("main", b=1)
     local.people("dev", c=3)
     for age in range(3):
         local.people("dev", d=age)
     collect(local, Retention(1, timedelta(0), timedelta(0)))
-    assert merge(local.uri, "dev", "main", local.work()).status is MergeStatus.MERGED
+    assert merge_branch(local.uri, "dev", "main", local.work()).status is MergeStatus.MERGED
     assert local.ages() == {"a": 5, "b": 1, "c": 3, "d": 2}
 
 
@@ -199,7 +201,7 @@ def test_dropped_types_and_their_schemas_go_when_nobody_reads_them(history: Hist
     path = old.tables["edge:Knows"].path
     assert {path, layout.source_key(old.schema_source), layout.ir_key(old.schema_ir)} <= set(result.paths)
     assert not list(history.at().folder.files(path))
-    assert verify(history.uri, deep=True).findings == ()
+    assert verify_graph(history.uri, deep=True).findings == ()
     assert history.ages() == {"a": 2}
 
 
@@ -261,7 +263,7 @@ def test_who_works_in_the_middle_of_a_run_keeps_what_it_made(present: History, p
             create_branch(present.uri, "new", other.work(), ReadTarget(version=6))
             other.people("new", w=1)
         elif deed == "merge":
-            merge(present.uri, "dev", "main", other.work())
+            merge_branch(present.uri, "dev", "main", other.work())
         elif deed == "migrate":
             delete_branch(present.uri, "dev", other.work())
             LanceEngine(other.clock, other.ids).prepare_migration(
@@ -271,13 +273,13 @@ def test_who_works_in_the_middle_of_a_run_keeps_what_it_made(present: History, p
             collect(other, Retention(1, timedelta(0), timedelta(0)))
 
     retention = Retention(2, timedelta(0), timedelta(hours=1))
-    gc(present.uri, present.work(Between(point, work)), retention)
-    report = verify(present.uri, deep=True)
+    collect_garbage(present.uri, present.work(Between(point, work)), retention)
+    report = verify_graph(present.uri, deep=True)
     assert report.ok, report.to_json()
     images = {branch.name: present.ages(branch.name) for branch in list_branches(present.uri)}
     assert images["main"] == {"a": 4} | ({"w": 1} if deed == "write" else {"b": 1} if deed == "merge" else {})
     assert images.get("dev", {"a": 4, "b": 1}) == {"a": 4, "b": 1}
     assert images.get("new", {"a": 4, "w": 1}) == {"a": 4, "w": 1}
     present.clock.advance(timedelta(days=30))
-    gc(present.uri, present.work(NoFaults()), SHARP)
-    assert verify(present.uri, deep=True).findings == ()
+    collect_garbage(present.uri, present.work(NoFaults()), SHARP)
+    assert verify_graph(present.uri, deep=True).findings == ()

@@ -14,8 +14,8 @@ from gitops.core.errors import GitopsError, IntegrityError
 from gitops.graph import layout
 from gitops.graph.manifest import (
     CommitRef,
-    Dropped,
-    Identity,
+    DroppedTable,
+    GraphIdentity,
     Manifest,
     TableEntry,
     head_number,
@@ -46,7 +46,7 @@ def manifest(n: int = 3, **changes: Any) -> Manifest:
             "node:P": TableEntry(f"nodes/{ID}.lance", 4, 7, {"id": 0, "k": 1}),
             "edge:E": TableEntry(f"edges/{ID}.lance", 1, 0, {"id": 0}),
         },
-        "dropped": (Dropped("node:Old", f"nodes/{encode_ulid(1, 1)}.lance", 2),),
+        "dropped": (DroppedTable("node:Old", f"nodes/{encode_ulid(1, 1)}.lance", 2),),
     }
     return Manifest(**(values | changes))
 
@@ -168,7 +168,7 @@ def test_no_bytes_raise_anything_else(data: bytes) -> None:
 
 def test_the_identity_reads_back() -> None:
     store = MemoryStore()
-    identity = Identity(ID, "2026-01-01T00:00:00Z")
+    identity = GraphIdentity(ID, "2026-01-01T00:00:00Z")
     store.write(layout.IDENTITY, identity.to_bytes())
     assert read_identity(store) == identity
 

@@ -11,9 +11,10 @@ from gitops.core.errors import ConflictError, GitopsError, UsageError
 from gitops.core.faults import NoFaults
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.branches import create_branch, delete_branch, make_branch
-from gitops.graph.history.merge import MergeResult, MergeStatus, merge
-from gitops.graph.history.optimize import OptimizeOptions, optimize
-from gitops.graph.snapshot import ReadTarget, open_at
+from gitops.graph.history.merge import merge_branch
+from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
+from gitops.graph.results import MergeResult, MergeStatus
+from gitops.graph.snapshot import ReadTarget, open_snapshot
 from tests.support.histories import SCHEMA, History, knows, lives, person, town
 from tests.support.s3 import S3Place
 
@@ -37,7 +38,7 @@ def begin(history: History) -> None:
 
 
 def bring(history: History, source: str = "dev", into: str = "main") -> MergeResult:
-    return merge(history.uri, source, into, history.work())
+    return merge_branch(history.uri, source, into, history.work())
 
 
 def kinds(result: MergeResult) -> list[tuple[str, str, str, str]]:
@@ -218,8 +219,8 @@ def test_values_that_one_side_freed_may_be_used_by_the_other(history: History) -
 def test_compaction_on_one_side_is_no_change(history: History) -> None:
     history.people("dev", b=9)
     history.people("main", a=8)
-    optimize(history.uri, history.work(), OptimizeOptions(fragments=1, scalar_rows=1))
-    optimize(history.uri, history.work(), OptimizeOptions(fragments=1, scalar_rows=1), "dev")
+    optimize_tables(history.uri, history.work(), OptimizeOptions(fragments=1, scalar_rows=1))
+    optimize_tables(history.uri, history.work(), OptimizeOptions(fragments=1, scalar_rows=1), "dev")
     assert bring(history).status is MergeStatus.MERGED
     assert history.ages() == {"a": 8, "b": 9, "c": 3}
 
@@ -228,8 +229,8 @@ def test_merges_that_crossed_each_other_do_not_lose_what_was_taken_back(history:
     """Both heads merge the other's older head: the bases differ in row `a`, so taking it back is no silent loss."""
     history.people("dev", a=5)
     history.people("main", b=5)
-    make_branch(open_at(history.uri, ReadTarget("main")), "main-old", history.work())
-    make_branch(open_at(history.uri, ReadTarget("dev")), "dev-old", history.work())
+    make_branch(open_snapshot(history.uri, ReadTarget("main")), "main-old", history.work())
+    make_branch(open_snapshot(history.uri, ReadTarget("dev")), "dev-old", history.work())
     assert bring(history, "dev-old", "main").status is MergeStatus.MERGED
     assert bring(history, "main-old", "dev").status is MergeStatus.MERGED
     history.people("main", a=1)
@@ -290,7 +291,7 @@ def test_a_merge_that_another_writer_outran_publishes_nothing(history: History) 
     history.people("dev", b=9)
     history.people("main", a=9)
     with pytest.raises(ConflictError):
-        merge(history.uri, "dev", "main", history.work(PublishBetween(history)))
+        merge_branch(history.uri, "dev", "main", history.work(PublishBetween(history)))
     assert history.ages() == {"a": 9, "b": 2, "c": 3}
-    assert merge(history.uri, "dev", "main", history.work(NoFaults())).status is MergeStatus.MERGED
+    assert merge_branch(history.uri, "dev", "main", history.work(NoFaults())).status is MergeStatus.MERGED
     assert len(history.rows("node:Town")) == 3

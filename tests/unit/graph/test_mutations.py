@@ -13,13 +13,13 @@ from gitops.core.clock import SequentialIds
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.branches import create_branch
-from gitops.graph.history.work import Work
+from gitops.graph.history.work import WriteContext
 from gitops.graph.local_root import LocalRoot
 from gitops.graph.manifest import read_manifest
 from gitops.graph.snapshot import open_snapshot
 from gitops.graph.write import delta, filters
 from gitops.graph.write.mutate import MutationOptions, Mutator
-from gitops.graph.write.retry import ATTEMPTS, until_published
+from gitops.graph.write.retry import ATTEMPTS, retry_until_published
 from tests.support.mutations import CLOCK, NOW, WrittenGraph, no_pause
 
 SCHEMA = """
@@ -138,7 +138,7 @@ def test_who_and_how_is_in_the_manifest(graph: WrittenGraph) -> None:
 
 def test_a_branch_is_written_and_main_is_not(graph: WrittenGraph) -> None:
     graph.mutate('insert P { k: "a" }')
-    create_branch(graph.uri, "dev", Work(CLOCK, graph.ids))
+    create_branch(graph.uri, "dev", WriteContext(CLOCK, graph.ids))
     graph.mutate('insert P { k: "b" }', branch="dev")
     graph.mutate('insert P { k: "c" }')
     graph.mutate('delete P where k = "a"', branch="dev")
@@ -187,14 +187,14 @@ def test_losers_of_a_race_begin_again_at_most_32_times() -> None:
             raise failure
         return "done"
 
-    assert until_published(attempt, paused.append) == "done"
+    assert retry_until_published(attempt, paused.append) == "done"
     assert paused == [1, 2, 3]
 
     def never() -> None:
         raise ConflictError("graph_conflict", "always")
 
     paused.clear()
-    assert refused(lambda: until_published(never, paused.append)).code == "graph_conflict"
+    assert refused(lambda: retry_until_published(never, paused.append)).code == "graph_conflict"
     assert paused == list(range(1, ATTEMPTS))
 
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from gitops.core.clock import SequentialIds
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
-from gitops.graph.manifest import Identity
+from gitops.graph.manifest import GraphIdentity
 from gitops.graph.object_root import ObjectRoot
 from gitops.graph.port import Existence
 from gitops.graph.root import GraphRoot
-from gitops.graph.roots import find_root
+from gitops.graph.snapshot import find_root
 from tests.support.effort import cases
 from tests.support.s3 import S3Place
 
@@ -121,8 +121,8 @@ class Actor(threading.Thread):
             raise Death
 
 
-def identity(number: int) -> Identity:
-    return Identity(SequentialIds(number).ulid(), "2026-01-01T00:00:00Z")
+def identity(number: int) -> GraphIdentity:
+    return GraphIdentity(SequentialIds(number).ulid(), "2026-01-01T00:00:00Z")
 
 
 def make(root: GraphRoot, number: int) -> None:

@@ -10,10 +10,11 @@ from gitops.core.errors import ConflictError, GitopsError
 from gitops.graph import layout
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.branches import create_branch, delete_branch, list_branches
-from gitops.graph.history.gc import Retention, gc
-from gitops.graph.history.preview import PreviewReport, preview_on_branch
-from gitops.graph.history.verify import verify
+from gitops.graph.history.gc import Retention, collect_garbage
+from gitops.graph.history.preview import preview_migration
+from gitops.graph.history.verify import verify_graph
 from gitops.graph.lines import read_branches
+from gitops.graph.maintenance_results import PreviewReport
 from gitops.graph.snapshot import open_snapshot
 from tests.support.histories import History, knows, person
 from tests.support.s3 import S3Place
@@ -72,7 +73,7 @@ def migrate(history: History, source: bytes, *, lossy: bool = False) -> int:
 @pytest.mark.parametrize("lossy", [False, True])
 def test_a_preview_tells_what_each_step_touches_and_leaves_main_byte_for_byte(local: History, lossy: bool) -> None:
     before, image = files(local), local.image()
-    report = preview_on_branch(local.uri, NEXT, local.work(), allow_data_loss=lossy)
+    report = preview_migration(local.uri, NEXT, local.work(), allow_data_loss=lossy)
     assert effects(report) == [
         ("add_type", 0),
         ("rename_type", 3),
@@ -90,15 +91,15 @@ def test_a_preview_tells_what_each_step_touches_and_leaves_main_byte_for_byte(lo
     assert [branch.name for branch in list_branches(local.uri)] == ["main"]
     assert read_branches(open_snapshot(local.uri).store).branches == {}
     assert {step["mode"] for step in report.to_json()["steps"] if "mode" in step} == {"hard" if lossy else "soft"}
-    gc(local.uri, local.work(), Retention())
-    assert verify(local.uri, deep=True).findings == ()
+    collect_garbage(local.uri, local.work(), Retention())
+    assert verify_graph(local.uri, deep=True).findings == ()
     assert migrate(local, NEXT) == 3
 
 
 def test_a_preview_on_an_object_store(s3: S3Place) -> None:
     history = fill(History(f"{s3.root}/graphs/g.omni", SCHEMA))
     manifests = {n: history.at(version=n).manifest for n in (1, 2)}
-    assert preview_on_branch(history.uri, NEXT, history.work()).supported
+    assert preview_migration(history.uri, NEXT, history.work()).supported
     assert {n: history.at(version=n).manifest for n in (1, 2)} == manifests
     history.people("main", d=1)
     assert history.ages() == {"a": 1, "b": None, "c": 3, "d": 1}
@@ -106,7 +107,7 @@ def test_a_preview_on_an_object_store(s3: S3Place) -> None:
 
 def test_a_preview_of_what_is_not_supported_touches_nothing(local: History) -> None:
     before = files(local)
-    report = preview_on_branch(local.uri, SCHEMA.replace(b"age: I32?", b"age: I64?"), local.work())
+    report = preview_migration(local.uri, SCHEMA.replace(b"age: I32?", b"age: I64?"), local.work())
     assert (report.supported, report.tables, effects(report)) == (False, {}, [("unsupported_change", None)])
     assert files(local) == before
 
@@ -114,7 +115,7 @@ def test_a_preview_of_what_is_not_supported_touches_nothing(local: History) -> N
 def test_a_preview_may_run_beside_branches_and_a_migration_may_not(local: History) -> None:
     create_branch(local.uri, "dev", local.work())
     create_branch(local.uri, "exp", local.work())
-    assert preview_on_branch(local.uri, NEXT, local.work()).supported
+    assert preview_migration(local.uri, NEXT, local.work()).supported
     with pytest.raises(ConflictError) as failure:
         migrate(local, NEXT)
     assert failure.value.code == "graph_has_branches"
@@ -138,7 +139,7 @@ def test_a_hard_drop_takes_the_values_from_the_disk_and_keeps_the_rest(history: 
     with pytest.raises(GitopsError):
         history.rows("node:Person", version=version - 1)
     assert history.rows("edge:Knows", version=version - 1)[0]["since"] == 4
-    assert verify(history.uri, deep=True).findings == ()
+    assert verify_graph(history.uri, deep=True).findings == ()
     history.people("main", d=4)
     assert [row["id"] for row in history.rows("node:Person")] == ["a", "b", "c", "d"]
 
@@ -147,7 +148,7 @@ def test_a_hard_drop_of_one_property_keeps_the_blobs_beside_it(local: History) -
     from gitops.graph import show
 
     migrate(local, SCHEMA.replace(b"mail: String?", b""), lossy=True)
-    photos = [row["photo"] for row in show.rows(local.uri, "Person", 5)]
+    photos = [row["photo"] for row in show.read_rows(local.uri, "Person", 5)]
     assert photos == ["base64:b25l", None, "base64:YSBzZWNyZXQgdGhhdCBtdXN0IGJlIGdvbmU="]
 
 
@@ -156,7 +157,7 @@ def test_a_hard_drop_of_a_type_takes_its_folder(local: History) -> None:
     migrate(local, SCHEMA.partition(b"edge")[0], lossy=True)
     assert not (Path(local.uri) / old).exists()
     assert [entry.purged for entry in local.at().manifest.dropped] == [True]
-    assert verify(local.uri, deep=True).findings == ()
+    assert verify_graph(local.uri, deep=True).findings == ()
 
 
 def test_a_soft_drop_keeps_everything(local: History) -> None:
@@ -182,5 +183,5 @@ def test_every_kind_of_property_is_counted(tmp_path: Path) -> None:
     cells += [[cell] for cell in cells[:10]]
     full = {f"p{at}X": cell for at, cell in enumerate(cells)}
     history.put("main", {"node:N": [{"id": "a", "k": "a", **full}, {"id": "b", "k": "b"}]})
-    report = preview_on_branch(history.uri, b"node N { k: String @key }", history.work())
+    report = preview_migration(history.uri, b"node N { k: String @key }", history.work())
     assert [rows for _, rows in effects(report)] == [1] * len(types)

@@ -10,9 +10,9 @@ import pytest
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.branches import create_branch
-from gitops.graph.history.gc import Retention, gc
+from gitops.graph.history.gc import Retention, collect_garbage
 from gitops.graph.history.purge import purge_dropped
-from gitops.graph.history.verify import verify
+from gitops.graph.history.verify import verify_graph
 from tests.support.histories import History
 from tests.support.s3 import S3Place
 
@@ -70,10 +70,10 @@ def test_dropped_types_and_properties_go_and_the_rest_stays(history: History) ->
         with pytest.raises(GitopsError) as failure:
             history.rows(key, version=2)
         assert failure.value.code == "graph_version_gone"
-    assert verify(history.uri, deep=True).findings == ()
+    assert verify_graph(history.uri, deep=True).findings == ()
     if not history.uri.startswith("s3:"):
         assert SECRET.encode() not in stored(history)
-    assert gc(history.uri, history.work(), Retention()).paths == ()
+    assert collect_garbage(history.uri, history.work(), Retention()).paths == ()
 
 
 def test_blobs_beside_a_purged_property_stay(local: History) -> None:
@@ -81,7 +81,7 @@ def test_blobs_beside_a_purged_property_stay(local: History) -> None:
 
     migrate(local, LATER)
     purge_dropped(local.uri, local.work())
-    assert [row["photo"] for row in show.rows(local.uri, "Human", 5)] == ["base64:b25l", None, "base64:dGhyZWU="]
+    assert [row["photo"] for row in show.read_rows(local.uri, "Human", 5)] == ["base64:b25l", None, "base64:dGhyZWU="]
 
 
 def test_a_dry_run_names_the_same_and_touches_nothing(local: History) -> None:

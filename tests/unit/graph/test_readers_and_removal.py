@@ -13,12 +13,12 @@ from gitops.core.faults import NoFaults
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.branches import create_branch
 from gitops.graph.history.datasets import dataset_versions
-from gitops.graph.history.gc import Retention, gc
-from gitops.graph.history.leases import hold, read_leases
-from gitops.graph.history.verify import verify
-from gitops.graph.history.work import Work
-from gitops.graph.port import Prepared
-from gitops.graph.show import rows
+from gitops.graph.history.gc import Retention, collect_garbage
+from gitops.graph.history.leases import hold_lease, read_leases
+from gitops.graph.history.verify import verify_graph
+from gitops.graph.history.work import WriteContext
+from gitops.graph.port import PreparedVersion
+from gitops.graph.show import read_rows as show_rows
 from tests.support.histories import History, person, read_rows
 from tests.support.s3 import S3Place
 
@@ -26,7 +26,7 @@ BASE = b"node Person { name: String @key  age: I32?  mail: String? }\nnode Town 
 DROPPED = b"node Person { name: String @key  age: I32? }\nnode Town { name: String @key }\n"
 
 
-def hard_drop(history: History) -> Prepared:
+def hard_drop(history: History) -> PreparedVersion:
     engine = LanceEngine(history.clock, history.ids, NoFaults())
     return engine.prepare_migration(history.uri, DROPPED, actor=None, allow_data_loss=True)
 
@@ -51,7 +51,7 @@ def test_a_version_before_a_hard_drop_says_that_its_rows_are_gone(history: Histo
         read_rows(old, "node:Person")
     assert failure.value.code == "graph_version_gone"
     with pytest.raises(GitopsError, match="dropped for good") as failure:
-        rows(history.uri, "Person", 9, old.manifest.n)
+        show_rows(history.uri, "Person", 9, old.manifest.n)
     assert failure.value.code == "graph_version_gone"
     assert read_rows(old, "node:Town") == []
     assert read_rows(history.at(), "node:Person") == [{"id": "a", "age": 1, "name": "a"}]
@@ -76,7 +76,7 @@ def test_a_hard_drop_that_was_staged_before_a_branch_was_made_does_not_take_its_
         staged.publish()
     assert failure.value.code == "graph_has_branches"
     assert [row["id"] for row in read_rows(history.at("dev"), "node:Person")] == ["a"]
-    assert verify(history.uri, deep=True).ok
+    assert verify_graph(history.uri, deep=True).ok
 
 
 def test_who_opened_the_newest_version_reads_on_for_the_grace_period(tmp_path: Path) -> None:
@@ -88,19 +88,19 @@ def test_who_opened_the_newest_version_reads_on_for_the_grace_period(tmp_path: P
     made = {version.number: version.made for version in dataset_versions(opened.folder, entry.path)}
     grace = timedelta(hours=1)
     # The rows that were opened have been there for the whole grace period, and what followed them has not.
-    now = Work(FixedClock(made[entry.version] + grace), history.ids)
+    now = WriteContext(FixedClock(made[entry.version] + grace), history.ids)
     assert made[entry.version] < made[entry.version + 1]
-    assert gc(history.uri, now, Retention(1, timedelta(0), grace)).manifests == 2
+    assert collect_garbage(history.uri, now, Retention(1, timedelta(0), grace)).manifests == 2
     assert read_rows(opened, "node:Person") == [person("a", 1)]
 
 
 def test_a_lease_that_cannot_be_given_back_does_not_undo_what_was_done(s3: S3Place) -> None:
     history = History(f"{s3.root}/graphs/g.omni")
     s3.server.fault = lambda asked: 403 if asked.method == "DELETE" and "/leases/" in asked.path else None
-    with hold(history.at(), history.work()):
+    with hold_lease(history.at(), history.work()):
         pass
     create_branch(history.uri, "dev", history.work())
-    with pytest.raises(ZeroDivisionError), hold(history.at(), history.work()):
+    with pytest.raises(ZeroDivisionError), hold_lease(history.at(), history.work()):
         raise ZeroDivisionError
     s3.server.fault = lambda _asked: None
     assert len(read_leases(history.at().store)) == 3
@@ -115,6 +115,6 @@ def test_gc_does_not_leave_the_graph_over_a_link(tmp_path: Path) -> None:
     (aside / "mine" / "kept").write_text("mine")
     (root / "edges").symlink_to(aside)
     with pytest.raises(GitopsError, match="not followed") as failure:
-        gc(history.uri, history.work(), Retention(1, timedelta(0), timedelta(0)))
+        collect_garbage(history.uri, history.work(), Retention(1, timedelta(0), timedelta(0)))
     assert failure.value.code == "storage_failed"
     assert (aside / "mine" / "kept").read_text() == "mine"

@@ -10,9 +10,10 @@ import pytest
 
 from gitops.core.errors import GitopsError
 from gitops.graph.history.branches import create_branch
-from gitops.graph.history.optimize import OptimizeOptions, optimize
-from gitops.graph.history.verify import FindingCode, verify
+from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
+from gitops.graph.history.verify import verify_graph
 from gitops.graph.lines import read_branches
+from gitops.graph.maintenance_results import VerifyFindingCode
 from gitops.graph.snapshot import ReadTarget
 from tests.support.histories import History, knows
 
@@ -75,7 +76,7 @@ class Busy:
             create_branch(self.history.uri, "trial", self.history.work(), ReadTarget())
             branch = "trial"
         elif turn % 7 == 0:
-            optimize(self.history.uri, self.history.work(), options=EAGER, branch=branch)
+            optimize_tables(self.history.uri, self.history.work(), options=EAGER, branch=branch)
         elif turn % 3 == 0:
             self.history.put(branch, {"edge:Knows": [knows(f"k{turn}", "ann", "ann")]})
         else:
@@ -108,8 +109,8 @@ def test_a_copy_in_order_opens_at_a_whole_version_whatever_the_source_does(tmp_p
         check(replica, source)
     assert History(str(replica), b"").at().manifest.n > first
     assert set(read_branches(History(str(replica), b"").at().store).branches) == {"trial"}
-    report = verify(str(replica), deep=True)
-    assert [each for each in report.findings if each.code is not FindingCode.UNREFERENCED] == []
+    report = verify_graph(str(replica), deep=True)
+    assert [each for each in report.findings if each.code is not VerifyFindingCode.UNREFERENCED] == []
 
 
 def test_a_copy_that_takes_tables_first_and_lists_versions_after_is_none(tmp_path: Path) -> None:

@@ -167,9 +167,9 @@ def test_a_graph_taken_out_of_a_bucket_is_a_graph_on_disk(engine: LanceEngine, s
         target = tmp_path / key.partition("/")[2]
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(store.read(key) or b"")
-    assert show.describe(str(tmp_path)) == show.describe(uri)
-    assert show.rows(str(tmp_path), "P", 9) == show.rows(uri, "P", 9) == [{"id": "a", "k": "a"}]
-    assert show.versions(str(tmp_path)) == show.versions(uri)
+    assert show.describe_graph(str(tmp_path)) == show.describe_graph(uri)
+    assert show.read_rows(str(tmp_path), "P", 9) == show.read_rows(uri, "P", 9) == [{"id": "a", "k": "a"}]
+    assert show.list_versions(str(tmp_path)) == show.list_versions(uri)
     migrated = engine.prepare_migration(str(tmp_path), b"// here\n" + SCHEMA, actor=None)
     assert migrated.publish() == 3
 

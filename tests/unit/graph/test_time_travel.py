@@ -11,8 +11,8 @@ import pytest
 from gitops.core.errors import GitopsError, UsageError
 from gitops.graph import layout
 from gitops.graph.history.branches import create_branch, delete_branch
-from gitops.graph.history.gc import Retention, gc
-from gitops.graph.history.verify import verify
+from gitops.graph.history.gc import Retention, collect_garbage
+from gitops.graph.history.verify import verify_graph
 from gitops.graph.manifest import read_manifest
 from gitops.graph.snapshot import open_snapshot, version_numbers
 from gitops.storage.memory import MemoryStore
@@ -74,7 +74,7 @@ def test_what_gc_took_is_gone_and_says_so(history: History) -> None:
     for age in range(6):
         history.people("main", a=age)
     first = history.at(version=2).manifest
-    gc(history.uri, history.work(), Retention(2, timedelta(0), timedelta(0)))
+    collect_garbage(history.uri, history.work(), Retention(2, timedelta(0), timedelta(0)))
     assert refused(history, version=2) == "graph_version_gone"
     assert refused(history, commit=first.txn_id) == "graph_version_gone"
     assert refused(history, time=first.ts) == "graph_version_gone"
@@ -137,7 +137,7 @@ def test_a_graph_whose_versions_are_of_the_first_format_goes_on(history: History
     parent = open_snapshot(history.uri).manifest.parent
     assert parent is not None
     assert parent.commit == history.at(version=3).manifest.txn_id
-    assert verify(history.uri, deep=True).findings == ()
+    assert verify_graph(history.uri, deep=True).findings == ()
 
 
 def test_a_version_is_never_older_than_its_parent(history: History) -> None:

@@ -13,7 +13,7 @@ import pytest
 from gitops.core.errors import GitopsError
 from gitops.graph import layout
 from gitops.graph.history.branches import create_branch
-from gitops.graph.history.verify import verify
+from gitops.graph.history.verify import verify_graph
 from tests.support.histories import History, knows, lives, person, town
 
 
@@ -29,11 +29,11 @@ def history(tmp_path: Path) -> History:
 
 
 def codes(history: History, *, deep: bool = False) -> list[str]:
-    return [finding.code.value for finding in verify(history.uri, deep=deep).findings]
+    return [finding.code.value for finding in verify_graph(history.uri, deep=deep).findings]
 
 
 def test_a_whole_graph_has_no_findings(history: History) -> None:
-    report = verify(history.uri, deep=True)
+    report = verify_graph(history.uri, deep=True)
     assert report.to_json() == {"ok": True, "deep": True, "manifests": 5, "table_versions": 10, "findings": []}
 
 
@@ -117,7 +117,7 @@ DAMAGES: dict[str, tuple[Callable[[History], None], set[str]]] = {
 def test_a_damage_is_found_under_its_code(history: History, name: str) -> None:
     damage, expected = DAMAGES[name]
     damage(history)
-    report = verify(history.uri)
+    report = verify_graph(history.uri)
     assert {finding.code.value for finding in report.findings} == expected
     assert report.ok == (expected == {"unreferenced"})
 
@@ -129,7 +129,7 @@ def _unreadable_or_nodes(form: dict[str, Any]) -> None:
 def test_a_graph_whose_newest_version_does_not_read_is_refused(history: History) -> None:
     edit(history, 3, _unreadable_or_nodes)
     with pytest.raises(GitopsError) as failure:
-        verify(history.uri)
+        verify_graph(history.uri)
     assert failure.value.code == "graph_unreadable"
 
 
@@ -151,7 +151,7 @@ def test_a_broken_rule_is_found_by_a_deep_look(history: History, name: str) -> N
     rows, kinds = BROKEN[name]
     history.put("dev", rows)
     assert codes(history) == []
-    found = verify(history.uri, deep=True).findings
+    found = verify_graph(history.uri, deep=True).findings
     assert [finding.code.value for finding in found] == ["rule_broken"] * len(kinds)
     assert [finding.detail.partition(":")[0] for finding in found] == kinds
     assert all(finding.path.startswith("dev/") for finding in found)
@@ -173,7 +173,7 @@ def test_bounds_are_compared_exactly_at_the_ends_of_every_kind(tmp_path: Path) -
     history = History(str(tmp_path / "g.omni"), schema)
     whole = {"id": "a", "k": "a", "u": 2**64 - 1, "v": 2**64 - 1, "i": -(2**63), "f": 3.0e38, "w": 0}
     history.put("main", {"node:N": [whole]})
-    assert verify(history.uri, deep=True).ok
+    assert verify_graph(history.uri, deep=True).ok
     history.put("main", {"node:N": [{"id": "b", "k": "b", "u": 0, "i": 6, "f": 0.25, "w": 2**32 - 1}]})
-    found = [finding.detail for finding in verify(history.uri, deep=True).findings]
+    found = [finding.detail for finding in verify_graph(history.uri, deep=True).findings]
     assert sorted(text.partition("N.")[2][0] for text in found) == ["f", "i", "u", "w"]

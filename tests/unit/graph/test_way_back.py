@@ -68,7 +68,7 @@ def there_and_back(uri, desired):
 
 
 def contents(uri, version=None):
-    return {name: show.rows(uri, name, 100, version) for name in ("P", "Q", "E")}
+    return {name: show.read_rows(uri, name, 100, version) for name in ("P", "Q", "E")}
 
 
 @pytest.mark.parametrize("desired", REVERSIBLE.values(), ids=list(REVERSIBLE))
@@ -97,4 +97,4 @@ def test_what_is_irreversible_is_refused_on_the_way_back(uri):
     with pytest.raises(GitopsError) as refused:
         migrate(uri, down_source(before, after))
     assert refused.value.code == "graph_migration_unsupported"
-    assert show.rows(uri, "P", 1)[0]["tag"] == "x"
+    assert show.read_rows(uri, "P", 1)[0]["tag"] == "x"

@@ -14,13 +14,13 @@ import pytest
 
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import NoFaults
-from gitops.graph.bulk import BulkPlan, BulkTask, Part, discard_bulk, plan_bulk, publish_bulk, write_part
+from gitops.graph.bulk import BulkPart, BulkPlan, BulkTask, discard_bulk, plan_bulk, publish_bulk, write_part
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.branches import create_branch
-from gitops.graph.history.gc import Retention, gc
+from gitops.graph.history.gc import Retention, collect_garbage
 from gitops.graph.history.leases import read_leases
-from gitops.graph.history.optimize import OptimizeOptions, optimize
-from gitops.graph.history.verify import verify
+from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
+from gitops.graph.history.verify import verify_graph
 from gitops.graph.load import LoadError, LoadMode
 from gitops.graph.snapshot import ReadTarget
 from tests.support.bulk import spread
@@ -63,15 +63,17 @@ def plan_of(history: History, branch: str = "main") -> BulkPlan:
     return plan_bulk(history.uri, history.work(), branch)
 
 
-def part(history: History, plan: BulkPlan, key: str, **columns: Any) -> Part:
+def part(history: History, plan: BulkPlan, key: str, **columns: Any) -> BulkPart:
     return write_part(plan.task(key), pa.table(columns), history.ids)
 
 
-def publish(history: History, plan: BulkPlan, *parts: Part, mode: LoadMode = LoadMode.MERGE) -> dict[str, int]:
+def publish(history: History, plan: BulkPlan, *parts: BulkPart, mode: LoadMode = LoadMode.MERGE) -> dict[str, int]:
     return dict(publish_bulk(plan, parts, history.work(), mode).rows)
 
 
-def refusals(history: History, plan: BulkPlan, *parts: Part, mode: LoadMode = LoadMode.MERGE) -> list[tuple[str, str]]:
+def refusals(
+    history: History, plan: BulkPlan, *parts: BulkPart, mode: LoadMode = LoadMode.MERGE
+) -> list[tuple[str, str]]:
     before = history.at().manifest
     with pytest.raises(LoadError) as failure:
         publish(history, plan, *parts, mode=mode)
@@ -99,7 +101,7 @@ def test_parts_become_one_version(history: History) -> None:
         "node:Town": [town("oslo")],
     }
     assert history.at().manifest.operation == "load"
-    assert verify(history.uri, deep=True).ok
+    assert verify_graph(history.uri, deep=True).ok
     assert read_leases(history.at().store) == ()
 
 
@@ -114,7 +116,7 @@ def test_workers_in_processes_of_their_own(local: History) -> None:
     assert local.at().manifest.n == 3
     assert len(local.rows("node:Person")) == 4 * size + 1
     assert len({row["id"] for row in local.rows("edge:Knows")}) == 4 * size
-    assert verify(local.uri, deep=True).ok
+    assert verify_graph(local.uri, deep=True).ok
 
 
 def test_what_travels_is_json(local: History) -> None:
@@ -123,7 +125,7 @@ def test_what_travels_is_json(local: History) -> None:
     task = plan.task("node:Town")
     assert BulkTask.from_json(json.loads(json.dumps(task.to_json()))) == task
     written = part(local, plan, "node:Town", name=["oslo"])
-    assert Part.from_json(json.loads(json.dumps(written.to_json()))) == written
+    assert BulkPart.from_json(json.loads(json.dumps(written.to_json()))) == written
 
 
 # What is checked when the parts are put together.
@@ -216,10 +218,10 @@ def test_other_writers_go_on(history: History) -> None:
     plan = plan_of(history)
     written = part(history, plan, "node:Person", name=["bob"], age=[2])
     history.people("main", ann=5, cid=3)
-    optimize(history.uri, history.work(), options=EAGER)
+    optimize_tables(history.uri, history.work(), options=EAGER)
     publish(history, plan, written)
     assert history.ages() == {"ann": 5, "bob": 2, "cid": 3}
-    assert verify(history.uri, deep=True).ok
+    assert verify_graph(history.uri, deep=True).ok
 
 
 def test_a_bulk_load_goes_to_its_branch(local: History) -> None:
@@ -273,15 +275,15 @@ def test_publishing_again_after_a_crash(history: History, point: str) -> None:
     with pytest.raises(Crash):
         publish_bulk(plan, parts, history.work(DieAt(f"engine.load.{point}")))
     assert history.ages() in ({"ann": 1}, {"ann": 1, "bob": 2})
-    assert verify(history.uri, deep=True).ok
+    assert verify_graph(history.uri, deep=True).ok
     assert publish(history, plan, *parts) == {"node:Person": 1, "edge:Knows": 1}
     assert publish(history, plan, *parts) == {"node:Person": 1, "edge:Knows": 1}
     assert history.at().manifest.n == 3
     assert history.ages() == {"ann": 1, "bob": 2}
     assert len(history.rows("edge:Knows")) == 1
-    gc(history.uri, history.work(), Retention(1, timedelta(0), timedelta(0)))
+    collect_garbage(history.uri, history.work(), Retention(1, timedelta(0), timedelta(0)))
     assert history.ages() == {"ann": 1, "bob": 2}
-    assert verify(history.uri, deep=True).ok
+    assert verify_graph(history.uri, deep=True).ok
 
 
 def test_what_was_published_is_found_again_after_compaction(local: History) -> None:
@@ -290,7 +292,7 @@ def test_what_was_published_is_found_again_after_compaction(local: History) -> N
     edges = [part(local, plan, "edge:Knows", to=["ann"], **{"from": ["ann"]}) for _ in range(2)]
     with pytest.raises(Crash):
         publish_bulk(plan, edges, local.work(DieAt("engine.load.after_publish")))
-    optimize(local.uri, local.work(), options=EAGER)
+    optimize_tables(local.uri, local.work(), options=EAGER)
     assert publish(local, plan, *edges) == {"edge:Knows": 2}
     assert len(local.rows("edge:Knows")) == 2
     assert local.at(commit=plan.bulk).manifest.operation == "load"
@@ -311,7 +313,7 @@ def test_what_nobody_can_tell_is_not_published_again(local: History) -> None:
     with pytest.raises(Crash):
         publish_bulk(plan, [written], local.work(DieAt("engine.load.after_publish")))
     local.people("main", bob=1)
-    gc(local.uri, local.work(), Retention(1, timedelta(0), timedelta(0)))
+    collect_garbage(local.uri, local.work(), Retention(1, timedelta(0), timedelta(0)))
     with pytest.raises(GitopsError) as failure:
         publish(local, plan, written)
     assert failure.value.code == "graph_version_gone"
@@ -361,15 +363,15 @@ def test_gc_leaves_parts_alone_while_the_plan_stands_and_takes_them_a_week_later
     for age in range(3):
         history.people("main", ann=age)
     sharp = Retention(1, timedelta(0), timedelta(0))
-    gc(history.uri, history.work(), sharp)
+    collect_garbage(history.uri, history.work(), sharp)
     assert left in data_files(tmp_path / "g.omni")
     assert history.at(version=plan.version).manifest.n == plan.version
     publish(history, plan, written)
     _grow_old(tmp_path, timedelta(days=8))
-    gc(history.uri, history.work(), sharp)
+    collect_garbage(history.uri, history.work(), sharp)
     assert left not in data_files(tmp_path / "g.omni")
     assert history.ages() == {"ann": 2, "bob": 2}
-    assert verify(history.uri, deep=True).ok
+    assert verify_graph(history.uri, deep=True).ok
 
 
 def _of_the_disk(folder: Path) -> datetime:

@@ -20,7 +20,7 @@ from gitops.graph import show
 from gitops.graph.bulk import input_columns, plan_bulk, publish_bulk, write_part
 from gitops.graph.bulk.cells import column_cells
 from gitops.graph.engine import LanceEngine
-from gitops.graph.history.work import Work
+from gitops.graph.history.work import WriteContext
 from gitops.graph.load import Loader, LoadError, LoadMode, LoadRequest
 from gitops.graph.snapshot import open_snapshot
 from gitops.graph.tables import raw_columns
@@ -57,7 +57,7 @@ class Place:
         LanceEngine(CLOCK, self.ids).prepare_create(uri, SCHEMA, actor=None).publish()
 
     def put(self, key: str, columns: Mapping[str, Any]) -> None:
-        work = Work(CLOCK, self.ids)
+        work = WriteContext(CLOCK, self.ids)
         plan = plan_bulk(self.uri, work)
         publish_bulk(plan, [write_part(plan.task(key), pa.table(dict(columns)), self.ids)], work)
 
@@ -66,7 +66,7 @@ class Place:
         Loader(CLOCK, self.ids).load(LoadRequest(self.uri, io.BytesIO(raw), LoadMode.MERGE))
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        return sorted(show.rows(self.uri, name, 100), key=lambda row: str(row["id"]))
+        return sorted(show.read_rows(self.uri, name, 100), key=lambda row: str(row["id"]))
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.graph.query import ReadCache, Strategy
-from gitops.graph.query.adjacency import Adjacency, Numbering
+from gitops.graph.query.adjacency import Adjacency, NodeNumbering
 from gitops.graph.query.adjacency_file import AdjacencyFolder
-from gitops.graph.query.cache import Triple, adjacency_name
+from gitops.graph.query.cache import EdgeTables, adjacency_name
 from gitops.graph.query.limits import Budget
 from gitops.graph.snapshot import Snapshot, open_snapshot
 from tests.support.effort import cases
@@ -34,7 +34,9 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> str:
 def adjacency(graph: str) -> Adjacency:
     snapshot, cache = open_snapshot(graph), ReadCache()
     node, edge = cache.table(snapshot, "node:Town"), cache.table(snapshot, "edge:Road")
-    return cache.adjacency(adjacency_name(snapshot, edge.key, node.key, node.key), Triple(edge, node, node), FREE, None)
+    return cache.adjacency(
+        adjacency_name(snapshot, edge.key, node.key, node.key), EdgeTables(edge, node, node), FREE, None
+    )
 
 
 def pairs(adjacency: Adjacency, *, out: bool = True) -> list[tuple[int, int]]:
@@ -54,7 +56,7 @@ def test_every_edge_is_there_in_both_directions(adjacency: Adjacency) -> None:
 @given(st.sets(st.integers(0, 10**9), max_size=30))
 def test_positions_and_row_ids_are_each_others_inverse(ids: set[int]) -> None:
     rows = np.array(sorted(ids), np.int64)
-    numbering = Numbering.of(rows)
+    numbering = NodeNumbering.of(rows)
     assert numbering.row_ids(numbering.positions(rows)).tolist() == rows.tolist()
     assert len(rows) == 0 or int(numbering.positions(rows).max()) < numbering.count
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from gitops.graph.query import ReadCache, resident
 from gitops.graph.query.limits import Budget
-from gitops.graph.query.resident import Residents, Shelf, Texts
+from gitops.graph.query.resident import ColumnShelf, ResidentColumns, SortedTexts
 from gitops.graph.query.tables import ReadTable
-from gitops.graph.snapshot import Snapshot, open_snapshot
+from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from tests.support.query_graphs import ask, put, town, towns, values
 
 FREE = Budget(None, None)
@@ -43,7 +43,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(params=["dense", "gaps"])
 def snapshot(request: pytest.FixtureRequest, graph: str) -> Snapshot:
-    return open_snapshot(graph, {"dense": 3, "gaps": None}[request.param])
+    return open_snapshot(graph, ReadTarget(version={"dense": 3, "gaps": None}[request.param]))
 
 
 @pytest.mark.parametrize("text", QUESTIONS)
@@ -60,7 +60,7 @@ def test_an_answer_does_not_depend_on_what_was_asked_before(snapshot: Snapshot, 
 def test_every_version_has_columns_of_its_own(graph: str) -> None:
     cache, text = ReadCache(), QUESTIONS[5]
     for version in (3, None, 3, None):
-        opened = open_snapshot(graph, version)
+        opened = open_snapshot(graph, ReadTarget(version=version))
         assert values(ask(opened, text, cache=cache)) == values(ask(opened, text))
 
 
@@ -72,7 +72,7 @@ def cells(table: ReadTable, row_ids: list[int], budget: Budget = FREE) -> list[i
 def test_a_column_is_kept_when_it_was_asked_for_often_enough(graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resident, "_CALL", 0)
     monkeypatch.setattr(resident, "_ROW", 1)
-    table = ReadCache().table(open_snapshot(graph, 3), "node:Town")
+    table = ReadCache().table(open_snapshot(graph, ReadTarget(version=3)), "node:Town")
     held = []
     for _ in range(6):
         cells(table, [1, 2, 3, 4, 5])
@@ -113,7 +113,7 @@ def test_what_is_kept_counts_and_gives_way(graph: str) -> None:
 @pytest.mark.parametrize("kind", [pa.list_(pa.int32()), pa.list_(pa.float32(), 3), pa.binary(), pa.large_binary()])
 def test_lists_vectors_and_blobs_are_never_kept(kind: pa.DataType) -> None:
     shelf: dict[str, object] = {}
-    kept = Residents(Shelf(shelf.get, shelf.__setitem__), 3, 2**20)
+    kept = ResidentColumns(ColumnShelf(shelf.get, shelf.__setitem__), 3, 2**20)
     kept.keep(np.arange(3), {"x": pa.nulls(3, kind), "y": pa.array([1, 2, 3])})
     assert set(shelf) == {"_rowid", "y"}
     kept.measure({"x": pa.nulls(3, kind)}, 3)
@@ -130,7 +130,7 @@ CELLS = st.lists(
 def test_a_text_is_found_where_it_is(cells: list[str | None], data: st.DataObject) -> None:
     text = data.draw(st.text(max_size=3) | st.sampled_from([each for each in cells if each is not None] or [""]))
     row_ids = np.arange(len(cells)) * 3 + 1
-    found = Texts.of(row_ids, pa.array(cells, pa.string())).find(text)
+    found = SortedTexts.of(row_ids, pa.array(cells, pa.string())).find(text)
     assert found.tolist() == [3 * at + 1 for at, each in enumerate(cells) if each == text]
 
 
@@ -140,7 +140,7 @@ def test_a_column_is_sorted_when_texts_were_looked_for_often_enough(
     monkeypatch.setattr(resident, "_SEARCH", 1)
     monkeypatch.setattr(resident, "_SORT", 0.2)
     for most, expected in ((2**20, [None, None, [7], [7]]), (NODES, [None] * 4)):
-        table = ReadCache(max_column_bytes=most).table(open_snapshot(graph, 3), "node:Town")
+        table = ReadCache(max_column_bytes=most).table(open_snapshot(graph, ReadTarget(version=3)), "node:Town")
         found = [table.equal("key", "t7", FREE) for _ in range(4)]
         assert [None if each is None else each.tolist() for each in found] == expected
         assert table.equal("name", "name 1", Budget(None, 2**30)) is None
@@ -150,7 +150,7 @@ def test_a_row_that_is_not_there_is_an_error_from_memory_too(graph: str) -> None
     from gitops.core.errors import GitopsError
 
     for version in (3, None):
-        table = ReadCache().table(open_snapshot(graph, version), "node:Town")
+        table = ReadCache().table(open_snapshot(graph, ReadTarget(version=version)), "node:Town")
         table.whole(["size"], FREE)
         for lost in (10**6, -1):
             with pytest.raises(GitopsError) as error:

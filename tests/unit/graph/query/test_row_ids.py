@@ -12,7 +12,7 @@ import pytest
 
 from gitops.core.errors import GitopsError
 from gitops.graph.query.limits import Budget
-from gitops.graph.query.tables import ReadTable, Sorted
+from gitops.graph.query.tables import ReadTable, RowOrder
 
 FREE = Budget(None, None)
 SCHEMA = pa.schema(
@@ -99,7 +99,7 @@ def test_the_driver_orders_nulls_and_texts_as_the_language_does(tmp_path: Path, 
     place = tmp_path / "o.lance"
     lance.write_dataset(pa.table({"s": pa.array(cells, pa.string())}), place, enable_stable_row_ids=True)
     table = ReadTable("node:T", lance.dataset(place), 6)
-    found = table.collect(["s"], table.scan(["s"], FREE, None, Sorted((("s", up),), 4)), FREE, sort=False)
+    found = table.collect(["s"], table.scan(["s"], FREE, None, RowOrder((("s", up),), 4)), FREE, sort=False)
     texts = sorted(text for text in cells if text is not None)
     assert found.columns["s"].to_pylist() == ([None, *texts] if up else [*texts[::-1], None])[:4]
 

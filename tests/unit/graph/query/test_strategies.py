@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.core.clock import SequentialIds
-from gitops.graph.history.optimize import OptimizeOptions, optimize
-from gitops.graph.history.work import Work
+from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
+from gitops.graph.history.work import WriteContext
 from gitops.graph.query import ReadCache, Strategy, adjacency, execute, expand, neighbours, plan, tables
 from gitops.graph.query import strategies as rules
 from gitops.graph.snapshot import open_snapshot
@@ -99,7 +99,9 @@ def test_an_index_makes_no_difference_to_the_rows(graph: str, tmp_path: Path) ->
     shutil.copytree(graph, copy)
     put(str(copy), [town("far away")], start=200_000)
     before = open_snapshot(str(copy))
-    done = optimize(str(copy), Work(CLOCK, SequentialIds(900_000)), OptimizeOptions(fragments=2, scalar_rows=1))
+    done = optimize_tables(
+        str(copy), WriteContext(CLOCK, SequentialIds(900_000)), OptimizeOptions(fragments=2, scalar_rows=1)
+    )
     assert done.tables.keys() == {"node:Town", "edge:Road"}
     snapshot = open_snapshot(str(copy))
     for match in MATCHES:
