@@ -17,6 +17,16 @@ def program() -> None:
     prefork.start()
 
 
+@pytest.fixture(autouse=True)
+def _journey(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A journey starts its programs and hooks as a user does."""
+    if request.node.get_closest_marker("journey") is None:
+        yield
+        return
+    with prefork.started_programs():
+        yield
+
+
 @pytest.fixture(scope="session")
 def applied(tmp_path_factory: pytest.TempPathFactory) -> Loop:
     """Built once, never changed: the cluster is applied."""

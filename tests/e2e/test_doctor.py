@@ -18,7 +18,7 @@ from gitops.git.hooks import install_hooks, remove_hooks
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from tests.support.loop import CONFIG, DELETE_LEGACY, LEDGER, MAIN, PROGRAM, SIGNERS, Done, Loop, email
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.journey]
 
 
 def _doctor(loop: Loop, who: str, *more: str, at: Path | None = None) -> Done:

@@ -17,7 +17,7 @@ from tests.support.editor import DATA, cursor
 from tests.support.editor_client import Editor, editor
 from tests.support.pages import ROOT
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.journey]
 
 PEOPLE = "people/queries/people.gq"
 

@@ -112,6 +112,7 @@ def _pages() -> Iterator[tuple[str, str]]:
         yield "README.md", _README
 
 
+@pytest.mark.journey
 @pytest.mark.parametrize(("page", "heading"), list(_pages()))
 def test_from_an_empty_folder_to_an_applied_cluster(page: str, heading: str, tmp_path: Path) -> None:
     """Nothing is done but what the page says."""

@@ -60,6 +60,7 @@ def _life(loop: Loop, method: str) -> None:
     assert f"approved by {email('bob')} ({use.approval_id}) good" in loop.gitops("bob", "log").text
 
 
+@pytest.mark.journey
 @pytest.mark.parametrize(
     "method",
     ["merge", pytest.param("squash", marks=pytest.mark.slow), pytest.param("rebase", marks=pytest.mark.slow)],
@@ -68,6 +69,7 @@ def test_whole_life_over_a_path(loop: Loop, method: str) -> None:
     _life(loop, method)
 
 
+@pytest.mark.journey
 def test_whole_life_over_smart_http(web: Loop) -> None:
     _life(web, "merge")
     assert web.request(1).pushers == (email("alice"),)

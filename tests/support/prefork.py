@@ -20,6 +20,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -31,12 +33,24 @@ _CLIENT = (sys.executable, "-I", "-S", str(Path(__file__).with_name("prefork_cli
 PROGRAM = (*PYTHON, "-m", "gitops")
 
 
+@contextmanager
+def started_programs() -> Iterator[None]:
+    """While the block runs, every one of these programs is a real interpreter that is started: for journeys."""
+    mark = Path(f"{PYTHON[0]}.started")
+    mark.touch()
+    try:
+        yield
+    finally:
+        mark.unlink()
+
+
 @cache
 def start() -> None:
     """Start the server of this process; it ends when this process ends."""
     _FOLDER.mkdir(mode=0o700)
     script = Path(PYTHON[0])
-    script.write_text(f'#!/bin/sh\nexec {shlex.join(_CLIENT)} "$@"\n')
+    started = f'[ -e "$0.started" ] && exec {shlex.quote(sys.executable)} "$@"'
+    script.write_text(f'#!/bin/sh\n{started}\nexec {shlex.join(_CLIENT)} "$@"\n')
     script.chmod(0o700)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(_SOCKET))

@@ -27,7 +27,7 @@ from tests.support.loop import LEDGER, MAIN, ROOT
 from tests.support.serve_process import ServeProcess
 from tests.support.serving import SECRET
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.journey]
 
 
 class Host:
