@@ -27,8 +27,7 @@ from gitops.language.schema.types import (
 if TYPE_CHECKING:
     from typing import Any
 
-    from gitops.language.schema.diff import plan_migration
-    from gitops.language.schema.down import down_source, plan_down
+    from gitops.language.schema.migration import down_source, plan_down, plan_migration
     from gitops.language.schema.steps import (
         AddIndex,
         AddProperty,
@@ -92,13 +91,13 @@ __all__ = [
     "schema_from_ir",
 ]
 
-_PLANNERS = {"plan_migration": "diff", "down_source": "down", "plan_down": "down"}
+_PLANNERS = ("plan_migration", "plan_down", "down_source")
 
 
 def __getattr__(name: str) -> Any:
     """Load what belongs to migrations when it is first used: without it, importing the languages takes half the time."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = _PLANNERS.get(name, "steps")
+    module = "migration" if name in _PLANNERS else "steps"
     value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
     return value

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from gitops.core.errors import BugError
 from gitops.language.schema.types import PropType, TypeKind
 
 
@@ -18,10 +19,10 @@ class DropMode(StrEnum):
 
 
 class Reversibility(StrEnum):
-    """What the way back from a step costs; `down.plan_down` plans it.
+    """What reversing a step costs; `plan_down` plans the reverse migration.
 
-    Reversible: a step brings the schema back, and nothing from before is lost. Retained: the name can come back, but
-    empty; what it held is in the older versions, while they are kept. Irreversible: no step leads back.
+    Reversible: a step restores the schema, and nothing is lost. Retained: a step restores the name, but empty; the older
+    versions of the graph still have what it held. Irreversible: no step restores the schema.
     """
 
     REVERSIBLE = "reversible"
@@ -50,8 +51,11 @@ class _MigrationStep:
 
     @property
     def reversibility(self) -> Reversibility:
-        """Whether the step can be undone."""
-        return Reversibility.REVERSIBLE
+        """What reversing the step costs."""
+        found = reversibility_of(self.to_json())
+        if found is None:
+            raise BugError(f"the migration step {self.kind} has no class of reversibility")
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form: `kind`, then the fields; `from_` is spelled `from`, an absent code is left out."""
@@ -71,16 +75,10 @@ class AddType(_MigrationStep):
     type_kind: TypeKind
     name: str
 
-    @property
-    def reversibility(self) -> Reversibility:
-        """A node or edge can be dropped again; removing an interface is not supported."""
-        interface = self.type_kind is TypeKind.INTERFACE
-        return Reversibility.IRREVERSIBLE if interface else Reversibility.REVERSIBLE
-
 
 @dataclass(frozen=True, slots=True)
 class RenameType(_MigrationStep):
-    """A type goes on under another name; the steps after it use the new one."""
+    """A type gets another name; the steps after it use the new one."""
 
     kind: ClassVar[str] = "rename_type"
     type_kind: TypeKind
@@ -101,7 +99,7 @@ class AddProperty(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class RenameProperty(_MigrationStep):
-    """A property goes on under another name; no target of a rename is the name of an accepted property."""
+    """A property gets another name, which is never the name of an accepted property."""
 
     kind: ClassVar[str] = "rename_property"
     type_kind: TypeKind
@@ -118,11 +116,6 @@ class AddIndex(_MigrationStep):
     type_kind: TypeKind
     type_name: str
     columns: tuple[str, ...]
-
-    @property
-    def reversibility(self) -> Reversibility:
-        """Irreversible: removing a constraint is not supported, although nothing would be lost."""
-        return Reversibility.IRREVERSIBLE
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form, with the group as `{"Index": [..]}`."""
@@ -165,41 +158,26 @@ class ExtendEnum(_MigrationStep):
     property_name: str
     added_values: tuple[str, ...]
 
-    @property
-    def reversibility(self) -> Reversibility:
-        """Irreversible: removing members is not supported."""
-        return Reversibility.IRREVERSIBLE
-
 
 @dataclass(frozen=True, slots=True)
 class DropType(_MigrationStep):
-    """A type and its rows go."""
+    """A type and its rows are removed."""
 
     kind: ClassVar[str] = "drop_type"
     type_kind: TypeKind
     name: str
     mode: DropMode = DropMode.SOFT
 
-    @property
-    def reversibility(self) -> Reversibility:
-        """A soft drop keeps older versions; a hard one purges them."""
-        return _of_drop(self.mode)
-
 
 @dataclass(frozen=True, slots=True)
 class DropProperty(_MigrationStep):
-    """A property and its values go."""
+    """A property and its values are removed."""
 
     kind: ClassVar[str] = "drop_property"
     type_kind: TypeKind
     type_name: str
     property_name: str
     mode: DropMode = DropMode.SOFT
-
-    @property
-    def reversibility(self) -> Reversibility:
-        """A soft drop keeps older versions; a hard one purges them."""
-        return _of_drop(self.mode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,13 +190,8 @@ class UnsupportedChange(_MigrationStep):
     code: MigrationCode | None = None
 
     @property
-    def reversibility(self) -> Reversibility:
-        """Irreversible: there is nothing to undo, and nothing may be run."""
-        return Reversibility.IRREVERSIBLE
-
-    @property
     def text(self) -> str:
-        """What a refusal shows: `[CODE] reason`, or the reason alone."""
+        """The text of a refusal: `[CODE] reason`, or the reason alone."""
         return self.reason if self.code is None else f"[{self.code}] {self.reason}"
 
 
@@ -239,7 +212,7 @@ MigrationStep = (
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """The way from an accepted schema to a desired one, in the order in which it is carried out."""
+    """The steps from an accepted schema to a desired one, in the order in which they are carried out."""
 
     steps: tuple[MigrationStep, ...]
 
@@ -250,7 +223,7 @@ class Migration:
 
     @property
     def reversibility(self) -> Reversibility:
-        """The class of the step that is hardest to take back; reversible for no steps."""
+        """The class of the step that is hardest to reverse; reversible for no steps."""
         found = {each.reversibility for each in self.steps}
         worst = (Reversibility.IRREVERSIBLE, Reversibility.RETAINED)
         return next((each for each in worst if each in found), Reversibility.REVERSIBLE)
@@ -261,7 +234,7 @@ class Migration:
         return tuple(each for each in self.steps if isinstance(each, UnsupportedChange))
 
     def hardened(self) -> Migration:
-        """The same migration with every drop hard: what allowing data loss means, and all it means."""
+        """The same migration with every drop hard: the only effect of allowing data loss."""
         return Migration(
             tuple(
                 replace(each, mode=DropMode.HARD) if isinstance(each, DropType | DropProperty) else each
@@ -274,17 +247,20 @@ class Migration:
         return {"supported": self.supported, "steps": [each.to_json() for each in self.steps]}
 
 
-def reversibility_of(form: Mapping[str, Any]) -> Reversibility | None:
+def reversibility_of(step: Mapping[str, Any]) -> Reversibility | None:
     """The class of a step in its JSON form; None for a step of a kind or shape that is not known here."""
-    kind = form.get("kind")
     try:
-        match kind:
+        match step.get("kind"):
             case AddType.kind:
-                interface = TypeKind(form["type_kind"]) is TypeKind.INTERFACE
+                # A new node or edge can be dropped again; removing an interface is not supported.
+                interface = TypeKind(step["type_kind"]) is TypeKind.INTERFACE
                 return Reversibility.IRREVERSIBLE if interface else Reversibility.REVERSIBLE
             case DropType.kind | DropProperty.kind:
-                return _of_drop(DropMode(form["mode"]))
+                # A soft drop keeps older versions; a hard one purges them.
+                soft = DropMode(step["mode"]) is DropMode.SOFT
+                return Reversibility.RETAINED if soft else Reversibility.IRREVERSIBLE
             case AddIndex.kind | ExtendEnum.kind | UnsupportedChange.kind:
+                # Removing constraints and enum members is not supported, although nothing would be lost.
                 return Reversibility.IRREVERSIBLE
             case RenameType.kind | AddProperty.kind | RenameProperty.kind:
                 return Reversibility.REVERSIBLE
@@ -293,10 +269,6 @@ def reversibility_of(form: Mapping[str, Any]) -> Reversibility | None:
     except (KeyError, ValueError):
         pass
     return None
-
-
-def _of_drop(mode: DropMode) -> Reversibility:
-    return Reversibility.RETAINED if mode is DropMode.SOFT else Reversibility.IRREVERSIBLE
 
 
 def _json(value: Any) -> Any:

@@ -21,7 +21,7 @@ check_query(parse_queries(text)[0], schema.catalog)
 """
 _SLOW = ("dataclasses", "inspect", "decimal", "difflib")
 _RARE = ("suggest", "rules", "lint", "format", "query.params")
-_RARE_OF_SCHEMAS = ("diff", "down", "pattern", "printer", "steps")
+_RARE_OF_SCHEMAS = ("migration", "pattern", "printer", "steps")
 
 
 @pytest.mark.parametrize("action", [_IMPORT, _CHECK], ids=["import", "check"])
