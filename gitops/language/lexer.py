@@ -99,7 +99,7 @@ _UNESCAPED = {'"': '"', "\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
 _PUNCTUATION = {kind.value.strip("`"): kind for kind in TokenKind if kind.value.startswith("`")}
 _SPELLED = frozenset({*_PUNCTUATION.values(), TokenKind.EOF})
 
-# It matches at every offset, so that a search never passes anything over.
+# It matches at every offset, so that a search skips nothing.
 _TOKEN = re.compile(
     r"[ \t\r\n]*+"
     r"(?:(?P<NAME>[a-z_][A-Za-z0-9_]*+)"
@@ -117,13 +117,13 @@ _TOKEN = re.compile(
 )
 _GROUPS = _TOKEN.groupindex
 _KINDS = (TokenKind.EOF, *(TokenKind.__members__.get(name, TokenKind.EOF) for name in _GROUPS))
-"""The kinds by the numbers of their groups; of those that are no kind, none is looked up."""
+"""The token kinds by group number; a group without a kind is never looked up."""
 
 _PUNCTUATION_GROUP, _COMMENT_GROUP, _LAST_KIND = _GROUPS["PUNCTUATION"], _GROUPS["COMMENT"], _GROUPS["EOF"]
 _PLAIN_GROUPS = _GROUPS["TYPE_NAME"]
-"""The groups up to this one need no look at their text."""
+"""The text of the groups up to this one needs no check."""
 
-# Compiled when they are needed (and then kept by `re`): few texts have enums or escapes, and most have nothing wrong.
+# Compiled when they are needed (and then kept by `re`): few texts have enums or escapes, and most are correct.
 _TRIVIA = r"(?:[ \t\r\n]++|//[^\n]*+|/\*(?s:.*?)\*/)*+"
 _ENUM_MEMBER = r"[A-Za-z0-9_\-]++"
 _ESCAPE = r"(?s)\\(.)"
@@ -161,7 +161,7 @@ class Lexer:
     def __init__(
         self, data: bytes, *, grammar_rule: str = "", escape_rule: str = "", limit: int = MAX_SOURCE_BYTES
     ) -> None:
-        """Stand on the first token of at most `limit` bytes; the rule labels go into the problems raised."""
+        """Start at the first token of at most `limit` bytes; the rule labels go into the problems raised."""
         self._data = data
         self._limit = limit
         self.grammar_rule = grammar_rule
@@ -189,7 +189,7 @@ class Lexer:
         return make(Token, ahead[distance - 1])
 
     def step(self) -> None:
-        """Move on to the next token; at the end of the file the cursor stays."""
+        """Move to the next token; at the end of the file the cursor stays."""
         token = self._ahead.pop(0) if self._ahead else next(self._tokens, None)
         if token is None:
             self._refuse(self.end)
@@ -197,7 +197,7 @@ class Lexer:
         self.kind, self.text, self.start, self.end = token
 
     def advance(self) -> Token:
-        """Move on, and return the token that was passed over."""
+        """Move to the next token, and return the one that was passed."""
         passed = make(Token, (self.kind, self.text, self.start, self.end))
         self.step()
         return passed
@@ -207,24 +207,24 @@ class Lexer:
         return self.kind is kind and (text is None or self.text == text)
 
     def accept(self, kind: TokenKind, text: str | None = None) -> Token | None:
-        """Pass over the current token if it is of this kind (and text); None otherwise."""
+        """Pass the current token if it is of this kind (and text) and return it; otherwise None."""
         return self.advance() if self.kind is kind and (text is None or self.text == text) else None
 
     def expect(self, kind: TokenKind, what: str = "") -> Token:
-        """Pass over a token of this kind; else a problem that names `what` was expected."""
+        """Pass a token of this kind and return it; otherwise raise a problem that expected `what`."""
         if self.kind is not kind:
             self.unexpected(what or kind.value)
         return self.advance()
 
     def skip(self, kind: TokenKind) -> bool:
-        """Pass over a token of this kind, if the current one is; as `accept`, for a token of which nothing is kept."""
+        """Pass the current token if it is of this kind; like `accept`, without making a value of it."""
         if self.kind is not kind:
             return False
         self.step()
         return True
 
     def require(self, kind: TokenKind, what: str = "") -> None:
-        """As `expect`, for a token of which nothing is kept."""
+        """Like `expect`, without making a value of the token."""
         if self.kind is not kind:
             self.unexpected(what or kind.value)
         self.step()
@@ -240,7 +240,7 @@ class Lexer:
         return self.advance()
 
     def unexpected(self, expected: str) -> NoReturn:
-        """Refuse the current token, saying what the grammar wants in its place."""
+        """Raise a problem at the current token: the grammar expects something else."""
         current = self.current
         self.fail(f"expected {expected}, found {current}", current.span)
 
@@ -259,7 +259,7 @@ class Lexer:
             self.fail("source is not valid UTF-8", Span(error.start, error.end), "save the file as UTF-8")
 
     def _refuse(self, offset: int) -> NoReturn:
-        """Say why there is no next token behind the one that ends at `offset`."""
+        """Raise the problem that keeps the text after `offset` from being a token."""
         trivia = re.compile(_TRIVIA).match(self._source, offset)
         start = offset if trivia is None else trivia.end()
         found = _TOKEN.match(self._source, start)
@@ -300,9 +300,9 @@ _Scanned = tuple[TokenKind, str, int, int]
 
 
 def _scan(source: str, offset: int) -> Iterator[_Scanned]:
-    """The fields of the tokens of a text (in Latin-1) from an offset on, the last one again and again.
+    """The fields of the tokens of a text (in Latin-1) from an offset on; the end of the file is repeated without end.
 
-    It ends early, and silently, at what is refused: the cursor says why, each time it gets there.
+    It stops without an error at text that is not a token: the cursor raises the problem when it gets there.
     """
     for found in _TOKEN.finditer(source, offset):
         group = found.lastindex or 0

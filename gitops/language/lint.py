@@ -1,8 +1,8 @@
-"""The report on one query file against one schema: what is wrong with it, and what its updates never set.
+"""The report on one query file against one schema: its problems, and the properties that its updates never set.
 
-A file that does not parse is one finding (Q000). Otherwise each query has a result; L201 looks at the file as a whole. Only
-errors fail a file: a failed result, or a finding that is an error. Every error and warning also is a problem with its
-place: that of the code that breaks a rule, of the query's name, or of the first update that could have set a property.
+A file that does not parse has one finding (Q000). Otherwise each query has a result; L201 is about the file as a whole. Only
+errors fail a file: a failed result, or a finding that is an error. Every error and warning is also a problem with a place:
+the text that breaks a rule, the name of the query, or the first update that could have set a property.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ UNPARSED, UNLABELLED, UNPARAMETERED, UNSET = "Q000", "Q001", "L101", "L201"
 
 
 class LintProblem(NamedTuple):
-    """One error, warning or remark with its place. `code` is a label of the registry of rules; `query` is the one it is in."""
+    """One error or warning with its place. `code` is a label of the registry of rules, `query` the name of the query it is in."""
 
     level: LintLevel
     code: str
@@ -45,7 +45,7 @@ class LintProblem(NamedTuple):
 
 
 class LintFinding(NamedTuple):
-    """Something about the file as a whole, or about a property of the schema. `problem` is why a file does not parse."""
+    """A problem of the file as a whole, or of a property of the schema. `problem` is why a file does not parse."""
 
     level: LintLevel
     code: str
@@ -63,7 +63,7 @@ class LintFinding(NamedTuple):
         return LintProblem(self.level, self.code, self.message, self.span)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON form; what does not apply is left out."""
+        """The JSON form; fields that do not apply are left out."""
         form: dict[str, Any] = {"severity": self.level.value, "code": self.code, "message": self.message}
         if self.type_name is not None:
             form["type_name"] = self.type_name
@@ -73,7 +73,7 @@ class LintFinding(NamedTuple):
 
 
 class QueryLintResult(NamedTuple):
-    """What became of one query: `checked` if it is sound, else `problem`, the rule that it breaks. `span` is its name."""
+    """The result of one query: `checked`, or the `problem` that it has. `span` is its name."""
 
     name: str
     kind: QueryKind
@@ -96,7 +96,7 @@ class QueryLintResult(NamedTuple):
             yield LintProblem(LintLevel.ERROR, code, found.message, found.span, found.fix, self.name)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON form: a sound query with its operation, a refused one with its error."""
+        """The JSON form: a correct query with its operation, a refused one with its error."""
         form: dict[str, Any] = {
             "name": self.name,
             "kind": self.kind.value,
@@ -129,7 +129,7 @@ class LintReport(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is an error."""
+        """Whether there are no errors."""
         return self.errors == 0
 
     @property
@@ -162,10 +162,10 @@ def lint_queries(catalog: Catalog, source: bytes) -> LintReport:
     try:
         queries = parse_queries(source)
     except LanguageError as error:
-        return LintReport((), (_unparsed(error),))
-    results = tuple([_result(query, catalog) for query in queries])
-    sound = [(query, each.checked) for query, each in zip(queries, results, strict=True) if each.checked is not None]
-    return LintReport(results, tuple(_unset(catalog, sound)))
+        return LintReport((), (_parse_finding(error),))
+    results = tuple([_check(query, catalog) for query in queries])
+    correct = [(query, each.checked) for query, each in zip(queries, results, strict=True) if each.checked is not None]
+    return LintReport(results, tuple(_unset_properties(catalog, correct)))
 
 
 def lint_grammar(source: bytes) -> LintReport | None:
@@ -173,21 +173,21 @@ def lint_grammar(source: bytes) -> LintReport | None:
     try:
         parse_queries(source)
     except LanguageError as error:
-        return LintReport((), (_unparsed(error),))
+        return LintReport((), (_parse_finding(error),))
     return None
 
 
 def schema_problems(error: LanguageError) -> tuple[LintProblem, ...]:
-    """What the compiler of schemas found, in the form of this report."""
+    """The problems of the schema compiler, in the form of this report."""
     return tuple(LintProblem(LintLevel.ERROR, each.rule, each.message, each.span, each.fix) for each in error.problems)
 
 
-def _unparsed(error: LanguageError) -> LintFinding:
+def _parse_finding(error: LanguageError) -> LintFinding:
     problem = error.problems[0]
     return LintFinding(LintLevel.ERROR, UNPARSED, problem.rendered(), problem.span, problem=problem)
 
 
-def _result(query: tree.Query, catalog: Catalog) -> QueryLintResult:
+def _check(query: tree.Query, catalog: Catalog) -> QueryLintResult:
     kind = QueryKind.READ if isinstance(query.body, tree.Read) else QueryKind.MUTATION
     bare = kind is QueryKind.MUTATION and not query.params
     warnings = ("mutation declares no params: it does the same every time",) if bare else ()
@@ -206,10 +206,10 @@ class _Updates(NamedTuple):
     assigned: set[str]
 
 
-def _unset(catalog: Catalog, sound: Sequence[tuple[tree.Query, CheckedQuery]]) -> list[LintFinding]:
+def _unset_properties(catalog: Catalog, correct: Sequence[tuple[tree.Query, CheckedQuery]]) -> list[LintFinding]:
     """L201: nullable properties of types that have updates, which none of these sets."""
     updates: dict[str, _Updates] = {}
-    for query, checked in sound:
+    for query, checked in correct:
         if isinstance(query.body, tree.Read) or isinstance(checked.body, TypedRead):
             continue
         for written, statement in zip(query.body, checked.body, strict=True):
@@ -228,12 +228,11 @@ def _unset(catalog: Catalog, sound: Sequence[tuple[tree.Query, CheckedQuery]]) -
             tuple(sorted(of_type.queries)),
         )
         for owner, of_type in sorted(updates.items())
-        for name in _settable(catalog.nodes[owner])
-        if name not in of_type.assigned
+        for name, kind in sorted(catalog.nodes[owner].properties.items())
+        if kind.nullable and name not in of_type.assigned and name not in _fixed(catalog.nodes[owner])
     ]
 
 
-def _settable(node: NodeType) -> list[str]:
-    """The nullable properties that an update may be expected to set; the key cannot be, a vector may be made."""
-    fixed = {*(node.key or ()), *node.embeds}
-    return sorted(name for name, kind in node.properties.items() if kind.nullable and name not in fixed)
+def _fixed(node: NodeType) -> set[str]:
+    """The properties that no update is expected to set: a key cannot be updated, and a vector may be made from its source."""
+    return {*(node.key or ()), *node.embeds}

@@ -14,7 +14,7 @@ __all__ = ["Record", "make"]
 make = tuple.__new__
 """Make a record of a class and the tuple of all its fields, in their order: `make(Span, (start, end))`.
 
-Takes half the time of calling the class, but nobody counts the fields. Only for what is made of nearly every word.
+Takes half the time of calling the class, but does not count the fields. Only for what is made for nearly every token.
 """
 
 if TYPE_CHECKING:
@@ -70,5 +70,5 @@ else:
             return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
 
         def __getnewargs__(self) -> tuple[Any, ...]:
-            """What copies and pickles are made of."""
+            """The arguments from which copies and pickles are made."""
             return tuple(self)

@@ -27,7 +27,7 @@ class RuleStage(StrEnum):
 
 
 class LanguageRule(NamedTuple):
-    """One rule of the languages; a reserved one is kept from being used for anything else, and never raised."""
+    """One rule of the languages; a reserved label is never raised and never reused."""
 
     label: str
     found: RuleStage
@@ -126,7 +126,7 @@ L201 | lint | a nullable property that none of the updates of its type sets; a w
 """
 
 
-def _read(table: str) -> Mapping[str, LanguageRule]:
+def _read_table(table: str) -> Mapping[str, LanguageRule]:
     rules: dict[str, LanguageRule] = {}
     for line in table.strip().splitlines():
         label, found, refuses = (cell.strip() for cell in line.split("|"))
@@ -136,5 +136,5 @@ def _read(table: str) -> Mapping[str, LanguageRule]:
     return MappingProxyType(rules)
 
 
-RULES: Mapping[str, LanguageRule] = _read(_TABLE)
+RULES: Mapping[str, LanguageRule] = _read_table(_TABLE)
 """Every rule by its label, in the order of the reference."""

@@ -1,4 +1,4 @@
-"""The name the author may have meant."""
+"""The known name nearest to a misspelt one."""
 
 from __future__ import annotations
 
@@ -14,46 +14,50 @@ _COMPARED = 4
 
 
 class Suggestion(str):
-    """A fix text that names another name; a program may put `name` in the place of `wrong`.
-
-    It is the text of the fix for everybody who only shows it.
-    """
+    """The text of a fix that suggests `name` for `wrong`; a program may make the replacement itself."""
 
     __slots__ = ("name", "wrong")
     wrong: str
     name: str
 
     def __new__(cls, wrong: str, name: str) -> Self:
-        """The text asks for `name`."""
+        """Suggest `name`."""
         made = super().__new__(cls, f"did you mean `{name}`?")
         made.wrong, made.name = wrong, name
         return made
 
+    def replacement(self, written: str) -> str | None:
+        """The text for `written` with the suggested name in it; None if `written` is more than the wrong name and its quotes."""
+        for before, after in (("", ""), ("$", ""), ('"', '"')):
+            if written == f"{before}{self.wrong}{after}":
+                return f"{before}{self.name}{after}"
+        return None
+
 
 def did_you_mean(name: str, candidates: Collection[str]) -> Suggestion | None:
-    """A fix text with the known name nearest to `name`, or None when nothing is near.
+    """A fix that suggests the candidate nearest to `name`, or None if none is near or `name` is a candidate.
 
-    A name that is known is no misspelling: something else is wrong with it. Long names and long lists are not searched, and
-    only the few names that share most pairs of letters are compared: the comparison is quadratic, a hostile file asks for
-    it very often, and its answer only explains.
+    Long names and long lists are not searched, and only the few names that share most pairs of letters are compared: the
+    comparison is quadratic, and a hostile file can cause very many.
     """
     if len(name) > MAX_NAME or len(candidates) > MAX_CANDIDATES or name in candidates:
         return None
     from difflib import get_close_matches
     from heapq import nlargest
 
-    pairs, known = _pairs(name), sorted(each for each in candidates if len(each) <= MAX_NAME)
+    pairs, known = _letter_pairs(name), sorted(each for each in candidates if len(each) <= MAX_NAME)
     if len(known) > _COMPARED:
-        known = nlargest(_COMPARED, known, key=lambda each: _shared(pairs, _pairs(each)))
+
+        def similarity(other: str) -> float:
+            others = _letter_pairs(other)
+            return len(pairs & others) / (len(pairs) + len(others))
+
+        known = nlargest(_COMPARED, known, key=similarity)
     near = get_close_matches(name, sorted(known), n=1)
     return Suggestion(name, near[0]) if near else None
 
 
-def _pairs(name: str) -> set[str]:
+def _letter_pairs(name: str) -> set[str]:
     """Neighbouring letters of a name, its ends included."""
     ended = f"^{name}$"
     return {ended[at : at + 2] for at in range(len(ended) - 1)}
-
-
-def _shared(one: set[str], other: set[str]) -> float:
-    return len(one & other) / (len(one) + len(other))

@@ -31,7 +31,7 @@ class LanguageProblem(Record):
     """One thing wrong in a source text.
 
     `rule` is the label of the broken rule (`S-03`, `T6`; empty for a plain grammar failure), stable for tests and
-    documentation. `message` names the items involved; `fix` says the way out, when one is known.
+    documentation. `message` names the items involved; `fix` is the remedy, when one is known.
     """
 
     stage: Stage
@@ -60,12 +60,12 @@ _BLOCK = 4096
 
 
 class SourceText:
-    """The bytes of one `.pg` or `.gq` file, and the way from offsets to lines and columns."""
+    """The bytes of one `.pg` or `.gq` file, with the line and column of each offset."""
 
     __slots__ = ("_blocks", "_starts", "data")
 
     def __init__(self, data: bytes) -> None:
-        """Keep the bytes; lines are counted when a position is asked for."""
+        """Keep the bytes; lines are counted with the first position."""
         self.data = data
         self._starts: list[int] | None = None
         self._blocks: list[int] | None = None
@@ -75,28 +75,28 @@ class SourceText:
 
         One pass over the text serves all offsets, in any order and however long a line is.
         """
-        starts = self._lines()
+        starts = self._line_starts()
         line = bisect_right(starts, offset)
-        return line, self._characters(offset) - self._characters(starts[line - 1]) + 1
+        return line, self._characters_before(offset) - self._characters_before(starts[line - 1]) + 1
 
     def line_span(self, line: int) -> Span:
-        """The bytes of a line, counted from 1, without its line feed. Raises IndexError for a line that is not there."""
-        starts = self._lines()
+        """The bytes of a line, counted from 1, without its line feed. Raises IndexError for a line that does not exist."""
+        starts = self._line_starts()
         end = starts[line] - 1 if line < len(starts) else len(self.data)
         return Span(starts[line - 1], end)
 
-    def _characters(self, offset: int) -> int:
-        """How many characters begin before an offset: bytes that continue none."""
+    def _characters_before(self, offset: int) -> int:
+        """How many characters begin before an offset; continuation bytes do not count."""
         blocks = self._blocks
         if blocks is None:
             blocks = [0]
             for start in range(0, len(self.data), _BLOCK):
-                blocks.append(blocks[-1] + _begun(self.data[start : start + _BLOCK]))
+                blocks.append(blocks[-1] + _count_characters(self.data[start : start + _BLOCK]))
             self._blocks = blocks
         block = min(offset, len(self.data)) // _BLOCK
-        return blocks[block] + _begun(self.data[block * _BLOCK : offset])
+        return blocks[block] + _count_characters(self.data[block * _BLOCK : offset])
 
-    def _lines(self) -> list[int]:
+    def _line_starts(self) -> list[int]:
         starts = self._starts
         if starts is None:
             starts = [0]
@@ -108,5 +108,5 @@ class SourceText:
         return starts
 
 
-def _begun(data: bytes) -> int:
+def _count_characters(data: bytes) -> int:
     return len(data.translate(None, _CONTINUATION))

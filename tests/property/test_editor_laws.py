@@ -26,7 +26,7 @@ from gitops.editor.schema import SchemaView, read_schema_piece
 from gitops.editor.symbols import Occurrence, SymbolKind
 from gitops.editor.texts import EditorFile, TextCache
 from gitops.editor.tokens import TextPiece, query_pieces, read_tokens, schema_pieces
-from gitops.language.format import without_places
+from gitops.language.format import without_spans
 from gitops.language.lexer import Lexer, Token, TokenKind
 from gitops.language.query import check_query, parse_queries
 from gitops.language.query.typed import TypedRead
@@ -89,7 +89,7 @@ def pieces_parse(pieces: tuple[TextPiece, ...]) -> list[object] | None:
     found: list[object] = []
     for piece in pieces:
         try:
-            found += [(without_places(q), q.name.span.start + piece.start) for q in parse_queries(piece.data)]
+            found += [(without_spans(q), q.name.span.start + piece.start) for q in parse_queries(piece.data)]
         except LanguageError:
             return None
     return found
@@ -104,7 +104,7 @@ def test_the_pieces_of_a_query_file_are_its_queries(seed: int) -> None:
     assert b"".join(piece.data for piece in pieces) == data
     whole = None
     with suppress(LanguageError):
-        whole = [(without_places(query), query.name.span.start) for query in parse_queries(data)]
+        whole = [(without_spans(query), query.name.span.start) for query in parse_queries(data)]
     assert pieces_parse(pieces) == whole
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gitops.language.format import format_queries, format_schema, without_places
-from gitops.language.format.words import read_source_tokens
+from gitops.language.format import format_queries, format_schema, without_spans
+from gitops.language.format.writer import read_source_tokens
 from gitops.language.lexer import TokenKind
 from gitops.language.query import parse_queries
 from gitops.language.schema import compile_schema
@@ -42,7 +42,7 @@ def layout(language: str, data: bytes) -> bytes:
 
 
 def tree(language: str, data: bytes):
-    return without_places(parse_schema(data, ProblemCollector()) if language == "pg" else parse_queries(data))
+    return without_spans(parse_schema(data, ProblemCollector()) if language == "pg" else parse_queries(data))
 
 
 def words(language: str, data: bytes) -> list[tuple[TokenKind, str]]:

@@ -1,7 +1,7 @@
 """The formatter of both languages: text in, the same text in its canonical layout out.
 
-Rules, proven as laws: the tree of the text stays the same but for positions; so do its words, except for commas where the
-grammar leaves them to the author; comments keep their order and their words; formatting twice changes nothing more.
+Rules, proven as laws: the tree of the text stays the same but for positions; so do its tokens, except for optional
+commas; comments keep their order and their text; formatting twice is the same as formatting once.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from gitops.core.errors import BugError
 from gitops.language.format.layout import write
 from gitops.language.format.query import query_layout
 from gitops.language.format.schema import schema_layout
-from gitops.language.format.words import read_source_tokens
-from gitops.language.format.writer import Writer
+from gitops.language.format.writer import LayoutWriter, read_source_tokens
 from gitops.language.lexer import TokenKind
 from gitops.language.query.parser import parse_queries
 from gitops.language.schema.parser import parse_schema
 from gitops.language.schema.problems import ProblemCollector
 from gitops.language.text import Span
 
-__all__ = ["format_queries", "format_schema", "without_places"]
+__all__ = ["format_queries", "format_schema", "without_spans"]
 
 
 def format_schema(source: bytes) -> bytes:
@@ -30,10 +29,10 @@ def format_schema(source: bytes) -> bytes:
     """
     tree = parse_schema(source, ProblemCollector())
     result = write(
-        schema_layout(Writer(read_source_tokens(source, enums=True), tight=frozenset({TokenKind.EQ})))
+        schema_layout(LayoutWriter(read_source_tokens(source, enums=True), tight=frozenset({TokenKind.EQ})))
     ).encode("utf-8")
     _require_same(source, result, enums=True)
-    _require(without_places(parse_schema(result, ProblemCollector())) == without_places(tree))
+    _require(without_spans(parse_schema(result, ProblemCollector())) == without_spans(tree))
     return result
 
 
@@ -43,16 +42,16 @@ def format_queries(source: bytes) -> bytes:
     Raises `LanguageError` with the first grammar problem otherwise.
     """
     tree = parse_queries(source)
-    result = write(query_layout(Writer(read_source_tokens(source, enums=False)), tree)).encode("utf-8")
+    result = write(query_layout(LayoutWriter(read_source_tokens(source, enums=False)), tree)).encode("utf-8")
     _require_same(source, result, enums=False)
-    _require(without_places(parse_queries(result)) == without_places(tree))
+    _require(without_spans(parse_queries(result)) == without_spans(tree))
     return result
 
 
-def without_places(tree: Any) -> Any:
+def without_spans(tree: Any) -> Any:
     """A syntax tree as nested tuples of class name and fields, without spans: what formatting must not change."""
     if isinstance(tree, tuple):
-        fields = tuple(without_places(each) for each in tree if not isinstance(each, Span))
+        fields = tuple(without_spans(each) for each in tree if not isinstance(each, Span))
         return (type(tree).__name__, fields) if hasattr(tree, "_fields") else fields
     return tree
 
@@ -68,6 +67,6 @@ def _require_same(source: bytes, result: bytes, *, enums: bool) -> None:
 
 
 def _require(same: bool) -> None:
-    # Checked on every run: no text is worth more than what it means.
+    # Checked on every run: a layout must never change the meaning of a text.
     if not same:
         raise BugError("formatting would change what a text means; the file is left as it is")

@@ -1,14 +1,14 @@
-"""The printer behind the formatter: words with their comments, and groups that stand on one line or on many.
+"""The printer of the formatter: tokens with their comments, and groups that are written on one line or on many.
 
 A layout is a list of operations. Rules of the printer:
 
 1. A group is written on one line if it fits into `WIDTH` and holds neither a comment nor a line break; otherwise every
    `LINE` and `SOFT` directly in it is a line break.
-2. A comment stays on the line of what it followed, or on a line of its own, as it was written. The word after a comment
-   that ended a line goes to a new line, one step further in if the layout wanted none there.
-3. A blank line is kept where the layout says so, never more than one; none is left at the start or the end of a block.
+2. A comment stays on the line of what it followed, or on a line of its own, as it was written. The token after a comment
+   that ended a line goes to a new line, indented one step more if the layout has no line break there.
+3. A blank line is kept where the layout says so, at most one, and never at the start or the end of a block.
 
-What is decided depends on words and comments alone, never on where lines were broken before: that makes it idempotent.
+Decisions depend on tokens and comments alone, never on the old line breaks: that makes the layout idempotent.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 WIDTH = 120
-"""Longest line, in characters, that the formatter makes of what could be broken."""
+"""Longest line, in characters, that the formatter writes where it can break lines."""
 
 _STEP = "    "
 
 
 class SourceComment(NamedTuple):
-    """A comment: whether it stood on a line of its own, and whether a blank line was before it."""
+    """A comment; whether it is on a line of its own, and whether a blank line is before it."""
 
     text: str
     own_line: bool
@@ -40,7 +40,7 @@ class LayoutToken(NamedTuple):
 
 
 class LayoutOp(Enum):
-    """Operations between words; without any, two words touch."""
+    """Operations between tokens; without any, two tokens touch."""
 
     SPACE = auto()
     SOFT = auto()
@@ -66,7 +66,7 @@ _GAPS = {LayoutOp.SPACE: 1, LayoutOp.LINE: 1, LayoutOp.SOFT: 0}
 
 
 def write(layout: Layout) -> str:
-    """The text of a layout, each line ended by a line feed; empty for a layout without words."""
+    """The text of a layout, each line ended by a line feed; empty for a layout without tokens."""
     text = _Printer(layout).text()
     return text + "\n" if text else ""
 
@@ -74,7 +74,7 @@ def write(layout: Layout) -> str:
 class _Printer:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._ends, self._broken = _groups(layout)
+        self._ends, self._broken = _measure_groups(layout)
         self._out: list[str] = []
         self._column = 0
         self._indent = 0
@@ -84,7 +84,7 @@ class _Printer:
     def text(self) -> str:
         for at, op in enumerate(self._layout):
             if isinstance(op, LayoutToken):
-                self._word(op)
+                self._write_token(op)
             elif op is LayoutOp.OPEN:
                 self._modes.append(self._broken[at] or not self._fits(at))
             elif op is LayoutOp.CLOSE:
@@ -99,27 +99,27 @@ class _Printer:
                 self._pending = op
         return "".join(self._out)
 
-    def _word(self, word: LayoutToken) -> None:
+    def _write_token(self, token: LayoutToken) -> None:
         gap, self._pending = self._pending, None
         breaks = gap in _BREAKS
         alone = ended = False
-        inner = self._indent + (1 if word.closes or not breaks else 0)
-        for comment in word.comments:
+        inner = self._indent + (1 if token.closes or not breaks else 0)
+        for comment in token.comments:
             if comment.own_line or ended or not self._out:
-                self._break(inner, blank=breaks and (comment.blank if alone else _blank(gap, comment.blank)))
+                self._break(inner, blank=breaks and (comment.blank if alone else _has_blank_line(gap, comment.blank)))
                 alone = True
             else:
                 self._put(" ")
             self._put(comment.text)
             ended = comment.text.startswith("//")
-        if not word.text:
+        if not token.text:
             return
         if breaks or alone or ended:
-            blank = breaks and not word.closes and (word.blank if alone else _blank(gap, word.blank))
-            self._break(self._indent if breaks or word.closes else inner, blank=blank)
-        elif word.comments or (gap is not None and _GAPS[gap]):
+            blank = breaks and not token.closes and (token.blank if alone else _has_blank_line(gap, token.blank))
+            self._break(self._indent if breaks or token.closes else inner, blank=blank)
+        elif token.comments or (gap is not None and _GAPS[gap]):
             self._put(" ")
-        self._put(word.text)
+        self._put(token.text)
 
     def _break(self, indent: int, *, blank: bool) -> None:
         if self._out:
@@ -162,11 +162,11 @@ class _Printer:
         return True
 
 
-def _blank(gap: LayoutOp | None, written: bool) -> bool:
+def _has_blank_line(gap: LayoutOp | None, written: bool) -> bool:
     return gap is LayoutOp.BLANK or (gap is LayoutOp.KEEP and written)
 
 
-def _groups(layout: Layout) -> tuple[dict[int, int], dict[int, bool]]:
+def _measure_groups(layout: Layout) -> tuple[dict[int, int], dict[int, bool]]:
     """For each group its end, and whether something in it forbids one line."""
     ends: dict[int, int] = {}
     broken: dict[int, bool] = {}
@@ -183,7 +183,7 @@ def _groups(layout: Layout) -> tuple[dict[int, int], dict[int, bool]]:
             if opened and broken[start]:
                 broken[opened[-1]] = True
         elif isinstance(op, LayoutToken):
-            # Comments before the first word of a group stand before the group.
+            # Comments before the first token of a group stand before the group.
             if opened and ((op.comments and not fresh) or "\n" in op.text):
                 broken[opened[-1]] = True
             fresh = False

@@ -1,11 +1,11 @@
-"""Layout of query text: what belongs together is told by the tree, what is written by the words."""
+"""Layout of query text: the tree says which tokens belong together, the tokens say what is written."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from gitops.language.format.layout import Layout, LayoutOp
-from gitops.language.format.writer import Writer
+from gitops.language.format.writer import LayoutWriter
 from gitops.language.lexer import TokenKind
 from gitops.language.query.ast import Bind, Clause, Delete, Hop, Insert, Not, Query, Read, Statement
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def query_layout(writer: Writer, queries: Sequence[Query]) -> Layout:
+def query_layout(writer: LayoutWriter, queries: Sequence[Query]) -> Layout:
     """Lay out a query text whose tree is `queries`."""
     for query in queries:
         writer.put(LayoutOp.BLANK)
@@ -21,7 +21,7 @@ def query_layout(writer: Writer, queries: Sequence[Query]) -> Layout:
     return writer.end()
 
 
-def _query(writer: Writer, query: Query) -> None:
+def _query(writer: LayoutWriter, query: Query) -> None:
     writer.take()
     writer.put(LayoutOp.SPACE)
     writer.take()
@@ -45,7 +45,7 @@ def _query(writer: Writer, query: Query) -> None:
     writer.take(closes=True)
 
 
-def _read(writer: Writer, read: Read) -> None:
+def _read(writer: LayoutWriter, read: Read) -> None:
     writer.take()
     writer.put(LayoutOp.SPACE)
     _block(writer, read.clauses)
@@ -65,7 +65,7 @@ def _read(writer: Writer, read: Read) -> None:
         writer.take()
 
 
-def _block(writer: Writer, clauses: Sequence[Clause]) -> None:
+def _block(writer: LayoutWriter, clauses: Sequence[Clause]) -> None:
     """Clauses in braces, each on a line of its own."""
     writer.take()
     writer.put(LayoutOp.INDENT, LayoutOp.HARD)
@@ -77,7 +77,7 @@ def _block(writer: Writer, clauses: Sequence[Clause]) -> None:
     writer.take(closes=True)
 
 
-def _clause(writer: Writer, clause: Clause) -> None:
+def _clause(writer: LayoutWriter, clause: Clause) -> None:
     if isinstance(clause, Not):
         _not(writer, clause)
     elif isinstance(clause, Bind):
@@ -88,7 +88,7 @@ def _clause(writer: Writer, clause: Clause) -> None:
         writer.take_until(clause.span.end)
 
 
-def _not(writer: Writer, clause: Not) -> None:
+def _not(writer: LayoutWriter, clause: Not) -> None:
     writer.take()
     writer.put(LayoutOp.SPACE)
     if len(clause.clauses) > 1:
@@ -103,14 +103,14 @@ def _not(writer: Writer, clause: Not) -> None:
     writer.put(LayoutOp.CLOSE)
 
 
-def _bind(writer: Writer, clause: Bind) -> None:
+def _bind(writer: LayoutWriter, clause: Bind) -> None:
     writer.take_until(clause.type_name.span.end)
     if clause.pairs:
         writer.put(LayoutOp.SPACE)
         writer.bracketed([pair.span.end for pair in clause.pairs], gap=LayoutOp.LINE)
 
 
-def _hop(writer: Writer, clause: Hop) -> None:
+def _hop(writer: LayoutWriter, clause: Hop) -> None:
     """Between the two variables the words of an edge touch: `$e:link`, `<link>`, `link{1,2}`."""
     writer.take()
     writer.put(LayoutOp.SPACE)
@@ -120,7 +120,7 @@ def _hop(writer: Writer, clause: Hop) -> None:
     writer.take()
 
 
-def _statement(writer: Writer, statement: Statement) -> None:
+def _statement(writer: LayoutWriter, statement: Statement) -> None:
     writer.take_until(statement.type_name.span.end)
     writer.put(LayoutOp.SPACE)
     if isinstance(statement, Delete):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from gitops.language.format.layout import Layout, LayoutOp
-from gitops.language.format.writer import Writer
+from gitops.language.format.writer import LayoutWriter
 from gitops.language.lexer import TokenKind
 
 _CONSTRAINTS = frozenset({"key", "unique", "index", "range", "check"})
 
 
-def schema_layout(writer: Writer) -> Layout:
+def schema_layout(writer: LayoutWriter) -> Layout:
     """Lay out a schema text that has been parsed."""
     before = ""
     while not writer.at(TokenKind.EOF):
@@ -21,7 +21,7 @@ def schema_layout(writer: Writer) -> Layout:
     return writer.end()
 
 
-def _declaration(writer: Writer) -> None:
+def _declaration(writer: LayoutWriter) -> None:
     writer.put(LayoutOp.OPEN)
     writer.take()
     writer.put(LayoutOp.SPACE)
@@ -55,7 +55,7 @@ def _declaration(writer: Writer) -> None:
     _body(writer)
 
 
-def _body(writer: Writer) -> None:
+def _body(writer: LayoutWriter) -> None:
     if writer.at(TokenKind.RBRACE):
         writer.take(closes=True)
         return
@@ -68,7 +68,7 @@ def _body(writer: Writer) -> None:
     writer.take(closes=True)
 
 
-def _member(writer: Writer) -> None:
+def _member(writer: LayoutWriter) -> None:
     writer.put(LayoutOp.OPEN)
     if writer.at(TokenKind.AT):
         _call(writer)
@@ -83,7 +83,7 @@ def _member(writer: Writer) -> None:
     writer.put(LayoutOp.CLOSE)
 
 
-def _type(writer: Writer) -> None:
+def _type(writer: LayoutWriter) -> None:
     if writer.at(TokenKind.LBRACKET):
         for _ in range(3):
             writer.take()
@@ -95,18 +95,18 @@ def _type(writer: Writer) -> None:
         writer.take()
 
 
-def _annotations(writer: Writer) -> None:
+def _annotations(writer: LayoutWriter) -> None:
     while writer.at(TokenKind.AT) and not _opens_constraint(writer):
         writer.put(LayoutOp.LINE)
         _annotation(writer)
 
 
-def _opens_constraint(writer: Writer) -> bool:
+def _opens_constraint(writer: LayoutWriter) -> bool:
     """Whether the `@` here begins a body constraint and no annotation."""
     return writer.following(1).text in _CONSTRAINTS and writer.following(2).kind is TokenKind.LPAREN
 
 
-def _annotation(writer: Writer) -> None:
+def _annotation(writer: LayoutWriter) -> None:
     writer.take()
     writer.take()
     if writer.at(TokenKind.LPAREN):
@@ -115,14 +115,14 @@ def _annotation(writer: Writer) -> None:
         writer.take(closes=True)
 
 
-def _call(writer: Writer) -> None:
+def _call(writer: LayoutWriter) -> None:
     """A constraint: `@`, its name and its arguments."""
     writer.take()
     writer.take()
     _arguments(writer)
 
 
-def _arguments(writer: Writer) -> None:
+def _arguments(writer: LayoutWriter) -> None:
     """Arguments in brackets; on lines of their own if they are too long for one."""
     ends = []
     distance = 1
@@ -136,7 +136,7 @@ def _arguments(writer: Writer) -> None:
     writer.bracketed(ends, gap=LayoutOp.SOFT)
 
 
-def _closing(writer: Writer) -> int:
+def _closing(writer: LayoutWriter) -> int:
     """Where the bracket that is open here is closed; annotations hold no brackets of their own."""
     distance = 1
     while writer.following(distance).kind not in (TokenKind.RPAREN, TokenKind.EOF):

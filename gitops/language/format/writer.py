@@ -1,16 +1,16 @@
-"""What both languages share of the formatter: a cursor over the words of a text, and the layout made on the way."""
+"""The parts of the formatter for both languages: the tokens of a text with their comments, and the layout made of them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, NamedTuple
 
 from gitops.language.format.layout import Layout, LayoutOp, LayoutToken, SourceComment
-from gitops.language.lexer import TokenKind
+from gitops.language.lexer import Lexer, Token, TokenKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gitops.language.format.words import SourceToken
 
 _NO_SPACE_BEFORE = frozenset(
     {
@@ -29,37 +29,96 @@ _NO_SPACE_AFTER = frozenset(
 )
 
 
-class Writer:
-    """Takes the words of one text in order and says what stands between them. The text must have been parsed before."""
+_COMMENT = re.compile(rb"//[^\n]*+|/\*(?s:.*?)\*/")
+_LINE_ENDS = re.compile(r"[ \t\r]+(?=\n|$)")
 
-    def __init__(self, pieces: list[SourceToken], *, tight: frozenset[TokenKind] = frozenset()) -> None:
-        """Stand on the first word; words of the kinds in `tight` touch both their neighbours."""
+
+class SourceToken(NamedTuple):
+    """One token of the source. `blank`: whether a blank line is right before it."""
+
+    kind: TokenKind
+    text: str
+    start: int
+    comments: tuple[SourceComment, ...]
+    blank: bool
+
+
+def read_source_tokens(data: bytes, *, enums: bool) -> list[SourceToken]:
+    """All tokens in order, the end of the file last; `enums` reads members of `enum(..)` as the schema language does.
+
+    Comments lose only the blanks at the ends of their lines. Raises `LanguageError` for text that does not scan.
+    """
+    found: list[SourceToken] = []
+    lexer = Lexer(data)
+    before = TokenKind.EOF
+    end = 0
+    while True:
+        token = lexer.advance()
+        found.append(_source_token(data, end, token))
+        end = token.end
+        if token.kind is TokenKind.EOF:
+            return found
+        opens_enum = enums and token.kind is TokenKind.NAME and token.text == "enum" and before is not TokenKind.AT
+        before = token.kind
+        if opens_enum and lexer.at(TokenKind.LPAREN):
+            end = _read_enum_members(data, lexer, found, end)
+
+
+def _read_enum_members(data: bytes, lexer: Lexer, found: list[SourceToken], end: int) -> int:
+    """Read `( member, ... )`; the end of its last token."""
+    while True:
+        separator = lexer.advance()
+        found.append(_source_token(data, end, separator))
+        end = separator.end
+        if separator.kind not in (TokenKind.LPAREN, TokenKind.COMMA):
+            return end
+        member = lexer.enum_member()
+        found.append(_source_token(data, end, member))
+        end = member.end
+
+
+def _source_token(data: bytes, end: int, token: Token) -> SourceToken:
+    comments: list[SourceComment] = []
+    for comment in _COMMENT.finditer(data, end, token.start):
+        lines = data.count(b"\n", end, comment.start())
+        text = _LINE_ENDS.sub("", comment[0].decode("utf-8"))
+        comments.append(SourceComment(text, lines > 0, lines > 1))
+        end = comment.end()
+    lines = data.count(b"\n", end, token.start)
+    return SourceToken(token.kind, token.text, token.start, tuple(comments), lines > 1)
+
+
+class LayoutWriter:
+    """Takes the tokens of one text in order and adds what is between them. The text must have been parsed before."""
+
+    def __init__(self, tokens: list[SourceToken], *, tight: frozenset[TokenKind] = frozenset()) -> None:
+        """Start at the first token; tokens of the kinds in `tight` touch both their neighbours."""
         self.layout: Layout = []
         self._touches_left = _NO_SPACE_BEFORE | tight
         self._touches_right = _NO_SPACE_AFTER | tight
-        self._pieces = pieces
+        self._tokens = tokens
         self._at = 0
         self._carried: tuple[SourceComment, ...] = ()
 
     @property
     def current(self) -> SourceToken:
-        """The next word; the last one is the end of the file."""
-        return self._pieces[self._at]
+        """The next token; the last one is the end of the file."""
+        return self._tokens[self._at]
 
     def at(self, kind: TokenKind, text: str | None = None) -> bool:
-        """Whether the next word is of this kind (and text)."""
+        """Whether the next token is of this kind (and text)."""
         return self.current.kind is kind and text in (None, self.current.text)
 
     def following(self, distance: int) -> SourceToken:
-        """The word `distance` after the next one, at most the end of the file."""
-        return self._pieces[min(self._at + distance, len(self._pieces) - 1)]
+        """The token `distance` after the next one, at most the end of the file."""
+        return self._tokens[min(self._at + distance, len(self._tokens) - 1)]
 
     def put(self, *ops: LayoutOp) -> None:
-        """Say what stands before the next word."""
+        """Add what comes before the next token."""
         self.layout.extend(ops)
 
     def take(self, *, closes: bool = False) -> None:
-        """Write the next word. Comments before a comma go behind it: a comma stays with what it follows."""
+        """Write the next token. Comments before a comma are written after it: a comma stays with what it follows."""
         piece = self.current
         if piece.kind is TokenKind.COMMA:
             self.comma(wanted=True)
@@ -69,7 +128,7 @@ class Writer:
         self._at += 1
 
     def comma(self, *, wanted: bool) -> None:
-        """Write a comma or none, whether or not there is one in the text; its comments go to the next word."""
+        """Write a comma if it is wanted, and pass the one in the text, if any; its comments go to the next token."""
         if wanted:
             self.layout.append(LayoutToken(","))
         if self.at(TokenKind.COMMA):
@@ -77,7 +136,7 @@ class Writer:
             self._at += 1
 
     def take_until(self, end: int) -> None:
-        """Write the words that start before byte `end`, with the usual spaces between them."""
+        """Write the tokens that start before byte `end`, with the usual spaces between them."""
         before: TokenKind | None = None
         while self.current.start < end and self.current.kind is not TokenKind.EOF:
             kind = self.current.kind
@@ -89,7 +148,7 @@ class Writer:
     def bracketed(self, ends: Iterable[int], *, gap: LayoutOp) -> None:
         """Write a bracket, parts separated by commas, each up to its byte end, and the closing bracket, as one group.
 
-        `gap` is what stands inside the brackets. A comma behind the last part is left out, missing ones are put in.
+        `gap` is what is written inside the brackets. A comma after the last part is removed, missing ones are added.
         """
         listed = list(ends)
         self.put(LayoutOp.OPEN)

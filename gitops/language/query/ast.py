@@ -1,7 +1,7 @@
 """The syntax tree of query text.
 
 Nodes are named tuples: immutable, slotted, and cheap both to import and to build, since a file is parsed on every
-plan. Two nodes of different classes with equal fields compare equal, so code tells nodes apart by class. Names are
+plan. Two nodes of different classes with equal fields compare equal, so code distinguishes nodes by class. Names are
 kept without the `$` of a variable; every node ends with its span.
 """
 
@@ -19,7 +19,7 @@ ANONYMOUS = "_"
 
 
 class LiteralKind(StrEnum):
-    """What was written; `DATE` and `DATETIME` keep their text, which is read at run time."""
+    """The spelling of a literal; `DATE` and `DATETIME` keep their text, which is read at run time."""
 
     STRING = "String"
     INT = "I64"

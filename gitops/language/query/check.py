@@ -1,7 +1,7 @@
 """A query against a catalog: the entry of the checker, and the sections of a read.
 
 The first violated rule of a query is reported, in the order of the text: parameters; match clauses; return items;
-order items; then the rules over whole sections (T21, T17, T18, T9), and last what no run could carry out.
+order items; then the rules of whole sections (T21, T17, T18, T9), and last the orders that cannot be executed.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 
 RESERVED = "__nanograph_now"
-"""The name under which engines of this language hand in the instant of `now()`."""
+"""The parameter name in which engines of this language pass the instant of `now()`."""
 
 MAX_DIMENSION = 2**31 - 1
 
 
 class QueryKind(StrEnum):
-    """What running the query does."""
+    """Whether a query reads or writes."""
 
     READ = "read"
     MUTATION = "mutation"
@@ -58,7 +58,7 @@ class CheckedQuery(Record):
     """A query that satisfies every rule against one catalog.
 
     `columns` is empty for mutations. `reads` and `writes` are sorted and unique. `uses` holds every (type, property)
-    pair the query names; a node and an edge type of one name are not told apart there. `body` is for the executor.
+    pair that the query names; it does not distinguish a node and an edge type of one name. `body` is for the executor.
     """
 
     name: str
@@ -149,8 +149,8 @@ def _read(scope: Scope, read: ast.Read) -> TypedRead:
     )
 
 
-def _resolved(key: SortKey, items: tuple[ReturnItem, ...]) -> TypedExpr:
-    """What an order item orders by, seen through an alias."""
+def _sorted_expression(key: SortKey, items: tuple[ReturnItem, ...]) -> TypedExpr:
+    """The expression that an order item sorts by; that of the return item if it names an alias."""
     return items[key.value.item].value if isinstance(key.value, AliasValue) else key.value
 
 
@@ -159,7 +159,7 @@ def _check_ranked_order(read: ast.Read, items: tuple[ReturnItem, ...], order: tu
     if read.limit is None:
         for rule, rank, name in (("T21", FusedRank, "rrf"), ("T17", NearestRank, "nearest")):
             for sort, key in zip(read.order, order, strict=True):
-                if isinstance(_resolved(key, items), rank):
+                if isinstance(_sorted_expression(key, items), rank):
                     refuse(rule, f"{name} ordering requires a limit", sort.span, fix)
     if any(isinstance(key.value, NearestRank) for key in order):
         for sort, key in zip(read.order, order, strict=True):
@@ -179,7 +179,7 @@ def _check_grouping(read: ast.Read, items: tuple[ReturnItem, ...]) -> None:
 def _check_sortable(
     read: ast.Read, items: tuple[ReturnItem, ...], order: tuple[SortKey, ...], *, aggregated: bool
 ) -> None:
-    """Refuse up front what an order cannot be carried out by (no rule code)."""
+    """Refuse orders that cannot be executed (no rule code)."""
     projected = {item.value for item in items if isinstance(item.value, PropertyValue)}
     for index, (sort, key) in enumerate(zip(read.order, order, strict=True)):
         value = key.value
@@ -189,7 +189,7 @@ def _check_sortable(
         if aggregated and isinstance(value, RANKS):
             message = "unsupported ordering expression: groups have no rank"
             refuse("", message, sort.span, "order by a returned property or by an alias")
-        if isinstance(_resolved(key, items), RANKS) and index > 0:
+        if isinstance(_sorted_expression(key, items), RANKS) and index > 0:
             refuse("", "unsupported ordering expression: a rank must be the first order item", sort.span)
         if aggregated and isinstance(value, PropertyValue) and value not in projected:
             message = "unsupported ordering expression: in an aggregate query the property must be returned"

@@ -110,14 +110,14 @@ def _aggregate(scope: Scope, expr: ast.Aggregate, aliases: Mapping[str, int] | N
     if expr.function is ast.AggregateFunction.COUNT:
         return AggregateValue(expr.function, argument, INT)
     kind = type_of(argument)
-    told = f"node variable `${argument.variable}`" if isinstance(argument, NodeValue) else f"type {kind}"
+    found = f"node variable `${argument.variable}`" if isinstance(argument, NodeValue) else f"type {kind}"
     numeric = kind is not None and not kind.is_list and kind.scalar in NUMERIC
     if expr.function in _AVERAGED:
         if not numeric:
-            refuse("T8", f"{name} requires numeric type, got {told}", expr.argument.span)
+            refuse("T8", f"{name} requires numeric type, got {found}", expr.argument.span)
         return AggregateValue(expr.function, argument, NULLABLE_FLOAT)
     if kind is None or not (numeric or is_scalar(kind, Scalar.STRING)):
-        refuse("T8", f"{name} requires numeric or string type, got {told}", expr.argument.span)
+        refuse("T8", f"{name} requires numeric or string type, got {found}", expr.argument.span)
     nullable = PropType(kind.scalar, nullable=True, enum_values=kind.enum_values)
     return AggregateValue(expr.function, argument, nullable)
 
@@ -144,12 +144,12 @@ def _text_arguments(scope: Scope, call: ast.TextCall, rule: str) -> tuple[Proper
     if isinstance(field, PropertyValue) and field.kind is TypeKind.EDGE:
         _refuse_edge_target(name, field, call.field)
     if not isinstance(field, PropertyValue) or not is_scalar(field.type, Scalar.STRING):
-        message = f"{name} field must be String, a property of a node; got {_told(field)}"
+        message = f"{name} field must be String, a property of a node; got {_shown(field)}"
         refuse(rule, message, call.field.span)
     query = check_expr(scope, call.query)
     kind = type_of(query)
     if kind is None or not is_scalar(kind, Scalar.STRING) or isinstance(query, AggregateValue):
-        refuse(rule, f"{name} query must be String, got {_told(query)}", call.query.span)
+        refuse(rule, f"{name} query must be String, got {_shown(query)}", call.query.span)
     return field, query
 
 
@@ -157,7 +157,7 @@ def _integer(scope: Scope, expr: ast.Expr, rule: str, what: str) -> TypedExpr:
     value = check_expr(scope, expr)
     kind = type_of(value)
     if kind is None or kind.is_list or kind.scalar not in INTEGERS or isinstance(value, AggregateValue):
-        refuse(rule, f"{what} must be a scalar integer, got {_told(value)}", expr.span)
+        refuse(rule, f"{what} must be a scalar integer, got {_shown(value)}", expr.span)
     return value
 
 
@@ -166,13 +166,13 @@ def _nearest(scope: Scope, expr: ast.Nearest) -> NearestRank:
     if target.kind is TypeKind.EDGE:
         _refuse_edge_target("nearest", target, expr.target)
     if not is_scalar(target.type, Scalar.VECTOR):
-        message = f"nearest requires a Vector property, got {_told(target)}"
+        message = f"nearest requires a Vector property, got {_shown(target)}"
         refuse("T15", message, expr.target.name.span)
     query = check_expr(scope, expr.query)
     kind = type_of(query)
     wanted = f"nearest query must be Vector({target.type.dimension}) or String"
     if kind is None or isinstance(query, AggregateValue):
-        refuse("T15", f"{wanted}, got {_told(query)}", expr.query.span)
+        refuse("T15", f"{wanted}, got {_shown(query)}", expr.query.span)
     if isinstance(expr.query, ast.Literal) and kind.is_list and kind.scalar in NUMERIC:
         _same_dimension(target, len(expr.query.value) if isinstance(expr.query.value, tuple) else 0, expr)
     elif is_scalar(kind, Scalar.VECTOR):
@@ -207,8 +207,8 @@ def _refuse_edge_target(function: str, target: PropertyValue, expr: ast.Expr) ->
     refuse("T23", message, expr.span)
 
 
-def _told(value: TypedExpr) -> str:
-    """How a refusal names what it got."""
+def _shown(value: TypedExpr) -> str:
+    """How a refusal names the value."""
     if isinstance(value, NodeValue):
         return f"node variable `${value.variable}`"
     if isinstance(value, PropertyValue):

@@ -160,7 +160,7 @@ def _check_edge_variables(scope: Scope, clause: ast.Hop) -> None:
 
 
 def _orient(scope: Scope, clause: ast.Hop, edge: EdgeType) -> tuple[str, str, Direction]:
-    """Left type, right type and direction: told by the left variable if bound, else by the right, else forward."""
+    """Left type, right type and direction: from the left variable if it is bound, else from the right one, else forward."""
     forward = (edge.source, edge.target, _OUT)
     backward = (edge.target, edge.source, _IN)
     left, right = scope.nodes.get(clause.left.text), scope.nodes.get(clause.right.text)

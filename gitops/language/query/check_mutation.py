@@ -23,7 +23,7 @@ _ENDPOINTS = {"from": STRING, "to": STRING}
 def check_statement(scope: Scope, statement: ast.Statement) -> TypedStatement:
     """Check one write. Type names are exact here, also those of edges.
 
-    Passed on to the run, as the rules want it: a mix of deletes and other writes, and an update of a key.
+    Checked at run time only, as the rules require: a mix of deletes and other writes, and an update of a key.
     """
     if isinstance(statement, ast.Insert):
         return _insert(scope, statement)
@@ -49,7 +49,7 @@ def _insert(scope: Scope, statement: ast.Insert) -> TypedInsert:
 
 
 def _check_complete(owner: NodeType | EdgeType, given: set[str], statement: ast.Insert) -> None:
-    """Every non-nullable property is given, or is embedded from a source that is."""
+    """Refuse an insert without a value, or a value to embed, for a property that is not nullable."""
     embeds = owner.embeds if isinstance(owner, NodeType) else {}
     for name in sorted(owner.properties):
         if owner.properties[name].nullable or name in given:

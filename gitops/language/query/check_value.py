@@ -28,7 +28,7 @@ _SHOWN = 40
 
 
 class TargetProperty(Record):
-    """The property that takes a value."""
+    """The property that a value is written to or compared with."""
 
     owner: str
     name: str
@@ -94,17 +94,17 @@ def pattern(scope: Scope, target: TargetProperty, value: ast.ValueExpr) -> Typed
         return assigned(scope, target, value)
     found: Constant | ParameterValue
     if isinstance(value, ast.Literal):
-        rule, told, found = "T3", "membership match got", constant(value)
+        rule, relation, found = "T3", "membership match got", constant(value)
     else:
-        rule, told, found = "T7", "membership against", parameter(scope, value)
+        rule, relation, found = "T7", "membership against", parameter(scope, value)
     if found.type.is_list:
         fix = "give one value; it matches when the list holds it"
         refuse(rule, f"list equality is not supported: {target} has type {target.type}", value.span, fix)
     if not compatible(member(target.type), found.type):
         if rule == "T3":
-            message = f"{target} has type {target.type} but {told} {found.type}"
+            message = f"{target} has type {target.type} but {relation} {found.type}"
         else:
-            message = f"cannot test {found.type} for {told} {target} of type {target.type}"
+            message = f"cannot test {found.type} for {relation} {target} of type {target.type}"
         refuse(rule, message, value.span)
     return found
 

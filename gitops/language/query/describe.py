@@ -1,4 +1,4 @@
-"""What a checked query gives, reads and writes: result columns and touched types, as descriptors publish them."""
+"""The result columns of a checked query, and the types that it reads and writes, as descriptors publish them."""
 
 from __future__ import annotations
 

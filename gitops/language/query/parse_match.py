@@ -34,13 +34,13 @@ _SYMBOLS = {
 }
 _WORDS = {"contains": ComparisonOperator.CONTAINS, "starts_with": ComparisonOperator.STARTS_WITH}
 
-# As in the layer below: a global name is found much faster than a member of an enumeration.
+# A global name is found much faster than a member of an enumeration.
 _NAME, _VAR, _COLON, _COMMA, _DOT = TokenKind.NAME, TokenKind.VAR, TokenKind.COLON, TokenKind.COMMA, TokenKind.DOT
 _LBRACE, _RBRACE, _LT = TokenKind.LBRACE, TokenKind.RBRACE, TokenKind.LT
 
 
 class MatchParser(ExpressionParser):
-    """Reads clauses. Where several clauses begin alike, the tried order is: not, bind, hop, condition, text call."""
+    """Reads clauses. Clauses that begin alike are tried in this order: not, bind, hop, condition, text call."""
 
     def clauses(self) -> tuple[Clause, ...]:
         """Read `{ clause+ }`."""
@@ -78,7 +78,7 @@ class MatchParser(ExpressionParser):
         return self._condition(self.expression("a clause: a binding, a hop, a condition or `not`"))
 
     def _clause_from_variable(self) -> Clause:
-        """Read a bind, a hop or a condition: what follows the first variable tells which."""
+        """Read a bind, a hop or a condition: the token after the first variable decides."""
         lexer = self._lexer
         variable = self.variable()
         follows = lexer.kind

@@ -34,7 +34,7 @@ _BASES = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECT
 _WRITES = frozenset({"insert", "update", "delete"})
 _ANNOTATIONS = frozenset({"description", "instruction"})
 
-# As in the layers below: a global name is found much faster than a member of an enumeration.
+# A global name is found much faster than a member of an enumeration.
 _NAME, _COMMA, _LBRACE, _RBRACE = TokenKind.NAME, TokenKind.COMMA, TokenKind.LBRACE, TokenKind.RBRACE
 _VECTOR = Scalar.VECTOR.value
 

@@ -1,4 +1,4 @@
-"""What is known while one query is checked: parameters, bindings, and the properties touched so far."""
+"""The names of one query while it is checked: parameters, bindings, and the properties used so far."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ class Scope:
         self._trail.append(variable)
 
     def mark(self) -> int:
-        """The place to come back to with `undo`."""
+        """A position for `undo`."""
         return len(self._trail)
 
     def undo(self, mark: int) -> dict[str, str]:
-        """Forget what was bound since the mark; returns the node variables among it with their types."""
+        """Remove the bindings since the mark; returns the node variables among them with their types."""
         dropped = self._trail[mark:]
         del self._trail[mark:]
         inner: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """The checked form of a query: names resolved, types known, no source positions.
 
 This is what the executor, the descriptors and the impact analysis read. As in the syntax tree, nodes are named
-tuples and are told apart by class. A `type` is always that of the value, with its nullability.
+tuples and are distinguished by class. A `type` is always that of the value, with its nullability.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tree of a schema text: what the author wrote, in the author's order, every part with its byte span.
+"""The tree of a schema text: as written and in that order, every part with its byte span.
 
 Named tuples, as a large schema makes very many of these and they are made several times faster than data classes.
 """
@@ -72,7 +72,7 @@ class Constraint(Record):
 
 
 class PropertyDeclaration(Record):
-    """A property. `type` is None when its spelling was refused with a problem of its own."""
+    """A property. `type` is None if its spelling was refused with a problem."""
 
     name: Name
     type: PropType | None

@@ -1,4 +1,4 @@
-"""The schema as a whole: the rules that only show there (S-38 to S-42, S-49, K3, K5), and the catalog."""
+"""The rules of a schema as a whole (S-38 to S-42, S-49, K3, K5), and its catalog."""
 
 from __future__ import annotations
 

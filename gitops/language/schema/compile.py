@@ -52,7 +52,7 @@ def schema_from_ir(form: bytes) -> Schema:
     """Read back the bytes of a canonical form (`SchemaIR.to_bytes`); `source` is then the text printed from it.
 
     The text is compiled like any other and must give exactly `form` again, so a form that was edited, is not
-    canonical or breaks a rule is refused. Raises `LanguageError`, with a span that means nothing, if so.
+    canonical or breaks a rule is refused. Raises `LanguageError`, with a span without meaning, if so.
     """
     import json
 

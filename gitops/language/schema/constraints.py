@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gitops.language.schema.types import PropType
 
 ENDPOINTS = ("src", "dst")
-"""What the unique and index groups of an edge may name beside its properties."""
+"""The names that unique and index groups of an edge may have besides its properties."""
 
 _NODE_ONLY = {ConstraintKind.KEY: "S-29", ConstraintKind.RANGE: "S-36", ConstraintKind.CHECK: "S-37"}
 _UNKNOWN = {
@@ -29,7 +29,7 @@ _UNKNOWN = {
 
 
 class OwnerType(Record):
-    """The type whose parts are being checked, and its properties by name."""
+    """The type that is being checked, and its properties by name."""
 
     kind: TypeKind
     name: str
@@ -37,7 +37,7 @@ class OwnerType(Record):
 
 
 def check_constraints(owner: OwnerType, constraints: Sequence[Constraint], problems: ProblemCollector) -> None:
-    """Check the body constraints of one type, and that it has one key at most."""
+    """Check the body constraints of one type, and that it has at most one key."""
     for each in constraints:
         if owner.kind is TypeKind.EDGE and each.kind in _NODE_ONLY:
             message = f"`@{each.kind}` is not supported on edges (edge `{owner.name}`)"
@@ -138,7 +138,7 @@ def _property_name(
 
 
 def _type_of(owner: OwnerType, rule: Constraint, name: ArgumentValue, problems: ProblemCollector) -> PropType | None:
-    """The type of a named property; None, with a problem, when there is none, and when its type was refused."""
+    """The type of a named property; None if its type was refused, and, with a problem, if there is no such property."""
     found = owner.fields.get(name.text)
     if found is not None:
         return found.type

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 IR_VERSION = 1
 
 SHORTHANDS = {kind.value: kind for kind in (ConstraintKind.KEY, ConstraintKind.UNIQUE, ConstraintKind.INDEX)}
-"""The annotations of a property that stand for a body constraint over that one property."""
+"""The annotations of a property that are short for a body constraint over that property."""
 
 _FNV_OFFSET = 2166136261
 _FNV_PRIME = 16777619

@@ -1,6 +1,6 @@
 """The migration planner: the steps from an accepted canonical form to a desired one, and the steps back.
 
-Order of the steps, everything in name order of the desired side unless said:
+Order of the steps, in name order of the desired side:
 1. Interfaces: property steps of those that exist, `add_type` for new ones; then the removed ones.
 2. Nodes: per node rename, implements, type metadata, property steps, constraint steps; then drops.
 3. Edges: per edge rename, endpoints and cardinality, type metadata, property steps, constraint steps; then drops.
@@ -9,11 +9,11 @@ Property steps: per property rename, type, metadata, or an addition; then drops.
 An item is matched by its exact name, else by its rename hint. So no target of a rename is an accepted name, and
 renames never depend on each other's order. A hint is an error when it names nothing, or an item already claimed.
 
-The author writes the hints for the way forward only. The accepted text has none for the way back, and planning towards it
-would drop and add what a rename could keep. So a reverse migration is planned towards the accepted form with the inverse
-hints of the renames that the migration makes. Such a hint always has a place: neither name of a rename is on both sides.
-Steps that cannot be reversed are unsupported changes there too. No step brings rows back: a dropped type or property that is
-added again is empty.
+The author writes the hints for the forward migration. The accepted text has no hints for the reverse one, and planning
+towards it would drop and add what a rename could keep. So a reverse migration is planned towards the accepted form with
+the inverse hints of the renames that the migration makes. Such a hint always has a place: neither name of a rename is on
+both sides. Steps that cannot be reversed are unsupported changes there too. No step brings rows back: a dropped type or
+property that is added again is empty.
 """
 
 from __future__ import annotations

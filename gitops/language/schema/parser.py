@@ -1,8 +1,8 @@
 """Schema text to its tree: one recursive descent over the shared lexer.
 
-A grammar failure ends its declaration; parsing goes on at the next `interface`, `node` or `edge` followed by a type
-name, which no body can contain, so that one run reports every broken declaration. A type or a cardinality that is
-spelled right but means nothing (rules S-05, S-06, S-10 to S-13) is a problem that does not stop the parse.
+A grammar failure ends its declaration; parsing continues at the next `interface`, `node` or `edge` followed by a type
+name, which no body can contain, so that one run reports every broken declaration. A type or a cardinality that matches
+the grammar but is not valid (rules S-05, S-06, S-10 to S-13) is a problem that does not stop the parse.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class _Parser:
         return SchemaDocument(tuple(interfaces), tuple(nodes), tuple(edges))
 
     def _skip_to_declaration(self) -> bool:
-        """Stand on the next declaration or the end; False when the text cannot be read any further."""
+        """Move to the next declaration or the end; False if the text cannot be read further."""
         lexer = self._lexer
         try:
             while lexer.kind is not TokenKind.EOF:
@@ -99,7 +99,7 @@ class _Parser:
                     return True
                 lexer.step()
         except LanguageError:
-            # The refused token is where the first problem stands, or lies behind it in unread text.
+            # The refused token is that of the first problem, or comes after it in unread text.
             return False
         return True
 

@@ -1,4 +1,4 @@
-"""The canonical form back to schema text, so that a stored form is read by the one compiler there is."""
+"""The canonical form as schema text, so that the compiler also reads stored forms."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def print_schema(form: Mapping[str, Any]) -> str:
     parts = [f"interface {each['name']} {_body(each)}" for each in form["interfaces"]]
     for node in form["nodes"]:
         implements = f" implements {', '.join(node['implements'])}" if node["implements"] else ""
-        parts.append(f"node {node['name']}{_notes(node)}{implements} {_body(node)}")
+        parts.append(f"node {node['name']}{_annotations(node)}{implements} {_body(node)}")
     for edge in form["edges"]:
         low, high = edge["cardinality"]
-        # An annotation that is called `card` would be read as the cardinality, were it the first one.
+        # A first annotation with the name `card` would be read as the cardinality.
         named = any(note["name"] == "card" for note in edge["annotations"])
         card = f" @card({low}..{'' if high is None else high})" if named or (low, high) != (0, None) else ""
-        head = f"edge {edge['name']}: {edge['from']} -> {edge['to']}{card}{_notes(edge)}"
+        head = f"edge {edge['name']}: {edge['from']} -> {edge['to']}{card}{_annotations(edge)}"
         parts.append(f"{head} {_body(edge)}")
     return "\n\n".join(parts) + "\n"
 
 
 def _body(owner: Mapping[str, Any]) -> str:
-    lines = [_property(each) for each in owner["properties"]]
+    lines = [f"{each['name']}: {PropType.from_json(each['type'])}{_annotations(each)}" for each in owner["properties"]]
     implied = {
         (note["name"], each["name"])
         for each in owner["properties"]
@@ -49,15 +49,11 @@ def _body(owner: Mapping[str, Any]) -> str:
     return "{\n" + "".join(f"    {line}\n" for line in lines) + "}"
 
 
-def _property(declared: Mapping[str, Any]) -> str:
-    return f"{declared['name']}: {PropType.from_json(declared['type'])}{_notes(declared)}"
+def _annotations(owner: Mapping[str, Any]) -> str:
+    return "".join(f" {_annotation(each)}" for each in owner["annotations"])
 
 
-def _notes(owner: Mapping[str, Any]) -> str:
-    return "".join(f" {_note(each)}" for each in owner["annotations"])
-
-
-def _note(note: Mapping[str, Any]) -> str:
+def _annotation(note: Mapping[str, Any]) -> str:
     if note["value"] is None:
         return f"@{note['name']}"
     keywords = "".join(f", {name}={_quoted(value)}" for name, value in note["keywords"].items())

@@ -19,17 +19,17 @@ _MAX_KEPT = 10_000
 
 
 class UnknownName(Record):
-    """A name that is not known, and the names that are: the fix of its problem is the nearest one."""
+    """An unknown name with the known names: the fix of its problem suggests the nearest one."""
 
     name: str
     known: Collection[str]
 
 
 class ProblemCollector:
-    """Collects problems; the same rule at the same place is kept once, as a template is checked per user."""
+    """Collects problems; one rule at one place is kept once, although an interface is checked for each node that has it."""
 
     def __init__(self) -> None:
-        """Start with none."""
+        """Start without problems."""
         self._found: dict[tuple[str, int, int], tuple[LanguageProblem, UnknownName | None]] = {}
 
     def add_parse(self, rule: str, message: str, span: Span, fix: str | UnknownName | None = None) -> None:
@@ -43,7 +43,7 @@ class ProblemCollector:
     def problems(self) -> tuple[LanguageProblem, ...]:
         """The first `MAX_PROBLEMS` in source order; nearest names are looked up only for these."""
         ordered = sorted(self._found.values(), key=lambda each: (each[0].span.start, each[0].rule))
-        return tuple([_explained(problem, unknown) for problem, unknown in ordered[:MAX_PROBLEMS]])
+        return tuple([_with_fix(problem, unknown) for problem, unknown in ordered[:MAX_PROBLEMS]])
 
     def _add(self, stage: Stage, rule: str, message: str, span: Span, fix: str | UnknownName | None) -> None:
         if len(self._found) < _MAX_KEPT:
@@ -53,7 +53,7 @@ class ProblemCollector:
             self._found.setdefault((rule, span.start, span.end), (problem, unknown))
 
 
-def _explained(problem: LanguageProblem, unknown: UnknownName | None) -> LanguageProblem:
+def _with_fix(problem: LanguageProblem, unknown: UnknownName | None) -> LanguageProblem:
     if unknown is None:
         return problem
     from gitops.language.suggest import did_you_mean

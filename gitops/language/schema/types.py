@@ -93,7 +93,7 @@ class PropType(Record):
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> PropType:
-        """Read back what `to_json` wrote."""
+        """Read the form that `to_json` writes."""
         raw = form["scalar"]
         values = form["enum_values"]
         vector = isinstance(raw, dict)
@@ -122,7 +122,7 @@ class PatternCheck(Record):
 
 
 class Docs(Record):
-    """The descriptions of a type and its properties; documentation only, nothing decides by them."""
+    """The descriptions of a type and its properties; documentation only, never used for a decision."""
 
     description: str | None = None
     instruction: str | None = None
@@ -174,7 +174,7 @@ class Catalog(Record):
     folded_edges: Mapping[str, str] = _NOTHING
 
     def edge(self, name: str) -> EdgeType | None:
-        """The edge that a query means by `name`: exact, else by lower-cased match."""
+        """The edge that a query names: by its exact name, else by the lower-cased one."""
         found = self.edges.get(name)
         if found is None:
             exact = self.folded_edges.get(name.lower())
