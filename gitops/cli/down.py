@@ -1,37 +1,47 @@
-"""`gitops down`: the way back from a schema change, shown or written as schema text."""
+"""`gitops down`: the reverse of a schema change, printed or written as schema text."""
 
 from __future__ import annotations
 
 import argparse
 import os
+from typing import TYPE_CHECKING
 
 from gitops.cli.output import FAILED, OK, USAGE, say, show_error, show_form
-from gitops.cluster.way_back import DownOutcome, WayBack
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError, UsageError
-from gitops.render.way_back import down_form, down_text
+from gitops.render.down import down_form, down_text
+
+if TYPE_CHECKING:
+    from gitops.cluster.down import DownOutcome
 
 _STDOUT = "-"
-_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def down(options: argparse.Namespace) -> int:
-    """`gitops down`. Exit code 1 if the change, or all of the way back, is not supported; nothing is written then."""
+    """`gitops down`. Exit code 1 if the change, or a part of its reverse, is not supported; nothing is written then."""
     try:
         outcome = _outcome(options)
     except UsageError as error:
         show_error(error, as_json=options.json)
         return USAGE
-    writes = options.write is not None and outcome.way is not None and outcome.ok
-    if writes and options.write == _STDOUT and outcome.way is not None:
-        say(outcome.way.source.decode("utf-8"))
+    source = (
+        None if options.write is None or not outcome.ok or outcome.migrations is None else outcome.migrations.source
+    )
+    if source is not None and options.write == _STDOUT:
+        say(source.decode("utf-8"))
         return OK
-    if writes and outcome.way is not None:
-        _write(options.write, outcome.way)
+    if source is not None:
+        try:
+            with os.fdopen(os.open(options.write, _NEW_FILE, 0o644), "wb") as made:
+                made.write(source)
+        except OSError as error:
+            message = f"{options.write}: {error.strerror or error}"
+            raise RemoteError(Code.STORAGE_FAILED, message, path=options.write) from error
     if options.json:
         show_form(down_form(outcome))
     else:
-        say(down_text(outcome) + (f"  written to {options.write}\n" if writes else ""))
+        say(down_text(outcome) + (f"  written to {options.write}\n" if source is not None else ""))
     return OK if outcome.ok else FAILED
 
 
@@ -50,12 +60,3 @@ def _outcome(options: argparse.Namespace) -> DownOutcome:
     from gitops.cluster.down import down_of_graph
 
     return down_of_graph(planning_workspace(options), options.graph)
-
-
-def _write(path: str, way: WayBack) -> None:
-    """Make a new file. Raises RemoteError `storage_failed`, also for one that exists."""
-    try:
-        with os.fdopen(os.open(path, _MAKE, 0o644), "wb") as made:
-            made.write(way.source)
-    except OSError as error:
-        raise RemoteError(Code.STORAGE_FAILED, f"{path}: {error.strerror or error}", path=path) from error

@@ -1,13 +1,14 @@
-"""`down`: the way back from a schema change before it is made, or between two schema files; writes nothing.
+"""`down`: the reverse of a schema change before it is applied, or between two schema files; writes nothing.
 
-Steps: 1 the applied and the desired schema; 2 the migration from one to the other; 3 the migration back, and the text that
-asks for it; 4 what keeps either from being carried out is an error. Source of both plans: `gitops.language.schema`.
+Steps: 1 read the applied and the desired schema; 2 plan the migration from one to the other; 3 plan the reverse migration, and
+print the schema text whose plan that is; 4 report what makes either of them unsupported.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from gitops.cluster.session import Session, StateNeed, in_session
-from gitops.cluster.way_back import DownOutcome, WayBack
 from gitops.cluster.workspace import Workspace
 from gitops.config.source import SourceError, SourceTree
 from gitops.core.codes import REGISTRY, Code
@@ -17,50 +18,67 @@ from gitops.language.schema import Migration, Schema, compile_schema, down_sourc
 from gitops.language.suggest import did_you_mean
 from gitops.language.text import LanguageError, SourceText, Stage
 from gitops.model.address import is_name, schema_address
+from gitops.model.outcome import VerbOutcome
 
-__all__ = ["down_between", "down_of_graph"]
+__all__ = ["DownOutcome", "ReverseMigration", "down_between", "down_of_graph"]
 
-_REQUIRED = StateNeed.REQUIRED
+
+@dataclass(frozen=True, slots=True)
+class ReverseMigration:
+    """A migration, the one that reverses it, and the schema text whose plan the reverse is."""
+
+    forward: Migration
+    back: Migration
+    source: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownOutcome(VerbOutcome):
+    """The reverse of the change of `subject`, a schema address or two files; `migrations` is None if it was not planned."""
+
+    subject: str
+    migrations: ReverseMigration | None = None
 
 
 def down_of_graph(workspace: Workspace, graph: str) -> DownOutcome:
-    """The way back from what the folder declares to the schema that is applied to a graph.
+    """Plan from the schema that the folder declares back to the one that is applied to a graph.
 
-    Raises UsageError if the folder declares no such graph.
+    Raises UsageError if the folder does not declare the graph.
     """
     if not is_name(graph):
         raise UsageError(Code.USAGE_ERROR, "a graph is named by letters, digits, _ and -")
-    return in_session(workspace, "down", _REQUIRED, lambda current: _of_graph(current, graph), exclusive=False)
+    need = StateNeed.REQUIRED
+    return in_session(workspace, "down", need, lambda current: _of_graph(current, graph), exclusive=False)
 
 
 def down_between(tree: SourceTree, old: str, new: str) -> DownOutcome:
-    """The way back from the schema file `new` to the file `old`; no cluster is looked at."""
-    found = Diagnostics()
-    accepted, desired = (_file(tree, path, found) for path in (old, new))
-    way = None if accepted is None or desired is None else _way(accepted, desired, new, found)
-    return DownOutcome(config_dir=tree.root, subject=f"{old} -> {new}", way=way, diagnostics=tuple(found))
+    """Plan from the schema file `new` back to the file `old`; reads no cluster."""
+    problems = Diagnostics()
+    accepted, desired = (_read_schema(tree, path, problems) for path in (old, new))
+    planned = None if accepted is None or desired is None else _plan(accepted, desired, new, problems)
+    subject = f"{old} -> {new}"
+    return DownOutcome(config_dir=tree.root, subject=subject, migrations=planned, diagnostics=tuple(problems))
 
 
 def _of_graph(current: Session, graph: str) -> DownOutcome:
-    subject, way = schema_address(graph), None
+    subject, planned = schema_address(graph), None
     if current.ready:
         if graph not in current.desired.graphs:
             near = did_you_mean(graph, current.desired.graphs)
             raise UsageError(Code.USAGE_ERROR, f"the folder declares no graph {graph}{f'; {near}' if near else ''}")
         try:
-            accepted = _applied(current, graph)
+            accepted = _applied_schema(current, graph)
             desired = current.desired.graphs[graph].schema
             if accepted is not None and desired is not None:
-                way = _way(accepted, desired, subject, current.problems)
+                planned = _plan(accepted, desired, subject, current.problems)
         except GitopsError as error:
             current.problems.add_error(error)
-    return DownOutcome(
-        config_dir=current.workspace.config_dir, subject=subject, way=way, diagnostics=tuple(current.problems)
-    )
+    folder, problems = current.workspace.config_dir, tuple(current.problems)
+    return DownOutcome(config_dir=folder, subject=subject, migrations=planned, diagnostics=problems)
 
 
-def _applied(current: Session, graph: str) -> Schema | None:
-    """Step 1: the schema that the ledger says is applied, out of git where that has it, else out of the live graph."""
+def _applied_schema(current: Session, graph: str) -> Schema | None:
+    """Step 1: the schema that the ledger records as applied; from git if git has it, else from the live graph."""
     subject = schema_address(graph)
     recorded = current.state.resources.get(subject)
     if recorded is None:
@@ -72,32 +90,15 @@ def _applied(current: Session, graph: str) -> Schema | None:
     try:
         return compile_schema(source)
     except LanguageError as error:
-        raise GitopsError(
-            Code.GRAPH_UNREADABLE, f"the applied schema does not compile: {error}", path=subject
-        ) from error
+        message = f"the applied schema does not compile: {error}"
+        raise GitopsError(Code.GRAPH_UNREADABLE, message, path=subject) from error
 
 
-def _way(accepted: Schema, desired: Schema, path: str, found: Diagnostics) -> WayBack:
-    """Steps 2 to 4."""
-    forward, back = plan_migration(accepted, desired), plan_down(accepted, desired)
-    for migration, code in ((forward, Code.GRAPH_MIGRATION_UNSUPPORTED), (back, Code.WAY_BACK_UNSUPPORTED)):
-        if not migration.supported:
-            found.add(code, path, _reasons(migration))
-            break
-    return WayBack(forward, back, down_source(accepted, desired))
-
-
-def _reasons(migration: Migration) -> str:
-    first = migration.unsupported[0]
-    more = len(migration.unsupported) - 1
-    return f"{first.entity}: {first.text}" + (f" (and {more} more)" if more else "")
-
-
-def _file(tree: SourceTree, path: str, found: Diagnostics) -> Schema | None:
+def _read_schema(tree: SourceTree, path: str, problems: Diagnostics) -> Schema | None:
     try:
         data = tree.read(path)
     except SourceError as error:
-        found.add(Code.SCHEMA_FILE_MISSING if not error.is_refusal else error.code, path, error.detail)
+        problems.add(Code.SCHEMA_FILE_MISSING if not error.is_refusal else error.code, path, error.detail)
         return None
     try:
         return compile_schema(data)
@@ -105,7 +106,18 @@ def _file(tree: SourceTree, path: str, found: Diagnostics) -> Schema | None:
         text = SourceText(data)
         for problem in error.problems:
             code = REGISTRY[Code.SCHEMA_PARSE_ERROR if problem.stage is Stage.PARSE else Code.SCHEMA_CATALOG_ERROR]
-            place = SourceRef(path, *text.position(problem.span.start))
+            source = SourceRef(path, *text.position(problem.span.start))
             fix = problem.fix or code.fix
-            found.extend([Diagnostic(code.code, code.severity, path, problem.rendered(), place, fix)])
+            problems.extend([Diagnostic(code.code, code.severity, path, problem.rendered(), source, fix)])
         return None
+
+
+def _plan(accepted: Schema, desired: Schema, path: str, problems: Diagnostics) -> ReverseMigration:
+    """Steps 2 to 4."""
+    forward, back = plan_migration(accepted, desired), plan_down(accepted, desired)
+    for migration, code in ((forward, Code.GRAPH_MIGRATION_UNSUPPORTED), (back, Code.WAY_BACK_UNSUPPORTED)):
+        if not migration.supported:
+            first, more = migration.unsupported[0], len(migration.unsupported) - 1
+            problems.add(code, path, f"{first.entity}: {first.text}" + (f" (and {more} more)" if more else ""))
+            break
+    return ReverseMigration(forward, back, down_source(accepted, desired))

@@ -29,14 +29,14 @@ def test_the_text_takes_a_change_back_once_it_is_applied(cluster):
     outcome = down(cluster)
     assert outcome.ok
     assert outcome.subject == "schema.knowledge"
-    assert outcome.way is not None
-    assert [step.kind for step in outcome.way.forward.steps] == ["rename_type", "add_property"]
+    assert outcome.migrations is not None
+    assert [step.kind for step in outcome.migrations.forward.steps] == ["rename_type", "add_property"]
     cluster.converge()
-    cluster.write("knowledge.pg", outcome.way.source.decode())
+    cluster.write("knowledge.pg", outcome.migrations.source.decode())
     planned = cluster.plan().plan
     assert planned is not None
     (preview,) = [change.migration for change in planned.changes if change.migration is not None]
-    assert [dict(step) for step in preview.steps] == [step.to_json() for step in outcome.way.back.steps]
+    assert [dict(step) for step in preview.steps] == [step.to_json() for step in outcome.migrations.back.steps]
     cluster.converge()
     # Only the hint of the way back is left besides what was there before.
     assert "Person" in cluster.live("knowledge")
@@ -46,8 +46,8 @@ def test_the_text_takes_a_change_back_once_it_is_applied(cluster):
 def test_an_applied_schema_has_nothing_to_take_back(cluster):
     outcome = down(cluster)
     assert outcome.ok
-    assert outcome.way is not None
-    assert outcome.way.forward.steps == outcome.way.back.steps == ()
+    assert outcome.migrations is not None
+    assert outcome.migrations.forward.steps == outcome.migrations.back.steps == ()
 
 
 def test_a_change_that_is_not_supported_is_an_error(cluster):
@@ -67,7 +67,7 @@ def test_a_graph_that_was_never_applied_has_no_way_back(cluster):
     cluster.save()
     outcome = down(cluster, "other")
     assert codes(outcome) == ["schema_not_recorded"]
-    assert outcome.way is None
+    assert outcome.migrations is None
 
 
 @pytest.mark.parametrize("name", ["knowlege", "../x", "\x1b[2J"])

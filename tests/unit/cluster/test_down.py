@@ -8,7 +8,7 @@ import yaml
 from gitops.cluster.down import down_between
 from gitops.config.source import MemoryTree
 from gitops.language.schema import compile_schema, plan_migration
-from gitops.render.way_back import down_form, down_text
+from gitops.render.down import down_form, down_text
 from tests.support.pages import ROOT
 
 CASES = yaml.safe_load((ROOT / "tests" / "data" / "down" / "cases.yaml").read_text(encoding="utf-8"))
@@ -29,7 +29,7 @@ def test_what_is_said(case):
 
 @pytest.mark.parametrize("case", [case for case in CASES if "source" in case], ids=lambda case: case["name"])
 def test_the_text_goes_back(case):
-    way = outcome_of(case).way
+    way = outcome_of(case).migrations
     assert way is not None
     assert way.source.decode() == case["source"]
     assert plan_migration(compile_schema(case["to"].encode()), compile_schema(way.source)) == way.back
@@ -40,16 +40,16 @@ def test_the_document_has_both_ways_with_the_class_of_each_step(case):
     outcome = outcome_of(case)
     form = down_form(outcome)
     assert [each["code"] for each in form["diagnostics"]] == case["codes"]
-    if outcome.way is None:
+    if outcome.migrations is None:
         assert set(form) == {"ok", "config_dir", "subject", "diagnostics"}
         return
-    for name, migration in (("forward", outcome.way.forward), ("back", outcome.way.back)):
+    for name, migration in (("forward", outcome.migrations.forward), ("back", outcome.migrations.back)):
         assert form[name]["supported"] == migration.supported
         steps = [{k: v for k, v in step.items() if k != "reversibility"} for step in form[name]["steps"]]
         assert steps == [{**step.to_json(), **_lists(step.to_json())} for step in migration.steps]
         assert [step["reversibility"] for step in form[name]["steps"]] == [s.reversibility for s in migration.steps]
-    assert form["reversibility"] == outcome.way.forward.reversibility
-    assert form["source"].encode() == outcome.way.source
+    assert form["reversibility"] == outcome.migrations.forward.reversibility
+    assert form["source"].encode() == outcome.migrations.source
 
 
 def _lists(form):
