@@ -1,7 +1,7 @@
-"""`cluster.yaml` as an editor reads it: keys and values by their lines and depths, also while the document is half written.
+"""`cluster.yaml` as an editor reads it: keys and values by their lines and indents, also while the document is half written.
 
-Only block style is seen, which is what people write: a list in brackets is seen as values, and a mapping in braces as
-nothing. What is wrong is found by the loader, which reads all of YAML.
+It reads the block style that people write. A list in brackets is read as values, a mapping in braces is skipped. Problems are
+found by the loader, which reads all of YAML.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class YamlScalar(NamedTuple):
 
 
 class YamlEntry(NamedTuple):
-    """A key, or an item of a list (then without a key), with the path of keys that leads to it; `end` is behind its line."""
+    """A key, or an item of a list (without a key), with the path of keys that leads to it; `end` is the end of its line."""
 
     path: tuple[str, ...]
     key: YamlScalar | None
@@ -43,10 +43,10 @@ class YamlEntry(NamedTuple):
 
 
 class ClusterView:
-    """All entries, in the order of the file; of several keys of one path the first counts."""
+    """The entries of a text in its order; of several keys with one path the first counts."""
 
     def __init__(self, entries: tuple[YamlEntry, ...]) -> None:
-        """Sort the entries by what they are below of."""
+        """Index the entries by their paths."""
         self.entries = entries
         self._below: defaultdict[tuple[str, ...], list[YamlEntry]] = defaultdict(list)
         self._at: defaultdict[tuple[str, ...], list[YamlEntry]] = defaultdict(list)
@@ -60,7 +60,7 @@ class ClusterView:
         return tuple(self._below.get(path, ()))
 
     def values(self, *path: str) -> Iterator[YamlScalar]:
-        """The scalars of a key: its own, and those of its list."""
+        """The scalars of a key and of its list."""
         for each in self._at.get(path, ()):
             yield from each.values
 
@@ -73,7 +73,7 @@ class ClusterView:
         return found
 
     def parent(self, offset: int, indent: int) -> tuple[str, ...]:
-        """The path of keys around a new line at an offset that begins `indent` blanks in."""
+        """The path of keys around a new line at an offset with `indent` blanks."""
         before = [each for each in self.entries if each.end <= offset and each.key is not None]
         if not before:
             return ()
@@ -100,14 +100,14 @@ def read_cluster_text(data: bytes) -> ClusterView:
         if found is not None and line.strip() and not line.lstrip().startswith(b"#"):
             indent = len(found["indent"]) + len(found["dashes"])
             written = found["key"]
-            # An item of a list may stand as deep as the key of the list.
+            # An item of a list may have the indent of the key of the list.
             level = len(found["indent"]) + (1 if found["dashes"] else 0)
             while open_keys and open_keys[-1][0] >= (level if written is None or found["dashes"] else indent):
                 open_keys.pop()
-            key = None if written is None else _scalar(written, at + found.start("key"))
+            key = None if written is None else _read_scalar(written, at + found.start("key"))
             if key is not None and len(open_keys) < _MAX_DEPTH:
                 open_keys.append((indent, key.text))
-            values = tuple(_values(found["rest"], at + found.start("rest")))
+            values = tuple(_read_scalars(found["rest"], at + found.start("rest")))
             path = tuple(name for _, name in open_keys)
             entries.append(YamlEntry(path, key, values, indent, at + len(line)))
         at += len(line) + 1
@@ -115,7 +115,7 @@ def read_cluster_text(data: bytes) -> ClusterView:
 
 
 def documentation_path(path: tuple[str, ...]) -> str:
-    """The path with `*` for the names that the user gives, as the documentation of keys has it."""
+    """The path with `*` for the names that users choose, as the documentation of keys spells it."""
     shape = list(path)
     for at in (1, 3):
         if len(shape) > at and (at == 1 or shape[2] == "queries") and shape[0] in ("graphs", "policies"):
@@ -130,14 +130,14 @@ def keys_below(path: tuple[str, ...]) -> dict[str, str]:
     return {key: words for key, words in found.items() if "." not in key and key != "*"}
 
 
-def _values(rest: bytes, at: int) -> Iterator[YamlScalar]:
+def _read_scalars(rest: bytes, at: int) -> Iterator[YamlScalar]:
     for found in _VALUE.finditer(rest):
         if found[0].startswith(b"#"):
             return
-        yield _scalar(found[0], at + found.start())
+        yield _read_scalar(found[0], at + found.start())
 
 
-def _scalar(text: bytes, at: int) -> YamlScalar:
+def _read_scalar(text: bytes, at: int) -> YamlScalar:
     quote = text[:1]
     if quote in (b'"', b"'"):
         inner = text[1:-1] if len(text) > 1 and text.endswith(quote) else text[1:]

@@ -101,7 +101,11 @@ class _Cursor:
             yield from word_items(FUNCTION_WORDS, SymbolKind.FUNCTION, _INSTANTS)
         elif last != "limit":
             names = ("match", "return", "order", "limit", "insert", "update", "delete", "where")
-            written = {mark.symbol.name for mark in self._view.marks if mark.symbol.sort is SymbolKind.KEYWORD}
+            written = {
+                occurrence.symbol.name
+                for occurrence in self._view.occurrences
+                if occurrence.symbol.kind is SymbolKind.KEYWORD
+            }
             repeated = ("insert", "update", "delete", "where")
             yield from word_items(
                 QUERY_WORDS, SymbolKind.KEYWORD, [n for n in names if n not in written or n in repeated]
@@ -135,8 +139,10 @@ class _Cursor:
     def _ends_hop(self, back: int) -> bool:
         """Whether a variable ends a hop, so that a clause is complete behind it."""
         token = self._token(back)
-        before = [mark for mark in self._view.marks if token is not None and mark.end <= token.start]
-        return bool(before) and before[-1].symbol.sort is SymbolKind.EDGE
+        before = [
+            occurrence for occurrence in self._view.occurrences if token is not None and occurrence.end <= token.start
+        ]
+        return bool(before) and before[-1].symbol.kind is SymbolKind.EDGE
 
     def _pair(self) -> Iterator[CompletionItem]:
         owner = self._view.frames[-1].owner
@@ -152,7 +158,7 @@ class _Cursor:
         """The members of an enum property."""
         if owner is None or self._schema is None:
             return
-        found = self._schema.property(Symbol(SymbolKind.PROPERTY, name, owner.name, owner.kind))
+        found = self._schema.property(Symbol(SymbolKind.PROPERTY, name, owner.name, owner.type_kind))
         if found is not None and found[1].type.startswith("enum"):
             listed = found[1].type.partition("(")[2].rpartition(")")[0]
             for member in _MEMBER.findall(listed):
@@ -189,23 +195,25 @@ class _Cursor:
             yield from word_items(QUERY_WORDS, SymbolKind.KEYWORD, ("true", "false"))
 
     def _variables(self) -> Iterator[CompletionItem]:
-        yield from (CompletionItem(each.name, each.sort, each.owner) for each in self._view.variables.values())
+        yield from (CompletionItem(each.name, each.kind, each.owner) for each in self._view.variables.values())
 
     def _parameters(self) -> Iterator[CompletionItem]:
-        yield from (CompletionItem(each.name, each.sort, each.owner) for each in self._view.parameters.values())
+        yield from (CompletionItem(each.name, each.kind, each.owner) for each in self._view.parameters.values())
 
     def _properties_of(self, variable: Token | None) -> Iterator[CompletionItem]:
         symbol = None if variable is None else self._view.variables.get(variable.text)
-        owner = None if symbol is None or self._schema is None else self._schema.get(symbol.kind, symbol.owner)
+        owner = (
+            None if symbol is None or self._schema is None else self._schema.declaration(symbol.type_kind, symbol.owner)
+        )
         if owner is not None and self._schema is not None:
             yield from property_items(self._schema, owner)
 
     def _owned(self, owner: Symbol, suffix: str) -> Iterator[CompletionItem]:
         """The properties that may be written or tested, without those that are there already."""
-        declared = None if self._schema is None else self._schema.get(owner.kind, owner.name)
+        declared = None if self._schema is None else self._schema.declaration(owner.type_kind, owner.name)
         if declared is None or self._schema is None:
             return
-        if owner.kind is TypeKind.EDGE:
+        if owner.type_kind is TypeKind.EDGE:
             for name, end in (("from", declared.source), ("to", declared.target)):
                 yield CompletionItem(
                     name, SymbolKind.END, end, f"The key of the {end}.", f"{name}{suffix}" if suffix else None
@@ -213,14 +221,14 @@ class _Cursor:
         yield from property_items(self._schema, declared, suffix)
 
     def _types(self, kind: TypeKind) -> Iterator[CompletionItem]:
-        for each in self._schema.all(kind) if self._schema is not None else ():
+        for each in self._schema.declarations(kind) if self._schema is not None else ():
             detail = f"{each.source} -> {each.target}" if kind is TypeKind.EDGE else ""
             yield CompletionItem(each.name, SymbolKind(kind.value), detail, each.description)
 
     def _edges(self, left: Token | None, *, undirected: bool) -> Iterator[CompletionItem]:
         """The edges that fit a variable: all of them if it has no type yet."""
         symbol = None if left is None else self._view.variables.get(left.text)
-        for each in self._schema.all(TypeKind.EDGE) if self._schema is not None else ():
+        for each in self._schema.declarations(TypeKind.EDGE) if self._schema is not None else ():
             if symbol is not None and symbol.owner and symbol.owner not in (each.source, each.target):
                 continue
             if not undirected or each.source == each.target:

@@ -67,7 +67,7 @@ def _argument(view: SchemaView, tokens: tuple[Token, ...], opened: int) -> Itera
     if name in ("range", "check", "embed") and tokens[-1].kind is not TokenKind.LPAREN:
         return
     kind = TypeKind(tokens[0].text)
-    owner = view.get(kind, tokens[1].text)
+    owner = view.declaration(kind, tokens[1].text)
     if owner is not None:
         yield from property_items(view, owner)
     if kind is TypeKind.EDGE:
@@ -83,10 +83,10 @@ def _in_head(view: SchemaView, tokens: tuple[Token, ...], word: str) -> Iterator
     elif head == "edge" and last.kind in (TokenKind.COLON, TokenKind.ARROW):
         yield from (
             CompletionItem(each.name, SymbolKind.NODE, documentation=each.description)
-            for each in view.all(TypeKind.NODE)
+            for each in view.declarations(TypeKind.NODE)
         )
     elif listing and (last.text == "implements" or last.kind is TokenKind.COMMA):
-        yield from (CompletionItem(each.name, SymbolKind.INTERFACE) for each in view.all(TypeKind.INTERFACE))
+        yield from (CompletionItem(each.name, SymbolKind.INTERFACE) for each in view.declarations(TypeKind.INTERFACE))
     elif len(tokens) > 1 and (last.kind is TokenKind.TYPE_NAME or last.kind is TokenKind.RPAREN) and not listing:
         if head == "node":
             yield from word_items(SCHEMA_WORDS, SymbolKind.KEYWORD, ["implements"])

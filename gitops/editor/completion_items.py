@@ -1,4 +1,4 @@
-"""What a completion proposes."""
+"""The items of a completion."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ __all__ = ["FILE", "KEY", "CompletionItem", "ends_in_comment_or_string", "proper
 
 KEY, FILE, VALUE = "key", "file", "value"
 _COMMENT = re.compile(rb"//[^\n]*+|/\*(?s:.*?)(?:\*/|\Z)")
-MAX_PROPOSALS = 500
+_MAX_ITEMS = 500
 
 
 class CompletionItem(NamedTuple):
-    """A text to write in the place of the word at the cursor. `sort` is a sort of symbols, or `key`, `file`, `value`."""
+    """A text for the place of the word at the cursor. `kind` is a SymbolKind, or `key`, `file`, `value`."""
 
     label: str
-    sort: str
+    kind: str
     detail: str = ""
     documentation: str = ""
     insert: str | None = None
 
 
 def word_items(
-    table: Mapping[str, str], sort: SymbolKind, names: Iterable[str] | None = None, *, sign: str = ""
+    table: Mapping[str, str], kind: SymbolKind, names: Iterable[str] | None = None, *, sign: str = ""
 ) -> Iterator[CompletionItem]:
-    """The words of a table of the languages, or those of them that are named."""
+    """The words of a documentation table, or only those in `names`; `sign` is written before each."""
     for name in table if names is None else names:
-        yield CompletionItem(f"{sign}{name}", sort, documentation=table.get(name, ""))
+        yield CompletionItem(f"{sign}{name}", kind, documentation=table.get(name, ""))
 
 
 def property_items(view: SchemaView, owner: Declaration, suffix: str = "") -> Iterator[CompletionItem]:
-    """The properties of a type; `suffix` is written behind each."""
+    """The properties of a type; `suffix` is written after each."""
     for name, (_, each) in sorted(view.properties(owner).items()):
         yield CompletionItem(
             name, SymbolKind.PROPERTY, each.type, each.description, f"{name}{suffix}" if suffix else None
@@ -44,8 +44,8 @@ def property_items(view: SchemaView, owner: Declaration, suffix: str = "") -> It
 
 
 def unique_items(found: Iterable[CompletionItem]) -> tuple[CompletionItem, ...]:
-    """The first proposal of each label, at most 500."""
-    return tuple({each.label: each for each in reversed([*found][:MAX_PROPOSALS])}.values())[::-1]
+    """The first item of each label, at most 500."""
+    return tuple({each.label: each for each in reversed([*found][:_MAX_ITEMS])}.values())[::-1]
 
 
 def ends_in_comment_or_string(before: bytes, tokens: tuple[Token, ...]) -> bool:

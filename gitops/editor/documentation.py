@@ -1,4 +1,4 @@
-"""A line of documentation for every word that the languages and `cluster.yaml` know."""
+"""A line of documentation for every word of the languages and every key of `cluster.yaml`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 __all__ = ["ANNOTATIONS", "CLUSTER_KEYS", "FUNCTION_WORDS", "QUERY_WORDS", "SCHEMA_WORDS", "TYPE_WORDS"]
 
 
-def _table(text: str) -> Mapping[str, str]:
+def _read_table(text: str) -> Mapping[str, str]:
     pairs = (line.split(" | ", 1) for line in text.strip().splitlines())
     return MappingProxyType({name.strip(): words.strip() for name, words in pairs})
 
 
-SCHEMA_WORDS = _table("""
+SCHEMA_WORDS = _read_table("""
 node | A node type: `node Name { property: Type }`.
 edge | An edge type between two node types: `edge Name: Source -> Target`.
 interface | A template of properties, which nodes take over with `implements`.
 implements | Takes over the properties of interfaces; written behind the annotations of a node.
 """)
 
-ANNOTATIONS = _table("""
+ANNOTATIONS = _read_table("""
 key | The identity of a node. Its members are never null. In a body `@key(a, b)` for a key of several properties.
 unique | No two rows have the same value. In a body `@unique(a, b)` for several; an edge may name `src` and `dst`.
 index | Asks for an index. In a body `@index(a, b)`; an edge may name `src` and `dst`.
@@ -32,11 +32,11 @@ check | A pattern that a text must match somewhere: `@check(email, "@")`. In the
 card | How many edges of this type one source may have: `@card(0..1)`, `@card(1..)`. Right behind the target.
 embed | Names the text that a vector is made from: `@embed(text)`, `@embed(text, model="..")`.
 description | Documentation: `@description("..")`. On types, properties and queries.
-instruction | How a type or a query is meant to be used: `@instruction("..")`.
+instruction | How to use a type or a query: `@instruction("..")`.
 rename_from | The old name, so that a migration renames and does not drop: `@rename_from("Old")`.
 """)
 
-TYPE_WORDS = _table("""
+TYPE_WORDS = _read_table("""
 String | Text.
 Blob | Bytes, inline or by URI. Not in lists, and not in conditions.
 Bool | True or false.
@@ -49,10 +49,10 @@ F64 | A decimal of 64 bits.
 Date | A day: `date("2026-01-31")`.
 DateTime | An instant in UTC with milliseconds: `datetime("2026-01-31T12:00:00Z")`.
 Vector | A vector of a fixed number of decimals: `Vector(768)`.
-enum | One of a set of texts: `enum(open, closed)`.
+enum | One of a set of cache: `enum(open, closed)`.
 """)
 
-QUERY_WORDS = _table("""
+QUERY_WORDS = _read_table("""
 query | Declares a query: `query name($parameter: Type) { .. }`.
 match | The clauses that a row must satisfy: bindings, hops, conditions and `not` blocks.
 return | What a row shows: properties, variables, aggregates; each may get a name with `as`.
@@ -73,7 +73,7 @@ true | The Bool true.
 false | The Bool false.
 """)
 
-FUNCTION_WORDS = _table("""
+FUNCTION_WORDS = _read_table("""
 count | `count(x)`: how many rows have a value; `count($v)` counts rows.
 sum | `sum(x)`: the sum of numbers, as F64.
 avg | `avg(x)`: the mean of numbers, as F64.
@@ -90,9 +90,9 @@ date | `date("2026-01-31")`: a Date.
 datetime | `datetime("2026-01-31T12:00:00Z")`: a DateTime.
 """)
 
-CLUSTER_KEYS = _table("""
+CLUSTER_KEYS = _read_table("""
 version | The version of this file: `1`.
-metadata | What is said about the cluster.
+metadata | Descriptions of the cluster.
 metadata.name | The name of the cluster, for people.
 storage | Where graphs and ledger live: a path, `file://..` or `s3://bucket/prefix`. Default: this folder.
 state | How the ledger is kept.

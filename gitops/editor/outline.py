@@ -1,4 +1,4 @@
-"""The outline of a file, and its canonical layout."""
+"""The outline of a file, and the edit that formats it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["LayoutEdit", "OutlineItem", "file_outline", "layout_edit"]
 
 
 class OutlineItem(NamedTuple):
-    """A declaration: `span` is its name, `whole` all of it, which holds the children."""
+    """A declaration: `span` is its name, `whole` the declaration with its children."""
 
     name: str
-    sort: str
+    kind: str
     detail: str
     span: Span
     whole: Span
@@ -32,25 +32,25 @@ class OutlineItem(NamedTuple):
 
 
 class LayoutEdit(NamedTuple):
-    """A span of a file and what is to stand there."""
+    """A span of a file and the text that replaces it."""
 
     span: Span
     text: str
 
 
-def file_outline(texts: TextCache, file: EditorFile) -> tuple[OutlineItem, ...]:
+def file_outline(cache: TextCache, file: EditorFile) -> tuple[OutlineItem, ...]:
     """The declarations of a file, in its order."""
     if file.path.endswith(SCHEMA):
-        return tuple(_types(texts, file.data))
+        return tuple(_schema_items(cache, file.data))
     if file.path.endswith(QUERIES):
-        return tuple(_queries(texts, file))
+        return tuple(_query_items(cache, file))
     if is_cluster_file(file.path):
-        return _keys(texts.cluster_view(file.data), ())
+        return _cluster_items(cache.cluster_view(file.data), ())
     return ()
 
 
 def layout_edit(file: EditorFile) -> LayoutEdit | None:
-    """The edit that gives a file the layout of `gitops fmt`; None if it has it, or does not parse."""
+    """The smallest edit of whole lines that formats a file as `gitops fmt` does; None if nothing changes or it does not parse."""
     try:
         if file.path.endswith(SCHEMA):
             after = format_schema(file.data)
@@ -62,55 +62,9 @@ def layout_edit(file: EditorFile) -> LayoutEdit | None:
             return None
     except (LanguageError, YamlError, BugError):
         return None
-    return None if after == file.data else _smallest(file.data, after)
-
-
-def _types(texts: TextCache, data: bytes) -> Iterator[OutlineItem]:
-    for piece, held in texts.schema_view(data).pieces:
-        declared = held.declaration
-        if declared is None:
-            continue
-        at = piece.start
-        whole = Span(at, at + len(piece.data.rstrip()))
-        detail = f"{declared.source} -> {declared.target}" if declared.source else ""
-        children = tuple(
-            OutlineItem(
-                each.name, SymbolKind.PROPERTY, each.type, *(Span(at + each.span.start, at + each.span.end),) * 2
-            )
-            for each in declared.properties
-        )
-        span = Span(at + declared.span.start, at + declared.span.end)
-        yield OutlineItem(declared.name, declared.kind.value, detail, span, whole, children)
-
-
-def _queries(texts: TextCache, file: EditorFile) -> Iterator[OutlineItem]:
-    schema = texts.schema_of(file)
-    for piece in texts.pieces(file.data):
-        view = texts.query_view(piece.data, schema)
-        if view.name is not None:
-            at = piece.start
-            params = ", ".join(f"{each.name}: {each.owner}" for each in view.parameters.values())
-            whole = Span(at, at + len(piece.data.rstrip()))
-            yield OutlineItem(
-                view.name.text, SymbolKind.QUERY, params, Span(at + view.name.start, at + view.name.end), whole
-            )
-
-
-def _keys(view: ClusterView, path: tuple[str, ...]) -> tuple[OutlineItem, ...]:
-    found = []
-    for each in view.below(*path):
-        if each.key is None or not each.key.text:
-            continue
-        children = _keys(view, each.path)
-        end = max([each.end, *(child.whole.end for child in children)])
-        detail = ", ".join(value.text for value in each.values)
-        found.append(OutlineItem(each.key.text, KEY, detail, each.key.span, Span(each.key.span.start, end), children))
-    return tuple(found)
-
-
-def _smallest(before: bytes, after: bytes) -> LayoutEdit:
-    """One edit of whole lines, without the lines at both ends that stay."""
-    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    if after == file.data:
+        return None
+    old, new = file.data.splitlines(keepends=True), after.splitlines(keepends=True)
     head = 0
     while head < min(len(old), len(new)) and old[head] == new[head]:
         head += 1
@@ -118,6 +72,40 @@ def _smallest(before: bytes, after: bytes) -> LayoutEdit:
     while tail < min(len(old), len(new)) - head and old[-1 - tail] == new[-1 - tail]:
         tail += 1
     start = sum(map(len, old[:head]))
-    end = len(before) - sum(map(len, old[len(old) - tail :]))
-    text = b"".join(new[head : len(new) - tail])
-    return LayoutEdit(Span(start, end), text.decode("utf-8", "replace"))
+    end = len(file.data) - sum(map(len, old[len(old) - tail :]))
+    return LayoutEdit(Span(start, end), b"".join(new[head : len(new) - tail]).decode("utf-8", "replace"))
+
+
+def _schema_items(cache: TextCache, data: bytes) -> Iterator[OutlineItem]:
+    for piece, content in cache.schema_view(data).pieces:
+        declared = content.declaration
+        if declared is None:
+            continue
+        detail = f"{declared.source} -> {declared.target}" if declared.source else ""
+        children = []
+        for each in declared.properties:
+            span = piece.in_file(each.span)
+            children.append(OutlineItem(each.name, SymbolKind.PROPERTY, each.type, span, span))
+        name = piece.in_file(declared.span)
+        yield OutlineItem(declared.name, declared.kind.value, detail, name, piece.written, tuple(children))
+
+
+def _query_items(cache: TextCache, file: EditorFile) -> Iterator[OutlineItem]:
+    schema = cache.schema_of(file)
+    for piece in cache.pieces(file.data):
+        view = cache.query_view(piece.data, schema)
+        if view.name is not None:
+            params = ", ".join(f"{each.name}: {each.owner}" for each in view.parameters.values())
+            yield OutlineItem(view.name.text, SymbolKind.QUERY, params, piece.in_file(view.name), piece.written)
+
+
+def _cluster_items(view: ClusterView, path: tuple[str, ...]) -> tuple[OutlineItem, ...]:
+    found = []
+    for each in view.below(*path):
+        if each.key is None or not each.key.text:
+            continue
+        children = _cluster_items(view, each.path)
+        end = max([each.end, *(child.whole.end for child in children)])
+        detail = ", ".join(value.text for value in each.values)
+        found.append(OutlineItem(each.key.text, KEY, detail, each.key.span, Span(each.key.span.start, end), children))
+    return tuple(found)

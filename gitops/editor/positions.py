@@ -1,7 +1,7 @@
-"""Places of a text as editors count them: lines and characters from 0, in the units that client and server agreed on.
+"""Positions as editors count them: lines and characters from 0, in the units that client and server agreed on.
 
-The compilers count bytes, editors count code units (of UTF-16 unless they agree on others). A line ends at LF, CRLF or CR and at
-nothing else, whatever Python takes for a line end. Every question has an answer: what lies outside is moved to the nearest place.
+The compilers count bytes, editors count code units (of UTF-16 unless they agree on others). A line ends at LF, CRLF or CR only,
+unlike `str.splitlines`. Every position has an answer: one outside of the text is moved to the nearest one inside.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Lines:
 
     @property
     def count(self) -> int:
-        """How many lines there are; the empty one behind a last line end counts."""
+        """The number of lines; an empty one after the last line end counts."""
         return len(self._starts)
 
     def span(self, line: int) -> tuple[int, int]:
@@ -56,7 +56,7 @@ class Lines:
         return bisect_right(self._starts, max(offset, 0)) - 1
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Line and character of a byte offset; one in the middle of a character or line end means the start of that.
+        """Line and character of a byte offset; in the middle of a character or line end, those of its start.
 
         Offsets asked for in rising order cost one pass over a line together, however long it is.
         """
@@ -77,7 +77,7 @@ class Lines:
         return line, units
 
     def offset(self, line: int, character: int) -> int:
-        """The byte offset of a position; behind the end of a line its end, behind the last line the end of the text."""
+        """The byte offset of a position; after the end of a line its end, after the last line the end of the text."""
         if line >= self.count:
             return len(self._data)
         start, end = self.span(line)

@@ -1,9 +1,9 @@
-"""Which graphs a file belongs to, by the nearest `cluster.yaml` above it that declares it.
+"""The graphs that a file belongs to, from the nearest `cluster.yaml` above it that declares the file.
 
-Steps: 1 go up from the folder of the file to the top of the workspace; 2 the first `cluster.yaml` that declares the file says its
-graphs, in order of their names; 3 if none does, a file of queries belongs to the only schema beside it, if there is just one.
+Steps: 1 search from the folder of the file up to the top of the workspace; 2 the first `cluster.yaml` that declares the file
+gives its graphs, in name order; 3 without one, a query file belongs to the schema beside it, if there is exactly one.
 
-A `cluster.yaml` that is right is read as the loader reads it. One that is half written is read by its lines.
+A correct `cluster.yaml` is read by the loader, a half-written one by its lines.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCHEMA, QUERIES = ".pg", ".gq"
 
 
 class GraphSources(NamedTuple):
-    """A declared graph: paths as written; of a source in map form also the name of its query."""
+    """A declared graph with its paths as written; a source in map form also has the name of its query."""
 
     name: str
     schema: str
@@ -38,7 +38,7 @@ class GraphSources(NamedTuple):
 
 
 class GraphUse(NamedTuple):
-    """A graph that a file belongs to. `schema` is a path of the tree, `folder` that of the `cluster.yaml`, None without one."""
+    """A graph that a file belongs to. `schema` and `folder`, that of `cluster.yaml` if there is one, are paths of the tree."""
 
     graph: str
     schema: str
@@ -47,7 +47,7 @@ class GraphUse(NamedTuple):
 
 
 class Subtree:
-    """A folder of a tree as a tree. A path may lead out of the folder, and never out of the tree."""
+    """A folder of a tree as a tree. A path may lead out of the folder, but not out of the tree."""
 
     def __init__(self, tree: SourceTree, folder: str) -> None:
         """`folder` is a path of `tree`."""
@@ -60,20 +60,20 @@ class Subtree:
         return self._folder
 
     def read(self, path: str) -> bytes:
-        """As the protocol says."""
+        """See SourceTree."""
         return self._tree.read(join_path(self._folder, path))
 
     def kind(self, path: str) -> EntryKind:
-        """As the protocol says."""
+        """See SourceTree."""
         return self._tree.kind(join_path(self._folder, path))
 
     def names(self, path: str) -> tuple[str, ...]:
-        """As the protocol says."""
+        """See SourceTree."""
         return self._tree.names(join_path(self._folder, path))
 
 
 def join_path(folder: str, path: str) -> str:
-    """A path as written in a folder, as a path of the tree. Raises SourceError for one that leads out of it."""
+    """The path in the tree of a path written in a folder. Raises SourceError if it leads out of the tree."""
     return normalize(path if path.startswith("/") else f"{folder}/{path}", confined=True)
 
 
@@ -83,11 +83,11 @@ def folder_of(path: str) -> str:
 
 
 def cluster_graphs(cluster: RawCluster | None, view: ClusterView) -> tuple[GraphSources, ...]:
-    """The graphs that a `cluster.yaml` declares, in name order; by its lines if it is not right (`cluster` is None)."""
-    return tuple(_exact(cluster) if cluster is not None else _by_lines(view))
+    """The graphs that a `cluster.yaml` declares, in name order; read by its lines if it is not valid (`cluster` is None)."""
+    return tuple(_graphs_of_cluster(cluster) if cluster is not None else _graphs_of_lines(view))
 
 
-def _exact(cluster: RawCluster) -> Iterator[GraphSources]:
+def _graphs_of_cluster(cluster: RawCluster) -> Iterator[GraphSources]:
     for graph in cluster.graphs:
         queries = graph.queries
         if isinstance(queries, QueryRegistry):
@@ -97,7 +97,7 @@ def _exact(cluster: RawCluster) -> Iterator[GraphSources]:
             yield GraphSources(graph.id.value, graph.schema.value, tuple((None, item.value) for item in queries.items))
 
 
-def _by_lines(view: ClusterView) -> Iterator[GraphSources]:
+def _graphs_of_lines(view: ClusterView) -> Iterator[GraphSources]:
     for name in sorted(view.names("graphs")):
         at = ("graphs", name)
         schema = next((value.text for value in view.values(*at, "schema")), "")
@@ -111,24 +111,24 @@ def _by_lines(view: ClusterView) -> Iterator[GraphSources]:
 def graph_uses(
     tree: SourceTree, path: str, graphs_of: Callable[[bytes], tuple[GraphSources, ...]]
 ) -> tuple[GraphUse, ...]:
-    """The graphs that `path` belongs to, in name order; empty if there is nothing that says so. Raises nothing."""
+    """The graphs that `path` belongs to, in name order; may be empty. Raises nothing."""
     folder = folder_of(path)
     while True:
         data = _read(tree, CONFIG_FILE if folder == "." else f"{folder}/{CONFIG_FILE}")
         if data is not None:
-            found = tuple(_declaring(folder, path, graphs_of(data)))
+            found = tuple(_uses_declared(folder, path, graphs_of(data)))
             if found:
                 return found
         if folder == ".":
             break
         folder = folder_of(folder)
-    return tuple(_alone(tree, path))
+    return tuple(_uses_without_cluster(tree, path))
 
 
 def graph_files(tree: SourceTree, use: GraphUse) -> Iterator[tuple[str | None, str]]:
-    """The query files of a graph, each with the name of its query in map form; what cannot be listed is left out."""
+    """The query files of a graph, each with the name of its query in map form; folders that cannot be listed are left out."""
     for name, written in use.sources:
-        path = _place(use.folder or ".", written)
+        path = _path_or_none(use.folder or ".", written)
         if path is None:
             continue
         try:
@@ -142,17 +142,17 @@ def graph_files(tree: SourceTree, use: GraphUse) -> Iterator[tuple[str | None, s
             continue
 
 
-def _declaring(folder: str, path: str, graphs: tuple[GraphSources, ...]) -> Iterator[GraphUse]:
+def _uses_declared(folder: str, path: str, graphs: tuple[GraphSources, ...]) -> Iterator[GraphUse]:
     for graph in graphs:
-        schema = _place(folder, graph.schema) if graph.schema else None
+        schema = _path_or_none(folder, graph.schema) if graph.schema else None
         if schema is None:
             continue
-        places = {_place(folder, written) for _, written in graph.sources}
+        places = {_path_or_none(folder, written) for _, written in graph.sources}
         if path == schema or path in places or (path.endswith(QUERIES) and folder_of(path) in places):
             yield GraphUse(graph.name, schema, folder, graph.sources)
 
 
-def _alone(tree: SourceTree, path: str) -> Iterator[GraphUse]:
+def _uses_without_cluster(tree: SourceTree, path: str) -> Iterator[GraphUse]:
     folder = folder_of(path)
     if not path.endswith((SCHEMA, QUERIES)):
         return
@@ -167,7 +167,7 @@ def _alone(tree: SourceTree, path: str) -> Iterator[GraphUse]:
         yield GraphUse("", join_path(folder, schemas[0]), None, ((None, folder),))
 
 
-def _place(folder: str, written: str) -> str | None:
+def _path_or_none(folder: str, written: str) -> str | None:
     try:
         return join_path(folder, written)
     except SourceError:

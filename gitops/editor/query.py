@@ -1,10 +1,10 @@
-"""Query text as an editor reads it: what each word stands for and which names are known, also while a query is half written.
+"""Query text as an editor reads it: the symbol of each word and the known names, also while a query is half written.
 
-One piece is read from its first token to its last, with a stack of open brackets, and without judging: what is wrong is
-found by the checker. Of a query that passes the checker, each variable has the same type here (a law of the tests).
+One piece is read from its first token to its last, with a stack of open brackets, without checks: problems are found by the
+checker. If a query passes the checker, each variable has the same type here (a law of the tests).
 
-How the ends of a hop get their types is the rule of the language: told by the left variable if it is bound, else by the
-right one, else the edge is taken forward.
+The ends of a hop get their types by the rule of the language: from the left variable if it is bound, else from the right
+one, else the edge is followed forward.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ANONYMOUS = "$_"
 
 
 class BracketContent(Enum):
-    """What an open bracket holds."""
+    """The content of an open bracket."""
 
     FILE = auto()
     PARAMETERS = auto()
@@ -56,7 +56,7 @@ _SECTION_BLOCKS = {
 
 
 class OpenBracket(NamedTuple):
-    """An open bracket: what it holds, the type whose properties it names, and how many names were known when it opened."""
+    """An open bracket: its content, the type whose properties it names, and how many names were bound when it opened."""
 
     block: BracketContent
     owner: Symbol | None = None
@@ -64,13 +64,13 @@ class OpenBracket(NamedTuple):
 
 
 class QueryView(NamedTuple):
-    """A query that was read: its name, where the reading ended, and every name with what it stands for."""
+    """A query that was read: its name, its names with their symbols, and the brackets that are open at the end."""
 
     name: Token | None
     parameters: dict[str, Symbol]
     variables: dict[str, Symbol]
     aliases: dict[str, Symbol]
-    marks: tuple[Occurrence, ...]
+    occurrences: tuple[Occurrence, ...]
     frames: tuple[OpenBracket, ...]
     written: Symbol | None
     description: str
@@ -86,15 +86,15 @@ def read_query(tokens: tuple[Token, ...], schema: SchemaView | None) -> QueryVie
 
 
 class QueryReader:
-    """The state of one reading. Names carry their `$` as they do in the text."""
+    """The state while one piece is read. Names have their `$` as in the text."""
 
     def __init__(self, tokens: tuple[Token, ...], schema: SchemaView | None) -> None:
-        """Stand before the first token."""
+        """Start before the first token."""
         self._tokens = tokens
         self._schema = schema
         self._at = 0
         self._frames = [OpenBracket(BracketContent.FILE)]
-        self._marks: list[Occurrence] = []
+        self._occurrences: list[Occurrence] = []
         self._parameters: dict[str, Symbol] = {}
         self._bound: dict[str, Symbol] = {}
         self._trail: list[str] = []
@@ -111,13 +111,13 @@ class QueryReader:
         return self._at >= len(self._tokens)
 
     def view(self) -> QueryView:
-        """What is known by now."""
+        """The names and occurrences so far."""
         return QueryView(
             self._name,
             self._parameters,
             dict(self._bound),
             self._aliases,
-            tuple(sorted(self._marks, key=lambda mark: mark.start)),
+            tuple(sorted(self._occurrences, key=lambda occurrence: occurrence.start)),
             tuple(self._frames),
             self._written,
             self._description,
@@ -125,7 +125,7 @@ class QueryReader:
         )
 
     def step(self) -> None:
-        """Read one token, and those behind it that belong to it."""
+        """Read one token, and the following ones that belong to it."""
         token = self._tokens[self._at]
         self._at += 1
         if token.kind in (TokenKind.LBRACE, TokenKind.LPAREN, TokenKind.LBRACKET):
@@ -147,7 +147,7 @@ class QueryReader:
         if token.kind is TokenKind.LBRACKET:
             frame = OpenBracket(BracketContent.LIST)
         elif token.kind is TokenKind.LPAREN:
-            heads = block is BracketContent.FILE and self._name is not None and self._look(-1) is self._name
+            heads = block is BracketContent.FILE and self._name is not None and self._token_at(-1) is self._name
             frame = OpenBracket(BracketContent.PARAMETERS if heads else BracketContent.CALL)
         elif pending is not None:
             frame = pending
@@ -156,7 +156,7 @@ class QueryReader:
         self._frames.append(frame._replace(bound=len(self._trail)))
 
     def _close(self, token: Token) -> None:
-        """A brace ends what was left open inside of it; another bracket ends only its like."""
+        """A brace also closes the brackets inside of it; another bracket closes only its own kind."""
         self._pending = None
         if token.kind is TokenKind.RBRACE:
             while self._frames[-1].block in _INSIDE_BRACES:
@@ -177,14 +177,14 @@ class QueryReader:
         block = self._frames[-1].block
         if block is BracketContent.PARAMETERS:
             self._parameter(token)
-        elif self._is(TokenKind.DOT):
+        elif self._at_kind(TokenKind.DOT):
             self._property(token)
-        elif block in _CLAUSES and self._is(TokenKind.COLON):
+        elif block in _CLAUSES and self._at_kind(TokenKind.COLON):
             self._bind(token)
         elif block in _CLAUSES and self._hop(token):
             return
         else:
-            self._mark(token, self._value(token.text))
+            self._add_occurrence(token, self._value(token.text))
 
     def _parameter(self, token: Token) -> None:
         words = []
@@ -202,37 +202,37 @@ class QueryReader:
                 at += 2
         symbol = Symbol(SymbolKind.PARAMETER, token.text, "".join(words[1:]), declared=token.start)
         known = self._parameters.setdefault(token.text, symbol)
-        self._mark(token, known, declares=known is symbol)
+        self._add_occurrence(token, known, declares=known is symbol)
 
     def _property(self, token: Token) -> None:
         """Read `$v.p`, where `$v` is always a binding."""
         symbol = self._binding(token.text) or Symbol(SymbolKind.VARIABLE, token.text)
-        self._mark(token, symbol)
-        dot, name = self._look(1), self._look(2)
+        self._add_occurrence(token, symbol)
+        dot, name = self._token_at(1), self._token_at(2)
         if dot is None or name is None or name.kind is not TokenKind.NAME:
             return
-        # `$p.` that still waits for its name must not take the keyword of the next line for it.
+        # `$p.` without a name yet must not take the keyword of the next line as the name.
         if name.start == dot.end or name.text not in _SECTIONS:
             self._at += 2
-            self._mark(name, Symbol(SymbolKind.PROPERTY, name.text, symbol.owner, symbol.kind))
+            self._add_occurrence(name, Symbol(SymbolKind.PROPERTY, name.text, symbol.owner, symbol.type_kind))
 
     def _bind(self, token: Token) -> None:
-        type_name = self._look(2)
+        type_name = self._token_at(2)
         if type_name is None or type_name.kind is not TokenKind.TYPE_NAME:
-            self._mark(token, self._binding(token.text) or Symbol(SymbolKind.VARIABLE, token.text))
+            self._add_occurrence(token, self._binding(token.text) or Symbol(SymbolKind.VARIABLE, token.text))
             return
-        symbol, fresh = self._bound_as(token, SymbolKind.VARIABLE, type_name.text)
-        self._mark(token, symbol, declares=fresh)
-        owner = Symbol(SymbolKind.NODE, type_name.text, kind=TypeKind.NODE)
-        self._mark(type_name, owner._replace(kind=None))
+        symbol, fresh = self._bind_name(token, SymbolKind.VARIABLE, type_name.text)
+        self._add_occurrence(token, symbol, declares=fresh)
+        owner = Symbol(SymbolKind.NODE, type_name.text, type_kind=TypeKind.NODE)
+        self._add_occurrence(type_name, owner._replace(type_kind=None))
         self._at += 2
         self._pending = OpenBracket(BracketContent.PAIRS, owner)
 
     def _hop(self, left: Token) -> bool:
-        """Read a hop behind its left variable; False if there is none."""
+        """Read a hop after its left variable; False if the text is not a hop."""
         at = self._at
         binding = None
-        if self._is(TokenKind.VAR) and self._is(TokenKind.COLON, 1):
+        if self._at_kind(TokenKind.VAR) and self._at_kind(TokenKind.COLON, 1):
             binding = self._tokens[at]
             at += 2
         undirected = self._kind(at) is TokenKind.LT and (self._kind(at + 1) is TokenKind.NAME)
@@ -251,7 +251,7 @@ class QueryReader:
             self._tokens[at] if self._kind(at) is TokenKind.VAR and self._kind(at + 1) is not TokenKind.COLON else None
         )
         self._at = at + (right is not None)
-        self._ends_of(left, binding, edge, right)
+        self._bind_ends(left, binding, edge, right)
         return True
 
     def _compares(self, at: int) -> bool:
@@ -260,7 +260,7 @@ class QueryReader:
             kind is TokenKind.VAR and self._kind(at + 1) is TokenKind.DOT
         )
 
-    def _ends_of(self, left: Token, binding: Token | None, edge: Token, right: Token | None) -> None:
+    def _bind_ends(self, left: Token, binding: Token | None, edge: Token, right: Token | None) -> None:
         declared = None if self._schema is None else self._schema.edge(edge.text)
         known_left = self._binding(left.text)
         known_right = None if right is None else self._binding(right.text)
@@ -269,16 +269,18 @@ class QueryReader:
             known_left is None and known_right is not None and known_right.owner != types[1]
         ):
             types = (types[1], types[0])
-        self._mark(edge, Symbol(SymbolKind.EDGE, edge.text if declared is None else declared.name))
+        self._add_occurrence(edge, Symbol(SymbolKind.EDGE, edge.text if declared is None else declared.name))
         for token, owner in ((left, types[0]), (right, types[1])):
             if token is not None:
-                symbol, fresh = self._bound_as(token, SymbolKind.VARIABLE, owner)
-                self._mark(token, symbol, declares=fresh)
+                symbol, fresh = self._bind_name(token, SymbolKind.VARIABLE, owner)
+                self._add_occurrence(token, symbol, declares=fresh)
         if binding is not None:
-            symbol, fresh = self._bound_as(binding, SymbolKind.EDGE_VARIABLE, "" if declared is None else declared.name)
-            self._mark(binding, symbol, declares=fresh)
+            symbol, fresh = self._bind_name(
+                binding, SymbolKind.EDGE_VARIABLE, "" if declared is None else declared.name
+            )
+            self._add_occurrence(binding, symbol, declares=fresh)
 
-    def _bound_as(self, token: Token, sort: SymbolKind, owner: str) -> tuple[Symbol, bool]:
+    def _bind_name(self, token: Token, sort: SymbolKind, owner: str) -> tuple[Symbol, bool]:
         known = self._binding(token.text)
         if known is not None:
             return known, False
@@ -292,106 +294,106 @@ class QueryReader:
     def _word(self, token: Token) -> None:
         frame = self._frames[-1]
         if self._name is None and token.text == "query":
-            self._mark(token, Symbol(SymbolKind.KEYWORD, token.text))
+            self._add_occurrence(token, Symbol(SymbolKind.KEYWORD, token.text))
             self._query_name()
-        elif frame.block in (BracketContent.PAIRS, BracketContent.SET) and self._is(TokenKind.COLON):
-            self._owned(token, frame.owner)
+        elif frame.block in (BracketContent.PAIRS, BracketContent.SET) and self._at_kind(TokenKind.COLON):
+            self._property_name(token, frame.owner)
         elif frame.block is BracketContent.BODY:
             self._section(token)
-        elif self._is(TokenKind.LPAREN) and token.text in FUNCTIONS:
-            self._mark(token, Symbol(SymbolKind.FUNCTION, token.text))
-        elif token.text == "not" and frame.block in _CLAUSES and self._is(TokenKind.LBRACE):
-            self._mark(token, Symbol(SymbolKind.KEYWORD, token.text))
+        elif self._at_kind(TokenKind.LPAREN) and token.text in FUNCTIONS:
+            self._add_occurrence(token, Symbol(SymbolKind.FUNCTION, token.text))
+        elif token.text == "not" and frame.block in _CLAUSES and self._at_kind(TokenKind.LBRACE):
+            self._add_occurrence(token, Symbol(SymbolKind.KEYWORD, token.text))
             self._pending = OpenBracket(BracketContent.NOT)
-        elif token.text == "as" and frame.block is BracketContent.RETURN and self._is(TokenKind.NAME):
+        elif token.text == "as" and frame.block is BracketContent.RETURN and self._at_kind(TokenKind.NAME):
             self._alias(token)
         elif frame.block is BracketContent.ORDER and token.text in self._aliases:
-            self._mark(token, self._aliases[token.text])
+            self._add_occurrence(token, self._aliases[token.text])
         elif token.text in (*_OPERATORS, "asc", "desc", "as", "true", "false"):
-            self._mark(token, Symbol(SymbolKind.KEYWORD, token.text))
+            self._add_occurrence(token, Symbol(SymbolKind.KEYWORD, token.text))
 
     def _query_name(self) -> None:
-        name = self._look(1)
+        name = self._token_at(1)
         if name is not None and name.kind is TokenKind.NAME:
             self._name = name
             self._at += 1
-            self._mark(name, Symbol(SymbolKind.QUERY, name.text), declares=True)
+            self._add_occurrence(name, Symbol(SymbolKind.QUERY, name.text), declares=True)
 
     def _section(self, token: Token) -> None:
-        """Read a keyword between the sections of a body, or the property behind `where`."""
-        before = self._look(-1)
+        """Read a keyword between the sections of a body, or the property after `where`."""
+        before = self._token_at(-1)
         if before is not None and before.text == "where" and token.text not in _SECTIONS:
-            self._owned(token, self._written)
+            self._property_name(token, self._written)
             return
         if token.text not in _SECTIONS:
             return
-        self._mark(token, Symbol(SymbolKind.KEYWORD, token.text))
+        self._add_occurrence(token, Symbol(SymbolKind.KEYWORD, token.text))
         if token.text in _WRITES:
             self._written = None
         block = _SECTION_BLOCKS.get(token.text)
         if block is not None:
             self._pending = OpenBracket(block, self._written if block is BracketContent.SET else None)
 
-    def _owned(self, token: Token, owner: Symbol | None) -> None:
-        if owner is not None and owner.kind is TypeKind.EDGE and token.text in _ENDS:
-            self._mark(token, Symbol(SymbolKind.END, token.text, owner.name, owner.kind))
+    def _property_name(self, token: Token, owner: Symbol | None) -> None:
+        if owner is not None and owner.type_kind is TypeKind.EDGE and token.text in _ENDS:
+            self._add_occurrence(token, Symbol(SymbolKind.END, token.text, owner.name, owner.type_kind))
         else:
-            name, kind = ("", None) if owner is None else (owner.name, owner.kind)
-            self._mark(token, Symbol(SymbolKind.PROPERTY, token.text, name, kind))
+            name, kind = ("", None) if owner is None else (owner.name, owner.type_kind)
+            self._add_occurrence(token, Symbol(SymbolKind.PROPERTY, token.text, name, kind))
 
     def _alias(self, word: Token) -> None:
-        self._mark(word, Symbol(SymbolKind.KEYWORD, "as"))
+        self._add_occurrence(word, Symbol(SymbolKind.KEYWORD, "as"))
         name = self._tokens[self._at]
         self._at += 1
         symbol = Symbol(SymbolKind.ALIAS, name.text, declared=name.start)
         known = self._aliases.setdefault(name.text, symbol)
-        self._mark(name, known, declares=known is symbol)
+        self._add_occurrence(name, known, declares=known is symbol)
 
     def _type_name(self, token: Token) -> None:
-        frame, before = self._frames[-1], self._look(-1)
+        frame, before = self._frames[-1], self._token_at(-1)
         if frame.block in (BracketContent.PARAMETERS, BracketContent.LIST):
-            self._mark(token, Symbol(SymbolKind.BASE_TYPE, token.text))
+            self._add_occurrence(token, Symbol(SymbolKind.BASE_TYPE, token.text))
         elif frame.block is BracketContent.BODY and before is not None and before.text in _WRITES:
-            node = self._schema is None or self._schema.get(TypeKind.NODE, token.text) is not None
-            edge = self._schema is not None and self._schema.get(TypeKind.EDGE, token.text) is not None
-            # A write means the node if a node and an edge share a name.
+            node = self._schema is None or self._schema.declaration(TypeKind.NODE, token.text) is not None
+            edge = self._schema is not None and self._schema.declaration(TypeKind.EDGE, token.text) is not None
+            # If a node and an edge share a name, a write is about the node.
             kind = TypeKind.EDGE if edge and not node else TypeKind.NODE
-            self._written = Symbol(SymbolKind(kind.value), token.text, kind=kind)
-            self._mark(token, self._written._replace(kind=None))
+            self._written = Symbol(SymbolKind(kind.value), token.text, type_kind=kind)
+            self._add_occurrence(token, self._written._replace(type_kind=None))
             self._pending = OpenBracket(BracketContent.SET, self._written) if before.text == "insert" else None
 
     def _annotation(self, at: Token) -> None:
-        name = self._look(1)
+        name = self._token_at(1)
         if name is None or name.kind is not TokenKind.NAME or len(self._frames) > 1:
             return
         self._at += 1
-        self._marks.append(Occurrence(at.start, name.end, Symbol(SymbolKind.ANNOTATION, name.text)))
-        value = self._look(2)
+        self._occurrences.append(Occurrence(at.start, name.end, Symbol(SymbolKind.ANNOTATION, name.text)))
+        value = self._token_at(2)
         if (
             name.text == "description"
-            and self._is(TokenKind.LPAREN)
+            and self._at_kind(TokenKind.LPAREN)
             and value is not None
             and value.kind is TokenKind.STRING
         ):
             self._description = value.value
 
     def _value(self, name: str) -> Symbol:
-        """What `$name` means where a value may stand: a parameter before a binding."""
+        """The symbol of `$name` as a value: a parameter, else a binding."""
         return self._parameters.get(name) or self._binding(name) or Symbol(SymbolKind.VARIABLE, name)
 
     def _binding(self, name: str) -> Symbol | None:
         return self._bound.get(name)
 
-    def _look(self, distance: int) -> Token | None:
-        """The token so far behind the one that is being read; with a negative distance before it."""
+    def _token_at(self, distance: int) -> Token | None:
+        """The token at a distance after the one that is being read, or before it for a negative distance."""
         at = self._at - 1 + distance
         return self._tokens[at] if 0 <= at < len(self._tokens) else None
 
     def _kind(self, at: int) -> TokenKind | None:
         return self._tokens[at].kind if at < len(self._tokens) else None
 
-    def _is(self, kind: TokenKind, distance: int = 0) -> bool:
+    def _at_kind(self, kind: TokenKind, distance: int = 0) -> bool:
         return self._kind(self._at + distance) is kind
 
-    def _mark(self, token: Token, symbol: Symbol, *, declares: bool = False) -> None:
-        self._marks.append(Occurrence(token.start, token.end, symbol, declares))
+    def _add_occurrence(self, token: Token, symbol: Symbol, *, declares: bool = False) -> None:
+        self._occurrences.append(Occurrence(token.start, token.end, symbol, declares))

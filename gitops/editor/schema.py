@@ -1,7 +1,7 @@
-"""Schema text as an editor reads it: what is declared and what each word stands for, also while a declaration is half written.
+"""Schema text as an editor reads it: declarations and the symbol of each word, also while a declaration is half written.
 
-Each piece is read on its own, by its tokens, and without judging: what is wrong is found by the compiler. For a text that
-compiles, the declarations here name the same types and properties as the catalog (a law of the tests).
+Each piece is read on its own from its tokens, without checks: problems are found by the compiler. For a text that compiles,
+the declarations here name the same types and properties as the catalog (a law of the tests).
 """
 
 from __future__ import annotations
@@ -59,43 +59,45 @@ class Declaration(NamedTuple):
 
 
 class SchemaPiece(NamedTuple):
-    """What one piece holds."""
+    """The content of one piece."""
 
     declaration: Declaration | None
-    marks: tuple[Occurrence, ...]
+    occurrences: tuple[Occurrence, ...]
 
 
 class SchemaView:
-    """All pieces of a schema. Of several declarations of one name the first counts; edges are found as queries find them."""
+    """All pieces of a schema. The first declaration of a name counts; edges are found by name as in queries."""
 
     def __init__(self, data: bytes, read: Callable[[bytes], SchemaPiece]) -> None:
-        """`read` is `read_schema_piece`, or the same with a memory."""
+        """`read` is `read_schema_piece`, or the same with a cache."""
         self.pieces: tuple[tuple[TextPiece, SchemaPiece], ...] = tuple([(p, read(p.data)) for p in schema_pieces(data)])
-        self._found: dict[tuple[TypeKind, str], tuple[int, Declaration]] = {}
+        self._found: dict[tuple[TypeKind, str], tuple[TextPiece, Declaration]] = {}
         self._folded: dict[str, str] = {}
         self._written: dict[int, dict[str, DeclaredProperty]] = {}
-        for piece, held in self.pieces:
-            if held.declaration is not None:
-                kind, name = held.declaration.kind, held.declaration.name
-                self._found.setdefault((kind, name), (piece.start, held.declaration))
+        for piece, content in self.pieces:
+            if content.declaration is not None:
+                kind, name = content.declaration.kind, content.declaration.name
+                self._found.setdefault((kind, name), (piece, content.declaration))
                 if kind is TypeKind.EDGE:
                     self._folded.setdefault(name.lower(), name)
 
-    def get(self, kind: TypeKind | None, name: str) -> Declaration | None:
+    def declaration(self, kind: TypeKind | None, name: str) -> Declaration | None:
         """The declaration of a type."""
-        found = self._found.get((kind, name)) if kind is not None else None
+        found = None if kind is None else self._found.get((kind, name))
         return None if found is None else found[1]
 
     def edge(self, name: str) -> Declaration | None:
-        """The edge that a query means by `name`."""
-        return self.get(TypeKind.EDGE, name) or self.get(TypeKind.EDGE, self._folded.get(name.lower(), ""))
+        """The edge that a query names."""
+        return self.declaration(TypeKind.EDGE, name) or self.declaration(
+            TypeKind.EDGE, self._folded.get(name.lower(), "")
+        )
 
-    def all(self, kind: TypeKind) -> Iterator[Declaration]:
+    def declarations(self, kind: TypeKind) -> Iterator[Declaration]:
         """The declarations of one kind, in the order of the file."""
         return (declaration for (of, _), (_, declaration) in self._found.items() if of is kind)
 
     def properties(self, declaration: Declaration) -> dict[str, tuple[Declaration, DeclaredProperty]]:
-        """The properties of a type by name with the declaration that writes them: itself or an interface."""
+        """The properties of a type by name, each with its declaration: the type itself or an interface."""
         found: dict[str, tuple[Declaration, DeclaredProperty]] = {}
         for source in (declaration, *self._interfaces(declaration)):
             for each in source.properties:
@@ -103,8 +105,8 @@ class SchemaView:
         return found
 
     def property(self, symbol: Symbol) -> tuple[Declaration, DeclaredProperty] | None:
-        """The declaration of the property that a symbol means."""
-        owner = self.get(symbol.kind, symbol.owner)
+        """The property of a symbol with its declaration."""
+        owner = self.declaration(symbol.type_kind, symbol.owner)
         for source in () if owner is None else (owner, *self._interfaces(owner)):
             found = self._own(source).get(symbol.name)
             if found is not None:
@@ -113,13 +115,13 @@ class SchemaView:
 
     def _interfaces(self, declaration: Declaration) -> Iterator[Declaration]:
         for name in dict.fromkeys(declaration.implements):
-            found = self.get(TypeKind.INTERFACE, name)
+            found = self.declaration(TypeKind.INTERFACE, name)
             if found is not None:
                 yield found
 
     def _own(self, declaration: Declaration) -> dict[str, DeclaredProperty]:
-        """What the declaration itself writes, the first of each name."""
-        # Declarations live as long as this view, so that none takes the identity of another.
+        """The properties written in the declaration itself, the first of each name."""
+        # Declarations live as long as this view, so no two ever have the same identity.
         known = self._written.get(id(declaration))
         if known is None:
             known = {}
@@ -129,17 +131,16 @@ class SchemaView:
         return known
 
     def span(self, symbol: Symbol) -> Span | None:
-        """Where the name of a type or property is declared, in the whole text."""
-        if symbol.sort is SymbolKind.PROPERTY:
+        """The span of the declaration of a type or property name, in the whole text."""
+        if symbol.kind is SymbolKind.PROPERTY:
             found = self.property(symbol)
-            return None if found is None else self._moved(found[0], found[1].span)
+            return None if found is None else self._in_file(found[0], found[1].span)
         kinds = {sort: kind for kind, sort in _SORTS.items()}
-        declaration = self.get(kinds.get(symbol.sort), symbol.name)
-        return None if declaration is None else self._moved(declaration, declaration.span)
+        declaration = self.declaration(kinds.get(symbol.kind), symbol.name)
+        return None if declaration is None else self._in_file(declaration, declaration.span)
 
-    def _moved(self, declaration: Declaration, span: Span) -> Span:
-        start = self._found[(declaration.kind, declaration.name)][0]
-        return Span(start + span.start, start + span.end)
+    def _in_file(self, declaration: Declaration, span: Span) -> Span:
+        return self._found[(declaration.kind, declaration.name)][0].in_file(span)
 
 
 def read_schema_piece(data: bytes) -> SchemaPiece:
@@ -152,20 +153,20 @@ class _Reader:
         self._data = data
         self._tokens = read_tokens(data)
         self._at = 0
-        self._marks: list[Occurrence] = []
-        self._names: dict[str, str] = {"description": "", "instruction": ""}
+        self._occurrences: list[Occurrence] = []
+        self._documentation: dict[str, str] = {"description": "", "instruction": ""}
 
     def read(self) -> SchemaPiece:
         tokens = self._tokens
         if len(tokens) < 2 or tokens[0].text not in _KEYWORDS or tokens[1].kind is not TokenKind.TYPE_NAME:  # noqa: PLR2004
             return SchemaPiece(None, ())
         kind, name = _KEYWORDS[tokens[0].text], tokens[1]
-        self._mark(tokens[0], Symbol(SymbolKind.KEYWORD, tokens[0].text))
-        self._mark(name, Symbol(_SORTS[kind], name.text), declares=True)
+        self._add_occurrence(tokens[0], Symbol(SymbolKind.KEYWORD, tokens[0].text))
+        self._add_occurrence(name, Symbol(_SORTS[kind], name.text), declares=True)
         self._at = 2
         ends, implements = self._head()
         head = self._text(tokens[0], self._tokens[self._at - 1])
-        notes = dict(self._names)
+        notes = dict(self._documentation)
         properties, rules = self._body(kind, name.text)
         source, target = (*ends, "", "")[:2]
         return SchemaPiece(
@@ -182,7 +183,7 @@ class _Reader:
                 notes["description"],
                 notes["instruction"],
             ),
-            tuple(sorted(self._marks, key=lambda mark: mark.start)),
+            tuple(sorted(self._occurrences, key=lambda occurrence: occurrence.start)),
         )
 
     def _head(self) -> tuple[list[str], tuple[str, ...]]:
@@ -196,10 +197,10 @@ class _Reader:
                 self._annotation(None)
             elif token.kind is TokenKind.NAME and token.text == "implements":
                 listing = True
-                self._mark(token, Symbol(SymbolKind.KEYWORD, token.text))
+                self._add_occurrence(token, Symbol(SymbolKind.KEYWORD, token.text))
             elif token.kind is TokenKind.TYPE_NAME:
                 (implements if listing else ends).append(token.text)
-                self._mark(token, Symbol(SymbolKind.INTERFACE if listing else SymbolKind.NODE, token.text))
+                self._add_occurrence(token, Symbol(SymbolKind.INTERFACE if listing else SymbolKind.NODE, token.text))
         return ends, tuple(implements)
 
     def _body(self, kind: TypeKind, owner: str) -> tuple[tuple[DeclaredProperty, ...], tuple[str, ...]]:
@@ -212,30 +213,32 @@ class _Reader:
             if token.kind is TokenKind.AT:
                 text = self._annotation((kind, owner))
                 rules.extend([text] if text else [])
-            elif token.kind is TokenKind.NAME and self._is(TokenKind.COLON):
-                self._mark(token, Symbol(SymbolKind.PROPERTY, token.text, owner, kind), declares=True)
+            elif token.kind is TokenKind.NAME and self._at_kind(TokenKind.COLON):
+                self._add_occurrence(token, Symbol(SymbolKind.PROPERTY, token.text, owner, kind), declares=True)
                 properties.append(self._property(token, (kind, owner)))
         return tuple(properties), tuple(rules)
 
     def _property(self, name: Token, owner: tuple[TypeKind, str]) -> DeclaredProperty:
-        """Read the type and the annotations behind a name."""
+        """Read the type and the annotations after a name."""
         self._at += 1
         first = self._at
         self._type()
         written = "" if first == self._at else self._text(self._tokens[first], self._tokens[self._at - 1])
-        self._names["description"] = ""
-        while self._is(TokenKind.AT) and not self._constraint_next():
+        self._documentation["description"] = ""
+        while self._at_kind(TokenKind.AT) and not self._constraint_next():
             self._at += 1
             self._annotation(owner)
         text = self._text(name, self._tokens[self._at - 1])
-        return DeclaredProperty(name.text, Span(name.start, name.end), written, text, self._names["description"])
+        return DeclaredProperty(
+            name.text, Span(name.start, name.end), written, text, self._documentation["description"]
+        )
 
     def _type(self) -> None:
         depth = 0
         while (token := self._peek()) is not None:
             if depth == 0 and (
                 token.kind in (TokenKind.AT, TokenKind.RBRACE)
-                or (token.kind is TokenKind.NAME and self._is(TokenKind.COLON, 1))
+                or (token.kind is TokenKind.NAME and self._at_kind(TokenKind.COLON, 1))
             ):
                 return
             self._at += 1
@@ -246,34 +249,34 @@ class _Reader:
             elif token.kind is TokenKind.TYPE_NAME or (
                 token.kind is TokenKind.NAME and token.text == "enum" and depth == 0
             ):
-                self._mark(token, Symbol(SymbolKind.BASE_TYPE, token.text))
+                self._add_occurrence(token, Symbol(SymbolKind.BASE_TYPE, token.text))
 
     def _constraint_next(self) -> bool:
         name = self._peek(1)
-        return name is not None and name.text in CONSTRAINTS and self._is(TokenKind.LPAREN, 2)
+        return name is not None and name.text in CONSTRAINTS and self._at_kind(TokenKind.LPAREN, 2)
 
     def _annotation(self, owner: tuple[TypeKind, str] | None) -> str:
-        """Read what stands behind an `@`; the text of a constraint of a body, else nothing."""
+        """Read the name and arguments after an `@`; returns the text of a body constraint, else an empty one."""
         at = self._tokens[self._at - 1]
         name = self._peek()
         if name is None or name.kind is not TokenKind.NAME:
             return ""
         self._at += 1
-        self._marks.append(Occurrence(at.start, name.end, Symbol(SymbolKind.ANNOTATION, name.text)))
-        if not self._is(TokenKind.LPAREN):
+        self._occurrences.append(Occurrence(at.start, name.end, Symbol(SymbolKind.ANNOTATION, name.text)))
+        if not self._at_kind(TokenKind.LPAREN):
             return ""
         self._at += 1
         refers = owner is not None and name.text in (*CONSTRAINTS, "embed")
         first = True
         while (token := self._peek()) is not None and token.kind not in (TokenKind.RPAREN, TokenKind.RBRACE):
             self._at += 1
-            keyword = self._is(TokenKind.EQ)
-            if first and token.kind is TokenKind.STRING and name.text in self._names:
-                self._names[name.text] = token.value
+            keyword = self._at_kind(TokenKind.EQ)
+            if first and token.kind is TokenKind.STRING and name.text in self._documentation:
+                self._documentation[name.text] = token.value
             if refers and owner is not None and not keyword and (first or name.text != "embed"):
                 self._reference(token, owner, quoted=name.text == "embed")
             first = False
-        if self._is(TokenKind.RPAREN):
+        if self._at_kind(TokenKind.RPAREN):
             self._at += 1
         return self._text(at, self._tokens[self._at - 1]) if name.text in CONSTRAINTS else ""
 
@@ -281,20 +284,20 @@ class _Reader:
         if token.kind is TokenKind.NAME:
             end = owner[0] is TypeKind.EDGE and token.text in _ENDS
             sort = SymbolKind.END if end else SymbolKind.PROPERTY
-            self._mark(token, Symbol(sort, token.text, owner[1], owner[0]))
+            self._add_occurrence(token, Symbol(sort, token.text, owner[1], owner[0]))
         elif quoted and token.kind is TokenKind.STRING:
-            self._mark(token, Symbol(SymbolKind.PROPERTY, token.value, owner[1], owner[0]))
+            self._add_occurrence(token, Symbol(SymbolKind.PROPERTY, token.value, owner[1], owner[0]))
 
     def _peek(self, distance: int = 0) -> Token | None:
         at = self._at + distance
         return self._tokens[at] if at < len(self._tokens) else None
 
-    def _is(self, kind: TokenKind, distance: int = 0) -> bool:
+    def _at_kind(self, kind: TokenKind, distance: int = 0) -> bool:
         token = self._peek(distance)
         return token is not None and token.kind is kind
 
-    def _mark(self, token: Token, symbol: Symbol, *, declares: bool = False) -> None:
-        self._marks.append(Occurrence(token.start, token.end, symbol, declares))
+    def _add_occurrence(self, token: Token, symbol: Symbol, *, declares: bool = False) -> None:
+        self._occurrences.append(Occurrence(token.start, token.end, symbol, declares))
 
     def _text(self, first: Token, last: Token) -> str:
         return " ".join(self._data[first.start : last.end].decode("utf-8", "replace").split())

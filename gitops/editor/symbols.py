@@ -1,4 +1,4 @@
-"""What a word of a text stands for."""
+"""The meaning of one word of a text: which name it is, and where that name is declared."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["FileSpan", "Occurrence", "Symbol", "SymbolKind", "is_local", "occurr
 
 
 class SymbolKind(StrEnum):
-    """The sorts of names and words, as hovers name them."""
+    """The kinds of names and words, as hovers name them."""
 
     QUERY = "query"
     PARAMETER = "parameter"
@@ -31,21 +31,21 @@ class SymbolKind(StrEnum):
 
 
 class Symbol(NamedTuple):
-    """What is meant: two words with equal symbols mean the same.
+    """A name with its meaning; two words with equal symbols mean the same.
 
-    `owner` is the type of a property (with its `kind`), or that of a variable, or the declared type of a parameter; empty
-    if it is not known. `declared` tells names of one query from each other: the offset of the word that introduces it.
+    `owner` is the type of a property (with its `type_kind`), the type of a variable, or the declared type of a parameter;
+    empty if it is not known. `declared` is the offset of the word that declares a name of one query.
     """
 
-    sort: SymbolKind
+    kind: SymbolKind
     name: str
     owner: str = ""
-    kind: TypeKind | None = None
+    type_kind: TypeKind | None = None
     declared: int | None = None
 
 
 class Occurrence(NamedTuple):
-    """A word and what it stands for; `declares` if it is the one that introduces the name."""
+    """A word of a piece of text and its symbol; `declares` if the word declares the name."""
 
     start: int
     end: int
@@ -54,26 +54,23 @@ class Occurrence(NamedTuple):
 
 
 class FileSpan(NamedTuple):
-    """A span of a file; `path` as in the tree that was asked."""
+    """A span of the file at `path`, a path of the tree that was read."""
 
     path: str
     span: Span
 
 
-LOCAL = frozenset({SymbolKind.PARAMETER, SymbolKind.VARIABLE, SymbolKind.EDGE_VARIABLE, SymbolKind.ALIAS})
-
-
 def is_local(symbol: Symbol) -> bool:
-    """Whether the name belongs to one query and means nothing outside of it."""
-    return symbol.sort in LOCAL
+    """Whether the name is known in one query only."""
+    return symbol.kind in (SymbolKind.PARAMETER, SymbolKind.VARIABLE, SymbolKind.EDGE_VARIABLE, SymbolKind.ALIAS)
 
 
-def occurrence_at(marks: tuple[Occurrence, ...], offset: int) -> Occurrence | None:
-    """The mark over an offset; the end of a word still belongs to it, unless the next one begins there."""
+def occurrence_at(occurrences: tuple[Occurrence, ...], offset: int) -> Occurrence | None:
+    """The occurrence over an offset; the offset after a word still belongs to it, unless the next word begins there."""
     ending = None
-    for mark in marks:
-        if mark.start <= offset < mark.end:
-            return mark
-        if mark.end == offset:
-            ending = mark
+    for occurrence in occurrences:
+        if occurrence.start <= offset < occurrence.end:
+            return occurrence
+        if occurrence.end == offset:
+            ending = occurrence
     return ending

@@ -1,6 +1,6 @@
-"""What is known about texts, remembered by their bytes, so that a keystroke costs the piece that it is in and little more.
+"""A cache of everything that is read from texts, so that a keystroke costs little more than the piece that it changes.
 
-Nothing here is ever out of date: a memory is asked by all the bytes that its answer depends on. Safe for several threads.
+Results are never out of date: the key of each is all the bytes that it depends on. Safe for several threads.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from gitops.language.text import LanguageError, LanguageProblem
 __all__ = ["MAX_READ_BYTES", "EditorFile", "TextCache"]
 
 MAX_READ_BYTES = 512 * 1024
-"""Largest file of which each word is known; of a larger one there are its problems only."""
+"""Largest file, in bytes, that is read word by word; a larger one has problems only."""
 
-# With every key a schema and a file are new; of pieces there are as many as in all open files, and those that were typed.
+# Each keystroke makes a new schema and file; there are as many pieces as in all open files and their last edits.
 _SCHEMAS, _PIECES, _FILES = 16, 2048, 32
 
 
 class EditorFile(NamedTuple):
-    """A file in its tree: what it is about, and the graphs it belongs to, the first of which answers for all."""
+    """A file of a tree with the graphs that it belongs to; names are looked up in the first of them."""
 
     tree: SourceTree
     path: str
@@ -43,10 +43,10 @@ class EditorFile(NamedTuple):
 
 
 class TextCache:
-    """The memory of one editor service."""
+    """The cache of one language server."""
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
+        """Start empty."""
         self._schema_piece = lru_cache(_PIECES)(read_schema_piece)
         self.schema_view = lru_cache(_SCHEMAS)(lambda data: SchemaView(_bounded(data), self._schema_piece))
         self.compiled = lru_cache(_SCHEMAS)(_compiled)
@@ -84,7 +84,7 @@ class TextCache:
         return None if schema is None else self.schema_view(schema)
 
     def piece_at(self, data: bytes, offset: int) -> TextPiece:
-        """The piece of a query file in which an offset lies; of two that meet there, the second."""
+        """The piece of a query file that has an offset; where two meet, the second."""
         found = TextPiece(0, b"")
         for piece in self.pieces(data):
             if piece.start > offset:
@@ -96,7 +96,7 @@ class TextCache:
         return read_query(read_tokens(_bounded(piece)), None if schema is None else self.schema_view(schema))
 
     def _checked(self, piece: bytes, schema: bytes) -> tuple[LanguageProblem, ...]:
-        """What the checker finds in a piece that parses, against a schema that compiles."""
+        """The problems of a piece that parses, against a schema that compiles."""
         queries, compiled = self.parsed(piece), self.compiled(schema)
         if isinstance(queries, LanguageError) or isinstance(compiled, LanguageError):
             return ()
@@ -110,7 +110,7 @@ class TextCache:
 
 
 def _bounded(data: bytes) -> bytes:
-    """The text if it is not too large to be read word by word, else nothing."""
+    """The text, or nothing if it is too large to be read word by word."""
     return data if len(data) <= MAX_READ_BYTES else b""
 
 

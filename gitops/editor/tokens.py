@@ -1,9 +1,8 @@
-"""Tokens of text that need not be right, and the declarations of a file as pieces that are read one by one.
+"""Tokens of text that may be broken, and the declarations of a file as pieces that are read one by one.
 
-The lexer of the compilers stops at the first thing that is no token; an editor must read on. For a text that the lexer
-accepts the tokens here are the same (a law of the tests). Pieces start where only a declaration can start, so that a broken
-one does not take the next with it, and a keystroke changes one piece while the others keep their bytes and all that is
-known about them.
+The lexer of the compilers stops at the first text that is not a token; an editor must read on. For a text that the lexer
+accepts, the tokens are the same here (a law of the tests). Pieces start where only a declaration can start, so that a broken
+one does not affect the next, and a keystroke changes one piece; the results for the other pieces stay in the cache.
 """
 
 from __future__ import annotations
@@ -13,7 +12,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+from gitops.editor.symbols import Occurrence
 from gitops.language.lexer import Token, TokenKind
+from gitops.language.text import Span
 
 __all__ = ["FUNCTIONS", "TextPiece", "query_pieces", "read_tokens", "schema_pieces", "word_start"]
 
@@ -33,18 +34,18 @@ FUNCTIONS = (
     "search",
     "sum",
 )
-"""What may stand before `(` inside a query."""
+"""The names that may be followed by `(` inside a query."""
 
 _TRIVIA = rb"(?:[ \t\r\n]++|//[^\n]*+|/\*(?s:.*?)(?:\*/|\Z))"
 _COMMENT = rb"//[^\n]*+|/\*(?s:.*?)(?:\*/|\Z)"
 _STRING = rb'"(?:[^"\\]++|\\(?s:.))*+"'
-# A string that nothing ends. None behind it ends either, so that an end is looked for once and not at every quote.
+# A string without an end. Then no later string has an end either, so the search is made once and not at every quote.
 _OPEN = rb'(?P<OPEN>"(?:[^"\\]++|\\(?s:.))*+\\?\Z)'
 _NAME = rb"[a-z_][A-Za-z0-9_]*+"
-_DECLARED = rb"(?<![A-Za-z0-9_$])"
+_WORD_START = rb"(?<![A-Za-z0-9_$])"
 
 
-def _token(string: bytes) -> re.Pattern[bytes]:
+def _token_pattern(string: bytes) -> re.Pattern[bytes]:
     return re.compile(
         rb"(?P<TRIVIA>" + _TRIVIA + rb")"
         rb"|(?P<TYPE_NAME>[A-Z][A-Za-z0-9_]*+)"
@@ -58,18 +59,18 @@ def _token(string: bytes) -> re.Pattern[bytes]:
     )
 
 
-def _starts(pattern: bytes) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """What is looked for outside of comments and strings: in text whose strings end, and behind one that does not."""
+def _start_patterns(pattern: bytes) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+    """Patterns for text outside of comments and strings: for text whose strings end, and for text after one without an end."""
     skipped = rb"(?P<skip>" + _COMMENT + rb"|%s)|" + pattern
     return re.compile(skipped.replace(b"%s", _STRING) + b"|" + _OPEN), re.compile(skipped.replace(b"|%s", b""))
 
 
-_TOKEN, _TOKEN_BEHIND_OPEN = _token(_STRING), _token(rb'"[^\n]*+')
-_QUERY_STARTS = _starts(
+_TOKEN, _TOKEN_BEHIND_OPEN = _token_pattern(_STRING), _token_pattern(rb'"[^\n]*+')
+_QUERY_STARTS = _start_patterns(
     rb"(?P<open>\{)|(?P<close>\})"
-    rb"|" + _DECLARED + rb"query(?=" + _TRIVIA + rb"++(?P<name>" + _NAME + rb")" + _TRIVIA + rb"*+\()"
+    rb"|" + _WORD_START + rb"query(?=" + _TRIVIA + rb"++(?P<name>" + _NAME + rb")" + _TRIVIA + rb"*+\()"
 )
-_SCHEMA_STARTS = _starts(_DECLARED + rb"(?:interface|node|edge)(?=" + _TRIVIA + rb"++[A-Z])")
+_SCHEMA_STARTS = _start_patterns(_WORD_START + rb"(?:interface|node|edge)(?=" + _TRIVIA + rb"++[A-Z])")
 _KINDS = {kind.name: kind for kind in TokenKind}
 _PUNCTUATION = {kind.value.strip("`"): kind for kind in TokenKind if kind.value.startswith("`")}
 _WORD_BEFORE = re.compile(rb"[$@]?[A-Za-z0-9_]*\Z")
@@ -78,14 +79,23 @@ _FUNCTION_NAMES = frozenset(name.encode() for name in FUNCTIONS)
 
 
 class TextPiece(NamedTuple):
-    """A part of a file: its first byte, and its bytes. The pieces of a file are the file."""
+    """A part of a file: the offset of its first byte, and its bytes. Together the pieces of a file are the file."""
 
     start: int
     data: bytes
 
+    @property
+    def written(self) -> Span:
+        """The span of the piece in its file, without the blanks at the end."""
+        return Span(self.start, self.start + len(self.data.rstrip()))
+
+    def in_file(self, part: Span | Token | Occurrence) -> Span:
+        """The span in the file of a part of the piece."""
+        return Span(self.start + part.start, self.start + part.end)
+
 
 def read_tokens(data: bytes) -> tuple[Token, ...]:
-    """The tokens of any bytes, in order; what is none is passed over, and an open string ends with its line."""
+    """The tokens of any bytes, in order; other text is skipped, and a string without an end stops at the end of its line."""
     found: list[Token] = []
     at, end, pattern = 0, len(data), _TOKEN
     while at < end:
@@ -109,8 +119,8 @@ def read_tokens(data: bytes) -> tuple[Token, ...]:
 def query_pieces(data: bytes) -> tuple[TextPiece, ...]:
     """The text before the first query, if any, and one piece for each query.
 
-    A query starts at `query name (` outside of braces, and inside of them too if the name is no function: there it can be nothing
-    else, so a brace that is missing costs one query only.
+    A query starts at `query name (` outside of braces. Inside of braces it starts there only if the name is not a function, so a
+    missing brace affects one query only.
     """
     starts, depth = [0], 0
     for match in _matches(data, _QUERY_STARTS):

@@ -145,7 +145,7 @@ def same_as_catalog(view: SchemaView, schema: Schema) -> None:
 def variables_seen(piece: bytes, view: SchemaView) -> dict[str, str]:
     """The types of variables outside of `not` blocks, as the editor has them."""
     read = read_query(read_tokens(piece), view)
-    nodes = {n: s.owner for n, s in read.variables.items() if s.sort is SymbolKind.VARIABLE}
+    nodes = {n: s.owner for n, s in read.variables.items() if s.kind is SymbolKind.VARIABLE}
     return {name.removeprefix("$"): owner for name, owner in nodes.items()}
 
 
@@ -161,7 +161,7 @@ def test_variables_have_the_types_that_the_checker_gives_them(source: bytes) -> 
         read = read_query(read_tokens(piece.data), view)
         assert [name.removeprefix("$") for name in read.parameters] == list(checked.params)
         assert [p.owner for p in read.parameters.values()] == [str(kind) for kind in checked.params.values()]
-        named = {(m.symbol.owner, m.symbol.name) for m in read.marks if m.symbol.sort is SymbolKind.PROPERTY}
+        named = {(m.symbol.owner, m.symbol.name) for m in read.occurrences if m.symbol.kind is SymbolKind.PROPERTY}
         assert named >= set(checked.uses)
 
 
@@ -238,7 +238,7 @@ def test_no_edit_stops_any_request(path: str, seed: int) -> None:
     for finding in find_problems(texts_, file):
         assert 0 <= finding.span.start <= finding.span.end <= len(data)
         for related in finding.related:
-            assert 0 <= related.place.span.start <= related.place.span.end <= len(file.tree.read(related.place.path))
+            assert 0 <= related.location.span.start <= related.location.span.end <= len(file.tree.read(related.location.path))
     assert all(0 <= span.start <= span.end <= len(data) for span in spans_of(file_outline(texts_, file)))
     edit = layout_edit(file)
     if edit is not None:
@@ -290,9 +290,9 @@ def test_a_renamed_query_means_the_same(path: str) -> None:
     file = texts_.file(world({}), path)
     assert file is not None
     for piece in texts_.pieces(file.data):
-        marks: tuple[Occurrence, ...] = texts_.query_view(piece.data, texts_.schema_of(file)).marks
-        for mark in marks:
-            old, offset = mark.symbol.name, piece.start + mark.start
+        occurrences: tuple[Occurrence, ...] = texts_.query_view(piece.data, texts_.schema_of(file)).occurrences
+        for occurrence in occurrences:
+            old, offset = occurrence.symbol.name, piece.start + occurrence.start
             edits = rename_edits(texts_, file, offset, "renamed_name")
             if not edits:
                 continue

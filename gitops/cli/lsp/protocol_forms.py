@@ -77,7 +77,7 @@ class ProtocolForms:
         related = [
             lsp.DiagnosticRelatedInformation(at, each.message)
             for each in finding.related
-            if (at := location(each.place)) is not None
+            if (at := location(each.location)) is not None
         ]
         return lsp.Diagnostic(
             range=self.range(finding.span),
@@ -98,7 +98,7 @@ class ProtocolForms:
         """A declaration with what it holds."""
         return lsp.DocumentSymbol(
             name=entry.name,
-            kind=_SYMBOLS[entry.sort],
+            kind=_SYMBOLS[entry.kind],
             range=self.range(entry.whole),
             selection_range=self.range(entry.span),
             detail=entry.detail or None,
@@ -110,7 +110,7 @@ def _item(proposal: CompletionItem, area: lsp.Range, rank: int) -> lsp.Completio
     text = proposal.insert or proposal.label
     return lsp.CompletionItem(
         label=proposal.label,
-        kind=_ITEMS.get(proposal.sort, lsp.CompletionItemKind.Value),
+        kind=_ITEMS.get(proposal.kind, lsp.CompletionItemKind.Value),
         detail=proposal.detail or None,
         documentation=proposal.documentation or None,
         sort_text=f"{rank:04}",

@@ -87,7 +87,7 @@ def test_problems(case):
     assert [f"{each.code} {spot}" for each, spot in zip(found, spots, strict=True)] == case["problems"]
     put = {spot: each.replacement for each, spot in zip(found, spots, strict=True) if each.replacement is not None}
     assert put == case.get("put", {})
-    assert [spelled(file, related.place) for each in found for related in each.related] == case.get("see", [])
+    assert [spelled(file, related.location) for each in found for related in each.related] == case.get("see", [])
     for part in case.get("says", ()):
         assert any(part in each.message for each in found)
 
@@ -213,7 +213,7 @@ def test_a_text_over_the_limit_is_refused_in_one_problem(path):
 def test_the_outline_of_each_sort_of_file():
     def shape(entries):
         return [
-            (each.name, each.sort, shape(each.children)) if each.children else (each.name, each.sort)
+            (each.name, each.kind, shape(each.children)) if each.children else (each.name, each.kind)
             for each in entries
         ]
 
