@@ -1,4 +1,4 @@
-"""Completion in query text, decided by what is open before the cursor and by the last tokens."""
+"""Completion in query text, decided by the open bracket and the last tokens before the cursor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from gitops.editor.completion_items import VALUE, CompletionItem, property_items, word_items
 from gitops.editor.documentation import ANNOTATIONS, FUNCTION_WORDS, QUERY_WORDS, TYPE_WORDS
 from gitops.editor.query import BracketContent, QueryView
-from gitops.editor.schema import Declaration, SchemaView
+from gitops.editor.schema import SchemaView
 from gitops.editor.symbols import Symbol, SymbolKind
 from gitops.language.lexer import Token, TokenKind
 from gitops.language.schema import TypeKind
@@ -27,18 +27,18 @@ _MEMBER = re.compile(r"[A-Za-z0-9_\-]+")
 def complete_query(
     view: QueryView, tokens: tuple[Token, ...], schema: SchemaView | None, word: str
 ) -> Iterator[CompletionItem]:
-    """What may follow the tokens of one piece, which were read as `view`; `word` is what is written of the next one."""
-    return _Cursor(view, tokens, schema, word).proposals()
+    """The items that may follow the tokens of one piece, read as `view`; `word` is the beginning of the next token."""
+    return _QueryCompletion(view, tokens, schema, word).items()
 
 
-class _Cursor:
+class _QueryCompletion:
     def __init__(self, view: QueryView, tokens: tuple[Token, ...], schema: SchemaView | None, word: str) -> None:
         self._view = view
         self._tokens = tokens
         self._schema = schema
         self._word = word
 
-    def proposals(self) -> Iterator[CompletionItem]:
+    def items(self) -> Iterator[CompletionItem]:
         last = self._kind(1)
         if last is TokenKind.DOT:
             return self._properties_of(self._token(2))
@@ -50,8 +50,8 @@ class _Cursor:
             BracketContent.NOT: self._clause,
             BracketContent.PAIRS: self._pair,
             BracketContent.SET: self._pair,
-            BracketContent.RETURN: self._item,
-            BracketContent.ORDER: self._sort,
+            BracketContent.RETURN: self._return_item,
+            BracketContent.ORDER: self._order_item,
             BracketContent.CALL: self._argument,
             BracketContent.LIST: self._parameter_type,
         }
@@ -91,7 +91,7 @@ class _Cursor:
             if last != "update":
                 yield from self._types(TypeKind.EDGE)
         elif last == "where" and self._view.written is not None:
-            yield from self._owned(self._view.written, "")
+            yield from self._properties_of_type(self._view.written, "")
         elif self._kind(1) is TokenKind.TYPE_NAME:
             yield from word_items(
                 QUERY_WORDS, SymbolKind.KEYWORD, ("set", "where") if self._text(2) == "update" else ("where",)
@@ -137,7 +137,7 @@ class _Cursor:
                 yield from word_items(FUNCTION_WORDS, SymbolKind.FUNCTION, _CONDITIONS)
 
     def _ends_hop(self, back: int) -> bool:
-        """Whether a variable ends a hop, so that a clause is complete behind it."""
+        """Whether a variable ends a hop, so that the clause is complete after it."""
         token = self._token(back)
         before = [
             occurrence for occurrence in self._view.occurrences if token is not None and occurrence.end <= token.start
@@ -147,14 +147,14 @@ class _Cursor:
     def _pair(self) -> Iterator[CompletionItem]:
         owner = self._view.frames[-1].owner
         if self._kind(1) is TokenKind.COLON:
-            yield from self._members(owner, self._text(2))
+            yield from self._enum_members(owner, self._text(2))
             yield from self._parameters()
             yield from word_items(FUNCTION_WORDS, SymbolKind.FUNCTION, _INSTANTS)
             yield from word_items(QUERY_WORDS, SymbolKind.KEYWORD, ("true", "false"))
         elif owner is not None and not self._word.startswith("$"):
-            yield from self._owned(owner, ": ")
+            yield from self._properties_of_type(owner, ": ")
 
-    def _members(self, owner: Symbol | None, name: str) -> Iterator[CompletionItem]:
+    def _enum_members(self, owner: Symbol | None, name: str) -> Iterator[CompletionItem]:
         """The members of an enum property."""
         if owner is None or self._schema is None:
             return
@@ -164,7 +164,7 @@ class _Cursor:
             for member in _MEMBER.findall(listed):
                 yield CompletionItem(f'"{member}"', VALUE, f"{owner.name}.{name}")
 
-    def _item(self) -> Iterator[CompletionItem]:
+    def _return_item(self) -> Iterator[CompletionItem]:
         yield from self._variables()
         yield from self._parameters()
         if not self._word.startswith("$"):
@@ -172,7 +172,7 @@ class _Cursor:
             if self._kind(1) not in (TokenKind.LBRACE, TokenKind.COMMA):
                 yield from word_items(QUERY_WORDS, SymbolKind.KEYWORD, ("as",))
 
-    def _sort(self) -> Iterator[CompletionItem]:
+    def _order_item(self) -> Iterator[CompletionItem]:
         yield from self._variables()
         if not self._word.startswith("$"):
             yield from (CompletionItem(each, SymbolKind.ALIAS) for each in self._view.aliases)
@@ -208,8 +208,8 @@ class _Cursor:
         if owner is not None and self._schema is not None:
             yield from property_items(self._schema, owner)
 
-    def _owned(self, owner: Symbol, suffix: str) -> Iterator[CompletionItem]:
-        """The properties that may be written or tested, without those that are there already."""
+    def _properties_of_type(self, owner: Symbol, suffix: str) -> Iterator[CompletionItem]:
+        """The properties that may be written or tested."""
         declared = None if self._schema is None else self._schema.declaration(owner.type_kind, owner.name)
         if declared is None or self._schema is None:
             return
@@ -226,16 +226,12 @@ class _Cursor:
             yield CompletionItem(each.name, SymbolKind(kind.value), detail, each.description)
 
     def _edges(self, left: Token | None, *, undirected: bool) -> Iterator[CompletionItem]:
-        """The edges that fit a variable: all of them if it has no type yet."""
+        """The edges that fit a variable; all edges if its type is not known."""
         symbol = None if left is None else self._view.variables.get(left.text)
         for each in self._schema.declarations(TypeKind.EDGE) if self._schema is not None else ():
             if symbol is not None and symbol.owner and symbol.owner not in (each.source, each.target):
                 continue
             if not undirected or each.source == each.target:
-                yield CompletionItem(
-                    _as_in_queries(each), SymbolKind.EDGE, f"{each.source} -> {each.target}", each.description
-                )
-
-
-def _as_in_queries(edge: Declaration) -> str:
-    return edge.name[:1].lower() + edge.name[1:]
+                # Queries spell the name of an edge with a small first letter.
+                name = each.name[:1].lower() + each.name[1:]
+                yield CompletionItem(name, SymbolKind.EDGE, f"{each.source} -> {each.target}", each.description)

@@ -28,22 +28,22 @@ _IN_BODY = {"node": CONSTRAINTS, "edge": ("unique", "index"), "interface": ()}
 
 
 def complete_schema(view: SchemaView, tokens: tuple[Token, ...], word: str) -> Iterator[CompletionItem]:
-    """What may follow the tokens of one piece; `word` is what is written of the next one."""
+    """The items that may follow the tokens of one piece; `word` is the beginning of the next token."""
     head = tokens[0].text if tokens else ""
     brace = next((at for at, token in enumerate(tokens) if token.kind is TokenKind.LBRACE), None)
     if head not in _DECLARATIONS or (brace is not None and tokens[-1].kind is TokenKind.RBRACE):
         yield from word_items(SCHEMA_WORDS, SymbolKind.KEYWORD, _DECLARATIONS)
         return
-    opened = _open_paren(tokens)
+    opened = _open_parenthesis(tokens)
     if opened is not None:
-        yield from _argument(view, tokens, opened)
+        yield from _argument_items(view, tokens, opened)
     elif brace is None:
-        yield from _in_head(view, tokens, word)
+        yield from _head_items(view, tokens, word)
     else:
-        yield from _member(tokens[brace:], head, word)
+        yield from _member_items(tokens[brace:], head, word)
 
 
-def _open_paren(tokens: tuple[Token, ...]) -> int | None:
+def _open_parenthesis(tokens: tuple[Token, ...]) -> int | None:
     """The parenthesis that is open at the end."""
     depth = 0
     for at in range(len(tokens) - 1, -1, -1):
@@ -59,7 +59,7 @@ def _open_paren(tokens: tuple[Token, ...]) -> int | None:
     return None
 
 
-def _argument(view: SchemaView, tokens: tuple[Token, ...], opened: int) -> Iterator[CompletionItem]:
+def _argument_items(view: SchemaView, tokens: tuple[Token, ...], opened: int) -> Iterator[CompletionItem]:
     """The properties of the type that a constraint or `@embed` may name."""
     name = tokens[opened - 1].text if opened else ""
     if name not in (*CONSTRAINTS, "embed") or len(tokens) < 2:  # noqa: PLR2004 - keyword and name
@@ -75,7 +75,7 @@ def _argument(view: SchemaView, tokens: tuple[Token, ...], opened: int) -> Itera
         yield CompletionItem("dst", SymbolKind.END, documentation="The target of the edge.")
 
 
-def _in_head(view: SchemaView, tokens: tuple[Token, ...], word: str) -> Iterator[CompletionItem]:
+def _head_items(view: SchemaView, tokens: tuple[Token, ...], word: str) -> Iterator[CompletionItem]:
     head, last = tokens[0].text, tokens[-1]
     listing = any(token.text == "implements" for token in tokens[2:])
     if word.startswith("@"):
@@ -94,8 +94,8 @@ def _in_head(view: SchemaView, tokens: tuple[Token, ...], word: str) -> Iterator
             yield from word_items(ANNOTATIONS, SymbolKind.ANNOTATION, _HEAD[head], sign="@")
 
 
-def _member(body: tuple[Token, ...], head: str, word: str) -> Iterator[CompletionItem]:
-    """A type behind `name:`, annotations behind a type, constraints where a member may begin."""
+def _member_items(body: tuple[Token, ...], head: str, word: str) -> Iterator[CompletionItem]:
+    """A type after `name:`, annotations after a type, constraints where a member may begin."""
     last, before = body[-1], body[-2] if len(body) > 1 else body[-1]
     if last.kind is TokenKind.COLON:
         yield from word_items(TYPE_WORDS, SymbolKind.BASE_TYPE)
@@ -104,14 +104,14 @@ def _member(body: tuple[Token, ...], head: str, word: str) -> Iterator[Completio
             TYPE_WORDS, SymbolKind.BASE_TYPE, [name for name in TYPE_WORDS if name not in ("Vector", "enum", "Blob")]
         )
     elif last.kind is TokenKind.LBRACE:
-        yield from _constraints(head)
+        yield from _constraint_items(head)
     elif last.kind is TokenKind.NAME and before.kind is not TokenKind.AT and not word:
         return
     else:
         yield from word_items(ANNOTATIONS, SymbolKind.ANNOTATION, _ON_PROPERTY[head], sign="@")
-        yield from _constraints(head)
+        yield from _constraint_items(head)
 
 
-def _constraints(head: str) -> Iterator[CompletionItem]:
+def _constraint_items(head: str) -> Iterator[CompletionItem]:
     for name in _IN_BODY[head]:
         yield CompletionItem(f"@{name}(..)", SymbolKind.ANNOTATION, documentation=ANNOTATIONS[name], insert=f"@{name}(")

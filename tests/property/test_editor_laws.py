@@ -238,7 +238,12 @@ def test_no_edit_stops_any_request(path: str, seed: int) -> None:
     for finding in find_problems(texts_, file):
         assert 0 <= finding.span.start <= finding.span.end <= len(data)
         for related in finding.related:
-            assert 0 <= related.location.span.start <= related.location.span.end <= len(file.tree.read(related.location.path))
+            assert (
+                0
+                <= related.location.span.start
+                <= related.location.span.end
+                <= len(file.tree.read(related.location.path))
+            )
     assert all(0 <= span.start <= span.end <= len(data) for span in spans_of(file_outline(texts_, file)))
     edit = layout_edit(file)
     if edit is not None:

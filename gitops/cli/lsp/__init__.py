@@ -1,4 +1,4 @@
-"""`gitops lsp`: the language server. What it says comes from `gitops.editor`; here is what meets the client and the disk."""
+"""`gitops lsp`: the language server. `gitops.editor` has the answers; this package has the protocol and the disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["lsp"]
 
 
 def lsp(_options: argparse.Namespace) -> int:
-    """Serve one client over standard input and output until it says so, or goes away.
+    """Serve one client over standard input and output until it ends the session or disconnects.
 
     Raises UsageError `lsp_unavailable` if the packages of the extra `lsp` are not installed.
     """

@@ -1,11 +1,11 @@
-"""What is open in the editor, and what lies beside it on the disk.
+"""The files that are open in the editor, and the files around them on the disk.
 
 Rules:
 
-1. The text of an open file is what the client says, whatever the disk holds.
-2. From the disk only what lies in a folder of the workspace is read. No symbolic link is followed below such a folder.
-3. A file that lies in no folder of the workspace, or is reached through a link, has its own text and nothing else.
-4. A repository inside a folder of the workspace is a world of its own: nothing is looked up across its edge.
+1. The text of an open file is that of the client; the file on the disk does not count.
+2. Only files in a folder of the workspace are read from the disk. No symbolic link is followed below such a folder.
+3. A file outside of the workspace, or reached through a link, is seen alone.
+4. A repository inside a folder of the workspace is separate: no file is looked up across its border.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["FileLocation", "OpenFiles", "OpenText"]
 class OpenText(NamedTuple):
     """An open file: the address that the client uses, its text in UTF-8, and the client's version of that text.
 
-    `serial` is another one for each text that was put.
+    `serial` is a new number for each text that is put.
     """
 
     uri: str
@@ -35,7 +35,7 @@ class OpenText(NamedTuple):
 
 
 class FileLocation(NamedTuple):
-    """Where a file is: the folder that it is looked at from, and its path below that; `readable` if the disk may be read."""
+    """The folder that a file is read from, and its path below that; `readable` if the disk may be read."""
 
     base: str
     path: str
@@ -46,17 +46,17 @@ class OpenFiles:
     """Open texts by their paths, and the folders of the workspace."""
 
     def __init__(self) -> None:
-        """Nothing is open, and no folder known."""
+        """Start without open files and folders."""
         self._folders: tuple[str, ...] = ()
         self._open: dict[str, OpenText] = {}
         self._serial = 0
 
     def set_folders(self, uris: tuple[str, ...]) -> None:
-        """The folders of the workspace from now on; what is no local folder is left out."""
+        """Replace the folders of the workspace; folders that are not local are left out."""
         self._folders = tuple(path for uri in uris if (path := local_path(uri)) is not None)
 
     def put(self, uri: str, text: str, version: int | None) -> None:
-        """Keep a text as the last of all; a half of a surrogate pair, which UTF-8 cannot hold, becomes a question mark."""
+        """Keep a text as the newest one; half of a surrogate pair, which UTF-8 cannot encode, becomes a question mark."""
         self.drop(uri)
         self._serial += 1
         path = local_path(uri)
@@ -70,11 +70,11 @@ class OpenFiles:
         self._open = {key: held for key, held in self._open.items() if key != path}
 
     def open_texts(self) -> tuple[OpenText, ...]:
-        """All open texts, the one that changed last at the end."""
+        """All open texts, the newest at the end."""
         return tuple(self._open.values())
 
-    def spot(self, uri: str) -> FileLocation | None:
-        """Where a file is; None for one that is not local."""
+    def locate(self, uri: str) -> FileLocation | None:
+        """The location of a file; None for a file that is not local."""
         path = local_path(uri)
         if path is None:
             return None
@@ -82,23 +82,23 @@ class OpenFiles:
         around = [each for each in self._folders if path.startswith(each.rstrip("/") + "/")]
         if not around or not name:
             return FileLocation(folder, name, readable=False)
-        base = _base(max(around, key=len), folder)
+        base = _base_folder(max(around, key=len), folder)
         if base is None:
             return FileLocation(folder, name, readable=False)
         return FileLocation(base, os.path.relpath(path, base), readable=True)
 
-    def tree(self, spot: FileLocation) -> SourceTree:
-        """The files around a spot, open texts first; read once each, so it is for one request or one round of checks."""
-        prefix = spot.base.rstrip("/") + "/"
+    def tree(self, location: FileLocation) -> SourceTree:
+        """The files around a location, open texts first; each is read once, so use it for one request or one round of checks."""
+        prefix = location.base.rstrip("/") + "/"
         texts = {key.removeprefix(prefix): held.data for key, held in self._open.items() if key.startswith(prefix)}
-        if not spot.readable:
-            texts = {path: data for path, data in texts.items() if path == spot.path}
-        disk: SourceTree = FolderTree(spot.base, confined=True) if spot.readable else MemoryTree({})
-        return _DeskTree(disk, texts)
+        if not location.readable:
+            texts = {path: data for path, data in texts.items() if path == location.path}
+        disk: SourceTree = FolderTree(location.base, confined=True) if location.readable else MemoryTree({})
+        return _OpenFilesTree(disk, texts)
 
-    def uri(self, spot: FileLocation, path: str) -> str:
-        """The address of a path of the tree around a spot: that of the client, if it has the file open."""
-        place = os.path.normpath(f"{spot.base}/{path}")
+    def uri(self, location: FileLocation, path: str) -> str:
+        """The address of a path of the tree around a location; that of the client if the file is open."""
+        place = os.path.normpath(f"{location.base}/{path}")
         held = self._open.get(place)
         return f"file://{quote(place)}" if held is None else held.uri
 
@@ -115,8 +115,8 @@ def local_path(uri: str) -> str | None:
     return "/" + os.path.normpath(path).lstrip("/")
 
 
-def _base(workspace: str, folder: str) -> str | None:
-    """The innermost repository around a folder, else the folder of the workspace; None if a link leads there."""
+def _base_folder(workspace: str, folder: str) -> str | None:
+    """The innermost repository around a folder, else the folder of the workspace; None if the path has a link."""
     base = place = workspace
     below = os.path.relpath(folder, workspace)
     for name in () if below == "." else below.split("/"):
@@ -125,7 +125,7 @@ def _base(workspace: str, folder: str) -> str | None:
             if not stat.S_ISDIR(os.lstat(place).st_mode):
                 return None
         except FileNotFoundError:
-            # A folder that is not written yet: below it there are open texts at most.
+            # A folder that does not exist yet: there can be open texts below it, but no files.
             break
         except OSError:
             return None
@@ -134,8 +134,8 @@ def _base(workspace: str, folder: str) -> str | None:
     return base
 
 
-class _DeskTree:
-    """A tree in which open texts come first; what was read from the disk is read once."""
+class _OpenFilesTree:
+    """A tree with open texts over the files of the disk; each file is read once."""
 
     def __init__(self, disk: SourceTree, texts: Mapping[str, bytes]) -> None:
         self._disk = disk

@@ -1,4 +1,4 @@
-"""Values of `gitops.editor` in the forms of the protocol."""
+"""Conversion of values of `gitops.editor` to and from those of the protocol."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gitops.language.text import Span
 __all__ = ["ProtocolForms"]
 
 _SEVERITIES = {Severity.ERROR: lsp.DiagnosticSeverity.Error, Severity.WARNING: lsp.DiagnosticSeverity.Warning}
-_ITEMS: dict[str, lsp.CompletionItemKind] = {
+_ITEM_KINDS: dict[str, lsp.CompletionItemKind] = {
     SymbolKind.NODE: lsp.CompletionItemKind.Class,
     SymbolKind.EDGE: lsp.CompletionItemKind.Reference,
     SymbolKind.INTERFACE: lsp.CompletionItemKind.Interface,
@@ -41,7 +41,7 @@ _ITEMS: dict[str, lsp.CompletionItemKind] = {
     KEY: lsp.CompletionItemKind.Property,
     FILE: lsp.CompletionItemKind.File,
 }
-_SYMBOLS: dict[str, lsp.SymbolKind] = {
+_SYMBOL_KINDS: dict[str, lsp.SymbolKind] = {
     SymbolKind.NODE: lsp.SymbolKind.Class,
     SymbolKind.EDGE: lsp.SymbolKind.Struct,
     SymbolKind.INTERFACE: lsp.SymbolKind.Interface,
@@ -53,52 +53,52 @@ _SOURCE = "gitops"
 
 
 class ProtocolForms:
-    """Forms about one file, whose places are counted in the units that were agreed on."""
+    """Conversions for one file, with positions in the units that client and server agreed on."""
 
     def __init__(self, data: bytes, encoding: Encoding) -> None:
         """`data` is the text of the file."""
         self._lines = Lines(data, encoding)
 
     def range(self, span: Span) -> lsp.Range:
-        """A span."""
+        """The range of a span."""
         start, end = self._lines.position(span.start), self._lines.position(span.end)
         return lsp.Range(lsp.Position(*start), lsp.Position(*end))
 
     def span(self, area: lsp.Range) -> Span:
-        """A range of the client."""
+        """The span of a range."""
         return Span(self.offset(area.start), self.offset(area.end))
 
     def offset(self, position: lsp.Position) -> int:
-        """A position of the client."""
+        """The offset of a position."""
         return self._lines.offset(position.line, position.character)
 
-    def diagnostic(self, finding: EditorProblem, location: Callable[[FileSpan], lsp.Location | None]) -> lsp.Diagnostic:
-        """A problem; `location` says where a place of any file is."""
+    def diagnostic(self, problem: EditorProblem, location: Callable[[FileSpan], lsp.Location | None]) -> lsp.Diagnostic:
+        """The diagnostic of a problem; `location` converts spans of other files."""
         related = [
             lsp.DiagnosticRelatedInformation(at, each.message)
-            for each in finding.related
+            for each in problem.related
             if (at := location(each.location)) is not None
         ]
         return lsp.Diagnostic(
-            range=self.range(finding.span),
-            message=finding.message,
-            severity=_SEVERITIES.get(finding.severity, lsp.DiagnosticSeverity.Information),
-            code=finding.code,
+            range=self.range(problem.span),
+            message=problem.message,
+            severity=_SEVERITIES.get(problem.severity, lsp.DiagnosticSeverity.Information),
+            code=problem.code,
             source=_SOURCE,
             related_information=related or None,
         )
 
-    def items(self, completion: Completion) -> lsp.CompletionList:
-        """Proposals, in their order."""
+    def completion_list(self, completion: Completion) -> lsp.CompletionList:
+        """The items of a completion, in their order."""
         area = self.range(completion.span)
-        found = [_item(each, area, at) for at, each in enumerate(completion.proposals)]
+        found = [_item(each, area, at) for at, each in enumerate(completion.items)]
         return lsp.CompletionList(is_incomplete=False, items=found)
 
     def symbol(self, entry: OutlineItem) -> lsp.DocumentSymbol:
-        """A declaration with what it holds."""
+        """The symbol of a declaration with its children."""
         return lsp.DocumentSymbol(
             name=entry.name,
-            kind=_SYMBOLS[entry.kind],
+            kind=_SYMBOL_KINDS[entry.kind],
             range=self.range(entry.whole),
             selection_range=self.range(entry.span),
             detail=entry.detail or None,
@@ -106,13 +106,13 @@ class ProtocolForms:
         )
 
 
-def _item(proposal: CompletionItem, area: lsp.Range, rank: int) -> lsp.CompletionItem:
-    text = proposal.insert or proposal.label
+def _item(item: CompletionItem, area: lsp.Range, rank: int) -> lsp.CompletionItem:
+    text = item.insert or item.label
     return lsp.CompletionItem(
-        label=proposal.label,
-        kind=_ITEMS.get(proposal.kind, lsp.CompletionItemKind.Value),
-        detail=proposal.detail or None,
-        documentation=proposal.documentation or None,
+        label=item.label,
+        kind=_ITEM_KINDS.get(item.kind, lsp.CompletionItemKind.Value),
+        detail=item.detail or None,
+        documentation=item.documentation or None,
         sort_text=f"{rank:04}",
         filter_text=text,
         text_edit=lsp.TextEdit(area, text),

@@ -46,14 +46,14 @@ def spelled(file: EditorFile, place: FileSpan) -> str:
 def test_completion(case):
     texts, file, offset = at_cursor(case)
     found = complete(texts, file, offset)
-    labels = [each.label for each in found.proposals]
+    labels = [each.label for each in found.items]
     assert len(set(labels)) == len(labels)
     if "exact" in case:
         assert labels == case["exact"]
     assert set(case.get("has", ())) <= set(labels)
     assert not set(case.get("lacks", ())) & set(labels)
     for label, text in case.get("writes", {}).items():
-        assert next(each.insert for each in found.proposals if each.label == label) == text
+        assert next(each.insert for each in found.items if each.label == label) == text
     if labels:
         assert found.span.end == offset
 

@@ -35,7 +35,7 @@ def test_a_schema_that_cannot_be_read_leaves_the_grammar():
     assert hover(texts, file, offset) is None
     assert definitions(texts, file, offset) == ()
     assert references(texts, file, offset) != ()
-    assert complete(texts, file, file.data.index(b"$p.name") + 3).proposals == ()
+    assert complete(texts, file, file.data.index(b"$p.name") + 3).items == ()
 
 
 def test_a_query_file_that_cannot_be_read_is_left_out_of_references():
@@ -78,7 +78,7 @@ def test_of_a_large_file_there_are_its_problems_only():
     assert found.replacement == "City"
     at = found.span.start
     assert (hover(texts, file, at), definitions(texts, file, at), file_outline(texts, file)) == (None, (), ())
-    assert complete(texts, file, at).proposals == ()
+    assert complete(texts, file, at).items == ()
 
 
 def test_a_large_schema_is_compiled_all_the_same():
