@@ -1,250 +1,246 @@
-"""Applies: bring a cluster to the newest merged state of its branch, whatever commit an event spoke of.
+"""Applies: bring a cluster to the newest commit of its target branch, whatever commit an event named.
 
-1. Look where the cluster stands, which requests brought in what is new, and whether that is all that came. 2. Where the rules
-ask for it, hold every one of them against the forge's own verdict. 3. Import if there is no ledger. 4. Apply: the first thing
-that it pushes is the entry with its intents, so a ledger that takes no push from this bot ends the run before any effect.
-5. Status, deployment, comments. 6. Again, if the branch has moved meanwhile: whoever merged then found the lock held and left.
+1. Read the ledger position, and find the change requests that the new commits merged, and their authors.
+2. If the trust rules ask for the forge's own verdict, check it for each of these commits.
+3. Import the cluster if it has no ledger.
+4. Apply. The first push is the entry with its intents: a ledger that refuses it ends the run before any side effect.
+5. Set the status, record the deployment, write the comments.
+6. Repeat if the branch has moved: another run may have found the lock held, and ended.
 7. Plan the other open requests again.
 
-Events get lost, come twice and come late; the ledger and the branch decide, so none of that matters.
+Events get lost, repeated and delayed. None of that matters, because only the ledger and the branch decide what is applied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from gitops.apply.apply import apply
 from gitops.apply.refresh import import_cluster
 from gitops.approvals.decisions import open_debts
-from gitops.bot.authors import Pushers
-from gitops.bot.context import Bot, Place
-from gitops.bot.origins import Pushed, changes, unaccounted
-from gitops.bot.plan_requests import Asked, Planner
-from gitops.bot.project import Standing
-from gitops.bot.report import ApplyExtras, Reporter
-from gitops.bot.results import Note, Verdict, problem_of
-from gitops.config.gitops_yaml import BotConfig, ClusterRule
+from gitops.bot.authors import KnownPush, contributors, pushers_of_commits, unaccounted_commits, with_pushers
+from gitops.bot.changes import commit_changes
+from gitops.bot.context import EventContext, subject_of
+from gitops.bot.plan_requests import plan_request, requests_of_cluster
+from gitops.bot.project import LedgerPosition
+from gitops.bot.report import record_deployment, report_apply, report_refusal, set_labels
+from gitops.bot.results import LogLine, RunResult, diagnostic_lines, diagnostics_of
+from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
-from gitops.forge.port import ChangeRequest, DeploymentState, RequestState, ReviewVerdict
+from gitops.forge.port import ChangeRequest, DeploymentState, ReviewVerdict
 from gitops.git.port import Commit
+from gitops.ledger.trust import trust_waits
 from gitops.model.change import Reason
-from gitops.model.entry import UNKNOWN_AUTHOR
+from gitops.model.entry import UNKNOWN_AUTHOR, Debt
 from gitops.model.outcome import ApplyOutcome
+from gitops.render.comment_inputs import CommentSubject
 
-__all__ = ["Applier"]
+__all__ = ["apply_cluster", "plan_open_requests", "retry_waiting"]
 
 _MOST_ASKED = 200
-_MOST_TOLD = 50
+_MOST_REPORTED = 50
 _MOST_NAMED = 5
 _MOST_ROUNDS = 10
-_NOTHING = Pushed()
+_NO_PUSH = KnownPush()
 _APPLIED, _WAITING = "gitops/applied", "gitops/waiting"
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """One round: a commit of the branch, where the cluster stands, and the requests that brought it there.
+def apply_cluster(
+    context: EventContext, rule: ClusterRule, push: KnownPush = _NO_PUSH, notes: tuple[str, ...] = ()
+) -> Iterator[LogLine]:
+    """Apply the newest commit of a cluster's branch, and again if the branch moved during the run.
 
-    `blind` are commits that changed the cluster, and nobody can tell whose work they are; `behind` are those of whom the forge
-    says that they pushed to the branch.
+    `push` is what the event says about a push; `notes` are lines for the comment about how this run was started.
     """
-
-    rule: ClusterRule
-    commit: str
-    standing: Standing
-    new: tuple[ChangeRequest, ...] = ()
-    waiting: tuple[ChangeRequest, ...] = ()
-    blind: tuple[Commit, ...] = ()
-    behind: frozenset[str] = frozenset()
-
-    @property
-    def _known(self) -> tuple[ChangeRequest, ...]:
-        """Those that still wait from before, and those merged since."""
-        return tuple({r.number: r for r in (*self.waiting, *self.new)}.values())
-
-    @property
-    def told(self) -> tuple[ChangeRequest, ...]:
-        """The newest of them, as many as are told."""
-        return self._known[-_MOST_TOLD:]
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What was left out."""
-        left = len(self._known) - len(self.told)
-        found = (f"{left} more change requests came in at once, and are not told",) if left else ()
-        if not self.blind:
-            return found
-        names = ", ".join(c.id[:12] for c in self.blind[:_MOST_NAMED])
-        more = f" and {len(self.blind) - _MOST_NAMED} more" if len(self.blind) > _MOST_NAMED else ""
-        why = f"nobody can tell whose work {names}{more} is, which came with no push or request that is known here"
-        return (*found, f"approval_authors_unknown: {why}; nothing that needs an approval is applied")
-
-    @property
-    def place(self) -> Place:
-        """Where a problem of the round is told."""
-        return Place(self.rule, self.told[-1].number if self.told else 0, self.commit, self.commit)
+    applied: str | None = None
+    for _ in range(_MOST_ROUNDS):
+        newest = context.project.head_of(rule.ref)
+        if newest is None:
+            yield LogLine(f"apply of {rule.name}: there is no branch {rule.branch}", RunResult.PROBLEMS)
+            return
+        if newest == applied:
+            return
+        applied = newest
+        yield from _apply_commit(context, rule, newest, push, notes)
+        context.refresh(rule)
 
 
-class Applier:
-    """Applies the clusters of one repository under the rules of its target branch."""
+def plan_open_requests(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
+    """Plan the open requests of a cluster again after an apply, which may have changed what they would do.
 
-    def __init__(self, bot: Bot, config: BotConfig, notes: tuple[str, ...] = ()) -> None:
-        """`config` is that of the target branch; `notes` say in words of ours how it came to this run."""
-        self._bot = bot
-        self._project = bot.project
-        self._config = config
-        self._report = Reporter(bot, config)
-        self._pushers = Pushers(bot)
-        self._notes = notes
+    Their plans do not change the result of the run.
+    """
+    requests = context.open_requests(rule.ref)[-_MOST_REPORTED:]
+    for request in requests_of_cluster(context, rule, requests):
+        for line in plan_request(context, request, cluster=rule.name, skip_unchanged=True):
+            yield LogLine(line.text)
 
-    def converge(self, rule: ClusterRule, pushed: Pushed = _NOTHING) -> Iterator[Note]:
-        """Apply the newest commit of a cluster's branch, and again while the branch moved meanwhile.
 
-        `pushed` is what an event tells of the push that it is about.
-        """
-        applied: str | None = None
-        for _ in range(_MOST_ROUNDS):
-            newest = self._project.tip(rule.ref)
-            if newest is None:
-                yield Note(f"apply of {rule.name}: there is no branch {rule.branch}", Verdict.PROBLEMS)
+def retry_waiting(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
+    """Apply again if a merged change waits for an approval, or a debt for its countersignature."""
+    view = context.project.tools.ledger(rule).view()
+    head = context.project.head_of(rule.ref)
+    if view.state is None or head is None:
+        return
+    waits = any(Reason.APPROVAL_REQUIRED.value in s.conditions for s in view.state.statuses.values())
+    new_rules = view.trust is not None and trust_waits(context.store, head, view.trust.digest)
+    if waits or open_debts(view.state) or new_rules:
+        yield from apply_cluster(context, rule)
+
+
+def _apply_commit(
+    context: EventContext, rule: ClusterRule, commit: str, push: KnownPush, notes: tuple[str, ...]
+) -> Iterator[LogLine]:
+    """Apply one commit of the branch and report it."""
+    subject = subject_of(rule, 0, commit, commit)
+    try:
+        # Read again: the authors depend on what is applied, and another run may have applied since the event was read.
+        context.refresh(rule)
+        position = context.position(rule)
+        commits = _commits_to_apply(context, position, commit)
+        merged = _merged_requests(context, rule, [c.id for c in commits[:_MOST_ASKED]])
+        waiting: tuple[ChangeRequest, ...] = ()
+        if position.applied is not None and not position.converged:
+            waiting = _merged_requests(context, rule, [position.applied])
+        authors, unaccounted = _pushers(context, rule, commit, commits, merged, push)
+        requests = tuple({r.number: r for r in (*waiting, *merged)}.values())
+        reported = requests[-_MOST_REPORTED:]
+        subject = subject_of(rule, reported[-1].number if reported else 0, commit, commit)
+        missing = tuple(each for c in commits for each in _missing_verdict(context, rule, position, c))
+        if missing:
+            yield from _report_refused(context, subject, "apply", missing)
+            return
+        if position.applied is not None:
+            brought = [with_pushers(context, rule, request) for request in merged]
+            authors |= contributors(context, rule, brought, commit)
+        workspace = context.workspace_at(rule, commit, authors)
+        if position.applied is None:
+            started = import_cluster(workspace)
+            if not started.ok:
+                yield from _report_refused(context, subject, "import", started.diagnostics)
                 return
-            if newest == applied:
-                return
-            applied = newest
-            yield from self._round(rule, newest, pushed)
-
-    def replan(self, rule: ClusterRule) -> Iterator[Note]:
-        """Plan the open requests of a cluster again: what is applied has changed, so what they would do may have, too.
-
-        What their plans come to is told to them, and says nothing about the run that has led here.
-        """
-        requests = self._bot.forge.requests(state=RequestState.OPEN, target=rule.ref)
-        planner = Planner(self._bot, self._config)
-        for request in planner.concerned(rule, requests[-_MOST_TOLD:]):
-            for note in planner.request(request, requests, Asked(only=rule.name, again=True)):
-                yield Note(note.text)
-
-    def retry(self, rule: ClusterRule) -> Iterator[Note]:
-        """Apply again if something that is merged waits for an approval, or a debt for its countersignature."""
-        state = self._project.tools.ledger(rule).view().state
-        tip = self._project.tip(rule.ref)
-        if state is None or tip is None:
-            return
-        waits = any(Reason.APPROVAL_REQUIRED.value in s.conditions for s in state.statuses.values())
-        if waits or open_debts(state) or self._project.pending_trust(rule, tip):
-            yield from self.converge(rule)
-
-    def _round(self, rule: ClusterRule, commit: str, pushed: Pushed) -> Iterator[Note]:
-        task, authors = _Task(rule, commit, Standing()), pushed.people
-        try:
-            task = self._task(rule, commit, pushed)
-            missing = self._verdicts_missing(task)
-            if missing:
-                yield from self._refused(task, "apply", missing)
-                return
-            if task.standing.applied is not None:
-                brought = [self._pushers.of_request(rule, r, task.standing) for r in task.new]
-                authors |= task.behind | self._project.contributors(rule, brought, task.standing, commit)
-            authors |= frozenset({UNKNOWN_AUTHOR} if task.blind else ())
-            revision = self._project.at_commit(commit, task.standing, authors)
-            workspace = self._project.workspace(rule, revision, actor=self._bot.actor)
-            if task.standing.applied is None:
-                started = import_cluster(workspace)
-                if not started.ok:
-                    yield from self._refused(task, "import", started.diagnostics)
-                    return
-                yield Note(f"import of {rule.name}: ledger started")
-            outcome = apply(workspace)
-        except GitopsError as error:
-            yield from self._refused(task, "apply", problem_of(error))
-            return
-        yield from self._ended(task, outcome)
-
-    def _task(self, rule: ClusterRule, commit: str, pushed: Pushed) -> _Task:
-        """What one round is about; of very many merges at once only the newest are asked for.
-
-        A forge that does not answer ends the round: it also says who is behind a request, who may not approve it. All of the
-        newest are asked for, also those that leave the cluster alone: of a request that was rebased, a forge may know the last
-        commit alone.
-        """
-        standing = self._project.standing(rule)
-        forge, commits = self._bot.forge, self._commits(standing, commit)
-        new = tuple(r for r in forge.merged_by([c.id for c in commits[:_MOST_ASKED]]) if r.target == rule.ref)
-        waiting = () if standing.settled or standing.applied is None else forge.merged_by([standing.applied])
-        # The hook of a bare repository applies a push while it has whoever pushed; nobody else could be asked.
-        tells = self._bot.kind != "local" and standing.applied is not None
-        blind = unaccounted(self._project, rule, commits, new, pushed) if tells else ()
-        # Behind a merge that the forge was not asked about are others than who pressed the button.
-        asked = {c.id for c in commits[:_MOST_ASKED]}
-        behind, left = self._pushers.of_commits(rule, commit, standing, [c for c in blind if c.id in asked])
-        blind = (*left, *(c for c in blind if c.id not in asked))
-        return _Task(rule, commit, standing, new, tuple(r for r in waiting if r.target == rule.ref), blind, behind)
-
-    def _commits(self, standing: Standing, commit: str) -> Sequence[Commit]:
-        """The commits of the branch that are not applied yet, newest first; the commit alone before anything is."""
-        store = self._project.tools.store
-        if standing.applied is None:
-            return (store.commit(commit),)
-        if standing.applied == commit:
-            return ()
-        return store.commits_between(standing.applied, commit, first_parent=True)
-
-    def _verdicts_missing(self, task: _Task) -> tuple[Diagnostic, ...]:
-        """What the forge itself has not approved, where the rules in force ask for its verdict; not knowing is not enough."""
-        trust = task.standing.trust
-        if trust is None or not trust.forge_verdict:
-            return ()
-        commits = self._commits(task.standing, task.commit)
-        return tuple(problem for commit in commits for problem in self._verdict_of(task.rule, commit))
-
-    def _verdict_of(self, rule: ClusterRule, commit: Commit) -> tuple[Diagnostic, ...]:
-        """Why one commit of the branch may not be applied yet, if it touches the cluster at all."""
-        if not changes(self._project, rule, commit):
-            return ()
-        # One into another branch was judged by the rules of that branch.
-        requests = [r for r in self._bot.forge.merged_by([commit.id]) if r.target == rule.ref]
-        approved = [r for r in requests if self._bot.forge.verdict(r.number) is ReviewVerdict.APPROVED]
-        if approved:
-            return ()
-        what = ", ".join(f"request {r.number}" for r in requests) or "no request"
-        detail = f"commit {commit.id[:12]} came with {what}, and the forge does not say that it is approved"
-        return problem_of(GitopsError(Code.FORGE_VERDICT_MISSING, detail, path=rule.name))
-
-    def _refused(self, task: _Task, command: str, problems: tuple[Diagnostic, ...]) -> Iterator[Note]:
-        held = _held(problems)
-        if held is not None:
-            yield held
-            return
-        yield from self._report.refusal(task.place, command, problems)
-        yield from self._report.deployment(task.place, DeploymentState.FAILURE, problems[0].code if problems else "")
-
-    def _ended(self, task: _Task, outcome: ApplyOutcome) -> Iterator[Note]:
-        """Tell how it ended. That somebody else is at it is no failure: they go up to the newest commit."""
-        held = _held(outcome.diagnostics)
-        if held is not None:
-            yield held
-            return
-        good = outcome.ok and outcome.converged
-        places = [Place(task.rule, number, task.commit, task.commit) for number in [r.number for r in task.told] or [0]]
-        owed = () if outcome.state is None else open_debts(outcome.state)
-        incurred = tuple(debt for debt in owed if debt not in task.standing.debts)
-        yield from self._report.apply(places, outcome, ApplyExtras(debts=incurred, notes=(*self._notes, *task.notes)))
-        for note in task.notes:
-            yield Note(f"apply of {task.rule.name}: {note}")
-        for request in task.told:
-            yield from self._report.labels(request.number, request.labels, {_APPLIED: good, _WAITING: not good})
-        # Only how it ended is recorded: that it began is known before it is known who has the lock.
-        yield from self._report.deployment(task.place, DeploymentState.SUCCESS if good else DeploymentState.FAILURE)
-        for each in outcome.diagnostics:
-            yield Note(f"  {each.severity.value} {each.code} {each.path}: {each.message}")
+            yield LogLine(f"import of {rule.name}: ledger started")
+        outcome = apply(workspace)
+    except GitopsError as error:
+        yield from _report_refused(context, subject, "apply", diagnostics_of(error))
+        return
+    found = tuple(_omissions(len(requests) - len(reported), unaccounted))
+    yield from _report_applied(context, subject, outcome, reported, position.debts, notes=notes, found=found)
 
 
-def _held(problems: Sequence[Diagnostic]) -> Note | None:
-    """What to say where the only thing in the way is somebody else's lock."""
+def _commits_to_apply(context: EventContext, position: LedgerPosition, commit: str) -> Sequence[Commit]:
+    """The commits of the branch that are not applied yet, newest first; before the first apply the newest alone."""
+    if position.applied is None:
+        return (context.store.commit(commit),)
+    if position.applied == commit:
+        return ()
+    return context.store.commits_between(position.applied, commit, first_parent=True)
+
+
+def _merged_requests(context: EventContext, rule: ClusterRule, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:
+    """The requests onto the cluster's branch that commits merged.
+
+    All of them, also those that do not touch the cluster: of a rebased request, a forge may know the last commit alone.
+    """
+    return tuple(r for r in context.forge.merged_by(commits) if r.target == rule.ref)
+
+
+def _pushers(
+    context: EventContext,
+    rule: ClusterRule,
+    commit: str,
+    commits: Sequence[Commit],
+    merged: Sequence[ChangeRequest],
+    push: KnownPush,
+) -> tuple[frozenset[str], tuple[Commit, ...]]:
+    """The people who are known to have pushed the commits, with the unknown author if one is missing, and for which commits.
+
+    Raises RemoteError if the forge does not answer: who may not approve depends on its answers.
+    """
+    # The hook of a bare repository applies each push with its own event, and has no list of earlier pushes.
+    if context.bot.forge_kind == "local" or context.position(rule).applied is None:
+        return push.people, ()
+    unaccounted = unaccounted_commits(context, rule, commits, merged, push)
+    # For commits that the forge was not asked about, the pusher is only the account that merged.
+    asked = {c.id for c in commits[:_MOST_ASKED]}
+    people, left = pushers_of_commits(context, rule, commit, [c for c in unaccounted if c.id in asked])
+    left = (*left, *(c for c in unaccounted if c.id not in asked))
+    return push.people | people | frozenset({UNKNOWN_AUTHOR} if left else ()), left
+
+
+def _missing_verdict(
+    context: EventContext, rule: ClusterRule, position: LedgerPosition, commit: Commit
+) -> tuple[Diagnostic, ...]:
+    """Why a commit that changes the cluster may not be applied, if the trust rules ask for the forge's own verdict."""
+    if not position.needs_forge_verdict or not commit_changes(context.project, rule, commit):
+        return ()
+    # A request onto another branch was reviewed under the rules of that branch.
+    requests = _merged_requests(context, rule, [commit.id])
+    if any(context.forge.verdict(r.number) is ReviewVerdict.APPROVED for r in requests):
+        return ()
+    origin = ", ".join(f"request {r.number}" for r in requests) or "no request"
+    detail = f"commit {commit.id[:12]} came with {origin}, which the forge does not call approved"
+    return diagnostics_of(GitopsError(Code.FORGE_VERDICT_MISSING, detail, path=rule.name))
+
+
+def _omissions(requests: int, unaccounted: Sequence[Commit]) -> Iterator[str]:
+    """Lines for the comment: how many requests got no report, and commits whose authors are unknown."""
+    if requests:
+        yield f"{requests} more change requests were merged at once, and get no report"
+    if unaccounted:
+        names = ", ".join(c.id[:12] for c in unaccounted[:_MOST_NAMED])
+        more = f" and {len(unaccounted) - _MOST_NAMED} more" if len(unaccounted) > _MOST_NAMED else ""
+        why = f"the authors of {names}{more} are unknown, because no known push or change request accounts for them"
+        yield f"approval_authors_unknown: {why}; nothing that needs an approval is applied"
+
+
+def _report_refused(
+    context: EventContext, subject: CommentSubject, command: str, problems: tuple[Diagnostic, ...]
+) -> Iterator[LogLine]:
+    held = _lock_held(problems)
+    if held is not None:
+        yield held
+        return
+    yield from report_refusal(context, subject, command, problems)
+    text = problems[0].code if problems else ""
+    yield from record_deployment(context, subject, DeploymentState.FAILURE, text)
+
+
+def _report_applied(
+    context: EventContext,
+    subject: CommentSubject,
+    outcome: ApplyOutcome,
+    requests: Sequence[ChangeRequest],
+    debts_before: tuple[Debt, ...],
+    *,
+    notes: tuple[str, ...],
+    found: tuple[str, ...],
+) -> Iterator[LogLine]:
+    """Report how an apply ended: to the merged `requests`, with `notes` on how it started and what was `found`."""
+    held = _lock_held(outcome.diagnostics)
+    if held is not None:
+        yield held
+        return
+    done = outcome.ok and outcome.converged
+    subjects = [replace(subject, request=r.number) for r in requests] or [subject]
+    owed = () if outcome.state is None else open_debts(outcome.state)
+    added = tuple(debt for debt in owed if debt not in debts_before)
+    yield from report_apply(context, subjects, outcome, debts=added, notes=(*notes, *found))
+    for note in found:
+        yield LogLine(f"apply of {subject.cluster}: {note}")
+    for request in requests:
+        yield from set_labels(context, request.number, request.labels, {_APPLIED: done, _WAITING: not done})
+    # Only the end is recorded: at the start it is not known yet whether this run gets the lock.
+    yield from record_deployment(context, subject, DeploymentState.SUCCESS if done else DeploymentState.FAILURE)
+    yield from diagnostic_lines(outcome.diagnostics)
+
+
+def _lock_held(problems: Sequence[Diagnostic]) -> LogLine | None:
+    """The line to log if the only error is a lock: the run that holds it applies up to the newest commit."""
     errors = [d for d in problems if d.severity == "error"]
     if [d.code for d in errors] != [Code.STATE_LOCK_HELD]:
         return None
-    return Note(f"already running: {errors[0].message}", Verdict.DONE)
+    return LogLine(f"already running: {errors[0].message}", RunResult.DONE)

@@ -1,143 +1,229 @@
-"""Who pushed: whose work a change is where neither its commits nor its request say so, as far as the forge tells.
+"""The authors of commits: nobody approves their own work, so a run must know whose work each commit is.
 
-1. A branch is followed from its head back, move by move, newest first. 2. Each move must end where the one after it began; what
-is newer than the head does not matter. 3. The way back ends at a commit that is applied already, or where the branch was made and
-had no life before that. 4. A list that has a gap, ends early, is longer than the adapter reads, is not to be seen, or names
-nobody for a move leaves an unknown author behind: then no approval counts, because anybody might approve their own work.
+The author field of a commit is not enough: everybody with push rights writes there what they like. A commit of a target branch
+is accounted for in one of three cases. Otherwise its author is unknown, and no approval counts.
 
-A forge without such a list is not asked: there it is known who opened a request, and whatever an event told of a push.
+1. The event of its push names the account that pushed.
+2. Merging a change request gives its tree, to the byte. Then the authors are those of the request.
+3. The forge lists the pushes of the branch, and the list is complete. The list is followed from a head back, newest push first:
+   each push must end where the one after it began. It is complete if it reaches a commit that is applied, or the creation of
+   the branch. A gap, an early end, a limit of the adapter or a push without an account leaves an unknown author.
+
+A forge without a list of pushes is not asked: there the opener of a request is known, and what the events of pushes say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from gitops.bot.changes import differ
-from gitops.bot.context import Bot
-from gitops.bot.project import Standing
-from gitops.config.gitops_yaml import ClusterRule
+from gitops.approvals.authors import AuthorQuestion, authors_of, signers_of
+from gitops.bot.changes import changes_cluster, commit_changes, merging_gives, push_adds_more
+from gitops.bot.context import EventContext
+from gitops.config.gitops_yaml import ClusterRule, trust_root
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
+from gitops.forge.events import PushEvent
 from gitops.forge.port import ChangeRequest, Push
-from gitops.git.port import ZERO, Commit, GitReader
+from gitops.git.port import ZERO, Commit, GitReader, RefUpdate
+from gitops.ledger.trust import trust_at
 from gitops.model.entry import UNKNOWN_AUTHOR
 from gitops.model.outcome import PlanOutcome
 
-__all__ = ["Pushers", "Trail", "follow", "opened"]
+__all__ = [
+    "KnownPush",
+    "PushHistory",
+    "contributors",
+    "follow_pushes",
+    "known_push",
+    "opens_a_gate",
+    "pushers_of_commits",
+    "unaccounted_commits",
+    "with_pushers",
+]
 
-_CLOSED_TO_US = frozenset({Code.FORGE_REFUSED, Code.FORGE_LIMIT})
+# Commits of one request that was rebased; the origin of more is not looked for.
+_MOST_REBASED = 50
+_NOT_READABLE = frozenset({Code.FORGE_REFUSED, Code.FORGE_LIMIT})
 
 
 @dataclass(frozen=True, slots=True)
-class Trail:
-    """The way of a branch back from a head, newest move first.
+class KnownPush:
+    """What an event says about a push: the commits that it added to the branch, and their authors besides those in git."""
 
-    `whole`: nothing is missing in it. `late`: the forge lists moves, but not yet the one that led to the head.
+    commits: frozenset[str] = frozenset()
+    people: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class PushHistory:
+    """The pushes of a branch back from a head, newest first.
+
+    `complete`: none is missing. `pending`: the forge lists pushes, but not yet the one to the head.
     """
 
-    moves: tuple[Push, ...] = ()
-    whole: bool = False
-    late: bool = False
+    pushes: tuple[Push, ...] = ()
+    complete: bool = False
+    pending: bool = False
 
     @property
     def people(self) -> tuple[str, ...]:
-        """Who moved the branch, each once, and the unknown author where somebody may be missing."""
-        names = [move.pusher or UNKNOWN_AUTHOR for move in reversed(self.moves)]
-        return tuple(dict.fromkeys([*names, *(() if self.whole else (UNKNOWN_AUTHOR,))]))
+        """The accounts that pushed, oldest first, each once; with the unknown author if one may be missing."""
+        names = [push.pusher or UNKNOWN_AUTHOR for push in reversed(self.pushes)]
+        return tuple(dict.fromkeys([*names, *(() if self.complete else (UNKNOWN_AUTHOR,))]))
 
 
-def follow(moves: Iterable[Push], head: str, store: GitReader, applied: str) -> Trail:
-    """Follow a branch from `head` back to what is applied; no more of the list is read than that takes."""
+def follow_pushes(pushes: Iterable[Push], head: str, store: GitReader, applied: str) -> PushHistory:
+    """Follow a branch from `head` back to a commit that is applied; no more of the list is read than that takes."""
     found: list[Push] = []
     at: str | None = None
     listed = False
-    for move in moves:
+    for push in pushes:
         listed = True
-        if at is None and move.new != head:
+        if at is None and push.new != head:
             continue
-        if at is not None and move.new != at:
-            return Trail(tuple(found))
-        found.append(move)
-        at = move.old
+        if at is not None and push.new != at:
+            return PushHistory(tuple(found))
+        found.append(push)
+        at = push.old
         if at != ZERO and store.resolve(at) is not None and (at == applied or store.is_ancestor(at, applied)):
-            return Trail(tuple(found), whole=True)
-    return Trail(tuple(found), whole=at == ZERO, late=listed and at is None)
+            return PushHistory(tuple(found), complete=True)
+    return PushHistory(tuple(found), complete=at == ZERO, pending=listed and at is None)
 
 
-def opened(outcome: PlanOutcome) -> bool:
-    """Whether an approval opens a gate of a plan: only then does it matter to the plan who pushed."""
+def opens_a_gate(outcome: PlanOutcome) -> bool:
+    """Whether an approval opens a gate of a plan: only then it matters to the plan who pushed."""
     return outcome.plan is not None and any(gate.satisfied for gate in outcome.plan.approvals_required)
 
 
-class Pushers:
-    """Asks the forge who moved branches."""
+def with_pushers(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> ChangeRequest:
+    """A request with all accounts that pushed to its branch as pushers; unchanged if it does not change the cluster.
 
-    def __init__(self, bot: Bot) -> None:
-        """Nothing is asked yet."""
-        self._forge = bot.forge
-        self._project = bot.project
-
-    def of_request(self, rule: ClusterRule, request: ChangeRequest, standing: Standing) -> ChangeRequest:
-        """A request with everybody who moved its branch among its pushers; one that leaves the cluster alone stays as it is.
-
-        Raises RemoteError where the forge does not answer.
-        """
-        if not self._forge.features.pushes or standing.applied is None or not self._concerns(rule, request, standing):
+    Raises RemoteError if the forge does not answer.
+    """
+    project, applied = context.project, context.position(rule).applied
+    if not context.forge.features.pushes or applied is None:
+        return request
+    project.fetch_heads([request])
+    # A request whose head is missing may change anything.
+    if project.has_head(request):
+        project.fetch_commits(applied)
+        if not changes_cluster(project, rule, applied, request.head):
             return request
-        # The branch of a fork that was deleted is not to be found any more.
-        gone = request.fork and not request.project
-        people = Trail().people if gone else self._trail(request.source, request, standing.applied).people
-        return replace(request, pushers=tuple(dict.fromkeys((*request.pushers, *people))))
+    # The forge does not list the pushes to a fork that was deleted.
+    deleted = request.fork and not request.project
+    history = (
+        PushHistory() if deleted else _push_history(context, request.source, request.project, request.head, applied)
+    )
+    return replace(request, pushers=tuple(dict.fromkeys((*request.pushers, *history.people))))
 
-    def of_commits(
-        self, rule: ClusterRule, tip: str, standing: Standing, blind: Sequence[Commit]
-    ) -> tuple[frozenset[str], tuple[Commit, ...]]:
-        """Who pushed commits of a target branch at `tip` that nothing else accounts for, and those that stay unaccounted for.
 
-        Raises RemoteError `pushers_pending` for a push that is so new that the forge does not list it yet, or where the forge
-        does not answer.
-        """
-        if not blind or not self._forge.features.pushes or standing.applied is None:
-            return frozenset(), tuple(blind)
-        trail = self._trail(rule.ref, None, standing.applied, tip)
-        if trail.late:
-            detail = f"the forge does not list the push of {tip[:12]} to {rule.branch} yet"
-            raise RemoteError(Code.PUSHERS_PENDING, detail, path=rule.name, retryable=True)
-        if not trail.whole:
-            return frozenset(), tuple(blind)
-        brought = [(move.pusher, self._brought(move)) for move in trail.moves if move.pusher]
-        known = frozenset[str]().union(*(commits for _, commits in brought))
-        people = {pusher for pusher, commits in brought if any(commit.id in commits for commit in blind)}
-        return standing.names(people), tuple(commit for commit in blind if commit.id not in known)
+def pushers_of_commits(
+    context: EventContext, rule: ClusterRule, head: str, unaccounted: Sequence[Commit]
+) -> tuple[frozenset[str], tuple[Commit, ...]]:
+    """The people who pushed unaccounted commits of a target branch at `head`, and the commits that stay unaccounted for.
 
-    def _trail(self, branch: str, request: ChangeRequest | None, applied: str, tip: str = "") -> Trail:
-        project, head = ("", tip) if request is None else (request.project, request.head)
-        try:
-            return follow(self._forge.pushes(branch, project), head, self._project.tools.store, applied)
-        except RemoteError as error:
-            if error.code not in _CLOSED_TO_US:
-                raise
-            return Trail()
+    Raises RemoteError `pushers_pending` for a push so new that the forge does not list it yet, or if the forge does not answer.
+    """
+    position = context.position(rule)
+    if not unaccounted or not context.forge.features.pushes or position.applied is None:
+        return frozenset(), tuple(unaccounted)
+    history = _push_history(context, rule.ref, "", head, position.applied)
+    if history.pending:
+        detail = f"the forge does not list the push of {head[:12]} to {rule.branch} yet"
+        raise RemoteError(Code.PUSHERS_PENDING, detail, path=rule.name, retryable=True)
+    if not history.complete:
+        return frozenset(), tuple(unaccounted)
+    people: set[str] = set()
+    accounted: set[str] = set()
+    for push in history.pushes:
+        added = frozenset[str]()
+        if push.pusher and ZERO not in (push.old, push.new):
+            with suppress(GitopsError):
+                context.project.fetch_commits(push.old, push.new)
+                between = context.store.commits_between(push.old, push.new, first_parent=True)
+                added = frozenset(commit.id for commit in between)
+        if any(commit.id in added for commit in unaccounted):
+            people.add(push.pusher)
+        accounted |= added
+    return position.names_of(people), tuple(commit for commit in unaccounted if commit.id not in accounted)
 
-    def _brought(self, move: Push) -> frozenset[str]:
-        """The commits that a move of a target branch put on it; none where they are not to be had."""
-        store = self._project.tools.store
-        if ZERO in (move.old, move.new):
-            return frozenset()
-        try:
-            self._project.bring(move.old, move.new)
-            return frozenset(c.id for c in store.commits_between(move.old, move.new, first_parent=True))
-        except GitopsError:
-            return frozenset()
 
-    def _concerns(self, rule: ClusterRule, request: ChangeRequest, standing: Standing) -> bool:
-        """Whether a request changes a cluster; one whose head cannot be compared may do anything."""
-        store = self._project.tools.store
-        self._project.fetch_heads([request])
-        if standing.applied is None or store.resolve(request.head) is None:
-            return True
-        self._project.bring(standing.applied)
-        fork = store.merge_base(standing.applied, request.head)
-        head = store.commit(request.head).tree
-        return fork is None or differ(self._project, rule, head, store.commit(fork).tree)
+def _push_history(context: EventContext, branch: str, project: str, head: str, applied: str) -> PushHistory:
+    """The pushes of a branch, in the repository or in a fork (`project`); empty if the forge does not show them."""
+    try:
+        return follow_pushes(context.forge.pushes(branch, project), head, context.store, applied)
+    except RemoteError as error:
+        if error.code not in _NOT_READABLE:
+            raise
+        return PushHistory()
+
+
+def known_push(context: EventContext, rule: ClusterRule, event: PushEvent) -> KnownPush:
+    """What the event of a push says: its commits, and the pusher if the push does more to a cluster than merge a request."""
+    if event.pusher is None:
+        return KnownPush()
+    project = context.project
+    requests: tuple[ChangeRequest, ...] = context.forge.merged_by([event.new])
+    commits = frozenset({event.new})
+    with suppress(GitopsError):
+        project.fetch_commits(event.new)
+        project.fetch_heads(requests)
+        if event.old != ZERO:
+            between = context.store.commits_between(event.old, event.new, first_parent=True)
+            commits = frozenset(commit.id for commit in between)
+        if not push_adds_more(project, rule, RefUpdate(event.ref, event.old, event.new), requests):
+            return KnownPush(commits)
+    return KnownPush(commits, context.position(rule).names_of([event.pusher]))
+
+
+def unaccounted_commits(
+    context: EventContext,
+    rule: ClusterRule,
+    commits: Sequence[Commit],
+    requests: Sequence[ChangeRequest],
+    push: KnownPush,
+) -> tuple[Commit, ...]:
+    """The commits that changed a cluster, and that neither a known push nor a merged request accounts for.
+
+    `commits` are those of the branch that are not applied, newest first; `requests` those that were merged into it.
+    """
+    candidates = [c for c in commits if c.id not in push.commits and commit_changes(context.project, rule, c)]
+    if not candidates:
+        return ()
+    context.project.fetch_heads(requests)
+    accounted = {commit for request in requests for commit in _commits_of(context, commits, request)}
+    return tuple(c for c in candidates if c.id not in accounted)
+
+
+def _commits_of(context: EventContext, commits: Sequence[Commit], request: ChangeRequest) -> tuple[str, ...]:
+    """The commits that merging a request put on the branch: one for a merge or a squash, several for a rebase."""
+    ends = {request.merged_as, request.head}
+    for last, commit in enumerate(commits):
+        if commit.id in ends:
+            span = commits[last : last + _MOST_REBASED]
+            for count, first in enumerate(span, start=1):
+                if first.parents and merging_gives(context.project, first.parents[0], request, commit.id):
+                    return tuple(c.id for c in span[:count])
+    return ()
+
+
+def contributors(
+    context: EventContext, rule: ClusterRule, requests: Sequence[ChangeRequest], commit: str
+) -> frozenset[str]:
+    """The authors of requests that were merged between the applied commit and `commit`.
+
+    The commits of the branch do not name them all: a squash keeps one author, and no commit names who pushed.
+    """
+    position, store = context.position(rule), context.store
+    files = trust_at(store, store.commit(commit).tree)
+    context.project.fetch_heads(requests)
+    found: set[str] = set()
+    for request in requests:
+        found |= position.people_of(request)
+        if position.applied is not None and context.project.has_head(request):
+            fork = store.merge_base(position.applied, request.head)
+            question = AuthorQuestion(fork, request.head, rule.path, tuple(files))
+            found |= authors_of(store, question) | signers_of(store, question, trust_root(files))
+    return frozenset(found)

@@ -1,4 +1,4 @@
-"""What branches and requests change, as git says it: no forge is asked, and nothing is checked out."""
+"""What branches and change requests change, by git alone: no forge is asked, and nothing is checked out."""
 
 from __future__ import annotations
 
@@ -8,23 +8,30 @@ from gitops.bot.project import Project
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest
-from gitops.git.port import ZERO, RefUpdate
+from gitops.git.port import ZERO, Commit, RefUpdate
 from gitops.ledger.trust import trust_at
 
-__all__ = ["adds", "differ", "gives", "landed", "touches"]
+__all__ = ["changes_cluster", "commit_changes", "is_merged_by", "merging_gives", "push_adds_more", "trees_differ"]
 
 
-def touches(project: Project, rule: ClusterRule, target: str, head: str) -> bool:
-    """Whether a branch changed the cluster folder, or what says whom to trust, since it left the target."""
-    store, tip = project.tools.store, project.tip(target)
-    base = None if tip is None else store.merge_base(tip, head)
-    ours = store.commit(head).tree
-    theirs = None if base is None else store.commit(base).tree
-    return theirs is None or differ(project, rule, ours, theirs)
+def changes_cluster(project: Project, rule: ClusterRule, target: str | None, head: str) -> bool:
+    """Whether a head changed the cluster folder, or a trust file, since it left `target`, the head of a branch.
+
+    True as well if the two have no common history: then anything may have changed.
+    """
+    store = project.tools.store
+    base = None if target is None else store.merge_base(target, head)
+    return base is None or trees_differ(project, rule, store.commit(head).tree, store.commit(base).tree)
 
 
-def differ(project: Project, rule: ClusterRule, ours: str, theirs: str) -> bool:
-    """Whether two root trees have another cluster folder, or say otherwise whom to trust."""
+def commit_changes(project: Project, rule: ClusterRule, commit: Commit) -> bool:
+    """Whether a commit of a branch changed the cluster folder or a trust file, compared with its first parent."""
+    store = project.tools.store
+    return not commit.parents or trees_differ(project, rule, commit.tree, store.commit(commit.parents[0]).tree)
+
+
+def trees_differ(project: Project, rule: ClusterRule, ours: str, theirs: str) -> bool:
+    """Whether two root trees differ in the cluster folder or in a trust file."""
     store = project.tools.store
     if store.subtree(ours, rule.path) != store.subtree(theirs, rule.path):
         return True
@@ -34,34 +41,37 @@ def differ(project: Project, rule: ClusterRule, ours: str, theirs: str) -> bool:
         return True
 
 
-def adds(project: Project, rule: ClusterRule, update: RefUpdate, requests: Sequence[ChangeRequest]) -> bool:
-    """Whether a push brings more to a cluster than one request: then it is the work of who pushed it, too."""
+def push_adds_more(project: Project, rule: ClusterRule, update: RefUpdate, requests: Sequence[ChangeRequest]) -> bool:
+    """Whether a push changes a cluster in another manner than merging one of `requests` does.
+
+    Then the account that pushed is an author, too.
+    """
     if update.old == ZERO:
-        # A branch that was removed and is pushed anew holds whatever its pusher wants.
+        # A branch that was deleted and is pushed again holds whatever its pusher wants.
         return True
-    if any(gives(project, update.old, r, update.new) for r in requests):
+    if any(merging_gives(project, update.old, r, update.new) for r in requests):
         return False
     store = project.tools.store
-    return differ(project, rule, store.commit(update.new).tree, store.commit(update.old).tree)
+    return trees_differ(project, rule, store.commit(update.new).tree, store.commit(update.old).tree)
 
 
-def landed(project: Project, request: ChangeRequest, update: RefUpdate) -> bool:
-    """Whether a request is in: its head is, or merging it would change nothing any more (squash, rebase)."""
+def is_merged_by(project: Project, request: ChangeRequest, update: RefUpdate) -> bool:
+    """Whether a push merged a request: its head is in the branch, or merging it would change nothing (squash, rebase)."""
     store = project.tools.store
-    if store.resolve(request.head) is None:
+    if not project.has_head(request):
         return False
     if store.is_ancestor(request.head, update.new):
         return True
-    if update.old != ZERO and gives(project, update.old, request, update.new):
+    if update.old != ZERO and merging_gives(project, update.old, request, update.new):
         return True
-    return gives(project, update.new, request, update.new)
+    return merging_gives(project, update.new, request, update.new)
 
 
-def gives(project: Project, base: str, request: ChangeRequest, commit: str) -> bool:
-    """Whether merging a request into `base` gives exactly what `commit` holds."""
+def merging_gives(project: Project, base: str, request: ChangeRequest, commit: str) -> bool:
+    """Whether merging a request into `base` gives exactly the tree of `commit`."""
     store = project.tools.store
     try:
         return store.merge(base, request.head).tree == store.commit(commit).tree
     except GitopsError:
-        # Anybody can push a branch that cannot be merged at all; that must not stop the work of others.
+        # Anybody can push a branch that cannot be merged at all; that must not stop the other requests.
         return False

@@ -1,66 +1,52 @@
-"""What every handler of the bot works with: the repository, the forge, who acts, and who listens."""
+"""What the handlers of one event share: the bot, and everything that is read once per event.
+
+Read once and lazily: `gitops.yaml` of the target branch, the comment templates, the open change requests, and the ledger
+position of each cluster. After an apply, `refresh` drops what the apply may have changed. Reads that must be current, such as
+the head of a request before its plan is posted, are not here: see `Project`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from gitops.approving.endorse import Endorsement
-from gitops.bot.project import Project
-from gitops.config.gitops_yaml import ClusterRule
-from gitops.forge.port import Forge
-from gitops.git.port import Person
+from gitops.bot.project import LedgerPosition, Project
+from gitops.cluster.workspace import Workspace
+from gitops.config.gitops_yaml import BotConfig, ClusterRule
+from gitops.forge.port import ChangeRequest, Forge, RequestState
+from gitops.git.port import EntryType, GitStore, Person
 from gitops.model.plan import Plan
-from gitops.render.comment_inputs import ApplyComment, PlanComment, RefusalComment, Subject
+from gitops.render.comment_inputs import TEMPLATE_NAMES, ApplyComment, CommentSubject, PlanComment, RefusalComment
 
-__all__ = ["Bot", "Place", "Report", "Told"]
+__all__ = ["Bot", "ClusterReport", "EventContext", "subject_of"]
 
-Report = PlanComment | ApplyComment | RefusalComment
-"""What is said about one cluster, whether or not there is anywhere to say it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a report goes: the cluster, the request (0 for none), the commit that it speaks of and its base."""
-
-    rule: ClusterRule
-    request: int
-    head: str
-    base: str
-
-    @property
-    def subject(self) -> Subject:
-        """The same for the comment renderer."""
-        return Subject(
-            cluster=self.rule.name,
-            environment=self.rule.environment,
-            request=self.request,
-            head=self.head,
-            base=self.base,
-        )
+# The renderer refuses a larger template; this bounds what is read.
+_MAX_TEMPLATE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A report with its one line, and the plan that it speaks of, if there is one."""
+class ClusterReport:
+    """What is reported about one cluster: the comment, its one line, and the plan of a plan comment."""
 
-    report: Report
+    comment: PlanComment | ApplyComment | RefusalComment
     line: str
     plan: Plan | None = None
 
 
-def _nobody(told: Told) -> None:
-    """A listener for those who need none."""
+def _ignore(report: ClusterReport) -> None:
+    """Nothing besides the forge takes the report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bot:
-    """One bot on one repository.
+    """The bot of one repository.
 
-    `actor` is whom entries made by the bot name. `person` commits what the bot keeps in git besides the ledger, None where
-    nothing is to be written. `endorsement` gives the means to sign an attestation for a cluster by its name; None where the
-    bot has no key. `kind` is that of the forge, as accounts in `gitops.yaml` name it, and `run` the address of the job's own
-    page, if it has one. `listen` is told every report.
+    `actor` is the name that entries of the ledger record. `person` commits what the bot keeps in git besides the ledger; None
+    keeps nothing. `endorsement` returns the means to sign an attestation for a cluster by its name; None without a key.
+    `forge_kind` is the kind of the forge as accounts in `gitops.yaml` name it, `run_url` the address of the job's page, if it
+    has one. `on_report` gets every report, whether or not a comment can be written.
     """
 
     project: Project
@@ -68,6 +54,92 @@ class Bot:
     actor: str
     person: Person | None = None
     endorsement: Callable[[str], Endorsement] | None = None
-    kind: str = "local"
-    run: str = ""
-    listen: Callable[[Told], None] = field(default=_nobody)
+    forge_kind: str = "local"
+    run_url: str = ""
+    on_report: Callable[[ClusterReport], None] = field(default=_ignore)
+
+
+class EventContext:
+    """See the module. One object serves one event, in one thread."""
+
+    def __init__(self, bot: Bot) -> None:
+        """Nothing is read yet."""
+        self.bot = bot
+        self.forge = bot.forge
+        self.project = bot.project
+        self._positions: dict[str, LedgerPosition] = {}
+        self._open_requests: dict[str | None, tuple[ChangeRequest, ...]] = {}
+
+    @property
+    def store(self) -> GitStore:
+        """The objects of the repository."""
+        return self.project.tools.store
+
+    @cached_property
+    def config(self) -> BotConfig:
+        """`gitops.yaml` of the target branch. Raises GitopsError `bot_config_invalid`."""
+        return self.project.config()
+
+    def rules_for(self, branch: str) -> tuple[ClusterRule, ...]:
+        """The clusters that follow a branch, given by its full ref name."""
+        return tuple(rule for rule in self.config.clusters if rule.ref == branch)
+
+    @cached_property
+    def templates(self) -> Mapping[str, str]:
+        """The comment templates of the target branch, by file name; empty if it has none."""
+        folder, head, store = self.config.forge.templates, self.project.head_of(self.project.default_ref), self.store
+        tree = None if folder is None or head is None else store.subtree(store.commit(head).tree, folder)
+        found = {}
+        for entry in () if tree is None else store.entries(tree):
+            if entry.type is EntryType.FILE and entry.name in TEMPLATE_NAMES and entry.size <= _MAX_TEMPLATE:
+                found[entry.name] = (store.read(tree or "", entry.name) or b"").decode("utf-8", "replace")
+        return found
+
+    def open_requests(self, target: str | None = None) -> tuple[ChangeRequest, ...]:
+        """The open change requests, or those onto one target branch, oldest first."""
+        if target not in self._open_requests:
+            everything = self._open_requests.get(None)
+            if everything is None:
+                self._open_requests[target] = self.forge.requests(state=RequestState.OPEN, target=target)
+            else:
+                self._open_requests[target] = tuple(r for r in everything if r.target == target)
+        return self._open_requests[target]
+
+    def position(self, rule: ClusterRule) -> LedgerPosition:
+        """What the ledger of a cluster records as applied. Raises RemoteError."""
+        if rule.name not in self._positions:
+            self._positions[rule.name] = self.project.position(rule)
+        return self._positions[rule.name]
+
+    def refresh(self, rule: ClusterRule | None = None) -> None:
+        """Forget the open requests, and the ledger position of a cluster: both may have changed."""
+        self._open_requests.clear()
+        if rule is not None:
+            self._positions.pop(rule.name, None)
+
+    def workspace_at(self, rule: ClusterRule, commit: str, authors: Iterable[str] = ()) -> Workspace:
+        """A cluster at a commit of its target branch; `authors` are known by other means than its commits.
+
+        Raises GitopsError like `Project.workspace`.
+        """
+        position = self.position(rule)
+        return self.project.workspace(
+            rule,
+            commit,
+            position,
+            base=position.applied,
+            authors=authors,
+            config=self.config,
+            actor=self.bot.actor,
+        )
+
+    def workspace_of(self, rule: ClusterRule, request: ChangeRequest) -> Workspace:
+        """A cluster as a change request would merge now. Raises GitopsError like `Project.workspace_of_request`."""
+        return self.project.workspace_of_request(
+            rule, request, self.position(rule), config=self.config, actor=self.bot.actor
+        )
+
+
+def subject_of(rule: ClusterRule, request: int, head: str, base: str) -> CommentSubject:
+    """What a report is about: a cluster, a request (0 for none), the reported commit and its base."""
+    return CommentSubject(cluster=rule.name, environment=rule.environment, request=request, head=head, base=base)

@@ -1,7 +1,7 @@
-"""Drift told once per cluster: as a change request that adopts it, where files can say it, else as an issue.
+"""Drift, reported once per cluster: as a change request that adopts it if files can express it, else as an issue.
 
-Both ways out are always shown: make the folder say what is there, or make what is there what the folder says. Neither is taken
-here, and nothing is written to the ledger; the branch of a proposal is written anew when its target has moved.
+The report always shows both remedies: change the folder to match the graphs, or change the graphs to match the folder. Neither is
+carried out here, and nothing is written to the ledger. The branch of a change request is written again when its target has moved.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from dataclasses import replace
 
 from gitops.apply.drift import drift
 from gitops.apply.drift_report import DriftOutcome
-from gitops.bot.context import Bot
-from gitops.bot.overlaps import templates
-from gitops.bot.results import Note, Verdict, problem_of, verdict_of
-from gitops.config.gitops_yaml import BotConfig, ClusterRule
+from gitops.bot.context import EventContext
+from gitops.bot.results import LogLine, RunResult, diagnostic_lines, error_line, result_of
+from gitops.config.gitops_yaml import ClusterRule
 from gitops.config.load import load_desired
 from gitops.core.clock import timestamp
 from gitops.core.errors import GitopsError
-from gitops.forge.port import ChangeRequest, RequestState
+from gitops.forge.port import ChangeRequest
 from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.render.comment_inputs import DriftReport
 from gitops.render.drift import drift_body, drift_gone, drift_marker, drift_title
 
-__all__ = ["Drifter", "drift_ref"]
+__all__ = ["drift_ref", "report_drift"]
 
 
 def drift_ref(cluster: str) -> str:
@@ -32,111 +31,101 @@ def drift_ref(cluster: str) -> str:
     return f"refs/heads/gitops/drift/{cluster}"
 
 
-class Drifter:
-    """Looks for drift under the rules of the target branch."""
-
-    def __init__(self, bot: Bot, config: BotConfig) -> None:
-        """`config` is that of the target branch."""
-        self._bot = bot
-        self._project = bot.project
-        self._config = config
-
-    def look(self, only: str | None = None) -> Iterator[Note]:
-        """Look at every cluster, or at the one called `only`; one that cannot be looked at does not hold up the others."""
-        for rule in self._config.clusters:
-            if only in (None, rule.name):
-                try:
-                    yield from self._cluster(rule)
-                except GitopsError as error:
-                    yield Note(f"drift of {rule.name}: {error.code}: {error.detail}", verdict_of(problem_of(error)))
-
-    def _cluster(self, rule: ClusterRule) -> Iterator[Note]:
-        tip, standing = self._project.tip(rule.ref), self._project.standing(rule)
-        if tip is None or standing.applied is None:
-            yield Note(f"drift of {rule.name}: nothing is applied yet")
-            return
-        revision = self._project.at_commit(tip, standing)
-        outcome = drift(self._project.workspace(rule, revision, actor=self._bot.actor))
-        for item in outcome.items:
-            yield Note(f"drift of {rule.name}: {item.address}: {item.detail}", Verdict.WAITS)
-        for each in outcome.diagnostics:
-            yield Note(f"  {each.severity.value} {each.code} {each.path}: {each.message}")
-        report = self._report(rule, outcome)
-        if not outcome.ok:
-            yield Note(f"drift of {rule.name}: not everything could be looked at", verdict_of(outcome.diagnostics))
-        elif not outcome.items:
-            yield Note(f"drift of {rule.name}: none")
-            yield from self._close(rule, drift_gone(report))
-            yield from self._withdraw(rule, drift_gone(report))
-            return
-        if outcome.items:
-            yield from self._tell(rule, tip, report)
-
-    def _report(self, rule: ClusterRule, outcome: DriftOutcome) -> DriftReport:
-        cluster = ["--cluster", rule.name]
-        return DriftReport(
-            cluster=rule.name,
-            environment=rule.environment,
-            at=timestamp(self._project.tools.clock.now()),
-            outcome=outcome,
-            adopt=(shlex.join(["gitops", "bot", "drift", *cluster]),) if outcome.adoptable else (),
-            reapply=(shlex.join(["gitops", "refresh", *cluster]), shlex.join(["gitops", "apply", *cluster])),
-            templates=templates(self._bot.project, self._config),
-        )
-
-    def _tell(self, rule: ClusterRule, tip: str, report: DriftReport) -> Iterator[Note]:
-        """One proposal, or one issue; never both."""
-        proposal = None
-        if report.outcome.adoptable and self._bot.person is not None:
+def report_drift(context: EventContext, cluster: str | None = None) -> Iterator[LogLine]:
+    """Report the drift of all clusters, or of the one called `cluster`; a problem of one does not stop the others."""
+    for rule in context.config.clusters:
+        if cluster in (None, rule.name):
             try:
-                proposal = self._propose(rule, tip, report)
+                yield from _report_cluster(context, rule)
             except GitopsError as error:
-                yield Note(f"drift of {rule.name} cannot be proposed: {error.code}: {error.detail}")
-        if proposal is not None:
-            where = f"request {proposal.number}"
-            yield Note(f"drift of {rule.name}: {where} adopts it")
-            yield from self._close(rule, f"This goes on in {proposal.url or where}.")
-        elif self._bot.forge.features.issues:
-            address = self._bot.forge.upsert_issue(drift_marker(rule.name), drift_title(report), drift_body(report))
-            where = address or "the issue of the cluster"
-            yield Note(f"drift of {rule.name}: told in {where}")
-            yield from self._withdraw(rule, f"This goes on in {where}.")
+                yield error_line(f"drift of {rule.name}", error)
 
-    def _propose(self, rule: ClusterRule, tip: str, report: DriftReport) -> ChangeRequest | None:
-        """The request that adopts what is there; None if the folder would not be sound with it."""
-        store, ref = self._project.tools.store, drift_ref(rule.name)
-        begin = "" if rule.path == "." else f"{rule.path}/"
-        files = {f"{begin}{item.path}": item.source for item in report.outcome.items}
-        tree = store.write_files(store.commit(tip).tree, files)
-        folder = store.subtree(tree, rule.path)
-        tools, person = self._project.tools, self._bot.person
-        if person is None or folder is None or load_desired(tools.open_tree(store, folder, rule.path)).desired is None:
-            return None
-        old = self._project.tip(ref)
-        if old is None or store.commit(old).tree != tree or store.commit(old).parents != (tip,):
-            author = replace(person, time=int(tools.clock.now().timestamp()))
-            message = f"Adopt into {rule.name} what is really there\n"
-            new = store.write_commit(NewCommit(tree, (tip,), author, message), signing_key=None)
-            tools.remote.push([RefUpdate(ref, old or ZERO, new)])
-        return self._bot.forge.propose(ref, rule.ref, drift_title(report), drift_body(report))
 
-    def _withdraw(self, rule: ClusterRule, remark: str) -> Iterator[Note]:
-        """Close the proposal of a cluster, if there is one: without a branch nobody needs to be asked."""
-        ref, forge = drift_ref(rule.name), self._bot.forge
-        if self._project.tip(ref) is None:
-            return
+def _report_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
+    begin, head = f"drift of {rule.name}", context.project.head_of(rule.ref)
+    if head is None or context.position(rule).applied is None:
+        yield LogLine(f"{begin}: nothing is applied yet")
+        return
+    outcome = drift(context.workspace_at(rule, head))
+    for item in outcome.items:
+        yield LogLine(f"{begin}: {item.address}: {item.detail}", RunResult.WAITS)
+    yield from diagnostic_lines(outcome.diagnostics)
+    report = _drift_report(context, rule, outcome)
+    if not outcome.ok:
+        yield LogLine(f"{begin}: not everything could be read", result_of(outcome.diagnostics))
+    elif not outcome.items:
+        yield LogLine(f"{begin}: none")
+        yield from _close_issue(context, rule, drift_gone(report))
+        yield from _close_request(context, rule, drift_gone(report))
+    if not outcome.items:
+        return
+    request = None
+    if outcome.adoptable and context.bot.person is not None:
         try:
-            for request in forge.requests(state=RequestState.OPEN, target=rule.ref):
-                if request.source == ref and not request.fork:
-                    forge.withdraw(request.number, remark)
-                    yield Note(f"drift of {rule.name}: request {request.number} is withdrawn")
+            request = _propose(context, rule, head, report)
         except GitopsError as error:
-            yield Note(f"the proposal of {rule.name} stays open: {error.code}: {error.detail}")
+            yield LogLine(f"{begin} cannot be proposed: {error.code}: {error.detail}")
+    # One change request or one issue, never both.
+    if request is not None:
+        name = f"request {request.number}"
+        yield LogLine(f"{begin}: {name} adopts it")
+        yield from _close_issue(context, rule, f"Continued in {request.url or name}.")
+    elif context.forge.features.issues:
+        address = context.forge.upsert_issue(drift_marker(rule.name), drift_title(report), drift_body(report))
+        name = address or "the issue of the cluster"
+        yield LogLine(f"{begin}: reported in {name}")
+        yield from _close_request(context, rule, f"Continued in {name}.")
 
-    def _close(self, rule: ClusterRule, remark: str) -> Iterator[Note]:
-        """Close the issue of a cluster, if there is one; not being able to only leaves it open."""
-        if self._bot.forge.features.issues:
-            try:
-                self._bot.forge.close_issue(drift_marker(rule.name), remark)
-            except GitopsError as error:
-                yield Note(f"the issue of {rule.name} stays open: {error.code}: {error.detail}")
+
+def _drift_report(context: EventContext, rule: ClusterRule, outcome: DriftOutcome) -> DriftReport:
+    option = ["--cluster", rule.name]
+    return DriftReport(
+        cluster=rule.name,
+        environment=rule.environment,
+        at=timestamp(context.project.tools.clock.now()),
+        outcome=outcome,
+        adopt=(shlex.join(["gitops", "bot", "drift", *option]),) if outcome.adoptable else (),
+        reapply=(shlex.join(["gitops", "refresh", *option]), shlex.join(["gitops", "apply", *option])),
+        templates=context.templates,
+    )
+
+
+def _propose(context: EventContext, rule: ClusterRule, head: str, report: DriftReport) -> ChangeRequest | None:
+    """The change request that adopts the drift; None if the folder would not be valid with it."""
+    store, tools, person, ref = context.store, context.project.tools, context.bot.person, drift_ref(rule.name)
+    folder_path = "" if rule.path == "." else f"{rule.path}/"
+    files = {f"{folder_path}{item.path}": item.source for item in report.outcome.items}
+    tree = store.write_files(store.commit(head).tree, files)
+    folder = store.subtree(tree, rule.path)
+    if person is None or folder is None or load_desired(tools.open_tree(store, folder, rule.path)).desired is None:
+        return None
+    old = context.project.head_of(ref)
+    if old is None or store.commit(old).tree != tree or store.commit(old).parents != (head,):
+        author = replace(person, time=int(tools.clock.now().timestamp()))
+        message = f"Adopt the drift of {rule.name}\n"
+        new = store.write_commit(NewCommit(tree, (head,), author, message), signing_key=None)
+        tools.remote.push([RefUpdate(ref, old or ZERO, new)])
+    return context.forge.propose(ref, rule.ref, drift_title(report), drift_body(report))
+
+
+def _close_request(context: EventContext, rule: ClusterRule, remark: str) -> Iterator[LogLine]:
+    """Close the change request that adopts the drift of a cluster. The forge is only asked if its branch exists."""
+    ref = drift_ref(rule.name)
+    if context.project.head_of(ref) is None:
+        return
+    try:
+        for request in context.open_requests(rule.ref):
+            if request.source == ref and not request.fork:
+                context.forge.withdraw(request.number, remark)
+                yield LogLine(f"drift of {rule.name}: request {request.number} is closed")
+    except GitopsError as error:
+        yield LogLine(f"the change request of {rule.name} stays open: {error.code}: {error.detail}")
+
+
+def _close_issue(context: EventContext, rule: ClusterRule, remark: str) -> Iterator[LogLine]:
+    """Close the issue of a cluster, if there is one. If that fails, it only stays open."""
+    if context.forge.features.issues:
+        try:
+            context.forge.close_issue(drift_marker(rule.name), remark)
+        except GitopsError as error:
+            yield LogLine(f"the issue of {rule.name} stays open: {error.code}: {error.detail}")

@@ -1,180 +1,165 @@
 """Plans of change requests: what each open request would do if it were merged now.
 
-One request is planned for every cluster of its target that it touches, or for which it was planned before: a request that has
-left a cluster alone again must not keep its old plan on show. Its head is fetched and merged in memory; nothing is checked out.
+A request is planned for each cluster of its target branch that it touches, and for each for which it was planned before: a
+request that no longer touches a cluster must not keep its old plan there. Its head is fetched and merged in memory; nothing is
+checked out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator, Sequence
 
-from gitops.bot.authors import Pushers, opened
-from gitops.bot.changes import touches
-from gitops.bot.context import Bot, Place
-from gitops.bot.kept_plans import kept, record_of
-from gitops.bot.overlaps import overlaps
-from gitops.bot.project import Standing
-from gitops.bot.report import Extras, Reporter
-from gitops.bot.results import Note, Verdict, problem_of
-from gitops.config.gitops_yaml import BotConfig, ClusterRule
+from gitops.bot.authors import opens_a_gate, with_pushers
+from gitops.bot.changes import changes_cluster
+from gitops.bot.context import EventContext, subject_of
+from gitops.bot.kept_plans import kept_plan, plan_record
+from gitops.bot.overlaps import overlapping_requests
+from gitops.bot.report import report_plan, report_refusal, report_untouched, set_labels
+from gitops.bot.results import LogLine, RunResult, diagnostics_of
+from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.errors import GitopsError
-from gitops.forge.port import ChangeRequest, RequestState, ReviewVerdict
+from gitops.forge.port import ChangeRequest, ReviewVerdict
 from gitops.git.port import ZERO
 from gitops.model.outcome import PlanOutcome
 from gitops.plan.plan import plan
-from gitops.render.comment_inputs import RefusedCommand
+from gitops.render.comment_inputs import CommentSubject, RefusedCommand
 
-__all__ = ["FAILED", "MISSING", "Asked", "Planner"]
+__all__ = ["NEEDS_APPROVAL", "PLAN_FAILED", "plan_request", "plan_requests", "requests_of_cluster"]
 
-MISSING, FAILED = "gitops/needs-approval", "gitops/failed"
-"""Labels of a request: a person has to act on the cluster's side, or on the author's."""
+NEEDS_APPROVAL, PLAN_FAILED = "gitops/needs-approval", "gitops/failed"
+"""Labels of a request that an approver, or its author, has to look at."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a plan was asked for by: `refusals` are commands to tell of, `explained` addresses to say more about.
+def plan_requests(context: EventContext, chosen: Callable[[ChangeRequest], bool]) -> Iterator[LogLine]:
+    """Plan those open requests for which `chosen` holds."""
+    # All are listed once: the same list says which of them overlap.
+    found = [request for request in context.open_requests() if chosen(request)]
+    for request in found:
+        yield from plan_request(context, request)
+    if not found:
+        yield LogLine("there is no such open change request")
 
-    `only` is one cluster by its name. `again` leaves out what would only say the same as before.
+
+def plan_request(
+    context: EventContext,
+    request: ChangeRequest,
+    *,
+    cluster: str | None = None,
+    skip_unchanged: bool = False,
+    refusals: tuple[RefusedCommand, ...] = (),
+    explained: tuple[str, ...] = (),
+) -> Iterator[LogLine]:
+    """Plan one request for the clusters that it touches, or for the one called `cluster`, and report each plan.
+
+    `skip_unchanged` leaves out a report that would repeat the last one. `refusals` are commands to show as refused, `explained`
+    addresses to describe in full.
     """
-
-    only: str | None = None
-    again: bool = False
-    refusals: tuple[RefusedCommand, ...] = ()
-    explained: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class _Outlook:
-    """What the plans of one request come to together."""
-
-    missing: bool = False
-    failed: bool = False
-    notes: list[Note] = field(default_factory=list)
-
-
-class Planner:
-    """Plans requests of one repository under the rules of its target branch."""
-
-    def __init__(self, bot: Bot, config: BotConfig) -> None:
-        """`config` is that of the target branch."""
-        self._bot = bot
-        self._project = bot.project
-        self._config = config
-        self._report = Reporter(bot, config)
-        self._pushers = Pushers(bot)
-
-    def chosen(self, choose: Callable[[ChangeRequest], bool], asked: Asked | None = None) -> Iterator[Note]:
-        """Plan the open requests that are chosen: one list answers which are open, and which others there are."""
-        requests = self._bot.forge.requests(state=RequestState.OPEN)
-        found = [r for r in requests if choose(r)]
-        for request in found:
-            yield from self.request(request, requests, asked)
-        if not found:
-            yield Note("no open change request is meant")
-
-    def request(
-        self, request: ChangeRequest, among: Sequence[ChangeRequest], asked: Asked | None = None
-    ) -> Iterator[Note]:
-        """Plan one request for the clusters that it concerns; `among` are all that are open."""
-        wanted = asked or Asked()
-        rules = [r for r in self._config.clusters if r.ref == request.target and wanted.only in (None, r.name)]
-        if not rules:
-            yield Note(f"request {request.number}: no cluster follows {request.target.removeprefix('refs/heads/')}")
-            return
-        self._project.fetch_heads([request])
-        if self._project.tools.store.resolve(request.head) is None:
-            yield Note(f"request {request.number}: its head is not there any more", Verdict.LOST)
-            return
-        outlook = _Outlook()
-        for rule in rules:
-            place = Place(rule, request.number, request.head, self._project.tip(request.target) or ZERO)
-            if self._concerns(rule, request):
-                yield from self._plan(place, request, among, wanted, outlook)
-            else:
-                yield from self._report.untouched(place)
-                yield Note(f"request {request.number}: does not touch {rule.name}")
-        # What another cluster of the branch asked for is not taken back here.
-        whole = all(r in rules for r in self._config.clusters if r.ref == request.target)
-        wishes = {MISSING: outlook.missing, FAILED: outlook.failed}
-        yield from self._report.labels(
-            request.number, request.labels, {name: on for name, on in wishes.items() if on or whole}
+    rules = [rule for rule in context.rules_for(request.target) if cluster in (None, rule.name)]
+    if not rules:
+        yield LogLine(f"request {request.number}: no cluster follows {request.target.removeprefix('refs/heads/')}")
+        return
+    context.project.fetch_heads([request])
+    if not context.project.has_head(request):
+        yield LogLine(f"request {request.number}: its head no longer exists", RunResult.LOST)
+        return
+    needs_approval = failed = False
+    for rule in rules:
+        subject = subject_of(rule, request.number, request.head, context.project.head_of(request.target) or ZERO)
+        if not _concerns(context, rule, request):
+            yield from report_untouched(context, subject)
+            yield LogLine(f"request {request.number}: does not touch {rule.name}")
+            continue
+        missing, bad = yield from _plan_cluster(
+            context, rule, request, subject, skip_unchanged=skip_unchanged, refusals=refusals, explained=explained
         )
-
-    def concerned(self, rule: ClusterRule, requests: Sequence[ChangeRequest]) -> tuple[ChangeRequest, ...]:
-        """Those of some requests that concern a cluster, as far as their heads are to be had."""
-        wanted = [r for r in requests if r.target == rule.ref]
-        self._project.fetch_heads(wanted)
-        there = (r for r in wanted if self._project.tools.store.resolve(r.head) is not None)
-        return tuple(r for r in there if self._concerns(rule, r))
-
-    def _concerns(self, rule: ClusterRule, request: ChangeRequest) -> bool:
-        try:
-            touched = touches(self._project, rule, request.target, request.head)
-        except GitopsError:
-            # What cannot be compared is planned, so that its problem is told.
-            return True
-        return touched or kept(self._project, rule.name, request.number) is not None
-
-    def _plan(
-        self,
-        place: Place,
-        request: ChangeRequest,
-        among: Sequence[ChangeRequest],
-        asked: Asked,
-        outlook: _Outlook,
-    ) -> Iterator[Note]:
-        """Plan for one cluster and report, unless the request has moved on meanwhile."""
-        begin = f"request {request.number}: "
-        try:
-            standing = self._project.standing(place.rule)
-            outcome = self._outcome(place.rule, request, standing)
-        except GitopsError as error:
-            outlook.failed = True
-            yield from _prefixed(begin, self._report.refusal(place, "plan", problem_of(error), asked.refusals))
-            return
-        if self._project.moved(request):
-            yield Note(f"{begin}moved on meanwhile; this plan is dropped", Verdict.LOST)
-            return
-        gates = () if outcome.plan is None else outcome.plan.approvals_required
-        outlook.missing = outlook.missing or any(not r.satisfied for r in gates)
-        outlook.failed = outlook.failed or not outcome.ok
-        before = kept(self._project, place.rule.name, request.number) if asked.again else None
-        if before is not None and before.told == record_of(place, outcome).told:
-            yield Note(f"{begin}plan of {place.rule.name}: as before")
-            return
-        extras = Extras(
-            others=overlaps(self._project, place.rule, request, among),
-            explained=asked.explained,
-            refusals=asked.refusals,
-            debts=standing.debts,
-            via_forge=standing.trust is not None and "irreversible" in standing.trust.via_forge,
-            verdict_missing=self._verdict_missing(request, standing),
-        )
-        yield from _prefixed(begin, self._report.plan(place, outcome, extras))
-
-    def _outcome(self, rule: ClusterRule, request: ChangeRequest, standing: Standing) -> PlanOutcome:
-        made = self._made(rule, request, standing)
-        if opened(made):
-            known = self._pushers.of_request(rule, request, standing)
-            return made if known.pushers == request.pushers else self._made(rule, known, standing)
-        return made
-
-    def _made(self, rule: ClusterRule, request: ChangeRequest, standing: Standing) -> PlanOutcome:
-        revision = self._project.at_request(request, standing)
-        return plan(self._project.workspace(rule, revision, actor=self._bot.actor))
-
-    def _verdict_missing(self, request: ChangeRequest, standing: Standing) -> bool:
-        """Whether the rules in force ask for the forge's own verdict, and it is another than yes."""
-        if standing.trust is None or not standing.trust.forge_verdict:
-            return False
-        try:
-            return self._bot.forge.verdict(request.number) is not ReviewVerdict.APPROVED
-        except GitopsError:
-            return True
+        needs_approval, failed = needs_approval or missing, failed or bad
+    # Labels that another cluster of the branch needs are not removed here.
+    all_clusters = len(rules) == len(context.rules_for(request.target))
+    wanted = {NEEDS_APPROVAL: needs_approval, PLAN_FAILED: failed}
+    yield from set_labels(
+        context, request.number, request.labels, {label: on for label, on in wanted.items() if on or all_clusters}
+    )
 
 
-def _prefixed(begin: str, notes: Iterator[Note]) -> Iterator[Note]:
-    """Notes that say which request they are about."""
-    for note in notes:
-        yield Note(begin + note.text, note.verdict)
+def requests_of_cluster(
+    context: EventContext, rule: ClusterRule, requests: Sequence[ChangeRequest]
+) -> tuple[ChangeRequest, ...]:
+    """Those of some requests that concern a cluster; without those whose heads cannot be fetched."""
+    candidates = [r for r in requests if r.target == rule.ref]
+    context.project.fetch_heads(candidates)
+    return tuple(r for r in candidates if context.project.has_head(r) and _concerns(context, rule, r))
+
+
+def _concerns(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> bool:
+    """Whether a request touches a cluster, or did so when it was last planned."""
+    try:
+        target = context.project.head_of(request.target)
+        touched = changes_cluster(context.project, rule, target, request.head)
+    except GitopsError:
+        # A request that cannot be compared is planned, so that its problem is reported.
+        return True
+    return touched or kept_plan(context.project, rule.name, request.number) is not None
+
+
+def _plan_cluster(
+    context: EventContext,
+    rule: ClusterRule,
+    request: ChangeRequest,
+    subject: CommentSubject,
+    *,
+    skip_unchanged: bool,
+    refusals: tuple[RefusedCommand, ...],
+    explained: tuple[str, ...],
+) -> Generator[LogLine, None, tuple[bool, bool]]:
+    """Plan a request for one cluster and report it. Returns whether it needs an approval, and whether its plan failed."""
+    begin = f"request {request.number}: "
+    try:
+        position = context.position(rule)
+        outcome = _plan_with_authors(context, rule, request)
+    except GitopsError as error:
+        yield from _prefixed(begin, report_refusal(context, subject, "plan", diagnostics_of(error), refusals))
+        return False, True
+    # Read again: the plan of an earlier head must not be reported on a newer one.
+    if context.project.has_moved(request):
+        yield LogLine(f"{begin}its head moved during the run; this plan is dropped", RunResult.LOST)
+        return False, False
+    missing = outcome.plan is not None and any(not gate.satisfied for gate in outcome.plan.approvals_required)
+    last = kept_plan(context.project, rule.name, request.number) if skip_unchanged else None
+    if last is not None and last.told == plan_record(subject, outcome).told:
+        yield LogLine(f"{begin}plan of {rule.name}: unchanged")
+        return missing, not outcome.ok
+    lines = report_plan(
+        context,
+        subject,
+        outcome,
+        others=overlapping_requests(context, rule, request),
+        explained=explained,
+        refusals=refusals,
+        debts=position.debts,
+        via_forge=position.takes_forge_approvals,
+        verdict_missing=position.needs_forge_verdict and not _forge_approves(context, request),
+    )
+    yield from _prefixed(begin, lines)
+    return missing, not outcome.ok
+
+
+def _plan_with_authors(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> PlanOutcome:
+    """The plan of a request. The forge is asked who pushed to it only if an approval counts, since that may end it."""
+    outcome = plan(context.workspace_of(rule, request))
+    if opens_a_gate(outcome):
+        known = with_pushers(context, rule, request)
+        if known.pushers != request.pushers:
+            return plan(context.workspace_of(rule, known))
+    return outcome
+
+
+def _forge_approves(context: EventContext, request: ChangeRequest) -> bool:
+    try:
+        return context.forge.verdict(request.number) is ReviewVerdict.APPROVED
+    except GitopsError:
+        return False
+
+
+def _prefixed(prefix: str, lines: Iterator[LogLine]) -> Iterator[LogLine]:
+    for line in lines:
+        yield LogLine(prefix + line.text, line.result)

@@ -1,12 +1,12 @@
-"""One repository as the bot sees it: its configuration from the target branch, its clusters at any commit.
+"""One repository: its `gitops.yaml`, the ledger positions of its clusters, and workspaces at commits and change requests.
 
-Nothing of a change request decides here: `gitops.yaml`, keys and rules come from the target branch or the ledger, and the
-cluster folder of a request is read from git objects, as it would be after merging.
+Nothing in a change request has authority here: `gitops.yaml`, keys and rules come from the target branch or the ledger, and
+the cluster folder of a request is read from git objects, as it would be after merging.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -43,9 +43,9 @@ _LISTING = SourceLimits(files=1_000_000)
 class ProjectTools:
     """What a project is built with.
 
-    `stores` opens the stores of a cluster: ledger on its branch, graphs under the operator's root (declared storage, or None,
-    as second argument). `ledger` opens only the ledger. `cache` lives no longer than the project and is filled by it alone: it
-    lets one run plan many requests without compiling for each what they all have.
+    `stores` opens the stores of a cluster: its ledger on a branch, its graphs under the operator's root; the second argument is
+    the declared storage, or None. `ledger` opens only the ledger. `cache` lives as long as the project: it lets one run plan
+    many requests without compiling again what they have in common.
     """
 
     store: GitStore
@@ -61,46 +61,39 @@ class ProjectTools:
 
 
 @dataclass(frozen=True, slots=True)
-class Revision:
-    """A state of the repository to plan or apply: `tree` is its root tree, `commit` names it for people and entries.
+class LedgerPosition:
+    """What the ledger of a cluster records: `applied` is the source commit of its newest entry, None before the first.
 
-    For a change request it is the tree that merging gives, named by the head of the request. `base` and `head` bound the
-    commits whose authors made the difference; `also` are authors known by other means: pushers, and those of earlier
-    commits that are not fully applied.
-    """
-
-    commit: str
-    tree: str
-    base: str | None
-    head: str
-    also: frozenset[str] = frozenset()
-    count_signers: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a cluster stands: the source commit of its newest entry, and the authors of what that left unapplied.
-
-    Without the latter, somebody could merge their own change first, and approve it when they are nobody's author any more.
-    `trust` are the keys and rules in force, None before the first entry; `debts` are what emergencies left open.
+    `authors` are those of the changes up to `applied` that are not applied completely (`converged` is False then): without
+    them, authors could merge their own change first, and approve it in a later run. `trust` are the trust rules in force, None
+    before the first entry; `debts` are the open debts.
     """
 
     applied: str | None = None
     authors: frozenset[str] = frozenset()
-    settled: bool = True
+    converged: bool = True
     trust: TrustRoot | None = None
     debts: tuple[Debt, ...] = ()
 
-    def people(self, request: ChangeRequest) -> frozenset[str]:
-        """Whom a forge knows to be behind a request: who pushed it, and who opened it, as the rules in force name them.
+    @property
+    def takes_forge_approvals(self) -> bool:
+        """Whether a review or a command on the forge counts as an approval of any change."""
+        return self.trust is not None and "irreversible" in self.trust.via_forge
 
-        Accounts are compared without the name of their forge: taking somebody for an author by mistake permits nothing.
+    @property
+    def needs_forge_verdict(self) -> bool:
+        """Whether the forge itself has to call a change request approved."""
+        return self.trust is not None and self.trust.forge_verdict
+
+    def people_of(self, request: ChangeRequest) -> frozenset[str]:
+        """The people whom a forge knows as pushers or opener of a request, by their names in the trust rules.
+
+        Accounts are compared without the name of their forge: to count somebody as an author by mistake permits nothing.
         """
-        opener = () if request.author is None else (request.author.id,)
-        return self.names(request.pushers, opener)
+        return self.names_of(request.pushers, () if request.author is None else (request.author.id,))
 
-    def names(self, pushers: Iterable[str], ids: Iterable[str] = ()) -> frozenset[str]:
-        """What accounts (`github:583231`), and others known by their number alone, are called by the rules in force."""
+    def names_of(self, pushers: Iterable[str], ids: Iterable[str] = ()) -> frozenset[str]:
+        """The names in the trust rules of accounts (`github:583231`), and of others of which only the id is known."""
         known = () if self.trust is None else self.trust.accounts
         accounts = frozenset(pushers)
         wanted = accounts | {account.partition(":")[2] for account in accounts} | frozenset(ids)
@@ -115,16 +108,16 @@ class Project:
         self.tools = tools
         self.default_ref = default_ref
 
-    def tip(self, ref: str) -> str | None:
-        """The commit that a branch of the remote is at, fetched if need be; None when there is no such branch."""
+    def head_of(self, ref: str) -> str | None:
+        """The commit that a ref of the remote is at, fetched if it is missing here; None if there is no such ref."""
         found = self.tools.remote.refs(ref).get(ref)
         if found is not None and self.tools.store.resolve(found) is None:
             self.tools.remote.fetch([ref])
         return found
 
     def config(self, commit: str | None = None) -> BotConfig:
-        """`gitops.yaml` at the tip of the default branch, or at a commit. Raises GitopsError `bot_config_invalid`."""
-        at = commit or self.tip(self.default_ref)
+        """`gitops.yaml` at the head of the default branch, or at a commit. Raises GitopsError `bot_config_invalid`."""
+        at = commit or self.head_of(self.default_ref)
         content = None if at is None else self.tools.store.read(self.tools.store.commit(at).tree, CONFIG_FILE)
         if content is None:
             where = self.default_ref.removeprefix("refs/heads/")
@@ -137,13 +130,16 @@ class Project:
             return config.repository
         return "root:" + self.tools.store.commits_between(None, commit, first_parent=True)[-1].id
 
-    def target(self, rule: ClusterRule, commit: str | None = None) -> Target:
-        """What approvals of a cluster are for; `commit` stands for its branch where that is not to be found."""
-        anchor = self.tip(rule.ref) or commit
+    def target(self, rule: ClusterRule, commit: str | None = None, config: BotConfig | None = None) -> Target:
+        """What approvals of a cluster are bound to; `commit` stands for its branch if that does not exist.
+
+        `config` is `gitops.yaml` of the default branch, if the caller has read it.
+        """
+        anchor = self.head_of(rule.ref) or commit
         if anchor is None:
             raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {rule.branch}", path=rule.name)
         return Target(
-            repository=self.repository_id(self.config(), anchor),
+            repository=self.repository_id(config or self.config(), anchor),
             cluster=rule.name,
             environment=rule.environment,
             ref=rule.ref,
@@ -151,90 +147,137 @@ class Project:
         )
 
     def anchor(self, rule: ClusterRule, first: ChainEntry) -> None:
-        """Hold the first entry of a ledger against the branch that it speaks of: nobody brings keys of their own.
+        """Compare the first entry of a ledger with its source commit on the branch, so that it cannot bring keys of its own.
 
         Raises IntegrityError `ledger_diverged`, GitopsError `shallow_repository`.
         """
-        source, tip, store = first.entry.source, self.tip(rule.ref), self.tools.store
-        if source is None or tip is None or not store.is_ancestor(source.commit, tip):
+        source, head, store = first.entry.source, self.head_of(rule.ref), self.tools.store
+        if source is None or head is None or not store.is_ancestor(source.commit, head):
             detail = f"the ledger of {rule.name} does not begin with a commit of branch {rule.branch}"
             raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=rule.name)
         if trust_root(trust_at(store, store.commit(source.commit).tree)).digest != first.after.digest:
             detail = f"the ledger of {rule.name} begins with other keys and rules than its source commit"
             raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=rule.name)
 
-    def standing(self, rule: ClusterRule) -> Standing:
-        """Where a cluster stands by its ledger. Raises RemoteError."""
+    def position(self, rule: ClusterRule) -> LedgerPosition:
+        """What the ledger of a cluster records now. Raises RemoteError."""
         view = self.tools.ledger(rule).view()
         entry = view.entry
         if entry is None:
-            return Standing()
+            return LedgerPosition()
         source = None if entry.source is None else entry.source.commit
-        converged = view.state is not None and view.state.config_digest == entry.config_digest
-        settled = converged and not trust_waits(self.tools.store, source, entry.trust_digest)
-        authors = frozenset() if settled else frozenset(entry.authors)
-        debts = () if view.state is None else open_debts(view.state)
-        return Standing(source, authors, settled, view.trust, debts)
+        applied_all = view.state is not None and view.state.config_digest == entry.config_digest
+        converged = applied_all and not trust_waits(self.tools.store, source, entry.trust_digest)
+        return LedgerPosition(
+            applied=source,
+            authors=frozenset() if converged else frozenset(entry.authors),
+            converged=converged,
+            trust=view.trust,
+            debts=() if view.state is None else open_debts(view.state),
+        )
 
-    def at_commit(self, commit: str, standing: Standing, authors: Iterable[str] = ()) -> Revision:
-        """A commit of the target branch, applied on top of what is; `authors` are known by other means than its commits."""
-        tree = self.tools.store.commit(commit).tree
-        return Revision(commit, tree, standing.applied, commit, standing.authors | frozenset(authors))
-
-    def at_request(self, request: ChangeRequest, standing: Standing) -> Revision:
-        """A change request as it would merge now. Raises GitopsError `request_conflict`, `request_head_moved`."""
-        also = standing.authors | standing.people(request)
-        store, tip = self.tools.store, self.tip(request.target)
-        self.fetch_heads([request])
-        if store.resolve(request.head) is None:
-            detail = f"request {request.number} has moved on from {request.head[:12]}"
-            raise GitopsError(Code.REQUEST_HEAD_MOVED, detail)
-        if tip is None:
-            return Revision(request.head, store.commit(request.head).tree, None, request.head, also)
-        merged = store.merge(tip, request.head)
-        if merged.tree is None:
-            paths = ", ".join(merged.conflicts[:5])
-            raise GitopsError(Code.REQUEST_CONFLICT, f"request {request.number} conflicts with its target in {paths}")
-        base = store.merge_base(tip, request.head)
-        return Revision(request.head, merged.tree, base, request.head, also, count_signers=True)
-
-    def bring(self, *commits: str) -> None:
-        """Have commits here, by their ids if need be. Raises GitopsError `git_object_missing`, RemoteError."""
+    def fetch_commits(self, *commits: str) -> None:
+        """Fetch those commits that are missing here, by their ids. Raises GitopsError `git_object_missing`, RemoteError."""
         missing = [commit for commit in commits if self.tools.store.resolve(commit) is None]
         if missing:
             self.tools.remote.fetch(missing)
         for commit in missing:
             if self.tools.store.resolve(commit) is None:
-                raise GitopsError(Code.GIT_OBJECT_MISSING, f"commit {commit[:12]} is not to be had from the remote")
+                raise GitopsError(Code.GIT_OBJECT_MISSING, f"the remote does not have commit {commit[:12]}")
 
     def fetch_heads(self, requests: Iterable[ChangeRequest]) -> None:
-        """Bring the heads of requests here, those that can be had; a request may be in a fork whose branch is gone."""
+        """Fetch the heads of requests that are missing here. One may stay missing: the branch of a fork can be deleted."""
         missing = [head_ref(r) for r in requests if self.tools.store.resolve(r.head) is None]
         try:
             self.tools.remote.fetch(missing)
         except RemoteError:
-            # One ref that is gone fails them all.
+            # One missing ref fails the fetch of all.
             for ref in missing if len(missing) > 1 else ():
                 with suppress(RemoteError):
                     self.tools.remote.fetch([ref])
 
-    def moved(self, request: ChangeRequest) -> bool:
-        """Whether the head of a request is another by now; False where the remote does not have it any more."""
+    def has_head(self, request: ChangeRequest) -> bool:
+        """Whether the head of a request is here."""
+        return self.tools.store.resolve(request.head) is not None
+
+    def has_moved(self, request: ChangeRequest) -> bool:
+        """Whether the remote has another head of a request now; False where it no longer has the ref."""
         ref = head_ref(request)
         return self.tools.remote.refs(ref).get(ref, request.head) != request.head
 
-    def workspace(self, rule: ClusterRule, revision: Revision, *, actor: str | None) -> Workspace:
-        """The workspace of a cluster at a revision. Raises GitopsError when folder, keys or rules are not usable there."""
-        tools = self.tools
-        folder = tools.store.subtree(revision.tree, rule.path)
-        if folder is None:
-            detail = f"{revision.commit[:12]} has no folder {rule.path}"
-            raise GitopsError(Code.CLUSTER_NOT_FOUND, detail, path=rule.name)
-        require_plain(tools.store, folder, rule.path)
-        config = self.config()
-        tree = tools.open_tree(tools.store, folder, rule.path)
-        return Workspace(
+    def workspace_of_request(
+        self,
+        rule: ClusterRule,
+        request: ChangeRequest,
+        position: LedgerPosition,
+        *,
+        config: BotConfig | None = None,
+        actor: str | None,
+    ) -> Workspace:
+        """A cluster as a change request would merge now: the tree of the merge, named by the head of the request.
+
+        Raises GitopsError `request_conflict`, `request_head_moved`, and like `workspace`.
+        """
+        store, target = self.tools.store, self.head_of(request.target)
+        self.fetch_heads([request])
+        if not self.has_head(request):
+            detail = f"request {request.number} has moved on from {request.head[:12]}"
+            raise GitopsError(Code.REQUEST_HEAD_MOVED, detail)
+        tree, base = None, None
+        if target is not None:
+            merged = store.merge(target, request.head)
+            if merged.tree is None:
+                paths = ", ".join(merged.conflicts[:5])
+                detail = f"request {request.number} conflicts with its target in {paths}"
+                raise GitopsError(Code.REQUEST_CONFLICT, detail)
+            tree, base = merged.tree, store.merge_base(target, request.head)
+        return self.workspace(
+            rule,
+            request.head,
+            position,
+            base=base,
             tree=tree,
+            authors=position.people_of(request),
+            count_signers=target is not None,
+            config=config,
+            actor=actor,
+        )
+
+    def workspace(
+        self,
+        rule: ClusterRule,
+        commit: str,
+        position: LedgerPosition,
+        *,
+        base: str | None,
+        tree: str | None = None,
+        authors: Iterable[str] = (),
+        count_signers: bool = False,
+        config: BotConfig | None = None,
+        actor: str | None,
+    ) -> Workspace:
+        """The workspace of a cluster at a commit, or at a root `tree` that `commit` names for people and entries.
+
+        Authors are those of the commits from `base` to `commit`, with `count_signers` also those who signed them, those of
+        `position`, and `authors`, who are known by other means. `config` is `gitops.yaml`, if the caller has read it. Raises
+        GitopsError if the folder, the keys or the rules of the commit cannot be used.
+        """
+        tools, store = self.tools, self.tools.store
+        root = tree or store.commit(commit).tree
+        folder = store.subtree(root, rule.path)
+        if folder is None:
+            raise GitopsError(Code.CLUSTER_NOT_FOUND, f"{commit[:12]} has no folder {rule.path}", path=rule.name)
+        require_plain(store, folder, rule.path)
+        config = config or self.config()
+        files = trust_at(store, root)
+        trust = trust_root(files)
+        question = AuthorQuestion(base, commit, rule.path, tuple(files))
+        found = authors_of(store, question) | position.authors | frozenset(authors)
+        if count_signers:
+            found |= signers_of(store, question, trust)
+        source_tree = tools.open_tree(store, folder, rule.path)
+        return Workspace(
+            tree=source_tree,
             config_dir=rule.path,
             open_stores=lambda storage: tools.stores(rule, storage),
             provider=tools.provider,
@@ -243,82 +286,47 @@ class Project:
             actor=actor,
             workers=config.apply.parallel,
             fail_fast=config.apply.fail_fast,
-            governance=self._governance(rule, revision, folder),
-            accepted_schema=lambda graph, digest: self.accepted_schema(rule, graph, digest),
+            governance=Governance(
+                target=self.target(rule, commit, config),
+                source=SourceRevision(commit, folder),
+                authors=found,
+                trust_files=files,
+                trust=trust,
+                changed_files=lambda other: _changed_paths(store, other, folder),
+                admit=lambda view: self._admit(view, commit),
+            ),
+            accepted_schema=lambda graph, digest: self.accepted_schema(rule, graph, digest, position),
             faults=tools.faults,
-            hints=None if tools.cache is None else Hints(tree, tools.cache),
+            hints=None if tools.cache is None else Hints(source_tree, tools.cache),
         )
 
-    def _governance(self, rule: ClusterRule, revision: Revision, folder: str) -> Governance:
-        store, files = self.tools.store, trust_at(self.tools.store, revision.tree)
-        trust = trust_root(files)
-        return Governance(
-            target=self.target(rule, revision.commit),
-            source=SourceRevision(revision.commit, folder),
-            authors=self._authors(rule, revision, files),
-            trust_files=files,
-            trust=trust,
-            changed_files=lambda other: _changed(store, other, folder),
-            admit=lambda view: self._admit(view, revision),
-        )
-
-    def _authors(self, rule: ClusterRule, revision: Revision, files: Mapping[str, bytes]) -> frozenset[str]:
-        question = AuthorQuestion(revision.base, revision.head, rule.path, tuple(files))
-        found = authors_of(self.tools.store, question) | revision.also
-        if revision.count_signers:
-            found |= signers_of(self.tools.store, question, trust_root(files))
-        return found
-
-    def contributors(
-        self, rule: ClusterRule, requests: Sequence[ChangeRequest], standing: Standing, tip: str
-    ) -> frozenset[str]:
-        """Whose work requests are that were merged on the way from what is applied to `tip`.
-
-        The commits there do not say it all: a squash keeps one author, and who pushed is in no commit.
-        """
-        store = self.tools.store
-        files = trust_at(store, store.commit(tip).tree)
-        self.fetch_heads(requests)
-        found: set[str] = set()
-        for request in requests:
-            found |= standing.people(request)
-            if standing.applied is not None and store.resolve(request.head) is not None:
-                fork = store.merge_base(standing.applied, request.head)
-                question = AuthorQuestion(fork, request.head, rule.path, tuple(files))
-                found |= authors_of(store, question) | signers_of(store, question, trust_root(files))
-        return frozenset(found)
-
-    def pending_trust(self, rule: ClusterRule, tip: str) -> bool:
-        """Whether the keys and rules of a commit are others than those in force by the ledger."""
-        in_force = self.tools.ledger(rule).view().trust
-        return in_force is not None and trust_waits(self.tools.store, tip, in_force.digest)
-
-    def _admit(self, view: LedgerView, revision: Revision) -> None:
+    def _admit(self, view: LedgerView, commit: str) -> None:
         """A source commit is applied only if it continues the one applied last."""
         applied = None if view.entry is None or view.entry.source is None else view.entry.source.commit
-        if applied is None or applied == revision.commit:
+        if applied is None or applied == commit:
             return
         store = self.tools.store
         if store.resolve(applied) is None:
-            raise IntegrityError(
-                Code.LEDGER_DIVERGED, f"commit {applied[:12]}, applied last, is not in the history of the branch"
-            )
-        if not store.is_ancestor(applied, revision.commit):
-            raise GitopsError(Code.MERGE_NOT_CURRENT, f"{revision.commit[:12]} does not continue {applied[:12]}")
+            detail = f"commit {applied[:12]}, applied last, is not in the history of the branch"
+            raise IntegrityError(Code.LEDGER_DIVERGED, detail)
+        if not store.is_ancestor(applied, commit):
+            raise GitopsError(Code.MERGE_NOT_CURRENT, f"{commit[:12]} does not continue {applied[:12]}")
 
-    def accepted_schema(self, rule: ClusterRule, graph: str, wanted: str) -> bytes | None:
-        """The schema text of a graph at the source commit applied last, if it is the wanted one."""
-        applied = self.standing(rule).applied
-        if applied is None or self.tools.store.resolve(applied) is None:
+    def accepted_schema(
+        self, rule: ClusterRule, graph: str, digest: str, position: LedgerPosition | None = None
+    ) -> bytes | None:
+        """The schema text of a graph at the source commit applied last, if it has this digest."""
+        applied, store = (position or self.position(rule)).applied, self.tools.store
+        if applied is None or store.resolve(applied) is None:
             return None
-        folder = self.tools.store.subtree(self.tools.store.commit(applied).tree, rule.path)
-        if folder is None:
-            return None
-        return declared_schema(self.tools.open_tree(self.tools.store, folder, rule.path), graph, wanted)
+        folder = store.subtree(store.commit(applied).tree, rule.path)
+        return (
+            None if folder is None else declared_schema(self.tools.open_tree(store, folder, rule.path), graph, digest)
+        )
 
     def ledger_head(self, rule: ClusterRule) -> str:
         """The newest ledger entry, with its objects here. Raises GitopsError `ledger_missing`."""
-        head = self.tip(ledger_ref(rule.name))
+        head = self.head_of(ledger_ref(rule.name))
         if head is None:
             raise GitopsError(Code.LEDGER_MISSING, f"cluster {rule.name} has no ledger branch", path=rule.name)
         return head
@@ -332,16 +340,17 @@ def head_ref(request: ChangeRequest) -> str:
 def require_plain(store: GitReader, folder: str, path: str) -> None:
     """Refuse a cluster folder with a link, a submodule or an unsafe name anywhere in it, declared or not.
 
-    None of them is ever followed; but people who review a change, and programs in a checkout, would see other bytes than an
-    approval covers. Raises GitopsError `source_symlink`, `source_submodule`, `source_name_unsafe`, `source_too_large`.
+    None of them is ever followed. But reviewers, and programs in a checkout, would see other bytes than an approval covers.
+
+    Raises GitopsError `source_symlink`, `source_submodule`, `source_name_unsafe`, `source_too_large`.
     """
     pending, seen = [(path, folder)], {folder}
     while pending:
-        place, tree = pending.pop()
+        directory, tree = pending.pop()
         entries = store.entries(tree)
-        checked_listing(place, (entry.name for entry in entries), _LISTING)
+        checked_listing(directory, (entry.name for entry in entries), _LISTING)
         for entry in entries:
-            name = f"{place}/{entry.name}"
+            name = f"{directory}/{entry.name}"
             if entry.type in _LINKS:
                 code, what = _LINKS[entry.type]
                 raise GitopsError(code, f"{name} is a {what}", path=name)
@@ -352,8 +361,8 @@ def require_plain(store: GitReader, folder: str, path: str) -> None:
             raise GitopsError(Code.SOURCE_TOO_LARGE, f"{path} has more than {_MAX_FOLDERS} folders", path=path)
 
 
-def _changed(store: GitReader, other: str, folder: str) -> tuple[str, ...]:
-    """Files that differ from another tree of the folder; nothing when that tree is not at hand."""
+def _changed_paths(store: GitReader, other: str, folder: str) -> tuple[str, ...]:
+    """Files that differ from another tree of the folder; empty if that tree is missing here."""
     try:
         return store.changed_paths(other, folder)
     except GitopsError:

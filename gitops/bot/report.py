@@ -1,31 +1,33 @@
-"""Telling people: keep the plan, set the status, write the check, then the one comment.
+"""Reports on the forge, in this order: keep the plan, set the status, write the check, then the one comment.
 
-The status is the word that counts, so a status that cannot be set is a problem of the run. Whatever fails after it changes
-nothing and is said in a line: a forge that refuses comments for a while must not turn a good apply into a bad one.
+The status is what counts, so a status that cannot be set is a problem of the run. Whatever fails after it is a line in the log
+and changes nothing: a forge that refuses comments for a while must not turn a good apply into a failed one.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
-from gitops.bot.context import Bot, Place, Told
-from gitops.bot.kept_plans import keep, plan_ref, record_of
-from gitops.bot.overlaps import templates
-from gitops.bot.results import Note, Verdict, verdict_of
-from gitops.bot.states import apply_state, gate_states, plan_state, used_states
-from gitops.config.gitops_yaml import BotConfig
+from gitops.bot.context import ClusterReport, EventContext
+from gitops.bot.kept_plans import keep_plan, plan_record, plan_ref
+from gitops.bot.results import LogLine, RunResult, result_of
 from gitops.core.clock import timestamp
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
 from gitops.forge.port import Annotation, CheckReport, CheckState, CheckStatus, Deployment, DeploymentState
+from gitops.model.address import Address
+from gitops.model.approval import Approval
+from gitops.model.change import Reason
 from gitops.model.entry import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.render.characters import visible
 from gitops.render.comment import apply_comment, marker, plan_comment, refusal_comment
 from gitops.render.comment_inputs import (
     ApplyComment,
+    ApprovalState,
+    CommentSubject,
     FullPlan,
     OtherRequest,
     PlanComment,
@@ -33,213 +35,283 @@ from gitops.render.comment_inputs import (
     RefusedCommand,
 )
 
-__all__ = ["ApplyExtras", "Extras", "Reporter", "context_of"]
+__all__ = [
+    "record_deployment",
+    "report_apply",
+    "report_plan",
+    "report_refusal",
+    "report_untouched",
+    "set_labels",
+    "status_context",
+]
 
 _MAX_STATUS = 140
 
 
-def context_of(verb: str, cluster: str) -> str:
+def status_context(verb: str, cluster: str) -> str:
     """The context of the status that a verb sets for a cluster."""
     return f"gitops/{verb}/{cluster}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extras:
-    """What a plan comment says beyond its plan.
+def report_plan(
+    context: EventContext,
+    subject: CommentSubject,
+    outcome: PlanOutcome,
+    *,
+    others: tuple[OtherRequest, ...] = (),
+    explained: tuple[str, ...] = (),
+    refusals: tuple[RefusedCommand, ...] = (),
+    debts: tuple[Debt, ...] = (),
+    via_forge: bool = False,
+    verdict_missing: bool = False,
+) -> Iterator[LogLine]:
+    """Report a plan.
 
-    `via_forge` says that a review or a command counts as an approval. `verdict_missing` says that the forge's own verdict, which
-    the rules ask for, is not yes.
+    `others` are requests that overlap with it, `explained` addresses to describe in full, `refusals` commands that were not
+    carried out. `via_forge`: reviews and commands count as approvals. `verdict_missing`: the trust rules ask for the forge's own
+    verdict, and it is not "approved".
     """
+    bot = context.bot
+    state, text, result = _plan_status(outcome, verdict_missing=verdict_missing)
+    line = f"plan of {subject.cluster}: {text}"
+    comment = PlanComment(
+        subject=subject,
+        outcome=outcome,
+        approvals=_gate_states(subject, outcome, via_forge=via_forge),
+        others=others,
+        explained=explained,
+        refusals=refusals,
+        debts=debts,
+        forge_commands=_takes_commands(context),
+        several=len(context.config.clusters) > 1,
+        templates=context.templates,
+    )
+    bot.on_report(ClusterReport(comment, line, outcome.plan))
+    not_kept, ref = None, ""
+    if subject.request and bot.person is not None:
+        not_kept = keep_plan(context, plan_record(subject, outcome), outcome, comment)
+        ref = "" if not_kept else plan_ref(subject.cluster, subject.request)
+    body = plan_comment(replace(comment, full_plan=FullPlan(bot.run_url, ref)))
+    yield from _set_status(context, subject, "plan", state, text)
+    yield from _write_check(context, subject, state, text, body, outcome.diagnostics)
+    yield from _write_comment(context, subject, body)
+    yield LogLine(line, result)
+    if not_kept:
+        yield LogLine(not_kept)
 
-    others: tuple[OtherRequest, ...] = ()
-    explained: tuple[str, ...] = ()
-    refusals: tuple[RefusedCommand, ...] = ()
-    debts: tuple[Debt, ...] = ()
-    via_forge: bool = False
-    verdict_missing: bool = False
+
+def report_untouched(context: EventContext, subject: CommentSubject) -> Iterator[LogLine]:
+    """Set a good status for a cluster that the request does not touch: a status that is required must not stay away."""
+    yield from _set_status(context, subject, "plan", CheckState.SUCCESS, "does not touch the cluster")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyExtras:
-    """What an apply comment says beyond its outcome: emergencies that it used, and how it came to the run."""
+def report_apply(
+    context: EventContext,
+    subjects: Sequence[CommentSubject],
+    outcome: ApplyOutcome,
+    *,
+    debts: tuple[Debt, ...] = (),
+    notes: tuple[str, ...] = (),
+) -> Iterator[LogLine]:
+    """Report an apply of one commit to every change request that it merged.
 
-    debts: tuple[Debt, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Word:
-    """What a status says."""
-
-    verb: str
-    state: CheckState
-    text: str
-
-
-class Reporter:
-    """Reports of one bot, under the rules of the target branch."""
-
-    def __init__(self, bot: Bot, config: BotConfig) -> None:
-        """`config` says what is written besides status and comment."""
-        self._bot = bot
-        self._forge = bot.forge
-        self._config = config
-        self._several = len(config.clusters) > 1
-
-    @cached_property
-    def _templates(self) -> Mapping[str, str]:
-        return templates(self._bot.project, self._config)
-
-    @property
-    def _takes_commands(self) -> bool:
-        features = self._forge.features
-        return features.permissions and features.reactions
-
-    def plan(self, place: Place, outcome: PlanOutcome, extras: Extras | None = None) -> Iterator[Note]:
-        """Report a plan."""
-        more = extras or Extras()
-        state, text, verdict = plan_state(outcome, verdict_missing=more.verdict_missing)
-        line = f"plan of {place.rule.name}: {text}"
-        comment = PlanComment(
-            subject=place.subject,
+    `subjects` has one item for each request, or a single one without a request. `debts` are those that this apply added, `notes`
+    lines about how it was started.
+    """
+    state, text, result = _apply_status(outcome)
+    line = f"apply of {subjects[0].cluster}: {text}"
+    yield from _set_status(context, subjects[0], "apply", state, text)
+    for subject in subjects:
+        comment = ApplyComment(
+            subject=subject,
             outcome=outcome,
-            approvals=gate_states(place, outcome, via_forge=more.via_forge),
-            others=more.others,
-            explained=more.explained,
-            refusals=more.refusals,
-            debts=more.debts,
-            forge_commands=self._takes_commands,
-            several=self._several,
-            templates=self._templates,
+            approvals=_used_approvals(outcome.approvals_used),
+            debts=debts,
+            notes=notes,
+            run=context.bot.run_url,
+            forge_commands=_takes_commands(context),
+            several=len(context.config.clusters) > 1,
+            templates=context.templates,
         )
-        self._bot.listen(Told(comment, line, outcome.plan))
-        why_not, ref = None, ""
-        if place.request and self._bot.person is not None:
-            why_not = keep(self._bot, record_of(place, outcome), outcome, comment)
-            ref = "" if why_not else plan_ref(place.rule.name, place.request)
-        body = plan_comment(replace(comment, full_plan=FullPlan(self._bot.run, ref)))
-        yield from self._say(place, _Word("plan", state, text), body, outcome.diagnostics)
-        yield Note(line, verdict)
-        if why_not:
-            yield Note(why_not)
+        context.bot.on_report(ClusterReport(comment, line))
+        yield from _write_comment(context, subject, apply_comment(comment))
+    yield LogLine(line, result)
 
-    def untouched(self, place: Place) -> Iterator[Note]:
-        """Say of a request that it does not concern a cluster: a status that is asked for must not stay away."""
-        yield from self._status(place, _Word("plan", CheckState.SUCCESS, "does not touch the cluster"))
 
-    def apply(
-        self, places: Sequence[Place], outcome: ApplyOutcome, extras: ApplyExtras | None = None
-    ) -> Iterator[Note]:
-        """Report an apply of one commit to every request that it brought in; `places` has at least one, perhaps of none."""
-        state, text, verdict = apply_state(outcome)
-        line = f"apply of {places[0].rule.name}: {text}"
-        yield from self._status(places[0], _Word("apply", state, text))
-        for place in places:
-            comment = self._applied(place, outcome, extras or ApplyExtras())
-            self._bot.listen(Told(comment, line))
-            yield from self._comment(place, apply_comment(comment))
-        yield Note(line, verdict)
+def report_refusal(
+    context: EventContext,
+    subject: CommentSubject,
+    command: str,
+    diagnostics: tuple[Diagnostic, ...],
+    refusals: tuple[RefusedCommand, ...] = (),
+) -> Iterator[LogLine]:
+    """Report a command (`plan`, `apply`, `import`) that could not be carried out at all, with the reasons."""
+    first = diagnostics[0] if diagnostics else None
+    line = f"{command} of {subject.cluster} refused: {first.message if first else 'refused'}"
+    comment = RefusalComment(
+        subject=subject,
+        command=command,
+        diagnostics=diagnostics,
+        refusals=refusals,
+        run=context.bot.run_url,
+        forge_commands=_takes_commands(context),
+        several=len(context.config.clusters) > 1,
+        templates=context.templates,
+    )
+    context.bot.on_report(ClusterReport(comment, line))
+    body, text = refusal_comment(comment), first.code if first else "refused"
+    yield from _set_status(context, subject, command, CheckState.FAILURE, text)
+    if command == "plan":
+        yield from _write_check(context, subject, CheckState.FAILURE, text, body, diagnostics)
+    yield from _write_comment(context, subject, body)
+    yield LogLine(line, result_of(diagnostics) or RunResult.PROBLEMS)
 
-    def _applied(self, place: Place, outcome: ApplyOutcome, more: ApplyExtras) -> ApplyComment:
-        return ApplyComment(
-            subject=place.subject,
-            outcome=outcome,
-            approvals=used_states(outcome.approvals_used),
-            debts=more.debts,
-            notes=more.notes,
-            run=self._bot.run,
-            forge_commands=self._takes_commands,
-            several=self._several,
-            templates=self._templates,
+
+def record_deployment(
+    context: EventContext, subject: CommentSubject, state: DeploymentState, text: str = ""
+) -> Iterator[LogLine]:
+    """Record the deployment of a commit in the forge's own overview, if the forge has one and `gitops.yaml` wants it."""
+    if context.forge.features.deployments and context.config.forge.deployments:
+        environment = f"{subject.environment}/{subject.cluster}"
+        record = Deployment(subject.head, environment, state, visible(text)[:_MAX_STATUS])
+        yield from _logged("the deployment is not recorded", lambda: context.forge.record_deployment(record))
+
+
+def set_labels(
+    context: EventContext, number: int, current: tuple[str, ...], wanted: Mapping[str, bool]
+) -> Iterator[LogLine]:
+    """Add and remove labels of a request; nothing is written if they are as wanted."""
+    add = [name for name, on in wanted.items() if on and name not in current]
+    remove = [name for name, on in wanted.items() if not on and name in current]
+    if (add or remove) and number and context.forge.features.labels and context.config.forge.labels:
+        yield from _logged("the labels are not set", lambda: context.forge.set_labels(number, add=add, remove=remove))
+
+
+def _takes_commands(context: EventContext) -> bool:
+    return context.forge.features.permissions and context.forge.features.reactions
+
+
+def _set_status(
+    context: EventContext, subject: CommentSubject, verb: str, state: CheckState, text: str
+) -> Iterator[LogLine]:
+    name = status_context(verb, subject.cluster)
+    at = timestamp(context.project.tools.clock.now())
+    try:
+        context.forge.set_status(CheckStatus(subject.head, name, state, visible(text)[:_MAX_STATUS], at))
+    except GitopsError as error:
+        yield LogLine(f"the status {name} is not set: {error.code}: {error.detail}", RunResult.PROBLEMS)
+
+
+def _write_check(
+    context: EventContext,
+    subject: CommentSubject,
+    state: CheckState,
+    text: str,
+    body: str,
+    diagnostics: tuple[Diagnostic, ...],
+) -> Iterator[LogLine]:
+    """Write the check, with each diagnostic on its line; what is about a whole file is on its first."""
+    if not (context.forge.features.checks and context.config.forge.checks):
+        return
+    path = context.config.cluster(subject.cluster).path
+    folder = "" if path == "." else f"{path}/"
+    annotations = tuple(
+        Annotation(
+            path=folder + each.source.file,
+            line=max(1, each.source.line),
+            message=f"{each.path}: {each.message}",
+            severity=each.severity,
+            title=each.code,
+        )
+        for each in diagnostics
+        if each.source is not None
+    )
+    report = CheckReport(
+        commit=subject.head,
+        name=f"gitops {subject.cluster}",
+        state=state,
+        title=visible(text)[:_MAX_STATUS],
+        summary=body,
+        annotations=annotations,
+    )
+    yield from _logged("the check is not written", lambda: context.forge.report_check(report))
+
+
+def _write_comment(context: EventContext, subject: CommentSubject, body: str) -> Iterator[LogLine]:
+    if subject.request:
+        yield from _logged(
+            "the comment is not written",
+            lambda: context.forge.upsert_comment(subject.request, marker(subject.cluster), body),
         )
 
-    def refusal(
-        self,
-        place: Place,
-        command: str,
-        diagnostics: tuple[Diagnostic, ...],
-        refusals: tuple[RefusedCommand, ...] = (),
-    ) -> Iterator[Note]:
-        """Report a command that could not be carried out at all."""
-        first = diagnostics[0] if diagnostics else None
-        line = f"{command} of {place.rule.name} refused: {first.message if first else 'refused'}"
-        comment = RefusalComment(
-            subject=place.subject,
-            command=command,
-            diagnostics=diagnostics,
-            refusals=refusals,
-            run=self._bot.run,
-            forge_commands=self._takes_commands,
-            several=self._several,
-            templates=self._templates,
-        )
-        self._bot.listen(Told(comment, line))
-        word = _Word(command, CheckState.FAILURE, first.code if first else "refused")
-        yield from self._say(place, word, refusal_comment(comment), diagnostics)
-        yield Note(line, verdict_of(diagnostics) or Verdict.PROBLEMS)
 
-    def deployment(self, place: Place, state: DeploymentState, text: str = "") -> Iterator[Note]:
-        """Tell the forge's own overview where the deployment of a commit stands."""
-        if self._forge.features.deployments and self._config.forge.deployments:
-            environment = f"{place.rule.environment}/{place.rule.name}"
-            record = Deployment(place.head, environment, state, visible(text)[:_MAX_STATUS])
-            yield from _quietly("the deployment is not recorded", lambda: self._forge.record_deployment(record))
-
-    def labels(self, number: int, has: tuple[str, ...], wanted: Mapping[str, bool]) -> Iterator[Note]:
-        """Put labels on a request and take others off; nothing is written where they are as wanted."""
-        add = [name for name, on in wanted.items() if on and name not in has]
-        remove = [name for name, on in wanted.items() if not on and name in has]
-        if (add or remove) and number and self._forge.features.labels and self._config.forge.labels:
-            write = lambda: self._forge.set_labels(number, add=add, remove=remove)  # noqa: E731 - as its siblings
-            yield from _quietly("the labels are not set", write)
-
-    def _say(self, place: Place, word: _Word, body: str, problems: tuple[Diagnostic, ...]) -> Iterator[Note]:
-        """Status, check, comment."""
-        yield from self._status(place, word)
-        if word.verb == "plan" and self._forge.features.checks and self._config.forge.checks:
-            report = CheckReport(
-                commit=place.head,
-                name=f"gitops {place.rule.name}",
-                state=word.state,
-                title=visible(word.text)[:_MAX_STATUS],
-                summary=body,
-                annotations=tuple(_annotations(place, problems)),
-            )
-            yield from _quietly("the check is not written", lambda: self._forge.report_check(report))
-        yield from self._comment(place, body)
-
-    def _comment(self, place: Place, body: str) -> Iterator[Note]:
-        if place.request:
-            write = lambda: self._forge.upsert_comment(place.request, marker(place.rule.name), body)  # noqa: E731
-            yield from _quietly("the comment is not written", write)
-
-    def _status(self, place: Place, word: _Word) -> Iterator[Note]:
-        context = context_of(word.verb, place.rule.name)
-        at = timestamp(self._bot.project.tools.clock.now())
-        status = CheckStatus(place.head, context, word.state, visible(word.text)[:_MAX_STATUS], at)
-        try:
-            self._forge.set_status(status)
-        except GitopsError as error:
-            yield Note(f"the status {context} is not set: {error.code}: {error.detail}", Verdict.PROBLEMS)
-
-
-def _quietly(what: str, write: Callable[[], object]) -> Iterator[Note]:
-    """Do what only tells people; a failure is a line, since the next event says it anew."""
+def _logged(failure: str, write: Callable[[], object]) -> Iterator[LogLine]:
+    """Write something for people; a failure is a line in the log, because the next event writes it again."""
     try:
         write()
     except GitopsError as error:
-        yield Note(f"{what}: {error.code}: {error.detail}")
+        yield LogLine(f"{failure}: {error.code}: {error.detail}")
 
 
-def _annotations(place: Place, problems: tuple[Diagnostic, ...]) -> Iterator[Annotation]:
-    """Problems on their lines; what is about a whole file is on its first."""
-    folder = "" if place.rule.path == "." else f"{place.rule.path}/"
-    for problem in problems:
-        if problem.source is not None:
-            yield Annotation(
-                path=folder + problem.source.file,
-                line=max(1, problem.source.line),
-                message=f"{problem.path}: {problem.message}",
-                severity=problem.severity,
-                title=problem.code,
+def _plan_status(outcome: PlanOutcome, *, verdict_missing: bool = False) -> tuple[CheckState, str, RunResult]:
+    """The status of a plan. A missing approval is a failure, never neutral: nothing may be merged because it was overlooked."""
+    plan = outcome.plan
+    errors = sum(d.severity == "error" for d in outcome.diagnostics)
+    if errors:
+        return CheckState.FAILURE, f"{errors} error(s)", result_of(outcome.diagnostics)
+    if plan is None:
+        return CheckState.ERROR, "no plan", RunResult.PROBLEMS
+    text = f"{len(plan.changes)} change(s)"
+    missing = [r.resource for r in plan.approvals_required if not r.satisfied]
+    if missing:
+        return CheckState.FAILURE, f"{text}; needs approval: {', '.join(missing)}", RunResult.WAITS
+    if verdict_missing:
+        return CheckState.FAILURE, f"{text}; needs the forge's own approval", RunResult.WAITS
+    return CheckState.SUCCESS, text, RunResult.DONE
+
+
+def _apply_status(outcome: ApplyOutcome) -> tuple[CheckState, str, RunResult]:
+    """The status of an apply. If an approval is missing, the run waits; anything else that is not applied is a problem."""
+    text = f"{outcome.applied_count} applied, {outcome.deferred_count} deferred or blocked"
+    if not outcome.ok:
+        first = next(d for d in outcome.diagnostics if d.severity == "error")
+        return CheckState.FAILURE, f"{text}; {first.code}", result_of(outcome.diagnostics)
+    if outcome.converged:
+        return CheckState.SUCCESS, text, RunResult.DONE
+    waits = any(c.reason is Reason.APPROVAL_REQUIRED for c in outcome.changes)
+    return CheckState.FAILURE, text, RunResult.WAITS if waits else RunResult.PROBLEMS
+
+
+def _gate_states(
+    subject: CommentSubject, outcome: PlanOutcome, *, via_forge: bool = False
+) -> tuple[ApprovalState, ...]:
+    """The state of each gate of a plan: open, missing an approval, or with an approval that was refused, and why."""
+    states = []
+    for need in () if outcome.plan is None else outcome.plan.approvals_required:
+        refused = None
+        if not need.satisfied:
+            about = (d for d in outcome.diagnostics if d.path == need.resource and d.code.startswith("approval_"))
+            refused = next(about, None)
+        command = ["gitops", "approve", need.resource, "--request", str(subject.request), "--cluster", subject.cluster]
+        states.append(
+            ApprovalState(
+                resource=need.resource,
+                satisfied=need.satisfied,
+                by=tuple(a.approved_by for a in need.approvals),
+                code=None if refused is None else refused.code,
+                detail="" if refused is None else refused.message,
+                command="" if need.satisfied else shlex.join(command),
+                reason=need.reason,
+                needed=need.needed,
+                via_forge=via_forge,
             )
+        )
+    return tuple(states)
+
+
+def _used_approvals(used: Mapping[Address, tuple[Approval, ...]]) -> tuple[ApprovalState, ...]:
+    """The approvals that an apply used, by resource."""
+    return tuple(
+        ApprovalState(resource=resource, satisfied=True, by=tuple(a.approved_by for a in approvals))
+        for resource, approvals in sorted(used.items())
+    )

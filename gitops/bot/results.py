@@ -1,8 +1,8 @@
-"""What the bot says while it works: one line per thing done, with what it means for whoever waits for the run."""
+"""What a run of the bot reports while it works, and how the run ended."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -11,10 +11,10 @@ from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import GitopsError
 
 
-class Verdict(IntEnum):
-    """How a run ended; the values are exit codes (2 is wrong usage, which no handler sees).
+class RunResult(IntEnum):
+    """How a run ended; the values are exit codes (2 is wrong usage, which no handler returns).
 
-    WAITS: nothing is wrong, a person has to decide. LOST: somebody else was faster, and the same run may succeed later.
+    WAITS: nothing is wrong, a person has to decide. LOST: another run was faster, and a retry may succeed.
     """
 
     DONE = 0
@@ -23,37 +23,48 @@ class Verdict(IntEnum):
     LOST = 4
 
 
-_RANK = (Verdict.PROBLEMS, Verdict.LOST, Verdict.WAITS, Verdict.DONE)
-# Nothing was wrong with the input: a compare-and-swap failed, or the world moved on.
+_WORST_FIRST = (RunResult.PROBLEMS, RunResult.LOST, RunResult.WAITS, RunResult.DONE)
+# Nothing is wrong with the input: a compare-and-swap failed, or a head moved during the run.
 _LOST_CODES = frozenset(
     {Code.STATE_CAS_MISMATCH, Code.GIT_REF_CONFLICT, Code.REQUEST_HEAD_MOVED, Code.MERGE_NOT_CURRENT}
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """One line, without a line feed. It may hold text of a stranger: whoever prints it makes that visible first."""
+class LogLine:
+    """One line about one thing that was done, without a line feed. Its text is untrusted: escape it before printing."""
 
     text: str
-    verdict: Verdict = Verdict.DONE
+    result: RunResult = RunResult.DONE
 
 
-def overall(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict of a run from those of its parts: problems outweigh lost races, which outweigh waiting."""
-    found = set(verdicts)
-    return next((verdict for verdict in _RANK if verdict in found), Verdict.DONE)
+def combined_result(results: Iterable[RunResult]) -> RunResult:
+    """The result of a run from those of its parts: problems outweigh conflicts, which outweigh waiting."""
+    found = set(results)
+    return next((result for result in _WORST_FIRST if result in found), RunResult.DONE)
 
 
-def verdict_of(diagnostics: Iterable[Diagnostic]) -> Verdict:
-    """What problems mean for a run: LOST if every error is a lost race."""
+def result_of(diagnostics: Iterable[Diagnostic]) -> RunResult:
+    """What diagnostics mean for a run: LOST if every error is a conflict."""
     errors = {d.code for d in diagnostics if d.severity == "error"}
     if not errors:
-        return Verdict.DONE
-    return Verdict.LOST if errors <= _LOST_CODES else Verdict.PROBLEMS
+        return RunResult.DONE
+    return RunResult.LOST if errors <= _LOST_CODES else RunResult.PROBLEMS
 
 
-def problem_of(error: GitopsError) -> tuple[Diagnostic, ...]:
-    """An exception as the one problem of an outcome."""
+def diagnostics_of(error: GitopsError) -> tuple[Diagnostic, ...]:
+    """An exception as the only diagnostic of an outcome."""
     problems = Diagnostics()
     problems.add_error(error)
     return tuple(problems)
+
+
+def error_line(subject: str, error: GitopsError) -> LogLine:
+    """The line that reports an exception which ended one part of a run."""
+    return LogLine(f"{subject}: {error.code}: {error.detail}", result_of(diagnostics_of(error)))
+
+
+def diagnostic_lines(diagnostics: Iterable[Diagnostic]) -> Iterator[LogLine]:
+    """One line for each diagnostic. They do not change the result of the run."""
+    for each in diagnostics:
+        yield LogLine(f"  {each.severity.value} {each.code} {each.path}: {each.message}")

@@ -1,12 +1,13 @@
-"""A forge that nobody has a token for: the one request that an event speaks of, and nothing is ever written.
+"""The forge of a job without a token: it knows the one request of its event, and writes nothing.
 
-It is what the job of a fork gets. A plan is a function of git and the ledger, so it is whole and right without any secret; it is
-printed, and a job that may write recomputes it before telling anybody.
+The job of a fork gets it. A plan is made of git and the ledger alone, so it is complete and right without any secret. It is
+printed; a job that may write makes it again before it reports it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
@@ -14,16 +15,10 @@ from gitops.forge.port import (
     Account,
     BranchRules,
     ChangeRequest,
-    CheckReport,
-    CheckStatus,
-    Comment,
-    Deployment,
     Features,
     Permission,
     Push,
-    Reaction,
     RequestState,
-    Review,
     ReviewVerdict,
 )
 
@@ -31,10 +26,10 @@ __all__ = ["SilentForge"]
 
 
 class SilentForge:
-    """Implements Forge without a service. What it cannot know is unknown, never permitted."""
+    """Implements Forge without a service. What it cannot know is unknown, and never permitted."""
 
     def __init__(self, requests: Sequence[ChangeRequest] = ()) -> None:
-        """`requests` are those that the job's own environment tells of."""
+        """`requests` are those that the environment of the job describes."""
         self._requests = tuple(requests)
 
     @property
@@ -43,20 +38,12 @@ class SilentForge:
         return Features()
 
     def me(self) -> Account:
-        """Nobody."""
+        """No account."""
         return Account("", "")
 
     def requests(self, *, state: RequestState | None = None, target: str | None = None) -> tuple[ChangeRequest, ...]:
         """Those that are known, of a state and a target."""
         return tuple(r for r in self._requests if state in (None, r.state) and target in (None, r.target))
-
-    def merged_by(self, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:  # noqa: ARG002 - nobody to ask
-        """Unknown."""
-        return ()
-
-    def pushes(self, branch: str, project: str = "") -> Iterator[Push]:  # noqa: ARG002 - nobody to ask
-        """Unknown."""
-        return iter(())
 
     def request(self, number: int) -> ChangeRequest:
         """One that is known. Raises GitopsError `request_not_found`."""
@@ -65,62 +52,36 @@ class SilentForge:
                 return request
         raise GitopsError(Code.REQUEST_NOT_FOUND, f"there is no token to ask the forge for request {number}")
 
-    def files(self, number: int) -> tuple[str, ...]:  # noqa: ARG002 - nobody to ask
-        """Unknown: git says more."""
-        return ()
-
-    def reviews(self, number: int) -> tuple[Review, ...]:  # noqa: ARG002 - nobody to ask
+    def pushes(self, branch: str, project: str = "") -> Iterator[Push]:  # noqa: ARG002 - the interface of the port
         """Unknown."""
-        return ()
+        return iter(())
 
-    def verdict(self, number: int) -> ReviewVerdict:  # noqa: ARG002 - nobody to ask
+    def verdict(self, number: int) -> ReviewVerdict:  # noqa: ARG002 - the interface of the port
         """Unknown."""
         return ReviewVerdict.UNKNOWN
 
-    def comments(self, number: int) -> tuple[Comment, ...]:  # noqa: ARG002 - nobody to ask
-        """Unknown."""
-        return ()
-
-    def statuses(self, commit: str) -> tuple[CheckStatus, ...]:  # noqa: ARG002 - nobody to ask
-        """Unknown."""
-        return ()
-
-    def permission(self, account: Account) -> Permission:  # noqa: ARG002 - nobody to ask
+    def permission(self, account: Account) -> Permission:  # noqa: ARG002 - the interface of the port
         """None."""
         return Permission.NONE
 
-    def branch_rules(self, branch: str) -> BranchRules:  # noqa: ARG002 - nobody to ask
+    def branch_rules(self, branch: str) -> BranchRules:  # noqa: ARG002 - the interface of the port
         """Unknown."""
         return BranchRules()
-
-    def upsert_comment(self, number: int, marker: str, body: str) -> None:
-        """Nothing."""
-
-    def set_status(self, status: CheckStatus) -> None:
-        """Nothing."""
-
-    def report_check(self, report: CheckReport) -> None:
-        """Nothing."""
-
-    def react(self, number: int, comment: str, reaction: Reaction) -> None:
-        """Nothing."""
-
-    def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-        """Nothing."""
-
-    def record_deployment(self, deployment: Deployment) -> None:
-        """Nothing."""
 
     def propose(self, source: str, target: str, title: str, body: str) -> ChangeRequest:  # noqa: ARG002 - see above
         """Refuse. Raises GitopsError `forge_refused`."""
         raise GitopsError(Code.FORGE_REFUSED, f"there is no token to propose {source.removeprefix('refs/heads/')} with")
 
-    def withdraw(self, number: int, remark: str) -> None:
-        """Nothing."""
-
-    def upsert_issue(self, marker: str, title: str, body: str) -> str:  # noqa: ARG002 - nobody to tell
-        """Nothing, at no address."""
+    def upsert_issue(self, marker: str, title: str, body: str) -> str:  # noqa: ARG002 - the interface of the port
+        """Write nothing, at no address."""
         return ""
 
-    def close_issue(self, marker: str, remark: str) -> None:
-        """Nothing."""
+    def _unknown(self, *_: object, **__: object) -> tuple[Any, ...]:
+        return ()
+
+    def _write_nothing(self, *_: object, **__: object) -> None:
+        pass
+
+    merged_by = files = reviews = comments = statuses = _unknown
+    upsert_comment = set_status = report_check = react = set_labels = _write_nothing
+    record_deployment = withdraw = close_issue = _write_nothing

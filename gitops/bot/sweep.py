@@ -1,143 +1,121 @@
-"""The sweep: find what no run did, whatever became of its event, and do it: merges to apply, then requests to plan.
+"""The sweep: apply merges that no run applied, then plan requests that no run planned, whatever became of their events.
 
-`[skip ci]` in a merge, a run that was cancelled, a webhook that never came: each leaves a branch ahead of its ledger, or a head
-without the status of its plan, which is seen by looking. A lock is never broken here, because nobody can tell a dead holder from
-a slow one; it is shown with the exact command for the person who can.
+A merge with `[skip ci]`, a run that was cancelled, a webhook that got lost: each leaves a branch ahead of its ledger, or a head
+without the status of its plan. The sweep finds both by looking. It never breaks a lock, because a dead holder cannot be told from
+a slow one; it shows the lock with the command that removes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gitops.bot.apply_clusters import Applier
-from gitops.bot.changes import differ
-from gitops.bot.command_syntax import Action, Command
-from gitops.bot.context import Bot
-from gitops.bot.kept_plans import kept
-from gitops.bot.plan_requests import Asked, Planner
-from gitops.bot.project import Standing
-from gitops.bot.report import context_of
-from gitops.bot.results import Note, Verdict, problem_of, verdict_of
-from gitops.config.gitops_yaml import BotConfig, ClusterRule
+from gitops.bot.apply_clusters import apply_cluster, plan_open_requests
+from gitops.bot.changes import trees_differ
+from gitops.bot.command_syntax import CommandAction, CommentCommand
+from gitops.bot.context import EventContext
+from gitops.bot.kept_plans import kept_plan
+from gitops.bot.plan_requests import plan_request, requests_of_cluster
+from gitops.bot.report import status_context
+from gitops.bot.results import LogLine, RunResult, diagnostic_lines, error_line
+from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.clock import parse_timestamp
 from gitops.core.errors import GitopsError
-from gitops.forge.port import ChangeRequest, RequestState
+from gitops.forge.port import ChangeRequest
 from gitops.model.change import Disposition
 from gitops.model.lock import LockObservation
-from gitops.model.outcome import PlanOutcome
 from gitops.plan.plan import plan
 
-__all__ = ["Sweeper"]
+__all__ = ["sweep"]
 
-_WAITS = "something that is merged is not applied"
-_FOUND = "found by the sweep: no run applied this merge"
-_MOST_LOOKED_AT = 20
+_NOT_APPLIED = "a merged change is not applied"
+_FOUND_BY_SWEEP = "found by the sweep: no run applied this merge"
+_MOST_REQUESTS = 20
 
 
-class Sweeper:
-    """Looks after all clusters of one repository."""
-
-    def __init__(self, bot: Bot, config: BotConfig) -> None:
-        """`config` is that of the target branch."""
-        self._bot = bot
-        self._project = bot.project
-        self._config = config
-        self._applier = Applier(bot, config, notes=(_FOUND,))
-        self._planner = Planner(bot, config)
-
-    def sweep(self, only: str | None = None) -> Iterator[Note]:
-        """Apply what is merged and not applied, cluster by cluster, then plan what was proposed and not planned.
-
-        A cluster in trouble does not hold up the others.
-        """
-        rules = [rule for rule in self._config.clusters if only in (None, rule.name)]
-        for rule in rules:
-            try:
-                yield from self._cluster(rule)
-            except GitopsError as error:
-                yield Note(f"{rule.name}: {error.code}: {error.detail}", verdict_of(problem_of(error)))
+def sweep(context: EventContext, cluster: str | None = None) -> Iterator[LogLine]:
+    """Sweep all clusters, or the one called `cluster`; a problem of one does not stop the others."""
+    rules = [rule for rule in context.config.clusters if cluster in (None, rule.name)]
+    for rule in rules:
         try:
-            yield from self._requests(rules, only)
+            yield from _sweep_cluster(context, rule)
         except GitopsError as error:
-            yield Note(f"open requests: {error.code}: {error.detail}", verdict_of(problem_of(error)))
+            yield error_line(rule.name, error)
+    try:
+        yield from _plan_missed(context, rules, cluster)
+    except GitopsError as error:
+        yield error_line("open requests", error)
 
-    def _requests(self, rules: Sequence[ClusterRule], only: str | None) -> Iterator[Note]:
-        """Plan the open requests whose heads have no status of a plan.
 
-        A forge is asked about few heads in a run: first about those for which no plan is kept, then about the oldest.
-        """
-        requests = self._bot.forge.requests(state=RequestState.OPEN)
-        due: dict[int, list[ClusterRule]] = {}
-        for rule in rules:
-            for request in self._planner.concerned(rule, requests):
-                due.setdefault(request.number, []).append(rule)
-        concerned = [request for request in requests if request.number in due]
-        concerned.sort(key=lambda r: (all(self._is_kept(rule, r) for rule in due[r.number]), r.number))
-        for request in concerned[:_MOST_LOOKED_AT]:
-            has = {status.context for status in self._bot.forge.statuses(request.head)}
-            if any(context_of("plan", rule.name) not in has for rule in due[request.number]):
-                yield Note(f"request {request.number}: no run planned its head")
-                yield from self._planner.request(request, requests, Asked(only=only))
-        left = len(concerned) - _MOST_LOOKED_AT
-        if left > 0:
-            yield Note(f"{left} more open change request(s) were not looked at")
-
-    def _is_kept(self, rule: ClusterRule, request: ChangeRequest) -> bool:
-        record = kept(self._project, rule.name, request.number)
-        return record is not None and record.head == request.head
-
-    def _cluster(self, rule: ClusterRule) -> Iterator[Note]:
-        held = self._project.tools.ledger(rule).observe_lock()
-        if held.held:
-            yield self._lock(rule, held)
+def _sweep_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
+    lock = context.project.tools.ledger(rule).observe_lock()
+    if lock.held:
+        yield _lock_line(context, rule, lock)
+        return
+    head = context.project.head_of(rule.ref)
+    reason = None if head is None else _reason_to_apply(context, rule, head)
+    if head is None or reason is None:
+        yield LogLine(f"{rule.name}: nothing to do")
+        return
+    if reason == _NOT_APPLIED:
+        outcome = plan(context.workspace_at(rule, head))
+        changes = None if outcome.plan is None else outcome.plan.changes
+        # To apply nothing would only repeat the last report. If there is no plan, an apply reports why.
+        if changes is not None and not any(c.disposition is Disposition.APPLIED for c in changes):
+            yield LogLine(f"{rule.name}: {reason}, and waits for a person", RunResult.WAITS)
+            yield from diagnostic_lines(outcome.diagnostics)
             return
-        tip, standing = self._project.tip(rule.ref), self._project.standing(rule)
-        why = None if tip is None else self._due(rule, tip, standing)
-        if why is None or tip is None:
-            yield Note(f"{rule.name}: nothing to do")
-            return
-        if why == _WAITS:
-            outcome = self._plan(rule, tip, standing)
-            if not _moves(outcome):
-                # Trying again would only tell the forge again what it was told when this was merged.
-                yield Note(f"{rule.name}: {why}, and waits for a person", Verdict.WAITS)
-                for each in outcome.diagnostics:
-                    yield Note(f"  {each.severity.value} {each.code} {each.path}: {each.message}")
-                return
-        yield Note(f"{rule.name}: {why}")
-        yield from self._applier.converge(rule)
-        yield from self._applier.replan(rule)
-
-    def _due(self, rule: ClusterRule, tip: str, standing: Standing) -> str | None:
-        """Why a cluster needs an apply, or None."""
-        store = self._project.tools.store
-        if standing.applied is None:
-            return "there is no ledger yet"
-        self._project.bring(standing.applied)
-        if differ(self._project, rule, store.commit(tip).tree, store.commit(standing.applied).tree):
-            return f"branch {rule.branch} is ahead of the ledger at {tip[:12]}"
-        ledger = self._project.tools.ledger(rule)
-        if ledger.intents().intents:
-            return "an operation was interrupted"
-        return None if standing.settled else _WAITS
-
-    def _plan(self, rule: ClusterRule, tip: str, standing: Standing) -> PlanOutcome:
-        revision = self._project.at_commit(tip, standing)
-        return plan(self._project.workspace(rule, revision, actor=self._bot.actor))
-
-    def _lock(self, rule: ClusterRule, held: LockObservation) -> Note:
-        """Who holds the lock, since when, and how a person removes it."""
-        info = held.info
-        if info is None:
-            return Note(f"{rule.name}: locked, and the lock cannot be read: {held.detail}", Verdict.PROBLEMS)
-        since = parse_timestamp(info.created_at)
-        now = self._project.tools.clock.now()
-        age = "an unknown time" if since is None else f"{max(0, int((now - since).total_seconds()))} s"
-        alone = len(self._config.clusters) == 1
-        command = Command(Action.UNLOCK, lock_id=info.lock_id, cluster=None if alone else rule.name)
-        return Note(f"{rule.name}: {info.operation} has held the lock for {age}; if its run is over: {command}")
+    yield LogLine(f"{rule.name}: {reason}")
+    yield from apply_cluster(context, rule, notes=(_FOUND_BY_SWEEP,))
+    yield from plan_open_requests(context, rule)
 
 
-def _moves(outcome: PlanOutcome) -> bool:
-    """Whether an apply would change anything now; one that cannot be planned is tried, so that its problem is told."""
-    return outcome.plan is None or any(c.disposition is Disposition.APPLIED for c in outcome.plan.changes)
+def _reason_to_apply(context: EventContext, rule: ClusterRule, head: str) -> str | None:
+    """Why a cluster needs an apply, or None."""
+    position, store = context.position(rule), context.store
+    if position.applied is None:
+        return "there is no ledger yet"
+    context.project.fetch_commits(position.applied)
+    if trees_differ(context.project, rule, store.commit(head).tree, store.commit(position.applied).tree):
+        return f"branch {rule.branch} is ahead of the ledger at {head[:12]}"
+    if context.project.tools.ledger(rule).intents().intents:
+        return "an operation was interrupted"
+    return None if position.converged else _NOT_APPLIED
+
+
+def _lock_line(context: EventContext, rule: ClusterRule, lock: LockObservation) -> LogLine:
+    """The operation that holds a lock, since when, and the command that removes it."""
+    info = lock.info
+    if info is None:
+        return LogLine(f"{rule.name}: locked, and the lock cannot be read: {lock.detail}", RunResult.PROBLEMS)
+    since = parse_timestamp(info.created_at)
+    now = context.project.tools.clock.now()
+    age = "an unknown time" if since is None else f"{max(0, int((now - since).total_seconds()))} s"
+    only = len(context.config.clusters) == 1
+    command = CommentCommand(CommandAction.UNLOCK, lock_id=info.lock_id, cluster=None if only else rule.name)
+    return LogLine(f"{rule.name}: {info.operation} has held the lock for {age}; if its run is over: {command}")
+
+
+def _plan_missed(context: EventContext, rules: Sequence[ClusterRule], cluster: str | None) -> Iterator[LogLine]:
+    """Plan the open requests whose heads have no status of a plan.
+
+    The forge is asked about few heads in one run: first about those for which no plan is kept, then about the oldest.
+    """
+    requests = context.open_requests()
+    concerned: dict[int, list[ClusterRule]] = {}
+    for rule in rules:
+        for request in requests_of_cluster(context, rule, requests):
+            concerned.setdefault(request.number, []).append(rule)
+
+    def order(request: ChangeRequest) -> tuple[bool, int]:
+        records = [kept_plan(context.project, rule.name, request.number) for rule in concerned[request.number]]
+        return all(r is not None and r.head == request.head for r in records), request.number
+
+    candidates = sorted((request for request in requests if request.number in concerned), key=order)
+    for request in candidates[:_MOST_REQUESTS]:
+        statuses = {status.context for status in context.forge.statuses(request.head)}
+        if any(status_context("plan", rule.name) not in statuses for rule in concerned[request.number]):
+            yield LogLine(f"request {request.number}: no run planned its head")
+            yield from plan_request(context, request, cluster=cluster)
+    left = len(candidates) - _MOST_REQUESTS
+    if left > 0:
+        yield LogLine(f"{left} more open change request(s) were not checked")

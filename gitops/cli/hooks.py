@@ -75,7 +75,7 @@ def _pre_receive(_: list[str]) -> int:
 
 def _post_receive(_: list[str]) -> int:
     """Plan, apply, report. The push is in already: a problem is told, and is not an exit code that anybody would see."""
-    from gitops.bot.receive_push import PushEvent, PushHandler
+    from gitops.bot.receive_push import receive_push
 
     updates = [u for u in _updates() if not u.ref.startswith("refs/gitops/")]
     if not updates:
@@ -83,9 +83,9 @@ def _post_receive(_: list[str]) -> int:
     local = LocalProject(RepositoryChoice(_git_dir()))
     bot = local.person()
     actor = local.setting("gitops.actor") or bot.email
-    handler = PushHandler(local.project, local.forge(), actor=actor, person=bot)
+    pusher = os.environ.get("REMOTE_USER")
     try:
-        for line in handler.handle(PushEvent(updates, os.environ.get("REMOTE_USER"))):
+        for line in receive_push(local.project, local.forge(), updates, pusher, actor=actor, person=bot):
             say(visible(f"gitops: {line}"))
             sys.stdout.flush()
     except GitopsError as error:
@@ -167,7 +167,6 @@ def _commit_msg(rest: list[str]) -> int:
 
 def _pre_push(rest: list[str]) -> int:
     """Plan the clusters of every branch that is pushed against the ledger; errors refuse the push."""
-    from gitops.bot.project import Revision
     from gitops.plan.plan import plan
 
     updates = [u for u in _push_lines() if u.ref.startswith("refs/heads/") and u.new != ZERO]
@@ -186,8 +185,11 @@ def _pre_push(rest: list[str]) -> int:
         for rule in config.clusters:
             if local.repository.subtree(tree, rule.path) is None:
                 continue
-            revision = Revision(update.new, tree, None, update.new)
-            outcome = plan(local.project.workspace(rule, revision, actor=None))
+            position = local.project.position(rule)
+            workspace = local.project.workspace(
+                rule, update.new, position, base=position.applied, config=config, actor=None
+            )
+            outcome = plan(workspace)
             errors = [d for d in outcome.diagnostics if d.severity == "error"]
             if errors:
                 complain("\n".join([f"gitops: {rule.name}: refused", *diagnostic_lines(errors)]))

@@ -63,7 +63,7 @@ class Examination:
         machine = machine_facts(local, probe=self._probe)
         yield from machine_findings(machine)
         branch = local.project.default_ref
-        head, gaps = attempt("config.branch", lambda: local.project.tip(branch))
+        head, gaps = attempt("config.branch", lambda: local.project.head_of(branch))
         yield from gaps
         if head is None:
             if not gaps:
@@ -124,7 +124,7 @@ class Examination:
     def _cluster(self, rule: ClusterRule) -> Iterator[DoctorFinding]:
         """The folder of a cluster at the head of its branch, and the storage of its graphs."""
         local = self._local
-        head, gaps = attempt("cluster.branch", lambda: local.project.tip(rule.ref), rule.name)
+        head, gaps = attempt("cluster.branch", lambda: local.project.head_of(rule.ref), rule.name)
         yield from gaps
         folder = None if head is None else local.repository.subtree(local.repository.commit(head).tree, rule.path)
         if folder is None:

@@ -117,7 +117,7 @@ def ledger_facts(local: LocalProject, rule: ClusterRule, trust: str) -> LedgerFa
     with contextlib.suppress(GitopsError):
         lock = local.ledger(rule).observe_lock()
     known = tuple(dict.fromkeys(pin for pin in pins if pin is not None))
-    return LedgerFacts(rule, local.project.tip(ledger_ref(rule.name)), known, lock, trust)
+    return LedgerFacts(rule, local.project.head_of(ledger_ref(rule.name)), known, lock, trust)
 
 
 def workflow_files(local: LocalProject, kind: str, tree: str) -> Mapping[str, bytes]:

@@ -22,13 +22,13 @@ from gitops.render.comment_inputs import (
     TEMPLATE_NAMES,
     ApplyComment,
     ApprovalState,
+    CommentSubject,
     DriftReport,
     FullPlan,
     OtherRequest,
     PlanComment,
     RefusalComment,
     RefusedCommand,
-    Subject,
     Templates,
 )
 from gitops.render.comment_rows import (
@@ -62,13 +62,13 @@ __all__ = [
     "TEMPLATE_NAMES",
     "ApplyComment",
     "ApprovalState",
+    "CommentSubject",
     "DriftReport",
     "FullPlan",
     "OtherRequest",
     "PlanComment",
     "RefusalComment",
     "RefusedCommand",
-    "Subject",
     "apply_comment",
     "marker",
     "plan_comment",
@@ -229,7 +229,7 @@ def _plan_sections(comment: PlanComment, nodes: int) -> tuple[Section, ...]:
     return rendered("plan.md.j2", values, outcome.diagnostics, comment.templates)
 
 
-def _frame(subject: Subject) -> dict[str, object]:
+def _frame(subject: CommentSubject) -> dict[str, object]:
     """The values that every template has."""
     return {
         "cluster": subject.cluster,
@@ -246,7 +246,7 @@ def _debts(debts: Sequence[Debt]) -> dict[str, object]:
     }
 
 
-def _marks(kind: str, subject: Subject, digest: str | None) -> Section:
+def _marks(kind: str, subject: CommentSubject, digest: str | None) -> Section:
     """The two hidden lines."""
     if not _COMMIT.match(subject.head) or not _COMMIT.match(subject.base):
         raise ValueError("head and base are commit ids")
@@ -263,13 +263,13 @@ def _plan_foot(comment: PlanComment, digest: str | None) -> Section:
     return _foot(comment.subject, [speaks, _pointer(comment.full_plan.url, comment.full_plan.ref)])
 
 
-def _foot(subject: Subject, sentences: Sequence[str]) -> Section:
+def _foot(subject: CommentSubject, sentences: Sequence[str]) -> Section:
     """The last paragraph: what the comment is about."""
     about = f"Change request {subject.request}" if subject.request else "No change request"
     return Section("Reference", MUST_KEEP, f"---\n\n{about}, {' '.join(filter(None, sentences))}")
 
 
-def _onto(subject: Subject) -> str:
+def _onto(subject: CommentSubject) -> str:
     return f"head {code(subject.head[:12])} onto {code(subject.base[:12])}"
 
 

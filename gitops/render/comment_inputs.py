@@ -24,7 +24,7 @@ def _none() -> Templates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class CommentSubject:
     """What a comment speaks of: a cluster in an environment, a change request, and commit ids of 40 or 64 hex digits."""
 
     cluster: str
@@ -96,7 +96,7 @@ class PlanComment:
     `debts` stand in the way of the next apply.
     """
 
-    subject: Subject
+    subject: CommentSubject
     outcome: PlanOutcome
     approvals: tuple[ApprovalState, ...] = ()
     others: tuple[OtherRequest, ...] = ()
@@ -117,7 +117,7 @@ class ApplyComment:
     this run, such as that the sweep found the merge. `debts` were incurred by it.
     """
 
-    subject: Subject
+    subject: CommentSubject
     outcome: ApplyOutcome
     approvals: tuple[ApprovalState, ...] = ()
     debts: tuple[Debt, ...] = ()
@@ -134,7 +134,7 @@ class ApplyComment:
 class RefusalComment:
     """Input of `refusal_comment`: a command (`apply`, `approve`, …) and at least one problem that stopped it."""
 
-    subject: Subject
+    subject: CommentSubject
     command: str
     diagnostics: tuple[Diagnostic, ...]
     refusals: tuple[RefusedCommand, ...] = ()

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from gitops.bot.results import Note, Verdict, overall
+from gitops.bot.results import LogLine, RunResult, combined_result
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.core.faults import around
 from gitops.forge.events import Event, TimerEvent
@@ -27,7 +27,7 @@ from gitops.server.shared import Context
 
 __all__ = ["Crew", "Handle", "Patience"]
 
-Handle = Callable[[str, Event], Iterator[Note]]
+Handle = Callable[[str, Event], Iterator[LogLine]]
 """Handles an event of a repository, named as in the queue. Raises whatever ended it."""
 
 _LOOK_AGAIN = timedelta(seconds=2)
@@ -155,9 +155,9 @@ class Crew:
         for note in self._handle(task.repository, event):
             notes.append(note)
             self._log(task, f"  {note.text}")
-        if overall(note.verdict for note in notes) is not Verdict.LOST:
+        if combined_result(note.result for note in notes) is not RunResult.LOST:
             return ""
-        return next(note.text for note in notes if note.verdict is Verdict.LOST)
+        return next(note.text for note in notes if note.result is RunResult.LOST)
 
     def _settle(self, outcome: str, change: Callable[[], None]) -> None:
         """Write down what became of an event. Until that is possible nothing else is done, and nothing is lost."""

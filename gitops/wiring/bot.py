@@ -1,48 +1,45 @@
-"""Building the bot for a repository and a forge: who commits, who signs, whom its entries name."""
+"""Builds the bot for a repository and a forge: its identity, its key, and where its reports go."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from gitops.approving.endorse import Endorsement
-from gitops.bot.context import Bot, Told
+from gitops.bot.context import Bot, ClusterReport
 from gitops.forge.port import Forge
 from gitops.git.port import Person
 from gitops.ledger.chain import approvals_prefix
 from gitops.wiring.project import LocalProject
 
-__all__ = ["Means", "build_bot"]
+__all__ = ["build_bot"]
 
 
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What a bot has: `kind` is that of the forge, `run` the address of its own page; one that is `silent` writes nothing."""
-
-    kind: str
-    person: Person
-    run: str
-    listen: Callable[[Told], None]
-    silent: bool = False
-
-
-def build_bot(local: LocalProject, forge: Forge, means: Means) -> Bot:
-    """The bot. It attests approvals only with a key and a voice."""
-    key = None if means.silent else local.signing_key()
+def build_bot(
+    local: LocalProject,
+    forge: Forge,
+    forge_kind: str,
+    person: Person,
+    on_report: Callable[[ClusterReport], None],
+    *,
+    run_url: str = "",
+    silent: bool = False,
+) -> Bot:
+    """The bot, with the means to sign attestations if there is a key. A `silent` one writes nothing, and signs nothing."""
+    key = None if silent else local.signing_key()
     endorsement: Callable[[str], Endorsement] | None = None
     if key is not None:
         path = key
 
         def endorsement(cluster: str) -> Endorsement:
-            return Endorsement(local.repository, local.remote, means.person, path, approvals_prefix(cluster))
+            return Endorsement(local.repository, local.remote, person, path, approvals_prefix(cluster))
 
     return Bot(
         project=local.project,
         forge=forge,
-        actor=local.setting("gitops.actor") or means.person.email,
-        person=None if means.silent else means.person,
+        actor=local.setting("gitops.actor") or person.email,
+        person=None if silent else person,
         endorsement=endorsement,
-        kind=means.kind,
-        run=means.run,
-        listen=means.listen,
+        forge_kind=forge_kind,
+        run_url=run_url,
+        on_report=on_report,
     )

@@ -231,14 +231,13 @@ class LocalProject:
 
     def workspace(self, rule: ClusterRule, actor: str | None, request: int | None = None) -> Workspace:
         """The workspace of a cluster at a change request, or at the head of its target branch."""
+        position = self.project.position(rule)
         if request is not None:
-            revision = self.project.at_request(self.forge().request(request), self.project.standing(rule))
-        else:
-            tip = self.project.tip(rule.ref)
-            if tip is None:
-                raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {rule.branch}", path=rule.name)
-            revision = self.project.at_commit(tip, self.project.standing(rule))
-        return self.project.workspace(rule, revision, actor=actor)
+            return self.project.workspace_of_request(rule, self.forge().request(request), position, actor=actor)
+        head = self.project.head_of(rule.ref)
+        if head is None:
+            raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {rule.branch}", path=rule.name)
+        return self.project.workspace(rule, head, position, base=position.applied, actor=actor)
 
     def endorsement(self, rule: ClusterRule) -> Endorsement:
         """The person, the key and the branch for an approval from this machine. Raises UsageError `signing_key_missing`."""

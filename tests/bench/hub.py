@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from gitops.apply.entries import EntryFacts, make_entry
-from gitops.bot.project import Standing
+from gitops.bot.project import LedgerPosition
 from gitops.config.load import load_desired
 from gitops.ledger.port import LedgerWrite
 from gitops.model.entry import EntryKind
@@ -192,7 +192,7 @@ def _seed_ledger(loop: Loop, commit: str) -> None:
     local = loop.local()
     project = local.project
     rule = project.config().cluster(None)
-    workspace = project.workspace(rule, project.at_commit(commit, Standing()), actor=email("bot"))
+    workspace = project.workspace(rule, commit, LedgerPosition(), base=None, actor=email("bot"))
     desired = load_desired(workspace.tree).desired
     if desired is None or workspace.governance is None:
         raise RuntimeError("the cluster does not load")

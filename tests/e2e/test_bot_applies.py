@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.bot.dispatch import Dispatcher
-from gitops.bot.results import Verdict
+from gitops.bot.dispatch import run_verb
+from gitops.bot.results import RunResult
 from gitops.forge.events import IgnoredEvent, ManualEvent, PushEvent, TimerEvent
 from gitops.forge.port import DeploymentState, ReviewVerdict
 from gitops.git.port import ZERO, RefUpdate
@@ -33,7 +33,7 @@ def test_a_merge_is_applied_and_told_where_people_look(stage: Stage) -> None:
     stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
     before = stage.loop.tip()
     tip = stage.land(1)
-    assert verdict(stage.pushed(before, tip, email("carol"))) is Verdict.DONE
+    assert verdict(stage.pushed(before, tip, email("carol"))) is RunResult.DONE
     assert stage.loop.status(tip, "apply") == "success: 1 applied, 0 deferred or blocked"
     assert "1 applied" in stage.loop.comment(1)
     assert stage.loop.request(1).labels == ("gitops/applied",)
@@ -42,7 +42,7 @@ def test_a_merge_is_applied_and_told_where_people_look(stage: Stage) -> None:
     assert (found.commit, found.state) == (tip, DeploymentState.SUCCESS)
     # Delivered again, nothing is left to do, and nothing is written.
     head = stage.loop.tip(LEDGER)
-    assert verdict(stage.pushed(before, tip)) is Verdict.DONE
+    assert verdict(stage.pushed(before, tip)) is RunResult.DONE
     assert stage.loop.tip(LEDGER) == head
 
 
@@ -68,7 +68,7 @@ def test_the_sweep_applies_what_no_event_told_of(stage: Stage) -> None:
     assert "ahead of the ledger" in said(notes)
     assert _source(stage.loop) == tip
     assert "found by the sweep" in stage.loop.comment(1)
-    assert verdict(notes) is Verdict.DONE
+    assert verdict(notes) is RunResult.DONE
     # A merge that changes nothing of the cluster is no reason to apply.
     stage.loop.store.update_refs([RefUpdate(MAIN, tip, stage.loop.commit("alice", {"README.md": b"x"}))])
     assert said(stage.handle(TimerEvent())).startswith("brain: nothing to do")
@@ -78,14 +78,14 @@ def test_a_merge_that_waits_is_swept_again_and_stays_waiting(stage: Stage) -> No
     stage.propose("alice", "retire", dict(DELETE_LEGACY))
     before = stage.loop.tip()
     tip = stage.land(1)
-    assert verdict(stage.pushed(before, tip)) is Verdict.WAITS
+    assert verdict(stage.pushed(before, tip)) is RunResult.WAITS
     assert stage.loop.request(1).labels == ("gitops/waiting",)
-    notes = list(Dispatcher(stage.bot()).sweep())
-    assert said(notes).startswith("brain: something that is merged is not applied, and waits for a person")
-    assert verdict(notes) is Verdict.WAITS
+    notes = list(run_verb(stage.bot(), "sweep", ManualEvent()))
+    assert said(notes).startswith("brain: a merged change is not applied, and waits for a person")
+    assert verdict(notes) is RunResult.WAITS
     assert stage.loop.graph("legacy").exists()
     assert stage.loop.endorse("bob", "graph.legacy").ok
-    assert verdict(list(Dispatcher(stage.bot()).sweep())) is Verdict.DONE
+    assert verdict(list(run_verb(stage.bot(), "sweep", ManualEvent()))) is RunResult.DONE
     assert not stage.loop.graph("legacy").exists()
     assert stage.loop.request(1).labels == ("gitops/applied",)
 
@@ -96,11 +96,11 @@ def test_a_held_lock_is_somebody_elses_run_and_no_failure(stage: Stage) -> None:
     tip = stage.land(1)
     take_lock(stage.loop)
     notes = stage.pushed(before, tip)
-    assert verdict(notes) is Verdict.DONE
+    assert verdict(notes) is RunResult.DONE
     assert "already running" in said(notes)
     assert stage.loop.book.statuses(tip) == ()
     assert _source(stage.loop) != tip
-    swept = list(Dispatcher(stage.bot()).sweep())
+    swept = list(run_verb(stage.bot(), "sweep", ManualEvent()))
     assert "/gitops unlock 01JZ0000000000000000000001" in said(swept)
     assert _source(stage.loop) != tip
 
@@ -112,7 +112,7 @@ def test_a_forge_that_refuses_to_tell_changes_no_outcome(stage: Stage, broken: s
     tip = stage.land(1)
     stage.broken.add(broken)
     notes = stage.pushed(before, tip)
-    assert verdict(notes) is Verdict.DONE
+    assert verdict(notes) is RunResult.DONE
     assert "forge_refused" in said(notes)
     assert stage.loop.status(tip, "apply").startswith("success")
     assert _source(stage.loop) == tip
@@ -123,10 +123,10 @@ def test_who_is_behind_a_merge_must_be_known_before_it_is_applied(stage: Stage) 
     before = stage.loop.tip()
     tip = stage.land(1)
     stage.broken.add("merged_by")
-    assert verdict(stage.pushed(before, tip)) is Verdict.PROBLEMS
+    assert verdict(stage.pushed(before, tip)) is RunResult.PROBLEMS
     assert _source(stage.loop) != tip
     stage.broken.clear()
-    assert verdict(stage.handle(TimerEvent())) is Verdict.DONE
+    assert verdict(stage.handle(TimerEvent())) is RunResult.DONE
     assert _source(stage.loop) == tip
 
 
@@ -137,7 +137,7 @@ def test_the_others_are_planned_again_and_only_news_are_told(stage: Stage) -> No
     )
     clash = stage.propose("bob", "clash", {"cluster/notes.gq": OTHER})
     for number in (2, 3):
-        list(Dispatcher(stage.bot()).plan(ManualEvent((("request", str(number)),))))
+        list(run_verb(stage.bot(), "plan", ManualEvent((("request", str(number)),))))
     before = stage.loop.tip()
     tip = stage.land(1)
     notes = said(stage.pushed(before, tip))
@@ -145,7 +145,7 @@ def test_the_others_are_planned_again_and_only_news_are_told(stage: Stage) -> No
     assert "request_conflict" in stage.loop.comment(3)
     assert stage.loop.status(clash, "plan") == "failure: request_conflict"
     assert stage.loop.status(same, "plan").startswith("success")
-    assert "request 2: plan of brain: as before" in said(stage.pushed(before, tip))
+    assert "request 2: plan of brain: unchanged" in said(stage.pushed(before, tip))
 
 
 def test_a_merge_waits_for_the_forges_own_verdict_where_the_rules_ask_for_it(judged: Loop) -> None:
@@ -154,11 +154,11 @@ def test_a_merge_waits_for_the_forges_own_verdict_where_the_rules_ask_for_it(jud
     before, applied = stage.loop.tip(), _source(stage.loop)
     tip = stage.land(1)
     notes = stage.pushed(before, tip)
-    assert verdict(notes) is Verdict.PROBLEMS
+    assert verdict(notes) is RunResult.PROBLEMS
     assert stage.loop.status(tip, "apply").removeprefix("failure: ") == "forge_verdict_missing"
     assert _source(stage.loop) == applied
     stage.verdicts[1] = ReviewVerdict.APPROVED
-    assert verdict(stage.handle(TimerEvent())) is Verdict.DONE
+    assert verdict(stage.handle(TimerEvent())) is RunResult.DONE
     assert _source(stage.loop) == tip
 
 
@@ -178,7 +178,7 @@ def test_whoever_pushes_without_a_request_cannot_approve_it(known: Loop) -> None
     stage.loop.store.update_refs([RefUpdate(MAIN, before, tip)])
     assert stage.loop.endorse("bob", "graph.legacy").ok
     notes = stage.pushed(before, tip, "github:12")
-    assert verdict(notes) is Verdict.WAITS
+    assert verdict(notes) is RunResult.WAITS
     assert "approval_self" in said(notes)
     assert stage.loop.graph("legacy").exists()
 

@@ -8,8 +8,8 @@ import pytest
 
 from gitops.approving.decide import Office, revoke
 from gitops.approving.endorse import Endorsement
-from gitops.bot.kept_plans import kept
-from gitops.bot.results import Verdict
+from gitops.bot.kept_plans import kept_plan
+from gitops.bot.results import RunResult
 from gitops.forge.events import CommentEvent, PushEvent, ReviewEvent
 from gitops.forge.port import Account, Permission, ReviewState, ReviewVerdict
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
@@ -35,7 +35,7 @@ def stage(known: Loop) -> Stage:
 
 
 def _approve(stage: Stage) -> str:
-    record = kept(stage.local.project, CLUSTER, 1)
+    record = kept_plan(stage.local.project, CLUSTER, 1)
     assert record is not None
     return f"/gitops approve graph.legacy {record.plan_digest}"
 
@@ -47,7 +47,7 @@ def test_a_comment_that_the_forge_does_not_have_is_no_command(stage: Stage) -> N
     """Alice starts a job by hand and hands it an event: bob approves."""
     notes = stage.handle(CommentEvent(1, "0999", Account(BOB, "bob"), _approve(stage), LATE))
     assert "command_refused" in said(notes)
-    assert verdict(notes) is Verdict.PROBLEMS
+    assert verdict(notes) is RunResult.PROBLEMS
     assert stage.loop.approvals() == ()
 
 
@@ -106,7 +106,7 @@ def test_a_review_that_was_taken_back_is_not_attested_by_the_next_event(stage: S
     assert "approval_revoked" in said(stage.handle(ReviewEvent(1)))
     assert len(stage.loop.approvals()) == 1
     before = stage.loop.tip()
-    assert verdict(stage.pushed(before, stage.land(1))) is Verdict.WAITS
+    assert verdict(stage.pushed(before, stage.land(1))) is RunResult.WAITS
     assert stage.loop.graph("legacy").exists()
 
 

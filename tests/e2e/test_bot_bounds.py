@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.bot.dispatch import Dispatcher
-from gitops.bot.results import Note, Verdict
+from gitops.bot.dispatch import run_verb
+from gitops.bot.results import LogLine, RunResult
+from gitops.forge.events import ManualEvent
 from tests.support.bot_stage import QUERY, Stage, said, verdict
 from tests.support.loop import DELETE_LEGACY, Loop
 
@@ -20,8 +21,8 @@ def stage(loop: Loop) -> Stage:
     return Stage(loop)
 
 
-def _sweep(stage: Stage) -> list[Note]:
-    return list(Dispatcher(stage.bot()).sweep())
+def _sweep(stage: Stage) -> list[LogLine]:
+    return list(run_verb(stage.bot(), "sweep", ManualEvent()))
 
 
 def _landed(stage: Stage) -> str:
@@ -48,11 +49,11 @@ def test_beyond_the_bound_nobodys_approval_counts(stage: Stage, monkeypatch: pyt
     before = _landed(stage)
     assert stage.loop.endorse("alice", "graph.legacy").ok
     notes = stage.pushed(before, stage.loop.tip())
-    assert verdict(notes) is Verdict.WAITS
-    assert "approval_authors_unknown: nobody can tell whose work" in said(notes)
+    assert verdict(notes) is RunResult.WAITS
+    assert "approval_authors_unknown: the authors of" in said(notes)
     assert stage.loop.graph("legacy").exists()
     # It stays unknown: what could not be asked for then cannot be asked for later.
-    assert verdict(_sweep(stage)) is Verdict.WAITS
+    assert verdict(_sweep(stage)) is RunResult.WAITS
     assert stage.loop.graph("legacy").exists()
 
 
@@ -64,25 +65,25 @@ def test_beyond_the_bound_what_needs_no_approval_is_applied(stage: Stage, monkey
     stage.propose("bob", "words", {"README.md": b"More words.\n"}, stage.loop.tip())
     stage.land(2)
     notes = stage.pushed(before, stage.loop.tip())
-    assert verdict(notes) is Verdict.DONE
+    assert verdict(notes) is RunResult.DONE
     assert "approval_authors_unknown" in said(notes)
-    assert "nobody can tell whose work" in stage.loop.comment(2)
+    assert "no known push or change request accounts for them" in stage.loop.comment(2)
 
 
 def test_more_requests_than_are_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gitops.bot.apply_clusters._MOST_TOLD", 1)
+    monkeypatch.setattr("gitops.bot.apply_clusters._MOST_REPORTED", 1)
     before = stage.loop.tip()
     stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
     stage.land(1)
     stage.propose("bob", "other", {"cluster/notes.gq": OTHER}, stage.loop.tip())
     stage.land(2)
     notes = stage.pushed(before, stage.loop.tip())
-    assert "1 more change requests came in at once, and are not told" in said(notes)
+    assert "1 more change requests were merged at once, and get no report" in said(notes)
     assert [len(stage.loop.book.comments(number)) for number in (1, 2)] == [0, 1]
 
 
 def test_requests_that_nobody_planned_are_found_oldest_first(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gitops.bot.sweep._MOST_LOOKED_AT", 2)
+    monkeypatch.setattr("gitops.bot.sweep._MOST_REQUESTS", 2)
     heads = [
         stage.propose("alice", name, {"cluster/notes.gq": text})
         for name, text in (("one", QUERY), ("two", OTHER), ("three", THIRD))
@@ -91,7 +92,7 @@ def test_requests_that_nobody_planned_are_found_oldest_first(stage: Stage, monke
     first = said(_sweep(stage))
     assert "request 1: no run planned its head" in first
     assert "request 2: no run planned its head" in first
-    assert "1 more open change request(s) were not looked at" in first
+    assert "1 more open change request(s) were not checked" in first
     assert stage.loop.book.statuses(heads[2]) == ()
     second = said(_sweep(stage))
     assert "request 3: no run planned its head" in second

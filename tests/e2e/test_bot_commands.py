@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gitops.approving.reviews import approving_reviews
-from gitops.bot.kept_plans import kept
-from gitops.bot.results import Verdict
+from gitops.bot.kept_plans import kept_plan
+from gitops.bot.results import RunResult
 from gitops.forge.events import ReviewEvent
 from gitops.forge.port import Account, Permission, Review, ReviewState
 from tests.support.bot_stage import LATE, QUERY, Stage, said, take_lock, verdict
@@ -31,7 +31,7 @@ def _planned(stage: Stage) -> str:
 
 
 def _digest(stage: Stage, number: int = 1) -> str:
-    record = kept(stage.local.project, CLUSTER, number)
+    record = kept_plan(stage.local.project, CLUSTER, number)
     assert record is not None
     assert record.plan_digest is not None
     return record.plan_digest
@@ -58,14 +58,14 @@ def test_strangers_get_a_reaction_and_no_work(stage: Stage) -> None:
 def test_talk_is_not_even_asked_about(stage: Stage) -> None:
     stage.propose("alice", "retire", dict(DELETE_LEGACY))
     stage.calls.clear()
-    assert said(stage.say("99", 1, "I would say /gitops plan")) == "the comment is no command"
+    assert said(stage.say("99", 1, "I would say /gitops plan")) == "the comment is not a command"
     assert not stage.calls
 
 
 def test_what_is_almost_a_command_is_told_in_the_one_comment(stage: Stage) -> None:
     stage.propose("alice", "retire", dict(DELETE_LEGACY))
     notes = stage.say(BOB, 1, "/gitops plan --destroy")
-    assert verdict(notes) is Verdict.PROBLEMS
+    assert verdict(notes) is RunResult.PROBLEMS
     assert stage.reactions(1) == ["refused"]
     assert "command_invalid" in _own_comment(stage)
     assert "graph.legacy" in _own_comment(stage)
@@ -84,7 +84,7 @@ def test_approve_counts_for_the_plan_that_it_names_and_once(stage: Stage) -> Non
     assert "command_refused" in said(notes)
     assert stage.loop.approvals() == ()
     notes = stage.say(BOB, 1, f"/gitops approve graph.legacy {digest}")
-    assert verdict(notes) is Verdict.DONE
+    assert verdict(notes) is RunResult.DONE
     assert stage.reactions(1) == ["done"]
     assert len(stage.loop.approvals()) == 1
     # The same comment, delivered again.
@@ -92,7 +92,7 @@ def test_approve_counts_for_the_plan_that_it_names_and_once(stage: Stage) -> Non
     assert "approved already" in said(again)
     assert len(stage.loop.approvals()) == 1
     before = stage.loop.tip()
-    assert verdict(stage.pushed(before, stage.land(1))) is Verdict.DONE
+    assert verdict(stage.pushed(before, stage.land(1))) is RunResult.DONE
     assert not stage.loop.graph("legacy").exists()
 
 
@@ -134,14 +134,14 @@ def test_unlock_removes_the_lock_that_it_names(stage: Stage) -> None:
     assert "state_lock_id_mismatch" in said(stage.say(BOB, 1, "/gitops unlock 01JZ0000000000000000000002"))
     assert stage.reactions(1) == ["refused"]
     notes = stage.say(BOB, 1, "/gitops unlock 01JZ0000000000000000000001")
-    assert (verdict(notes), stage.reactions(1)) == (Verdict.DONE, ["done"])
-    assert verdict(stage.handle(stage.last)) is Verdict.DONE
+    assert (verdict(notes), stage.reactions(1)) == (RunResult.DONE, ["done"])
+    assert verdict(stage.handle(stage.last)) is RunResult.DONE
 
 
 def test_explain_tells_more_of_one_change(stage: Stage) -> None:
     _planned(stage)
     short = len(_own_comment(stage))
-    assert verdict(stage.say(BOB, 1, "/gitops explain graph.legacy")) is Verdict.WAITS
+    assert verdict(stage.say(BOB, 1, "/gitops explain graph.legacy")) is RunResult.WAITS
     assert stage.reactions(1) == ["done"]
     assert len(_own_comment(stage)) > short
 
@@ -149,16 +149,16 @@ def test_explain_tells_more_of_one_change(stage: Stage) -> None:
 def test_retry_applies_a_merge_again(stage: Stage) -> None:
     digest = _planned(stage)
     before = stage.loop.tip()
-    assert verdict(stage.pushed(before, stage.land(1))) is Verdict.WAITS
+    assert verdict(stage.pushed(before, stage.land(1))) is RunResult.WAITS
     assert "request_closed" in said(stage.say(BOB, 1, f"/gitops approve graph.legacy {digest}"))
     assert stage.loop.endorse("bob", "graph.legacy").ok
-    assert verdict(stage.say(BOB, 1, "/gitops retry")) is Verdict.DONE
+    assert verdict(stage.say(BOB, 1, "/gitops retry")) is RunResult.DONE
     assert not stage.loop.graph("legacy").exists()
 
 
 def test_a_cluster_is_named_by_its_name(stage: Stage) -> None:
     stage.propose("alice", "retire", dict(DELETE_LEGACY))
-    assert verdict(stage.say(BOB, 1, "/gitops plan --cluster brain")) is Verdict.WAITS
+    assert verdict(stage.say(BOB, 1, "/gitops plan --cluster brain")) is RunResult.WAITS
     assert "cluster_not_found" in said(stage.say(BOB, 1, "/gitops plan --cluster other"))
 
 

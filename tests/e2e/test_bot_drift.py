@@ -6,10 +6,11 @@ import shutil
 
 import pytest
 
-from gitops.bot.dispatch import Dispatcher
+from gitops.bot.dispatch import run_verb
 from gitops.bot.drift import drift_ref
-from gitops.bot.results import Note, Verdict
+from gitops.bot.results import LogLine, RunResult
 from gitops.core.faults import NoFaults
+from gitops.forge.events import ManualEvent
 from gitops.forge.port import RequestState
 from gitops.render.drift import drift_marker
 from gitops.wiring.stores import graph_engine
@@ -27,8 +28,8 @@ def stage(loop: Loop) -> Stage:
     return Stage(loop)
 
 
-def _look(stage: Stage) -> list[Note]:
-    return list(Dispatcher(stage.bot()).drift())
+def _look(stage: Stage) -> list[LogLine]:
+    return list(run_verb(stage.bot(), "drift", ManualEvent()))
 
 
 def _migrate(loop: Loop, source: bytes = LIVE) -> None:
@@ -52,7 +53,7 @@ def test_another_schema_is_proposed_once_and_the_proposal_adopts_it(stage: Stage
     _migrate(stage.loop)
     ledger = stage.loop.tip(LEDGER)
     notes = _look(stage)
-    assert verdict(notes) is Verdict.WAITS
+    assert verdict(notes) is RunResult.WAITS
     assert "request 1 adopts it" in said(notes)
     request = stage.loop.request(1)
     assert (request.source, request.target) == (drift_ref(CLUSTER), MAIN)
@@ -68,7 +69,7 @@ def test_another_schema_is_proposed_once_and_the_proposal_adopts_it(stage: Stage
     assert _schema(stage.loop, stage.loop.request(1).head) == OTHER
     # The way out that it offers: merge it.
     before = stage.loop.tip()
-    assert verdict(stage.pushed(before, stage.land(1))) is Verdict.DONE
+    assert verdict(stage.pushed(before, stage.land(1))) is RunResult.DONE
     assert said(_look(stage)) == "drift of brain: none"
 
 
@@ -91,8 +92,8 @@ def test_a_proposal_whose_drift_has_gone_is_withdrawn(stage: Stage) -> None:
     shutil.rmtree(graph)
     shutil.move(stage.loop.folder / "before", graph)
     notes = _look(stage)
-    assert verdict(notes) is Verdict.DONE
-    assert "request 1 is withdrawn" in said(notes)
+    assert verdict(notes) is RunResult.DONE
+    assert "request 1 is closed" in said(notes)
     assert stage.loop.request(1).state is RequestState.CLOSED
     assert said(_look(stage)) == "drift of brain: none"
     # It comes back as another proposal.
@@ -109,16 +110,16 @@ def test_a_proposal_that_cannot_be_withdrawn_stays(stage: Stage) -> None:
     shutil.move(stage.loop.folder / "before", graph)
     stage.broken.add("withdraw")
     notes = _look(stage)
-    assert verdict(notes) is Verdict.DONE
-    assert "the proposal of brain stays open: forge_refused" in said(notes)
+    assert verdict(notes) is RunResult.DONE
+    assert "the change request of brain stays open: forge_refused" in said(notes)
     stage.broken.clear()
-    assert "request 1 is withdrawn" in said(_look(stage))
+    assert "request 1 is closed" in said(_look(stage))
 
 
 def test_a_graph_that_is_gone_is_an_issue_until_it_is_back(stage: Stage) -> None:
     shutil.move(stage.loop.graph("legacy"), stage.loop.folder / "away")
     notes = _look(stage)
-    assert verdict(notes) is Verdict.WAITS
+    assert verdict(notes) is RunResult.WAITS
     assert "graph.legacy" in said(notes)
     _look(stage)
     (issue,) = stage.loop.book.issues(drift_marker(CLUSTER))
@@ -135,8 +136,8 @@ def test_what_cannot_be_looked_at_is_no_drift_and_no_peace(stage: Stage) -> None
     for file in sorted(manifests.rglob("*.json")):
         file.write_bytes(b"{")
     notes = _look(stage)
-    assert verdict(notes) is Verdict.PROBLEMS
-    assert "not everything could be looked at" in said(notes)
+    assert verdict(notes) is RunResult.PROBLEMS
+    assert "not everything could be read" in said(notes)
     assert stage.loop.book.issues(drift_marker(CLUSTER)) == ()
 
 

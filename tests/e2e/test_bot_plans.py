@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gitops.bot.dispatch import Dispatcher
-from gitops.bot.kept_plans import kept, plan_ref
-from gitops.bot.results import Verdict
+from gitops.bot.dispatch import run_verb
+from gitops.bot.kept_plans import kept_plan, plan_ref
+from gitops.bot.results import RunResult
 from gitops.forge.events import HeadEvent, ManualEvent, RequestAction, RequestEvent
 from gitops.forge.port import CheckState, ReviewVerdict
 from gitops.git.port import RefUpdate
@@ -32,9 +32,9 @@ def _event(stage: Stage, number: int = 1, action: RequestAction = RequestAction.
 def test_a_plan_is_kept_then_told_and_says_so_once(stage: Stage) -> None:
     head = stage.propose("alice", "retire", dict(DELETE_LEGACY))
     notes = stage.handle(_event(stage))
-    assert verdict(notes) is Verdict.WAITS
+    assert verdict(notes) is RunResult.WAITS
     assert stage.loop.status(head, "plan") == "failure: 2 change(s); needs approval: graph.legacy"
-    record = kept(stage.local.project, CLUSTER, 1)
+    record = kept_plan(stage.local.project, CLUSTER, 1)
     assert record is not None
     assert (record.head, record.base) == (head, stage.loop.tip())
     assert record.plan_digest is not None
@@ -45,7 +45,7 @@ def test_a_plan_is_kept_then_told_and_says_so_once(stage: Stage) -> None:
     assert stage.loop.request(1).labels == ("gitops/needs-approval",)
     # The same again makes nothing new, and a comment is not written twice.
     refs, comments = stage.loop.store.refs("refs/gitops/plans"), stage.loop.book.comments(1)
-    assert verdict(stage.handle(_event(stage, action=RequestAction.UPDATED))) is Verdict.WAITS
+    assert verdict(stage.handle(_event(stage, action=RequestAction.UPDATED))) is RunResult.WAITS
     assert (stage.loop.store.refs("refs/gitops/plans"), stage.loop.book.comments(1)) == (refs, comments)
 
 
@@ -62,9 +62,9 @@ def test_events_without_a_number_find_their_requests(stage: Stage) -> None:
     stage.propose("carol", "query", {"cluster/notes.gq": QUERY})
     assert said(stage.handle(HeadEvent(head))).count("plan of brain") == 1
     bot = stage.bot()
-    assert said(Dispatcher(bot).plan(ManualEvent())).count("plan of brain") == 2
-    assert "request 2" in said(Dispatcher(bot).plan(ManualEvent((("request", "2"),))))
-    assert said(stage.handle(HeadEvent("0" * 39 + "1"))) == "no open change request is meant"
+    assert said(run_verb(bot, "plan", ManualEvent())).count("plan of brain") == 2
+    assert "request 2" in said(run_verb(bot, "plan", ManualEvent((("request", "2"),))))
+    assert said(stage.handle(HeadEvent("0" * 39 + "1"))) == "there is no such open change request"
     assert "nothing to plan" in said(stage.handle(_event(stage, action=RequestAction.MERGED)))
 
 
@@ -88,12 +88,12 @@ def test_a_head_that_moves_meanwhile_gets_no_word_of_the_old_plan(stage: Stage) 
             return found
 
     bot = stage.bot()
-    notes = list(Dispatcher(replace(bot, forge=Moving(bot.forge))).plan(ManualEvent()))  # type: ignore[arg-type]
-    assert verdict(notes) is Verdict.LOST
-    assert "moved on meanwhile" in said(notes)
+    notes = list(run_verb(replace(bot, forge=Moving(bot.forge)), "plan", ManualEvent()))  # type: ignore[arg-type]
+    assert verdict(notes) is RunResult.LOST
+    assert "moved during the run" in said(notes)
     assert stage.loop.book.statuses(head) == ()
     assert stage.loop.book.comments(1) == ()
-    assert kept(stage.local.project, CLUSTER, 1) is None
+    assert kept_plan(stage.local.project, CLUSTER, 1) is None
 
 
 def test_a_request_that_leaves_the_cluster_alone_again_loses_its_plan(stage: Stage) -> None:
@@ -104,13 +104,13 @@ def test_a_request_that_leaves_the_cluster_alone_again_loses_its_plan(stage: Sta
     notes = stage.handle(_event(stage, action=RequestAction.UPDATED))
     assert stage.loop.status(back, "plan") == "success: 0 change(s)"
     assert "graph.legacy" not in stage.loop.comment(1)
-    assert verdict(notes) is Verdict.DONE
+    assert verdict(notes) is RunResult.DONE
     assert stage.loop.request(1).labels == ()
 
 
 def test_a_request_elsewhere_gets_a_status_and_no_comment(stage: Stage) -> None:
     head = stage.propose("alice", "elsewhere", {"README.md": b"Other.\n"})
-    assert verdict(stage.handle(_event(stage))) is Verdict.DONE
+    assert verdict(stage.handle(_event(stage))) is RunResult.DONE
     assert stage.loop.status(head, "plan") == "success: does not touch the cluster"
     assert stage.loop.book.comments(1) == ()
 
@@ -120,7 +120,7 @@ def test_what_only_tells_may_fail(stage: Stage, broken: str) -> None:
     head = stage.propose("alice", "retire", dict(DELETE_LEGACY))
     stage.broken.add(broken)
     notes = stage.handle(_event(stage))
-    assert verdict(notes) is Verdict.WAITS
+    assert verdict(notes) is RunResult.WAITS
     assert "forge_refused" in said(notes)
     assert stage.loop.status(head, "plan").startswith("failure: 2 change(s)")
     stage.broken.clear()
@@ -131,7 +131,7 @@ def test_what_only_tells_may_fail(stage: Stage, broken: str) -> None:
 def test_a_status_that_cannot_be_set_fails_the_run(stage: Stage) -> None:
     stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
     stage.broken.add("set_status")
-    assert verdict(stage.handle(_event(stage))) is Verdict.PROBLEMS
+    assert verdict(stage.handle(_event(stage))) is RunResult.PROBLEMS
     assert "cluster plan" in stage.loop.comment(1) or CLUSTER in stage.loop.comment(1)
 
 
@@ -142,7 +142,7 @@ def test_problems_are_noted_on_their_lines(stage: Stage) -> None:
         {"cluster/notes.gq": b"query titles() {\n    match { $n: Nothing }\n    return { $n.title }\n}\n"},
     )
     notes = stage.handle(_event(stage))
-    assert verdict(notes) is Verdict.PROBLEMS
+    assert verdict(notes) is RunResult.PROBLEMS
     (check,) = stage.loop.book.checks(head)
     assert check.state is CheckState.FAILURE
     assert {(a.path, a.line) for a in check.annotations} == {("cluster/notes.gq", 2)}
@@ -177,9 +177,9 @@ def test_templates_of_the_target_branch_are_used_and_those_of_a_request_are_not(
 def test_a_plan_says_that_the_forge_has_not_approved_yet(judged: Loop) -> None:
     stage = Stage(judged)
     head = stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
-    assert verdict(stage.handle(_event(stage))) is Verdict.WAITS
+    assert verdict(stage.handle(_event(stage))) is RunResult.WAITS
     assert stage.loop.status(head, "plan") == "failure: 2 change(s); needs the forge's own approval"
     stage.verdicts[1] = ReviewVerdict.APPROVED
-    assert verdict(stage.handle(_event(stage))) is Verdict.DONE
+    assert verdict(stage.handle(_event(stage))) is RunResult.DONE
     stage.broken.add("verdict")
-    assert verdict(stage.handle(_event(stage))) is Verdict.WAITS
+    assert verdict(stage.handle(_event(stage))) is RunResult.WAITS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.bot.dispatch import Dispatcher
-from gitops.bot.results import Verdict
+from gitops.bot.dispatch import run_verb
+from gitops.bot.results import RunResult
 from gitops.forge.events import ManualEvent, QueueEvent
 from gitops.git.port import NewCommit, Person
 from tests.support.bot_stage import QUERY, Stage, said, verdict
@@ -22,7 +22,7 @@ def stage(loop: Loop) -> Stage:
 
 
 def _planned(stage: Stage, number: int) -> None:
-    list(Dispatcher(stage.bot()).plan(ManualEvent((("request", str(number)),))))
+    list(run_verb(stage.bot(), "plan", ManualEvent((("request", str(number)),))))
 
 
 def _group(stage: Stage, base: str, number: int) -> QueueEvent:
@@ -39,7 +39,7 @@ def test_a_group_that_does_what_was_reviewed_passes(stage: Stage) -> None:
     stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
     _planned(stage, 1)
     event = _group(stage, stage.loop.tip(), 1)
-    assert verdict(stage.handle(event)) is Verdict.DONE
+    assert verdict(stage.handle(event)) is RunResult.DONE
     assert stage.loop.status(event.head, "plan").startswith("success")
 
 
@@ -47,7 +47,7 @@ def test_an_unrelated_commit_in_front_changes_nothing(stage: Stage) -> None:
     stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
     _planned(stage, 1)
     base = stage.loop.commit("carol", {"README.md": b"Elsewhere.\n"})
-    assert verdict(stage.handle(_group(stage, base, 1))) is Verdict.DONE
+    assert verdict(stage.handle(_group(stage, base, 1))) is RunResult.DONE
 
 
 def test_a_related_commit_in_front_makes_another_plan(stage: Stage) -> None:
@@ -56,45 +56,45 @@ def test_a_related_commit_in_front_makes_another_plan(stage: Stage) -> None:
     base = stage.loop.commit("carol", {"cluster/legacy.pg": SCHEMA})
     event = _group(stage, base, 1)
     notes = stage.handle(event)
-    assert verdict(notes) is Verdict.PROBLEMS
+    assert verdict(notes) is RunResult.PROBLEMS
     assert "queue_plan_differs" in said(notes)
     assert stage.loop.status(event.head, "plan") == "failure: 1 error(s)"
     # The one in front has landed and is applied; the new plan was looked at.
     stage.loop.move(MAIN, base)
     _planned(stage, 1)
-    assert verdict(stage.handle(_group(stage, base, 1))) is Verdict.DONE
+    assert verdict(stage.handle(_group(stage, base, 1))) is RunResult.DONE
 
 
 def test_a_missing_approval_keeps_a_group_out(stage: Stage) -> None:
     stage.propose("alice", "retire", dict(DELETE_LEGACY))
     _planned(stage, 1)
     event = _group(stage, stage.loop.tip(), 1)
-    assert verdict(stage.handle(event)) is Verdict.WAITS
+    assert verdict(stage.handle(event)) is RunResult.WAITS
     assert stage.loop.status(event.head, "plan") == "failure: 2 change(s); needs approval: graph.legacy"
     assert stage.loop.endorse("bob", "graph.legacy", request=1).ok
-    assert verdict(stage.handle(event)) is Verdict.DONE
+    assert verdict(stage.handle(event)) is RunResult.DONE
 
 
 def test_a_group_of_nobody_known_does_not_pass(stage: Stage) -> None:
     base = stage.loop.tip()
     head = stage.loop.commit("mallory", {"cluster/notes.gq": QUERY})
     notes = stage.handle(QueueEvent(head, base, MAIN))
-    assert verdict(notes) is Verdict.PROBLEMS
+    assert verdict(notes) is RunResult.PROBLEMS
     assert "queue_plan_differs" in said(notes)
 
 
 def test_a_plan_that_nobody_kept_is_made_again(stage: Stage) -> None:
     stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
     base = stage.loop.tip()
-    assert verdict(stage.handle(_group(stage, base, 1))) is Verdict.DONE
+    assert verdict(stage.handle(_group(stage, base, 1))) is RunResult.DONE
     other = stage.loop.commit("carol", {"cluster/legacy.pg": SCHEMA})
-    assert verdict(stage.handle(_group(stage, other, 1))) is Verdict.PROBLEMS
+    assert verdict(stage.handle(_group(stage, other, 1))) is RunResult.PROBLEMS
 
 
 def test_a_group_that_leaves_the_cluster_alone_passes(stage: Stage) -> None:
     stage.propose("alice", "elsewhere", {"README.md": b"Elsewhere.\n"})
     event = _group(stage, stage.loop.tip(), 1)
-    assert verdict(stage.handle(event)) is Verdict.DONE
+    assert verdict(stage.handle(event)) is RunResult.DONE
     assert stage.loop.status(event.head, "plan") == "success: does not touch the cluster"
 
 
@@ -102,4 +102,4 @@ def test_a_group_waits_for_the_forges_own_verdict(judged: Loop) -> None:
     stage = Stage(judged)
     stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
     _planned(stage, 1)
-    assert verdict(stage.handle(_group(stage, stage.loop.tip(), 1))) is Verdict.WAITS
+    assert verdict(stage.handle(_group(stage, stage.loop.tip(), 1))) is RunResult.WAITS

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gitops.approvals import verify as approvals
-from gitops.bot.comment_commands import Commander
+from gitops.bot import comment_commands
 from gitops.bot.guard import Guard
 from gitops.bot.project import Project
 from gitops.cli.main import main
@@ -163,7 +163,7 @@ def _with_password(url: str) -> remote._Location:
 def _anybody_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everybody has every right, and an event is believed as it comes."""
     monkeypatch.setattr(DocumentForge, "permission", lambda *_: Permission.ADMIN)
-    monkeypatch.setattr(Commander, "_confirmed", lambda _, event, __: event)
+    monkeypatch.setattr(comment_commands, "_confirmed", lambda _, event, __: event)
 
 
 WEAKNESSES: dict[str, tuple[Weaken, set[str], set[str]]] = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from gitops.bot.receive_push import PushEvent, PushHandler
+from gitops.bot.receive_push import receive_push
 from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from tests.support.loop import (
@@ -297,11 +297,11 @@ def test_request_cannot_rename_the_cluster_or_move_its_folder(loop: Loop) -> Non
 def test_unreadable_push_does_not_end_in_a_crash(loop: Loop) -> None:
     """Objects that are missing or no commits end as a problem with a code."""
     local = loop.local()
-    handler = PushHandler(local.project, loop.book, actor=email("bot"))
     tree = loop.store.commit(loop.tip()).tree
     for object_id in (tree, "1" * 40):
+        update = RefUpdate("refs/heads/x", ZERO, object_id)
         with pytest.raises(GitopsError, match=r"."):
-            list(handler.handle(PushEvent([RefUpdate("refs/heads/x", ZERO, object_id)], None)))
+            list(receive_push(local.project, loop.book, [update], actor=email("bot")))
 
 
 def test_hooks_and_configuration_in_the_tree_are_not_run(loop: Loop) -> None:

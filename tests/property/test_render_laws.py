@@ -33,13 +33,13 @@ from gitops.render import text as render_text
 from gitops.render.comment import (
     ApplyComment,
     ApprovalState,
+    CommentSubject,
     DriftReport,
     FullPlan,
     OtherRequest,
     PlanComment,
     RefusalComment,
     RefusedCommand,
-    Subject,
     apply_comment,
     plan_comment,
     plan_document,
@@ -182,7 +182,7 @@ OUTCOMES = st.one_of(
     st.builds(UnlockOutcome, config_dir=HOSTILE, observations=SEEN, diagnostics=PROBLEMS),
 )
 SUBJECTS = st.builds(
-    Subject,
+    CommentSubject,
     cluster=NAMES,
     environment=HOSTILE,
     request=st.integers(1, 9),
@@ -405,7 +405,7 @@ def test_no_value_escapes_from_a_template_of_the_repository(comment, own):
 
 @given(SIGNED, st.lists(st.one_of(LAYOUT, TEMPLATE_VALUE), max_size=12).map("".join))
 def test_a_value_stays_code_wherever_a_template_prints_it(value, template):
-    subject = Subject(cluster="a", environment=value, request=1, head="1a" * 20, base="2b" * 20)
+    subject = CommentSubject(cluster="a", environment=value, request=1, head="1a" * 20, base="2b" * 20)
     outcome = PlanOutcome(config_dir=".", observations=StateObservations("s", "l"))
     body = plan_comment(PlanComment(subject=subject, outcome=outcome, templates={"plan.md.j2": template}))
     assert not [t.content for t in parsed(body) if t.type.startswith(("text", "html")) and "@ZZ" in t.content]
@@ -440,7 +440,7 @@ def test_any_comment_fits_and_closes_its_fences(problems, changes, many_problems
     outcome = PlanOutcome(
         config_dir=".", observations=StateObservations("s", "l"), plan=plan, diagnostics=problems * (many_problems // 3)
     )
-    subject = Subject(cluster="a", environment="e" * length, request=1, head="1a" * 20, base="2b" * 20)
+    subject = CommentSubject(cluster="a", environment="e" * length, request=1, head="1a" * 20, base="2b" * 20)
     comment = PlanComment(subject=subject, outcome=outcome, approvals=states)
     body = plan_comment(comment)
     assert len(body) <= COMMENT_LIMIT

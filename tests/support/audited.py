@@ -147,7 +147,7 @@ class Life:
 
     def change(self, who: str, files: Mapping[str, bytes | None]) -> str:
         """A commit on main."""
-        tip = self.project.tip(MAIN)
+        tip = self.project.head_of(MAIN)
         base = None if tip is None else self.repository.commit(tip).tree
         new = NewCommit(self.repository.write_files(base, files), (tip,) if tip else (), person(who), "change\n")
         commit = self.repository.write_commit(new, signing_key=None)
@@ -157,11 +157,11 @@ class Life:
     def workspace(self) -> Workspace:
         """Main as it is now, on top of the ledger."""
         rule = self.project.config().cluster(None)
-        tip = self.project.tip(MAIN)
+        tip = self.project.head_of(MAIN)
         if tip is None:
             raise AssertionError("nothing is on main")
-        revision = self.project.at_commit(tip, self.project.standing(rule))
-        return self.project.workspace(rule, revision, actor="bot@example.org")
+        position = self.project.position(rule)
+        return self.project.workspace(rule, tip, position, base=position.applied, actor="bot@example.org")
 
     def begin(self) -> None:
         """The first commit, the import and the first apply."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gitops.approving.endorse import Endorsement
-from gitops.bot.context import Bot, Told
-from gitops.bot.dispatch import Dispatcher
-from gitops.bot.results import Note, Verdict, overall
+from gitops.bot.context import Bot, ClusterReport
+from gitops.bot.dispatch import handle_event
+from gitops.bot.results import LogLine, RunResult, combined_result
 from gitops.core.errors import RemoteError
 from gitops.forge.events import CommentEvent, Event, PushEvent
 from gitops.forge.port import Account, Comment, Features, Permission, Review, ReviewState, ReviewVerdict
@@ -97,7 +97,7 @@ class Stage:
     broken: set[str] = field(default_factory=set)
     calls: Counter[str] = field(default_factory=Counter)
     before: dict[str, Callable[[], object]] = field(default_factory=dict)
-    told: list[Told] = field(default_factory=list)
+    told: list[ClusterReport] = field(default_factory=list)
     comments: int = 0
     spoken: dict[tuple[int, str], tuple[str, str]] = field(default_factory=dict)
 
@@ -119,10 +119,10 @@ class Stage:
 
         means = endorsement if self.keys else None
         forge: Any = self.forge()
-        return Bot(local.project, forge, email("bot"), BOT, means, kind="github", run="", listen=self.told.append)
+        return Bot(local.project, forge, email("bot"), BOT, means, forge_kind="github", on_report=self.told.append)
 
-    def handle(self, event: Event) -> list[Note]:
-        return list(Dispatcher(self.bot()).handle(event))
+    def handle(self, event: Event) -> list[LogLine]:
+        return list(handle_event(self.bot(), event))
 
     def propose(
         self, who: str, branch: str, files: dict[str, bytes | None], *parents: str, message: str = "Change\n"
@@ -147,12 +147,12 @@ class Stage:
         loop.book.mark_merged(number, new)
         return new
 
-    def pushed(self, old: str, new: str, pusher: str | None = None) -> list[Note]:
+    def pushed(self, old: str, new: str, pusher: str | None = None) -> list[LogLine]:
         return self.handle(PushEvent(MAIN, old, new, pusher))
 
     def say(
         self, account: str, number: int, body: str, *, at: str = LATE, event: CommentEvent | None = None
-    ) -> list[Note]:
+    ) -> list[LogLine]:
         """A comment of an account, and what the bot answers."""
         self.loop.book.add_comment(number, f"login-{account}", body)
         comment = self.loop.book.comments(number)[-1].id
@@ -177,12 +177,12 @@ def take_lock(loop: Loop, lock_id: str = "01JZ0000000000000000000001") -> None:
     local.ledger(rule).acquire(LockInfo(lock_id, "apply", "2026-01-01T00:00:00Z", 1))
 
 
-def verdict(notes: Iterable[Note]) -> Verdict:
+def verdict(notes: Iterable[LogLine]) -> RunResult:
     """What a run came to."""
-    return overall(note.verdict for note in notes)
+    return combined_result(note.result for note in notes)
 
 
-def said(notes: Iterable[Note]) -> str:
+def said(notes: Iterable[LogLine]) -> str:
     """All lines."""
     return "\n".join(note.text for note in notes)
 

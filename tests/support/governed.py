@@ -61,7 +61,7 @@ def grant(life: Life, who: str, source: GrantSource = GrantSource.REVIEW, **valu
         "request": 7,
         "source": source,
         "reference": f"{source}-{who}",
-        "commit": life.project.tip(MAIN),
+        "commit": life.project.head_of(MAIN),
         "at": timestamp(life.clock.now()),
         "url": "",
     }

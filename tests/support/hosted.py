@@ -174,9 +174,9 @@ class Site(GitServer, ABC):
         rule = project.config().cluster(None)
         head, ref = self.loop.tip(self.head_ref(number)), self.head_ref(number)
         request = ChangeRequest(number, "", "", MAIN, head, RequestState.OPEN, "", head_ref=ref)
-        revision = project.at_request(request, project.standing(rule))
+        workspace = project.workspace_of_request(rule, request, project.position(rule), actor=email(who))
         by = Endorsement(store, SelfRemote(store), Person(who, email(who)), str(self.loop.key(who)), APPROVALS)
-        outcome = endorse(project.workspace(rule, revision, actor=email(who)), Address(address), by)
+        outcome = endorse(workspace, Address(address), by)
         assert outcome.ok, outcome.diagnostics
         self.sync()
 

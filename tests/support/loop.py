@@ -22,7 +22,8 @@ from urllib.parse import quote
 
 from gitops.approvals.documents import statement_message, write_approval
 from gitops.approving.endorse import Endorsement, endorse
-from gitops.bot.receive_push import PushEvent, PushHandler
+from gitops.bot.project import Project
+from gitops.bot.receive_push import receive_push
 from gitops.core.clock import FixedClock
 from gitops.forge.merge import MergeMethod, merge_request
 from gitops.forge.port import ChangeRequest
@@ -288,8 +289,7 @@ class Loop:
         update = RefUpdate(ref, old, new)
         self.store.update_refs([update])
         local = self.local(at)
-        handler = PushHandler(local.project, self.book, actor=email("bot"), person=Person("bot", email("bot")))
-        return list(handler.handle(PushEvent([update], pusher)))
+        return self._received(local.project, [update], pusher)
 
     # -- the product, in this process ------------------------------------------------------------------------------
 
@@ -325,8 +325,7 @@ class Loop:
         local = self.local()
         clock, merger = local.project.tools.clock, Person(who, email(who))
         new = merge_request(self.store, SelfRemote(self.store), self.request(number), method, clock, merger=merger)
-        handler = PushHandler(local.project, self.book, actor=email("bot"), person=Person("bot", email("bot")))
-        return new, list(handler.handle(PushEvent([RefUpdate(MAIN, before, new)], email(who))))
+        return new, self._received(local.project, [RefUpdate(MAIN, before, new)], email(who))
 
     def endorse(
         self, who: str, address: str, *, request: int | None = None, at: datetime | None = None
@@ -335,18 +334,22 @@ class Loop:
         local = self.local(at)
         project = local.project
         rule = project.config().cluster(None)
-        standing = project.standing(rule)
+        position = project.position(rule)
         if request is None:
-            revision = project.at_commit(self.tip(), standing)
+            workspace = project.workspace(rule, self.tip(), position, base=position.applied, actor=email(who))
         else:
-            revision = project.at_request(self.request(request), standing)
+            workspace = project.workspace_of_request(rule, self.request(request), position, actor=email(who))
         by = Endorsement(self.store, SelfRemote(self.store), Person(who, email(who)), str(self.key(who)), APPROVALS)
-        return endorse(project.workspace(rule, revision, actor=email(who)), Address(address), by)
+        return endorse(workspace, Address(address), by)
 
     def arrived(self, ref: str, *, at: datetime | None = None) -> list[str]:
         """What post-receive does when `ref` was just created."""
-        handler = PushHandler(self.local(at).project, self.book, actor=email("bot"), person=Person("bot", email("bot")))
-        return list(handler.handle(PushEvent([RefUpdate(ref, ZERO, self.tip(ref))])))
+        return self._received(self.local(at).project, [RefUpdate(ref, ZERO, self.tip(ref))])
+
+    def _received(self, project: Project, updates: Sequence[RefUpdate], pusher: str | None = None) -> list[str]:
+        """What post-receive prints."""
+        bot = Person("bot", email("bot"))
+        return list(receive_push(project, self.book, updates, pusher, actor=bot.email, person=bot))
 
     def drop(self, ref: str) -> None:
         """Delete a ref of the server, without anybody noticing."""

@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from gitops.bot.results import Note
+from gitops.bot.results import LogLine
 from gitops.cli.serve.repository import hook_of
 from gitops.core.clock import Clock
 from gitops.core.redact import Redactor, Secret
@@ -97,7 +97,7 @@ class Setting:
     """How a test wants its server."""
 
     folder: Path
-    handle: Callable[[str, Event], Iterator[Note]]
+    handle: Callable[[str, Event], Iterator[LogLine]]
     clock: Clock = field(default_factory=SystemClock)
     arrangement: Arrangement = field(
         default_factory=lambda: Arrangement(

@@ -143,7 +143,7 @@ def _head(local: LocalProject, rule: ClusterRule) -> str:
     """The head to look at. Raises IntegrityError `ledger_diverged` where there was one before, else `ledger_missing`."""
     heads = local.heads(rule)
     noted = heads.noted()
-    if local.project.tip(heads.ref) is None and (noted.pin or noted.local) is not None:
+    if local.project.head_of(heads.ref) is None and (noted.pin or noted.local) is not None:
         raise IntegrityError(Code.LEDGER_DIVERGED, "the ledger branch was seen here before and is gone", path=heads.ref)
     return local.project.ledger_head(rule)
 

@@ -1,7 +1,7 @@
-"""`gitops bot`: one event of a forge, carried out in one run, as a CI step calls it.
+"""`gitops bot`: one event of a forge, handled in one run, as a step of a CI job calls it.
 
-Every verb may be repeated: what is there already is not made again. Where there is no token, `plan` and `verify` ask no forge and
-tell none: they plan from git and the ledger, and print; the other verbs refuse.
+Every verb may be repeated: what exists already is not made again. Without a token, `plan` and `verify` neither ask the forge nor
+write to it: they plan from git and the ledger, and print. The other verbs refuse.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gitops.bot.context import Bot, Told
-from gitops.bot.dispatch import Dispatcher
-from gitops.bot.results import Note, Verdict, overall, problem_of, verdict_of
+from gitops.bot.context import Bot, ClusterReport
+from gitops.bot.dispatch import run_verb
+from gitops.bot.results import LogLine, RunResult, combined_result, diagnostics_of, result_of
 from gitops.bot.silent_forge import SilentForge
 from gitops.cli.bot.outputs import write_outputs
 from gitops.cli.options import choice_of
@@ -28,10 +27,9 @@ from gitops.forge.events import Event, ManualEvent, RequestEvent
 from gitops.forge.port import ChangeRequest, Forge, RequestState
 from gitops.git.port import Person
 from gitops.render.characters import visible
-from gitops.wiring.bot import Means, build_bot
+from gitops.wiring.bot import build_bot
 from gitops.wiring.forge import (
     LOCAL,
-    ForgeChoice,
     choose,
     decoder,
     forge_over,
@@ -47,159 +45,153 @@ if TYPE_CHECKING:
     from gitops.forge.client import Traffic
 
 _MAX_EVENT = 32 * 1024 * 1024
-# Without a token there is nobody to ask who is behind a change, and nothing may be carried out on a guess.
+# Without a token the authors of a change are unknown, and nothing may be carried out on a guess.
 _NEED_TOKEN = frozenset({"command", "apply", "drift", "sweep"})
 _WRITE_LEDGER = frozenset({"command", "apply", "sweep"})
-_SOMEBODY = Person("gitops", "gitops@localhost")
-
-Handle = Callable[[Dispatcher, Event, argparse.Namespace], Iterator[Note]]
-
-
-@dataclass(slots=True)
-class _Run:
-    """One run of a verb: its surroundings, what it said so far, and what it used; None where there is nothing to count."""
-
-    verb: str
-    options: argparse.Namespace
-    environ: Mapping[str, str]
-    notes: list[Note] = field(default_factory=list)
-    told: list[Told] = field(default_factory=list)
-    traffic: Traffic | None = None
+_ANONYMOUS = Person("gitops", "gitops@localhost")
 
 
 def plan(options: argparse.Namespace) -> int:
     """`gitops bot plan`."""
-    return _run("plan", options, lambda bot, event, _: bot.plan(event))
+    return _run("plan", options)
 
 
 def command(options: argparse.Namespace) -> int:
     """`gitops bot command`."""
-    return _run("command", options, lambda bot, event, _: bot.command(event))
+    return _run("command", options)
 
 
 def apply(options: argparse.Namespace) -> int:
     """`gitops bot apply`."""
-    return _run("apply", options, lambda bot, event, given: bot.apply(event, given.cluster))
+    return _run("apply", options)
 
 
 def verify(options: argparse.Namespace) -> int:
     """`gitops bot verify`."""
-    return _run("verify", options, lambda bot, event, _: bot.verify(event))
+    return _run("verify", options)
 
 
 def drift(options: argparse.Namespace) -> int:
     """`gitops bot drift`."""
-    return _run("drift", options, lambda bot, _, given: bot.drift(given.cluster))
+    return _run("drift", options)
 
 
 def sweep(options: argparse.Namespace) -> int:
     """`gitops bot sweep`."""
-    return _run("sweep", options, lambda bot, _, given: bot.sweep(given.cluster))
+    return _run("sweep", options)
 
 
-def _run(verb: str, options: argparse.Namespace, handle: Handle) -> int:
-    """Carry out one verb: print each line when it is said, then what the job wants to have at its end."""
-    run = _Run(verb, options, os.environ)
-    kind = options.forge or job_kind(run.environ) or LOCAL
-    redact = Redactor(secrets_of(run.environ))
+def _run(verb: str, options: argparse.Namespace) -> int:
+    """Carry out one verb: print each line when it is logged, then write the outputs of the job."""
+    environ, kind = os.environ, options.forge or job_kind(os.environ) or LOCAL
+    redact = Redactor(secrets_of(environ))
+    lines: list[LogLine] = []
+    reports: list[ClusterReport] = []
+    traffic: Traffic | None = None
+
+    def log(line: LogLine) -> None:
+        lines.append(line)
+        _print(options, redact(line.text))
+
     try:
-        event = _event(run, kind)
-        bot = _bot(run, kind, event)
-        for note in handle(Dispatcher(bot), event, options):
-            run.notes.append(note)
-            _say(run, redact(note.text))
+        event = _event(options, environ, kind)
+        bot, traffic = _bot(verb, options, environ, kind, event, reports)
+        for line in run_verb(bot, verb, event, getattr(options, "cluster", None)):
+            log(line)
     except UsageError as error:
         complain(visible(redact(f"gitops: {error.code}: {error.detail}")))
         return USAGE
     except GitopsError as error:
-        found = verdict_of(problem_of(error)) or Verdict.PROBLEMS
-        run.notes.append(Note(f"{error.code}: {error.detail}", found))
-        _say(run, redact(run.notes[-1].text))
-    verdict, used = overall(note.verdict for note in run.notes), run.traffic
-    if used is not None:
-        _say(run, f"{used.requests} calls, {-(-used.received // 1024)} KiB from the forge")
+        log(LogLine(f"{error.code}: {error.detail}", result_of(diagnostics_of(error)) or RunResult.PROBLEMS))
+    result = combined_result(line.result for line in lines)
+    if traffic is not None:
+        _print(options, f"{traffic.requests} calls, {-(-traffic.received // 1024)} KiB from the forge")
     if options.json:
-        lines = [redact(note.text) for note in run.notes]
-        form: dict[str, Any] = {"ok": verdict is Verdict.DONE, "verdict": verdict.name.lower(), "notes": lines}
-        if used is not None:
-            form["forge"] = {"calls": used.requests, "bytes": used.received}
+        texts = [redact(line.text) for line in lines]
+        form: dict[str, Any] = {"ok": result is RunResult.DONE, "verdict": result.name.lower(), "notes": texts}
+        if traffic is not None:
+            form["forge"] = {"calls": traffic.requests, "bytes": traffic.received}
         show_form(form)
-    write_outputs(run.environ, verdict, run.told, redact)
-    return int(verdict)
+    write_outputs(environ, result, reports, redact)
+    return int(result)
 
 
-def _say(run: _Run, text: str) -> None:
-    """One line. It begins with a word of ours, so that nothing in it is a command to whoever runs the job."""
-    if not run.options.json:
+def _print(options: argparse.Namespace, text: str) -> None:
+    """Print one line. It begins with a fixed word, so that no text in it is a workflow command to the runner of the job."""
+    if not options.json:
         say(visible(f"gitops: {text}"))
 
 
-def _event(run: _Run, kind: str) -> Event:
-    """The event that the run is about: of a file, of the CI job, or none but the will of who started it."""
-    number = getattr(run.options, "request", None)
+def _event(options: argparse.Namespace, environ: Mapping[str, str], kind: str) -> Event:
+    """The event of the run: from a file, from the CI job, or else started by hand. Raises UsageError `usage_error`."""
+    number = getattr(options, "request", None)
     if number is not None:
         return ManualEvent((("request", str(number)),))
-    file = run.options.event or run.environ.get("GITHUB_EVENT_PATH" if kind != "gitlab" else "TRIGGER_PAYLOAD")
-    if kind == LOCAL or (not run.options.event and job_kind(run.environ) != kind):
-        if run.options.event:
-            raise UsageError(Code.USAGE_ERROR, "say with --forge which forge the event is of")
+    if kind == LOCAL or (not options.event and job_kind(environ) != kind):
+        if options.event:
+            raise UsageError(Code.USAGE_ERROR, "name the forge of the event with --forge")
         return ManualEvent()
-    return decoder(kind)(run.environ, _read(file)).event
+    file = options.event or environ.get("GITHUB_EVENT_PATH" if kind != "gitlab" else "TRIGGER_PAYLOAD")
+    content = b""
+    if file:
+        try:
+            with Path(file).open("rb") as source:
+                content = source.read(_MAX_EVENT + 1)
+        except OSError as error:
+            raise UsageError(Code.USAGE_ERROR, f"the event file {file} cannot be read: {error.strerror}") from error
+    return decoder(kind)(environ, content).event
 
 
-def _read(file: str | None) -> bytes:
-    """The content of an event file, up to a bound. Raises UsageError `usage_error`."""
-    if not file:
-        return b""
-    try:
-        with Path(file).open("rb") as source:
-            return source.read(_MAX_EVENT + 1)
-    except OSError as error:
-        raise UsageError(Code.USAGE_ERROR, f"the event file {file} cannot be read: {error.strerror}") from error
+def _bot(
+    verb: str,
+    options: argparse.Namespace,
+    environ: Mapping[str, str],
+    kind: str,
+    event: Event,
+    reports: list[ClusterReport],
+) -> tuple[Bot, Traffic | None]:
+    """The bot of this run, which adds its reports to `reports`, and the counter of its calls of the forge, if it makes any.
 
-
-def _bot(run: _Run, kind: str, event: Event) -> Bot:
-    """The bot of this run. Raises GitopsError where the repository or the forge cannot be used."""
-    choice = choice_of(run.options)
-    login = login_of(kind, run.environ, LocalProject(choice).setting) if kind != LOCAL else None
+    Raises GitopsError if the repository or the forge cannot be used.
+    """
+    choice = choice_of(options)
+    login = login_of(kind, environ, LocalProject(choice).setting) if kind != LOCAL else None
     local = LocalProject(choice, login=login)
     local.complete()
     rule = local.project.config().forge
-    kind = run.options.forge or rule.kind or kind
-    remote = local.setting(f"remote.{run.options.remote or 'origin'}.url")
-    found = choose(kind, run.environ, local.setting, rule, remote)
-    if found.silent and run.verb in _NEED_TOKEN:
-        raise UsageError(Code.USAGE_ERROR, f"gitops bot {run.verb} asks the forge: set GITOPS_TOKEN")
-    forge = _forge(run, local, found, event)
-    # Entries of the ledger need somebody's name and key; plans that are kept need no more than any name.
-    person = local.person() if run.verb in _WRITE_LEDGER else local.person_or_none() or _SOMEBODY
-    means = Means(kind, person, run_address(run.environ), run.told.append, silent=found.silent)
-    return build_bot(local, forge, means)
+    kind = options.forge or rule.kind or kind
+    remote = local.setting(f"remote.{options.remote or 'origin'}.url")
+    found = choose(kind, environ, local.setting, rule, remote)
+    if found.silent and verb in _NEED_TOKEN:
+        raise UsageError(Code.USAGE_ERROR, f"gitops bot {verb} asks the forge: set GITOPS_TOKEN")
+    forge: Forge
+    traffic: Traffic | None = None
+    if found.kind == LOCAL:
+        forge = local.forge()
+    elif found.silent:
+        forge = SilentForge(_request_of_job(environ, found.kind, event, local.project.default_ref))
+    else:
+        clock = local.project.tools.clock
+        client = open_client(found, time.sleep, clock)
+        forge, traffic = forge_over(found, client, clock), client.traffic
+    # Entries of the ledger need a real name and key; kept plans may carry any name.
+    person = local.person() if verb in _WRITE_LEDGER else local.person_or_none() or _ANONYMOUS
+    bot = build_bot(local, forge, kind, person, reports.append, run_url=run_address(environ), silent=found.silent)
+    return bot, traffic
 
 
-def _forge(run: _Run, local: LocalProject, choice: ForgeChoice, event: Event) -> Forge:
-    if choice.kind == LOCAL:
-        return local.forge()
-    if choice.silent:
-        return SilentForge(_told_of(run.environ, choice.kind, event, local.project.default_ref))
-    clock = local.project.tools.clock
-    client = open_client(choice, time.sleep, clock)
-    run.traffic = client.traffic
-    return forge_over(choice, client, clock)
-
-
-def _told_of(environ: Mapping[str, str], kind: str, event: Event, default_ref: str) -> tuple[ChangeRequest, ...]:
-    """The request that a job without a token knows of: its number and head from the event, its target from the job."""
+def _request_of_job(environ: Mapping[str, str], kind: str, event: Event, default_ref: str) -> tuple[ChangeRequest, ...]:
+    """The request that a job without a token knows: its number and head from the event, its target from the job."""
     if not isinstance(event, RequestEvent):
         return ()
-    named = environ.get("CI_MERGE_REQUEST_TARGET_BRANCH_NAME" if kind == "gitlab" else "GITHUB_BASE_REF")
+    branch = environ.get("CI_MERGE_REQUEST_TARGET_BRANCH_NAME" if kind == "gitlab" else "GITHUB_BASE_REF")
     folder = "merge-requests" if kind == "gitlab" else "pull"
     return (
         ChangeRequest(
             number=event.number,
             title="",
             source="",
-            target=f"refs/heads/{named}" if named else default_ref,
+            target=f"refs/heads/{branch}" if branch else default_ref,
             head=event.head,
             state=RequestState.OPEN,
             opened_at="",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gitops.bot.results import Note
+from gitops.bot.results import LogLine
 from gitops.cli.output import OK, USAGE, say, show_error
 from gitops.cli.serve.repository import Served, Surroundings, hook_of, server_environment
 from gitops.core.clock import timestamp
@@ -105,7 +105,7 @@ def _service(
         metrics=options.metrics,
     )
 
-    def handle(repository: str, event: Event) -> Iterator[Note]:
+    def handle(repository: str, event: Event) -> Iterator[LogLine]:
         found = served.get(repository)
         if found is None:
             raise GitopsError(Code.QUEUE_EVENT_INVALID, f"{repository} is not served any more")

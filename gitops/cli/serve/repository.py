@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from gitops.bot.context import Told
-from gitops.bot.dispatch import Dispatcher
-from gitops.bot.results import Note
+from gitops.bot.context import ClusterReport
+from gitops.bot.dispatch import handle_event
+from gitops.bot.results import LogLine
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.core.faults import Faults
@@ -21,7 +21,7 @@ from gitops.forge.events import Event
 from gitops.forge.port import Forge
 from gitops.server.deliveries import Hook, known_as
 from gitops.server.watched_forge import WatchedForge
-from gitops.wiring.bot import Means, build_bot
+from gitops.wiring.bot import build_bot
 from gitops.wiring.forge import LOCAL, ForgeChoice, choose, login_of, open_forge, token_of
 from gitops.wiring.project import LocalProject, RepositoryChoice
 
@@ -81,12 +81,11 @@ class Served:
         self.token = found.token
         self.name = known_as(self.kind, found.project)
 
-    def handle(self, event: Event) -> Iterator[Note]:
+    def handle(self, event: Event) -> Iterator[LogLine]:
         """Do what an event asks for. Raises RemoteError, when all is done that can be, where the forge failed for now."""
         local, found = self._open()
         watched = WatchedForge(open_forge(found, self._surroundings.pause, local.project.tools.clock))
-        means = Means(self.kind, local.person(), "", _nobody)
-        yield from Dispatcher(build_bot(local, cast(Forge, watched), means)).handle(event)
+        yield from handle_event(build_bot(local, cast(Forge, watched), self.kind, local.person(), _ignore), event)
         if watched.failure is not None:
             raise watched.failure
 
@@ -105,5 +104,5 @@ class Served:
         return local, choose(self.kind, environ, local.setting, rule, remote)
 
 
-def _nobody(told: Told) -> None:
-    """Reports go to the forge; there is no page of a job."""
+def _ignore(report: ClusterReport) -> None:
+    """Reports go to the forge; a server has no job page."""

@@ -179,10 +179,11 @@ class ClusterCopy:
     def workspace(self, at: datetime | None = None) -> Workspace:
         """The workspace of the cluster at the head of its branch."""
         project = self.local(at).project
-        head, standing = project.tip(self.target), project.standing(self.rule)
+        head = project.head_of(self.target)
         if head is None:
             raise AttackInconclusive(f"there is no branch {self.rule.branch}")
-        return project.workspace(self.rule, project.at_commit(head, standing), actor=self.rules.bot)
+        position = project.position(self.rule)
+        return project.workspace(self.rule, head, position, base=position.applied, actor=self.rules.bot)
 
     def apply(self, at: datetime | None = None) -> tuple[ApplyOutcome | None, tuple[str, ...]]:
         """Apply the head of the branch. Returns the outcome, and the codes of the reported problems."""

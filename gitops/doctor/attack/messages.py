@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from gitops.bot.context import Bot
-from gitops.bot.dispatch import Dispatcher
-from gitops.bot.receive_push import PushEvent, PushHandler
+from gitops.bot.dispatch import run_verb
+from gitops.bot.receive_push import receive_push
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
@@ -37,8 +37,8 @@ def _push(copy: ClusterCopy, commit: str) -> None:
     before = copy.store().resolve(_TOPIC) or ZERO
     copy.move_ref(_TOPIC, commit)
     local = copy.local()
-    handler = PushHandler(local.project, local.forge(), actor=copy.rules.bot, person=local.person())
-    for _ in handler.handle(PushEvent([RefUpdate(_TOPIC, before, commit)], STRANGER)):
+    updates, person = [RefUpdate(_TOPIC, before, commit)], local.person()
+    for _ in receive_push(local.project, local.forge(), updates, STRANGER, actor=copy.rules.bot, person=person):
         pass
 
 
@@ -82,7 +82,7 @@ def _command(copy: ClusterCopy) -> str:
     comment = forge.comments(1)[-1]
     event = CommentEvent(1, comment.id, Account(comment.account or STRANGER, STRANGER), body, comment.at)
     bot = Bot(local.project, forge, copy.rules.bot, local.person())
-    replies = " ".join(note.text for note in Dispatcher(bot).command(event))
+    replies = " ".join(line.text for line in run_verb(bot, "command", event))
     if not ledger.observe_lock().held:
         raise AttackSucceeded("the lock was removed")
     require(Code.COMMAND_REFUSED in replies, f"the command was not refused, but had no effect: {replies[:200]}")

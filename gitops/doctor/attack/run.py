@@ -46,7 +46,7 @@ def attack(
     `limit_s` seconds after the first. Raises GitopsError if the rules cannot be used.
     """
     store, project = local.repository, local.project
-    head = project.tip(project.default_ref)
+    head = project.head_of(project.default_ref)
     if head is None:
         raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {project.default_ref}")
     # The repository that people push to, if it is a folder of this machine.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.bot.results import Note
+from gitops.bot.results import LogLine
 from gitops.core.errors import UsageError
 from gitops.forge.events import Event, PushEvent, RequestEvent, TimerEvent
 from tests.support.serving import Serving, Setting, moved, pushed, serving, signed
@@ -27,9 +27,9 @@ class Handler:
         self.gate.set()
         self.seen: list[Event] = []
 
-    def __call__(self, repository: str, event: Event) -> Iterator[Note]:
+    def __call__(self, repository: str, event: Event) -> Iterator[LogLine]:
         self.seen.append(event)
-        yield Note("begun")
+        yield LogLine("begun")
         self.gate.wait(30)
 
 
@@ -271,9 +271,9 @@ def test_a_defect_of_ours_is_no_answer(server, monkeypatch) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_server_whose_worker_is_gone_is_not_well(setting) -> None:
-    def end(repository: str, event: Event) -> Iterator[Note]:
+    def end(repository: str, event: Event) -> Iterator[LogLine]:
         raise KeyboardInterrupt
-        yield Note("never")
+        yield LogLine("never")
 
     with serving(replace(setting, handle=end)) as server:
         assert server.request("GET", "/healthz").text == "ok\n"

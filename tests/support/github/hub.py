@@ -127,15 +127,15 @@ class Hub:
         local = self.loop.local()
         project = local.project
         rule = project.config().cluster(None)
-        standing = project.standing(rule)
+        position = project.position(rule)
         if request is None:
-            revision = project.at_commit(self.tip(), standing)
+            workspace = project.workspace(rule, self.tip(), position, base=position.applied, actor=email(who))
         else:
-            revision = project.at_request(self._seen(request), standing)
+            workspace = project.workspace_of_request(rule, self._seen(request), position, actor=email(who))
         store = self.loop.store
         by = Endorsement(store, SelfRemote(store), Person(who, email(who)), str(self.loop.key(who)), APPROVALS)
         before = self.world.refs()
-        outcome = endorse(project.workspace(rule, revision, actor=email(who)), Address(address), by)
+        outcome = endorse(workspace, Address(address), by)
         self.world.moved(before, who)
         return outcome
 

@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
-from gitops.bot.results import Note
+from gitops.bot.results import LogLine
 from gitops.cli.serve.repository import Served, Surroundings
 from gitops.core.faults import NoFaults
 from gitops.forge.events import Event, TimerEvent
@@ -157,7 +157,7 @@ def as_server(hub: Hub, folder: Path) -> Iterator[AsServer]:
     served = Served(RepositoryChoice(str(clone), "origin"), "github", surroundings)
     assert served.name == f"github:{FULL_NAME}"
 
-    def handle(repository: str, event: Event) -> Iterator[Note]:
+    def handle(repository: str, event: Event) -> Iterator[LogLine]:
         assert repository == served.name
         return served.handle(event)
 

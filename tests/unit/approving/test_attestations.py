@@ -113,8 +113,10 @@ def _new(ref: str, commit: str) -> RefUpdate:
 def test_an_author_does_not_approve_by_another_name(life: Life, author: str) -> None:
     """Ada is an author by her name, or by her account alone, as a forge names who pushed."""
     rule = life.project.config().cluster(None)
-    revision = life.project.at_commit(life.project.tip(MAIN) or "", life.project.standing(rule), [author])
-    workspace = life.project.workspace(rule, revision, actor="bot@example.org")
+    head, position = life.project.head_of(MAIN) or "", life.project.position(rule)
+    workspace = life.project.workspace(
+        rule, head, position, base=position.applied, authors=[author], actor="bot@example.org"
+    )
     for outcome in (
         attest(workspace, Address("graph.legacy"), grant(life, "ada"), means(life, "bot")),
         endorse(workspace, Address("graph.legacy"), means(life, "ada")),
@@ -163,7 +165,7 @@ def test_a_commit_that_is_not_here_cannot_be_attested(life: Life) -> None:
 
 def test_the_attestation_must_tell_the_folder_of_the_commit(life: Life) -> None:
     """The bot's key says of an older commit that it has the folder of today."""
-    old = grant(life, "ada", commit=life.repository.commit(life.project.tip("refs/heads/main") or "").parents[0])
+    old = grant(life, "ada", commit=life.repository.commit(life.project.head_of("refs/heads/main") or "").parents[0])
     made(attested(life, grant(life, "ada")))
     (ref,) = branches(life)
     approval, said = life.approval(life.repository.resolve(ref) or "")

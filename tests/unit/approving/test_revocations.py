@@ -198,7 +198,7 @@ FORGERIES: dict[str, Forger] = {
     "by a stranger": lambda life, i: place(life, decision(life, i), "mallory"),
     "of another commit": lambda life, i: place(life, decision(life, i, subject="1" * 40), "ada"),
     "beside the ledger": lambda life, i: place(
-        life, decision(life, i), "ada", parent=life.project.tip("refs/heads/main")
+        life, decision(life, i), "ada", parent=life.project.head_of("refs/heads/main")
     ),
     "on top of the approval": lambda life, i: place(
         life, decision(life, i, ledger_head=decision(life, i).subject), "ada"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.bot.authors import Trail, follow
+from gitops.bot.authors import PushHistory, follow_pushes
 from gitops.forge.port import Push
 from gitops.git.port import ZERO, NewCommit, Person
 from gitops.git.repository import Repository
@@ -48,23 +48,23 @@ def test_no_more_is_read_than_back_to_what_is_applied(store: Repository, line: t
         yield by("github:2", line[1], line[3])
         raise AssertionError("read on")
 
-    trail = follow(moves(), line[4], store, applied=line[2])
-    assert (trail.people, trail.whole) == (("github:2", "github:1"), True)
+    history = follow_pushes(moves(), line[4], store, applied=line[2])
+    assert (history.people, history.complete) == (("github:2", "github:1"), True)
 
 
 def test_what_came_after_the_head_does_not_matter(store: Repository, line: tuple[str, ...]) -> None:
     moves = [by("github:3", line[3], ZERO), by("github:2", line[2], line[3]), by("github:1", line[0], line[2])]
-    assert follow(moves, line[2], store, applied=line[0]).people == ("github:1",)
+    assert follow_pushes(moves, line[2], store, applied=line[0]).people == ("github:1",)
 
 
 def test_who_pushed_what_was_forced_away_is_behind_it_too(store: Repository, line: tuple[str, ...]) -> None:
     moves = [by("github:1", AWAY, line[4]), by("github:2", ZERO, AWAY)]
-    assert follow(moves, line[4], store, applied=line[0]).people == ("github:2", "github:1")
+    assert follow_pushes(moves, line[4], store, applied=line[0]).people == ("github:2", "github:1")
 
 
 def test_a_branch_that_was_made_again_goes_on_where_it_was_removed(store: Repository, line: tuple[str, ...]) -> None:
     moves = [by("github:1", ZERO, line[4]), by("github:1", line[4], ZERO), by("github:2", ZERO, line[4])]
-    assert follow(moves, line[4], store, applied=line[0]) == Trail(tuple(moves), whole=True)
+    assert follow_pushes(moves, line[4], store, applied=line[0]) == PushHistory(tuple(moves), complete=True)
 
 
 @pytest.mark.parametrize(
@@ -80,14 +80,14 @@ def test_what_is_not_whole_leaves_somebody_unknown(
     store: Repository, line: tuple[str, ...], moves: list[tuple[str, int, int]], late: bool
 ) -> None:
     listed = [by(f"github:{who}", line[old], line[new]) for who, old, new in moves]
-    trail = follow(listed, line[4], store, applied=line[0])
-    assert (trail.whole, trail.late) == (False, late)
-    assert UNKNOWN_AUTHOR in trail.people
+    history = follow_pushes(listed, line[4], store, applied=line[0])
+    assert (history.complete, history.pending) == (False, late)
+    assert UNKNOWN_AUTHOR in history.people
 
 
 def test_a_move_of_nobody_is_one_of_somebody_unknown(store: Repository, line: tuple[str, ...]) -> None:
-    trail = follow([by("", line[0], line[4])], line[4], store, applied=line[0])
-    assert (trail.whole, trail.people) == (True, (UNKNOWN_AUTHOR,))
+    history = follow_pushes([by("", line[0], line[4])], line[4], store, applied=line[0])
+    assert (history.complete, history.people) == (True, (UNKNOWN_AUTHOR,))
 
 
 @given(data=st.data())
@@ -96,19 +96,19 @@ def test_nobody_is_lost(store: Repository, line: tuple[str, ...], data: st.DataO
     states = data.draw(st.lists(st.sampled_from([*line[1:], AWAY, ZERO]), min_size=1, max_size=8))
     head = states[-1] if states[-1] != ZERO else line[4]
     states = [ZERO, *states[:-1], head]
-    # Two that follow each other and are the same are no move.
+    # Two that follow_pushes each other and are the same are no move.
     states = [s for i, s in enumerate(states) if i == 0 or s != states[i - 1]]
     people = data.draw(st.lists(st.sampled_from(ACCOUNTS), min_size=len(states) - 1, max_size=len(states) - 1))
     moves = [by(*it) for it in zip(people, states, states[1:], strict=False)][::-1]
     hidden = data.draw(st.sets(st.integers(0, len(moves) - 1)))
     listed = [move for number, move in enumerate(moves) if number not in hidden]
-    trail = follow(listed, head, store, applied=line[0])
-    whole = follow(moves, head, store, applied=line[0])
-    assert whole.whole
+    history = follow_pushes(listed, head, store, applied=line[0])
+    whole = follow_pushes(moves, head, store, applied=line[0])
+    assert whole.complete
     assert set(whole.people) == set(people)
     if not hidden:
-        assert trail == whole
-    if UNKNOWN_AUTHOR not in trail.people:
-        way = [head, *(move.old for move in trail.moves)]
-        assert [move.new for move in trail.moves] == way[:-1]
+        assert history == whole
+    if UNKNOWN_AUTHOR not in history.people:
+        way = [head, *(move.old for move in history.pushes)]
+        assert [move.new for move in history.pushes] == way[:-1]
         assert way[-1] == ZERO

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gitops.bot.command_syntax import Action, Command, Malformed, parse_command
+from gitops.bot.command_syntax import CommandAction, CommentCommand, MalformedCommand, parse_command
 from gitops.core.clock import encode_ulid
 from gitops.model.address import Kind
 
@@ -25,10 +25,10 @@ _clusters = st.none() | _names
 _digests = st.from_regex(r"[0-9a-f]{64}", fullmatch=True)
 _locks = st.builds(encode_ulid, st.integers(0, 2**48 - 1), st.integers(0, 2**80 - 1))
 _commands = st.one_of(
-    st.builds(Command, st.sampled_from([Action.PLAN, Action.RETRY]), cluster=_clusters),
-    st.builds(Command, st.just(Action.APPROVE), address=_addresses, digest=_digests, cluster=_clusters),
-    st.builds(Command, st.just(Action.UNLOCK), lock_id=_locks, cluster=_clusters),
-    st.builds(Command, st.just(Action.EXPLAIN), address=_addresses, cluster=_clusters),
+    st.builds(CommentCommand, st.sampled_from([CommandAction.PLAN, CommandAction.RETRY]), cluster=_clusters),
+    st.builds(CommentCommand, st.just(CommandAction.APPROVE), address=_addresses, digest=_digests, cluster=_clusters),
+    st.builds(CommentCommand, st.just(CommandAction.UNLOCK), lock_id=_locks, cluster=_clusters),
+    st.builds(CommentCommand, st.just(CommandAction.EXPLAIN), address=_addresses, cluster=_clusters),
 )
 _words = st.sampled_from(
     ["/gitops", "plan", "approve", "unlock", "explain", "retry", "--cluster", "brain", "graph.legacy", DIGEST, LOCK]
@@ -45,7 +45,7 @@ _almost = st.lists(_words | _noise | st.just(" "), max_size=14).map("".join)
     blank=st.sampled_from(["", "\n", "  \n\r\n"]),
     end=st.sampled_from(["", "\r"]),
 )
-def test_a_written_command_is_read_back(command: Command, below: str, blank: str, end: str) -> None:
+def test_a_written_command_is_read_back(command: CommentCommand, below: str, blank: str, end: str) -> None:
     assert parse_command(f"{blank}{command}{end}\n{below}") == command
 
 
@@ -65,9 +65,9 @@ def test_a_written_command_is_read_back(command: Command, below: str, blank: str
 def test_nothing_but_a_command_to_the_letter_is_one(body: str) -> None:
     parsed = parse_command(body)
     line = next((text for text in body[:4096].split("\n") if text.strip()), "").rstrip("\r")
-    if isinstance(parsed, Command):
+    if isinstance(parsed, CommentCommand):
         assert str(parsed) == line
-    elif isinstance(parsed, Malformed):
+    elif isinstance(parsed, MalformedCommand):
         assert line.split(" ")[0] == "/gitops"
         # A refusal is shown in the one comment, so it must not carry what a stranger wrote.
         assert parsed.why.isprintable()
@@ -113,11 +113,11 @@ def test_other_comments_are_none_of_our_business(body: str) -> None:
     ],
 )
 def test_what_is_almost_a_command_is_refused(line: str) -> None:
-    assert isinstance(parse_command(line), Malformed)
+    assert isinstance(parse_command(line), MalformedCommand)
 
 
 def test_every_kind_of_resource_can_be_named() -> None:
     for kind in Kind:
         name = f"{kind}.a.b" if kind is Kind.QUERY else f"{kind}.a"
-        expected = Malformed if kind is Kind.UNKNOWN else Command
+        expected = MalformedCommand if kind is Kind.UNKNOWN else CommentCommand
         assert isinstance(parse_command(f"/gitops explain {name}"), expected)

@@ -17,13 +17,13 @@ from gitops.model.plan import ApprovalRequirement, Plan
 from gitops.render.comment import (
     ApplyComment,
     ApprovalState,
+    CommentSubject,
     DriftReport,
     FullPlan,
     OtherRequest,
     PlanComment,
     RefusalComment,
     RefusedCommand,
-    Subject,
     apply_comment,
     plan_comment,
     plan_document,
@@ -34,7 +34,7 @@ from gitops.render.drift import drift_body, drift_gone
 
 DATA = Path(__file__).parents[2] / "data" / "comments"
 
-SUBJECT = Subject(cluster="knowledge", environment="production", request=7, head=HEAD, base=BASE)
+SUBJECT = CommentSubject(cluster="knowledge", environment="production", request=7, head=HEAD, base=BASE)
 MISSING = ApprovalState(
     resource="graph.legacy",
     satisfied=False,

@@ -10,7 +10,7 @@ from typing import Self
 
 import pytest
 
-from gitops.bot.results import Note, Verdict
+from gitops.bot.results import LogLine, RunResult
 from gitops.core.clock import Clock, FixedClock
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.core.redact import Redactor, Secret
@@ -30,7 +30,7 @@ class Shop:
     """A queue with a crew; use as a context manager."""
 
     def __init__(
-        self, folder: Path, handle: Callable[[str, Event], Iterator[Note]], clock: Clock | None = None
+        self, folder: Path, handle: Callable[[str, Event], Iterator[LogLine]], clock: Clock | None = None
     ) -> None:
         self.clock, self.log = clock or SystemClock(), Log()
         self.context = Context(self.clock, self.log.write, Redactor([Secret("S", SECRET)]))
@@ -55,16 +55,16 @@ class Shop:
         return [(each.subject[5:6], each.state.value) for each in self.queue.listed()]
 
 
-def quiet(repository: str, event: Event) -> Iterator[Note]:
-    yield Note(f"looked at {event}")
+def quiet(repository: str, event: Event) -> Iterator[LogLine]:
+    yield LogLine(f"looked at {event}")
 
 
-def failing(*errors: Exception) -> Callable[[str, Event], Iterator[Note]]:
+def failing(*errors: Exception) -> Callable[[str, Event], Iterator[LogLine]]:
     """A handler that fails like this, one time after the other, then works."""
     left = list(errors)
 
-    def handle(repository: str, event: Event) -> Iterator[Note]:
-        yield Note("begun")
+    def handle(repository: str, event: Event) -> Iterator[LogLine]:
+        yield LogLine("begun")
         if left:
             raise left.pop(0)
 
@@ -126,10 +126,10 @@ def test_what_cannot_pass_is_given_up_at_once(tmp_path, error) -> None:
 
 
 def test_a_lost_race_is_run_again_and_a_problem_is_told_already(tmp_path) -> None:
-    verdicts = [Verdict.LOST, Verdict.PROBLEMS]
+    verdicts = [RunResult.LOST, RunResult.PROBLEMS]
 
-    def handle(repository: str, event: Event) -> Iterator[Note]:
-        yield Note("a verdict", verdicts.pop(0))
+    def handle(repository: str, event: Event) -> Iterator[LogLine]:
+        yield LogLine("a verdict", verdicts.pop(0))
 
     with Shop(tmp_path, handle) as shop:
         shop.offer(ONE, "a")
@@ -175,14 +175,14 @@ def test_no_two_of_one_repository_run_at_once(tmp_path) -> None:
     busy: list[str] = []
     together: list[tuple[str, ...]] = []
 
-    def handle(repository: str, event: Event) -> Iterator[Note]:
+    def handle(repository: str, event: Event) -> Iterator[LogLine]:
         busy.append(repository)
         together.append(tuple(busy))
         if event == HeadEvent("a" * 40):
             both.wait()
             over.wait(30)
         busy.remove(repository)
-        yield Note("worked")
+        yield LogLine("worked")
 
     with Shop(tmp_path, handle) as shop:
         for letter in "ab":
@@ -201,10 +201,10 @@ def test_a_burst_is_few_runs(tmp_path) -> None:
     """200 moves of one request while one is handled: one more run, with the newest."""
     gate, seen = threading.Event(), []
 
-    def handle(repository: str, event: Event) -> Iterator[Note]:
+    def handle(repository: str, event: Event) -> Iterator[LogLine]:
         seen.append(event)
         gate.wait(30)
-        yield Note("planned")
+        yield LogLine("planned")
 
     with Shop(tmp_path, handle) as shop:
         shop.start()
@@ -221,10 +221,10 @@ def test_a_burst_is_few_runs(tmp_path) -> None:
 def test_stopping_waits_for_what_runs(tmp_path) -> None:
     gate = threading.Event()
 
-    def handle(repository: str, event: Event) -> Iterator[Note]:
-        yield Note("in the middle")
+    def handle(repository: str, event: Event) -> Iterator[LogLine]:
+        yield LogLine("in the middle")
         gate.wait(30)
-        yield Note("at the end")
+        yield LogLine("at the end")
 
     with Shop(tmp_path, handle) as shop:
         shop.offer(ONE, "a")
@@ -239,8 +239,8 @@ def test_stopping_waits_for_what_runs(tmp_path) -> None:
 def test_what_does_not_end_in_time_is_given_back(tmp_path) -> None:
     gate = threading.Event()
 
-    def handle(repository: str, event: Event) -> Iterator[Note]:
-        yield Note("in the middle")
+    def handle(repository: str, event: Event) -> Iterator[LogLine]:
+        yield LogLine("in the middle")
         gate.wait(30)
 
     with Shop(tmp_path, handle) as shop:
@@ -254,8 +254,8 @@ def test_what_does_not_end_in_time_is_given_back(tmp_path) -> None:
 
 
 def test_who_waits_for_a_forge_is_given_back_when_the_server_stops(tmp_path) -> None:
-    def handle(repository: str, event: Event) -> Iterator[Note]:
-        yield Note("waits for the rate limit")
+    def handle(repository: str, event: Event) -> Iterator[LogLine]:
+        yield LogLine("waits for the rate limit")
         shop.context.stop.pause(30)
 
     with Shop(tmp_path, handle) as shop:
