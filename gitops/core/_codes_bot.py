@@ -35,8 +35,6 @@ missing_dependency | E | a change depends on something that is not declared | de
   an edge of the execution graph leads to something that neither exists nor is created
 dependency_cycle | E | changes depend on each other in a cycle | break the cycle
   the edges of the execution graph form a cycle
-graph_document_invalid | E | an execution graph document is not valid | make the plan again
-  the document was edited, or written by another release
 depends_on_deleted | E | a change needs a resource that is deleted | remove the reference or keep the resource
   the plan deletes a resource that another change of the same plan refers to
 ephemeral_graph_root | E | graph data would be lost with this checkout | declare storage, or set gitops.root on the server

@@ -68,7 +68,7 @@ def parse_timestamp(text: str) -> datetime | None:
 
 
 class FixedClock:
-    """A clock for tests: stands still unless told to step."""
+    """A clock that stands still, or moves by a fixed step with each reading."""
 
     def __init__(self, start: datetime, step: timedelta = timedelta(0)) -> None:
         """Begin at `start`; each reading moves on by `step`."""
@@ -84,17 +84,3 @@ class FixedClock:
     def advance(self, by: timedelta) -> None:
         """Move the hands."""
         self._now += by
-
-
-class SequentialIds:
-    """An id source for tests: the same ids in the same order every time."""
-
-    def __init__(self, start: int = 1) -> None:
-        """Begin counting at `start`."""
-        self._next = start
-
-    def ulid(self) -> str:
-        """The next ULID in sequence."""
-        value = encode_ulid(1_700_000_000_000, self._next)
-        self._next += 1
-        return value

@@ -128,7 +128,6 @@ class Code(StrEnum):
     DUPLICATE_RESOURCE_ID = "duplicate_resource_id"
     MISSING_DEPENDENCY = "missing_dependency"
     DEPENDENCY_CYCLE = "dependency_cycle"
-    GRAPH_DOCUMENT_INVALID = "graph_document_invalid"
     DEPENDS_ON_DELETED = "depends_on_deleted"
     EPHEMERAL_GRAPH_ROOT = "ephemeral_graph_root"
     STORAGE_ROOT_REFUSED = "storage_root_refused"

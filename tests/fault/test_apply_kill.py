@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from gitops.core.clock import FixedClock, SequentialIds
+from gitops.core.clock import FixedClock
 from gitops.graph import show
 from gitops.graph.load import Loader, LoadRequest
 from gitops.ledger.layout import LOCK
 from tests.support.cluster import QUERY, SCHEMA, START, WIDER, Cluster, codes, lance_engine
+from tests.support.ids import SequentialIds
 from tests.support.pages import ROOT
 from tests.support.prefork import PYTHON
 

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from gitops.core.clock import FixedClock, SequentialIds
+from gitops.core.clock import FixedClock
 from gitops.graph import show
 from gitops.graph.load import Loader, LoadRequest
 from gitops.model.entry import EntryKind
 from gitops.wiring.system import RandomIds, SystemClock
 from tests.support.audited import FILES, GRAPHS, START, WIDER, Life, declared
 from tests.support.git_fixture import environment, run
+from tests.support.ids import SequentialIds
 from tests.support.pages import ROOT
 from tests.support.prefork import PYTHON
 

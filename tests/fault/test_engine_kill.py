@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from gitops.core.clock import FixedClock, SequentialIds
+from gitops.core.clock import FixedClock
 from gitops.graph import show
 from gitops.graph.engine import LanceEngine
 from gitops.graph.load import Loader, LoadRequest
 from gitops.graph.port import Existence
 from gitops.graph.snapshot import open_snapshot
+from tests.support.ids import SequentialIds
 
 CLOCK = FixedClock(datetime(2026, 1, 1, tzinfo=UTC))
 HERE = Path(__file__).parents[2]

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from gitops.core.clock import SequentialIds
 from gitops.core.errors import GitopsError
 from gitops.graph import show
 from gitops.graph.load import Loader, LoadRequest
@@ -37,6 +36,7 @@ from tests.fault.test_engine_kill import (
     say,
     transaction,
 )
+from tests.support.ids import SequentialIds
 from tests.support.s3 import Asked, Drop, S3Place
 
 REFUSED = 403

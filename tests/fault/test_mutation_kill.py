@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from gitops.core.clock import SequentialIds
 from gitops.core.errors import ConflictError
 from gitops.graph.load import Loader, LoadMode, LoadRequest
 from gitops.graph.write.mutate import MutationOptions, Mutator
 from tests.fault.test_engine_kill import HERE, DyingAt, say
+from tests.support.ids import SequentialIds
 from tests.support.mutations import CLOCK, NOW, WrittenGraph, no_pause
 
 SCHEMA = """

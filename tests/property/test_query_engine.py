@@ -17,7 +17,6 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from gitops.core.clock import SequentialIds
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.graph.history.verify import verify_graph
@@ -32,6 +31,7 @@ from gitops.language.schema import NodeType, Schema
 from tests.reference import Graph, Mode, Options, Refused, answer, empty, load, mutate
 from tests.reference.ranking import mock_embedding
 from tests.support import query_engine, random_graphs, random_queries
+from tests.support.ids import SequentialIds
 from tests.support.query_cases import NOW, contents, same_result
 from tests.support.query_engine import Run, outcome, refused_alike
 from tests.support.random_graphs import Shape

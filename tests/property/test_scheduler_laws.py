@@ -10,6 +10,7 @@ import heapq
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from gitops.model.change import Action, Change
 from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeResult, Outcome
 from gitops.model.resource import Dependency
 from gitops.plan.graph import BARRIER, build_graph
-from gitops.plan.graph_json import from_json, to_json
+from gitops.plan.graph_json import to_json
 from gitops.plan.layers import cycles, layers, neighbours, serial_order
 from gitops.plan.schedule import Schedule, SkipReason
 from tests.support.effort import cases as tries
@@ -303,11 +304,27 @@ def test_cycles_are_what_reaches_itself(size, pairs):
     assert laid == set(ids) - looped - descendants(graph, looped)
 
 
+def _graph_of(form: dict[str, Any]) -> ExecutionGraph:
+    """The graph that a JSON form describes."""
+    nodes = (
+        ExecNode(
+            each["id"],
+            each["kind"],
+            Action(each["action"]),
+            each["position"],
+            tuple(LockClaim(lock["key"], LockMode(lock["mode"])) for lock in each["locks"]),
+            each["group"],
+        )
+        for each in form["nodes"]
+    )
+    edges = (ExecEdge(each["from"], each["to"], each["reason"], each["detail"]) for each in form["edges"])
+    return ExecutionGraph(tuple(nodes), tuple(edges))
+
+
 @given(graphs())
-def test_p17_json_round_trips(graph):
+def test_p17_the_json_form_says_everything_about_the_graph(graph):
     text = json.dumps(to_json(graph))
-    assert from_json(json.loads(text)) == graph
-    assert json.dumps(to_json(from_json(json.loads(text)))) == text
+    assert _graph_of(json.loads(text)) == graph
 
 
 @given(cases(), WORKERS, st.data())

@@ -8,10 +8,11 @@ import shutil
 
 import pytest
 
-from gitops.core.clock import FixedClock, SequentialIds
+from gitops.core.clock import FixedClock
 from gitops.graph import show
 from gitops.graph.load import Loader, LoadRequest
 from tests.support.cluster import COMMENTED, SCHEMA, START, WIDER, Cluster, FailAt, codes, lance_engine, statuses
+from tests.support.ids import SequentialIds
 
 
 @pytest.fixture

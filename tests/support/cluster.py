@@ -25,7 +25,7 @@ from gitops.cluster.validate import validate
 from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.folder import FolderTree
 from gitops.config.load import load_desired
-from gitops.core.clock import FixedClock, SequentialIds
+from gitops.core.clock import FixedClock
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults
@@ -54,6 +54,7 @@ from gitops.model.resource import DesiredState
 from gitops.model.state import AppliedResource, State
 from gitops.plan.plan import plan
 from gitops.storage.local import LocalStore
+from tests.support.ids import SequentialIds
 from tests.support.memory_engine import MemoryEngine
 
 SCHEMA = "node Person {\n  handle: String @key\n  born: I32?\n}\n"

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gitops.core.clock import FixedClock, SequentialIds
+from gitops.core.clock import FixedClock
 from gitops.graph import show
 from gitops.graph.engine import LanceEngine
 from gitops.graph.export import export_records
@@ -18,6 +18,7 @@ from gitops.graph.results import MutationResult
 from gitops.graph.snapshot import ReadTarget, open_snapshot
 from gitops.graph.write.mutate import MutationOptions, Mutator
 from gitops.language.query import CheckedQuery, check_query, parse_queries
+from tests.support.ids import SequentialIds
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CLOCK = FixedClock(NOW)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gitops.core.clock import FixedClock, SequentialIds
+from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.graph.engine import LanceEngine
 from gitops.graph.load import Loader, LoadMode, LoadRequest
@@ -22,6 +22,7 @@ from gitops.graph.write.mutate import MutationOptions, Mutator
 from gitops.language.query import CheckedQuery
 from gitops.language.schema import PropType, Scalar, Schema
 from tests.reference import Edge, Graph, Options, Refused, empty
+from tests.support.ids import SequentialIds
 from tests.support.query_cases import NOW, Case, Ground, added, ground
 
 T = TypeVar("T")

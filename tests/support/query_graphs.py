@@ -8,13 +8,14 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from gitops.core.clock import FixedClock, SequentialIds
+from gitops.core.clock import FixedClock
 from gitops.graph.engine import LanceEngine
 from gitops.graph.load import Loader, LoadMode, LoadRequest
 from gitops.graph.query import QueryOptions, QueryResult, ReadCache, run_query
 from gitops.graph.snapshot import Snapshot, open_snapshot
 from gitops.language.query import check_query, parse_queries
 from gitops.language.schema import Catalog
+from tests.support.ids import SequentialIds
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CLOCK = FixedClock(NOW)

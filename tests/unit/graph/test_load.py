@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from gitops.core.clock import FixedClock, SequentialIds
+from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.graph import show
 from gitops.graph.engine import LanceEngine
 from gitops.graph.load import Loader, LoadError, LoadMode, LoadRequest
 from gitops.graph.local_root import LocalRoot
 from gitops.graph.write import records
+from tests.support.ids import SequentialIds
 
 CLOCK = FixedClock(datetime(2026, 1, 1, tzinfo=UTC))
 SCHEMA = b"""

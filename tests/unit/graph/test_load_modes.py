@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from gitops.core.clock import SequentialIds
 from gitops.core.errors import GitopsError
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.branches import list_branches
 from gitops.graph.load import Loader, LoadError, LoadMode, LoadRequest
 from gitops.graph.snapshot import open_snapshot
 from gitops.graph.write import intake, records, spill
+from tests.support.ids import SequentialIds
 from tests.support.mutations import CLOCK, WrittenGraph, no_pause
 
 SCHEMA = """

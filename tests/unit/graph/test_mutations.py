@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gitops.core.clock import SequentialIds
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.branches import create_branch
@@ -20,6 +19,7 @@ from gitops.graph.snapshot import open_snapshot
 from gitops.graph.write import delta, filters
 from gitops.graph.write.mutate import MutationOptions, Mutator
 from gitops.graph.write.retry import ATTEMPTS, retry_until_published
+from tests.support.ids import SequentialIds
 from tests.support.mutations import CLOCK, NOW, WrittenGraph, no_pause
 
 SCHEMA = """

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops.core.clock import SequentialIds
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.graph.manifest import GraphIdentity
 from gitops.graph.object_root import ObjectRoot
@@ -22,6 +21,7 @@ from gitops.graph.port import Existence
 from gitops.graph.root import GraphRoot
 from gitops.graph.snapshot import find_root
 from tests.support.effort import cases
+from tests.support.ids import SequentialIds
 from tests.support.s3 import S3Place
 
 URI = "s3://bucket/graphs/k.omni"

@@ -8,12 +8,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gitops.core.clock import FixedClock, SequentialIds
+from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.graph import show
 from gitops.graph.engine import LanceEngine
 from gitops.graph.load import Loader, LoadRequest
 from gitops.language.schema import Reversibility, compile_schema, down_source, plan_down, plan_migration
+from tests.support.ids import SequentialIds
 
 CLOCK = FixedClock(datetime(2026, 1, 1, tzinfo=UTC))
 BASE = "node P { k: String @key  age: I32?  tag: enum(x, y)? } node Q { k: String @key } edge E: P -> Q { w: F32? }"

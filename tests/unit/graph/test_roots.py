@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gitops.core.clock import FixedClock, SequentialIds
+from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.graph import show
 from gitops.graph.engine import LanceEngine
@@ -22,6 +22,7 @@ from gitops.graph.load import Loader, LoadRequest
 from gitops.graph.port import Existence
 from gitops.graph.snapshot import open_snapshot
 from gitops.storage.s3 import S3Store
+from tests.support.ids import SequentialIds
 from tests.support.prefork import PROGRAM, start
 from tests.support.s3 import S3Place
 
@@ -127,7 +128,8 @@ def test_a_torn_head_manifest_does_not_open(engine: LanceEngine, tmp_path: Path)
 _LIGHT = """
 import sys
 from datetime import UTC, datetime
-from gitops.core.clock import FixedClock, SequentialIds
+from gitops.core.clock import FixedClock
+from tests.support.ids import SequentialIds
 from gitops.graph.engine import LanceEngine
 engine = LanceEngine(FixedClock(datetime(2026, 1, 1, tzinfo=UTC)), SequentialIds())
 uri = sys.argv[1]

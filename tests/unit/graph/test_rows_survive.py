@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from gitops.core.clock import FixedClock, SequentialIds
+from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.graph import show
 from gitops.graph.engine import LanceEngine
 from gitops.graph.load import Loader, LoadRequest
 from gitops.graph.snapshot import open_snapshot
+from tests.support.ids import SequentialIds
 
 CLOCK = FixedClock(datetime(2026, 1, 1, tzinfo=UTC))
 BASE = b"node P { k: String @key  age: I32? }\nnode Q { k: String @key }\nedge E: P -> Q { w: F32? }\n"

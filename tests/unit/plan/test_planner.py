@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.apply.settle import RunStamp, settle
-from gitops.core.clock import SequentialIds
 from gitops.graph.observation import MigrationPreview
 from gitops.model.address import Address
 from gitops.model.approval import Approval
@@ -18,6 +17,7 @@ from gitops.model.execution import NodeResult, Outcome
 from gitops.model.plan import Plan, PlanInputs, TrustChange
 from gitops.model.state import State, Status, StatusRecord
 from gitops.plan.planner import diff, make_plan, recorded_dependencies
+from tests.support.ids import SequentialIds
 from tests.support.planning import desired, hexed, state
 
 FULL = {"graph.g": "", "schema.g": "1", "query.g.q": "2", "policy.p": "3"}

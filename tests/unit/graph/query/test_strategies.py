@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops.core.clock import SequentialIds
 from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.graph.history.work import WriteContext
 from gitops.graph.query import ReadCache, Strategy, adjacency, execute, expand, neighbours, plan, tables
 from gitops.graph.query import strategies as rules
 from gitops.graph.snapshot import open_snapshot
 from tests.support.effort import cases
+from tests.support.ids import SequentialIds
 from tests.support.query_graphs import CLOCK, ask, put, town, towns, values
 
 DATA = Path(__file__).parents[3] / "data" / "explain.json"

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gitops.core.clock import SequentialIds
 from gitops.core.errors import GitopsError
 from gitops.graph.engine import LanceEngine
 from gitops.graph.query import ReadCache, Strategy
 from gitops.graph.snapshot import open_snapshot
+from tests.support.ids import SequentialIds
 from tests.support.query_graphs import CLOCK, TOWNS, ask, create, put, road, town, values
 
 if TYPE_CHECKING:
