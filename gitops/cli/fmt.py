@@ -26,7 +26,7 @@ _DIGITS = 12
 
 
 def fmt(options: argparse.Namespace) -> int:
-    """`gitops fmt`. Exit code 1 if a file does not parse, or if `--check` finds one in another layout."""
+    """`gitops fmt`. Exit code 1 if a file does not parse, or if `--check` finds one that is not formatted."""
     folder = options.config or "."
     here = os.path.abspath(folder)  # noqa: PTH100 - links stay as they are
     paths = [os.path.relpath(path, here) for path in options.paths] or None
@@ -51,7 +51,7 @@ def fmt(options: argparse.Namespace) -> int:
 
 
 def layout_problems(outcome: FormatOutcome) -> Diagnostics:
-    """One problem for each file in another layout."""
+    """One problem for each file that is not in the canonical layout."""
     found = Diagnostics()
     for file in outcome.changed:
         message = f"the canonical layout differs from line {_first_difference(file)}"
@@ -107,7 +107,7 @@ def _form(outcome: FormatOutcome, found: Diagnostics, written: AbstractSet[str])
 
 
 def _replace(path: str, file: FileLayout) -> None:
-    """Give a file its new content in one step, with its old permissions, if it is still what was read.
+    """Replace a file in one step, keeping its permissions, if its content is still the one that was read.
 
     Raises ConflictError `resource_content_changed`, RemoteError `storage_failed`.
     """
@@ -118,7 +118,11 @@ def _replace(path: str, file: FileLayout) -> None:
             with os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as current:
                 mode = os.fstat(current.fileno()).st_mode
                 if not stat.S_ISREG(mode) or current.read(len(file.before) + 1) != file.before:
-                    raise ConflictError(Code.RESOURCE_CONTENT_CHANGED, f"{file.path} changed meanwhile", path=file.path)
+                    raise ConflictError(
+                        Code.RESOURCE_CONTENT_CHANGED,
+                        f"{file.path} changed while it was being formatted",
+                        path=file.path,
+                    )
             _write(folder, name, file.after, stat.S_IMODE(mode))
         finally:
             os.close(folder)

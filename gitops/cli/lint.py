@@ -1,4 +1,4 @@
-"""`gitops lint`: what is wrong with schemas and queries, as text, JSON or SARIF."""
+"""`gitops lint`: the problems of schemas and queries, as text, JSON or SARIF."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gitops.render.lint import lint_form, lint_text
 
 
 def lint(options: argparse.Namespace) -> int:
-    """`gitops lint`. Exit code 1 for an error, with `--strict` for a warning too; 2 if the paths make no sense."""
+    """`gitops lint`. Exit code 1 for an error, with `--strict` for a warning too; 2 if the paths are not valid."""
     form = options.format or ("json" if options.json else "text")
     if options.json and form != "json":
         complain("--json and --format name two formats; leave one out")
         return USAGE
-    options.json = form == "json"  # a path that cannot be read is told in the same form
+    options.json = form == "json"  # an error about a path has the same format
     folder = options.config or "."
     here = os.path.abspath(folder)  # noqa: PTH100 - links stay as they are
     paths = [os.path.relpath(path, here) for path in options.paths]
@@ -34,24 +34,24 @@ def lint(options: argparse.Namespace) -> int:
     elif form == "sarif":
         from gitops.render.sarif import sarif_log
 
-        show_form(sarif_log(outcome, _from(here, _root(here))))
+        show_form(sarif_log(outcome, _relative_to(here, _repository_root(here))))
     else:
-        say(lint_text(outcome, _from(here, os.getcwd())))  # noqa: PTH109 - as the shell shows it
+        say(lint_text(outcome, _relative_to(here, os.getcwd())))  # noqa: PTH109 - as the shell shows it
     return OK if outcome.ok(strict=options.strict) else FAILED
 
 
-def _from(folder: str, base: str) -> Callable[[str], str]:
-    """How to spell a path of a folder as seen from another; one that lies far away stays absolute."""
+def _relative_to(folder: str, base: str) -> Callable[[str], str]:
+    """A function from paths of a folder to paths relative to `base`; a path far away from both stays absolute."""
 
-    def spelled(path: str) -> str:
+    def relative(path: str) -> str:
         place = os.path.normpath(os.path.join(folder, path))  # noqa: PTH118 - links stay as they are
         near = os.path.relpath(place, base)
         return place if near.startswith("../") and path.startswith("/") else near
 
-    return spelled
+    return relative
 
 
-def _root(folder: str) -> str:
+def _repository_root(folder: str) -> str:
     """The root of the repository around a folder, else the current folder."""
     place = folder
     while not os.path.lexists(os.path.join(place, ".git")):  # noqa: PTH118

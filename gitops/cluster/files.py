@@ -1,4 +1,4 @@
-"""The files that an operator named on the command line: themselves, and what lies below a folder."""
+"""The files that are named on the command line, directly or by a folder above them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _MAX_FOLDERS = 10_000
 def named_files(
     tree: SourceTree, paths: Sequence[str], found: Diagnostics, *, is_known: Callable[[str], bool]
 ) -> Iterator[str]:
-    """The files that were named, and those of a known sort in the folders that were named; hidden folders are passed over.
+    """The named files, and those with a known name in the named folders, without hidden folders.
 
-    Paths come normalized. What cannot be looked at is added to `found`. Raises UsageError for more than 10,000 folders.
+    The paths are normalized. Files that cannot be read are added to `found`. Raises UsageError for more than 10,000 folders.
     """
     waiting = [normalize(path, confined=False) for path in paths]
     folders = 0

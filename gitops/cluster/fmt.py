@@ -1,7 +1,7 @@
-"""`fmt`: what the files of a cluster look like in their canonical layout; reads, and writes nothing.
+"""`fmt`: the canonical layout of the files of a cluster; reads, and writes nothing.
 
-Steps: 1 which files; 2 the layout of each, or why it has none; 3 which resources get another digest by it. The third step
-loads the folder twice, as it is and as it would be, so what it says is what a plan would say.
+Steps: 1 find the files; 2 lay out each of them; 3 find the resources whose digests change. The third step loads the folder
+twice, as it is and as it would be, so the result is that of a plan.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class FileLayout:
 
     @property
     def changed(self) -> bool:
-        """Whether its layout is another one."""
+        """Whether the canonical layout differs from the file."""
         return self.before != self.after
 
     @property
     def digest_moves(self) -> bool:
-        """Whether formatting gives a digest that a ledger may record another value; that of `cluster.yaml` covers no layout."""
+        """Whether formatting changes a digest that a ledger records; that of `cluster.yaml` does not cover its layout."""
         return self.changed and not _is_cluster_file(self.path)
 
     @property
@@ -63,9 +63,9 @@ class FileLayout:
 
 @dataclass(frozen=True, slots=True)
 class FormatOutcome:
-    """Every file that has a layout, in order of their paths, and why others have none.
+    """The files that parse, in order of their paths, and the problems of the others.
 
-    `updates` are all resources that a plan would show as updated if every file got its layout.
+    `updates` are the resources that a plan shows as updated once every file is formatted.
     """
 
     files: tuple[FileLayout, ...] = ()
@@ -74,30 +74,30 @@ class FormatOutcome:
 
     @property
     def changed(self) -> tuple[FileLayout, ...]:
-        """The files with another layout."""
+        """The files that formatting changes."""
         return tuple(file for file in self.files if file.changed)
 
 
 def format_cluster(open_tree: Callable[[], SourceTree], paths: Sequence[str] | None = None) -> FormatOutcome:
     """The canonical layout of `paths` (files, and folders with all below them), or of all that `cluster.yaml` declares.
 
-    Paths are relative to the cluster folder; `open_tree` gives it afresh. Raises UsageError for a path of a file of another
-    sort. A file that does not parse or cannot be read is in the diagnostics and not among the files.
+    Paths are relative to the cluster folder; `open_tree` opens it. Raises UsageError for a file of another
+    type. A file that does not parse or cannot be read is in the diagnostics and not among the files.
     """
     tree, found = open_tree(), Diagnostics()
-    listed = _declared(tree, found) if paths is None else named_files(tree, paths, found, is_known=_is_known)
-    files = [layout for path in sorted(set(listed)) if (layout := _layout(tree, path, found)) is not None]
+    listed = _declared_files(tree, found) if paths is None else named_files(tree, paths, found, is_known=_is_known)
+    files = [layout for path in sorted(set(listed)) if (layout := _lay_out(tree, path, found)) is not None]
     changed = {file.path: file.after for file in files if file.changed}
     updates: tuple[str, ...] = ()
     if any(file.digest_moves for file in files):
         before, after = load_desired(open_tree()), load_desired(_Overlay(open_tree(), changed))
-        updates = _updates(before, after)
-        at = _by_file(before, updates)
+        updates = _updated_resources(before, after)
+        at = _updates_by_file(before, updates)
         files = [replace(file, updates=tuple(at.get(file.path, ()))) if file.changed else file for file in files]
     return FormatOutcome(tuple(files), updates, tuple(found))
 
 
-def _declared(tree: SourceTree, found: Diagnostics) -> Iterator[str]:
+def _declared_files(tree: SourceTree, found: Diagnostics) -> Iterator[str]:
     """`cluster.yaml`, and the schema and query files that it names."""
     cluster, problems = read_cluster(tree)
     found.extend(problems)
@@ -105,14 +105,14 @@ def _declared(tree: SourceTree, found: Diagnostics) -> Iterator[str]:
         return
     yield CONFIG_FILE
     for graph in cluster.graphs:
-        for path in _sources(tree, graph, found):
+        for path in _source_files(tree, graph, found):
             try:
                 yield normalize(path, confined=False)
             except SourceError as error:
                 found.add_error(error)
 
 
-def _sources(tree: SourceTree, graph: RawGraph, found: Diagnostics) -> Iterator[str]:
+def _source_files(tree: SourceTree, graph: RawGraph, found: Diagnostics) -> Iterator[str]:
     yield graph.schema.value
     if isinstance(graph.queries, QueryRegistry):
         yield from (query.file.value for query in graph.queries.entries)
@@ -127,9 +127,9 @@ def _sources(tree: SourceTree, graph: RawGraph, found: Diagnostics) -> Iterator[
             found.add_error(error)
 
 
-def _layout(tree: SourceTree, path: str, found: Diagnostics) -> FileLayout | None:
+def _lay_out(tree: SourceTree, path: str, found: Diagnostics) -> FileLayout | None:
     if not _is_known(path):
-        raise UsageError(Code.USAGE_ERROR, f"{path} is no schema (.pg), no queries (.gq) and no {CONFIG_FILE}")
+        raise UsageError(Code.USAGE_ERROR, f"{path} is not a schema (.pg), a query file (.gq) or a {CONFIG_FILE}")
     try:
         data = tree.read(path)
     except SourceError as error:
@@ -157,8 +157,8 @@ def _problems(error: LanguageError, code: Code, path: str, data: bytes) -> Itera
         yield Diagnostic(code, entry.severity, path, problem.rendered(), place, problem.fix or entry.fix)
 
 
-def _updates(before: LoadResult, after: LoadResult) -> tuple[Address, ...]:
-    """The resources of both loads whose digests differ."""
+def _updated_resources(before: LoadResult, after: LoadResult) -> tuple[Address, ...]:
+    """The resources in both loads whose digests differ."""
     return tuple(
         address
         for address, resource in after.resources.items()
@@ -166,8 +166,8 @@ def _updates(before: LoadResult, after: LoadResult) -> tuple[Address, ...]:
     )
 
 
-def _by_file(load: LoadResult, updates: Sequence[Address]) -> dict[str, list[str]]:
-    """The updates of each file; paths as they are written were read before, so they are sound."""
+def _updates_by_file(load: LoadResult, updates: Sequence[Address]) -> dict[str, list[str]]:
+    """The updates of each file; the paths were normalized before, so this cannot fail."""
     found: dict[str, list[str]] = {}
     for address in updates:
         written = load.resources[address].path
@@ -185,7 +185,7 @@ def _is_known(path: str) -> bool:
 
 
 class _Overlay:
-    """A tree in which some files have other contents."""
+    """A tree with other contents for some files."""
 
     def __init__(self, tree: SourceTree, contents: Mapping[str, bytes]) -> None:
         self._tree = tree

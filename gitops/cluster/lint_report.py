@@ -1,4 +1,4 @@
-"""What `lint` found: the files that were looked at, and every problem with its lines and columns."""
+"""The outcome of `lint`: the files that were checked, and every problem with its lines and columns."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class LocatedProblem:
-    """A problem in a file. `replacement` is what a program may put in the place of the region, where that is known.
+    """A problem in a file. `replacement` is the text for the region that a program may apply, where one is known.
 
-    `schemas` are those that a query file was checked against when the problem was found; empty for a problem of a schema.
+    `schemas` are the schemas with which a query file has the problem; empty for a problem of a schema.
     """
 
     path: str
@@ -61,7 +61,7 @@ class QueryReport:
 
 @dataclass(frozen=True, slots=True)
 class UncheckedQueryFile:
-    """A query file that parses and was not checked any further, since its schema is broken."""
+    """A query file that parses but was not checked further, because its schema does not compile."""
 
     schema: str
     path: str
@@ -69,23 +69,23 @@ class UncheckedQueryFile:
 
 @dataclass(frozen=True, slots=True)
 class LintOutcome:
-    """What was looked at, in order of the paths, and every problem in order of its place.
+    """The checked files in order of their paths, and every problem in order of its place.
 
-    `sources` are the texts that problems are in. `diagnostics` say what could not be looked at.
+    `sources` are the texts of files with problems. `diagnostics` are the files that could not be read.
     """
 
     schemas: tuple[SchemaReport, ...] = ()
     queries: tuple[QueryReport, ...] = ()
-    passed: tuple[UncheckedQueryFile, ...] = ()
+    unchecked: tuple[UncheckedQueryFile, ...] = ()
     problems: tuple[LocatedProblem, ...] = ()
     sources: Mapping[str, SourceText] = field(default_factory=dict)
     diagnostics: tuple[Diagnostic, ...] = ()
 
     def count(self, level: LintLevel) -> int:
-        """How many problems and diagnostics there are of a level."""
+        """The number of problems and diagnostics of a level."""
         listed = sum(each.level is level for each in self.problems)
         return listed + sum(each.severity.value == level.value for each in self.diagnostics)
 
     def ok(self, *, strict: bool = False) -> bool:
-        """Whether nothing is an error, and when `strict` no warning either."""
+        """Whether there are no errors; with `strict`, no warnings either."""
         return not self.count(LintLevel.ERROR) and not (strict and self.count(LintLevel.WARNING))

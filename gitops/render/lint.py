@@ -1,7 +1,7 @@
-"""What `lint` found, as text for people and as one JSON document.
+"""The outcome of `lint`, as text for people and as one JSON document.
 
-The text is that of a compiler: `path:line:column: severity[rule]: message`, the line with the place underlined, the way out.
-Texts of files are data: nothing in them acts on a terminal or on a CI runner's log, and a long line is cut around the place.
+The text is like that of a compiler: `path:line:column: severity[rule]: message`, the line with the place underlined, the remedy.
+Text from files cannot act on a terminal or on the log of a CI runner, and a long line is cut around the place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gitops.render.text import diagnostic_lines
 __all__ = ["SHOWN", "lint_form", "lint_text", "source_lines"]
 
 SHOWN = 1_000
-"""How many problems the text has before the rest is a number."""
+"""The largest number of problems in the text; the rest is counted."""
 
 # Characters of a line that are shown before, in and after the place.
 _BEFORE, _INSIDE, _AFTER = 60, 80, 40
@@ -29,9 +29,9 @@ _TAB = "    "
 
 
 def lint_text(outcome: LintOutcome, display: Callable[[str], str] = str) -> str:
-    """Every problem with its line, then what could not be looked at, and the counts; each line ended by a line feed.
+    """Every problem with its line, then the files that could not be read, and the counts; each line ended by a line feed.
 
-    `display` spells a path of the cluster folder as the reader opens it.
+    `display` converts a path of the cluster folder to one that the reader can open.
     """
     schemas: defaultdict[str, set[str]] = defaultdict(set)
     for report in outcome.queries:
@@ -44,7 +44,8 @@ def lint_text(outcome: LintOutcome, display: Callable[[str], str] = str) -> str:
         lines.append(f"and {len(outcome.problems) - SHOWN} more; --format json has them all")
     lines.extend(diagnostic_lines(outcome.diagnostics))
     lines.extend(
-        f"not checked: {display(each.path)}, since {display(each.schema)} is broken" for each in outcome.passed
+        f"not checked: {display(each.path)}, since {display(each.schema)} does not compile"
+        for each in outcome.unchecked
     )
     lines.append(_summary(outcome))
     return "".join(visible(line) + "\n" for line in lines)
@@ -63,7 +64,7 @@ def lint_form(outcome: LintOutcome, *, config_dir: str, strict: bool = False) ->
         "infos": outcome.count(LintLevel.INFO),
         "schemas": [_schema_form(each) for each in outcome.schemas],
         "reports": [_report_form(each) for each in outcome.queries],
-        "not_checked": [{"query_path": each.path, "schema": each.schema} for each in outcome.passed],
+        "not_checked": [{"query_path": each.path, "schema": each.schema} for each in outcome.unchecked],
         "problems": [_problem_form(each) for each in outcome.problems],
         "diagnostics": [each.to_json() for each in outcome.diagnostics],
     }
@@ -106,7 +107,7 @@ def _problem(
 
 def _summary(outcome: LintOutcome) -> str:
     errors, warnings = outcome.count(LintLevel.ERROR), outcome.count(LintLevel.WARNING)
-    files = {each.path for each in outcome.queries} | {each.path for each in outcome.passed}
+    files = {each.path for each in outcome.queries} | {each.path for each in outcome.unchecked}
     queries = len({(each.path, result.span.start) for each in outcome.queries for result in each.report.results})
     return (
         f"lint: {errors} error(s), {warnings} warning(s) in {len(outcome.schemas)} schema(s), "
@@ -153,12 +154,12 @@ def _problem_form(problem: LocatedProblem) -> Form:
 
 
 def _decoded(data: bytes) -> str:
-    """The text; bytes that are no UTF-8 are spelled out."""
+    """The text; bytes that are not UTF-8 are spelled out."""
     return data.decode("utf-8", "backslashreplace")
 
 
 def _continues(data: bytes, offset: int) -> bool:
-    """Whether a character began before the offset and ends after it."""
+    """Whether the offset is inside of a character."""
     return offset < len(data) and data[offset] & 0xC0 == 0x80  # noqa: PLR2004 - the bits of such a byte
 
 
@@ -167,6 +168,6 @@ def _shown(text: str) -> str:
 
 
 def _width(text: str) -> int:
-    """Columns that a terminal gives to a text: two for wide letters, none for marks that combine with one."""
+    """The columns of a text on a terminal: two for a wide letter, none for a combining mark."""
     wide = sum(unicodedata.east_asian_width(each) in "WF" for each in text)
     return len(text) + wide - sum(unicodedata.category(each) in ("Mn", "Me") for each in text)

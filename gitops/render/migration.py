@@ -19,7 +19,7 @@ def in_words(step: Step) -> str:
         try:
             return words(step)
         except (KeyError, TypeError, ValueError):
-            # A preview comes from an engine, perhaps a newer one: what cannot be told is still shown.
+            # A preview comes from an engine, perhaps a newer one: an unknown step is still shown.
             pass
     return code(to_line(step))
 
@@ -55,7 +55,7 @@ def _extend_enum(step: Step) -> str:
 
 
 def _add_constraint(step: Step) -> str:
-    # An index is the only constraint that a type which exists can get.
+    # An index is the only constraint that can be added to an existing type.
     columns = _strings(step["constraint"]["Index"])
     return f"add an index to {_type_kind(step)} {_name(step, 'type_name')} over {', '.join(code(c) for c in columns)}"
 

@@ -1,13 +1,13 @@
-"""What `lint` found as a SARIF log, for code scanning of forges and editors.
+"""The outcome of `lint` as a SARIF log, for code scanning of forges and editors.
 
 Rules of the log:
 
-1. One run. Its rules are those of the language registry that a file can break, then the codes of what could not be looked at.
+1. One run. Its rules are those of the language registry that a file can break, then the codes of files that could not be read.
 2. Paths are relative to the root of the repository and percent-encoded; a file outside of it is left without a base.
 3. Columns count Unicode code points; offsets count bytes.
-4. A fingerprint is made of rule, path, query, message and the text at the place, and of no line: it stays when code moves.
-5. A message never holds a link or a placeholder that a name in it made up. A brace that starts neither stays as it is,
-   although the standard wants each doubled: viewers show doubled ones doubled.
+4. A fingerprint is made of rule, path, query, message and the text at the place, without the line: it stays when code moves.
+5. A name in a message never makes a link or a placeholder. Other braces stay as they are, although the standard requires
+   doubled ones: viewers show doubled braces doubled.
 
 Source: SARIF 2.1.0 with errata 01, https://docs.oasis-open.org/sarif/sarif/v2.1.0/.
 """
@@ -33,7 +33,7 @@ from gitops.render.json import Form, present
 __all__ = ["MAX_RESULTS", "SCHEMA", "code_rule", "fingerprint", "plain_text", "sarif_log"]
 
 MAX_RESULTS = 5_000
-"""How many results a log has at most; code scanning of GitHub shows no more."""
+"""The largest number of results of a log; code scanning of GitHub shows no more."""
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _BASE = "%SRCROOT%"
@@ -50,7 +50,7 @@ _PLACEHOLDER = re.compile(r"\{(\d+)\}")
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """The rules of a run and where each is."""
+    """The rules of a run, and the index of each by its id."""
 
     forms: Sequence[Form]
     index: Mapping[str, int]
@@ -59,8 +59,8 @@ class _Rules:
 def sarif_log(outcome: LintOutcome, place: Callable[[str], str]) -> Form:
     """The log as plain JSON values. `place` gives the path of a file of the cluster folder from the root of the repository.
 
-    A path that it gives as absolute, or that starts with `..`, lies outside. At most 5,000 results, the errors first; a
-    notification says how many are left out.
+    An absolute path, or one that starts with `..`, is outside of it. At most 5,000 results, errors first; a notification
+    has the number of the others.
     """
     rules = _rules(outcome.diagnostics)
     problems = sorted(outcome.problems, key=lambda each: _WORST_FIRST.index(each.level))
@@ -194,7 +194,7 @@ def _artifact(path: str) -> Form:
 
 
 def fingerprint(identity: Sequence[str | None], same: Counter[str]) -> dict[str, str]:
-    """What stays the same of a problem from run to run; equal ones are told apart by their order, which `same` counts."""
+    """The identity of a problem from run to run; equal ones are numbered in their order, which `same` counts."""
     key = canonical_digest([None if part is None else visible(part) for part in identity])[:_HASH_DIGITS]
     same[key] += 1
     return {_FINGERPRINT: f"{key}:{same[key]}"}

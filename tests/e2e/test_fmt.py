@@ -76,7 +76,7 @@ def test_permissions_stay_and_links_are_not_followed(folder, capsys):
 
 def test_a_file_that_changed_meanwhile_stays_as_it_is(folder):
     layout = FileLayout("a.pg", b"node B {}", TIDY)
-    with pytest.raises(ConflictError, match="changed meanwhile"):
+    with pytest.raises(ConflictError, match="changed while it was being formatted"):
         _replace(str(folder / "a.pg"), layout)
     assert (folder / "a.pg").read_bytes() == UGLY
     assert sorted(path.name for path in folder.iterdir()) == ["a.pg", "cluster.yaml"]
