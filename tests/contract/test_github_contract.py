@@ -56,7 +56,6 @@ def test_the_data_says_where_it_comes_from():
     [
         ("GET", f"{REPO}/pulls", [("state", "open"), ("per_page", "100"), ("page", "2")], None),
         ("GET", f"{REPO}/git/ref/heads/a/b", [], None),
-        ("GET", f"{REPO}/contents/cluster/cluster.yaml", [("ref", SHA)], None),
         ("GET", f"{REPO}/issues/comments/1", [], None),
         ("DELETE", f"{REPO}/issues/7/labels/needs%20approval", [], None),
         ("POST", f"{REPO}/issues/7/comments", [], {"body": "text"}),

@@ -28,7 +28,7 @@ DATA = ROOT / "tests/data/forge/github"
 # https://docs.github.com/en/rest/using-the-rest-api/troubleshooting-the-rest-api
 _ANYWHERE = frozenset({401, 403, 404, 422, 429, 500, 502, 503, 504})
 # Parameters of paths that are names with slashes in them, and are sent unquoted.
-_LONG = ("/contents/{path}", "/git/ref/{ref}", "/git/refs/{ref}", "/git/matching-refs/{ref}", "/compare/{basehead}")
+_LONG = ("/git/ref/{ref}", "/git/refs/{ref}")
 _TOKENS_OF_VERSIONS = re.compile(r"\d{4}-\d\d-\d\d")
 _NO_BODY = frozenset({204, 304})
 _URN = "urn:github"

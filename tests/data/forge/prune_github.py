@@ -1,9 +1,9 @@
-"""Cut GitHub's own descriptions down to what the bot uses: `python tests/data/forge/prune_github.py FOLDER`.
+"""Cut GitHub's own descriptions down to what the bot uses: `python tests/data/forge/prune_github.py [FOLDER]`.
 
 FOLDER holds the unpacked npm packages `@octokit/openapi` (only `generated/api.github.com.json` of it is read),
 `@octokit/graphql-schema` and `@octokit/webhooks-examples` as `openapi`, `graphql-schema` and `webhooks-examples`, each as
 `npm pack` and `tar` leave it (with `package` below). What is kept is listed in `github/wanted.toml`. The same packages give
-the same files: nothing of the machine is in them.
+the same files: nothing of the machine is in them. Without FOLDER, the files of `github/` are cut by the list.
 """
 
 from __future__ import annotations
@@ -25,43 +25,56 @@ _PROSE = frozenset(
     {"description", "example", "externalDocs", "summary", "x-github", "deprecationDate", "removalDate", "tags"}
 )
 _TEXTS_OF_OPERATIONS = ("parameters", "requestBody", "responses", "operationId")
-_MAX_EXAMPLE = 30_000
 
 
-def main(folder: Path) -> None:
-    """Write every file of `github/` but the list of what is wanted."""
+def main(folder: Path | None) -> None:
+    """Write every file of `github/` but the list of what is wanted, from the packages or from these files themselves."""
     wanted = tomllib.loads((HERE / "wanted.toml").read_text(encoding="utf-8"))
-    sources = {name: folder / name / "package" for name in ("openapi", "graphql-schema", "webhooks-examples")}
-    description = json.loads((sources["openapi"] / "generated/api.github.com.json").read_bytes())
-    _write_json("openapi.json", prune_openapi(description, wanted["operations"].split()))
-    schema = prune_graphql((sources["graphql-schema"] / "schema.graphql").read_text(encoding="utf-8"), wanted["fields"])
-    (HERE / "schema.graphql").write_text(schema, encoding="utf-8")
-    examples = json.loads((sources["webhooks-examples"] / "api.github.com/index.json").read_bytes())
+    if folder is None:
+        description = json.loads((HERE / "openapi.json").read_bytes())
+        schema = (HERE / "schema.graphql").read_text(encoding="utf-8")
+        examples = _examples_at_hand()
+    else:
+        sources = {name: folder / name / "package" for name in ("openapi", "graphql-schema", "webhooks-examples")}
+        description = json.loads((sources["openapi"] / "generated/api.github.com.json").read_bytes())
+        schema = (sources["graphql-schema"] / "schema.graphql").read_text(encoding="utf-8")
+        examples = json.loads((sources["webhooks-examples"] / "api.github.com/index.json").read_bytes())
+        _write_json("origin.json", {"packages": [_origin(name, path) for name, path in sources.items()]})
+    _write_json("openapi.json", prune_openapi(description, wanted["operations"].split(), wanted["examples"].split()))
+    (HERE / "schema.graphql").write_text(prune_graphql(schema, wanted["fields"]), encoding="utf-8")
     for old in (HERE / "webhooks").glob("*.json"):
         old.unlink()
     for name, example in webhook_examples(examples, wanted["webhooks"]):
-        _write_json(f"webhooks/{name}.json", example)
-    origins = [_origin(name, path) for name, path in sources.items()]
-    _write_json("origin.json", {"packages": origins})
+        _write_json(f"webhooks/{name}.json", _without_addresses(example))
 
 
-def prune_openapi(description: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+def _examples_at_hand() -> list[dict[str, Any]]:
+    """The examples of webhooks in this folder, as the package lists them."""
+    events: dict[str, list[Any]] = {}
+    for path in sorted((HERE / "webhooks").glob("*.json")):
+        events.setdefault(path.stem.partition(".")[0], []).append(json.loads(path.read_bytes()))
+    return [{"name": name, "examples": examples} for name, examples in events.items()]
+
+
+def prune_openapi(description: Mapping[str, Any], words: Sequence[str], examples: Sequence[str]) -> dict[str, Any]:
     """The operations `METHOD path METHOD path …` with everything that they refer to, without prose.
 
-    Raises KeyError if one is not described.
+    `examples` are those whose answers keep their first example. Raises KeyError if one is not described.
     """
     paths: dict[str, Any] = {}
+    shown = set(zip(examples[::2], examples[1::2], strict=True))
     for method, path in zip(words[::2], words[1::2], strict=True):
         item = description["paths"][path]
         operation = {key: item[method.lower()][key] for key in _TEXTS_OF_OPERATIONS if key in item[method.lower()]}
-        paths.setdefault(path, {})[method.lower()] = _without_prose(operation)
+        most = 1 if (method, path) in shown else 0
+        paths.setdefault(path, {})[method.lower()] = _with_examples(_without_prose(operation), most)
     components: dict[str, dict[str, Any]] = {}
     pending = sorted(_references(paths))
     while pending:
         kind, name = pending.pop().removeprefix("#/components/").split("/")
         if name not in components.setdefault(kind, {}):
             found = description["components"][kind][name]
-            components[kind][name] = _small_example(found) if kind == "examples" else _without_prose(found)
+            components[kind][name] = {"value": found.get("value")} if kind == "examples" else _without_prose(found)
             pending.extend(sorted(_references(components[kind][name])))
     return {
         "openapi": description["openapi"],
@@ -69,6 +82,17 @@ def prune_openapi(description: Mapping[str, Any], words: Sequence[str]) -> dict[
         "paths": paths,
         "components": components,
     }
+
+
+def _with_examples(operation: dict[str, Any], most: int) -> dict[str, Any]:
+    """The operation with so many examples of each answer, and none of its body."""
+    bodies = [operation.get("requestBody", {})]
+    for number, message in enumerate([*bodies, *operation["responses"].values()]):
+        for content in message.get("content", {}).values():
+            examples = dict(list(content.pop("examples", {}).items())[: most if number else 0])
+            if examples:
+                content["examples"] = examples
+    return operation
 
 
 def _references(value: object) -> set[str]:
@@ -93,12 +117,6 @@ def _without_prose(value: Any, *, names: bool = False) -> Any:
 
 def _is_answer(value: Mapping[str, Any]) -> bool:
     return "description" in value and not value.keys() - {"description", "content", "headers", "links"}
-
-
-def _small_example(example: Mapping[str, Any]) -> dict[str, Any]:
-    """An example as it is, or empty lists and texts if it is very long."""
-    small = len(json.dumps(example)) <= _MAX_EXAMPLE
-    return {"value": example.get("value")} if small else {"value": None}
 
 
 def prune_graphql(source: str, wanted: Mapping[str, str]) -> str:
@@ -185,6 +203,16 @@ def webhook_examples(
                 yield label, example
 
 
+def _without_addresses(value: Any) -> Any:
+    """The same without the addresses of further answers, which the bot does not follow, and without signs for a picture."""
+    if isinstance(value, list):
+        return [_without_addresses(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {key: _without_addresses(item) for key, item in value.items() if key not in ("_links", "gravatar_id")}
+    return {key: item for key, item in kept.items() if not key.endswith("_url") or key == "html_url"}
+
+
 def _origin(name: str, path: Path) -> dict[str, str]:
     """Where a file comes from: package, version, licence."""
     about = json.loads((path / "package.json").read_bytes())
@@ -199,4 +227,4 @@ def _write_json(name: str, value: object) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
