@@ -30,7 +30,7 @@ from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
-from gitops.forge.port import ChangeRequest, DeploymentState, ReviewVerdict
+from gitops.forge.port import ChangeRequest, DeploymentState, ReviewDecision
 from gitops.git.port import Commit
 from gitops.ledger.trust import trust_waits
 from gitops.model.change import Reason
@@ -179,7 +179,7 @@ def _missing_verdict(
         return ()
     # A request onto another branch was reviewed under the rules of that branch.
     requests = _merged_requests(context, rule, [commit.id])
-    if any(context.forge.verdict(r.number) is ReviewVerdict.APPROVED for r in requests):
+    if any(context.forge.review_decision(r.number) is ReviewDecision.APPROVED for r in requests):
         return ()
     origin = ", ".join(f"request {r.number}" for r in requests) or "no request"
     detail = f"commit {commit.id[:12]} came with {origin}, which the forge does not call approved"

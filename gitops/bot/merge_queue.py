@@ -25,7 +25,7 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
 from gitops.forge.events import QueueEvent
-from gitops.forge.port import ChangeRequest, ReviewVerdict
+from gitops.forge.port import ChangeRequest, ReviewDecision
 from gitops.model.outcome import PlanOutcome
 from gitops.plan.plan import plan
 
@@ -76,8 +76,8 @@ def _verify(
         return
     verdict_missing = False
     if needs_verdict:
-        verdicts = {context.forge.verdict(r.number) for r in requests}
-        verdict_missing = verdicts != {ReviewVerdict.APPROVED}
+        verdicts = {context.forge.review_decision(r.number) for r in requests}
+        verdict_missing = verdicts != {ReviewDecision.APPROVED}
     yield from report_plan(context, subject, outcome, verdict_missing=verdict_missing)
     yield from diagnostic_lines(outcome.diagnostics)
 

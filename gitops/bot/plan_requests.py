@@ -18,7 +18,7 @@ from gitops.bot.report import report_plan, report_refusal, report_untouched, set
 from gitops.bot.results import LogLine, RunResult, diagnostics_of
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.errors import GitopsError
-from gitops.forge.port import ChangeRequest, ReviewVerdict
+from gitops.forge.port import ChangeRequest, ReviewDecision
 from gitops.git.port import ZERO
 from gitops.model.outcome import PlanOutcome
 from gitops.plan.plan import plan
@@ -155,7 +155,7 @@ def _plan_with_authors(context: EventContext, rule: ClusterRule, request: Change
 
 def _forge_approves(context: EventContext, request: ChangeRequest) -> bool:
     try:
-        return context.forge.verdict(request.number) is ReviewVerdict.APPROVED
+        return context.forge.review_decision(request.number) is ReviewDecision.APPROVED
     except GitopsError:
         return False
 

@@ -16,7 +16,7 @@ from gitops.bot.results import LogLine, RunResult, result_of
 from gitops.core.clock import timestamp
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
-from gitops.forge.port import Annotation, CheckReport, CheckState, CheckStatus, Deployment, DeploymentState
+from gitops.forge.port import Annotation, CheckState, CheckStatus, CommitCheck, Deployment, DeploymentState
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Reason
@@ -226,7 +226,7 @@ def _write_check(
         for each in diagnostics
         if each.source is not None
     )
-    report = CheckReport(
+    report = CommitCheck(
         commit=subject.head,
         name=f"gitops {subject.cluster}",
         state=state,
@@ -234,7 +234,7 @@ def _write_check(
         summary=body,
         annotations=annotations,
     )
-    yield from _logged("the check is not written", lambda: context.forge.report_check(report))
+    yield from _logged("the check is not written", lambda: context.forge.set_check(report))
 
 
 def _write_comment(context: EventContext, subject: CommentSubject, body: str) -> Iterator[LogLine]:

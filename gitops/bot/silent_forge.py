@@ -19,7 +19,7 @@ from gitops.forge.port import (
     Permission,
     Push,
     RequestState,
-    ReviewVerdict,
+    ReviewDecision,
 )
 
 __all__ = ["SilentForge"]
@@ -56,9 +56,9 @@ class SilentForge:
         """Unknown."""
         return iter(())
 
-    def verdict(self, number: int) -> ReviewVerdict:  # noqa: ARG002 - the interface of the port
+    def review_decision(self, number: int) -> ReviewDecision:  # noqa: ARG002 - the interface of the port
         """Unknown."""
-        return ReviewVerdict.UNKNOWN
+        return ReviewDecision.UNKNOWN
 
     def permission(self, account: Account) -> Permission:  # noqa: ARG002 - the interface of the port
         """None."""
@@ -83,5 +83,5 @@ class SilentForge:
         pass
 
     merged_by = files = reviews = comments = statuses = _unknown
-    upsert_comment = set_status = report_check = react = set_labels = _write_nothing
+    upsert_comment = set_status = set_check = react = set_labels = _write_nothing
     record_deployment = withdraw = close_issue = _write_nothing

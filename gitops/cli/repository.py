@@ -8,7 +8,7 @@ from typing import Any
 from gitops.cli.options import choice_of
 from gitops.cli.output import OK, say, show_form
 from gitops.forge.merge import MergeMethod, merge_request
-from gitops.forge.port import ChangeRequest, CheckReport, CheckStatus
+from gitops.forge.port import ChangeRequest, CheckStatus, CommitCheck
 from gitops.render.characters import visible
 from gitops.wiring.project import LocalProject
 
@@ -101,7 +101,7 @@ def _request_form(request: ChangeRequest) -> dict[str, Any]:
     }
 
 
-def _check_form(check: CheckReport) -> dict[str, Any]:
+def _check_form(check: CommitCheck) -> dict[str, Any]:
     return {
         "commit": check.commit,
         "name": check.name,

@@ -1,8 +1,7 @@
-"""A forge: change requests, one comment each, statuses. Names are neutral: change request, not pull or merge request.
+"""What the bot reads from and writes to a forge. Names are neutral: change request, not pull or merge request.
 
-Not every forge can do everything: `Features` says what one can, and a method that a forge lacks does nothing where it only
-tells people something, and answers "unknown" where it reads. Nothing that protects the cluster relies on a forge: what is
-read here hints, tells or gates further, never permits.
+Not every forge can do everything. `Features` says what a forge offers; a method for anything else writes nothing, and reads
+"unknown". Nothing that protects the cluster relies on a forge: what is read here can add a gate and never permits a change.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from gitops.core.diagnostics import Severity
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Somebody on a forge: `id` never changes and is compared, `login` is shown. `bot` as the forge says."""
+    """An account of a forge: `id` never changes and is compared, `login` is shown. `bot` as the forge says."""
 
     id: str
     login: str
@@ -35,7 +34,7 @@ class Permission(IntEnum):
 
 
 class ReviewState(StrEnum):
-    """What a review says. DISMISSED ones count for nothing."""
+    """What a review says. A dismissed one counts for nothing."""
 
     APPROVED = "approved"
     CHANGES_REQUESTED = "changes_requested"
@@ -43,8 +42,11 @@ class ReviewState(StrEnum):
     DISMISSED = "dismissed"
 
 
-class ReviewVerdict(StrEnum):
-    """What the forge's own rules say of a request, code owners included. UNKNOWN: it has no such rules, or does not tell."""
+class ReviewDecision(StrEnum):
+    """What the rules of the forge say about the reviews of a request, code owners included.
+
+    UNKNOWN: the forge has no such rules, or does not say.
+    """
 
     APPROVED = "approved"
     REQUIRED = "required"
@@ -53,7 +55,7 @@ class ReviewVerdict(StrEnum):
 
 
 class Reaction(StrEnum):
-    """How the bot answers a command without another comment."""
+    """How the bot answers a command without a comment."""
 
     SEEN = "seen"
     DONE = "done"
@@ -61,7 +63,7 @@ class Reaction(StrEnum):
 
 
 class DeploymentState(StrEnum):
-    """Where a deployment stands."""
+    """State of a deployment."""
 
     RUNNING = "running"
     SUCCESS = "success"
@@ -70,10 +72,13 @@ class DeploymentState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a forge offers beyond requests, comments and statuses."""
+    """What a forge offers beyond change requests, comments and statuses.
+
+    `pushes`: it lists the moves of a branch; `queue`: it has a merge queue.
+    """
 
     reviews: bool = False
-    verdicts: bool = False
+    review_decisions: bool = False
     checks: bool = False
     deployments: bool = False
     labels: bool = False
@@ -86,7 +91,7 @@ class Features:
 
 
 class RequestState(StrEnum):
-    """Life of a change request."""
+    """State of a change request."""
 
     OPEN = "open"
     MERGED = "merged"
@@ -104,11 +109,11 @@ class CheckState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChangeRequest:
-    """A proposal to merge `head` into `target` (full ref name).
+    """A proposal to merge the branch `source` into the branch `target` (full ref names).
 
-    `pushers` are the authenticated identities that pushed to it, in order, as far as the forge knows them. `merged_as` is
-    the commit on the target branch that brought it in. `head_ref` is the ref of the remote that holds the head, where its
-    branch may be in another repository (`fork`, called `project` on the forge). `author` is who opened it.
+    `author` opened it. `pushers` are the authenticated identities that pushed to it, in order, as far as the forge knows them.
+    `merged_as` is the commit on the target branch that merged it. `head_ref` is the ref of the remote that holds the head: its
+    branch may be in another repository (`fork`), whose name on the forge is `project`.
     """
 
     number: int
@@ -130,9 +135,9 @@ class ChangeRequest:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """One move of a branch, from commit `old` to `new`; zeros where it was made or removed.
+    """One move of a branch, from commit `old` to `new`; zeros if it was created or deleted.
 
-    `pusher` is the account that did it, as `<forge>:<id>`, and empty where the forge names nobody.
+    `pusher` is the account that pushed, as `<forge>:<id>`, and empty if the forge names none.
     """
 
     old: str
@@ -142,9 +147,9 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A comment; `marker` is set only if the bot itself wrote it. `id` names it for reactions.
+    """A comment; `marker` is set only if the bot wrote it. `id` names it for reactions.
 
-    `account` is the id of who wrote it, where the forge has accounts with one.
+    `author` is the login of its author, `account` the id, where the forge has accounts.
     """
 
     author: str
@@ -157,7 +162,7 @@ class Comment:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """One review, as it was given: of `commit`, by `account`, at `at` (RFC 3339 UTC)."""
+    """One review: of `commit`, by `account`, at the time `at` (RFC 3339 UTC)."""
 
     id: str
     account: Account
@@ -179,7 +184,7 @@ class CheckStatus:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """A note on lines of a file, counted from 1; `path` is relative to the root of the repository."""
+    """A message at lines of a file, counted from 1; `path` is relative to the root of the repository."""
 
     path: str
     line: int
@@ -190,8 +195,8 @@ class Annotation:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckReport:
-    """A check of one commit with its notes; texts are Markdown. Long ones are cut and split as the forge needs."""
+class CommitCheck:
+    """A check of one commit with its annotations; texts are Markdown. Long ones are cut and split as the forge needs."""
 
     commit: str
     name: str
@@ -203,7 +208,7 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What was applied where, for the forge's own overview."""
+    """What was applied to which environment, for the overview of the forge."""
 
     commit: str
     environment: str
@@ -214,7 +219,10 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class BranchRules:
-    """What the forge enforces on a branch; None where the bot may not see it."""
+    """What the forge enforces on a branch; None for what the bot may not see.
+
+    `request_needed`: it takes a change request to change the branch. `notes` are lines for people.
+    """
 
     protected: bool | None = None
     request_needed: bool | None = None
@@ -228,7 +236,7 @@ class BranchRules:
 
 
 class ForgeReader(Protocol):
-    """What the bot reads of a forge. Lists are whole: adapters page to the end, within bounds that raise `forge_limit`."""
+    """What the bot reads from a forge. Lists are complete: adapters read every page, within bounds that raise `forge_limit`."""
 
     @property
     def features(self) -> Features:
@@ -236,7 +244,7 @@ class ForgeReader(Protocol):
         ...
 
     def me(self) -> Account:
-        """Who the bot is on this forge. Raises RemoteError `forge_unavailable`, GitopsError `forge_refused`."""
+        """The account of the bot. Raises RemoteError `forge_unavailable`, GitopsError `forge_refused`."""
         ...
 
     def requests(self, *, state: RequestState | None = None, target: str | None = None) -> tuple[ChangeRequest, ...]:
@@ -244,7 +252,7 @@ class ForgeReader(Protocol):
         ...
 
     def merged_by(self, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:
-        """The requests that any of these commits of the target branch brought in, by number."""
+        """The requests that any of these commits of the target branch merged, by number."""
         ...
 
     def request(self, number: int) -> ChangeRequest:
@@ -252,10 +260,10 @@ class ForgeReader(Protocol):
         ...
 
     def pushes(self, branch: str, project: str = "") -> Iterator[Push]:
-        """The moves of a branch (full ref name), newest first, read as they are asked for; none where it has none to tell.
+        """The moves of a branch (full ref name), newest first, read page by page; none if the forge does not list them.
 
-        `project` is a fork. A list may end early or have gaps: whoever relies on it checks that each move ends where the next
-        one begins. Raises RemoteError `forge_limit`, `forge_refused`.
+        `project` is a fork. A list may end early or have gaps: the caller checks that each move ends where the next one begins.
+        Raises RemoteError `forge_limit`, `forge_refused`.
         """
         ...
 
@@ -267,8 +275,8 @@ class ForgeReader(Protocol):
         """All reviews of a request in the order in which they were given."""
         ...
 
-    def verdict(self, number: int) -> ReviewVerdict:
-        """What the forge's own rules say of its reviews."""
+    def review_decision(self, number: int) -> ReviewDecision:
+        """What the rules of the forge say about its reviews."""
         ...
 
     def comments(self, number: int) -> tuple[Comment, ...]:
@@ -280,7 +288,7 @@ class ForgeReader(Protocol):
         ...
 
     def permission(self, account: Account) -> Permission:
-        """What an account may do now; NONE for strangers, and where the forge does not say."""
+        """What an account may do now; NONE for strangers, and if the forge does not say."""
         ...
 
     def branch_rules(self, branch: str) -> BranchRules:
@@ -289,13 +297,13 @@ class ForgeReader(Protocol):
 
 
 class Forge(ForgeReader, Protocol):
-    """What the bot writes. Each write may be repeated and then leaves one of what it makes."""
+    """What the bot writes to a forge. A write that is repeated leaves one of what it creates."""
 
     def upsert_comment(self, number: int, marker: str, body: str) -> None:
         """Write the bot's one comment with this marker, or update it in place; at most 65,536 characters.
 
-        It is found by the marker in its first line and by its author, who must be the bot. The other comments of the bot with
-        this marker, left by a race, are removed.
+        It is found by the marker in its first line and by its author, who must be the bot. Further comments of the bot with
+        this marker, which a race left, are removed.
         """
         ...
 
@@ -303,7 +311,7 @@ class Forge(ForgeReader, Protocol):
         """Set the status of a commit in a context, replacing the one before."""
         ...
 
-    def report_check(self, report: CheckReport) -> None:
+    def set_check(self, check: CommitCheck) -> None:
         """Write the check of a commit with this name, or replace it."""
         ...
 
@@ -312,18 +320,18 @@ class Forge(ForgeReader, Protocol):
         ...
 
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-        """Put labels on a request and take labels off; others stay."""
+        """Add labels to a request and remove labels; others stay."""
         ...
 
     def record_deployment(self, deployment: Deployment) -> None:
-        """Record where a deployment of a commit to an environment stands, in one record that is brought forward."""
+        """Record the state of a deployment of a commit to an environment, in one record that is updated."""
         ...
 
     def propose(self, source: str, target: str, title: str, body: str) -> ChangeRequest:
         """The one open request of branch `source` into `target` (full ref names), opened or updated."""
         ...
 
-    def withdraw(self, number: int, remark: str) -> None:
+    def withdraw(self, number: int, comment: str) -> None:
         """Close an open request without merging it, with a last comment; one that has ended stays as it is.
 
         Raises GitopsError `request_not_found`.
@@ -334,6 +342,6 @@ class Forge(ForgeReader, Protocol):
         """Write the bot's one open issue with this marker, or update it; returns its address for people, or nothing."""
         ...
 
-    def close_issue(self, marker: str, remark: str) -> None:
+    def close_issue(self, marker: str, comment: str) -> None:
         """Close the bot's open issue with this marker, if there is one, with a last comment."""
         ...

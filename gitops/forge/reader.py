@@ -31,7 +31,7 @@ from gitops.forge.port import (
     Push,
     RequestState,
     Review,
-    ReviewVerdict,
+    ReviewDecision,
 )
 from gitops.forge.text import first_line_marker
 from gitops.forge.web import WebRequest, WebSender
@@ -96,9 +96,9 @@ class HostedReader:
         found = [review for review in map(self._dialect.read_review, entries) if review is not None]
         return tuple(sorted(found, key=lambda review: (review.at, int(review.id))))
 
-    def verdict(self, number: int) -> ReviewVerdict:  # noqa: ARG002 - not every forge has one
+    def review_decision(self, number: int) -> ReviewDecision:  # noqa: ARG002 - not every forge has one
         """Unknown."""
-        return ReviewVerdict.UNKNOWN
+        return ReviewDecision.UNKNOWN
 
     def comments(self, number: int) -> tuple[Comment, ...]:
         """Its comments, oldest first. Raises GitopsError `request_not_found`."""

@@ -25,9 +25,9 @@ from gitops.forge.dialect import HEADS, ForgeIssue
 from gitops.forge.json_object import answer_object
 from gitops.forge.port import (
     ChangeRequest,
-    CheckReport,
     CheckStatus,
     Comment,
+    CommitCheck,
     Deployment,
     Reaction,
     RequestState,
@@ -75,7 +75,7 @@ class HostedForge(HostedReader):
         """Set the status of a commit in a context, in one request."""
         self._sender.send(self._dialect.set_status(status))
 
-    def report_check(self, report: CheckReport) -> None:
+    def set_check(self, check: CommitCheck) -> None:
         """Nothing, unless the forge has checks with annotations."""
 
     def react(self, number: int, comment: str, reaction: Reaction) -> None:
@@ -119,9 +119,9 @@ class HostedForge(HostedReader):
 
         return update() or self._create(self._dialect.open_request(head, base, name, text), update, read)
 
-    def withdraw(self, number: int, remark: str) -> None:
+    def withdraw(self, number: int, comment: str) -> None:
         """Close an open request, with a last comment. Raises GitopsError `request_not_found`."""
-        text = self._bounded(remark)
+        text = self._bounded(comment)
         if self.request(number).state is RequestState.OPEN:
             self._sender.send(self._dialect.close_request(number))
             self._comment_last(self._dialect.add_comment(number, text))
@@ -149,11 +149,11 @@ class HostedForge(HostedReader):
         written = update() or self._create(self._dialect.open_issue(name, text), update, read)
         return "" if written is None else written.url
 
-    def close_issue(self, marker: str, remark: str) -> None:
+    def close_issue(self, marker: str, comment: str) -> None:
         """Close the bot's open issue with this marker, if there is one, with a last comment unless that is empty."""
         if not self.features.issues:
             return
-        text = self._bounded(remark)
+        text = self._bounded(comment)
         for issue in self._own_issues(marker):
             self._sender.send(self._dialect.close_issue(issue.number))
             if text:

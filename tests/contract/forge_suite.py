@@ -16,17 +16,17 @@ from gitops.core.errors import GitopsError
 from gitops.forge.port import (
     Annotation,
     BranchRules,
-    CheckReport,
     CheckState,
     CheckStatus,
+    CommitCheck,
     Deployment,
     DeploymentState,
     Forge,
     Permission,
     Reaction,
     RequestState,
+    ReviewDecision,
     ReviewState,
-    ReviewVerdict,
 )
 from gitops.git.port import ZERO
 from tests.support.forge_world import MAIN, ForgeWorld
@@ -261,8 +261,8 @@ class ForgeContract:
     def test_a_check_is_replaced_with_its_notes(self, world: ForgeWorld, bot: Forge) -> None:
         head = world.head(world.open_request())
         notes = tuple(Annotation("a.pg", line, f"note {line}", Severity.WARNING) for line in range(1, 121))
-        bot.report_check(CheckReport(head, "gitops/library", CheckState.PENDING, "planning", "soon"))
-        bot.report_check(CheckReport(head, "gitops/library", CheckState.FAILURE, "120 problems", "all", notes))
+        bot.set_check(CommitCheck(head, "gitops/library", CheckState.PENDING, "planning", "soon"))
+        bot.set_check(CommitCheck(head, "gitops/library", CheckState.FAILURE, "120 problems", "all", notes))
         need(world, "checks")
         (check,) = world.checks(head)
         assert (check.name, check.state, check.title) == ("gitops/library", CheckState.FAILURE, "120 problems")
@@ -314,9 +314,9 @@ class ForgeContract:
         assert (found[-1].account.login, found[-1].state) == ("ada", ReviewState.APPROVED)
 
     def test_a_verdict_is_one_of_the_words(self, world: ForgeWorld, bot: Forge) -> None:
-        verdict = bot.verdict(world.open_request())
-        assert isinstance(verdict, ReviewVerdict)
-        assert bot.features.verdicts or verdict is ReviewVerdict.UNKNOWN
+        verdict = bot.review_decision(world.open_request())
+        assert isinstance(verdict, ReviewDecision)
+        assert bot.features.review_decisions or verdict is ReviewDecision.UNKNOWN
 
     def test_a_stranger_may_nothing(self, world: ForgeWorld, bot: Forge) -> None:
         assert bot.permission(world.account("mallory")) is Permission.NONE

@@ -8,7 +8,7 @@ import pytest
 
 from gitops.core.clock import FixedClock
 from gitops.core.diagnostics import Severity
-from gitops.forge.port import Annotation, BranchRules, CheckReport, CheckState, Permission
+from gitops.forge.port import Annotation, BranchRules, CheckState, CommitCheck, Permission
 from tests.contract.forge_suite import MARKER, ForgeContract, body
 from tests.support.forge_world import BOT, MAIN, ForgeWorld, LocalWorld, MemoryWorld
 from tests.support.git_fixture import run
@@ -76,7 +76,7 @@ def test_a_check_is_kept_whatever_it_says(tmp_path: Path) -> None:
     odd = Annotation("a\nb\u202e\ud800", 0, "x\ud800" * 1000, Severity.WARNING, " ", 0)
     many = tuple(Annotation("a", line, "note", Severity.ERROR) for line in range(1, 1200))
     summary = "```\n" + "line\n" * 20_000 + "```\n"
-    world.bot().report_check(CheckReport(head, "gitops/x", CheckState.FAILURE, "many", summary, (odd, *many)))
+    world.bot().set_check(CommitCheck(head, "gitops/x", CheckState.FAILURE, "many", summary, (odd, *many)))
     (check,) = world.checks(head)
     assert (check.annotations[0].path, check.annotations[0].line) == ("a?b??", 1)
     assert len(check.annotations[0].message) == 640

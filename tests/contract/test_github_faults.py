@@ -12,9 +12,9 @@ from gitops.core.errors import GitopsError, RemoteError
 from gitops.forge.github.forge import GitHubForge
 from gitops.forge.port import (
     Annotation,
-    CheckReport,
     CheckState,
     CheckStatus,
+    CommitCheck,
     Deployment,
     DeploymentState,
     RequestState,
@@ -145,7 +145,7 @@ def test_a_plan_is_six_requests_over_the_wire(hub: GitHubWorld) -> None:
     (request,) = [r for r in forge.requests(state=RequestState.OPEN, target=MAIN) if r.number == 1]
     notes = tuple(Annotation("a", n, "note", Severity.ERROR) for n in range(1, 51))
     forge.set_status(CheckStatus(request.head, "gitops/plan", CheckState.FAILURE, "50 problems", AT))
-    forge.report_check(CheckReport(request.head, "gitops/plan", CheckState.FAILURE, "50 problems", "s", notes))
+    forge.set_check(CommitCheck(request.head, "gitops/plan", CheckState.FAILURE, "50 problems", "s", notes))
     forge.upsert_comment(1, MARKER, BODY)
     assert len(hub.server.calls) == 6
     # The same plan again: nothing is written that is there already, but for status and check, of which the newest counts.

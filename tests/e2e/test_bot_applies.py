@@ -7,7 +7,7 @@ import pytest
 from gitops.bot.dispatch import run_verb
 from gitops.bot.results import RunResult
 from gitops.forge.events import IgnoredEvent, ManualEvent, PushEvent, TimerEvent
-from gitops.forge.port import DeploymentState, ReviewVerdict
+from gitops.forge.port import DeploymentState, ReviewDecision
 from gitops.git.port import ZERO, RefUpdate
 from gitops.ledger.documents import read_entry
 from tests.support.bot_stage import QUERY, Stage, said, take_lock, verdict
@@ -157,7 +157,7 @@ def test_a_merge_waits_for_the_forges_own_verdict_where_the_rules_ask_for_it(jud
     assert verdict(notes) is RunResult.PROBLEMS
     assert stage.loop.status(tip, "apply").removeprefix("failure: ") == "forge_verdict_missing"
     assert _source(stage.loop) == applied
-    stage.verdicts[1] = ReviewVerdict.APPROVED
+    stage.verdicts[1] = ReviewDecision.APPROVED
     assert verdict(stage.handle(TimerEvent())) is RunResult.DONE
     assert _source(stage.loop) == tip
 

@@ -11,7 +11,7 @@ from gitops.approving.endorse import Endorsement
 from gitops.bot.kept_plans import kept_plan
 from gitops.bot.results import RunResult
 from gitops.forge.events import CommentEvent, PushEvent, ReviewEvent
-from gitops.forge.port import Account, Permission, ReviewState, ReviewVerdict
+from gitops.forge.port import Account, Permission, ReviewDecision, ReviewState
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.remote import SelfRemote
 from gitops.ledger.chain import revocations_prefix
@@ -155,7 +155,7 @@ def test_a_verdict_on_a_request_into_another_branch_opens_nothing(judged: Loop) 
     new = judged.commit("mallory", {"cluster/notes.gq": QUERY})
     judged.book.open_or_update("refs/heads/topic", "refs/heads/lax", new, "Words", email("mallory"))
     judged.book.mark_merged(1, new)
-    stage.verdicts[1] = ReviewVerdict.APPROVED
+    stage.verdicts[1] = ReviewDecision.APPROVED
     judged.store.update_refs([RefUpdate(MAIN, before, new)])
     assert "came with no request" in said(stage.pushed(before, new))
     assert judged.status(new, "apply") == "failure: forge_verdict_missing"

@@ -12,7 +12,7 @@ from gitops.bot.dispatch import run_verb
 from gitops.bot.kept_plans import kept_plan, plan_ref
 from gitops.bot.results import RunResult
 from gitops.forge.events import HeadEvent, ManualEvent, RequestAction, RequestEvent
-from gitops.forge.port import CheckState, ReviewVerdict
+from gitops.forge.port import CheckState, ReviewDecision
 from gitops.git.port import RefUpdate
 from tests.support.bot_stage import QUERY, Stage, said, verdict
 from tests.support.loop import CLUSTER, CONFIG, DELETE_LEGACY, MAIN, Loop
@@ -54,7 +54,7 @@ def test_a_plan_asks_a_forge_for_little(stage: Stage) -> None:
     stage.handle(_event(stage))
     stage.calls.clear()
     stage.handle(_event(stage))
-    assert dict(stage.calls) == {"requests": 1, "set_status": 1, "report_check": 1, "upsert_comment": 1}
+    assert dict(stage.calls) == {"requests": 1, "set_status": 1, "set_check": 1, "upsert_comment": 1}
 
 
 def test_events_without_a_number_find_their_requests(stage: Stage) -> None:
@@ -115,7 +115,7 @@ def test_a_request_elsewhere_gets_a_status_and_no_comment(stage: Stage) -> None:
     assert stage.loop.book.comments(1) == ()
 
 
-@pytest.mark.parametrize("broken", ["upsert_comment", "report_check", "set_labels"])
+@pytest.mark.parametrize("broken", ["upsert_comment", "set_check", "set_labels"])
 def test_what_only_tells_may_fail(stage: Stage, broken: str) -> None:
     head = stage.propose("alice", "retire", dict(DELETE_LEGACY))
     stage.broken.add(broken)
@@ -179,7 +179,7 @@ def test_a_plan_says_that_the_forge_has_not_approved_yet(judged: Loop) -> None:
     head = stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
     assert verdict(stage.handle(_event(stage))) is RunResult.WAITS
     assert stage.loop.status(head, "plan") == "failure: 2 change(s); needs the forge's own approval"
-    stage.verdicts[1] = ReviewVerdict.APPROVED
+    stage.verdicts[1] = ReviewDecision.APPROVED
     assert verdict(stage.handle(_event(stage))) is RunResult.DONE
     stage.broken.add("verdict")
     assert verdict(stage.handle(_event(stage))) is RunResult.WAITS

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 from gitops.core.clock import FixedClock, timestamp
 from gitops.core.redact import Secret
 from gitops.forge.client import WebClient, forge_service
-from gitops.forge.port import Account, CheckReport, DeploymentState, Forge, Permission, Reaction, ReviewState
+from gitops.forge.port import Account, CommitCheck, DeploymentState, Forge, Permission, Reaction, ReviewState
 from tests.support.forge_world import MAIN
 from tests.support.http_service import HttpService, Reply, Request
 from tests.support.pages import read_page
@@ -212,7 +212,7 @@ class AnvilWorld:
     def reactions(self, number: int, comment: str) -> tuple[Reaction, ...]:
         raise AssertionError((number, comment))
 
-    def checks(self, commit: str) -> tuple[CheckReport, ...]:
+    def checks(self, commit: str) -> tuple[CommitCheck, ...]:
         raise AssertionError(commit)
 
     def deployments(self, environment: str) -> tuple[tuple[str, DeploymentState], ...]:

@@ -17,7 +17,7 @@ from gitops.bot.dispatch import handle_event
 from gitops.bot.results import LogLine, RunResult, combined_result
 from gitops.core.errors import RemoteError
 from gitops.forge.events import CommentEvent, Event, PushEvent
-from gitops.forge.port import Account, Comment, Features, Permission, Review, ReviewState, ReviewVerdict
+from gitops.forge.port import Account, Comment, Features, Permission, Review, ReviewDecision, ReviewState
 from gitops.forge.refs.local import LocalForge
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.model.lock import LockInfo
@@ -38,7 +38,7 @@ class StageForge:
     local: LocalForge
     people: dict[str, Permission]
     given: list[Review]
-    verdicts: dict[int, ReviewVerdict]
+    verdicts: dict[int, ReviewDecision]
     broken: set[str]
     calls: Counter[str]
     before: dict[str, Callable[[], object]]
@@ -80,9 +80,9 @@ class StageForge:
         self._ask("reviews")
         return tuple(self.given)
 
-    def verdict(self, number: int) -> ReviewVerdict:
+    def review_decision(self, number: int) -> ReviewDecision:
         self._ask("verdict")
-        return self.verdicts.get(number, ReviewVerdict.REQUIRED)
+        return self.verdicts.get(number, ReviewDecision.REQUIRED)
 
 
 @dataclass
@@ -93,7 +93,7 @@ class Stage:
     keys: bool = True
     people: dict[str, Permission] = field(default_factory=dict)
     given: list[Review] = field(default_factory=list)
-    verdicts: dict[int, ReviewVerdict] = field(default_factory=dict)
+    verdicts: dict[int, ReviewDecision] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
     calls: Counter[str] = field(default_factory=Counter)
     before: dict[str, Callable[[], object]] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from gitops.core.clock import FixedClock
 from gitops.forge.port import (
     Account,
     ChangeRequest,
-    CheckReport,
+    CommitCheck,
     DeploymentState,
     Forge,
     Permission,
@@ -84,7 +84,7 @@ class ForgeWorld(Protocol):
 
     def reactions(self, number: int, comment: str) -> tuple[Reaction, ...]: ...
 
-    def checks(self, commit: str) -> tuple[CheckReport, ...]: ...
+    def checks(self, commit: str) -> tuple[CommitCheck, ...]: ...
 
     def deployments(self, environment: str) -> tuple[tuple[str, DeploymentState], ...]: ...
 
@@ -161,7 +161,7 @@ class OwnWorld:
     def reactions(self, number: int, comment: str) -> tuple[Reaction, ...]:
         return self.forge().reactions(number, comment)
 
-    def checks(self, commit: str) -> tuple[CheckReport, ...]:
+    def checks(self, commit: str) -> tuple[CommitCheck, ...]:
         return self.forge().checks(commit)
 
     def deployments(self, environment: str) -> tuple[tuple[str, DeploymentState], ...]:

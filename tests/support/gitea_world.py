@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from gitops.core.clock import FixedClock
 from gitops.core.errors import RemoteError
 from gitops.forge.gitea.forge import GiteaForge
-from gitops.forge.port import Account, CheckReport, DeploymentState, Forge, Permission, Reaction, ReviewState
+from gitops.forge.port import Account, CommitCheck, DeploymentState, Forge, Permission, Reaction, ReviewState
 from gitops.forge.web import WebAnswer, WebRequest
 from tests.support.forge_world import MAIN, OwnWorld
 from tests.support.gitea import BASE, PROJECT, Gitea
@@ -152,7 +152,7 @@ class GiteaWorld:
         del number
         return tuple(_REACTIONS[content] for content in self.gitea.reactions.get(int(comment), ()))
 
-    def checks(self, commit: str) -> tuple[CheckReport, ...]:
+    def checks(self, commit: str) -> tuple[CommitCheck, ...]:
         raise AssertionError(commit)
 
     def deployments(self, environment: str) -> tuple[tuple[str, DeploymentState], ...]:

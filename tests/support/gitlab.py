@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from gitops.core.clock import FixedClock
 from gitops.forge.gitlab.forge import GitLabForge
-from gitops.forge.port import Account, CheckReport, DeploymentState, Permission, Reaction, ReviewState
+from gitops.forge.port import Account, CommitCheck, DeploymentState, Permission, Reaction, ReviewState
 from tests.support.gitlab_server import PROJECT, GitLabServer, Project
 
 MAIN = "refs/heads/main"
@@ -133,7 +133,7 @@ class GitLabWorld:
         assert any(str(row["id"]) == comment for row in self.project.notes[number])
         return tuple(_EMOJI[row["name"]] for row in self.project.awards if str(row["awardable_id"]) == comment)
 
-    def checks(self, commit: str) -> tuple[CheckReport, ...]:
+    def checks(self, commit: str) -> tuple[CommitCheck, ...]:
         return ()
 
     def deployments(self, environment: str) -> tuple[tuple[str, DeploymentState], ...]:

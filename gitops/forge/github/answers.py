@@ -24,8 +24,8 @@ from gitops.forge.port import (
     Push,
     RequestState,
     Review,
+    ReviewDecision,
     ReviewState,
-    ReviewVerdict,
 )
 from gitops.forge.web import WebAnswer
 
@@ -38,9 +38,9 @@ _LIMITED = frozenset({"RATE_LIMIT", "RATE_LIMITED"})
 _NOT_FOUND = 404
 
 _VERDICTS = {
-    "APPROVED": ReviewVerdict.APPROVED,
-    "CHANGES_REQUESTED": ReviewVerdict.CHANGES_REQUESTED,
-    "REVIEW_REQUIRED": ReviewVerdict.REQUIRED,
+    "APPROVED": ReviewDecision.APPROVED,
+    "CHANGES_REQUESTED": ReviewDecision.CHANGES_REQUESTED,
+    "REVIEW_REQUIRED": ReviewDecision.REQUIRED,
 }
 _REVIEWS = {
     "APPROVED": ReviewState.APPROVED,
@@ -72,10 +72,10 @@ def viewer(answer: WebAnswer) -> Account:
     return Account(str(data.number("databaseId")), login, login.endswith("[bot]"))
 
 
-def verdict(answer: WebAnswer) -> ReviewVerdict:
+def review_decision(answer: WebAnswer) -> ReviewDecision:
     """The verdict of the rules. Raises as `graphql_data`."""
     request = graphql_data(answer).part("repository").part("pullRequest")
-    return _VERDICTS.get(request.text_or("reviewDecision"), ReviewVerdict.UNKNOWN)
+    return _VERDICTS.get(request.text_or("reviewDecision"), ReviewDecision.UNKNOWN)
 
 
 def graphql_data(answer: WebAnswer) -> JsonObject:

@@ -18,7 +18,7 @@ from gitops.forge.github import answers
 from gitops.forge.github.requests import MAX_FILES, GitHubDialect
 from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.paging import read_list
-from gitops.forge.port import BranchRules, ChangeRequest, CheckReport, Deployment, Push, ReviewVerdict
+from gitops.forge.port import BranchRules, ChangeRequest, CommitCheck, Deployment, Push, ReviewDecision
 from gitops.forge.reader import no_request
 from gitops.forge.web import WebAnswer, WebSender
 from gitops.forge.writer import HostedForge
@@ -55,10 +55,10 @@ class GitHubForge(HostedForge):
             )
         return self._paths(iter(entries))
 
-    def verdict(self, number: int) -> ReviewVerdict:
+    def review_decision(self, number: int) -> ReviewDecision:
         """What the rules of the target branch say, code owners included. Raises GitopsError `request_not_found`."""
         try:
-            return answers.verdict(self._sender.send(self._api.review_decision(number)))
+            return answers.review_decision(self._sender.send(self._api.review_decision(number)))
         except RemoteError as error:
             if error.status == _NOT_FOUND:
                 raise no_request(number) from error
@@ -69,9 +69,9 @@ class GitHubForge(HostedForge):
         rules = list(self._list(self._api.rules(branch)))
         return answers.branch_rules(rules, self._sender.send(self._api.protection(branch)))
 
-    def report_check(self, report: CheckReport) -> None:
+    def set_check(self, check: CommitCheck) -> None:
         """Write the check of a commit with this name; the newest of a name counts. Only tokens of apps and jobs may."""
-        first, others = self._api.check(report)
+        first, others = self._api.check(check)
         answer = self._sender.send(first)
         identifier = answer_object(answer.body, "the check").number("id")
         for output in others:

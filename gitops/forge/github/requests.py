@@ -18,9 +18,9 @@ from gitops.forge.github import answers
 from gitops.forge.port import (
     Account,
     Annotation,
-    CheckReport,
     CheckState,
     CheckStatus,
+    CommitCheck,
     Deployment,
     DeploymentState,
     Features,
@@ -71,7 +71,7 @@ class GitHubDialect(Dialect):
 
     features = Features(
         reviews=True,
-        verdicts=True,
+        review_decisions=True,
         checks=True,
         deployments=True,
         labels=True,
@@ -217,7 +217,7 @@ class GitHubDialect(Dialect):
         }
         return self._send("POST", f"/statuses/{quote(status.commit, safe='')}", form)
 
-    def check(self, report: CheckReport) -> tuple[WebRequest, tuple[Mapping[str, Any], ...]]:
+    def check(self, report: CommitCheck) -> tuple[WebRequest, tuple[Mapping[str, Any], ...]]:
         """The request that writes a check, and the outputs that are to be added to it, see `add_to_check`.
 
         A newer check of the same name takes the place of the one before. The verdict is in the first request, so that it

@@ -25,8 +25,8 @@ from gitops.forge.port import (
     Permission,
     RequestState,
     Review,
+    ReviewDecision,
     ReviewState,
-    ReviewVerdict,
 )
 from gitops.git.port import ZERO
 
@@ -159,7 +159,9 @@ def reviews(approvals: JsonObject | None, reviewers: Sequence[JsonObject]) -> tu
     return (*said[ReviewState.COMMENTED], *in_time, *said[ReviewState.CHANGES_REQUESTED])
 
 
-def verdict(request: JsonObject, approvals: JsonObject | None, reviewers: Sequence[JsonObject]) -> ReviewVerdict:
+def review_decision(
+    request: JsonObject, approvals: JsonObject | None, reviewers: Sequence[JsonObject]
+) -> ReviewDecision:
     """What GitLab's rules say, the stricter of its answers.
 
     `detailed_merge_status` names only the first thing that stops a merge, and the approvals know only the rules of editions that
@@ -168,18 +170,18 @@ def verdict(request: JsonObject, approvals: JsonObject | None, reviewers: Sequen
     """
     status = request.text_or("detailed_merge_status")
     if status == "requested_changes" or any(row.text_or("state") == "requested_changes" for row in reviewers):
-        return ReviewVerdict.CHANGES_REQUESTED
+        return ReviewDecision.CHANGES_REQUESTED
     if status == "not_approved":
-        return ReviewVerdict.REQUIRED
+        return ReviewDecision.REQUIRED
     if (
         approvals is None
         or not approvals.has("approvals_required")
         or not approvals.number("approvals_required", least=0)
     ):
-        return ReviewVerdict.UNKNOWN
+        return ReviewDecision.UNKNOWN
     if not approvals.has("approvals_left") or approvals.number("approvals_left", least=0):
-        return ReviewVerdict.REQUIRED
-    return ReviewVerdict.APPROVED
+        return ReviewDecision.REQUIRED
+    return ReviewDecision.APPROVED
 
 
 def comment(data: JsonObject) -> Comment | None:

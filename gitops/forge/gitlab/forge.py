@@ -14,7 +14,7 @@ from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.forge.gitlab import answers
 from gitops.forge.gitlab.requests import DEPLOYMENTS, UNSEEN, GitLabDialect
 from gitops.forge.json_object import JsonObject, answer_object
-from gitops.forge.port import Account, BranchRules, CheckStatus, Deployment, Review, ReviewVerdict
+from gitops.forge.port import Account, BranchRules, CheckStatus, Deployment, Review, ReviewDecision
 from gitops.forge.reader import no_request
 from gitops.forge.web import WebSender
 from gitops.forge.writer import HostedForge
@@ -75,10 +75,10 @@ class GitLabForge(HostedForge):
         """What reviewers said last and the approvals that stand, objections at the end. GitLab keeps no commit with them."""
         return answers.reviews(*self._opinions(self.request(number).number))
 
-    def verdict(self, number: int) -> ReviewVerdict:
+    def review_decision(self, number: int) -> ReviewDecision:
         """What GitLab's approval rules say; UNKNOWN for editions and projects without any."""
         request = self._get_request(number)
-        return answers.verdict(request, *self._opinions(number))
+        return answers.review_decision(request, *self._opinions(number))
 
     def branch_rules(self, branch: str) -> BranchRules:
         """What is enforced on a branch (short name); unknown for tokens below the Maintainer role.

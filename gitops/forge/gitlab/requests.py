@@ -61,7 +61,7 @@ class GitLabDialect(Dialect):
 
     features = Features(
         reviews=True,
-        verdicts=True,
+        review_decisions=True,
         deployments=True,
         labels=True,
         reactions=True,

@@ -20,9 +20,9 @@ from gitops.forge.port import (
     Account,
     BranchRules,
     ChangeRequest,
-    CheckReport,
     CheckStatus,
     Comment,
+    CommitCheck,
     Deployment,
     Features,
     Permission,
@@ -30,7 +30,7 @@ from gitops.forge.port import (
     Reaction,
     RequestState,
     Review,
-    ReviewVerdict,
+    ReviewDecision,
 )
 from gitops.forge.refs import records, reports
 from gitops.forge.refs.records import EMPTY, DocumentFolder, NewComment, PushedBranch
@@ -233,10 +233,10 @@ class DocumentForge(ABC):
         self._request_folder(number)
         return ()
 
-    def verdict(self, number: int) -> ReviewVerdict:
+    def review_decision(self, number: int) -> ReviewDecision:
         """Unknown. Raises GitopsError `request_not_found`."""
         self._request_folder(number)
-        return ReviewVerdict.UNKNOWN
+        return ReviewDecision.UNKNOWN
 
     # Comments
 
@@ -278,14 +278,14 @@ class DocumentForge(ABC):
         ref, what = records.status_ref(status.commit), f"statuses: {status.commit[:12]}"
         self._amend(ref, what, lambda folder: records.with_status(folder, status))
 
-    def checks(self, commit: str) -> tuple[CheckReport, ...]:
+    def checks(self, commit: str) -> tuple[CommitCheck, ...]:
         """Checks of a commit with their notes, by name."""
         return reports.read_checks(self._folder(reports.check_ref(commit)) or EMPTY, commit)
 
-    def report_check(self, report: CheckReport) -> None:
+    def set_check(self, check: CommitCheck) -> None:
         """Write the check of a commit with this name, or replace it; the commit itself need not be here."""
-        ref, what = reports.check_ref(report.commit), f"checks: {report.commit[:12]}"
-        self._amend(ref, what, lambda folder: reports.with_check(folder, report))
+        ref, what = reports.check_ref(check.commit), f"checks: {check.commit[:12]}"
+        self._amend(ref, what, lambda folder: reports.with_check(folder, check))
 
     def deployment(self, environment: str) -> Deployment | None:
         """The newest deployment to an environment."""

@@ -18,7 +18,7 @@ from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
-from gitops.forge.port import Annotation, CheckReport, CheckState, Deployment, DeploymentState, Reaction
+from gitops.forge.port import Annotation, CheckState, CommitCheck, Deployment, DeploymentState, Reaction
 from gitops.forge.refs import documents as wire
 from gitops.forge.refs.records import DocumentFolder, file_name, required, sharded, text_bytes
 from gitops.forge.text import MAX_TEXT, cut, cut_markdown
@@ -58,19 +58,19 @@ def check_ref(commit: str) -> str:
     return sharded(_CHECKS, commit)
 
 
-def read_checks(folder: DocumentFolder, commit: str) -> tuple[CheckReport, ...]:
+def read_checks(folder: DocumentFolder, commit: str) -> tuple[CommitCheck, ...]:
     """The checks of a commit, by name. Raises IntegrityError `request_invalid`."""
     stems = [f"{commit}/{name[:-5]}" for name in folder.names(commit) if name.endswith(".json")]
     return tuple(sorted((_check(folder, stem) for stem in stems), key=lambda check: check.name))
 
 
-def _check(folder: DocumentFolder, stem: str) -> CheckReport:
+def _check(folder: DocumentFolder, stem: str) -> CommitCheck:
     document = wire.read_check(required(folder, f"{stem}.json"))
     notes = (
         Annotation(note.path, note.line, note.message, Severity(note.severity), note.title, note.end_line)
         for note in document.notes
     )
-    return CheckReport(
+    return CommitCheck(
         commit=document.commit,
         name=document.name,
         state=CheckState(document.state),
@@ -80,7 +80,7 @@ def _check(folder: DocumentFolder, stem: str) -> CheckReport:
     )
 
 
-def with_check(folder: DocumentFolder, report: CheckReport) -> Mapping[str, bytes]:
+def with_check(folder: DocumentFolder, report: CommitCheck) -> Mapping[str, bytes]:
     """What to write for a check in place of the one of its name; what is too long is cut."""
     stem = f"{report.commit}/{file_name(report.name)}"
     document = wire.CheckDocument(

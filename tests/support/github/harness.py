@@ -14,8 +14,8 @@ from gitops.forge.github.forge import GitHubForge
 from gitops.forge.port import (
     Account,
     Annotation,
-    CheckReport,
     CheckState,
+    CommitCheck,
     DeploymentState,
     Forge,
     Permission,
@@ -133,7 +133,7 @@ class GitHubWorld:
         _, found = self.world.find_comment(int(comment))
         return tuple(_REACTIONS[r.content] for r in found.reactions)
 
-    def checks(self, commit: str) -> tuple[CheckReport, ...]:
+    def checks(self, commit: str) -> tuple[CommitCheck, ...]:
         newest = {run.name: run for run in self.world.checks.values() if run.sha == commit}
         return tuple(_report(newest[name]) for name in sorted(newest))
 
@@ -157,10 +157,10 @@ class GitHubWorld:
         return new
 
 
-def _report(run: CheckRun) -> CheckReport:
+def _report(run: CheckRun) -> CommitCheck:
     states = {None: CheckState.PENDING, "success": CheckState.SUCCESS}
     notes = tuple(
         Annotation(n["path"], n["start_line"], n["message"], _LEVELS[n["annotation_level"]]) for n in run.annotations
     )
     state = states.get(run.conclusion, CheckState.FAILURE)
-    return CheckReport(run.sha, run.name, state, run.output["title"], run.output["summary"], notes)
+    return CommitCheck(run.sha, run.name, state, run.output["title"], run.output["summary"], notes)

@@ -9,9 +9,9 @@ from gitops.core.errors import GitopsError
 from gitops.forge.port import (
     Account,
     ChangeRequest,
-    CheckReport,
     CheckState,
     CheckStatus,
+    CommitCheck,
     Deployment,
     DeploymentState,
     Features,
@@ -19,7 +19,7 @@ from gitops.forge.port import (
     Permission,
     Reaction,
     RequestState,
-    ReviewVerdict,
+    ReviewDecision,
 )
 
 REQUEST = ChangeRequest(7, "", "", "refs/heads/main", "a" * 40, RequestState.OPEN, "", fork=True)
@@ -39,7 +39,7 @@ def test_what_it_cannot_know_is_unknown_and_never_permitted() -> None:
     forge: Forge = SilentForge([REQUEST])
     assert forge.features == Features()
     assert forge.permission(Account("1", "root")) is Permission.NONE
-    assert forge.verdict(7) is ReviewVerdict.UNKNOWN
+    assert forge.review_decision(7) is ReviewDecision.UNKNOWN
     assert (forge.reviews(7), forge.comments(7), forge.files(7), forge.statuses("a" * 40)) == ((), (), (), ())
     assert forge.merged_by(["a" * 40]) == ()
     assert forge.me() == Account("", "")
@@ -50,7 +50,7 @@ def test_it_tells_nobody_and_proposes_nothing() -> None:
     forge: Forge = SilentForge([REQUEST])
     forge.upsert_comment(7, "gitops cluster=brain", "text")
     forge.set_status(CheckStatus("a" * 40, "gitops/plan/brain", CheckState.SUCCESS, "", ""))
-    forge.report_check(CheckReport("a" * 40, "gitops brain", CheckState.SUCCESS, "", ""))
+    forge.set_check(CommitCheck("a" * 40, "gitops brain", CheckState.SUCCESS, "", ""))
     forge.react(7, "1", Reaction.DONE)
     forge.set_labels(7, add=["x"])
     forge.record_deployment(Deployment("a" * 40, "production/brain", DeploymentState.SUCCESS))

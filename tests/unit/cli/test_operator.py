@@ -8,7 +8,7 @@ import pytest
 
 from gitops.cli.main import main
 from gitops.core.diagnostics import Severity
-from gitops.forge.port import Account, Annotation, CheckReport, CheckState, Permission
+from gitops.forge.port import Account, Annotation, CheckState, CommitCheck, Permission
 from gitops.git.hooks import install_hooks, remove_hooks
 from gitops.git.port import ZERO, RefUpdate
 from gitops.wiring.project import LocalProject, RepositoryChoice
@@ -101,7 +101,7 @@ def test_labels_and_checks_are_shown(world: LocalWorld, capsys: pytest.CaptureFi
     forge = world.forge()
     forge.set_labels(number, add=("gitops/blocked",))
     note = Annotation("library/a.pg", 3, "no such type\x1b[2J", Severity.ERROR)
-    forge.report_check(CheckReport(world.head(number), "gitops/library", CheckState.FAILURE, "1 problem", "", (note,)))
+    forge.set_check(CommitCheck(world.head(number), "gitops/library", CheckState.FAILURE, "1 problem", "", (note,)))
     assert main(["request", "show", str(number), "--repo", str(world.path)]) == 0
     shown = capsys.readouterr().out
     assert "labels: gitops/blocked" in shown

@@ -18,8 +18,8 @@ from gitops.forge.port import (
     CheckState,
     Permission,
     RequestState,
+    ReviewDecision,
     ReviewState,
-    ReviewVerdict,
 )
 from tests.support.github.nouns import Status
 from tests.support.github_canned import (
@@ -211,16 +211,16 @@ def test_reviews_in_their_order_without_those_that_are_not_given() -> None:
 @pytest.mark.parametrize(
     ("said", "verdict"),
     [
-        ("APPROVED", ReviewVerdict.APPROVED),
-        ("CHANGES_REQUESTED", ReviewVerdict.CHANGES_REQUESTED),
-        ("REVIEW_REQUIRED", ReviewVerdict.REQUIRED),
-        (None, ReviewVerdict.UNKNOWN),
+        ("APPROVED", ReviewDecision.APPROVED),
+        ("CHANGES_REQUESTED", ReviewDecision.CHANGES_REQUESTED),
+        ("REVIEW_REQUIRED", ReviewDecision.REQUIRED),
+        (None, ReviewDecision.UNKNOWN),
     ],
 )
-def test_the_verdict_of_the_rules(said: str | None, verdict: ReviewVerdict) -> None:
+def test_the_verdict_of_the_rules(said: str | None, verdict: ReviewDecision) -> None:
     answer = ok({"data": {"repository": {"pullRequest": {"reviewDecision": said}}}})
     forge, sender = forge_with({"POST /graphql": answer})
-    assert forge.verdict(7) is verdict
+    assert forge.review_decision(7) is verdict
     assert sender.sent[0].body["variables"] == {"owner": "octo", "name": "brain", "number": 7}
 
 
@@ -228,14 +228,14 @@ def test_no_verdict_on_what_is_not_there() -> None:
     error = {"type": "NOT_FOUND", "message": "Could not resolve to a PullRequest with the number of 7."}
     forge, _ = forge_with({"POST /graphql": ok({"data": {"repository": {"pullRequest": None}}, "errors": [error]})})
     with pytest.raises(GitopsError) as missing:
-        forge.verdict(7)
+        forge.review_decision(7)
     assert missing.value.code == "request_not_found"
 
 
 def test_a_verdict_that_is_refused_is_no_verdict() -> None:
     forge, _ = forge_with({"POST /graphql": ok({"data": None, "errors": [{"type": "FORBIDDEN", "message": "no"}]})})
     with pytest.raises(RemoteError) as refused:
-        forge.verdict(7)
+        forge.review_decision(7)
     assert refused.value.code == "forge_refused"
 
 

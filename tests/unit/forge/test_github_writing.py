@@ -15,9 +15,9 @@ from gitops.forge.github.requests import GitHubDialect
 from gitops.forge.port import (
     Account,
     Annotation,
-    CheckReport,
     CheckState,
     CheckStatus,
+    CommitCheck,
     Deployment,
     DeploymentState,
     Reaction,
@@ -56,9 +56,9 @@ def _created(number: int = 9, body: str = BODY) -> Any:
     return ok(comment(number, BOT, body), 201)
 
 
-def _check(state: CheckState = CheckState.SUCCESS, notes: int = 0, summary: str = "s") -> CheckReport:
+def _check(state: CheckState = CheckState.SUCCESS, notes: int = 0, summary: str = "s") -> CommitCheck:
     annotations = tuple(Annotation("cluster/a.pg", n, f"note {n}", Severity.ERROR) for n in range(1, notes + 1))
-    return CheckReport(HEAD, "gitops/plan/library", state, "2 changes", summary, annotations)
+    return CommitCheck(HEAD, "gitops/plan/library", state, "2 changes", summary, annotations)
 
 
 def _run(output: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def test_a_plan_takes_six_calls() -> None:
     forge, sender = forge_with(handlers)
     (request,) = [r for r in forge.requests(state=RequestState.OPEN) if r.number == 1]
     forge.set_status(STATUS)
-    forge.report_check(_check(notes=50))
+    forge.set_check(_check(notes=50))
     forge.upsert_comment(request.number, MARKER, BODY)
     forge.set_labels(request.number, add=["gitops", "GitOps:Blocked"], remove=["gitops:ready"])
     assert calls(sender) == [
@@ -216,7 +216,7 @@ def test_a_status_is_one_call_with_a_bounded_description(state: CheckState) -> N
 )
 def test_a_check_is_never_neutral(state: CheckState, said: tuple[str, str | None]) -> None:
     forge, sender = forge_with({f"POST {ROOT}/check-runs": ok(_run(), 201)})
-    forge.report_check(_check(state))
+    forge.set_check(_check(state))
     (body,) = bodies(sender, "POST")
     assert (body["status"], body.get("conclusion")) == said
     assert (body["head_sha"], body["name"]) == (HEAD, "gitops/plan/library")
@@ -225,7 +225,7 @@ def test_a_check_is_never_neutral(state: CheckState, said: tuple[str, str | None
 def test_many_notes_take_several_calls() -> None:
     handlers = {f"POST {ROOT}/check-runs": ok(_run(), 201), f"PATCH {ROOT}/check-runs/7": ok(_run())}
     forge, sender = forge_with(handlers)
-    forge.report_check(_check(CheckState.FAILURE, notes=120))
+    forge.set_check(_check(CheckState.FAILURE, notes=120))
     (first,), others = bodies(sender, "POST"), bodies(sender, "PATCH")
     assert first["conclusion"] == "failure"
     lines = [[note["start_line"] for note in body["output"]["annotations"]] for body in (first, *others)]
@@ -236,7 +236,7 @@ def test_many_notes_take_several_calls() -> None:
 def test_more_notes_than_anybody_reads_are_counted() -> None:
     handlers = {f"POST {ROOT}/check-runs": ok(_run(), 201), f"PATCH {ROOT}/check-runs/7": ok(_run())}
     forge, sender = forge_with(handlers)
-    forge.report_check(_check(notes=512, summary="```\n" + "x\n" * 50_000))
+    forge.set_check(_check(notes=512, summary="```\n" + "x\n" * 50_000))
     written = [body["output"] for body in (*bodies(sender, "POST"), *bodies(sender, "PATCH"))]
     assert sum(len(output["annotations"]) for output in written) == 500
     summary = written[0]["summary"]
@@ -252,7 +252,7 @@ def test_a_note_is_on_lines_that_there_are() -> None:
         Annotation("c.pg", 7, "m", Severity.ERROR, end_line=9),
     )
     forge, sender = forge_with({f"POST {ROOT}/check-runs": ok(_run(), 201)})
-    forge.report_check(CheckReport(HEAD, "n", CheckState.FAILURE, "t", "s", notes))
+    forge.set_check(CommitCheck(HEAD, "n", CheckState.FAILURE, "t", "s", notes))
     found = bodies(sender, "POST")[0]["output"]["annotations"]
     assert [(n["start_line"], n["end_line"], n["annotation_level"]) for n in found] == [
         (1, 1, "warning"),

@@ -18,7 +18,7 @@ from gitops.forge.port import (
     Permission,
     Reaction,
     RequestState,
-    ReviewVerdict,
+    ReviewDecision,
 )
 from gitops.forge.web import WebAnswer
 from tests.support.gitlab import MAIN, GitLabWorld, level, protection
@@ -131,7 +131,7 @@ def test_a_service_that_is_down_is_not_a_wrong_token(server, forge):
 
 @pytest.mark.parametrize("number", [0, -1, 2**31, 10**30])
 def test_numbers_that_no_request_has_are_not_asked_for(server, forge, number):
-    for read in (forge.request, forge.files, forge.reviews, forge.verdict, forge.comments):
+    for read in (forge.request, forge.files, forge.reviews, forge.review_decision, forge.comments):
         with pytest.raises(GitopsError) as caught:
             read(number)
         assert caught.value.code == "request_not_found"
@@ -272,15 +272,15 @@ def test_an_edition_without_approvals(world, forge):
     number = world.open_request()
     world.project.rules = None
     assert forge.reviews(number) == ()
-    assert forge.verdict(number) is ReviewVerdict.UNKNOWN
+    assert forge.review_decision(number) is ReviewDecision.UNKNOWN
 
 
 def test_rules_that_ask_for_approvals(world, forge):
     number = world.open_request()
     world.project.rules = {"approvals_required": 2, "approvals_left": 1}
-    assert forge.verdict(number) is ReviewVerdict.REQUIRED
+    assert forge.review_decision(number) is ReviewDecision.REQUIRED
     world.project.rules = {"approvals_required": 2, "approvals_left": 0}
-    assert forge.verdict(number) is ReviewVerdict.APPROVED
+    assert forge.review_decision(number) is ReviewDecision.APPROVED
 
 
 def test_a_permission_is_asked_for_by_number_alone(world, server, forge):

@@ -20,8 +20,8 @@ from gitops.forge.port import (
     Permission,
     Reaction,
     RequestState,
+    ReviewDecision,
     ReviewState,
-    ReviewVerdict,
 )
 from gitops.forge.web import WebAnswer
 from gitops.git.port import ZERO
@@ -167,31 +167,31 @@ _RULES = {"approvals_required": 1, "approvals_left": 0}
 @pytest.mark.parametrize(
     ("status", "approvals", "reviewer", "expected"),
     [
-        ("mergeable", _RULES, None, ReviewVerdict.APPROVED),
-        ("ci_must_pass", _RULES, None, ReviewVerdict.APPROVED),
-        ("not_approved", _RULES, None, ReviewVerdict.REQUIRED),
-        ("mergeable", {**_RULES, "approvals_left": 1}, None, ReviewVerdict.REQUIRED),
-        ("mergeable", {"approvals_required": 1}, None, ReviewVerdict.REQUIRED),
-        ("requested_changes", _RULES, None, ReviewVerdict.CHANGES_REQUESTED),
-        ("ci_must_pass", _RULES, "requested_changes", ReviewVerdict.CHANGES_REQUESTED),
-        ("mergeable", _RULES, "reviewed", ReviewVerdict.APPROVED),
-        ("mergeable", {"approvals_required": 0, "approvals_left": 0}, None, ReviewVerdict.UNKNOWN),
-        ("mergeable", {"approved": True}, None, ReviewVerdict.UNKNOWN),
-        ("mergeable", None, None, ReviewVerdict.UNKNOWN),
-        (None, None, None, ReviewVerdict.UNKNOWN),
-        (None, None, "requested_changes", ReviewVerdict.CHANGES_REQUESTED),
+        ("mergeable", _RULES, None, ReviewDecision.APPROVED),
+        ("ci_must_pass", _RULES, None, ReviewDecision.APPROVED),
+        ("not_approved", _RULES, None, ReviewDecision.REQUIRED),
+        ("mergeable", {**_RULES, "approvals_left": 1}, None, ReviewDecision.REQUIRED),
+        ("mergeable", {"approvals_required": 1}, None, ReviewDecision.REQUIRED),
+        ("requested_changes", _RULES, None, ReviewDecision.CHANGES_REQUESTED),
+        ("ci_must_pass", _RULES, "requested_changes", ReviewDecision.CHANGES_REQUESTED),
+        ("mergeable", _RULES, "reviewed", ReviewDecision.APPROVED),
+        ("mergeable", {"approvals_required": 0, "approvals_left": 0}, None, ReviewDecision.UNKNOWN),
+        ("mergeable", {"approved": True}, None, ReviewDecision.UNKNOWN),
+        ("mergeable", None, None, ReviewDecision.UNKNOWN),
+        (None, None, None, ReviewDecision.UNKNOWN),
+        (None, None, "requested_changes", ReviewDecision.CHANGES_REQUESTED),
     ],
 )
 def test_the_verdict(status, approvals, reviewer, expected):
     reviewers = [] if reviewer is None else [answer_object({"state": reviewer})]
     form = None if approvals is None else answer_object(approvals)
-    assert answers.verdict(merge_request(detailed_merge_status=status), form, reviewers) is expected
+    assert answers.review_decision(merge_request(detailed_merge_status=status), form, reviewers) is expected
 
 
 @pytest.mark.parametrize("approvals", [{"approvals_required": -1}, {"approvals_required": "none"}])
 def test_a_verdict_is_not_guessed(approvals):
     with pytest.raises(RemoteError):
-        answers.verdict(merge_request(), answer_object(approvals), ())
+        answers.review_decision(merge_request(), answer_object(approvals), ())
 
 
 def test_lines_that_gitlab_writes_are_no_comments():
