@@ -11,11 +11,6 @@ def test_no_forbidden_word_is_written() -> None:
     assert worse == {}
 
 
-def test_an_exception_is_still_needed() -> None:
-    found = hits()
-    assert {path for path in exceptions() if path not in found} == set(), "run python -m tests.support.words"
-
-
 def test_the_table_forbids_what_it_lists() -> None:
     rows = list(forbidden())
     assert len(rows) > 20

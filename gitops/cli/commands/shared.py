@@ -6,7 +6,7 @@ from gitops.cli.commands.types import Argument, Group
 
 CONFIG = Argument("--config", metavar="DIR", help="cluster folder (default: the current folder)")
 PROJECT = Group(
-    Argument("--repo", metavar="PATH", help="repository (default: the one that contains the cluster folder)"),
+    Argument("--repo", metavar="PATH", help="repository (default: the repository of the cluster folder)"),
     Argument("--cluster", metavar="NAME", help="cluster in gitops.yaml (default: the only one)"),
     Argument("--remote", metavar="NAME", help="remote with the ledger (default: origin; none for a bare repository)"),
     title="branch ledger",
