@@ -29,6 +29,7 @@ GROUPS = (
     "scale",
     "requests",
     "bot",
+    "suite",
 )
 
 

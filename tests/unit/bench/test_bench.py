@@ -35,6 +35,7 @@ GROUPS = {
     "scale",
     "requests",
     "bot",
+    "suite",
 }
 FIGURE = {"group", "name", "unit", "median", "min", "max", "samples", "goal", "within_goal"}
 MACHINE = {"cores", "memory_gib", "load_1min", "system", "python", "git", "ssh", "gitops", "packages"}
