@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gitops.cluster.files import named_files
-from gitops.config.cluster_yaml import CONFIG_FILE, QueryRegistry, RawGraph, parse_cluster
-from gitops.config.header import read_cluster
+from gitops.config.cluster_yaml import parse_cluster, read_cluster
+from gitops.config.declaration import CONFIG_FILE, DeclaredGraph, QueryRegistry
 from gitops.config.layout import format_yaml
 from gitops.config.load import load_desired
 from gitops.config.source import EntryKind, SourceError, SourceTree, normalize
@@ -112,7 +112,7 @@ def _declared_files(tree: SourceTree, found: Diagnostics) -> Iterator[str]:
                 found.add_error(error)
 
 
-def _source_files(tree: SourceTree, graph: RawGraph, found: Diagnostics) -> Iterator[str]:
+def _source_files(tree: SourceTree, graph: DeclaredGraph, found: Diagnostics) -> Iterator[str]:
     yield graph.schema.value
     if isinstance(graph.queries, QueryRegistry):
         yield from (query.file.value for query in graph.queries.entries)

@@ -20,9 +20,9 @@ from gitops.cluster.lint_report import (
     SchemaReport,
     UncheckedQueryFile,
 )
-from gitops.config.cluster_yaml import CONFIG_FILE, QueryRegistry, RawGraph, Text
-from gitops.config.header import read_cluster
-from gitops.config.reader import Reading
+from gitops.config.cluster_yaml import read_cluster
+from gitops.config.declaration import CONFIG_FILE, DeclaredGraph, QueryRegistry, Text
+from gitops.config.reader import SourceReader
 from gitops.config.source import EntryKind, SourceError, SourceTree, normalize
 from gitops.config.yaml import shown
 from gitops.core.codes import Code
@@ -58,7 +58,7 @@ def lint_cluster(tree: SourceTree, paths: Sequence[str] = (), schema: str | None
 class _Declared(NamedTuple):
     """A graph, and the value of `cluster.yaml` that names a file of it."""
 
-    graph: RawGraph
+    graph: DeclaredGraph
     written: Text
 
 
@@ -68,7 +68,7 @@ class _LintRun:
     def __init__(self, tree: SourceTree) -> None:
         self._tree = tree
         self._diagnostics = Diagnostics()
-        self._reading = Reading(tree, self._diagnostics)
+        self._reader = SourceReader(tree, self._diagnostics)
         self._texts: dict[str, SourceText | None] = {}
         self._catalogs: dict[str, Catalog | None] = {}
         self._graphs: defaultdict[str, set[str]] = defaultdict(set)
@@ -150,7 +150,7 @@ class _LintRun:
             self._diagnostics.add_error(error)
             return False
 
-    def _declared_graphs(self) -> Iterator[tuple[RawGraph, str]]:
+    def _declared_graphs(self) -> Iterator[tuple[DeclaredGraph, str]]:
         """The graphs of `cluster.yaml` with the paths of their schemas."""
         cluster, problems = read_cluster(self._tree)
         self._diagnostics.extend(problems)
@@ -159,7 +159,7 @@ class _LintRun:
             if schema is not None:
                 yield graph, schema
 
-    def _query_files(self, graph: RawGraph) -> Iterator[tuple[str, Text]]:
+    def _query_files(self, graph: DeclaredGraph) -> Iterator[tuple[str, Text]]:
         """The query files of a graph, each once, with the value that lists it."""
         queries, by_name = graph.queries, isinstance(graph.queries, QueryRegistry)
         listed = [each.file for each in queries.entries] if isinstance(queries, QueryRegistry) else list(queries.items)
@@ -176,17 +176,17 @@ class _LintRun:
                     continue
                 names = [name for name in self._tree.names(path) if name.endswith(_QUERIES) and name != _QUERIES]
             except SourceError as error:
-                self._reading.refused(error, _at(graph), item.source, otherwise=Code.QUERY_DIR_UNREADABLE)
+                self._reader.report(error, _at(graph), item.source, otherwise=Code.QUERY_DIR_UNREADABLE)
                 continue
             inner = names if path == "." else [f"{path}/{name}" for name in names]
             yield from ((each, item) for each in inner if each not in seen)
             seen.update(inner)
 
-    def _path(self, written: Text, graph: RawGraph, otherwise: Code) -> str | None:
+    def _path(self, written: Text, graph: DeclaredGraph, otherwise: Code) -> str | None:
         try:
             return normalize(written.value, confined=False)
         except SourceError as error:
-            self._reading.refused(error, _at(graph), written.source, otherwise=otherwise)
+            self._reader.report(error, _at(graph), written.source, otherwise=otherwise)
             return None
 
     def _compile(self, path: str, declared: _Declared | None = None) -> Catalog | None:
@@ -212,11 +212,11 @@ class _LintRun:
         pair = (schema, path)
         if declared is not None:
             self._pair_graphs[pair].add(declared.graph.id.value)
-        if pair in self._pairs or self._reading.full:
+        if pair in self._pairs or self._reader.full:
             return
         of_graph = None if declared is None else _Declared(declared.graph, declared.graph.schema)
         catalog, text = self._compile(schema, of_graph), self._read(path, Code.QUERY_FILE_MISSING, declared)
-        if text is None or not self._reading.admit(path, SourceRef(path), size=len(text.data)):
+        if text is None or not self._reader.admit(path, SourceRef(path), size=len(text.data)):
             return
         report = lint_grammar(text.data) if catalog is None else lint_queries(catalog, text.data)
         self._pairs[pair] = report
@@ -257,5 +257,5 @@ def _locate(path: str, text: SourceText, found: Mapping[LintProblem, Sequence[st
         )
 
 
-def _at(graph: RawGraph) -> str:
+def _at(graph: DeclaredGraph) -> str:
     return f"graphs.{shown(graph.id.value)}"

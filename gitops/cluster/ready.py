@@ -14,8 +14,9 @@ from collections import defaultdict
 
 from gitops.cluster.observations import RECOVERIES, STATE_FILE, observe
 from gitops.cluster.workspace import Stores, Workspace
-from gitops.config.header import load_header
-from gitops.config.reader import Reading, SourceFile
+from gitops.config.cluster_yaml import load_header
+from gitops.config.compiler import LanguageCompiler
+from gitops.config.reader import SourceFile
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
@@ -46,7 +47,7 @@ def ready(workspace: Workspace) -> ReadyOutcome:
             held, view = _look(stores.ledger, problems)
             seen = observe(stores.ledger, view, held, workspace.clock.now())
             if view.state is not None:
-                inspection = _Inspection(stores, view.state, Reading(workspace.tree, problems))
+                inspection = _Inspection(stores, view.state, problems)
                 inspection.run()
     except GitopsError as error:
         problems.add_error(error)
@@ -78,11 +79,11 @@ def _look(ledger: LedgerReader, problems: Diagnostics) -> tuple[LockObservation,
 class _Inspection:
     """The parts of one recorded state, each looked at once."""
 
-    def __init__(self, stores: Stores, state: State, reading: Reading) -> None:
+    def __init__(self, stores: Stores, state: State, problems: Diagnostics) -> None:
         self._stores = stores
         self._state = state
-        self._reading = reading
-        self._found = reading.found
+        self._compiler = LanguageCompiler(problems)
+        self._found = problems
         self._schemas: dict[str, Schema | None] = {}
         self._queries: dict[str, list[str]] = defaultdict(list)
         self._bound: dict[str, list[str]] = defaultdict(list)
@@ -137,7 +138,7 @@ class _Inspection:
             detail = f"the live schema is {file.digest[:12]}, the applied one {schema.digest[:12]}; refresh, then apply"
             self._found.add(Code.GRAPH_UNREADABLE, address, detail)
             return
-        self._schemas[address.name] = self._reading.schema(file, address)
+        self._schemas[address.name] = self._compiler.schema(file, address)
 
     def _query(self, address: Address) -> None:
         file = self._blob(address)
@@ -148,7 +149,7 @@ class _Inspection:
         schema = self._schemas[graph]
         if file is None or schema is None:
             return
-        parsed = self._reading.queries(file)
+        parsed = self._compiler.queries(file)
         try:
             if isinstance(parsed, LanguageError):
                 raise parsed
@@ -158,7 +159,7 @@ class _Inspection:
                 return
             check_query(query, schema.catalog)
         except LanguageError as error:
-            self._reading.language_problems(error, file, address)
+            self._compiler.report_query(error, file, address)
             return
         self._queries[graph].append(address.name)
 

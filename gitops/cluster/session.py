@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import TypeVar
 
-from gitops.cluster.loading import load_afresh
 from gitops.cluster.observations import STATE_FILE, observe
 from gitops.cluster.workspace import Stores, Workspace
+from gitops.config.load import load_desired
 from gitops.config.result import LoadResult
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
@@ -76,7 +76,7 @@ def in_session(
     workspace: Workspace, operation: str, need: StateNeed, body: Callable[[Session], T], *, exclusive: bool = True
 ) -> T:
     """What `body` makes of a session on the folder as it is, loaded from its files alone; else as `run_session`."""
-    return run_session(begin(workspace, load_afresh(workspace)), operation, need, body, exclusive=exclusive)
+    return run_session(begin(workspace, load_desired(workspace.tree)), operation, need, body, exclusive=exclusive)
 
 
 def begin(workspace: Workspace, loaded: LoadResult) -> Session:

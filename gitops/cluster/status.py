@@ -7,7 +7,7 @@ from gitops.cluster.catalog import verify_catalog
 from gitops.cluster.gate import tell_debts
 from gitops.cluster.observations import LOCK_FILE, RECOVERIES, STATE_FILE, observe
 from gitops.cluster.workspace import Workspace
-from gitops.config.header import declared_storage, header_of, read_cluster
+from gitops.config.cluster_yaml import declared_storage, header_of, read_cluster
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError

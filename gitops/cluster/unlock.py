@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gitops.cluster.observations import observe
 from gitops.cluster.workspace import Workspace
-from gitops.config.header import load_header
+from gitops.config.cluster_yaml import load_header
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerReader, LedgerView

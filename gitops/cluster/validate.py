@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from gitops.cluster.loading import SourceMovedError, load_advice, load_afresh
+from gitops.cluster.loading import load_advice
 from gitops.cluster.workspace import Workspace
+from gitops.config.load import load_desired
+from gitops.config.source import SourceMovedError
 from gitops.model.outcome import ValidateOutcome
 
 CONFIG_FILE = "cluster.yaml"
@@ -14,7 +16,7 @@ def validate(workspace: Workspace) -> ValidateOutcome:
     try:
         loaded = load_advice(workspace)
     except SourceMovedError:
-        loaded = load_afresh(workspace)
+        loaded = load_desired(workspace.tree)
     return ValidateOutcome(
         config_dir=workspace.config_dir,
         config_file=f"{workspace.config_dir.rstrip('/')}/{CONFIG_FILE}" if workspace.config_dir else CONFIG_FILE,

@@ -1,18 +1,28 @@
-"""`cluster.yaml` as written: typed, every value with its place, nothing resolved and no file read.
+"""`cluster.yaml` from its bytes: what it declares, with every problem of its form and of its head.
 
-The rules of shape are here; what a value must be (version 1, an existing file, a declared graph) is checked by `load`.
+What is declared (files, graphs that policies name) is checked by the loader.
 
-1. Key sets are exact at every level. A plain scalar in a place for text counts as its text, except inside `queries`.
-2. Nothing after `metadata:`, `state:`, `graphs:`, `policies:` or `applies_to:` is an empty collection; a written null is not.
+1. Key sets are exact at every level. A plain scalar in place of text counts as its text, except inside `queries`.
+2. No value after `metadata:`, `state:`, `graphs:`, `policies:` or `applies_to:` is an empty collection; a written null is not.
 3. Null for `name`, `backend`, `lock` and `storage` means absent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from gitops.config.opening import CONFIG_FILE
+from gitops.config.declaration import (
+    CONFIG_FILE,
+    DeclaredCluster,
+    DeclaredGraph,
+    DeclaredPolicy,
+    DeclaredQuery,
+    QueryRegistry,
+    QuerySources,
+    Text,
+)
+from gitops.config.header import Header, read_config
+from gitops.config.source import SourceTree
 from gitops.config.yaml import (
     ScalarType,
     YamlError,
@@ -28,21 +38,13 @@ from gitops.config.yaml import (
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.language.suggest import did_you_mean
+from gitops.storage.address import StorageRootError, parse_storage
 
-__all__ = [
-    "CONFIG_FILE",
-    "QueryRegistry",
-    "QuerySources",
-    "RawCluster",
-    "RawGraph",
-    "RawPolicy",
-    "RawQuery",
-    "Text",
-    "parse_cluster",
-]
+__all__ = ["declared_storage", "header_of", "load_header", "parse_cluster", "read_cluster"]
 
+_BACKEND = "cluster"
 _RESERVED = ("apply", "env_file", "providers", "pipelines", "embeddings", "ui", "aliases", "bindings")
-# More digits than any version will ever have; what is longer is no version.
+# More digits than any version will ever have.
 _MAX_VERSION_DIGITS = 18
 _FAULT_CODES = {
     YamlFault.SYNTAX: Code.INVALID_CLUSTER_YAML,
@@ -52,76 +54,47 @@ _FAULT_CODES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A text value and its place in `cluster.yaml`, counted from 1."""
-
-    value: str
-    line: int
-    column: int
-
-    @property
-    def source(self) -> SourceRef:
-        """The place, for a diagnostic."""
-        return SourceRef(CONFIG_FILE, self.line, self.column)
+def load_header(tree: SourceTree) -> tuple[Header | None, Diagnostics]:
+    """Steps 1 to 5 of a load: `cluster.yaml` alone. The header is None when there is any error."""
+    cluster, found = read_cluster(tree)
+    return (None if cluster is None else header_of(cluster, found)), found
 
 
-@dataclass(frozen=True, slots=True)
-class RawQuery:
-    """`<name>: {file: <path>}`."""
-
-    name: Text
-    file: Text
+def read_cluster(tree: SourceTree) -> tuple[DeclaredCluster | None, Diagnostics]:
+    """Steps 1 to 4 of a load: the parsed file, None when one of them failed; and the problems."""
+    data, found = read_config(tree)
+    return (None, found) if data is None else parse_cluster(data)
 
 
-@dataclass(frozen=True, slots=True)
-class QueryRegistry:
-    """The map form of `queries`: each name with its file, in name order."""
-
-    entries: tuple[RawQuery, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class QuerySources:
-    """The other forms: folders and files whose declarations all register. `single` means a text and not a list."""
-
-    items: tuple[Text, ...]
-    single: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RawGraph:
-    """One entry of `graphs`."""
-
-    id: Text
-    schema: Text
-    queries: QueryRegistry | QuerySources
-
-
-@dataclass(frozen=True, slots=True)
-class RawPolicy:
-    """One entry of `policies`; `applies_to` as written."""
-
-    name: Text
-    file: Text
-    applies_to: tuple[Text, ...]
+def header_of(cluster: DeclaredCluster, found: Diagnostics) -> Header | None:
+    """Step 5 of a load; None if it found a problem, which is added to `found`."""
+    before = len(found)
+    if cluster.version != 1:
+        message = f"version {cluster.version} is not supported; this release reads version 1"
+        found.add(Code.UNSUPPORTED_CLUSTER_CONFIG_VERSION, "version", message, source=cluster.version_source)
+    if cluster.name is not None and not cluster.name.value.strip():
+        found.add(Code.EMPTY_METADATA_NAME, "metadata.name", "the name is blank", source=cluster.name.source)
+    if cluster.backend is not None and cluster.backend.value != _BACKEND:
+        message = f"the backend '{shown(cluster.backend.value)}' is not supported"
+        found.add(Code.UNSUPPORTED_STATE_BACKEND, "state.backend", message, source=cluster.backend.source)
+    storage = None
+    try:
+        storage = declared_storage(cluster)
+    except StorageRootError as error:
+        source = None if cluster.storage is None else cluster.storage.source
+        found.add(Code.INVALID_STORAGE_ROOT, "storage", str(error), source=source)
+    if len(found) > before:
+        return None
+    name = None if cluster.name is None else cluster.name.value
+    return Header(name, storage, lock=cluster.lock is not False)
 
 
-@dataclass(frozen=True, slots=True)
-class RawCluster:
-    """The whole document. `graphs` and `policies` are in order of their names, by code point."""
-
-    version: int
-    version_source: SourceRef
-    name: Text | None = None
-    storage: Text | None = None
-    backend: Text | None = None
-    lock: bool | None = None
-    graphs: tuple[RawGraph, ...] = ()
-    policies: tuple[RawPolicy, ...] = ()
+def declared_storage(cluster: DeclaredCluster) -> str | None:
+    """The storage root as declared, None for the default. Raises StorageRootError."""
+    return None if cluster.storage is None else parse_storage(cluster.storage.value).text
 
 
-def parse_cluster(data: bytes) -> tuple[RawCluster | None, Diagnostics]:
+def parse_cluster(data: bytes) -> tuple[DeclaredCluster | None, Diagnostics]:
     """Read the bytes of `cluster.yaml`.
 
     Returns None with every finding: repeated and reserved keys first, and only if there are none the shape
@@ -140,9 +113,7 @@ def parse_cluster(data: bytes) -> tuple[RawCluster | None, Diagnostics]:
         found.add(Code.FUTURE_PHASE_FIELD, key.text, message, source=SourceRef(CONFIG_FILE, key.line, key.column))
     if root is None or found.has_errors:
         return None, found
-    shape = _Shape(found)
-    cluster = shape.cluster(root)
-    return (cluster if shape.fits else None), found
+    return _ClusterReader(found).cluster(root), found
 
 
 def _reserved_keys(root: YamlNode | None) -> list[YamlScalar]:
@@ -168,20 +139,18 @@ def _what(node: YamlNode) -> str:
     return "a mapping" if isinstance(node, YamlMap) else "a list"
 
 
-class _Shape:
-    """Reads nodes into the raw types; what does not fit is reported and read as if it were empty."""
+class _ClusterReader:
+    """Reads nodes into declarations; what does not fit is reported and read as if it were empty."""
 
     def __init__(self, found: Diagnostics) -> None:
         self._found = found
-        self.fits = True
 
     def _wrong(self, node: YamlNode, path: str, message: str) -> None:
-        self.fits = False
         place = SourceRef(CONFIG_FILE, node.line, node.column)
         self._found.add(Code.INVALID_CLUSTER_YAML, CONFIG_FILE, f"{path}: {message}" if path else message, source=place)
 
-    def cluster(self, root: YamlNode) -> RawCluster | None:
-        """The document."""
+    def cluster(self, root: YamlNode) -> DeclaredCluster | None:
+        """The document, None if a problem was reported."""
         if _is_empty(root):
             root = YamlMap((), root.line, root.column)
         if not isinstance(root, YamlMap):
@@ -192,7 +161,7 @@ class _Shape:
         metadata = self._section(top, "metadata", ("name",))
         state = self._section(top, "state", ("backend", "lock"))
         version = top.get("version", root)
-        return RawCluster(
+        cluster = DeclaredCluster(
             version=self._version(top["version"]) if "version" in top else 0,
             version_source=SourceRef(CONFIG_FILE, version.line, version.column),
             name=self._optional_text(metadata, "name", "metadata.name"),
@@ -202,12 +171,13 @@ class _Shape:
             graphs=tuple(self._graph(key, node) for key, node in self._named(top, "graphs")),
             policies=tuple(self._policy(key, node) for key, node in self._named(top, "policies")),
         )
+        return None if self._found.has_errors else cluster
 
-    def _graph(self, key: YamlScalar, node: YamlNode) -> RawGraph:
+    def _graph(self, key: YamlScalar, node: YamlNode) -> DeclaredGraph:
         path = f"graphs.{shown(key.text)}"
         fields = self._mapping(key, node, path, ("schema", "queries"), required=("schema",))
         queries = fields.get("queries")
-        return RawGraph(
+        return DeclaredGraph(
             _text(key),
             self._required_text(fields, "schema", path),
             QueryRegistry() if queries is None else self._queries(queries, f"{path}.queries"),
@@ -230,10 +200,10 @@ class _Shape:
             below = f"{path}.{shown(key.text)}"
             fields = self._mapping(key, value, below, ("file",), required=("file",))
             if "file" in fields:
-                entries.append(RawQuery(name, self._strict_text(fields["file"], f"{below}.file")))
+                entries.append(DeclaredQuery(name, self._strict_text(fields["file"], f"{below}.file")))
         return QueryRegistry(tuple(entries))
 
-    def _policy(self, key: YamlScalar, node: YamlNode) -> RawPolicy:
+    def _policy(self, key: YamlScalar, node: YamlNode) -> DeclaredPolicy:
         path = f"policies.{shown(key.text)}"
         required = ("file", "applies_to")
         fields = self._mapping(key, node, path, required, required=required)
@@ -244,7 +214,7 @@ class _Shape:
             targets = tuple(self._text(item, f"{path}.applies_to[{index}]") for index, item in enumerate(listed.items))
         elif listed is not None and not _is_empty(listed):
             self._wrong(listed, f"{path}.applies_to", f"expected a list of graph references, got {_what(listed)}")
-        return RawPolicy(_text(key), file, targets)
+        return DeclaredPolicy(_text(key), file, targets)
 
     def _fields(
         self, node: YamlMap, path: str, allowed: tuple[str, ...], *, required: tuple[str, ...]
@@ -315,14 +285,14 @@ class _Shape:
         return self._text(fields[name], f"{path}.{name}") if name in fields else Text("", 0, 0)
 
     def _text(self, node: YamlNode, path: str) -> Text:
-        """Text, or any other plain scalar as its text; a null is no text."""
+        """Text, or any other plain scalar as its text; null is refused."""
         if not isinstance(node, YamlScalar) or _is_null(node):
             self._wrong(node, path, f"expected text, got {_what(node)}")
             return Text("", node.line, node.column)
         return _text(node)
 
     def _strict_text(self, node: YamlNode, path: str) -> Text:
-        """Text that no other scalar stands in for, as inside `queries`."""
+        """Text only: other scalars are refused, as inside `queries`."""
         if isinstance(node, YamlScalar) and node.type not in (ScalarType.TEXT, ScalarType.NULL):
             self._wrong(node, path, f"expected text, got {_what(node)}; put it in quotes")
             return Text("", node.line, node.column)

@@ -1,52 +1,190 @@
-"""What `cluster.yaml` says as plain JSON values, as `config_form` makes it: its digest, and the way back."""
+"""What `cluster.yaml` declares: typed, every value with its place, nothing resolved and no file read.
+
+The same content has a plain JSON form, which the configuration digest covers and the compile cache keeps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, count
+from typing import Any, NamedTuple
 
+from gitops.config.source import SourceMovedError
 from gitops.core.canonical import compact, digest
-from gitops.model.address import CLUSTER_SCOPE, Address
+from gitops.core.diagnostics import SourceRef
+from gitops.model.address import Address
 
-if TYPE_CHECKING:
-    from gitops.config.cluster_yaml import RawGraph
+__all__ = [
+    "CONFIG_FILE",
+    "DeclaredCluster",
+    "DeclaredGraph",
+    "DeclaredPolicy",
+    "DeclaredQuery",
+    "QueryRegistry",
+    "QuerySources",
+    "Text",
+    "config_digest",
+    "config_form",
+    "graph_from_form",
+    "policy_from_form",
+    "source_of",
+    "texts_of",
+]
 
-__all__ = ["bindings_of", "form_digest", "raw_graph"]
-
-_GRAPH_PREFIX = "graph."
+CONFIG_FILE = "cluster.yaml"
 
 
-def form_digest(form: Mapping[str, Any], digests: Mapping[Address, str]) -> str:
-    """As `config_digest`, of a configuration that is in its form already."""
+@dataclass(frozen=True)
+class Text:
+    """A text value and its place in `cluster.yaml`, counted from 1."""
+
+    value: str
+    line: int
+    column: int
+
+    @property
+    def source(self) -> SourceRef:
+        """The place, for a diagnostic."""
+        return SourceRef(CONFIG_FILE, self.line, self.column)
+
+
+def source_of(place: Text | SourceRef) -> SourceRef:
+    """The place itself, or that of a text: only when it is reported, since the place of a text may have to be found."""
+    return place.source if isinstance(place, Text) else place
+
+
+class DeclaredQuery(NamedTuple):
+    """`<name>: {file: <path>}`."""
+
+    name: Text
+    file: Text
+
+
+class QueryRegistry(NamedTuple):
+    """The map form of `queries`: each name with its file, in name order."""
+
+    entries: tuple[DeclaredQuery, ...] = ()
+
+
+class QuerySources(NamedTuple):
+    """The other forms: folders and files, of which every declaration counts. `single` means a text and not a list."""
+
+    items: tuple[Text, ...]
+    single: bool
+
+
+class DeclaredGraph(NamedTuple):
+    """One entry of `graphs`."""
+
+    id: Text
+    schema: Text
+    queries: QueryRegistry | QuerySources
+
+
+class DeclaredPolicy(NamedTuple):
+    """One entry of `policies`; `applies_to` as written."""
+
+    name: Text
+    file: Text
+    applies_to: tuple[Text, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredCluster:
+    """The whole document. `graphs` and `policies` are in order of their names, by code point."""
+
+    version: int
+    version_source: SourceRef
+    name: Text | None = None
+    storage: Text | None = None
+    backend: Text | None = None
+    lock: bool | None = None
+    graphs: tuple[DeclaredGraph, ...] = ()
+    policies: tuple[DeclaredPolicy, ...] = ()
+
+
+def config_form(cluster: DeclaredCluster) -> dict[str, Any]:
+    """The configuration as JSON values, keys in declaration order, every key present, absent values null or `{}`."""
+
+    def value(text: Text | None) -> str | None:
+        return None if text is None else text.value
+
+    def queries(declared: QueryRegistry | QuerySources) -> Any:
+        if isinstance(declared, QueryRegistry):
+            return {query.name.value: {"file": query.file.value} for query in declared.entries}
+        return declared.items[0].value if declared.single else [item.value for item in declared.items]
+
+    return {
+        "version": cluster.version,
+        "metadata": {"name": value(cluster.name)},
+        "storage": value(cluster.storage),
+        "state": {"backend": value(cluster.backend), "lock": cluster.lock},
+        "graphs": {g.id.value: {"schema": g.schema.value, "queries": queries(g.queries)} for g in cluster.graphs},
+        "policies": {
+            p.name.value: {"file": p.file.value, "applies_to": [t.value for t in p.applies_to]}
+            for p in cluster.policies
+        },
+    }
+
+
+def config_digest(form: Mapping[str, Any], digests: Mapping[Address, str]) -> str:
+    """The configuration digest: one value for everything that a cluster folder declares.
+
+    It covers `form`, as `config_form` makes it, and `digests`, address to digest, of all desired resources: the input is
+    `cluster-config NUL <compact JSON of the form> NUL`, then `<address> NUL <digest> NUL` by address. So formatting, comments
+    and key order of `cluster.yaml` do not matter; the spelling of paths and every byte of every referenced file do.
+    """
     pairs = "".join([f"{address}\0{digests[address]}\0" for address in sorted(digests)])
     return digest(b"cluster-config\0" + compact(form) + b"\0" + pairs.encode())
 
 
-def bindings_of(applies_to: Collection[str], graphs: Collection[str]) -> tuple[str, ...] | None:
-    """The bindings of a policy as `resolve_bindings` makes them; None if it has something to say about them."""
-    found = set()
-    for text in applies_to:
-        graph = text.removeprefix(_GRAPH_PREFIX)
-        if text == CLUSTER_SCOPE:
-            found.add(text)
-        elif graph not in graphs or ("." in text and graph == text):
-            return None
-        else:
-            found.add(f"{_GRAPH_PREFIX}{graph}")
-    return tuple(sorted(found)) or None
+class _TextOfForm(Text):
+    """A text of the JSON form, which has no places: the document is asked when one is needed."""
+
+    def __init__(self, value: str, position: int, document: Callable[[], Sequence[Text]]) -> None:
+        super().__init__(value, 0, 0)
+        object.__setattr__(self, "_place", (position, document))
+
+    @property
+    def source(self) -> SourceRef:
+        position, document = self.__dict__["_place"]
+        texts = document()
+        if len(texts) <= position or texts[position].value != self.value:
+            raise SourceMovedError
+        found: SourceRef = texts[position].source
+        return found
 
 
-def raw_graph(graph: str, form: Mapping[str, Any]) -> RawGraph:
-    """The declaration of a graph without its places: to load what is known to be sound."""
-    from gitops.config.cluster_yaml import QueryRegistry, QuerySources, RawGraph, RawQuery, Text
+def texts_of(declared: DeclaredGraph | DeclaredPolicy) -> Sequence[Text]:
+    """All texts of a declaration, in the order of the document as it is sorted."""
+    if isinstance(declared, DeclaredPolicy):
+        return (declared.name, declared.file, *declared.applies_to)
+    queries = declared.queries
+    below = chain.from_iterable(queries.entries) if isinstance(queries, QueryRegistry) else queries.items
+    return (declared.id, declared.schema, *below)
+
+
+def graph_from_form(name: str, form: Mapping[str, Any], document: Callable[[], Sequence[Text]]) -> DeclaredGraph:
+    """The declaration of a graph from its JSON form. `document` gives its texts as the document has them, for their places.
+
+    A place raises SourceMovedError if the document does not have that text.
+    """
+    positions = count()
 
     def text(value: str) -> Text:
-        return Text(value, 0, 0)
+        return _TextOfForm(value, next(positions), document)
 
-    queries = form["queries"]
+    queries, graph, schema = form["queries"], text(name), text(form["schema"])
     if isinstance(queries, dict):
-        entries = (RawQuery(text(name), text(entry["file"])) for name, entry in queries.items())
-        return RawGraph(text(graph), text(form["schema"]), QueryRegistry(tuple(entries)))
-    items = [queries] if isinstance(queries, str) else queries
-    sources = QuerySources(tuple(text(item) for item in items), single=isinstance(queries, str))
-    return RawGraph(text(graph), text(form["schema"]), sources)
+        entries = tuple(DeclaredQuery(text(query), text(fields["file"])) for query, fields in queries.items())
+        return DeclaredGraph(graph, schema, QueryRegistry(entries))
+    single = isinstance(queries, str)
+    items = tuple(text(item) for item in ([queries] if single else queries))
+    return DeclaredGraph(graph, schema, QuerySources(items, single=single))
+
+
+def policy_from_form(name: str, form: Mapping[str, Any], document: Callable[[], Sequence[Text]]) -> DeclaredPolicy:
+    """The declaration of a policy from its JSON form; the rest is as in `graph_from_form`."""
+    texts = [_TextOfForm(value, n, document) for n, value in enumerate((name, form["file"], *form["applies_to"]))]
+    return DeclaredPolicy(texts[0], texts[1], tuple(texts[2:]))

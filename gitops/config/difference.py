@@ -1,34 +1,24 @@
-"""What two states of a cluster folder declare differently, at the price of what differs.
+"""What two states of a cluster folder declare differently, at the cost of what differs.
 
-Only graphs and policies are loaded that are declared otherwise, or of which a file is another one. All else has the same digests
-in both, so that it need not be read.
+Only graphs and policies are loaded that are declared differently, or of which a file differs. All others have the same digests in
+both, so they need not be read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
-from gitops.config.cluster_yaml import QueryRegistry, RawCluster, RawGraph, parse_cluster
-from gitops.config.load import Loader
-from gitops.config.opening import read_config
-from gitops.config.reader import Reading
-from gitops.config.recorded import parents
-from gitops.config.references import resolve_bindings
-from gitops.config.source import SourceError, SourceTree, normalize
+from gitops.config.cluster_yaml import parse_cluster
+from gitops.config.declaration import DeclaredCluster, QueryRegistry, Text, config_form
+from gitops.config.header import read_config
+from gitops.config.loader import ResourceLoader
+from gitops.config.reader import SourceReader
+from gitops.config.source import SourceError, SourceTree, normalize, parents
 from gitops.core.diagnostics import Diagnostics
+from gitops.model.address import Address
 
 __all__ = ["Differences"]
-
-_Said = tuple[object, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """One of the two folders: where its files are, and what its `cluster.yaml` says."""
-
-    tree: SourceTree
-    cluster: RawCluster
 
 
 class Differences:
@@ -36,25 +26,26 @@ class Differences:
 
     def __init__(self) -> None:
         """Nothing is read yet."""
-        self._clusters: dict[bytes, RawCluster | None] = {}
+        self._clusters: dict[bytes, DeclaredCluster | None] = {}
 
-    def addresses(self, old: SourceTree, new: SourceTree, paths: Collection[str]) -> frozenset[str]:
+    def addresses(self, old: SourceTree, new: SourceTree, paths: Collection[str]) -> frozenset[Address]:
         """Addresses that two folders declare differently, or only one of them does.
 
         `paths` are the normalized paths of all files that differ. A folder whose `cluster.yaml` cannot be read declares
-        nothing that could be compared; other problems are for the plan of that folder to tell.
+        nothing that could be compared; other problems are reported by the plan of that folder.
         """
         before, after = self._cluster(old), self._cluster(new)
         if before is None or after is None:
             return frozenset()
         touched = frozenset(paths) | {folder for path in paths for folder in parents(path)}
-        told, tells = _told(before), _told(after)
-        chosen = frozenset(key for key in told.keys() | tells.keys() if told.get(key) != tells.get(key))
-        one = _loaded(_Side(old, before), chosen, touched)
-        other = _loaded(_Side(new, after), chosen, touched)
-        return frozenset(text for text in one.keys() | other.keys() if one.get(text) != other.get(text))
+        old_forms, new_forms = _forms(before), _forms(after)
+        differing = {key for key in old_forms.keys() | new_forms.keys() if old_forms.get(key) != new_forms.get(key)}
+        old_contents = _contents(old, before, differing, touched)
+        new_contents = _contents(new, after, differing, touched)
+        declared = old_contents.keys() | new_contents.keys()
+        return frozenset(each for each in declared if old_contents.get(each) != new_contents.get(each))
 
-    def _cluster(self, tree: SourceTree) -> RawCluster | None:
+    def _cluster(self, tree: SourceTree) -> DeclaredCluster | None:
         data, _ = read_config(tree)
         if data is None:
             return None
@@ -63,61 +54,39 @@ class Differences:
         return self._clusters[data]
 
 
-def _told(cluster: RawCluster) -> Mapping[tuple[str, str], _Said]:
-    """Every declaration by kind and name, without the places at which it is written."""
-    declared = _graph_ids(cluster)
-    graphs = {("graph", g.id.value): (g.schema.value, *_queries(g)) for g in cluster.graphs}
-    # What a policy is bound to also depends on which graphs there are.
-    policies = {
-        ("policy", p.name.value): (p.file.value, *resolve_bindings(p, declared, Diagnostics(), hint=_no_hint))
-        for p in cluster.policies
-    }
-    return {**graphs, **policies}
+def _forms(cluster: DeclaredCluster) -> Mapping[tuple[str, str], object]:
+    """Every declaration by kind and name, without places."""
+    form = config_form(cluster)
+    forms: dict[tuple[str, str], object] = {("graph", name): graph for name, graph in form["graphs"].items()}
+    for name, policy in form["policies"].items():
+        # What a policy is bound to also depends on which graphs there are.
+        bound: set[Any] = form["graphs"].keys() & {text.removeprefix("graph.") for text in policy["applies_to"]}
+        forms["policy", name] = policy, bound
+    return forms
 
 
-def _graph_ids(cluster: RawCluster) -> frozenset[str]:
-    return frozenset(graph.id.value for graph in cluster.graphs)
-
-
-def _no_hint(name: str, known: Collection[str]) -> str:  # noqa: ARG001 - nobody reads these messages
-    return ""
-
-
-def _queries(graph: RawGraph) -> _Said:
-    if isinstance(graph.queries, QueryRegistry):
-        return tuple((q.name.value, q.file.value) for q in graph.queries.entries)
-    return tuple(text.value for text in graph.queries.items)
-
-
-def _files(graph: RawGraph) -> Iterator[str]:
-    """The files and folders that a graph names, as written."""
-    yield graph.schema.value
-    if isinstance(graph.queries, QueryRegistry):
-        yield from (query.file.value for query in graph.queries.entries)
-    else:
-        yield from (text.value for text in graph.queries.items)
-
-
-def _loaded(
-    side: _Side, chosen: Collection[tuple[str, str]], touched: Collection[str]
-) -> Mapping[str, tuple[str, Collection[str]]]:
-    """Digest and bindings of what is chosen by name, or touched in its files, by address."""
-    loader = Loader(Reading(side.tree, Diagnostics()))
-    for graph in side.cluster.graphs:
-        if ("graph", graph.id.value) in chosen or _meets(_files(graph), touched):
+def _contents(
+    tree: SourceTree, cluster: DeclaredCluster, differing: Collection[tuple[str, str]], touched: Collection[str]
+) -> Mapping[Address, tuple[str, Collection[str]]]:
+    """Digest and bindings, by address, of what is declared differently or of which a file is touched."""
+    loader = ResourceLoader(SourceReader(tree, Diagnostics()))
+    for graph in cluster.graphs:
+        queries = graph.queries
+        files = [query.file for query in queries.entries] if isinstance(queries, QueryRegistry) else queries.items
+        if ("graph", graph.id.value) in differing or _are_touched([graph.schema, *files], touched):
             loader.graph(graph)
-    declared = _graph_ids(side.cluster)
-    for policy in side.cluster.policies:
-        if ("policy", policy.name.value) in chosen or _meets([policy.file.value], touched):
+    declared = {graph.id.value for graph in cluster.graphs}
+    for policy in cluster.policies:
+        if ("policy", policy.name.value) in differing or _are_touched([policy.file], touched):
             loader.policy(policy, declared)
-    return {text: (r.digest, r.applies_to or ()) for text, r in loader.resources.items()}
+    return {address: (resource.digest, resource.applies_to or ()) for address, resource in loader.resources.items()}
 
 
-def _meets(written: Iterable[str], touched: Collection[str]) -> bool:
-    """Whether any of these paths was touched; one that leads nowhere was not."""
-    for path in written:
+def _are_touched(written: Iterable[Text], touched: Collection[str]) -> bool:
+    """Whether any of these files or folders was touched; an invalid path was not."""
+    for text in written:
         try:
-            place = normalize(path, confined=True)
+            place = normalize(text.value, confined=True)
         except SourceError:
             continue
         if place in touched or (place == "." and touched):

@@ -1,8 +1,8 @@
-"""What a load found sound, as a document: enough to load the same folder again by looking only at what changed.
+"""The index of a cluster folder: what a load found without problems, so that the next one looks only at what changed.
 
-Files and folders are in columns of equal length, so that comparing a whole cluster with what it was is one comparison of
-lists. A graph is recorded only if its load found no problem at all. The document is a hint: whatever does not have its form is
-no index, and the folder is then loaded as if for the first time.
+Files and folders are in columns of equal length, so that the state of a whole cluster is compared as a few lists. A graph is
+recorded only if its load found no problem at all. The document is a hint: one of another form is ignored, and the folder is
+loaded as if for the first time.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from gitops.config.source import EntryKind, StampedTree
 from gitops.model.address import Address, graph_address, query_address, schema_address
 
-__all__ = ["FileColumns", "FolderColumns", "GraphRecord", "Index", "read_index", "write_index"]
+__all__ = ["FileColumns", "FolderColumns", "GraphRecord", "Index", "IndexColumns", "read_index", "write_index"]
 
 _COLUMNS = 6
 
 
 class GraphRecord(NamedTuple):
-    """One sound graph.
+    """One graph without problems.
 
-    `schema` is the digest of its schema, `files` and `folders` are positions in the columns of the index: what was read, and what
-    was listed or passed through. `queries` is the path of each query as written.
+    `files` and `folders` are positions in the columns of the index: what was read, and what was listed or passed through.
+    `queries` is the path of each query as written.
     """
 
-    schema: str
     files: Sequence[int]
     folders: Sequence[int]
     queries: Mapping[str, str]
@@ -51,9 +51,9 @@ class FolderColumns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A load that was sound as far as it is recorded.
+    """A load, as far as it found no problems.
 
-    `config` is the digest of `cluster.yaml`, `form` what it says as in `config_form`, `header` its name, storage root and whether
+    `config` is the digest of `cluster.yaml`, `form` its content as in `config_form`, `header` its name, storage root and whether
     it locks. `digests` are those of all resources of `graphs`, by address.
     """
 
@@ -66,21 +66,47 @@ class Index:
     folders: FolderColumns
 
 
+class IndexColumns:
+    """The columns of an index under construction: each file and folder once."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._files: dict[str, tuple[int, str, int]] = {}
+        self._folders: dict[str, tuple[int, str]] = {}
+
+    def add_file(self, place: str, digest: str, size: int) -> int:
+        """The position of a file, by its normalized path."""
+        return self._files.setdefault(place, (len(self._files), digest, size))[0]
+
+    def add_folders(self, listings: Mapping[str, str]) -> list[int]:
+        """The positions of folders by normalized path; a folder that any graph lists is recorded with its listing."""
+        positions = []
+        for place, listing in listings.items():
+            position, known = self._folders.setdefault(place, (len(self._folders), listing))
+            if listing and not known:
+                self._folders[place] = position, listing
+            positions.append(position)
+        return positions
+
+    def stamped(self, tree: StampedTree) -> tuple[FileColumns, FolderColumns]:
+        """The columns with the stamps of now: what changed since the load began has no stamp."""
+        files, folders = list(self._files), list(self._folders)
+        digests, sizes = [each[1] for each in self._files.values()], [each[2] for each in self._files.values()]
+        listings = [listing for _, listing in self._folders.values()]
+        return (
+            FileColumns(files, digests, sizes, tree.stamps(files, EntryKind.FILE)),
+            FolderColumns(folders, tree.stamps(folders, EntryKind.DIR), listings),
+        )
+
+
 def write_index(index: Index) -> bytes:
     """The bytes of an index."""
-    value = [
-        [index.config, index.header],
-        index.form,
-        index.graphs,
-        index.digests,
-        index.files,
-        index.folders,
-    ]
+    value = [[index.config, index.header], index.form, index.graphs, index.digests, index.files, index.folders]
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def read_index(data: bytes | None) -> Index | None:
-    """The index that the bytes hold, or None if they are none."""
+    """The index that the bytes hold, or None for other bytes."""
     try:
         value = None if data is None else json.loads(data)
         if type(value) is not list or len(value) != _COLUMNS:
@@ -95,12 +121,12 @@ def read_index(data: bytes | None) -> Index | None:
             FileColumns(*files),
             FolderColumns(*folders),
         )
-        return index if _is_sound(index) else None
+        return index if _is_consistent(index) else None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 
-def _is_sound(index: Index) -> bool:
+def _is_consistent(index: Index) -> bool:
     """Whether every part is of its type, every column of one length, and every reference leads somewhere."""
     name, storage, lock = index.header
     files, folders = index.files, index.folders
@@ -130,9 +156,8 @@ def _is_graph(index: Index, graph: str, record: GraphRecord) -> bool:
     digests = index.digests
     return (
         graph in index.form["graphs"]
-        and type(record.schema) is str
         and graph_address(graph) in digests
-        and digests[schema_address(graph)] == record.schema
+        and schema_address(graph) in digests
         and _all(int, (*record.files, *record.folders))
         and min(record.files) >= 0
         and max(record.files) < len(index.files.places)
@@ -155,6 +180,6 @@ def _is_form(form: Mapping[str, Any]) -> bool:
 
 
 def _all(kind: type | tuple[type, ...], values: Iterable[object]) -> bool:
-    """Whether the values are of these very types: a truth value is no number."""
+    """Whether the values are of exactly these types: a truth value does not count as a number."""
     kinds = kind if isinstance(kind, tuple) else (kind,)
     return set(map(type, values)) <= {*kinds}

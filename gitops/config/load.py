@@ -5,66 +5,102 @@ Steps, in this order; each of 1 to 4 ends the load when it fails, 5 to 7 report 
 1. the folder exists                              `config_dir_not_found`
 2. `cluster.yaml` can be read                     `cluster_config_read_error`
 3. no key is repeated and none is reserved        `duplicate_yaml_key`, `future_phase_field`
-4. the document has its shape                     `invalid_cluster_yaml`
+4. the document has its form                      `invalid_cluster_yaml`
 5. header: version, name, backend, storage
 6. graphs by id: id, schema file, schema, queries by name
 7. policies by name: name, file, bindings
+
+A load with a cache takes the same steps and has the same result, but skips what an earlier load found without problems:
+
+a. `cluster.yaml` is not parsed if it is the file that the index records.
+b. A graph stays as recorded if its declaration and all its files and folders are as recorded.
+c. In other graphs, a file is not read if it is as recorded, and a text is not compiled if it is known to be sound.
+d. A folder near a limit of a load is loaded from its files alone: the order of reading matters then.
+
+What permits or carries out a change never uses a cache: see docs/decisions/0011-compile-cache.md.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
+from typing import Any
 
-from gitops.config.cluster_yaml import RawGraph, RawPolicy, Text
-from gitops.config.digests import config_digest
-from gitops.config.edges import dependencies
-from gitops.config.header import header_of, read_cluster
-from gitops.config.loader import LoadedQuery, load_queries
-from gitops.config.reader import Reading
-from gitops.config.references import resolve_bindings
-from gitops.config.result import LoadResult
-from gitops.config.source import SourceError, SourceTree
-from gitops.config.yaml import shown
+from gitops.config.cache import CompileCache
+from gitops.config.declaration import (
+    DeclaredCluster,
+    DeclaredGraph,
+    DeclaredPolicy,
+    Text,
+    config_digest,
+    config_form,
+    graph_from_form,
+    policy_from_form,
+    texts_of,
+)
+from gitops.config.header import Header, names_storage, read_config
+from gitops.config.index import GraphRecord, Index, IndexColumns, read_index, write_index
+from gitops.config.loader import ResourceLoader
+from gitops.config.reader import MAX_QUERIES, MAX_QUERY_BYTES, SourceFile, SourceReader
+from gitops.config.recorded import RecordedTree
+from gitops.config.result import CompiledGraphs, LoadResult, dependencies
+from gitops.config.sound import SoundPairs
+from gitops.config.source import SourceError, SourceLimits, SourceMovedError, SourceTree, StampedTree, parents
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
-from gitops.language.schema import Schema
-from gitops.model.address import Address, graph_address, is_name, policy_address, query_address, schema_address
-from gitops.model.digests import graph_composite
-from gitops.model.resource import DesiredState, GraphDeclaration, Resource
+from gitops.core.diagnostics import Diagnostics
+from gitops.model.address import Address, Kind, graph_address, query_address, schema_address
+from gitops.model.resource import Dependencies, Dependency, DesiredState, GraphDeclaration, Resource, Resources
 
-__all__ = ["LoadResult", "Loader", "declared_schema", "load_desired"]
+__all__ = ["LoadResult", "declared_schema", "load_cached", "load_desired"]
+
+# An index that is a little out of date is still useful: up to this many files and folders are simply looked at again.
+_WORTH_RECORDING = 64
 
 
 def load_desired(tree: SourceTree) -> LoadResult:
-    """All steps. Reads each file once and writes nothing; raises nothing for any content of the tree."""
-    cluster, found = read_cluster(tree)
-    if cluster is None:
+    """Load from the files alone. Reads each file once and writes nothing; raises nothing for any content of the tree."""
+    data, found = read_config(tree)
+    config = None if data is None else _Config.parse(data, found)
+    if config is None:
         return LoadResult(None, None, MappingProxyType({}), (), found)
-    header = header_of(cluster, found)
-    loader = Loader(Reading(tree, found))
-    for graph in cluster.graphs:
-        loader.graph(graph)
-    declared = frozenset(graph.id.value for graph in cluster.graphs)
-    for policy in cluster.policies:
-        loader.policy(policy, declared)
-    resources = MappingProxyType(dict(sorted(loader.resources.items())))
-    edges = dependencies(resources, {text: r.applies_to or () for text, r in resources.items() if r.applies_to})
-    if header is None or found.has_errors:
-        return LoadResult(None, header, resources, edges, found)
-    desired = DesiredState(
-        config_digest=config_digest(cluster, {text: r.digest for text, r in resources.items()}),
-        resources=resources,
-        dependencies=edges,
-        graphs=MappingProxyType(loader.graphs),
-        name=header.name,
-        storage=header.storage,
-        lock=header.lock,
-    )
-    return LoadResult(desired, header, resources, edges, found)
+    load = _Load(config, ResourceLoader(SourceReader(tree, found)))
+    load.run()
+    return load.result(lambda: tree)
 
 
-def declared_schema(tree: SourceTree, graph: str, wanted: str) -> bytes | None:
-    """The schema text that the folder declares for a graph, if its digest is `wanted`; reads two files."""
+def load_cached(tree: StampedTree, cache: CompileCache) -> LoadResult:
+    """Load with the help of a cache, and keep there what was found out.
+
+    Resources and compiled graphs of the result may be made when they are asked for. That raises SourceMovedError if the files
+    have changed since, as does this function if the folder is not what the cache says: load again from the files alone.
+    """
+    data, found = read_config(tree)
+    if data is None:
+        return LoadResult(None, None, MappingProxyType({}), (), found)
+    name = f"index {tree.identity}"
+    index = read_index(cache.load(name))
+    config = _Config.recorded(data, index) or _Config.parse(data, found)
+    if config is None:
+        return LoadResult(None, None, MappingProxyType({}), (), found)
+    recorded = None if index is None else RecordedTree(tree, index)
+    reader = SourceReader(tree, found, None if recorded is None else recorded.facts)
+    sound = SoundPairs(cache)
+    load = _Load(config, ResourceLoader(reader, sound), index, recorded)
+    load.run()
+    if load.is_near_a_limit(tree.limits):
+        return load_desired(tree.reopened())
+    sound.save()
+    if load.is_worth_recording():
+        cache.save(name, write_index(load.new_index(tree)))
+    return load.result(tree.reopened)
+
+
+def declared_schema(tree: SourceTree, graph: str, expected: str) -> bytes | None:
+    """The schema text that the folder declares for a graph, if its digest is the expected one; reads two files."""
+    from gitops.config.cluster_yaml import read_cluster
+
     cluster, _ = read_cluster(tree)
     declared = None if cluster is None else next((g for g in cluster.graphs if g.id.value == graph), None)
     if declared is None:
@@ -73,60 +109,258 @@ def declared_schema(tree: SourceTree, graph: str, wanted: str) -> bytes | None:
         content = tree.read(declared.schema.value)
     except SourceError:
         return None
-    return content if digest(content) == wanted else None
+    return content if digest(content) == expected else None
 
 
-class Loader:
-    """Steps 6 and 7. Collects resources by address text; a thing whose name breaks the rule gets no address."""
+class _Config:
+    """`cluster.yaml`, parsed or as an index records it. `form` is as in `config_form`."""
 
-    def __init__(self, reading: Reading) -> None:
-        self.reading = reading
-        self._found = reading.found
-        self.resources: dict[Address, Resource] = {}
-        self.graphs: dict[str, GraphDeclaration] = {}
+    def __init__(
+        self, data: bytes, form: Mapping[str, Any], header: Header | None, parsed: DeclaredCluster | None
+    ) -> None:
+        self._data = data
+        self.digest, self.size = digest(data), len(data)
+        self.form = form
+        self.header = header
+        self.is_recorded = parsed is None
+        if parsed is not None:
+            self.parsed = parsed
 
-    def graph(self, graph: RawGraph) -> None:
-        """One graph with its schema and queries."""
-        graph_id, at = graph.id.value, f"graphs.{shown(graph.id.value)}"
-        named = self._has_name(graph.id, at)
-        schema: Schema | None = None
-        path = graph.schema.value
-        file = self.reading.file(path, f"{at}.schema", graph.schema.source, missing=Code.SCHEMA_FILE_MISSING)
-        if file is not None:
-            schema = self.reading.schema(file, f"{at}.schema")
-        queries = load_queries(self.reading, graph, schema)
-        if not named:
-            return
-        if file is not None:
-            self._add(Resource(schema_address(graph_id), file.digest, path, file.data))
-        for query in queries:
-            self._add(Resource(query_address(graph_id, query.name), query.file.digest, query.path, query.file.data))
-        composite = graph_composite(graph_id, "" if file is None else file.digest, _digests(queries))
-        self._add(Resource(graph_address(graph_id), composite))
-        checked = {q.name: q.checked for q in queries if q.checked is not None}
-        self.graphs[graph_id] = GraphDeclaration(schema, MappingProxyType(checked))
-        self.reading.drop_trees()
+    @classmethod
+    def parse(cls, data: bytes, found: Diagnostics) -> _Config | None:
+        """Steps 3 to 5; None if 3 or 4 failed. Problems go to `found`."""
+        # Neither the parser nor the languages are imported by a load that does not need them.
+        from gitops.config.cluster_yaml import header_of, parse_cluster
 
-    def policy(self, policy: RawPolicy, graphs: frozenset[str]) -> None:
-        """One policy with its bindings."""
-        name, at = policy.name.value, f"policies.{shown(policy.name.value)}"
-        named = self._has_name(policy.name, at)
-        path = policy.file.value
-        file = self.reading.file(path, f"{at}.file", policy.file.source, missing=Code.POLICY_FILE_MISSING)
-        bindings = resolve_bindings(policy, graphs, self._found, hint=self.reading.hint)
-        if named and file is not None:
-            self._add(Resource(policy_address(name), file.digest, path, file.data, bindings))
+        cluster, problems = parse_cluster(data)
+        found.extend(problems)
+        return None if cluster is None else cls(data, config_form(cluster), header_of(cluster, found), cluster)
 
-    def _add(self, resource: Resource) -> None:
-        self.resources[resource.address] = resource
+    @classmethod
+    def recorded(cls, data: bytes, index: Index | None) -> _Config | None:
+        """The content as recorded, None if the index is about another file."""
+        if index is None or index.config != digest(data) or not names_storage(data, index.header[1]):
+            return None
+        return cls(data, index.form, Header(*index.header), None)
 
-    def _has_name(self, name: Text, at: str) -> bool:
-        if is_name(name.value):
+    @cached_property
+    def parsed(self) -> DeclaredCluster:
+        """The document, with the places of all texts. Raises SourceMovedError if it is not what the index says."""
+        from gitops.config.cluster_yaml import parse_cluster
+
+        cluster, _ = parse_cluster(self._data)
+        if cluster is None:
+            raise SourceMovedError
+        return cluster
+
+    @cached_property
+    def _graphs(self) -> Mapping[str, DeclaredGraph]:
+        return {graph.id.value: graph for graph in self.parsed.graphs}
+
+    @cached_property
+    def _policies(self) -> Mapping[str, DeclaredPolicy]:
+        return {policy.name.value: policy for policy in self.parsed.policies}
+
+    def graph(self, name: str) -> DeclaredGraph:
+        """The declaration of a graph."""
+        if not self.is_recorded:
+            return self._graphs[name]
+
+        def document() -> Sequence[Text]:
+            return texts_of(self._graphs[name]) if name in self._graphs else ()
+
+        return graph_from_form(name, self.form["graphs"][name], document)
+
+    def policy(self, name: str) -> DeclaredPolicy:
+        """The declaration of a policy."""
+        if not self.is_recorded:
+            return self._policies[name]
+
+        def document() -> Sequence[Text]:
+            return texts_of(self._policies[name]) if name in self._policies else ()
+
+        return policy_from_form(name, self.form["policies"][name], document)
+
+
+class _Load:
+    """Steps 6 and 7: graphs are `kept` as the index records them, or go to the loader."""
+
+    def __init__(
+        self, config: _Config, loader: ResourceLoader, index: Index | None = None, recorded: RecordedTree | None = None
+    ) -> None:
+        self._config = config
+        self._loader = loader
+        self._reader = loader.reader
+        self._found = loader.reader.found
+        self._index = index
+        self._recorded = recorded
+        self._kept: dict[str, GraphRecord] = {}
+
+    def run(self) -> None:
+        """All graphs, then all policies, in the order of their names: that of the problems."""
+        if self._recorded is not None:
+            self._recorded.compare_files(self._reader)
+        form = self._config.form
+        for graph in form["graphs"]:
+            record = self._unchanged(graph)
+            if record is None:
+                self._loader.graph(self._config.graph(graph))
+            else:
+                self._kept[graph] = record
+        for policy in form["policies"]:
+            self._loader.policy(self._config.policy(policy), form["graphs"])
+
+    def _unchanged(self, graph: str) -> GraphRecord | None:
+        """The record of a graph that is declared and made of files as recorded."""
+        index, recorded = self._index, self._recorded
+        record = None if index is None else index.graphs.get(graph)
+        if index is None or recorded is None or record is None or not recorded.is_unchanged(record):
+            return None
+        is_same = self._config.is_recorded or index.form["graphs"][graph] == self._config.form["graphs"][graph]
+        return record if is_same else None
+
+    def is_near_a_limit(self, limits: SourceLimits) -> bool:
+        """Whether a limit was met, or might have been by reading everything."""
+        sizes: Sequence[int] = () if self._index is None else self._index.files.sizes
+        positions = {position for record in self._kept.values() for position in record.files}
+        read = [file.size for file in self._reader.files.values() if isinstance(file, SourceFile)]
+        queries, query_bytes = self._reader.admitted
+        queries += sum(len(record.queries) for record in self._kept.values())
+        query_bytes += sum(sizes[position] for record in self._kept.values() for position in record.files)
+        return (
+            Code.SOURCE_TOO_LARGE in self._found.codes()
+            or len(self._reader.files) + len(positions) + 1 > limits.files
+            or self._config.size + sum(read) + sum(sizes[position] for position in positions) > limits.total_bytes
+            or max(sizes, default=0) > limits.file_bytes
+            or queries > MAX_QUERIES
+            or query_bytes > MAX_QUERY_BYTES
+        )
+
+    def is_worth_recording(self) -> bool:
+        """Whether the next load would gain from a new index."""
+        if self._config.header is None:
+            return False
+        if self._index is None or self._recorded is None or not self._config.is_recorded:
             return True
-        message = f"'{shown(name.value)}' is no name: letters, digits, _ and -, starting with a letter or _"
-        self._found.add(Code.INVALID_RESOURCE_ID, at, message, source=name.source)
-        return False
+        loaded = sum(len(graph.files) for graph in self._loader.without_problems.values())
+        return self._recorded.stale + loaded >= _WORTH_RECORDING
+
+    def new_index(self, tree: StampedTree) -> Index:
+        """What the next load may start from: the graphs that were kept, and those that were loaded without problems."""
+        columns, header, form = IndexColumns(), self._config.header or Header(), self._config.form
+        graphs: dict[str, GraphRecord] = {}
+        digests: dict[Address, str] = {}
+        for graph, record in self._kept.items():
+            if self._index is None:
+                raise AssertionError("a graph is kept only with an index")
+            places, contents, sizes, _ = self._index.files
+            folders, _, listings = self._index.folders
+            files = [columns.add_file(places[n], contents[n], sizes[n]) for n in record.files]
+            graphs[graph] = GraphRecord(
+                files, columns.add_folders({folders[n]: listings[n] for n in record.folders}), record.queries
+            )
+            digests |= {address: self._index.digests[address] for address in _addresses(graph, record.queries)}
+        for graph, loaded in self._loader.without_problems.items():
+            files = [columns.add_file(file.path, file.digest, file.size) for file in loaded.files.values()]
+            passed = {above: "" for place in loaded.files for above in parents(place)}
+            graphs[graph] = GraphRecord(files, columns.add_folders({**passed, **loaded.listings}), loaded.queries)
+            digests |= {
+                address: self._loader.resources[address].digest for address in _addresses(graph, loaded.queries)
+            }
+        for policy in form["policies"].values():
+            file = self._reader.read(policy["file"])
+            if isinstance(file, SourceFile):
+                columns.add_file(file.path, file.digest, file.size)
+                columns.add_folders(dict.fromkeys(parents(file.path), ""))
+        facts = (header.name, header.storage, header.lock)
+        return Index(self._config.digest, form, facts, graphs, digests, *columns.stamped(tree))
+
+    def result(self, reopen: Callable[[], SourceTree]) -> LoadResult:
+        """The result; `reopen` gives the tree again, to compile what was not compiled."""
+        header, found, loaded = self._config.header, self._found, self._loader.resources
+        resources: Mapping[Address, Resource]
+        edges: Sequence[Dependency]
+        bindings = {address: r.applies_to for address, r in loaded.items() if r.applies_to}
+        if not self._kept:
+            resources = MappingProxyType(dict(sorted(loaded.items())))
+            digests = {address: resource.digest for address, resource in resources.items()}
+            edges = dependencies(digests, bindings)
+        else:
+            digests = self._merged_digests()
+            resources = Resources(
+                digests, lambda address: loaded.get(address) or self._kept_resource(address, digests[address])
+            )
+            edges = Dependencies(
+                lambda: dependencies(digests, bindings), lambda graphs: dependencies(self._near(graphs), bindings)
+            )
+        if header is None or found.has_errors:
+            return LoadResult(None, header, resources, edges, found)
+        graphs: Mapping[str, GraphDeclaration] = MappingProxyType(self._loader.compiled)
+        if len(graphs) < len(self._config.form["graphs"]):
+            graphs = CompiledGraphs(
+                self._config.form["graphs"], graphs, lambda graph: self._compile(graph, reopen(), digests)
+            )
+        desired = DesiredState(
+            config_digest=config_digest(self._config.form, digests),
+            resources=resources,
+            dependencies=edges,
+            graphs=graphs,
+            name=header.name,
+            storage=header.storage,
+            lock=header.lock,
+        )
+        return LoadResult(desired, header, resources, edges, found)
+
+    def _merged_digests(self) -> dict[Address, str]:
+        """Address to digest of all resources, in order."""
+        if self._index is None:
+            raise AssertionError("a graph is kept only with an index")
+        found = dict(self._index.digests)
+        for graph in self._index.graphs.keys() - self._kept.keys():
+            for address in _addresses(graph, self._index.graphs[graph].queries):
+                del found[address]
+        found.update((address, resource.digest) for address, resource in self._loader.resources.items())
+        return dict(sorted(found.items()))
+
+    def _near(self, graphs: Collection[str]) -> Iterator[Address]:
+        """The addresses of all policies, and of what belongs to the graphs."""
+        for address in self._loader.resources:
+            if address.kind is Kind.POLICY or address.graph in graphs:
+                yield address
+        for graph in graphs:
+            if graph in self._kept:
+                yield from _addresses(graph, self._kept[graph].queries)
+
+    def _kept_resource(self, address: Address, expected: str) -> Resource:
+        if address.kind is Kind.GRAPH:
+            return Resource(address, expected)
+        graph = address.graph or ""
+        if address.kind is Kind.SCHEMA:
+            path = self._config.form["graphs"][graph]["schema"]
+        else:
+            path = self._kept[graph].queries[address.name]
+
+        def content() -> bytes:
+            file = self._reader.read(path)
+            if not isinstance(file, SourceFile) or file.digest != expected:
+                raise SourceMovedError
+            return file.data
+
+        return Resource(address, expected, path, content)
+
+    def _compile(self, graph: str, tree: SourceTree, digests: Mapping[Address, str]) -> GraphDeclaration:
+        """A graph that was not compiled. Raises SourceMovedError if its files are not what the load saw."""
+        found = Diagnostics()
+        loader = ResourceLoader(SourceReader(tree, found))
+        loader.graph(self._config.graph(graph))
+        if found.has_errors or any(digests.get(text) != resource.digest for text, resource in loader.resources.items()):
+            raise SourceMovedError
+        return loader.compiled[graph]
 
 
-def _digests(queries: tuple[LoadedQuery, ...]) -> dict[str, str]:
-    return {query.name: query.file.digest for query in queries}
+def _addresses(graph: str, queries: Iterable[str]) -> Iterator[Address]:
+    """The addresses of a graph, its schema and its queries."""
+    yield graph_address(graph)
+    yield schema_address(graph)
+    for query in queries:
+        yield query_address(graph, query)

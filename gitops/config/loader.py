@@ -1,150 +1,382 @@
-"""The queries of one graph: three ways to list them, one way to check them."""
+"""Steps 6 and 7 of a load: graphs with schema and queries, and policies, from their declarations to resources.
+
+With `sound`, the pairs that earlier loads found sound, a text is compiled only if its pair is not among them, or to report a
+problem. Everything else is the same without: which files are read, in which order, and which problems are reported.
+"""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
-from gitops.config.cluster_yaml import QueryRegistry, QuerySources, RawGraph, Text
-from gitops.config.reader import Reading, SourceFile
-from gitops.config.source import QUERY_EXTENSION, EntryKind, SourceError, normalize, query_files
+from gitops.config.declaration import DeclaredGraph, DeclaredPolicy, QueryRegistry, QuerySources, Text, source_of
+from gitops.config.reader import SourceFile, SourceReader
+from gitops.config.sound import SoundPairs
+from gitops.config.source import (
+    QUERY_EXTENSION,
+    EntryKind,
+    SourceError,
+    SourceMovedError,
+    listing_digest,
+    normalize,
+    query_files,
+)
 from gitops.config.yaml import shown
 from gitops.core.codes import Code
 from gitops.core.diagnostics import SourceRef
-from gitops.language.query import CheckedQuery, Query, check_query
-from gitops.language.schema import Schema
 from gitops.language.text import LanguageError
-from gitops.model.address import is_name
+from gitops.model.address import (
+    CLUSTER_SCOPE,
+    Address,
+    graph_address,
+    is_name,
+    policy_address,
+    query_address,
+    schema_address,
+)
+from gitops.model.digests import graph_composite
+from gitops.model.resource import GraphDeclaration, Resource
 
-__all__ = ["LoadedQuery", "load_queries"]
+if TYPE_CHECKING:
+    from gitops.config.compiler import LanguageCompiler
+    from gitops.language.query import CheckedQuery, Query
+    from gitops.language.schema import Schema
 
+__all__ = ["LoadedGraph", "ResourceLoader"]
+
+_GRAPH_PREFIX = "graph."
 # The first time registers what a file declares and the second reports it as declared again; more would repeat that.
 _MAX_LISTED = 2
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedQuery:
-    """A query of the graph. `path` is as written; `checked` is None when a problem was reported."""
+class LoadedGraph(NamedTuple):
+    """What a graph was made of: its files, and the digest of the listing of each listed folder, by normalized path.
 
-    name: str
-    path: str
-    file: SourceFile
-    checked: CheckedQuery | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A listed name with its file; `query` is None when the file does not declare it."""
-
-    name: str
-    path: str
-    file: SourceFile
-    query: Query | None
-    source: SourceRef
-
-
-def load_queries(reading: Reading, graph: RawGraph, schema: Schema | None) -> tuple[LoadedQuery, ...]:
-    """All queries of `graph` in name order, each checked against `schema`.
-
-    Without a schema each is warned about as `query_typecheck_skipped`. Queries whose file cannot be read or whose name is
-    against the rule are reported and left out; the rest of their checks is still done.
+    `queries` is the path of each query as written.
     """
-    if reading.full:
-        return ()
-    loader = _GraphQueries(reading, f"graphs.{shown(graph.id.value)}.queries")
-    queries = graph.queries
-    candidates = loader.registered(queries) if isinstance(queries, QueryRegistry) else loader.discovered(queries)
-    loaded = []
-    for candidate in candidates:
-        if not reading.admit(loader.at, candidate.source, queries=1):
-            break
-        checked = loader.check(candidate, schema)
-        if is_name(candidate.name):
-            loaded.append(LoadedQuery(candidate.name, candidate.path, candidate.file, checked))
-    return tuple(loaded)
+
+    files: Mapping[str, SourceFile]
+    listings: Mapping[str, str]
+    queries: Mapping[str, str]
 
 
-class _GraphQueries:
-    def __init__(self, reading: Reading, at: str) -> None:
-        self._reading = reading
-        self._found = reading.found
-        self.at = at
-        self._reported: set[str] = set()
-        self._counted: set[str] = set()
-        self._declared: dict[str, Mapping[str, Sequence[Query]]] = {}
-        self._listed: Counter[str] = Counter()
+class ResourceLoader:
+    """Loads graphs and policies one by one.
 
-    def registered(self, registry: QueryRegistry) -> Iterator[_Candidate]:
-        """The map form, one by one, so that all findings of a query come together."""
-        for entry in registry.entries:
-            name, at = entry.name.value, f"{self.at}.{shown(entry.name.value)}"
-            self._require_name(name, entry.name.source)
-            file = self._reading.file(
-                entry.file.value, f"{at}.file", entry.file.source, missing=Code.QUERY_FILE_MISSING
+    `resources` has everything that could be loaded, by address; what has an invalid name has no address. `compiled` has
+    the graphs of which every text was compiled, and `without_problems` those of which nothing was reported.
+    """
+
+    def __init__(self, reader: SourceReader, sound: SoundPairs | None = None) -> None:
+        """Nothing is loaded yet; without `sound` every text is compiled."""
+        self.reader = reader
+        self.sound = sound
+        self.resources: dict[Address, Resource] = {}
+        self.compiled: dict[str, GraphDeclaration] = {}
+        self.without_problems: dict[str, LoadedGraph] = {}
+        self._compiler: LanguageCompiler | None = None
+
+    @property
+    def compiler(self) -> LanguageCompiler:
+        """The compiler of this load, imported when it is needed."""
+        if self._compiler is None:
+            from gitops.config.compiler import LanguageCompiler
+
+            self._compiler = LanguageCompiler(self.reader.found)
+        return self._compiler
+
+    def graph(self, declared: DeclaredGraph) -> None:
+        """Load one graph with its schema and queries."""
+        graph, at = declared.id.value, f"graphs.{shown(declared.id.value)}"
+        problems = len(self.reader.found)
+        named = self.check_name(declared.id.value, at, declared.id)
+        path = declared.schema.value
+        file = self.reader.file(path, f"{at}.schema", declared.schema, missing=Code.SCHEMA_FILE_MISSING)
+        loading = _GraphLoading(self, at, file)
+        queries = loading.queries(declared.queries)
+        if self.sound is not None:
+            loading.record_sound(self.sound)
+        if self._compiler is not None:
+            self._compiler.drop_trees()
+        if not named:
+            return
+        if file is not None:
+            self._add(Resource(schema_address(graph), file.digest, path, file.content))
+        for query in queries:
+            self._add(Resource(query_address(graph, query.name), query.file.digest, query.path, query.file.content))
+        digests = {query.name: query.file.digest for query in queries}
+        self._add(Resource(graph_address(graph), graph_composite(graph, "" if file is None else file.digest, digests)))
+        compiled = loading.declaration(queries)
+        if compiled is not None:
+            self.compiled[graph] = compiled
+        if self.sound is not None and len(self.reader.found) == problems:
+            self.without_problems[graph] = LoadedGraph(
+                loading.files, loading.listings, {query.name: query.path for query in queries}
             )
+
+    def policy(self, declared: DeclaredPolicy, graphs: Collection[str]) -> None:
+        """Load one policy with its bindings; `graphs` are the declared ids."""
+        name, at = declared.name.value, f"policies.{shown(declared.name.value)}"
+        named = self.check_name(name, at, declared.name)
+        path = declared.file.value
+        file = self.reader.file(path, f"{at}.file", declared.file, missing=Code.POLICY_FILE_MISSING)
+        bindings = self._bindings(declared, f"{at}.applies_to", graphs)
+        if named and file is not None:
+            self._add(Resource(policy_address(name), file.digest, path, file.content, bindings))
+
+    def check_name(self, name: str, at: str, place: Text | SourceRef) -> bool:
+        """Whether a text is a valid name; reported if not."""
+        if is_name(name):
+            return True
+        message = f"'{shown(name)}' is not a valid name: use letters, digits, _ and -, starting with a letter or _"
+        self.reader.found.add(Code.INVALID_RESOURCE_ID, at, message, source=source_of(place))
+        return False
+
+    def _add(self, resource: Resource) -> None:
+        self.resources[resource.address] = resource
+
+    def _bindings(self, policy: DeclaredPolicy, at: str, graphs: Collection[str]) -> tuple[str, ...]:
+        """The bindings as typed references (`cluster`, `graph.<id>`), sorted, each once; invalid ones are reported."""
+        found = self.reader.found
+        if not policy.applies_to:
+            message = f"the policy {shown(policy.name.value)} is not bound to anything"
+            found.add(Code.POLICY_MISSING_APPLIES_TO, at, message, source=policy.name.source)
+        bindings = set()
+        for index, item in enumerate(policy.applies_to):
+            text = item.value
+            graph = text.removeprefix(_GRAPH_PREFIX)
+            if text == CLUSTER_SCOPE:
+                bindings.add(text)
+            elif "." in text and graph == text:
+                message = f"'{shown(text)}' is not a graph; bind to cluster or graph.<id>"
+                found.add(Code.WRONG_KIND_REFERENCE, f"{at}[{index}]", message, source=item.source)
+            elif graph not in graphs:
+                message = f"there is no graph '{shown(graph)}'{self.reader.hint(graph, graphs)}"
+                found.add(Code.DANGLING_GRAPH_REFERENCE, f"{at}[{index}]", message, source=item.source)
+            else:
+                bindings.add(f"{_GRAPH_PREFIX}{graph}")
+        return tuple(sorted(bindings))
+
+
+class _LoadedQuery(NamedTuple):
+    """A query of the graph. `path` is as written; `checked` is None if it was not compiled, or has a problem."""
+
+    name: str
+    path: str
+    file: SourceFile
+    checked: CheckedQuery | None
+
+
+class _QueryFile:
+    """The queries that a file declares, by name in its order.
+
+    A file that is known to be `sound` is parsed when a place in it is needed, else it is parsed already.
+    """
+
+    def __init__(self, file: SourceFile, names: Sequence[str], parsed: Sequence[Query] | None) -> None:
+        self.file = file
+        self.names = names
+        self.parsed = parsed
+        self._positions: dict[str, list[int]] | None = None
+
+    @property
+    def positions(self) -> Mapping[str, Sequence[int]]:
+        """The positions of the declarations of each name; many names may be listed with one large file."""
+        if self._positions is None:
+            self._positions = {}
+            for position, name in enumerate(self.names):
+                self._positions.setdefault(name, []).append(position)
+        return self._positions
+
+
+class _Candidate(NamedTuple):
+    """A listed name with its file; `position` is that of its declaration, `declared` None if the file has no such query."""
+
+    name: str
+    path: str
+    file: SourceFile
+    place: Text | SourceRef
+    declared: _QueryFile | None = None
+    position: int = 0
+
+
+class _GraphLoading:
+    """One graph while it is loaded. `files` and `listings` are as in LoadedGraph."""
+
+    def __init__(self, loader: ResourceLoader, at: str, schema: SourceFile | None) -> None:
+        """Compile the schema, unless it is known to be sound."""
+        self._loader = loader
+        self._reader = loader.reader
+        self._found = loader.reader.found
+        self._at = f"{at}.queries"
+        self._schema_at = f"{at}.schema"
+        self._schema_file = schema
+        self._needs_schema = schema is not None
+        self._schema: Schema | None = None
+        self._declared: dict[str, _QueryFile | None] = {}
+        self._checked: dict[tuple[str, int], bool] = {}
+        self._listed: Counter[str] = Counter()
+        self.files: dict[str, SourceFile] = {} if schema is None else {schema.path: schema}
+        self.listings: dict[str, str] = {}
+        self._is_everything_compiled = True
+        if schema is not None and (loader.sound is None or loader.sound.names(schema.digest) is None):
+            self.schema()
+
+    def schema(self) -> Schema | None:
+        """The compiled schema, None if there is none or it has problems, which are reported once."""
+        if self._needs_schema and self._schema_file is not None:
+            self._needs_schema = False
+            self._schema = self._loader.compiler.schema(self._schema_file, self._schema_at)
+        return self._schema
+
+    def declaration(self, queries: Sequence[_LoadedQuery]) -> GraphDeclaration | None:
+        """The compiled graph, None if a text of it was not compiled."""
+        if self._needs_schema or not self._is_everything_compiled:
+            return None
+        checked = {query.name: query.checked for query in queries if query.checked is not None}
+        return GraphDeclaration(self._schema, MappingProxyType(checked))
+
+    def queries(self, declared: QueryRegistry | QuerySources) -> Sequence[_LoadedQuery]:
+        """All queries in name order, each checked against the schema.
+
+        Without a schema, a warning `query_typecheck_skipped` for each. Queries whose file cannot be read or whose name is
+        invalid are reported and left out; the rest of their checks is still done.
+        """
+        if self._reader.full:
+            return ()
+        candidates = self._registered(declared) if isinstance(declared, QueryRegistry) else self._discovered(declared)
+        loaded = []
+        for candidate in candidates:
+            if not self._reader.admit(self._at, candidate.place, queries=1):
+                break
+            checked = self._check(candidate)
+            if is_name(candidate.name):
+                loaded.append(_LoadedQuery(candidate.name, candidate.path, candidate.file, checked))
+        return loaded
+
+    def record_sound(self, sound: SoundPairs) -> None:
+        """Record the schema, and each file whose queries all check against it, if they were compiled now."""
+        schema, file = self._schema, self._schema_file
+        if schema is None or file is None:
+            return
+        sound.add(file.digest, "", ())
+        for each in self._declared.values():
+            if each is None or each.parsed is None or len(set(each.names)) < len(each.names):
+                continue
+            # The map form may list some of the queries of a file.
+            unlisted = [query for n, query in enumerate(each.parsed) if (each.file.path, n) not in self._checked]
+            good = all(self._checked.get((each.file.path, n), True) for n in range(len(each.parsed)))
+            if good and all(map(is_name, each.names)) and self._loader.compiler.are_sound(unlisted, schema):
+                sound.add(file.digest, each.file.digest, each.names)
+
+    def _registered(self, registry: QueryRegistry) -> Iterator[_Candidate]:
+        """The map form, one by one, so that all problems of a query come together."""
+        for entry in registry.entries:
+            name, path = entry.name.value, entry.file.value
+            at = f"{self._at}.{shown(name)}"
+            self._loader.check_name(name, at, entry.name)
+            file = self._reader.file(path, f"{at}.file", entry.file, missing=Code.QUERY_FILE_MISSING)
             if file is None:
                 continue
-            declared = self._parse(file, at)
+            declared = self._declarations(file, at)
             if declared is None:
-                yield _Candidate(name, entry.file.value, file, None, entry.name.source)
+                yield _Candidate(name, path, file, entry.name)
                 continue
-            known = self._by_name(file, declared)
-            same = known.get(name, ())
-            if not same:
-                message = f"{file.path} declares no query '{shown(name)}'{self._reading.hint(name, known)}"
+            positions = declared.positions.get(name, ())
+            if not positions:
+                message = f"{file.path} declares no query '{shown(name)}'{self._reader.hint(name, declared.positions)}"
                 self._found.add(Code.QUERY_KEY_MISMATCH, at, message, source=entry.name.source)
-            for again in same[1:]:
-                self._report_duplicate(again, file, file)
-            yield _Candidate(name, entry.file.value, file, same[0] if same else None, entry.name.source)
+                yield _Candidate(name, path, file, entry.name)
+                continue
+            for again in positions[1:]:
+                self._report_duplicate(declared, again, file)
+            yield _Candidate(name, path, file, entry.name, declared, positions[0])
 
-    def discovered(self, sources: QuerySources) -> Iterator[_Candidate]:
+    def _discovered(self, sources: QuerySources) -> Iterator[_Candidate]:
         """The other forms: every declaration of every file, the first of each name, in name order."""
         first: dict[str, _Candidate] = {}
         for item in sources.items:
             for path in self._expand(item):
-                if self._too_often(path):
+                if self._is_listed_too_often(path):
                     continue
-                file = self._reading.file(path, self.at, item.source, missing=Code.QUERY_FILE_MISSING)
-                declared = None if file is None else self._parse(file, self.at)
+                file = self._reader.file(path, self._at, item, missing=Code.QUERY_FILE_MISSING)
+                declared = None if file is None else self._declarations(file, self._at)
                 if file is None or declared is None:
                     continue
-                for query in declared:
-                    name, place = query.name.text, file.at(query.name.span)
+                for position, name in enumerate(declared.names):
                     if name in first:
-                        self._report_duplicate(query, file, first[name].file)
+                        self._report_duplicate(declared, position, first[name].file)
                         continue
-                    self._require_name(name, place)
-                    first[name] = _Candidate(name, path, file, query, place)
+                    source = self._source(declared, position)
+                    self._loader.check_name(name, f"{self._at}.{shown(name)}", source)
+                    first[name] = _Candidate(name, path, file, source, declared, position)
         yield from (first[name] for name in sorted(first))
 
-    def check(self, candidate: _Candidate, schema: Schema | None) -> CheckedQuery | None:
-        """The checked query, or None with the reason reported."""
-        if candidate.query is None:
+    def _check(self, candidate: _Candidate) -> CheckedQuery | None:
+        """The checked query, or None: with a problem reported, or known to be sound."""
+        declared = candidate.declared
+        if declared is None:
             return None
-        at = f"{self.at}.{shown(candidate.name)}"
+        if declared.parsed is None:
+            self._is_everything_compiled = False
+            return None
+        at = f"{self._at}.{shown(candidate.name)}"
+        schema = self.schema()
         if schema is None:
             message = f"{shown(candidate.name)} was not checked: the schema of its graph does not compile"
-            self._found.add(Code.QUERY_TYPECHECK_SKIPPED, at, message, source=candidate.source)
+            self._found.add(Code.QUERY_TYPECHECK_SKIPPED, at, message, source=source_of(candidate.place))
             return None
+        query = declared.parsed[candidate.position]
+        checked = self._loader.compiler.check(query, candidate.file, schema, at)
+        self._checked[candidate.file.path, candidate.position] = checked is not None
+        return checked
+
+    def _declarations(self, file: SourceFile, at: str) -> _QueryFile | None:
+        """The declarations of a file; the problems of a file are reported once in each graph."""
+        if file.path not in self._declared:
+            self._reader.admit(self._at, SourceRef(file.path), size=file.size)
+        if self._reader.full:
+            return None
+        if file.path not in self._declared:
+            self.files[file.path] = file
+            self._declared[file.path] = self._read_declarations(file, at)
+        return self._declared[file.path]
+
+    def _read_declarations(self, file: SourceFile, at: str) -> _QueryFile | None:
+        sound, schema = self._loader.sound, self._schema_file
+        names = None if sound is None or schema is None else sound.names(schema.digest, file.digest)
+        if names is not None:
+            return _QueryFile(file, names, None)
+        parsed = self._loader.compiler.queries(file)
+        if isinstance(parsed, LanguageError):
+            self._loader.compiler.report_query(parsed, file, at)
+            return None
+        return _QueryFile(file, [query.name.text for query in parsed], parsed)
+
+    def _expand(self, item: Text) -> Iterator[str]:
+        """The files that one entry stands for, spelled from the entry as written."""
+        tree, written = self._reader.tree, item.value
         try:
-            return check_query(candidate.query, schema.catalog)
-        except LanguageError as error:
-            self._reading.language_problems(error, candidate.file, at)
-            return None
+            if tree.kind(written) is not EntryKind.DIR:
+                yield written
+                return
+            if self._is_listed_too_often(f"{written}/"):
+                return
+            names = query_files(tree.names(written))
+            self.listings[normalize(written, confined=False)] = listing_digest(names)
+        except SourceError as error:
+            self._reader.report(error, self._at, item, otherwise=Code.QUERY_DIR_UNREADABLE)
+            return
+        if not names:
+            message = f"there is no {QUERY_EXTENSION} file in '{shown(written)}'"
+            self._found.add(Code.QUERY_DIR_EMPTY, self._at, message, source=item.source)
+        folder = written if not written or written.endswith("/") else f"{written}/"
+        yield from (folder + name for name in names)
 
-    def _by_name(self, file: SourceFile, declared: Sequence[Query]) -> Mapping[str, Sequence[Query]]:
-        """The declarations of a file by name; many names may be listed with one large file."""
-        found = self._declared.get(file.path)
-        if found is None:
-            groups: defaultdict[str, list[Query]] = defaultdict(list)
-            for query in declared:
-                groups[query.name.text].append(query)
-            found = self._declared[file.path] = dict(groups)
-        return found
-
-    def _too_often(self, path: str) -> bool:
-        """Whether a file or folder is listed so often in this graph that there is nothing more to say about it."""
+    def _is_listed_too_often(self, path: str) -> bool:
+        """Whether a file or folder is listed so often in this graph that there is nothing more to report about it."""
         try:
             place = normalize(path, confined=False)
         except SourceError:
@@ -152,46 +384,19 @@ class _GraphQueries:
         self._listed[place] += 1
         return self._listed[place] > _MAX_LISTED
 
-    def _expand(self, item: Text) -> Iterator[str]:
-        """The files that one entry stands for, spelled from the entry as written."""
-        tree = self._reading.tree
-        try:
-            if tree.kind(item.value) is not EntryKind.DIR:
-                yield item.value
-                return
-            if self._too_often(f"{item.value}/"):
-                return
-            names = query_files(tree.names(item.value))
-        except SourceError as error:
-            self._reading.refused(error, self.at, item.source, otherwise=Code.QUERY_DIR_UNREADABLE)
-            return
-        if not names:
-            message = f"there is no {QUERY_EXTENSION} file in '{shown(item.value)}'"
-            self._found.add(Code.QUERY_DIR_EMPTY, self.at, message, source=item.source)
-        folder = item.value if not item.value or item.value.endswith("/") else f"{item.value}/"
-        yield from (folder + name for name in names)
+    def _source(self, declared: _QueryFile, position: int) -> SourceRef:
+        """The place of a declaration; of a file that is known to be sound, which has no problem to report, the file."""
+        if declared.parsed is None:
+            return SourceRef(declared.file.path)
+        return declared.file.at(declared.parsed[position].name.span)
 
-    def _parse(self, file: SourceFile, at: str) -> tuple[Query, ...] | None:
-        """The declarations of a file; what is wrong with a file is said once in each graph."""
-        if file.path not in self._counted:
-            self._counted.add(file.path)
-            self._reading.admit(self.at, SourceRef(file.path), size=len(file.data))
-        if self._reading.full:
-            return None
-        result = self._reading.queries(file)
-        if not isinstance(result, LanguageError):
-            return result
-        if file.path not in self._reported:
-            self._reported.add(file.path)
-            self._reading.language_problems(result, file, at)
-        return None
-
-    def _require_name(self, name: str, source: SourceRef) -> None:
-        if not is_name(name):
-            message = f"'{shown(name)}' is no name: letters, digits, _ and -, starting with a letter or _"
-            self._found.add(Code.INVALID_RESOURCE_ID, f"{self.at}.{shown(name)}", message, source=source)
-
-    def _report_duplicate(self, query: Query, file: SourceFile, first: SourceFile) -> None:
+    def _report_duplicate(self, declared: _QueryFile, position: int, first: SourceFile) -> None:
+        """Report a declaration whose name was declared before. Raises SourceMovedError if the file does not have it."""
+        parsed = self._loader.compiler.queries(declared.file) if declared.parsed is None else declared.parsed
+        if isinstance(parsed, LanguageError) or len(parsed) <= position:
+            raise SourceMovedError
+        query = parsed[position]
         name = shown(query.name.text)
         message = f"the query {name} is declared again; its declaration in {first.path} counts"
-        self._found.add(Code.DUPLICATE_QUERY_NAME, f"{self.at}.{name}", message, source=file.at(query.name.span))
+        source = declared.file.at(query.name.span)
+        self._found.add(Code.DUPLICATE_QUERY_NAME, f"{self._at}.{name}", message, source=source)

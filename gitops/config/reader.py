@@ -1,90 +1,163 @@
-"""The files of one load: each read once, each text compiled once, each problem put at its place."""
+"""The files of one load: each read at most once, within bounds, with every problem reported at its place."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 
-from gitops.config.limits import MAX_QUERIES, MAX_QUERY_BYTES
-from gitops.config.source import SourceError, SourceTree, normalize
+from gitops.config.declaration import Text, source_of
+from gitops.config.source import SourceError, SourceMovedError, SourceTree, normalize
 from gitops.core.canonical import digest
-from gitops.core.codes import REGISTRY, Code
-from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
-from gitops.language.query import Query, parse_queries
-from gitops.language.schema import Schema, compile_schema
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.language.suggest import did_you_mean
-from gitops.language.text import LanguageError, SourceText, Span, Stage
+from gitops.language.text import SourceText, Span
 
-__all__ = ["Reading", "SourceFile"]
+__all__ = ["MAX_QUERIES", "MAX_QUERY_BYTES", "SourceFile", "SourceReader"]
 
-_SCHEMA_CODES = {
-    Stage.PARSE: Code.SCHEMA_PARSE_ERROR,
-    Stage.CATALOG: Code.SCHEMA_CATALOG_ERROR,
-    Stage.TYPE: Code.SCHEMA_CATALOG_ERROR,
-}
-_QUERY_CODES = {
-    Stage.PARSE: Code.QUERY_PARSE_ERROR,
-    Stage.CATALOG: Code.QUERY_TYPECHECK_ERROR,
-    Stage.TYPE: Code.QUERY_TYPECHECK_ERROR,
-}
-
-
+# Several graphs may list one file, so the bounds of the tree do not bound the work of a load: queries, and bytes of query
+# files, count once for each graph. Ten times the largest cluster that is planned for.
+MAX_QUERIES = 100_000
+MAX_QUERY_BYTES = 256 * 1024 * 1024
 # A suggestion compares with every known name, and a hostile folder may be wrong very often.
 _MAX_HINTS = 100
 
 
 class SourceFile:
-    """One file: `path` is normalized, `digest` covers `data`, `broken` is the span of bytes that are not UTF-8."""
+    """One file: `path` is normalized, `digest` covers its bytes, `broken` is the span of bytes that are not UTF-8."""
 
-    __slots__ = ("broken", "data", "digest", "path", "text")
+    __slots__ = ("_data", "_text", "broken", "digest", "path", "size")
 
     def __init__(self, path: str, data: bytes) -> None:
-        """Compute the digest."""
+        """A file that was read. Computes the digest."""
         self.path = path
-        self.data = data
         self.digest = digest(data)
-        self.text = SourceText(data)
+        self.size = len(data)
         self.broken = _not_utf8(data)
+        self._data: bytes | None = data
+        self._text: SourceText | None = None
+
+    @property
+    def data(self) -> bytes:
+        """The bytes."""
+        if self._data is None:
+            self._data = self._fetch()
+        return self._data
+
+    @property
+    def content(self) -> bytes | Callable[[], bytes]:
+        """What a Resource holds: the bytes, or how to get those of a recorded file."""
+        return self._fetch if self._data is None else self._data
 
     def at(self, span: Span) -> SourceRef:
         """The place of the start of a span."""
-        line, column = self.text.position(span.start)
+        if self._text is None:
+            self._text = SourceText(self.data)
+        line, column = self._text.position(span.start)
         return SourceRef(self.path, line, column)
 
+    def _fetch(self) -> bytes:
+        raise AssertionError("a file that was read has its bytes")
 
-class Reading:
-    """Reads and compiles for one load; everything that is wrong goes to `found`."""
 
-    def __init__(self, tree: SourceTree, found: Diagnostics) -> None:
-        """Nothing is read yet."""
+class RecordedFile(SourceFile):
+    """A file that an earlier load read as UTF-8 text. Its bytes are read when they are needed."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self, path: str, expected: str, size: int, read: Callable[[str], bytes]) -> None:
+        """The digest and size that it had then, and how to read it now."""
+        self.path = path
+        self.digest = expected
+        self.size = size
+        self.broken = None
+        self._data = None
+        self._text = None
+        self._read = read
+
+    def _fetch(self) -> bytes:
+        """The bytes. Raises SourceMovedError if they are not those that were recorded."""
+        try:
+            data = self._read(self.path)
+        except SourceError:
+            raise SourceMovedError from None
+        if digest(data) != self.digest:
+            raise SourceMovedError
+        return data
+
+
+class SourceReader:
+    """Reads for one load; every problem goes to `found`."""
+
+    def __init__(
+        self, tree: SourceTree, found: Diagnostics, recorded: Callable[[str], tuple[str, int] | None] | None = None
+    ) -> None:
+        """`recorded` gives digest and size of a file that is known to be unchanged, by normalized path, or None."""
         self.tree = tree
         self.found = found
+        self._recorded = recorded
         self._files: dict[str, SourceFile | SourceError] = {}
-        self._schemas: dict[str, Schema | LanguageError] = {}
-        self._queries: dict[str, tuple[Query, ...] | LanguageError] = {}
         self._hints = _MAX_HINTS
         self._queries_left = MAX_QUERIES
         self._bytes_left = MAX_QUERY_BYTES
-        self._parsed_before: set[str] = set()
-        self._broken_schemas: set[str] = set()
         self.full = False
 
     @property
-    def spent(self) -> tuple[int, int]:
+    def admitted(self) -> tuple[int, int]:
         """The queries, and bytes of query files, that were admitted so far."""
         return MAX_QUERIES - self._queries_left, MAX_QUERY_BYTES - self._bytes_left
 
-    def places(self) -> set[str]:
-        """The normalized paths that were asked for so far."""
-        return set(self._files)
+    @property
+    def files(self) -> Mapping[str, SourceFile | SourceError]:
+        """What was asked for so far, by normalized path."""
+        return self._files
+
+    def read(self, path: str) -> SourceFile | SourceError:
+        """The file at a path as written, whatever its bytes are, or why there is none."""
+        try:
+            # Whether a path may lead out is for the tree to decide; here it only has to be one spelling.
+            place = normalize(path, confined=False)
+        except SourceError as error:
+            return error
+        found = self._files.get(place)
+        if found is None:
+            known = None if self._recorded is None else self._recorded(place)
+            if known is not None:
+                found = RecordedFile(place, *known, self.tree.read)
+            else:
+                try:
+                    found = SourceFile(place, self.tree.read(place))
+                except SourceError as error:
+                    found = error
+            self._files[place] = found
+        return found
+
+    def file(self, path: str, at: str, place: Text | SourceRef, *, missing: Code) -> SourceFile | None:
+        """The file at a path as written, which must be UTF-8.
+
+        Otherwise None, reported for the config path `at`: as `missing`, or with the code of a refusal of the tree.
+        """
+        found = self.read(path)
+        if isinstance(found, SourceError):
+            self.report(found, at, place, otherwise=missing)
+            return None
+        if found.broken is not None:
+            where = found.at(found.broken)
+            self.found.add(missing, at, f"{found.path} is not UTF-8 at byte {found.broken.start}", source=where)
+            return None
+        return found
+
+    def report(self, error: SourceError, at: str, place: Text | SourceRef, *, otherwise: Code) -> None:
+        """Report an error of the tree: a refusal with its own code, an absent or unreadable file as `otherwise`."""
+        self.found.add(error.code if error.is_refusal else otherwise, at, error.detail, source=source_of(place))
 
     def hint(self, name: str, known: Collection[str]) -> str:
-        """What to append to a message about an unknown name: the nearest known one, as long as there are not too many."""
+        """What to append to a message about an unknown name: the nearest known one, for the first such messages only."""
         self._hints -= 1
         near = did_you_mean(name, known) if self._hints >= 0 else None
         return f"; {near}" if near else ""
 
-    def admit(self, at: str, place: SourceRef, *, queries: int = 0, size: int = 0) -> bool:
-        """Count queries and bytes of query files of one graph; False, once reported, when they are more than are allowed."""
+    def admit(self, at: str, place: Text | SourceRef, *, queries: int = 0, size: int = 0) -> bool:
+        """Count queries and bytes of query files of one graph; False, and reported once, if there are too many."""
         self._queries_left -= queries
         self._bytes_left -= size
         if not self.full and (self._queries_left < 0 or self._bytes_left < 0):
@@ -93,95 +166,8 @@ class Reading:
                 f"all graphs together list more than {MAX_QUERIES} queries or {MAX_QUERY_BYTES} bytes of query files; "
                 "the others are not read"
             )
-            self.found.add(Code.SOURCE_TOO_LARGE, at, message, source=place)
+            self.found.add(Code.SOURCE_TOO_LARGE, at, message, source=source_of(place))
         return not self.full
-
-    def file(self, path: str, at: str, place: SourceRef, *, missing: Code) -> SourceFile | None:
-        """The file at `path`, which must be UTF-8.
-
-        Failing that, None, reported for the config path `at`: as `missing`, or with the code of a refusal of the tree.
-        """
-        found = self._file(path)
-        if isinstance(found, SourceError):
-            self.refused(found, at, place, otherwise=missing)
-            return None
-        if found.broken is not None:
-            where = found.at(found.broken)
-            self.found.add(missing, at, f"{found.path} is not UTF-8 at byte {found.broken.start}", source=where)
-            return None
-        return found
-
-    def refused(self, error: SourceError, at: str, place: SourceRef, *, otherwise: Code) -> None:
-        """Report an error of the tree: a refusal as such, what is absent or unreadable as `otherwise`."""
-        self.found.add(error.code if error.is_refusal else otherwise, at, error.detail, source=place)
-
-    def schema(self, file: SourceFile, at: str) -> Schema | None:
-        """The compiled schema, or None with its problems reported."""
-        result = self._schemas.get(file.digest)
-        if result is None:
-            try:
-                result = compile_schema(file.data)
-            except LanguageError as error:
-                result = error
-            self._schemas[file.digest] = result
-        if isinstance(result, LanguageError):
-            # The next graphs with the same schema say that it is broken, not everything that is wrong with it again.
-            again = file.digest in self._broken_schemas
-            self._broken_schemas.add(file.digest)
-            self.language_problems(result, file, at, codes=_SCHEMA_CODES, limit=1 if again else None)
-            return None
-        return result
-
-    def queries(self, file: SourceFile) -> tuple[Query, ...] | LanguageError:
-        """The queries that a file declares, in its order, or why it does not parse (not yet reported)."""
-        result = self._queries.get(file.digest)
-        if result is None:
-            try:
-                result = parse_queries(file.data)
-            except LanguageError as error:
-                result = error
-            self._queries[file.digest] = result
-        return result
-
-    def drop_trees(self) -> None:
-        """Forget the parsed queries: they are the bulk of a load's memory, and graphs rarely share a file.
-
-        A file that was needed again is kept, so that none is parsed more than twice.
-        """
-        for name in [name for name in self._queries if name not in self._parsed_before]:
-            del self._queries[name]
-            self._parsed_before.add(name)
-
-    def language_problems(
-        self,
-        error: LanguageError,
-        file: SourceFile,
-        at: str,
-        *,
-        codes: dict[Stage, Code] | None = None,
-        limit: int | None = None,
-    ) -> None:
-        """Report what a compiler found, each at its place in `file`; of a query file unless `codes` says otherwise."""
-        for problem in error.problems[:limit]:
-            entry = REGISTRY[(codes or _QUERY_CODES)[problem.stage]]
-            fix = problem.fix or entry.fix
-            place = file.at(problem.span)
-            self.found.extend([Diagnostic(entry.code, entry.severity, at, problem.rendered(), place, fix)])
-
-    def _file(self, path: str) -> SourceFile | SourceError:
-        try:
-            # Whether a path may lead out is for the tree to say; here it only has to be one spelling.
-            place = normalize(path, confined=False)
-        except SourceError as error:
-            return error
-        found = self._files.get(place)
-        if found is None:
-            try:
-                found = SourceFile(place, self.tree.read(place))
-            except SourceError as error:
-                found = error
-            self._files[place] = found
-        return found
 
 
 def _not_utf8(data: bytes) -> Span | None:

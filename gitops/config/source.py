@@ -11,7 +11,8 @@ Rules of every tree, proven by one contract suite:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -28,10 +29,13 @@ __all__ = [
     "Meter",
     "SourceError",
     "SourceLimits",
+    "SourceMovedError",
     "SourceTree",
     "StampedTree",
     "checked_listing",
+    "listing_digest",
     "normalize",
+    "parents",
     "query_files",
     "unsafe_name",
 ]
@@ -40,6 +44,8 @@ QUERY_EXTENSION = ".gq"
 
 _MAX_NAME_BYTES = 255
 _MAX_PATH_CHARACTERS = 4096
+# Nearly all paths look like this; they are normal and safe.
+_ORDINARY = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)*[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 class SourceError(GitopsError):
@@ -54,6 +60,10 @@ class SourceError(GitopsError):
     def is_refusal(self) -> bool:
         """Whether the tree could have answered but must not."""
         return self.code not in (Code.SOURCE_MISSING, Code.SOURCE_UNREADABLE)
+
+
+class SourceMovedError(Exception):
+    """The folder is not what it was when the load began, or not what a cache says: load it again from its files alone."""
 
 
 class EntryKind(StrEnum):
@@ -179,6 +189,8 @@ def normalize(path: str, *, confined: bool) -> str:
     Of an unconfined tree the result may be absolute or start with `..`. Raises SourceError `source_name_unsafe` or
     `source_path_escapes`.
     """
+    if len(path) <= _MAX_NAME_BYTES and _ORDINARY.fullmatch(path):
+        return path
     absolute = path.startswith("/")
     if len(path) > _MAX_PATH_CHARACTERS:
         raise SourceError(Code.SOURCE_NAME_UNSAFE, "a path is longer than 4096 characters", path=path[:80])
@@ -205,6 +217,19 @@ def normalize(path: str, *, confined: bool) -> str:
 def query_files(names: Iterable[str]) -> list[str]:
     """Those names of a folder that are query files, in the order given."""
     return [name for name in names if name.endswith(QUERY_EXTENSION) and name != QUERY_EXTENSION]
+
+
+def listing_digest(names: Iterable[str]) -> str:
+    """Digest of the query files among the names in a folder."""
+    return digest("\0".join(query_files(names)).encode("utf-8", "surrogatepass"))
+
+
+def parents(place: str) -> Iterator[str]:
+    """The folders that a normalized path leads through, without the cluster folder itself and the root of the system."""
+    above = place.rpartition("/")[0]
+    while above:
+        yield above
+        above = above.rpartition("/")[0]
 
 
 def checked_listing(path: str, names: Iterable[str], limits: SourceLimits) -> tuple[str, ...]:

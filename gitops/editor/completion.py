@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gitops.config.cluster_yaml import CONFIG_FILE
+from gitops.config.declaration import CONFIG_FILE
 from gitops.config.source import EntryKind, SourceError, SourceTree
 from gitops.editor.cluster import documentation_path, keys_below
 from gitops.editor.complete_query import complete_query

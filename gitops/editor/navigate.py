@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gitops.config.cluster_yaml import CONFIG_FILE
+from gitops.config.declaration import CONFIG_FILE
 from gitops.config.source import EntryKind, SourceError
 from gitops.editor.project import QUERIES, SCHEMA, GraphUse, folder_of, graph_files, join_path
 from gitops.editor.query import ANONYMOUS

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from gitops.config.cluster_yaml import CONFIG_FILE
+from gitops.config.declaration import CONFIG_FILE
 from gitops.config.load import load_desired
 from gitops.core.codes import REGISTRY, Code, Severity
 from gitops.editor.cluster import ClusterView, documentation_path, keys_below

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from gitops.config.cluster_yaml import CONFIG_FILE, QueryRegistry, RawCluster
+from gitops.config.declaration import CONFIG_FILE, DeclaredCluster, QueryRegistry
 from gitops.config.source import EntryKind, SourceError, SourceTree, normalize
 from gitops.editor.cluster import ClusterView
 
@@ -82,12 +82,12 @@ def folder_of(path: str) -> str:
     return path.rpartition("/")[0] or "."
 
 
-def cluster_graphs(cluster: RawCluster | None, view: ClusterView) -> tuple[GraphSources, ...]:
+def cluster_graphs(cluster: DeclaredCluster | None, view: ClusterView) -> tuple[GraphSources, ...]:
     """The graphs that a `cluster.yaml` declares, in name order; read by its lines if it is not valid (`cluster` is None)."""
     return tuple(_graphs_of_cluster(cluster) if cluster is not None else _graphs_of_lines(view))
 
 
-def _graphs_of_cluster(cluster: RawCluster) -> Iterator[GraphSources]:
+def _graphs_of_cluster(cluster: DeclaredCluster) -> Iterator[GraphSources]:
     for graph in cluster.graphs:
         queries = graph.queries
         if isinstance(queries, QueryRegistry):

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 from gitops.approvals.decisions import open_debts
 from gitops.cluster.gate import Admitted, GateQuestion, admit_approvals, tell_debts
-from gitops.cluster.loading import SourceMovedError, load_advice, load_afresh
+from gitops.cluster.loading import load_advice
 from gitops.cluster.session import Session, StateNeed, begin, run_session
 from gitops.cluster.workspace import Governance, Workspace
+from gitops.config.load import load_desired
 from gitops.config.result import LoadResult
+from gitops.config.source import SourceMovedError
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.ledger.port import IntentListing
@@ -34,7 +36,7 @@ def plan(workspace: Workspace) -> PlanOutcome:
     try:
         return _plan(workspace, load_advice(workspace))
     except SourceMovedError:
-        return _plan(workspace, load_afresh(workspace))
+        return _plan(workspace, load_desired(workspace.tree))
 
 
 def _plan(workspace: Workspace, loaded: LoadResult) -> PlanOutcome:

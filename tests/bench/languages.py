@@ -59,9 +59,8 @@ def _one_file(effort: Effort) -> Iterator[Figure]:
 def _many_files(effort: Effort) -> Iterator[Figure]:
     """One graph with many query files, in memory; then what a process on a disk takes."""
     from gitops.config.disk_cache import MemoryCache
-    from gitops.config.load import load_desired
+    from gitops.config.load import load_cached, load_desired
     from gitops.config.source import MemoryTree
-    from gitops.config.warm import load_remembering
 
     number = 100 if effort.quick else 10_000
     folder = write_cluster(effort.folder("files"), graphs=1, queries=number)
@@ -69,8 +68,7 @@ def _many_files(effort: Effort) -> Iterator[Figure]:
     cache = MemoryCache()
 
     def warm() -> None:
-        for name, data in load_remembering(MemoryTree(files), cache.load).entries.items():
-            cache.save(name, data)
+        load_cached(MemoryTree(files), cache)
 
     def changed() -> None:
         files["g0000/queries/q000.gq"] = query_text("q000", next(_TEXTS)).encode()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gitops.config.disk_cache import DiskCache
-from gitops.config.sound import Units
+from gitops.config.sound import SoundPairs
 from gitops.core.canonical import digest
 from gitops.wiring.caching import edition
 from tests.support.cluster import QUERY, SCHEMA, WIDER, Cluster, lance_engine
@@ -119,11 +119,10 @@ def test_a_forged_entry_misleads_a_plan_and_nothing_else(gitops: Runner) -> None
     made_by = edition()
     assert made_by is not None
     cache = DiskCache(gitops.cache, made_by)
-    units = Units(cache.load)
-    units.add(digest(SCHEMA.encode()), "", [])
-    units.add(digest(SCHEMA.encode()), digest(wrong.encode()), ["find_person"])
-    for name, data in units.entries().items():
-        cache.save(name, data)
+    pairs = SoundPairs(cache)
+    pairs.add(digest(SCHEMA.encode()), "", [])
+    pairs.add(digest(SCHEMA.encode()), digest(wrong.encode()), ["find_person"])
+    pairs.save()
     gitops("plan")
     assert "query_typecheck_error" in gitops("plan", "--no-cache", code=1)[0]
     assert "query_typecheck_error" in gitops("apply", code=1)[0]
@@ -142,6 +141,6 @@ def test_a_folder_that_is_as_it_was_needs_neither_language_nor_yaml(gitops: Runn
             "gitops.language.query",
             "gitops.language.schema",
             "gitops.config.cluster_yaml",
-            "gitops.config.load",
+            "gitops.config.compiler",
         } & {*loaded}
         assert not {name for name in loaded if name.startswith(("gitops.graph", "gitops.git"))}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.config.cluster_yaml import parse_cluster
-from gitops.config.digests import config_digest
+from gitops.config.declaration import config_digest, config_form
 from gitops.model.address import Address
 
 _names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,6}", fullmatch=True)
@@ -63,7 +63,7 @@ def block(value: Any, chance: random.Random, indent: int = 0) -> str:
 def digest_of(text: str) -> str:
     cluster, found = parse_cluster(text.encode())
     assert cluster is not None, (text, found.to_json())
-    return config_digest(cluster, {Address("policy.p"): "0" * 64})
+    return config_digest(config_form(cluster), {Address("policy.p"): "0" * 64})
 
 
 @given(_clusters, st.randoms(use_true_random=False))

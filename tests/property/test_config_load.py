@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.config.header import load_header
+from gitops.config.cluster_yaml import load_header
 from gitops.config.load import load_desired
 from gitops.config.source import MemoryTree
 

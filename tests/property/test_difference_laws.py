@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gitops.config.cluster_yaml import read_cluster
 from gitops.config.difference import Differences
-from gitops.config.header import read_cluster
 from gitops.config.load import load_desired
 from gitops.config.source import MemoryTree
 

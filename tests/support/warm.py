@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gitops.config.disk_cache import MemoryCache
-from gitops.config.load import load_desired
-from gitops.config.source import StampedTree
-from gitops.config.warm import SourceMovedError, load_remembering
+from gitops.config.load import load_cached, load_desired
+from gitops.config.source import SourceMovedError, StampedTree
 from gitops.model.resource import edges_near
 
 
@@ -46,9 +45,6 @@ def cold(tree: StampedTree) -> dict[str, Any]:
 def warm(tree: StampedTree, cache: MemoryCache) -> dict[str, Any] | None:
     """What a load with the cache says, which then keeps what it found; None if it says that the folder moved."""
     try:
-        remembered = load_remembering(tree.reopened(), cache.load)
-        for name, data in remembered.entries.items():
-            cache.save(name, data)
-        return shown(remembered.result)
+        return shown(load_cached(tree.reopened(), cache))
     except SourceMovedError:
         return None

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from gitops.cli.options import actor_of
 from gitops.cli.output import FAILED, OK, say, show_form
+from gitops.config.cluster_yaml import load_header
 from gitops.config.folder import FolderTree
-from gitops.config.header import load_header
 from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
@@ -148,9 +148,9 @@ def _query_source(options: argparse.Namespace) -> tuple[str, bytes]:
 
 
 def _stored_query(options: argparse.Namespace) -> tuple[str, bytes]:
-    from gitops.config.header import read_cluster
-    from gitops.config.load import Loader
-    from gitops.config.reader import Reading
+    from gitops.config.cluster_yaml import read_cluster
+    from gitops.config.loader import ResourceLoader
+    from gitops.config.reader import SourceReader
     from gitops.language.suggest import did_you_mean
 
     tree = FolderTree(options.config, confined=False)
@@ -161,7 +161,7 @@ def _stored_query(options: argparse.Namespace) -> tuple[str, bytes]:
             f"the folder {options.config} declares no graph {options.graph[:80]!r}; use --file for a query of your own"
         )
         raise GitopsError(Code.QUERY_UNKNOWN, detail)
-    loader = Loader(Reading(tree, found))
+    loader = ResourceLoader(SourceReader(tree, found))
     loader.graph(graph)
     start = f"query.{options.graph}."
     stored = {text.removeprefix(start): each for text, each in loader.resources.items() if text.startswith(start)}

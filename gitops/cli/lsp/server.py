@@ -21,7 +21,7 @@ from pygls.lsp.server import LanguageServer
 from gitops import __version__
 from gitops.cli.lsp.open_files import FileLocation, OpenFiles, OpenText
 from gitops.cli.lsp.protocol_forms import ProtocolForms
-from gitops.config.cluster_yaml import CONFIG_FILE
+from gitops.config.declaration import CONFIG_FILE
 from gitops.config.source import SourceError, SourceTree
 from gitops.editor import (
     EditorFile,

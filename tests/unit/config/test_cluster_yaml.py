@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.config.cluster_yaml import QueryRegistry, QuerySources, RawCluster, RawGraph, parse_cluster
+from gitops.config.cluster_yaml import parse_cluster
+from gitops.config.declaration import DeclaredCluster, DeclaredGraph, QueryRegistry, QuerySources
 
 
-def cluster_of(text: str) -> RawCluster:
+def cluster_of(text: str) -> DeclaredCluster:
     cluster, found = parse_cluster(text.encode())
     assert cluster is not None, found.to_json()
     assert len(found) == 0
     return cluster
 
 
-def graph_of(text: str) -> RawGraph:
+def graph_of(text: str) -> DeclaredGraph:
     return cluster_of(f"version: 1\ngraphs: {{g: {text}}}\n").graphs[0]
 
 

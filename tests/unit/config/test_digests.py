@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gitops.config.cluster_yaml import parse_cluster
-from gitops.config.digests import config_form
+from gitops.config.declaration import config_form
 from gitops.config.load import load_desired
 from gitops.config.source import MemoryTree
 from gitops.core.canonical import compact, digest

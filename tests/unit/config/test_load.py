@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gitops.config.cluster_yaml import load_header
 from gitops.config.folder import FolderTree
-from gitops.config.header import load_header
 from gitops.config.load import LoadResult, load_desired
 from gitops.config.source import MemoryTree
 from gitops.core.diagnostics import SourceRef

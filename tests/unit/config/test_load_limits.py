@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.config import reader
+from gitops.config import compiler, reader
 from gitops.config.load import LoadResult, load_desired
 from gitops.config.source import MemoryTree, SourceLimits
 
@@ -90,13 +90,13 @@ def test_bytes_of_query_files_are_counted_for_each_graph(monkeypatch: pytest.Mon
 
 def test_a_shared_query_file_is_parsed_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
-    parse = reader.parse_queries
+    parse = compiler.parse_queries
 
     def counting(data: bytes) -> object:
         parsed.append(len(data))
         return parse(data)
 
-    monkeypatch.setattr(reader, "parse_queries", counting)
+    monkeypatch.setattr(compiler, "parse_queries", counting)
     assert load(graphs(20), q=gq("a")).desired is not None
     assert len(parsed) == 2
 

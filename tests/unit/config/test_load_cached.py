@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gitops.config import sound
+from gitops.config import compiler
 from gitops.config.disk_cache import MemoryCache
 from gitops.config.folder import FolderTree
-from gitops.config.source import MemoryTree, SourceLimits
-from gitops.config.warm import SourceMovedError, load_remembering
+from gitops.config.load import load_cached
+from gitops.config.source import MemoryTree, SourceLimits, SourceMovedError
 from gitops.model.address import query_address
 from tests.support.warm import cold, warm
 
@@ -70,9 +70,7 @@ def read_by(files: dict[str, bytes], cache: MemoryCache) -> list[str]:
     """The files that a load reads, not counting what its result is asked for afterwards."""
     tree = Watched(files)
     tree.read_paths = []
-    remembered = load_remembering(tree, cache.load)
-    for name, data in remembered.entries.items():
-        cache.save(name, data)
+    load_cached(tree, cache)
     return sorted(tree.read_paths)
 
 
@@ -85,25 +83,25 @@ def cache() -> MemoryCache:
 
 
 @pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
-    """The query files that are compiled from here on; None stands for a schema alone."""
-    seen: list[bytes | None] = []
-    original = sound.compiled_names
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The query files that are parsed from here on."""
+    seen: list[bytes] = []
+    original = compiler.parse_queries
 
-    def noting(schemas: dict[bytes, object], schema: bytes, query: bytes | None) -> object:
+    def noting(query: bytes) -> object:
         seen.append(query)
-        return original(schemas, schema, query)
+        return original(query)
 
-    monkeypatch.setattr("gitops.config.rebuild.compiled_names", noting)
+    monkeypatch.setattr(compiler, "parse_queries", noting)
     return seen
 
 
-def test_nothing_changed_reads_one_file_and_compiles_nothing(cache: MemoryCache, compiled: list[bytes | None]) -> None:
+def test_nothing_changed_reads_one_file_and_compiles_nothing(cache: MemoryCache, compiled: list[bytes]) -> None:
     assert read_by(FILES, cache) == ["cluster.yaml"]
     assert compiled == []
 
 
-def test_one_edited_query_is_read_and_compiled_alone(cache: MemoryCache, compiled: list[bytes | None]) -> None:
+def test_one_edited_query_is_read_and_compiled_alone(cache: MemoryCache, compiled: list[bytes]) -> None:
     files = {**FILES, "q/a.gq": gq("a") + b"\n"}
     # The schema is needed to check it.
     assert read_by(files, cache) == ["cluster.yaml", "q/a.gq", "s.pg"]
@@ -112,16 +110,16 @@ def test_one_edited_query_is_read_and_compiled_alone(cache: MemoryCache, compile
     assert compiled == [files["q/a.gq"]]
 
 
-def test_going_back_compiles_nothing(cache: MemoryCache, compiled: list[bytes | None]) -> None:
+def test_going_back_compiles_nothing(cache: MemoryCache, compiled: list[bytes]) -> None:
     files = {**FILES, "s.pg": PG + b"\n"}
     read_by(files, cache)
-    assert len(compiled) == 6
+    assert len(compiled) == 5
     read_by(FILES, cache)
     read_by(files, cache)
-    assert len(compiled) == 6
+    assert len(compiled) == 5
 
 
-def test_reordering_the_document_compiles_nothing(cache: MemoryCache, compiled: list[bytes | None]) -> None:
+def test_reordering_the_document_compiles_nothing(cache: MemoryCache, compiled: list[bytes]) -> None:
     value = json.loads(FILES["cluster.yaml"])
     value["graphs"] = dict(reversed(value["graphs"].items()))
     files = {**FILES, "cluster.yaml": b"\n\n" + json.dumps(value, indent=3).encode()}
@@ -326,8 +324,7 @@ def test_what_changed_a_moment_ago_is_read_again_and_trusted_later(folder: Path)
         tree = Counting(folder, confined=True)
         tree._now_ns = now_ns
         reads.clear()
-        for name, data in load_remembering(tree, kept.load).entries.items():
-            kept.save(name, data)
+        load_cached(tree, kept)
         return len(reads)
 
     now = max(p.stat().st_ctime_ns for p in folder.rglob("*"))
@@ -341,7 +338,7 @@ def test_what_changed_a_moment_ago_is_read_again_and_trusted_later(folder: Path)
 def test_a_file_that_changes_under_a_load_is_noticed_when_it_is_looked_at(folder: Path) -> None:
     kept = MemoryCache()
     assert warm(at(folder), kept) is not None
-    result = load_remembering(at(folder), kept.load).result
+    result = load_cached(at(folder), kept)
     assert result.desired is not None
     (folder / "q/a.gq").write_bytes(gq("z"))
     with pytest.raises(SourceMovedError):
