@@ -12,8 +12,8 @@ __all__ = ["load_advice"]
 def load_advice(workspace: Workspace) -> LoadResult:
     """With the help of the cache, if the workspace has one.
 
-    Raises SourceMovedError, now or when the result is read, if the folder changes or is not what the cache says: load it again
-    with `load_desired`. Nothing that permits or carries out a change may load this way.
+    Reading the result raises SourceMovedError if the folder has changed since, or is not what the cache says: load it again with
+    `load_desired`. Nothing that permits or carries out a change may load this way.
     """
     hints = workspace.hints
     return load_desired(workspace.tree) if hints is None else load_cached(hints.tree, hints.cache)

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from gitops.cluster.loading import load_advice
 from gitops.cluster.workspace import Workspace
-from gitops.config.load import load_desired
-from gitops.config.source import SourceMovedError
+from gitops.config.declaration import CONFIG_FILE
 from gitops.model.outcome import ValidateOutcome
-
-CONFIG_FILE = "cluster.yaml"
 
 
 def validate(workspace: Workspace) -> ValidateOutcome:
     """Check the folder and report every problem; on error what loaded is still reported."""
-    try:
-        loaded = load_advice(workspace)
-    except SourceMovedError:
-        loaded = load_desired(workspace.tree)
+    loaded = load_advice(workspace)
     return ValidateOutcome(
         config_dir=workspace.config_dir,
         config_file=f"{workspace.config_dir.rstrip('/')}/{CONFIG_FILE}" if workspace.config_dir else CONFIG_FILE,

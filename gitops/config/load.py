@@ -15,7 +15,8 @@ A load with a cache takes the same steps and has the same result, but skips what
 a. `cluster.yaml` is not parsed if it is the file that the index records.
 b. A graph stays as recorded if its declaration and all its files and folders are as recorded.
 c. In other graphs, a file is not read if it is as recorded, and a text is not compiled if it is known to be sound.
-d. A folder near a limit of a load is loaded from its files alone: the order of reading matters then.
+d. A folder near a limit of a load, where the order of reading matters, or one that is not as recorded, is loaded from its
+   files alone.
 
 What permits or carries out a change never uses a cache: see docs/decisions/0011-compile-cache.md.
 """
@@ -74,7 +75,7 @@ def load_cached(tree: StampedTree, cache: CompileCache) -> LoadResult:
     """Load with the help of a cache, and keep there what was found out.
 
     Resources and compiled graphs of the result may be made when they are asked for. That raises SourceMovedError if the files
-    have changed since, as does this function if the folder is not what the cache says: load again from the files alone.
+    have changed since, or are not what the cache says: load again from the files alone.
     """
     data, found = read_config(tree)
     if data is None:
@@ -88,7 +89,10 @@ def load_cached(tree: StampedTree, cache: CompileCache) -> LoadResult:
     reader = SourceReader(tree, found, None if recorded is None else recorded.facts)
     sound = SoundPairs(cache)
     load = _Load(config, ResourceLoader(reader, sound), index, recorded)
-    load.run()
+    try:
+        load.run()
+    except SourceMovedError:
+        return load_desired(tree.reopened())
     if load.is_near_a_limit(tree.limits):
         return load_desired(tree.reopened())
     sound.save()
