@@ -309,9 +309,11 @@ class _GraphLoading:
                     if name in first:
                         self._report_duplicate(declared, position, first[name].file)
                         continue
-                    source = self._source(declared, position)
-                    self._loader.check_name(name, f"{self._at}.{shown(name)}", source)
-                    first[name] = _Candidate(name, path, file, source, declared, position)
+                    # In a file that is known to be sound there is no problem, so no place to report.
+                    parsed = declared.parsed
+                    place = SourceRef(file.path) if parsed is None else file.at(parsed[position].name.span)
+                    self._loader.check_name(name, f"{self._at}.{shown(name)}", place)
+                    first[name] = _Candidate(name, path, file, place, declared, position)
         yield from (first[name] for name in sorted(first))
 
     def _check(self, candidate: _Candidate) -> CheckedQuery | None:
@@ -339,21 +341,19 @@ class _GraphLoading:
             self._reader.admit(self._at, SourceRef(file.path), size=file.size)
         if self._reader.full:
             return None
-        if file.path not in self._declared:
-            self.files[file.path] = file
-            self._declared[file.path] = self._read_declarations(file, at)
-        return self._declared[file.path]
-
-    def _read_declarations(self, file: SourceFile, at: str) -> _QueryFile | None:
+        if file.path in self._declared:
+            return self._declared[file.path]
+        self.files[file.path] = file
+        self._declared[file.path] = None
         sound, schema = self._loader.sound, self._schema_file
         names = None if sound is None or schema is None else sound.names(schema.digest, file.digest)
         if names is not None:
-            return _QueryFile(file, names, None)
-        parsed = self._loader.compiler.queries(file)
-        if isinstance(parsed, LanguageError):
+            self._declared[file.path] = _QueryFile(file, names, None)
+        elif isinstance(parsed := self._loader.compiler.queries(file), LanguageError):
             self._loader.compiler.report_query(parsed, file, at)
-            return None
-        return _QueryFile(file, [query.name.text for query in parsed], parsed)
+        else:
+            self._declared[file.path] = _QueryFile(file, [query.name.text for query in parsed], parsed)
+        return self._declared[file.path]
 
     def _expand(self, item: Text) -> Iterator[str]:
         """The files that one entry stands for, spelled from the entry as written."""
@@ -383,12 +383,6 @@ class _GraphLoading:
             return False
         self._listed[place] += 1
         return self._listed[place] > _MAX_LISTED
-
-    def _source(self, declared: _QueryFile, position: int) -> SourceRef:
-        """The place of a declaration; of a file that is known to be sound, which has no problem to report, the file."""
-        if declared.parsed is None:
-            return SourceRef(declared.file.path)
-        return declared.file.at(declared.parsed[position].name.span)
 
     def _report_duplicate(self, declared: _QueryFile, position: int, first: SourceFile) -> None:
         """Report a declaration whose name was declared before. Raises SourceMovedError if the file does not have it."""
