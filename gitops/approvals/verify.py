@@ -32,6 +32,27 @@ from gitops.model.change import Action, Change
 from gitops.model.entry import UNKNOWN_AUTHOR
 from gitops.model.trust import TrustRoot
 
+REFUSALS = frozenset(
+    {
+        Code.APPROVAL_MALFORMED,
+        Code.APPROVAL_UNSIGNED,
+        Code.APPROVAL_SIGNATURE_INVALID,
+        Code.APPROVAL_SIGNER_UNKNOWN,
+        Code.APPROVAL_ACCOUNT_UNKNOWN,
+        Code.APPROVAL_SIGNER_NOT_ALLOWED,
+        Code.APPROVAL_SELF,
+        Code.APPROVAL_AUTHORS_UNKNOWN,
+        Code.APPROVAL_VIA_REFUSED,
+        Code.APPROVAL_WRONG_TARGET,
+        Code.APPROVAL_REVOKED,
+        Code.APPROVAL_SPENT,
+        Code.APPROVAL_EXPIRED,
+        Code.APPROVAL_STALE,
+        Code.APPROVAL_QUORUM,
+    }
+)
+"""Why the approvals at hand do not open a gate, by the steps above and by the number of people."""
+
 _APPROVAL_PATH = "__cluster/approvals/{}.json"
 _SHOWN_PATHS = 5
 # How far the clocks of an approver and of the bot may be apart.

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from gitops.approvals.verify import REFUSALS
 from gitops.bot.context import ClusterReport, EventContext
 from gitops.bot.kept_plans import keep_plan, plan_record, plan_ref
 from gitops.bot.results import LogLine, RunResult, result_of
@@ -290,7 +291,7 @@ def _gate_states(
     for need in () if outcome.plan is None else outcome.plan.approvals_required:
         refused = None
         if not need.satisfied:
-            about = (d for d in outcome.diagnostics if d.path == need.resource and d.code.startswith("approval_"))
+            about = (d for d in outcome.diagnostics if d.path == need.resource and d.code in REFUSALS)
             refused = next(about, None)
         command = ["gitops", "approve", need.resource, "--request", str(subject.request), "--cluster", subject.cluster]
         states.append(

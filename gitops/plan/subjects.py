@@ -22,6 +22,8 @@ from gitops.language.schema import TypeKind
 Step = Mapping[str, Any]
 
 _ENDPOINTS = frozenset({"from", "to"})
+_ADDING = frozenset({"add_type", "add_property"})
+_DROPPING = frozenset({"drop_type", "drop_property"})
 
 
 class Subject(NamedTuple):
@@ -79,10 +81,8 @@ def used_subjects(query: CheckedQuery) -> dict[Subject, Use]:
 def _subjects(step: Step, types: Mapping[Subject, str], properties: Mapping[Subject, str]) -> StepSubjects:
     named = [subject for subject in _desired(step) if subject.kind in ("node", "edge")]
     # What is dropped has no desired name, and what is added no accepted one.
-    gone, new = (str(step.get("kind")).startswith(start) for start in ("drop_", "add_type"))
-    new = new or step.get("kind") == "add_property"
-    before = () if new else (_accepted(subject, types, properties) for subject in named)
-    return StepSubjects(frozenset(before), frozenset(() if gone else named))
+    before = () if step.get("kind") in _ADDING else (_accepted(subject, types, properties) for subject in named)
+    return StepSubjects(frozenset(before), frozenset(() if step.get("kind") in _DROPPING else named))
 
 
 def _desired(step: Step) -> list[Subject]:
