@@ -1,27 +1,27 @@
-"""`apply`: plan again under the lock, run the graph, settle, publish.
+"""`apply`: plan again under the lock, carry out the execution graph, settle, publish.
 
-1. Load; any error ends here. 2. Lock. 3. Read the ledger, and take in what settles debts. 4. Sweep interrupted operations.
-5. Plan with the approvals that count; an open debt ends here. 6. Announce intents. 7. Run the graph. 8. Settle. 9. Write if
-anything moved, else only tidy up. 10. Report.
+1. Load; any error ends here. 2. Lock. 3. Read the ledger, and record countersignatures that settle debts. 4. Recover interrupted
+operations. 5. Plan with the approvals that count; an open debt ends here. 6. Announce intents. 7. Carry out the graph.
+8. Settle. 9. Write if anything changed, else only remove settled intents. 10. Report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from gitops.apply.debts import announced_debts, may_go_on, settle_debts
-from gitops.apply.entries import EntryFacts, make_entry
+from gitops.apply.entries import announced_debts, check_debts, make_entry, settle_debts
 from gitops.apply.recover import recover
 from gitops.apply.recovery_rules import Sweep
-from gitops.apply.runner import RunSettings, run_graph
-from gitops.apply.settle import RunStamp, Settlement, settle
+from gitops.apply.runner import run_graph
+from gitops.apply.settle import Settlement, settle
 from gitops.approvals.decisions import open_debts, with_debts
 from gitops.cluster.gate import Admitted
 from gitops.cluster.provider import CRASHED, DISARMED, ClusterWork
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
 from gitops.core.codes import Code
+from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerView, LedgerWrite
 from gitops.model.address import Kind, schema_address
@@ -43,44 +43,75 @@ _INTENTS = {
 
 @dataclass(slots=True)
 class _Run:
-    """One apply between planning and reporting."""
+    """One apply between planning and reporting; `view` is the ledger as last written by this run."""
 
     session: Session
-    sweep: Sweep
+    swept: Sweep
     plan: Plan
     admitted: Admitted
     operation: str
     intents: dict[str, Intent]
     view: LedgerView
-    results: tuple[NodeResult, ...] = ()
-    settlement: Settlement | None = None
-    written: bool = False
-    debts: tuple[Debt, ...] = ()
+    debts: tuple[Debt, ...]
 
 
 def apply(workspace: Workspace) -> ApplyOutcome:
-    """Carry out what the folder declares, as far as rules and world allow."""
+    """Apply what the folder declares, as far as approvals, dependencies and the live graphs allow."""
     return in_session(workspace, "apply", StateNeed.REQUIRED, _apply)
 
 
 def _apply(current: Session) -> ApplyOutcome:
-    if not current.ready or not _admitted(current) or not settle_debts(current):
-        return _early(current)
+    if not current.ready or not _may_apply(current) or not settle_debts(current):
+        return _unchanged(current)
     run = _prepare(current)
     if run is None:
-        return _early(current)
-    if not _begin(run):
-        return _early(current, run)
-    run.results = _execute(run)
-    run.settlement = _settle(run)
-    current.problems.extend(run.settlement.diagnostics)
-    if not run.settlement.publishable or _crashed(run):
-        return _early(current, run)
-    run.written = _publish(run)
-    return _report(run)
+        return _unchanged(current)
+    if not _announce(run):
+        return _unchanged(current, run.plan.changes)
+    results = _carry_out(run)
+    settled = _settle(run, results)
+    current.problems.extend(settled.diagnostics)
+    if not settled.publishable or _has_crashed(run, results):
+        return _unchanged(current, settled.changes, results)
+    written = _publish(run, results, settled)
+    return ApplyOutcome(
+        config_dir=current.workspace.config_dir,
+        observations=current.observations(),
+        actor=current.workspace.actor,
+        config_digest=run.plan.config_digest,
+        changes=settled.changes,
+        converged=settled.converged and (written or settled.state == current.state),
+        state_written=written,
+        state=current.view.state,
+        results=results,
+        debts=open_debts(current.state),
+        plan_digest=run.plan.digest,
+        entry_id=current.view.head,
+        approvals_used={
+            r.resource: r.approvals for r in run.plan.approvals_required if set(r.approvals) & set(settled.consumed)
+        },
+        diagnostics=tuple(current.problems),
+    )
 
 
-def _admitted(current: Session) -> bool:
+def _unchanged(current: Session, changes: Sequence[Change] = (), results: tuple[NodeResult, ...] = ()) -> ApplyOutcome:
+    """The report of a run that wrote nothing: counts are zero and the ledger is what is stored."""
+    loaded = current.loaded
+    return ApplyOutcome(
+        config_dir=current.workspace.config_dir,
+        observations=current.observations(),
+        actor=current.workspace.actor,
+        config_digest=None if loaded.desired is None else loaded.desired.config_digest,
+        changes=tuple(changes),
+        state=current.view.state,
+        debts=open_debts(current.state),
+        results=results,
+        counted=False,
+        diagnostics=tuple(current.problems),
+    )
+
+
+def _may_apply(current: Session) -> bool:
     """Whether data may be kept here, and the source commit may be applied on top of the ledger as it is."""
     governance, problem = current.workspace.governance, current.opened.data_problem
     if problem is None and governance is not None:
@@ -94,26 +125,32 @@ def _admitted(current: Session) -> bool:
 
 
 def _prepare(current: Session) -> _Run | None:
-    """Steps 4 and 5."""
-    workspace, stores = current.workspace, current.opened
-    swept = recover(stores, current.state, current.problems, at=workspace.stamp())
+    """Steps 4 and 5; None if an error ends the run."""
+    workspace = current.workspace
+    swept = recover(current.opened, current.state, current.problems, at=workspace.stamp())
     before = len(current.problems)
     planned = plan_session(current, swept.state, swept.pending)
-    current.problems.extend(planned.plan.diagnostics)
-    gate = {r.resource: r.satisfied for r in planned.plan.approvals_required}
-    for change in planned.plan.changes:
-        if change.disposition is Disposition.APPLIED and not gate.get(change.address, True):
-            current.problems.add(
-                Code.APPLY_APPROVAL_INVARIANT_VIOLATION, change.address, "a gated change has no matching approval"
-            )
-    may_go_on(current, planned)
-    if any(d.severity == "error" for d in list(current.problems)[before:]):
+    plan, admitted = planned.plan, planned.admitted
+    current.problems.extend(plan.diagnostics)
+    satisfied = {r.resource: r.satisfied for r in plan.approvals_required}
+    for change in plan.changes:
+        if change.disposition is Disposition.APPLIED and not satisfied.get(change.address, True):
+            detail = "a gated change has no matching approval"
+            current.problems.add(Code.APPLY_APPROVAL_INVARIANT_VIOLATION, change.address, detail)
+    check_debts(current, planned)
+    if any(problem.severity is Severity.ERROR for problem in list(current.problems)[before:]):
         return None
-    owed = announced_debts(planned.admitted.announced, swept.consumed)
-    swept = replace(swept, state=with_debts(swept.state, owed))
-    operation = workspace.ids.ulid()
-    intents = _intents(current, planned.plan)
-    return _Run(current, swept, planned.plan, planned.admitted, operation, intents, current.view, debts=owed)
+    owed = announced_debts(admitted.announced, swept.consumed)
+    return _Run(
+        session=current,
+        swept=replace(swept, state=with_debts(swept.state, owed)),
+        plan=plan,
+        admitted=admitted,
+        operation=workspace.ids.ulid(),
+        intents=_intents(current, plan),
+        view=current.view,
+        debts=owed,
+    )
 
 
 def _intents(current: Session, plan: Plan) -> dict[str, Intent]:
@@ -121,7 +158,7 @@ def _intents(current: Session, plan: Plan) -> dict[str, Intent]:
     workspace, stores = current.workspace, current.opened
     granted: dict[str, tuple[Approval, ...]] = {r.resource: r.approvals for r in plan.approvals_required if r.satisfied}
     at = workspace.stamp()
-    changes: dict[str, Change] = {c.address: c for c in plan.changes}
+    changes: dict[str, Change] = {change.address: change for change in plan.changes}
     found = {}
     for node in sorted(plan.graph.nodes, key=lambda n: n.position):
         change = changes.get(node.id)
@@ -130,7 +167,14 @@ def _intents(current: Session, plan: Plan) -> dict[str, Intent]:
             continue
         graph = change.address.name
         schema = current.desired.resources.get(schema_address(graph))
-        used = [a.approval_id for a in granted.get(node.id, ())]
+        used = [approval.approval_id for approval in granted.get(node.id, ())]
+        version = None
+        if kind is not IntentKind.GRAPH_CREATE:
+            try:
+                version = stores.engine.read(stores.graph_uri(graph)).manifest_version
+            except GitopsError:
+                # The version is only recorded; the node itself reports a graph that does not open.
+                version = None
         found[node.id] = Intent(
             operation_id=workspace.ids.ulid(),
             started_at=at,
@@ -138,7 +182,7 @@ def _intents(current: Session, plan: Plan) -> dict[str, Intent]:
             kind=kind,
             graph_id=graph,
             graph_uri=stores.graph_uri(graph),
-            observed_manifest_version=None if kind is IntentKind.GRAPH_CREATE else _version(current, graph),
+            observed_manifest_version=version,
             expected_manifest_version=None,
             desired_schema_digest="" if kind is IntentKind.GRAPH_DELETE or schema is None else schema.digest,
             state_cas_base=current.view.cas,
@@ -148,28 +192,23 @@ def _intents(current: Session, plan: Plan) -> dict[str, Intent]:
     return found
 
 
-def _version(current: Session, graph: str) -> int | None:
-    try:
-        return current.opened.engine.read(current.opened.graph_uri(graph)).manifest_version
-    except GitopsError:
-        return None
-
-
-def _begin(run: _Run) -> bool:
-    """Step 6."""
+def _announce(run: _Run) -> bool:
+    """Step 6; False if the intents could not be recorded."""
     if not run.intents:
         return True
     current = run.session
     granted = [r for r in run.plan.approvals_required if r.satisfied and r.resource in run.intents]
-    facts = EntryFacts(
-        run.operation,
-        current.state.revision,
-        run.plan.digest,
-        run.plan.config_digest,
-        changes=_moving(run),
-        approvals=_uses(run, [a.approval_id for r in granted for a in r.approvals]),
+    entry = make_entry(
+        current.workspace,
+        run.view,
+        EntryKind.INTENT,
+        operation=run.operation,
+        state_revision=current.state.revision,
+        plan_digest=run.plan.digest,
+        config_digest=run.plan.config_digest,
+        changes=tuple(change for change in run.plan.changes if change.address in run.intents),
+        approvals=_uses(run, (approval for r in granted for approval in r.approvals)),
     )
-    entry = make_entry(current.workspace, run.view, EntryKind.INTENT, facts)
     try:
         run.view = current.opened.ledger.begin(run.view, tuple(run.intents.values()), entry)
     except GitopsError as error:
@@ -178,17 +217,13 @@ def _begin(run: _Run) -> bool:
     return True
 
 
-def _uses(run: _Run, approval_ids: Sequence[str]) -> tuple[ApprovalUse, ...]:
-    """Where signed approvals come from; a ledger folder knows no such place."""
+def _uses(run: _Run, approvals: Iterable[Approval]) -> tuple[ApprovalUse, ...]:
+    """Where these approvals come from; those of a ledger folder are unsigned and left out."""
     uses = run.admitted.uses
-    return tuple(uses[i] for i in approval_ids if i in uses)
+    return tuple(uses[a.approval_id] for a in approvals if a.approval_id in uses)
 
 
-def _moving(run: _Run) -> tuple[Change, ...]:
-    return tuple(c for c in run.plan.changes if c.address in run.intents)
-
-
-def _execute(run: _Run) -> tuple[NodeResult, ...]:
+def _carry_out(run: _Run) -> tuple[NodeResult, ...]:
     """Step 7."""
     current, workspace = run.session, run.session.workspace
     stores = current.opened
@@ -204,146 +239,85 @@ def _execute(run: _Run) -> tuple[NodeResult, ...]:
             actor=workspace.actor,
         )
     )
-    changes: dict[str, Change] = {c.address: c for c in run.plan.changes}
+    changes: dict[str, Change] = {change.address: change for change in run.plan.changes}
     return run_graph(
         run.plan.graph,
         lambda node: provider.apply(node, changes[node.id]),
-        RunSettings(workspace.clock, workspace.workers, workspace.fail_fast),
+        clock=workspace.clock,
+        workers=workspace.workers,
+        fail_fast=workspace.fail_fast,
     )
 
 
-def _crashed(run: _Run) -> bool:
+def _settle(run: _Run, results: Sequence[NodeResult]) -> Settlement:
+    """Step 8, with the debts that the emergencies of this run open."""
+    workspace = run.session.workspace
+    settled = settle(
+        run.plan, run.session.desired, run.swept.state, results, at=workspace.stamp(), actor=workspace.actor
+    )
+    opened = tuple(run.admitted.debts[a.approval_id] for a in settled.consumed if a.approval_id in run.admitted.debts)
+    run.debts = (*run.debts, *opened)
+    return replace(settled, state=with_debts(settled.state, opened))
+
+
+def _has_crashed(run: _Run, results: Sequence[NodeResult]) -> bool:
     """Whether a fault of a test ends the run here as if the process had died."""
     try:
         run.session.workspace.faults.reach("cluster_apply.after_payload_phase")
     except GitopsError as error:
         run.session.problems.add_error(error)
         return True
-    return any(r.facts.get(CRASHED) for r in run.results)
+    return any(result.facts.get(CRASHED) for result in results)
 
 
-def _settle(run: _Run) -> Settlement:
-    """Step 8."""
-    workspace = run.session.workspace
-    stamp = RunStamp(workspace.stamp(), workspace.actor)
-    settled = settle(run.plan, run.session.desired, run.sweep.state, run.results, stamp)
-    owed = run.admitted.debts
-    opened = tuple(owed[a.approval_id] for a in settled.consumed if a.approval_id in owed)
-    run.debts = (*run.debts, *opened)
-    return replace(settled, state=with_debts(settled.state, opened))
-
-
-def _publish(run: _Run) -> bool:
+def _publish(run: _Run, results: Sequence[NodeResult], settled: Settlement) -> bool:
     """Step 9; whether the state was written."""
-    current, workspace, settlement = run.session, run.session.workspace, run.settlement
-    if settlement is None:
-        raise AssertionError("publishing follows settling")
-    retire = (*run.sweep.retire, *_settled_intents(run))
-    moved = settlement.state != current.state or settlement.trust_applied or _waits_for_the_first_time(run, settlement)
-    next_state = replace(settlement.state, revision=current.state.revision + 1) if moved else current.state
-    facts = EntryFacts(
-        operation=run.operation,
-        state_revision=next_state.revision,
-        plan_digest=run.plan.digest,
-        config_digest=run.plan.config_digest,
-        changes=settlement.changes,
-        approvals=_uses(run, [a.approval_id for a in settlement.consumed]),
-        recovered=run.sweep.retire,
-        trust_applied=settlement.trust_applied,
-        debts=run.debts,
-    )
-    entry = make_entry(workspace, run.view, EntryKind.APPLY, facts)
-    try:
-        workspace.faults.reach("cluster_apply.before_state_write")
-        if moved:
-            consumed = (*settlement.consumed, *_swept_approvals(run))
-            write = LedgerWrite(next_state, entry, retire, consumed, _trust_files(run, settlement))
-            current.view = current.opened.ledger.commit(run.view, write)
-        elif retire:
-            current.view = current.opened.ledger.retire(run.view, retire, entry)
-    except GitopsError as error:
-        current.problems.add_error(error)
-        return False
-    return moved
-
-
-def _waits_for_the_first_time(run: _Run, settlement: Settlement) -> bool:
-    """Whether the ledger has yet to learn whose work the keys and rules are that wait: only entries carry authors on."""
-    governance, entry = run.session.workspace.governance, run.view.entry
-    if governance is None or not settlement.trust_waits:
-        return False
-    return entry is None or entry.source is None or not governance.authors <= frozenset(entry.authors)
-
-
-def _swept_approvals(run: _Run) -> tuple[Approval, ...]:
-    """Documents of approvals that the sweep found to be used by an interrupted delete."""
-    used = run.sweep.consumed
-    if not used:
-        return ()
-    listing = run.session.opened.ledger.approvals()
-    return tuple(a for a in listing.documents if a.approval_id in used)
-
-
-def _trust_files(run: _Run, settlement: Settlement) -> Mapping[str, bytes] | None:
-    """The keys and rules to put in force with this entry, or None to keep those that are."""
-    governance = run.session.workspace.governance
-    if governance is None or not (run.view.trust is None or settlement.trust_applied):
-        return None
-    return governance.trust_files
-
-
-def _settled_intents(run: _Run) -> tuple[str, ...]:
-    """Intents of operations that are done, never started, or provably without effect; the others stay for the sweep."""
-    settled = []
-    for result in run.results:
+    current, workspace, governance = run.session, run.session.workspace, run.session.workspace.governance
+    ledger = current.opened.ledger
+    # Intents of operations that are done, never started, or provably without effect; recovery settles the others.
+    retire = list(run.swept.retire)
+    for result in results:
         intent = run.intents.get(result.node_id)
         open_ended = result.outcome in (Outcome.FAILED, Outcome.UNKNOWN) and not result.facts.get(DISARMED)
         if intent is not None and not open_ended:
-            settled.append(intent.operation_id)
-    return tuple(settled)
-
-
-def _early(current: Session, run: _Run | None = None) -> ApplyOutcome:
-    """The report of a run that wrote nothing: counts are zero and the ledger is what is on disk."""
-    loaded = current.loaded
-    changes: Sequence[Change] = ()
-    if run is not None:
-        changes = run.plan.changes if run.settlement is None else run.settlement.changes
-    return ApplyOutcome(
-        config_dir=current.workspace.config_dir,
-        observations=current.observations(),
-        actor=current.workspace.actor,
-        config_digest=None if loaded.desired is None else loaded.desired.config_digest,
-        changes=tuple(changes),
-        state=current.view.state,
-        debts=open_debts(current.state),
-        results=() if run is None else run.results,
-        counted=False,
-        diagnostics=tuple(current.problems),
-    )
-
-
-def _report(run: _Run) -> ApplyOutcome:
-    """Step 10."""
-    current, settlement = run.session, run.settlement
-    if settlement is None:
-        raise AssertionError("reporting follows settling")
-    landed = run.written or settlement.state == current.state
-    return ApplyOutcome(
-        config_dir=current.workspace.config_dir,
-        observations=current.observations(),
-        actor=current.workspace.actor,
-        config_digest=run.plan.config_digest,
-        changes=settlement.changes,
-        converged=settlement.converged and landed,
-        state_written=run.written,
-        state=current.view.state,
-        results=run.results,
-        debts=open_debts(current.state),
+            retire.append(intent.operation_id)
+    changed = settled.state != current.state or settled.trust_applied or _has_unrecorded_authors(run, settled)
+    state = replace(settled.state, revision=current.state.revision + 1) if changed else current.state
+    entry = make_entry(
+        workspace,
+        run.view,
+        EntryKind.APPLY,
+        operation=run.operation,
+        state_revision=state.revision,
         plan_digest=run.plan.digest,
-        entry_id=current.view.head,
-        approvals_used={
-            r.resource: r.approvals for r in run.plan.approvals_required if set(r.approvals) & set(settlement.consumed)
-        },
-        diagnostics=tuple(current.problems),
+        config_digest=run.plan.config_digest,
+        changes=settled.changes,
+        approvals=_uses(run, settled.consumed),
+        recovered=run.swept.retire,
+        trust_applied=settled.trust_applied,
+        debts=run.debts,
     )
+    try:
+        workspace.faults.reach("cluster_apply.before_state_write")
+        if changed:
+            consumed = settled.consumed
+            if run.swept.consumed:
+                # Recovery found these to be used by an interrupted delete.
+                consumed += tuple(a for a in ledger.approvals().documents if a.approval_id in run.swept.consumed)
+            enters_force = governance is not None and (run.view.trust is None or settled.trust_applied)
+            trust = governance.trust_files if governance is not None and enters_force else None
+            current.view = ledger.commit(run.view, LedgerWrite(state, entry, tuple(retire), consumed, trust))
+        elif retire:
+            current.view = ledger.retire(run.view, tuple(retire), entry)
+    except GitopsError as error:
+        current.problems.add_error(error)
+        return False
+    return changed
+
+
+def _has_unrecorded_authors(run: _Run, settled: Settlement) -> bool:
+    """Whether keys and rules wait for an approval and the ledger lacks their authors: only entries keep authors."""
+    governance, entry = run.session.workspace.governance, run.view.entry
+    if governance is None or not settled.trust_waits:
+        return False
+    return entry is None or entry.source is None or not governance.authors <= frozenset(entry.authors)

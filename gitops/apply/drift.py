@@ -1,34 +1,89 @@
-"""`drift`: compare what is really there with what the ledger records, and write nothing.
+"""`drift`: compare what is live with what the ledger records, and write nothing.
 
-`refresh` writes into the ledger what it sees, which makes it the new truth. This only looks: what becomes of a difference is for
-people to decide.
+`refresh` records what it observes as applied. `drift` only reports a difference: people decide what to do about it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
 
-from gitops.apply.drift_report import DriftItem, DriftKind, DriftOutcome
-from gitops.apply.observe import probe_graph
+from gitops.apply.recover import probe_graph
 from gitops.cluster.catalog import verify_catalog
+from gitops.cluster.observations import RECOVERIES
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.graph.observation import Existence
-from gitops.model.address import Address, Kind, graph_address, is_name
+from gitops.model.address import Address, Kind, graph_address
+from gitops.model.outcome import StateObservations, VerbOutcome
+
+
+class DriftKind(StrEnum):
+    """What differs.
+
+    SCHEMA: a graph accepts another schema. MISSING: a graph is gone. CATALOG: the text of a query or policy is not the applied
+    one.
+    """
+
+    SCHEMA = "schema"
+    MISSING = "missing"
+    CATALOG = "catalog"
+
+
+@dataclass(frozen=True, slots=True)
+class DriftItem:
+    """One resource that differs. `recorded` and `live` are digests, `live` None where there is nothing.
+
+    `source` is the live schema and `path` the file of the cluster folder that declares it, where both are known: then a change
+    of files can declare what is live.
+    """
+
+    address: Address
+    kind: DriftKind
+    recorded: str
+    live: str | None = None
+    detail: str = ""
+    path: str | None = None
+    source: bytes | None = None
+
+    @property
+    def adoptable(self) -> bool:
+        """Whether a change of files can declare it."""
+        return self.path is not None and self.source is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftOutcome(VerbOutcome):
+    """What was found; an error among the diagnostics says that not everything could be compared."""
+
+    observations: StateObservations
+    items: tuple[DriftItem, ...] = ()
+
+    @property
+    def adoptable(self) -> bool:
+        """Whether a change of files can declare all of it."""
+        return bool(self.items) and all(item.adoptable for item in self.items)
 
 
 def drift(workspace: Workspace) -> DriftOutcome:
-    """Look at every recorded graph, and at every text of the catalog."""
+    """Compare every recorded graph, and every text of the catalog."""
     return in_session(workspace, "drift", StateNeed.REQUIRED, _drift, exclusive=False)
 
 
 def _drift(current: Session) -> DriftOutcome:
     items: tuple[DriftItem, ...] = ()
-    if current.ready and _settled(current):
-        items = (*_graphs(current), *_catalog(current))
+    if current.ready:
+        # What an interrupted operation has done so far is not drift.
+        listing = current.opened.ledger.intents()
+        if listing.problem is None and not listing.intents and not listing.unreadable:
+            items = (*_schema_drift(current), *_catalog_drift(current))
+        else:
+            detail = listing.problem or "an interrupted operation is not settled; apply settles it"
+            current.problems.add(Code.CLUSTER_RECOVERY_PENDING, RECOVERIES, detail, severity=Severity.ERROR)
     return DriftOutcome(
         config_dir=current.workspace.config_dir,
         observations=current.observations(),
@@ -37,42 +92,31 @@ def _drift(current: Session) -> DriftOutcome:
     )
 
 
-def _settled(current: Session) -> bool:
-    """Whether no operation is in the middle: what one has done so far is no drift."""
-    listing = current.opened.ledger.intents()
-    if listing.problem is None and not listing.intents and not listing.unreadable:
-        return True
-    detail = listing.problem or "an interrupted operation is not settled; apply settles it"
-    current.problems.add(Code.CLUSTER_RECOVERY_PENDING, "__cluster/recoveries", detail, severity=Severity.ERROR)
-    return False
-
-
-def _graphs(current: Session) -> Iterator[DriftItem]:
-    for address in sorted(current.state.resources):
-        if address.kind is Kind.SCHEMA and is_name(address.name):
-            yield from _graph(current, address)
-
-
-def _graph(current: Session, schema: Address) -> Iterator[DriftItem]:
-    recorded = current.state.resources[schema].digest
-    seen, error = probe_graph(current.opened, schema.name)
-    graph = graph_address(schema.name)
-    if seen.existence is Existence.ABSENT:
-        yield DriftItem(graph, DriftKind.MISSING, recorded, detail="the graph root does not exist")
-    elif seen.reading is None:
-        current.problems.add(Code.GRAPH_OBSERVATION_ERROR, graph, error or "the graph cannot be read")
-    else:
-        source = seen.reading.schema_source
-        live = digest(source)
-        if live != recorded:
+def _schema_drift(current: Session) -> Iterator[DriftItem]:
+    for schema in sorted(current.state.resources):
+        if schema.kind is not Kind.SCHEMA:
+            continue
+        graph, recorded = graph_address(schema.name), current.state.resources[schema].digest
+        observed, error = probe_graph(current.opened, schema.name)
+        if observed.existence is Existence.ABSENT:
+            yield DriftItem(graph, DriftKind.MISSING, recorded, detail="the graph root does not exist")
+        elif observed.reading is None:
+            current.problems.add(Code.GRAPH_OBSERVATION_ERROR, graph, error or "the graph cannot be read")
+        elif observed.live != recorded:
             declared = current.desired.resources.get(schema)
-            path = None if declared is None else declared.path
-            detail = "the live schema is not the applied one"
-            yield DriftItem(schema, DriftKind.SCHEMA, recorded, live, detail, path, source)
+            yield DriftItem(
+                schema,
+                DriftKind.SCHEMA,
+                recorded,
+                digest(observed.reading.schema_source),
+                "the live schema is not the applied one",
+                None if declared is None else declared.path,
+                observed.reading.schema_source,
+            )
 
 
-def _catalog(current: Session) -> Iterator[DriftItem]:
-    """Blobs that are missing or say something else; one that cannot be read is a problem, not a difference."""
+def _catalog_drift(current: Session) -> Iterator[DriftItem]:
+    """Blobs that are missing or have another digest; one that cannot be read is a problem, not a difference."""
     found = Diagnostics()
     verify_catalog(current.opened.ledger, current.state, found)
     for problem in found:

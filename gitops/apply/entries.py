@@ -1,35 +1,51 @@
-"""Ledger entries of a run; a ledger folder has none."""
+"""Ledger entries of a run, and the debts of emergencies that they open and settle; a ledger folder has no entries.
+
+1. Before a run plans, countersignatures that count go into an entry of their own, so that no entry both opens and settles debts.
+2. While a debt is open, nothing is applied but a further emergency.
+3. A run that uses an emergency opens its debt; one that completes an interrupted run opens those that it had announced.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from gitops.approvals.decisions import debt_of, open_debts, with_settled
+from gitops.cluster.gate import dues, tell_debts
+from gitops.cluster.session import Session
 from gitops.cluster.workspace import Workspace
-from gitops.ledger.port import LedgerView
-from gitops.model.change import Change
+from gitops.core.diagnostics import Severity
+from gitops.core.errors import GitopsError
+from gitops.ledger.port import LedgerView, LedgerWrite
+from gitops.model.approval import ApprovalEvidence
+from gitops.model.change import Change, Disposition
 from gitops.model.changeset import changeset_key
 from gitops.model.entry import ApprovalUse, Debt, DebtSettlement, EntryChange, EntryKind, LedgerEntry
+from gitops.plan.plan import SessionPlan
+
+__all__ = ["announced_debts", "check_debts", "make_entry", "settle_debts"]
 
 
-@dataclass(frozen=True, slots=True)
-class EntryFacts:
-    """What an entry says beyond who, when and where. `trust_applied` says that new keys and rules take effect."""
+def make_entry(
+    workspace: Workspace,
+    view: LedgerView,
+    kind: EntryKind,
+    *,
+    operation: str,
+    state_revision: int,
+    plan_digest: str | None = None,
+    config_digest: str | None = None,
+    changes: Sequence[Change] = (),
+    approvals: tuple[ApprovalUse, ...] = (),
+    recovered: tuple[str, ...] = (),
+    trust_applied: bool = False,
+    debts: tuple[Debt, ...] = (),
+    settled: tuple[DebtSettlement, ...] = (),
+) -> LedgerEntry | None:
+    """The entry of a run under governance, else None. The store sets number and previous entry.
 
-    operation: str
-    state_revision: int
-    plan_digest: str | None = None
-    config_digest: str | None = None
-    changes: Sequence[Change] = ()
-    approvals: tuple[ApprovalUse, ...] = ()
-    recovered: tuple[str, ...] = ()
-    trust_applied: bool = False
-    debts: tuple[Debt, ...] = ()
-    settled: tuple[DebtSettlement, ...] = ()
-
-
-def make_entry(workspace: Workspace, view: LedgerView, kind: EntryKind, facts: EntryFacts) -> LedgerEntry | None:
-    """The entry document of a run under governance, else None. Number and previous entry are the store's to set."""
+    `trust_applied` says that new keys and rules take effect with this entry.
+    """
     governance = workspace.governance
     if governance is None:
         return None
@@ -37,33 +53,76 @@ def make_entry(workspace: Workspace, view: LedgerView, kind: EntryKind, facts: E
     return LedgerEntry(
         number=0,
         kind=kind,
-        operation=facts.operation,
+        operation=operation,
         at=workspace.stamp(),
         actor=workspace.actor,
         target=governance.target,
         previous=None,
         source=governance.source,
         changeset=changeset_key(governance.target.cluster, "merge", governance.source.commit),
-        plan_digest=facts.plan_digest,
-        config_digest=facts.config_digest,
-        state_revision=facts.state_revision,
+        plan_digest=plan_digest,
+        config_digest=config_digest,
+        state_revision=state_revision,
         policy_digest=in_force,
-        trust_digest=governance.trust.digest if facts.trust_applied or view.trust is None else in_force,
+        trust_digest=governance.trust.digest if trust_applied or view.trust is None else in_force,
         changes=tuple(
             EntryChange(
-                resource=c.address,
-                operation=c.action.value,
-                before=c.before,
-                after=c.after,
-                disposition=c.disposition.value,
-                reason=None if c.reason is None else c.reason.value,
-                binding_change=c.binding_change,
+                resource=change.address,
+                operation=change.action.value,
+                before=change.before,
+                after=change.after,
+                disposition=change.disposition.value,
+                reason=None if change.reason is None else change.reason.value,
+                binding_change=change.binding_change,
             )
-            for c in facts.changes
+            for change in changes
         ),
-        approvals=facts.approvals,
+        approvals=approvals,
         authors=tuple(sorted(governance.authors)),
-        recovered=facts.recovered,
-        debts=facts.debts,
-        settled=facts.settled,
+        recovered=recovered,
+        debts=debts,
+        settled=settled,
     )
+
+
+def settle_debts(current: Session) -> bool:
+    """Rule 1; False when the entry could not be written. Without open debts nothing is read."""
+    governance, workspace = current.workspace.governance, current.workspace
+    if governance is None or not open_debts(current.state):
+        return True
+    found = dues(current.opened.ledger.approvals(), current.view, governance, workspace.clock.now())
+    if not found.settled:
+        return True
+    state = with_settled(current.state, found.settled, workspace.stamp())
+    state = replace(state, revision=current.state.revision + 1)
+    entry = make_entry(
+        workspace,
+        current.view,
+        EntryKind.COUNTERSIGN,
+        operation=workspace.ids.ulid(),
+        state_revision=state.revision,
+        config_digest=current.desired.config_digest,
+        settled=found.settled,
+    )
+    try:
+        current.view = current.opened.ledger.commit(current.view, LedgerWrite(state, entry))
+    except GitopsError as error:
+        current.problems.add_error(error)
+        return False
+    return True
+
+
+def check_debts(current: Session, planned: SessionPlan) -> None:
+    """Rule 2: report every open debt, as an error where it stops the run."""
+    admitted = planned.admitted
+    used = {a.approval_id for r in planned.plan.approvals_required if r.satisfied for a in r.approvals}
+    applies = any(change.disposition is Disposition.APPLIED for change in planned.plan.changes)
+    stops = bool(admitted.dues.open) and applies and not used & admitted.alone
+    tell_debts(admitted.dues.open, current.problems, Severity.ERROR if stops else Severity.WARNING)
+
+
+def announced_debts(announced: Sequence[ApprovalEvidence], completed: Iterable[str]) -> tuple[Debt, ...]:
+    """Rule 3 for interrupted runs: the debts of the announced approvals that recovery found to be used."""
+    used = set(completed)
+    debts = (debt_of(evidence) for evidence in announced)
+    return tuple(debt for debt in debts if debt is not None and debt.approval_id in used)

@@ -1,4 +1,4 @@
-"""What a run tells while it goes on.
+"""Events of a run. No command shows them yet; tests prove the order of a run by them.
 
 Per node: ready, maybe lock wait, started, then exactly one of finished, failed and skipped; a skipped node may have been
 ready but never started. Nothing follows `apply_finished`. `seq` counts from 1 without gaps and is given by the one thread
@@ -19,7 +19,7 @@ from gitops.plan.schedule import SkipReason
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Place in the run and time, both of the coordinator."""
+    """Number in the run, and time, both from the coordinator."""
 
     type: ClassVar[str] = ""
     seq: int

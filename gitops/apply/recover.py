@@ -1,44 +1,38 @@
-"""The sweep at the start of every mutating verb: read the intents, look at their graphs, settle.
+"""Recovery at the start of every verb that writes: read the intents, look at their graphs, settle by `recovery_rules`.
 
-The sweep touches no graph. Only after it, where a permitted delete was cut short after the root had vanished, what is left of
+No graph is changed for that. Only afterwards, where a permitted delete was interrupted after the root had vanished, the rest of
 the data beside the root is removed; until that is done the intent stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from gitops.apply.observe import probe_graph
-from gitops.apply.recovery_rules import Sweep, sweep
+from gitops.apply.recovery_rules import GraphProbe, Sweep, sweep
+from gitops.cluster.observations import RECOVERIES
 from gitops.cluster.workspace import Stores
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.graph.observation import Existence
 from gitops.model.address import graph_address
-from gitops.model.intent import Intent, IntentKind
+from gitops.model.intent import IntentKind
 from gitops.model.state import State
 
 
 def recover(stores: Stores, state: State, problems: Diagnostics, *, at: str) -> Sweep:
-    """Settle interrupted operations in the state value; unusable sidecars are reported and left alone."""
+    """Settle interrupted operations in the state value; intents that cannot be read are reported and left alone."""
     listing = stores.ledger.intents()
     if listing.problem is not None:
-        problems.add(Code.RECOVERY_SIDECAR_READ_ERROR, "__cluster/recoveries", listing.problem)
+        problems.add(Code.RECOVERY_SIDECAR_READ_ERROR, RECOVERIES, listing.problem)
     for bad in listing.unreadable:
-        problems.add(bad.code, f"__cluster/recoveries/{bad.name}", bad.detail)
-    outcome = sweep(state, listing.intents, lambda graph: probe_graph(stores, graph)[0], at=at)
-    problems.extend(outcome.diagnostics)
-    deletes = [i for i in listing.intents if i.kind is IntentKind.GRAPH_DELETE and i.operation_id in outcome.retire]
-    unfinished = _finish(stores, deletes, problems)
-    return replace(outcome, retire=tuple(i for i in outcome.retire if i not in unfinished))
-
-
-def _finish(stores: Stores, deletes: Sequence[Intent], problems: Diagnostics) -> frozenset[str]:
-    """Remove the remains of deletes whose root is gone; returns the operations that are still not finished."""
+        problems.add(bad.code, f"{RECOVERIES}/{bad.name}", bad.detail)
+    swept = sweep(state, listing.intents, lambda graph: probe_graph(stores, graph)[0], at=at)
+    problems.extend(swept.diagnostics)
     unfinished = set()
-    for intent in deletes:
+    for intent in listing.intents:
+        if intent.kind is not IntentKind.GRAPH_DELETE or intent.operation_id not in swept.retire:
+            continue
         uri = stores.graph_uri(intent.graph_id)
         if stores.data_problem is not None or stores.engine.exists(uri) is not Existence.ABSENT:
             continue
@@ -47,4 +41,16 @@ def _finish(stores: Stores, deletes: Sequence[Intent], problems: Diagnostics) ->
         except GitopsError as error:
             problems.add(Code.GRAPH_DELETE_INCOMPLETE, graph_address(intent.graph_id), error.detail)
             unfinished.add(intent.operation_id)
-    return frozenset(unfinished)
+    return replace(swept, retire=tuple(i for i in swept.retire if i not in unfinished))
+
+
+def probe_graph(stores: Stores, graph: str) -> tuple[GraphProbe, str | None]:
+    """What is observed of a live graph, and why it did not open if it did not."""
+    uri = stores.graph_uri(graph)
+    existence = stores.engine.exists(uri)
+    if existence is not Existence.PRESENT:
+        return GraphProbe(existence), None if existence is Existence.ABSENT else f"cannot tell whether {uri} exists"
+    try:
+        return GraphProbe(existence, stores.engine.read(uri)), None
+    except GitopsError as error:
+        return GraphProbe(existence), error.detail

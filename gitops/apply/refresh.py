@@ -1,25 +1,22 @@
-"""`refresh` and `import`: record what is really there. Opens graphs read-only and writes only the state.
+"""`refresh` and `import`: record what is observed. Opens graphs read-only and writes only the state.
 
-Order: sweep, catalog, graphs, write. The catalog comes before the graphs, so that renewed composites leave out dropped queries.
+Order: recovery, catalog, graphs, write. The catalog comes before the graphs, so that renewed composites leave out dropped
+queries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from gitops.apply.debts import announced_debts
-from gitops.apply.entries import EntryFacts, make_entry
-from gitops.apply.observe import probe_graph
-from gitops.apply.recover import recover
+from gitops.apply.entries import announced_debts, make_entry
+from gitops.apply.recover import probe_graph, recover
 from gitops.apply.recovery_rules import GraphProbe
 from gitops.approvals.decisions import open_debts, with_debts
 from gitops.cluster.catalog import verify_catalog
 from gitops.cluster.gate import tell_debts
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
-from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.observation import Existence
@@ -33,25 +30,22 @@ from gitops.plan.planner import diff
 
 
 def refresh(workspace: Workspace) -> RefreshOutcome:
-    """Observe the declared graphs and the catalog, and write the ledger; what was seen is kept even if a graph is broken."""
-    return _observe_cluster(workspace, "refresh", StateNeed.REQUIRED)
+    """Observe the declared graphs and the catalog, and write the ledger, also if some graphs cannot be observed."""
+    return in_session(
+        workspace, "refresh", StateNeed.REQUIRED, lambda current: _record_observations(current, "refresh")
+    )
 
 
 def import_cluster(workspace: Workspace) -> RefreshOutcome:
     """Start a ledger from what is observed; nothing is written if anything cannot be observed."""
-    return _observe_cluster(workspace, "import", StateNeed.ABSENT)
+    return in_session(workspace, "import", StateNeed.ABSENT, lambda current: _record_observations(current, "import"))
 
 
-def _observe_cluster(workspace: Workspace, operation: str, need: StateNeed) -> RefreshOutcome:
-    return in_session(workspace, operation, need, lambda current: _observed(current, operation))
-
-
-def _observed(current: Session, operation: str) -> RefreshOutcome:
-    loaded = current.loaded
-    digests: Mapping[Address, str] = {r.address: r.digest for r in loaded.resources.values()}
+def _record_observations(current: Session, operation: str) -> RefreshOutcome:
+    digests: Mapping[Address, str] = current.loaded.digests()
     state: State | None = None
     if current.ready:
-        _run(current, operation)
+        _observe_and_write(current, operation)
         state = current.view.state
         digests = {} if state is None else state.digests()
     return RefreshOutcome(
@@ -64,17 +58,16 @@ def _observed(current: Session, operation: str) -> RefreshOutcome:
     )
 
 
-def _run(current: Session, operation: str) -> None:
+def _observe_and_write(current: Session, operation: str) -> None:
     workspace, stores, problems = current.workspace, current.opened, current.problems
-    at = workspace.stamp()
-    swept = recover(stores, current.state, problems, at=at)
+    swept = recover(stores, current.state, problems, at=workspace.stamp())
     draft = StateDraft(verify_catalog(stores.ledger, swept.state, problems))
     broken = []
     for resource in current.desired.of_kind(Kind.GRAPH):
         graph = resource.address.name
-        seen, error = probe_graph(stores, graph)
-        _record(current, draft, graph, seen, error)
-        if seen.existence is not Existence.ABSENT and seen.reading is None:
+        observed, error = probe_graph(stores, graph)
+        _record_graph(current, draft, graph, observed, error)
+        if observed.existence is not Existence.ABSENT and observed.reading is None:
             broken.append(f"{graph} ({error})")
     if broken:
         problems.add(Code.GRAPH_OBSERVATION_ERROR, "graphs", "cannot be observed: " + "; ".join(broken))
@@ -87,15 +80,16 @@ def _run(current: Session, operation: str) -> None:
     listing = stores.ledger.approvals()
     owed = announced_debts(listing.announced, swept.consumed)
     state = with_debts(state, owed)
-    facts = EntryFacts(
-        workspace.ids.ulid(),
-        state.revision,
+    entry = make_entry(
+        workspace,
+        current.view,
+        EntryKind.IMPORT if importing else EntryKind.REFRESH,
+        operation=workspace.ids.ulid(),
+        state_revision=state.revision,
         config_digest=current.desired.config_digest,
         recovered=swept.retire,
         debts=owed,
     )
-    kind = EntryKind.IMPORT if importing else EntryKind.REFRESH
-    entry = make_entry(workspace, current.view, kind, facts)
     governance = workspace.governance
     trust = governance.trust_files if governance is not None and current.view.trust is None else None
     try:
@@ -107,38 +101,39 @@ def _run(current: Session, operation: str) -> None:
     tell_debts(open_debts(current.state), problems)
 
 
-def _record(current: Session, draft: StateDraft, graph: str, seen: GraphProbe, error: str | None) -> None:
-    """Record one observation of a declared graph."""
-    desired = current.desired.resources[schema_address(graph)].digest
-    live = None if seen.reading is None else digest(seen.reading.schema_source)
+def _record_graph(current: Session, draft: StateDraft, graph: str, observed: GraphProbe, error: str | None) -> None:
+    """Record one observation of a declared graph; `error` says why it did not open."""
+    address, schema = graph_address(graph), schema_address(graph)
+    desired, live = current.desired.resources[schema].digest, observed.live
     matches: bool | None = None if live is None else live == desired
-    if seen.existence is Existence.ABSENT:
+    if observed.existence is Existence.ABSENT:
         matches, error = False, "the graph root does not exist"
-    observation: dict[str, Any] = {
-        "kind": "graph",
-        "address": graph_address(graph),
-        "graph_uri": current.opened.graph_uri(graph),
-        "observed_at": current.workspace.stamp(),
-        "exists": seen.existence is not Existence.ABSENT,
-        "manifest_version": None if seen.reading is None else seen.reading.manifest_version,
-        "schema_digest": live,
-        "desired_schema_digest": desired,
-        "schema_matches_desired": matches,
-        "error": error,
-    }
-    if seen.existence is Existence.ABSENT:
-        draft.drop(graph_address(graph))
-        draft.drop(schema_address(graph))
-        status = StatusRecord(Status.DRIFTED, (Code.GRAPH_MISSING,), "the graph root does not exist")
+    draft.observe(
+        address,
+        {
+            "kind": "graph",
+            "address": address,
+            "graph_uri": current.opened.graph_uri(graph),
+            "observed_at": current.workspace.stamp(),
+            "exists": observed.existence is not Existence.ABSENT,
+            "manifest_version": None if observed.reading is None else observed.reading.manifest_version,
+            "schema_digest": live,
+            "desired_schema_digest": desired,
+            "schema_matches_desired": matches,
+            "error": error,
+        },
+    )
+    if observed.existence is Existence.ABSENT:
+        draft.drop(address)
+        draft.drop(schema)
+        status = StatusRecord(Status.DRIFTED, (Code.GRAPH_MISSING,), error)
     elif live is None:
         status = StatusRecord(Status.ERROR, (Code.GRAPH_OBSERVATION_ERROR,), error)
-    elif matches:
-        draft.put(schema_address(graph), AppliedResource(live))
-        status = StatusRecord(Status.APPLIED)
     else:
-        draft.put(schema_address(graph), AppliedResource(live))
-        status = StatusRecord(Status.DRIFTED, ("schema_mismatch",), "the live schema is not the declared one")
-    draft.mark(graph_address(graph), status)
-    draft.mark(schema_address(graph), status)
-    draft.observe(graph_address(graph), observation)
+        draft.put(schema, AppliedResource(live))
+        status = StatusRecord(Status.APPLIED)
+        if not matches:
+            status = StatusRecord(Status.DRIFTED, ("schema_mismatch",), "the live schema is not the declared one")
+    draft.mark(address, status)
+    draft.mark(schema, status)
     draft.renew(graph, create=live is not None)

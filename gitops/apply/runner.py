@@ -1,13 +1,13 @@
 """Run an execution graph on worker threads.
 
-One thread, the caller's, coordinates: it alone asks the schedule, reads the clock and tells events. Workers get a node and
+One thread, the caller's, coordinates: it alone asks the schedule, reads the clock and emits events. Workers get a node and
 put one answer on a queue; they share nothing else.
 
-1. While a worker is free and nobody asked to stop, start what the schedule names. Barriers end at once, without a worker.
-2. Wait for one answer, note it, and begin again, until every node has its result.
+1. While a worker is free and no stop is requested, start what the schedule names. Barriers end at once, without a worker.
+2. Wait for one answer, record it, and begin again, until every node has its result.
 3. An exception from the work is a failure of that node. Anything worse (an interrupt, an exit, a crash put in by a test),
-   and anything that is raised in the coordinator itself, ends the scheduling: running nodes finish, then it goes on to
-   the caller. There are no results then; what has happened is found out by recovery.
+   and anything that is raised in the coordinator itself, ends the scheduling: running nodes finish, then it is raised to
+   the caller. There are no results then; recovery finds out what has happened.
 """
 
 from __future__ import annotations
@@ -41,47 +41,35 @@ from gitops.plan.graph import BARRIER_KIND
 from gitops.plan.layers import neighbours
 from gitops.plan.schedule import ENDINGS, Progress, Schedule
 
-Execute = Callable[[ExecNode], NodeResult]
 
-
-def _unheard(event: Event) -> None:
-    """Tell nobody."""
-
-
-def _never() -> bool:
-    """Go on."""
-    return False
-
-
-@dataclass(frozen=True, slots=True)
-class RunSettings:
-    """How to run: time, how many nodes at once, whether to stop at the first failure, whom to tell, when to stop.
-
-    `on_event` and `stop` are called in the coordinating thread only; `stop` before each start.
-    """
-
-    clock: Clock
-    workers: int = 1
-    fail_fast: bool = False
-    on_event: Callable[[Event], None] = _unheard
-    stop: Callable[[], bool] = _never
-
-
-def run_graph(graph: ExecutionGraph, execute: Execute, settings: RunSettings) -> tuple[NodeResult, ...]:
+def run_graph(
+    graph: ExecutionGraph,
+    execute: Callable[[ExecNode], NodeResult],
+    *,
+    clock: Clock,
+    workers: int = 1,
+    fail_fast: bool = False,
+    on_event: Callable[[Event], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> tuple[NodeResult, ...]:
     """Carry out every node that its dependencies, locks and the failure policy allow.
 
     `execute` is called in a worker thread, once per started node, never for a barrier. One worker gives the serial run.
+    `fail_fast` starts nothing more after a failure. `on_event` gets the events, and `stop` says before each start whether to
+    start nothing more; both are called in the coordinating thread only.
+
     Returns one result per node, in plan order. Raises what `Schedule` raises for a bad graph or worker count, before
-    anything starts, and what ended the scheduling as said above, after running nodes finished.
+    anything starts, and what ended the scheduling as described above, after running nodes finished.
     """
-    coordinator = _Coordinator(graph, execute, settings)
-    with ThreadPoolExecutor(max(1, min(settings.workers, len(graph.nodes))), "apply") as pool:
-        return coordinator.run(pool)
+    schedule = Schedule(graph, workers=workers, fail_fast=fail_fast)
+    coordinator = _Coordinator(graph, schedule, execute, clock, on_event, stop)
+    with ThreadPoolExecutor(max(1, min(workers, len(graph.nodes))), "apply") as pool:
+        return coordinator.run(pool, workers=workers, fail_fast=fail_fast)
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a worker has to say: a result, or the exception that must go on to the caller."""
+    """The answer of a worker: a result, and the exception to raise in the coordinating thread if there is one."""
 
     node_id: str
     result: NodeResult
@@ -91,43 +79,51 @@ class _Answer:
 class _Coordinator:
     """The loop and its bookkeeping for one run."""
 
-    def __init__(self, graph: ExecutionGraph, execute: Execute, settings: RunSettings) -> None:
-        self._schedule = Schedule(graph, workers=settings.workers, fail_fast=settings.fail_fast)
+    def __init__(
+        self,
+        graph: ExecutionGraph,
+        schedule: Schedule,
+        execute: Callable[[ExecNode], NodeResult],
+        clock: Clock,
+        on_event: Callable[[Event], None] | None,
+        stop: Callable[[], bool] | None,
+    ) -> None:
         self._graph = graph
+        self._schedule = schedule
         self._execute = execute
-        self._settings = settings
+        self._clock = clock
+        self._on_event = on_event
+        self._stop = stop
         self._before = neighbours(graph)[1]
         self._answers: SimpleQueue[_Answer] = SimpleQueue()
         self._slots: dict[str, int] = {}
         self._started: dict[str, datetime] = {}
         self._outcomes: Counter[Outcome] = Counter()
         self._seq = 0
-        self._heard = True
 
-    def run(self, pool: ThreadPoolExecutor) -> tuple[NodeResult, ...]:
+    def run(self, pool: ThreadPoolExecutor, *, workers: int, fail_fast: bool) -> tuple[NodeResult, ...]:
         """The loop of this module's first lines."""
-        settings, nodes = self._settings, len(self._graph.nodes)
         try:
-            self._tell(ApplyStarted(*self._stamp(), nodes, settings.workers, settings.fail_fast))
+            self._emit(ApplyStarted(*self._stamp(), len(self._graph.nodes), workers, fail_fast))
             self._report(Progress(ready=self._schedule.ready))
             while not self._schedule.finished:
                 self._start_all(pool)
                 if not self._schedule.finished:
-                    self._note(self._next_answer())
+                    self._await_answer()
         except BaseException:
             self._break_off(pool)
             raise
-        self._tell(ApplyFinished(*self._stamp(), self._counts(), interrupted=False))
+        self._emit(ApplyFinished(*self._stamp(), self._counts(), interrupted=False))
         return self._schedule.results()
 
     def _start_all(self, pool: ThreadPoolExecutor) -> None:
         while True:
-            if self._settings.stop():
+            if self._stop is not None and self._stop():
                 self._report(self._schedule.stop())
             node = self._schedule.next_ready()
-            # To say who waits for whom takes longer than to know that somebody waits: not for nobody.
-            for wait in () if self._settings.on_event is _unheard else self._schedule.fresh_waits():
-                self._tell(NodeLockWait(*self._stamp(), wait.node_id, wait.keys, wait.holders))
+            # Finding out which node waits for which is slow: only for an observer.
+            for wait in () if self._on_event is None else self._schedule.fresh_waits():
+                self._emit(NodeLockWait(*self._stamp(), wait.node_id, wait.keys, wait.holders))
             if node is None:
                 return
             self._start(node, pool)
@@ -138,7 +134,7 @@ class _Coordinator:
         self._schedule.start(node.id)
         event = NodeStarted(*self._stamp(), node.id, slot, node.locks)
         self._started[node.id] = event.at
-        self._tell(event)
+        self._emit(event)
         if barrier:
             self._end(NodeResult(node.id, Outcome.DONE), slot)
             return
@@ -148,23 +144,19 @@ class _Coordinator:
     def _work(self, node: ExecNode) -> None:
         """In a worker thread: one node, one answer, whatever happens."""
         try:
-            answer = _Answer(node.id, self._attempt(node))
-        except BaseException as crash:  # noqa: BLE001 - goes on in the coordinating thread
+            try:
+                result = _checked(node, self._execute(node))
+            except Exception as error:  # noqa: BLE001 - whatever the work raises is the failure of this node alone
+                result = _failure(node, error)
+            answer = _Answer(node.id, result)
+        except BaseException as crash:  # noqa: BLE001 - raised again in the coordinating thread
             answer = _Answer(node.id, NodeResult(node.id, Outcome.UNKNOWN), crash)
         self._answers.put(answer)
 
-    def _attempt(self, node: ExecNode) -> NodeResult:
-        try:
-            return _checked(node, self._execute(node))
-        except Exception as error:  # noqa: BLE001 - whatever the work raises is the failure of this node alone
-            return _failure(node, error)
-
-    def _next_answer(self) -> _Answer:
+    def _await_answer(self) -> None:
         if not self._slots:
             raise BugError("nothing runs and nothing may start, yet nodes are left")
-        return self._answers.get()
-
-    def _note(self, answer: _Answer) -> None:
+        answer = self._answers.get()
         self._end(answer.result, self._slots.pop(answer.node_id))
         if answer.crash is not None:
             raise answer.crash
@@ -177,20 +169,20 @@ class _Coordinator:
         progress = self._schedule.finish(name, result)
         self._outcomes[result.outcome] += 1
         if result.outcome is Outcome.DONE:
-            self._tell(NodeFinished(*stamp, name, worker))
+            self._emit(NodeFinished(*stamp, name, worker))
         else:
-            self._tell(NodeFailed(*stamp, name, worker, result.outcome, result.diagnostics))
+            self._emit(NodeFailed(*stamp, name, worker, result.outcome, result.diagnostics))
         self._report(progress)
 
     def _report(self, progress: Progress) -> None:
         for name in progress.ready:
-            self._tell(NodeReady(*self._stamp(), name, self._before[name]))
+            self._emit(NodeReady(*self._stamp(), name, self._before[name]))
         for skip in progress.skipped:
             self._outcomes[skip.result.outcome] += 1
-            self._tell(NodeSkipped(*self._stamp(), skip.result.node_id, skip.reason, skip.result.blocked_by))
+            self._emit(NodeSkipped(*self._stamp(), skip.result.node_id, skip.reason, skip.result.blocked_by))
 
     def _break_off(self, pool: ThreadPoolExecutor) -> None:
-        """Rule 3: let running nodes finish, tell how they and the others ended, and that it is over."""
+        """Rule 3: let running nodes finish, and emit how they and the others ended."""
         self._report(self._schedule.stop())
         pool.shutdown(wait=True)
         while True:
@@ -199,10 +191,10 @@ class _Coordinator:
             except Empty:
                 break
             self._end(answer.result, self._slots.pop(answer.node_id))
-        # A node whose hand-over to a worker was itself interrupted has no answer: nobody knows what became of it.
+        # A node whose hand-over to a worker was itself interrupted has no answer, so its effect is not known.
         for name in self._schedule.running:
             self._end(NodeResult(name, Outcome.UNKNOWN), self._slots.pop(name, 0))
-        self._tell(ApplyFinished(*self._stamp(), self._counts(), interrupted=True))
+        self._emit(ApplyFinished(*self._stamp(), self._counts(), interrupted=True))
 
     def _counts(self) -> dict[Outcome, int]:
         return {outcome: self._outcomes[outcome] for outcome in Outcome}
@@ -210,14 +202,14 @@ class _Coordinator:
     def _stamp(self) -> tuple[int, datetime]:
         """The next event's number, and the time."""
         self._seq += 1
-        return self._seq, self._settings.clock.now()
+        return self._seq, self._clock.now()
 
-    def _tell(self, event: Event) -> None:
-        """Hand an event over; an observer that raised is not told anything more."""
-        if self._heard:
-            self._heard = False
-            self._settings.on_event(event)
-            self._heard = True
+    def _emit(self, event: Event) -> None:
+        """Hand an event to the observer; one that raises gets no more events."""
+        if self._on_event is not None:
+            observer, self._on_event = self._on_event, None
+            observer(event)
+            self._on_event = observer
 
 
 def _checked(node: ExecNode, result: object) -> NodeResult:
@@ -230,7 +222,7 @@ def _checked(node: ExecNode, result: object) -> NodeResult:
 def _failure(node: ExecNode, error: Exception) -> NodeResult:
     """A raised exception as the failure of its node.
 
-    The text of a foreign exception may hold anything, secrets included, so only its type and place are told.
+    The text of a foreign exception may hold anything, secrets included, so only its type and place are reported.
     """
     problems = Diagnostics()
     if isinstance(error, GitopsError) and error.code in REGISTRY:

@@ -1,4 +1,4 @@
-"""State and results of a run -> the next state. Only what is done moves a digest; the order of results does not matter."""
+"""From the state and the results of a run to the next state. Only what is done changes a digest; the order of results is free."""
 
 from __future__ import annotations
 
@@ -35,16 +35,8 @@ _SKIPPED_CODES = {
 
 
 @dataclass(frozen=True, slots=True)
-class RunStamp:
-    """When and by whom: `at` is RFC 3339 UTC."""
-
-    at: str
-    actor: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Settlement:
-    """What a run amounts to.
+    """The outcome of a run.
 
     `state` carries the revision of the state it started from; writing it raises it. `publishable` is False when catalog
     payloads are missing: then nothing may be written. `trust_applied` says that new keys and rules take effect,
@@ -62,9 +54,9 @@ class Settlement:
 
 
 def settle(
-    plan: Plan, desired: DesiredState, state: State, results: Iterable[NodeResult], stamp: RunStamp
+    plan: Plan, desired: DesiredState, state: State, results: Iterable[NodeResult], *, at: str, actor: str | None
 ) -> Settlement:
-    """Fold the results of a run into the state it started from."""
+    """Fold the results of a run by `actor`, settled at the RFC 3339 time `at`, into the state that it started from."""
     by_node = {r.node_id: r for r in results}
     diagnostics = Diagnostics()
     for node in plan.graph.nodes:
@@ -76,14 +68,14 @@ def settle(
             blocker = by_node[change].blocked_by or "an earlier failure"
             diagnostics.add(_SKIPPED_CODES[reason], change, f"not tried because of {blocker}")
     changes = _demote(plan.changes, failures, by_node, desired)
-    _warn(changes, diagnostics)
+    _warn_of_unapplied(changes, diagnostics)
     publishable = not any(
         by_node[c.address].outcome in (Outcome.FAILED, Outcome.UNKNOWN)
         for c in plan.changes
         if rules_of(c.address).catalog_suffix and c.address in by_node
     )
     granted = {r.resource: r for r in plan.approvals_required if r.satisfied}
-    next_state, consumed = _next_state(changes, desired, state, granted, stamp)
+    next_state, consumed = _next_state(changes, desired, state, granted, at=at, actor=actor)
     reached = not diff(desired, next_state)
     if reached:
         next_state = replace(next_state, config_digest=desired.config_digest)
@@ -101,7 +93,7 @@ def settle(
 
 
 def _moving_failures(changes: Sequence[Change], results: Mapping[str, NodeResult]) -> dict[Address, Reason]:
-    """Address of every graph-moving change that was to run and is not done -> what to call it."""
+    """Every graph-moving change that was started or skipped and is not done, with the reason to record."""
     reasons = {
         (Kind.GRAPH, Action.CREATE): Reason.GRAPH_CREATE_FAILED,
         (Kind.SCHEMA, Action.UPDATE): Reason.SCHEMA_APPLY_FAILED,
@@ -139,7 +131,7 @@ def _demote(
     return tuple(final)
 
 
-def _warn(changes: Sequence[Change], diagnostics: Diagnostics) -> None:
+def _warn_of_unapplied(changes: Sequence[Change], diagnostics: Diagnostics) -> None:
     for change in changes:
         text = change.address
         if change.disposition is Disposition.DEFERRED:
@@ -151,23 +143,23 @@ def _warn(changes: Sequence[Change], diagnostics: Diagnostics) -> None:
             diagnostics.add(Code.APPLY_DEPENDENCY_BLOCKED, text, why)
 
 
-def _leaves_mark(change: Change) -> bool:
+def _has_status(change: Change) -> bool:
     """Whether a blocked change is shown in the statuses.
 
-    Recovery keeps its own status; trust is no resource of the state document, whose other readers know no branch ledgers.
+    Recovery keeps its own status; trust is not a resource of the state document, whose other readers know no branch ledgers.
     """
     blocked = change.disposition is Disposition.BLOCKED and change.reason is not Reason.RECOVERY_PENDING
     return blocked and change.address.kind is not Kind.TRUST
 
 
-def _waits_no_more(changes: Sequence[Change], state: State) -> dict[Address, StatusRecord | None]:
-    """The statuses of resources that waited, and of which nothing more is wanted: the declaration was taken back."""
-    wanted = {change.address for change in changes}
+def _no_longer_blocked(changes: Sequence[Change], state: State) -> dict[Address, StatusRecord | None]:
+    """The statuses of resources that were blocked and have no change any more, because the declaration was taken back."""
+    changed = {change.address for change in changes}
     rest = {}
     for text, record in state.statuses.items():
         if (
             record.status is Status.BLOCKED
-            and text not in wanted
+            and text not in changed
             and Reason.RECOVERY_PENDING.value not in record.conditions
         ):
             rest[text] = StatusRecord(Status.APPLIED) if text in state.resources else None
@@ -179,7 +171,9 @@ def _next_state(
     desired: DesiredState,
     state: State,
     granted: Mapping[Address, ApprovalRequirement],
-    stamp: RunStamp,
+    *,
+    at: str,
+    actor: str | None,
 ) -> tuple[State, tuple[Approval, ...]]:
     draft = StateDraft(state)
     removed: list[tuple[str, str | None]] = []
@@ -200,15 +194,15 @@ def _next_state(
             if change.address.kind is Kind.GRAPH:
                 approvals = granted[text].approvals if text in granted else ()
                 removed.append((change.address.name, approvals[0].approval_id if approvals else None))
-        elif _leaves_mark(change) and change.reason is not None:
+        elif _has_status(change) and change.reason is not None:
             message = _BLOCKED_MESSAGES[change.reason]
             draft.mark(text, StatusRecord(Status.BLOCKED, (change.reason.value,), message))
-    for address, rest in _waits_no_more(changes, state).items():
+    for address, rest in _no_longer_blocked(changes, state).items():
         draft.mark(address, rest)
-    used = {"consumed_at": stamp.at, "consumed_by_operation": "apply"}
+    used = {"consumed_at": at, "consumed_by_operation": "apply"}
     draft.use_approvals((a.approval_id for a in consumed), used)
     for graph, approval_id in removed:
-        draft.remove_graph(graph, at=stamp.at, approval_id=approval_id, actor=stamp.actor)
+        draft.remove_graph(graph, at=at, approval_id=approval_id, actor=actor)
     for resource in desired.of_kind(Kind.GRAPH):
         draft.renew(resource.address.name)
     return draft.state(), tuple(consumed)

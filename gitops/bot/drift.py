@@ -10,8 +10,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gitops.apply.drift import drift
-from gitops.apply.drift_report import DriftOutcome
+from gitops.apply.drift import DriftOutcome, drift
 from gitops.bot.context import EventContext
 from gitops.bot.results import LogLine, RunResult, diagnostic_lines, error_line, result_of
 from gitops.config.gitops_yaml import ClusterRule

@@ -24,7 +24,7 @@ from gitops.plan.previews import previews, recorded_graphs
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class SessionPlan:
     """A plan with the approvals that it counted."""
 
     plan: Plan
@@ -63,14 +63,14 @@ def _planned(current: Session) -> PlanOutcome:
     )
 
 
-def _owed(current: Session, planned: Planned) -> tuple[Debt, ...]:
+def _owed(current: Session, planned: SessionPlan) -> tuple[Debt, ...]:
     """Open debts: without governance nobody looked for countersignatures, so all that the ledger records."""
     return open_debts(current.state) if current.workspace.governance is None else planned.admitted.dues.open
 
 
 def plan_session(
     current: Session, state: State, pending: frozenset[str] = frozenset(), *, explain: bool = False
-) -> Planned:
+) -> SessionPlan:
     """Plan from an open session against `state`; problems of approvals and previews go to the session.
 
     `explain` also says what hangs on each migration, for people; nothing that is carried out depends on it.
@@ -92,7 +92,7 @@ def plan_session(
         approvals_needed=admitted.needed,
         alone=admitted.alone,
     )
-    return Planned(make_plan(inputs), admitted)
+    return SessionPlan(make_plan(inputs), admitted)
 
 
 def trust_change(governance: Governance | None, current: Session) -> TrustChange | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from gitops.apply.drift_report import DriftOutcome
+from gitops.apply.drift import DriftOutcome
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic
 from gitops.model.entry import Debt

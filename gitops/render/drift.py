@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gitops.apply.drift_report import DriftItem, DriftKind
+from gitops.apply.drift import DriftItem, DriftKind
 from gitops.model.address import is_name
 from gitops.render.comment import rendered
 from gitops.render.comment_inputs import DriftReport

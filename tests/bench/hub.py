@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from gitops.apply.entries import EntryFacts, make_entry
+from gitops.apply.entries import make_entry
 from gitops.bot.project import LedgerPosition
 from gitops.config.load import load_desired
 from gitops.ledger.port import LedgerWrite
@@ -204,6 +204,13 @@ def _seed_ledger(loop: Loop, commit: str) -> None:
     )
     ledger = local.ledger(rule)
     view = ledger.view()
-    facts = EntryFacts(RandomIds().ulid(), 1, config_digest=desired.config_digest, trust_applied=True)
-    entry = make_entry(workspace, view, EntryKind.APPLY, facts)
+    entry = make_entry(
+        workspace,
+        view,
+        EntryKind.APPLY,
+        operation=RandomIds().ulid(),
+        state_revision=1,
+        config_digest=desired.config_digest,
+        trust_applied=True,
+    )
     ledger.commit(view, LedgerWrite(state, entry, trust_files=workspace.governance.trust_files))

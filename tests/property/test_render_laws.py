@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from gitops.apply.drift_report import DriftItem, DriftKind, DriftOutcome
+from gitops.apply.drift import DriftItem, DriftKind, DriftOutcome
 from gitops.core.diagnostics import Diagnostic, Severity, SourceRef
 from gitops.graph.observation import MigrationPreview
 from gitops.model.address import Address

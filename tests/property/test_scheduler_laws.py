@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.apply.events import NodeFailed, NodeFinished, NodeSkipped, NodeStarted
-from gitops.apply.runner import RunSettings, run_graph
+from gitops.apply.runner import run_graph
 from gitops.core.clock import FixedClock
 from gitops.model.address import Address
 from gitops.model.change import Action, Change
@@ -439,8 +439,14 @@ def test_positions_are_topological_whatever_depends_on_what(pairs, doomed):
 @given(cases(), WORKERS, st.booleans())
 def test_threads_obey_the_same_laws(case, workers, fail_fast):
     events = []
-    runs = RunSettings(FixedClock(datetime(2026, 1, 2, tzinfo=UTC)), workers, fail_fast, events.append)
-    results = run_graph(case.graph, lambda n: NodeResult(n.id, case.endings[n.id]), runs)
+    results = run_graph(
+        case.graph,
+        lambda n: NodeResult(n.id, case.endings[n.id]),
+        clock=FixedClock(datetime(2026, 1, 2, tzinfo=UTC)),
+        workers=workers,
+        fail_fast=fail_fast,
+        on_event=events.append,
+    )
     nodes = {n.id: n for n in case.graph.nodes}
     _, before = neighbours(case.graph)
     done, running, terminal = set(), {}, []
@@ -473,6 +479,6 @@ def test_threads_end_like_the_serial_run_when_nothing_fails(case, workers):
         return NodeResult(node.id, Outcome.DONE, facts={"position": node.position})
 
     clock = FixedClock(datetime(2026, 1, 2, tzinfo=UTC))
-    one = run_graph(case.graph, execute, RunSettings(clock))
-    many = run_graph(case.graph, execute, RunSettings(clock, workers))
+    one = run_graph(case.graph, execute, clock=clock)
+    many = run_graph(case.graph, execute, clock=clock, workers=workers)
     assert one == many

@@ -17,7 +17,7 @@ from gitops.apply.events import (
     NodeSkipped,
     NodeStarted,
 )
-from gitops.apply.runner import RunSettings, run_graph
+from gitops.apply.runner import run_graph
 from gitops.core.clock import FixedClock
 from gitops.core.errors import BugError, GitopsError, RemoteError, UsageError
 from gitops.model.change import Action
@@ -46,7 +46,7 @@ def done(node: ExecNode) -> NodeResult:
 def run(what, execute=done, events=None, **settings):
     heard = [] if events is None else events
     clock = FixedClock(START, SECOND)
-    return run_graph(what, execute, RunSettings(clock=clock, on_event=heard.append, **settings))
+    return run_graph(what, execute, clock=clock, on_event=heard.append, **settings)
 
 
 def outcomes(results) -> dict[str, Outcome]:
@@ -316,9 +316,9 @@ def test_observer_that_raises_is_told_nothing_more():
         finished.append(node.id)
         return done(node)
 
-    settings = RunSettings(clock=FixedClock(START), on_event=on_event)
+    settings = {"clock": FixedClock(START), "on_event": on_event}
     with pytest.raises(OSError, match="pipe closed"):
-        run_graph(graph("a b"), execute, settings)
+        run_graph(graph("a b"), execute, **settings)
     assert heard == ["apply_started", "node_ready", "node_ready", "node_started", "node_finished"]
     assert finished == ["a"]
 
@@ -331,7 +331,7 @@ def test_node_that_was_never_handed_to_a_worker_does_not_keep_the_run_from_endin
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_graph(graph("a b"), seen.append, RunSettings(clock=FixedClock(START), on_event=on_event))
+        run_graph(graph("a b"), seen.append, clock=FixedClock(START), on_event=on_event)
     assert seen == []
 
 

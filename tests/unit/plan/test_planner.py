@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.apply.settle import RunStamp, settle
+from gitops.apply.settle import settle
 from gitops.graph.observation import MigrationPreview
 from gitops.model.address import Address
 from gitops.model.approval import Approval
@@ -22,7 +22,7 @@ from tests.support.planning import desired, hexed, state
 
 FULL = {"graph.g": "", "schema.g": "1", "query.g.q": "2", "policy.p": "3"}
 BOUND = {"policy.p": ["graph.g"]}
-STAMP = RunStamp("2026-06-11T08:00:00Z", "sam")
+STAMP = {"at": "2026-06-11T08:00:00Z", "actor": "sam"}
 
 
 def plan(inputs: PlanInputs) -> Plan:
@@ -225,7 +225,7 @@ def all_done(made: Plan) -> list[NodeResult]:
 def test_law_the_plan_of_an_applied_state_is_empty(before, after):
     inputs = approved(PlanInputs(desired(*after), state(*before)))
     made = plan(inputs)
-    done = settle(made, inputs.desired, inputs.state, all_done(made), STAMP)
+    done = settle(made, inputs.desired, inputs.state, all_done(made), **STAMP)
     assert done.converged
     again = plan(PlanInputs(inputs.desired, done.state))
     assert (again.changes, again.graph.nodes, again.approvals_required) == ((), (), ())
@@ -246,7 +246,7 @@ def test_law_the_same_inputs_give_the_same_plan(before, after):
 def test_law_without_an_approval_nothing_irreversible_is_carried_out(before, after):
     inputs = PlanInputs(desired(*after), state(*before))
     made = plan(inputs)
-    done = settle(made, inputs.desired, inputs.state, all_done(made), STAMP)
+    done = settle(made, inputs.desired, inputs.state, all_done(made), **STAMP)
     graphs = {t for t in inputs.state.resources if t.startswith(("graph.", "schema."))}
     assert graphs <= set(done.state.resources)
     assert done.consumed == ()

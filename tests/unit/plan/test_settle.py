@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.apply.settle import RunStamp, Settlement, settle
+from gitops.apply.settle import Settlement, settle
 from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import Address
 from gitops.model.approval import Approval
@@ -20,7 +20,7 @@ from gitops.model.state import State, Status, StatusRecord
 from gitops.plan.planner import make_plan
 from tests.support.planning import desired, hexed, rows, state
 
-STAMP = RunStamp("2026-06-11T08:00:00Z", "sam")
+STAMP = {"at": "2026-06-11T08:00:00Z", "actor": "sam"}
 FULL = {"graph.g": "", "schema.g": "1", "query.g.q": "2", "policy.p": "3"}
 BOUND = {"policy.p": ["cluster", "graph.g"]}
 OTHERS = {"graph.h": "", "schema.h": "5", "query.h.q": "6", "policy.wide": "7"}
@@ -31,7 +31,7 @@ def run(inputs: PlanInputs, outcomes: dict[str, Outcome]) -> tuple[Plan, Settlem
     """Plan, and settle with these outcomes; what is not named is done."""
     made = make_plan(inputs)
     results = [NodeResult(n.id, outcomes.get(n.id, Outcome.DONE)) for n in made.graph.nodes]
-    return made, settle(made, inputs.desired, inputs.state, results, STAMP)
+    return made, settle(made, inputs.desired, inputs.state, results, **STAMP)
 
 
 def approved(inputs: PlanInputs, resource: str = "graph.g") -> PlanInputs:
@@ -134,12 +134,12 @@ def test_an_applied_delete_leaves_a_tombstone_and_consumes_its_approval():
     assert not [t for t in (*done.state.resources, *done.state.statuses) if ".g" in t]
     assert done.state.observations["graph.g"] == {
         "kind": "tombstone",
-        "deleted_at": STAMP.at,
+        "deleted_at": STAMP["at"],
         "approval_id": "AP1",
         "actor": "sam",
     }
     assert [a.approval_id for a in done.consumed] == ["AP1"]
-    assert done.state.approval_records == {"AP1": {"consumed_at": STAMP.at, "consumed_by_operation": "apply"}}
+    assert done.state.approval_records == {"AP1": {"consumed_at": STAMP["at"], "consumed_by_operation": "apply"}}
 
 
 def test_a_failed_delete_consumes_nothing():
@@ -208,7 +208,7 @@ def test_diagnostics_of_nodes_come_in_plan_order():
         problems = Diagnostics()
         problems.add("internal_error", node.id, "noise")
         results.append(NodeResult(node.id, Outcome.DONE, tuple(problems)))
-    done = settle(made, CREATE.desired, CREATE.state, reversed(results), STAMP)
+    done = settle(made, CREATE.desired, CREATE.state, reversed(results), **STAMP)
     assert [d.path for d in done.diagnostics] == [n.id for n in made.graph.nodes]
 
 
@@ -234,7 +234,7 @@ def test_law_the_order_of_results_does_not_matter(case, seed):
     inputs, made, results = case
     shuffled = list(results)
     random.Random(seed).shuffle(shuffled)  # noqa: S311 - an order for a test
-    one, other = (settle(made, inputs.desired, inputs.state, r, STAMP) for r in (results, shuffled))
+    one, other = (settle(made, inputs.desired, inputs.state, r, **STAMP) for r in (results, shuffled))
     assert list(one.diagnostics) == list(other.diagnostics)
     assert replace(one, diagnostics=other.diagnostics) == other
 
@@ -242,7 +242,7 @@ def test_law_the_order_of_results_does_not_matter(case, seed):
 @given(case=runs())
 def test_law_only_what_is_done_moves_a_digest(case):
     inputs, made, results = case
-    done = settle(made, inputs.desired, inputs.state, results, STAMP)
+    done = settle(made, inputs.desired, inputs.state, results, **STAMP)
     outcomes = {r.node_id: r.outcome for r in results}
     if not done.publishable:
         return
@@ -261,6 +261,6 @@ def test_law_only_what_is_done_moves_a_digest(case):
 @given(case=runs())
 def test_law_a_converged_run_is_one_in_which_nothing_is_left(case):
     inputs, made, results = case
-    done = settle(made, inputs.desired, inputs.state, results, STAMP)
+    done = settle(made, inputs.desired, inputs.state, results, **STAMP)
     left = make_plan(PlanInputs(inputs.desired, done.state)).changes
     assert done.converged == (left == ())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from render_cases import APPROVAL, BASE, CHANGES, GATE, HEAD, PLAN, SEEN, ULID, VERBS, digest, problems
 
-from gitops.apply.drift_report import DriftItem, DriftKind, DriftOutcome
+from gitops.apply.drift import DriftItem, DriftKind, DriftOutcome
 from gitops.model.address import Address
 from gitops.model.change import Action, Disposition
 from gitops.model.entry import Debt
