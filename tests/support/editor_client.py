@@ -13,8 +13,6 @@ from pygls.lsp.client import LanguageClient
 
 from tests.support.pages import ROOT
 
-_PATIENCE_S = 60
-
 
 class Editor:
     """One editor with one workspace folder, or none. Paths are relative to `folder`."""
@@ -26,6 +24,7 @@ class Editor:
         self.capabilities: lsp.ServerCapabilities | None = None
         self.told: dict[str, lsp.PublishDiagnosticsParams] = {}
         self._news = asyncio.Condition()
+        self._ended = False
         self.client.feature(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)(self._published())
 
     def _published(self):
@@ -39,6 +38,7 @@ class Editor:
     async def start(self, *, workspace: bool, encodings: list[lsp.PositionEncodingKind] | None) -> None:
         """Start the server and shake hands."""
         await self.client.start_io(sys.executable, "-m", "gitops", "lsp", "--stdio", cwd=ROOT)
+        self._watcher = asyncio.create_task(self._watch())
         general = lsp.GeneralClientCapabilities(position_encodings=encodings)
         folders = [lsp.WorkspaceFolder(self.folder.as_uri(), "world")] if workspace else None
         result = await self.client.initialize_async(
@@ -51,7 +51,8 @@ class Editor:
         """End the server, as an editor does that is closed; its exit code."""
         await self.client.shutdown_async(None)
         self.client.exit(None)
-        await asyncio.wait_for(self.client.stop(), _PATIENCE_S)
+        await self.client.stop()
+        await self._watcher
         server = self.client._server
         return None if server is None else server.returncode
 
@@ -87,9 +88,18 @@ class Editor:
         """What the server tells about a file, as soon as it is what is wanted."""
         uri = self.uri(path)
         async with self._news:
-            ready = self._news.wait_for(lambda: uri in self.told and wanted(self.told[uri]))
-            await asyncio.wait_for(ready, _PATIENCE_S)
+            await self._news.wait_for(lambda: self._ended or (uri in self.told and wanted(self.told[uri])))
+            assert not self._ended, "the server has ended"
             return list(self.told[uri].diagnostics)
+
+    async def _watch(self) -> None:
+        """Wake up who waits when the server ends: it is waited for as long as it works, however slow the machine is."""
+        server = self.client._server
+        assert server is not None
+        await server.wait()
+        async with self._news:
+            self._ended = True
+            self._news.notify_all()
 
 
 @asynccontextmanager
