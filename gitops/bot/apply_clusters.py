@@ -21,7 +21,7 @@ from gitops.apply.refresh import import_cluster
 from gitops.approvals.decisions import open_debts
 from gitops.bot.authors import KnownPush, contributors, pushers_of_commits, unaccounted_commits, with_pushers
 from gitops.bot.changes import commit_changes
-from gitops.bot.context import EventContext, subject_of
+from gitops.bot.context import EventContext, comment_subject
 from gitops.bot.plan_requests import plan_request, requests_of_cluster
 from gitops.bot.project import LedgerPosition
 from gitops.bot.report import record_deployment, report_apply, report_refusal, set_labels
@@ -95,7 +95,7 @@ def _apply_commit(
     context: EventContext, rule: ClusterRule, commit: str, push: KnownPush, notes: tuple[str, ...]
 ) -> Iterator[LogLine]:
     """Apply one commit of the branch and report it."""
-    subject = subject_of(rule, 0, commit, commit)
+    subject = comment_subject(rule, 0, commit, commit)
     try:
         # Read again: the authors depend on what is applied, and another run may have applied since the event was read.
         context.refresh(rule)
@@ -108,7 +108,7 @@ def _apply_commit(
         authors, unaccounted = _pushers(context, rule, commit, commits, merged, push)
         requests = tuple({r.number: r for r in (*waiting, *merged)}.values())
         reported = requests[-_MOST_REPORTED:]
-        subject = subject_of(rule, reported[-1].number if reported else 0, commit, commit)
+        subject = comment_subject(rule, reported[-1].number if reported else 0, commit, commit)
         missing = tuple(each for c in commits for each in _missing_verdict(context, rule, position, c))
         if missing:
             yield from _report_refused(context, subject, "apply", missing)

@@ -20,7 +20,7 @@ from gitops.git.port import EntryType, GitStore, Person
 from gitops.model.plan import Plan
 from gitops.render.comment_inputs import TEMPLATE_NAMES, ApplyComment, CommentSubject, PlanComment, RefusalComment
 
-__all__ = ["Bot", "ClusterReport", "EventContext", "subject_of"]
+__all__ = ["Bot", "ClusterReport", "EventContext", "comment_subject"]
 
 # The renderer refuses a larger template; this bounds what is read.
 _MAX_TEMPLATE = 1024 * 1024
@@ -140,6 +140,6 @@ class EventContext:
         )
 
 
-def subject_of(rule: ClusterRule, request: int, head: str, base: str) -> CommentSubject:
+def comment_subject(rule: ClusterRule, request: int, head: str, base: str) -> CommentSubject:
     """What a report is about: a cluster, a request (0 for none), the reported commit and its base."""
     return CommentSubject(cluster=rule.name, environment=rule.environment, request=request, head=head, base=base)

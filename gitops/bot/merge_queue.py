@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from gitops.bot.authors import opens_a_gate, with_pushers
 from gitops.bot.changes import changes_cluster, merging_gives, trees_differ
-from gitops.bot.context import EventContext, subject_of
+from gitops.bot.context import EventContext, comment_subject
 from gitops.bot.kept_plans import kept_plan
 from gitops.bot.report import report_plan, report_refusal, report_untouched
 from gitops.bot.results import LogLine, diagnostic_lines, diagnostics_of
@@ -41,7 +41,7 @@ def verify_group(context: EventContext, event: QueueEvent) -> Iterator[LogLine]:
         if trees_differ(context.project, rule, store.commit(event.head).tree, store.commit(event.base).tree):
             yield from _verify(context, rule, event, requests)
         else:
-            yield from report_untouched(context, subject_of(rule, 0, event.head, event.base))
+            yield from report_untouched(context, comment_subject(rule, 0, event.head, event.base))
             yield LogLine(f"queue: the group does not touch {rule.name}")
     if not rules:
         yield LogLine(f"no cluster follows {event.target.removeprefix('refs/heads/')}")
@@ -63,7 +63,7 @@ def _requests_of_group(context: EventContext, event: QueueEvent) -> tuple[Change
 def _verify(
     context: EventContext, rule: ClusterRule, event: QueueEvent, requests: tuple[ChangeRequest, ...]
 ) -> Iterator[LogLine]:
-    subject = subject_of(rule, 0, event.head, event.base)
+    subject = comment_subject(rule, 0, event.head, event.base)
     try:
         outcome = _plan_group(context, rule, event, requests)
         if opens_a_gate(outcome):

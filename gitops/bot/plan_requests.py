@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 
 from gitops.bot.authors import opens_a_gate, with_pushers
 from gitops.bot.changes import changes_cluster
-from gitops.bot.context import EventContext, subject_of
+from gitops.bot.context import EventContext, comment_subject
 from gitops.bot.kept_plans import kept_plan, plan_record
 from gitops.bot.overlaps import overlapping_requests
 from gitops.bot.report import report_plan, report_refusal, report_untouched, set_labels
@@ -64,7 +64,7 @@ def plan_request(
         return
     needs_approval = failed = False
     for rule in rules:
-        subject = subject_of(rule, request.number, request.head, context.project.head_of(request.target) or ZERO)
+        subject = comment_subject(rule, request.number, request.head, context.project.head_of(request.target) or ZERO)
         if not _concerns(context, rule, request):
             yield from report_untouched(context, subject)
             yield LogLine(f"request {request.number}: does not touch {rule.name}")

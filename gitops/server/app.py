@@ -1,16 +1,15 @@
-"""The addresses of a server, as an ASGI application: bytes in, one word out.
+"""The addresses of a server, as an ASGI application.
 
 POST /hooks/KIND   a webhook: its headers and body as they came, with a bound on the body
-GET /healthz       `ok` while everything that should run does
-GET /metrics       counts, where the operator wants them shown
+GET /healthz       `ok` while all threads run
+GET /metrics       counters, if the operator enables them
 
-Nothing is parsed here, and no answer tells anything of the program. Slow senders are the business of `gitops.server.listen`.
+Nothing is parsed here, and no answer says anything about the program. Slow senders are handled in `gitops.server.listen`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -19,80 +18,72 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from gitops.server.counters import MEDIA_TYPE
-from gitops.server.deliveries import NOWHERE, Intake, Reply
-from gitops.server.queue import Queue
-from gitops.server.shared import Context
+from gitops.server.deliveries import NOT_FOUND, DeliveryReceiver, HttpAnswer
+from gitops.server.queue import EventQueue
+from gitops.server.shared import ServerContext
 
-__all__ = ["Front", "make_app"]
+__all__ = ["make_app"]
 
 _JSON = "application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class Front:
-    """What the application shows: `healthy` says whether everything runs; bodies above `most` bytes are refused."""
-
-    intake: Intake
-    queue: Queue
-    context: Context
-    healthy: Callable[[], bool]
-    most: int
-    metrics: bool = False
-
-
-def make_app(front: Front) -> Starlette:
-    """The application."""
+def make_app(
+    receiver: DeliveryReceiver,
+    queue: EventQueue,
+    context: ServerContext,
+    *,
+    healthy: Callable[[], bool],
+    max_body_bytes: int,
+    metrics: bool = False,
+) -> Starlette:
+    """The application. `healthy` says whether all threads run; larger bodies than `max_body_bytes` are refused."""
 
     async def hook(request: Request) -> Response:
         kind = request.path_params["kind"]
         try:
-            return _answer(await _received(front, request, kind) if front.intake.knows(kind) else NOWHERE)
+            answer = NOT_FOUND
+            if receiver.accepts(kind):
+                answer = await _receive(receiver, request, kind, max_body_bytes)
         except ClientDisconnect:
-            return _answer(Reply(400, "incomplete"))
-        except Exception as error:  # noqa: BLE001 - an answer says nothing of a defect, the log does
-            front.context.say(f"internal_error: {type(error).__name__}: {error}")
-            return _answer(Reply(500, "not now"))
+            answer = HttpAnswer(400, "incomplete")
+        except Exception as error:  # noqa: BLE001 - the log describes a defect, the answer does not
+            context.log(f"internal_error: {type(error).__name__}: {error}")
+            answer = HttpAnswer(500, "not now")
+        return _response(answer)
 
     async def health(_: Request) -> Response:
-        return _answer(Reply(200, "ok") if front.healthy() else Reply(503, "not ok"))
+        return _response(HttpAnswer(200, "ok") if healthy() else HttpAnswer(503, "not ok"))
 
-    async def metrics(_: Request) -> Response:
-        counts = await run_in_threadpool(front.queue.counts)
-        return PlainTextResponse(front.context.counters.text(counts), media_type=MEDIA_TYPE)
+    async def counters(_: Request) -> Response:
+        queued = await run_in_threadpool(queue.counts)
+        return PlainTextResponse(context.counters.text(queued), media_type=MEDIA_TYPE)
 
     routes = [Route("/hooks/{kind}", hook, methods=["POST"]), Route("/healthz", health, methods=["GET"])]
-    if front.metrics:
-        routes.append(Route("/metrics", metrics, methods=["GET"]))
+    if metrics:
+        routes.append(Route("/metrics", counters, methods=["GET"]))
     app = Starlette(routes=routes)
     app.router.redirect_slashes = False
     return app
 
 
-async def _received(front: Front, request: Request, kind: str) -> Reply:
-    sent_as = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if sent_as != _JSON:
-        return Reply(415, f"set the content type of the webhook to {_JSON}")
-    body = await _body(request, front.most)
-    if body is None:
-        return Reply(413, "too large")
-    headers = dict(request.headers.items())
-    # Signatures of megabytes and the disk take their time, which is not that of other connections.
-    return await run_in_threadpool(front.intake.receive, kind, headers, body)
-
-
-async def _body(request: Request, most: int) -> bytes | None:
-    """The body, or None if it is larger than `most`: then the rest of it is not waited for."""
+async def _receive(receiver: DeliveryReceiver, request: Request, kind: str, max_body_bytes: int) -> HttpAnswer:
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != _JSON:
+        return HttpAnswer(415, f"set the content type of the webhook to {_JSON}")
+    too_large = HttpAnswer(413, "too large")
     announced = request.headers.get("content-length", "0")
-    if announced.isdecimal() and int(announced[:20]) > most:
-        return None
-    found = bytearray()
+    if announced.isdecimal() and int(announced[:20]) > max_body_bytes:
+        return too_large
+    body = bytearray()
     async for piece in request.stream():
-        found += piece
-        if len(found) > most:
-            return None
-    return bytes(found)
+        body += piece
+        if len(body) > max_body_bytes:
+            # The rest is not read.
+            return too_large
+    # To check the signature of megabytes and to write to disk takes time, which must not delay other connections.
+    return await run_in_threadpool(receiver.receive, kind, dict(request.headers.items()), bytes(body))
 
 
-def _answer(reply: Reply) -> Response:
-    # One request for each connection: how long one may last is easy to say then.
-    return PlainTextResponse(f"{reply.text}\n", reply.status, headers={"connection": "close"})
+def _response(answer: HttpAnswer) -> Response:
+    # One request per connection, so that the time of a connection can be bounded.
+    return PlainTextResponse(f"{answer.text}\n", answer.status, headers={"connection": "close"})

@@ -1,4 +1,4 @@
-"""What a server counts, in the text that Prometheus reads: numbers of deliveries and events, and of nothing else.
+"""The counters of a server, in the text format of Prometheus: numbers of deliveries and events, and nothing else.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
 """
@@ -9,14 +9,14 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 
-from gitops.server.queue import State
+from gitops.server.queue import EventState
 
 __all__ = ["MEDIA_TYPE", "Counters"]
 
 MEDIA_TYPE = "text/plain; version=0.0.4"
 _COUNTED = {
     "deliveries": ("gitops_deliveries_total", "status", "Webhooks by the status of the answer."),
-    "events": ("gitops_events_total", "outcome", "Attempts to handle an event by what became of them."),
+    "events": ("gitops_events_total", "outcome", "Attempts to handle an event by their result."),
 }
 _WAITING = ("gitops_queue_events", "Events in the queue by their state.")
 
@@ -25,17 +25,17 @@ class Counters:
     """Counts since the start of the process. Thread-safe."""
 
     def __init__(self) -> None:
-        """Nothing has happened yet."""
+        """All counters are zero."""
         self._guard = threading.Lock()
         self._found: Counter[tuple[str, str]] = Counter()
 
     def add(self, name: str, value: str) -> None:
-        """Count one of `deliveries` or `events`, by a value out of a small set."""
+        """Count one of `deliveries` or `events`, by a value from a small set."""
         with self._guard:
             self._found[name, value] += 1
 
-    def text(self, queued: Mapping[State, int]) -> str:
-        """All counts, and how many events are in each state."""
+    def text(self, queued: Mapping[EventState, int]) -> str:
+        """All counters, and the number of events in each state."""
         with self._guard:
             found = dict(self._found)
         lines = []
@@ -45,5 +45,5 @@ class Counters:
             lines += [f'{metric}{{{label}="{value}"}} {count}' for value, count in values]
         metric, summary = _WAITING
         lines += [f"# HELP {metric} {summary}", f"# TYPE {metric} gauge"]
-        lines += [f'{metric}{{state="{state}"}} {queued[state]}' for state in State]
+        lines += [f'{metric}{{state="{state}"}} {queued[state]}' for state in EventState]
         return "\n".join(lines) + "\n"

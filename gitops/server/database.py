@@ -1,4 +1,4 @@
-"""The file of a queue: an SQLite database with write-ahead log, one owner, and changes that are whole and on disk or not there.
+"""The file of a queue: an SQLite database with a write-ahead log and one owner. A change is on disk as a whole, or not at all.
 
 The only module that knows SQLite. Sources: https://www.sqlite.org/wal.html, https://www.sqlite.org/lang_transaction.html.
 """
@@ -58,29 +58,32 @@ class Database:
         self._owner: int | None = None
         self._connection: Connection | None = None
 
-    def own(self) -> None:
-        """Open the file to work on it, made if it is not there. Raises GitopsError `queue_in_use` if another process does."""
+    def open_owned(self) -> None:
+        """Open the file as its owner, and create it if it is missing.
+
+        Raises GitopsError `queue_in_use` if another process owns it.
+        """
         try:
-            # Events hold what people wrote: nobody else on this machine has to read that.
+            # Events hold comments of people, which other users of the machine must not read.
             self._owner = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close()
-            raise GitopsError(Code.QUEUE_IN_USE, f"another server works on {self.path}", path=str(self.path)) from None
+            raise GitopsError(Code.QUEUE_IN_USE, f"another server uses {self.path}", path=str(self.path)) from None
         except OSError as error:
             self.close()
             raise self.unusable(error.strerror or "it cannot be opened") from error
         self._connect(create=True)
 
-    def look(self) -> None:
-        """Open a file that is there, whether or not a server works on it."""
+    def open_shared(self) -> None:
+        """Open an existing file, whether or not a server owns it."""
         if not self.path.is_file():
             raise self.unusable("there is no such file")
         self._connect(create=False)
 
     def close(self) -> None:
-        """Let go of the file. Whoever waits is woken, and can do nothing more."""
+        """Close the file, and end all waiting; nothing can be done with it any more."""
         with self._changed:
             if self._connection is not None:
                 self._connection.close()
@@ -92,13 +95,13 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One look at the tables."""
+        """A transaction that reads."""
         with self._transaction("BEGIN") as connection:
             yield connection
 
     @contextmanager
     def writing(self, *, wakes: bool = True) -> Iterator[Connection]:
-        """One change, on disk when the block has ended, or none at all. With `wakes`, whoever waits for a change is woken."""
+        """A transaction that writes, on disk when the block has ended, or not at all. With `wakes` it ends all waiting."""
         with self._transaction("BEGIN IMMEDIATE") as connection:
             yield connection
         if wakes:
@@ -106,12 +109,12 @@ class Database:
 
     @property
     def changes(self) -> int:
-        """Counts what woke: to be handed to `wait`, and read before looking for what to wait for."""
+        """A counter for `wait`, to be read before looking for work: it grows with each change that ends waiting."""
         with self._changed:
             return self._changes
 
     def wait(self, seen: int, longest: timedelta) -> None:
-        """Wait until something has woken after `seen`, but not longer than this."""
+        """Wait until `changes` is not `seen`, but not longer than `longest`."""
         with self._changed:
             self._changed.wait_for(lambda: self._changes != seen, longest.total_seconds())
 
@@ -144,7 +147,7 @@ class Database:
 
     def _connect(self, *, create: bool) -> None:
         try:
-            # Autocommit: every change is inside of a transaction that is begun and ended here.
+            # Autocommit: `_transaction` begins and ends every transaction.
             self._connection = connection = sqlite3.connect(
                 self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
             )
@@ -152,9 +155,9 @@ class Database:
             application, version = self._pragma("application_id"), self._pragma("user_version")
             if (application, version) != (APPLICATION, VERSION) and not (made and create):
                 newer = f"it has version {version}; this release reads version {VERSION}"
-                raise self.unusable(newer if application == APPLICATION else "it is no queue")
+                raise self.unusable(newer if application == APPLICATION else "it is not a queue")
             connection.execute("PRAGMA journal_mode = WAL")
-            # What was accepted survives a loss of power, too.
+            # What was accepted survives a power loss as well.
             connection.execute("PRAGMA synchronous = FULL")
             if made:
                 marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"

@@ -39,7 +39,7 @@ from gitops.forge.events import (
 )
 from gitops.forge.port import Account
 
-__all__ = ["read_event", "subject_of", "write_event"]
+__all__ = ["event_subject", "read_event", "write_event"]
 
 
 def _pair(value: Any) -> tuple[str, str]:
@@ -72,7 +72,7 @@ read_event = EVENT.read
 write_event = EVENT.write
 
 
-def subject_of(event: Event) -> str:
+def event_subject(event: Event) -> str:
     """What an event is about: of two events that wait and have one subject, the newer one says all that the older one does.
 
     A review is another subject than the request that it is of, since only a review is attested. A push is its own subject: who

@@ -1,9 +1,9 @@
-"""Listening on an address: the HTTP server, with bounds on what a stranger can make it hold.
+"""The HTTP server on an address, with bounds on the resources that a stranger can use.
 
-1. A connection lasts a bounded time, from its first byte to the last byte of the answer, however slowly it is spoken on.
-2. There is a bounded number of connections; any further one is closed at once.
-3. The head of a request has a bounded size. Bodies are bounded by the application.
-4. Nothing in an answer names the program. No address of a sender is believed, and none is logged.
+1. A connection lasts a bounded time, from its first byte to the last byte of the answer, however slowly bytes arrive.
+2. The number of connections is bounded; any further one is closed at once.
+3. The size of the head of a request is bounded. The application bounds bodies.
+4. Nothing in an answer names the program. No address of a sender is trusted, and none is logged.
 
 Source of the options: https://www.uvicorn.org/settings/.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import uvicorn
@@ -22,38 +22,41 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 
-__all__ = ["Listener", "Where"]
+__all__ = ["ListenAddress", "Listener"]
 
 _HEAD_BYTES = 32 * 1024
 _BACKLOG = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """An address to listen on; port 0 is any that is free. `lasts_s` and `most` bound connections."""
+class ListenAddress:
+    """An address to listen on; port 0 is any free port.
+
+    `connection_s` bounds the time of a connection in seconds, `max_connections` their number.
+    """
 
     host: str
     port: int
-    lasts_s: float = 30.0
-    most: int = 128
+    connection_s: float = 30.0
+    max_connections: int = 128
 
     def __str__(self) -> str:
-        """As people write it."""
+        """As `host:port`."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class Listener:
     """Serves an application on an address, in the thread that calls `run`, until `stop` is called from any other, or a signal."""
 
-    def __init__(self, app: ASGIApp, where: Where, ready: Callable[[Where], None]) -> None:
-        """`ready` is told the address once connections are taken."""
-        self._where = where
+    def __init__(self, app: ASGIApp, address: ListenAddress, ready: Callable[[ListenAddress], None]) -> None:
+        """`ready` is called with the address once connections are taken."""
+        self._address = address
         config = uvicorn.Config(
             app,
-            host=where.host,
-            port=where.port,
+            host=address.host,
+            port=address.port,
             loop="asyncio",
-            http=_bounded(where),
+            http=_bounded(address),
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -65,26 +68,26 @@ class Listener:
             date_header=False,
             backlog=_BACKLOG,
             h11_max_incomplete_event_size=_HEAD_BYTES,
-            timeout_graceful_shutdown=int(where.lasts_s) + 1,
+            timeout_graceful_shutdown=int(address.connection_s) + 1,
         )
-        self._server = _Server(config, lambda host, port: ready(Where(host, port, where.lasts_s, where.most)))
+        self._server = _Server(config, lambda host, port: ready(replace(address, host=host, port=port)))
 
     def run(self) -> None:
-        """Serve. Raises UsageError `listen_failed` if the address cannot be had."""
+        """Serve. Raises UsageError `listen_failed` if the address cannot be used."""
         try:
             self._server.run()
         except SystemExit:
-            # That is how the server says that it could not begin; its message goes to a log that is off.
-            detail = f"cannot listen on {self._where}: it is in use, or not an address of this machine"
+            # The server reports a failed start like this; its message goes to a log that is off.
+            detail = f"cannot listen on {self._address}: it is in use, or not an address of this machine"
             raise UsageError(Code.LISTEN_FAILED, detail) from None
 
     def stop(self) -> None:
-        """Take no further connection, answer what is there, and return from `run`."""
+        """Take no further connection, answer those that are open, and end `run`."""
         self._server.should_exit = True
 
 
 class _Server(uvicorn.Server):
-    """The server, which leaves signals to the program and says where it listens."""
+    """The server of uvicorn, without its signal handlers, which reports the address that it listens on."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[str, int], None]) -> None:
         super().__init__(config)
@@ -100,7 +103,7 @@ class _Server(uvicorn.Server):
         self._ready(host, port)
 
 
-def _bounded(where: Where) -> type[H11Protocol]:
+def _bounded(address: ListenAddress) -> type[H11Protocol]:
     """The protocol of one connection, with its bounds."""
 
     class Bounded(H11Protocol):
@@ -108,10 +111,10 @@ def _bounded(where: Where) -> type[H11Protocol]:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            if len(self.connections) > where.most:
+            if len(self.connections) > address.max_connections:
                 transport.abort()
                 return
-            self._end = self.loop.call_later(where.lasts_s, transport.abort)
+            self._end = self.loop.call_later(address.connection_s, transport.abort)
 
         def connection_lost(self, exc: Exception | None) -> None:
             if self._end is not None:

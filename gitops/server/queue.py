@@ -1,20 +1,20 @@
-"""The queue of a server: what came in and is not done yet, in one SQLite file that survives whatever happens to the process.
+"""The queue of a server: the events that are not handled yet, in one SQLite file that survives a crash of the process.
 
-1. `offer` returns when the event is on disk. A delivery that was taken before is known by its marks and changes nothing, except
-   that an event which was given up is tried again: delivering it again is how a forge asks for that.
-2. Of several events that wait and have one subject only the newest is kept, at the place in line of the first.
-3. `take` hands out one event of a repository at a time, the oldest that is due. It is counted as tried before it is handed out,
-   so that an event which kills the process does not do so for ever.
-4. What was handed out when the process died waits again when the queue is opened. So an event is worked on at least once, and
-   whoever works on it must be able to do so twice.
-5. One process owns a queue, which the lock of a file beside it says; it may use it from several threads.
+1. `enqueue` returns when the event is on disk. A repeated delivery is known by its marks and changes nothing, except that an
+   event which was given up is retried: that is why people repeat a delivery.
+2. Of several waiting events with one subject only the newest is kept, at the position of the first.
+3. `take` returns one event of a repository at a time, the oldest that is due. The attempt is counted before, so that an event
+   which kills the process cannot do so without end.
+4. An event that was being handled when the process died waits again when the queue is opened. So an event is handled at least
+   once, and its handler must be able to repeat it.
+5. One process owns a queue, by the lock of a file beside it; it may use it from several threads.
 
-Moments are whole milliseconds since 1970.
+Times are whole milliseconds since 1970.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -26,44 +26,35 @@ from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults, around
 from gitops.forge.events import Event
 from gitops.server.database import Connection, Database
-from gitops.server.documents import subject_of, write_event
+from gitops.server.documents import event_subject, write_event
 
-__all__ = ["Accepted", "Listed", "Offer", "Queue", "State", "Task"]
+__all__ = ["EnqueueResult", "EventQueue", "EventState", "ListedEvent", "QueuedEvent"]
 
 # Forges offer to deliver again what is some days old: https://docs.github.com/en/webhooks/testing-and-troubleshooting-webhooks
 _REMEMBERED = timedelta(days=14)
 _MAX_REASON = 500
 
 
-class State(StrEnum):
-    """Where an event stands. What is done is not kept."""
+class EventState(StrEnum):
+    """The state of an event in the queue. An event that is done is removed."""
 
     WAITING = "waiting"
     RUNNING = "running"
     FAILED = "failed"
 
 
-class Accepted(StrEnum):
-    """What became of an offer."""
+class EnqueueResult(StrEnum):
+    """What `enqueue` did: MERGED into a waiting event; KNOWN from an earlier delivery; RETRIED after it was given up."""
 
     QUEUED = "queued"
     MERGED = "merged"
     KNOWN = "known"
-    REVIVED = "revived"
+    RETRIED = "retried"
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """An event of a repository; `marks` are what its delivery is known by, none for what nobody delivered."""
-
-    repository: str
-    event: Event
-    marks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """An event that was handed out: `document` is what `gitops.server.documents` reads, `attempts` counts this one, too."""
+class QueuedEvent:
+    """An event to handle: `document` is in the form of `gitops.server.documents`, `attempts` counts this attempt as well."""
 
     number: int
     repository: str
@@ -72,69 +63,74 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """An event as people see it; `reason` is why the last attempt failed."""
+class ListedEvent:
+    """An event in a listing; `reason` is why its last attempt failed."""
 
     number: int
     repository: str
     subject: str
-    state: State
+    state: EventState
     attempts: int
     received: int
     due: int
     reason: str
 
 
-class Queue:
+class EventQueue:
     """See the module. Raises GitopsError `queue_unusable` wherever the file cannot be read or written."""
 
     def __init__(
         self, path: Path, clock: Clock, *, most: int = 10_000, attempts: int = 8, faults: Faults | None = None
     ) -> None:
-        """`most` events may wait; one that was tried `attempts` times, and not to its end, is given up when the queue opens."""
+        """At most `most` events may wait. One that was tried `attempts` times without an end is given up when the queue opens."""
         self._file, self._clock, self._most = Database(path), clock, most
         self._attempts, self._faults = attempts, faults or NoFaults()
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
-    def own(self) -> None:
-        """Open the queue to work on it, made if it is not there; what was being worked on waits again.
+    def open_owned(self) -> None:
+        """Open the queue as its owner, and create it if it is missing; events that were being handled wait again.
 
-        Raises GitopsError `queue_in_use` if another process does.
+        Raises GitopsError `queue_in_use` if another process owns it.
         """
-        self._file.own()
+        self._file.open_owned()
         with self._file.writing() as database:
-            given_up = "the process ended each time while it worked on this"
+            given_up = "the process ended during each attempt to handle this event"
             database.execute(
                 "UPDATE event SET state = 'failed', reason = ? WHERE state = 'running' AND attempts >= ?",
                 (given_up, self._attempts),
             )
             for (number,) in database.execute("SELECT number FROM event WHERE state = 'running'").fetchall():
-                _wait_again(database, number, self._now(), "the process ended while it worked on this")
+                _wait_again(database, number, self._now(), "the process ended while it handled this event")
 
-    def look(self) -> None:
-        """Open a queue that is there, to list it or to decide about what was given up, whether or not a server works on it."""
-        self._file.look()
+    def open_shared(self) -> None:
+        """Open an existing queue, to list it or to retry and remove events, whether or not a server owns it."""
+        self._file.open_shared()
 
     def close(self) -> None:
-        """Let go of the file. Whoever waits is woken."""
+        """Close the file, and end all waiting."""
         self._file.close()
 
-    # -- taking in -------------------------------------------------------------------------------------------------
+    # -- adding ----------------------------------------------------------------------------------------------------
 
-    def offer(self, offer: Offer) -> Accepted:
-        """Take an event in. Raises GitopsError `queue_full`."""
+    def enqueue(self, repository: str, event: Event, marks: Sequence[str] = ()) -> EnqueueResult:
+        """Add an event of a repository; `marks` identify its delivery, empty for an event without one.
+
+        Raises GitopsError `queue_full`.
+        """
         with around(self._faults, "server.queue", "accept"), self._file.writing() as database:
             now = self._now()
             database.execute("DELETE FROM delivery WHERE seen < ?", (now - _milliseconds(_REMEMBERED),))
-            known = _known(database, offer.marks)
-            if known is not None:
-                return _again(database, known, now)
-            place = (offer.repository, subject_of(offer.event))
+            for mark in marks:
+                known = database.execute("SELECT event FROM delivery WHERE mark = ?", (mark,)).fetchone()
+                if known is not None:
+                    return _repeat(database, int(known[0]), now)
+            subject = event_subject(event)
             waits = database.execute(
-                "SELECT number FROM event WHERE repository = ? AND subject = ? AND state = 'waiting'", place
+                "SELECT number FROM event WHERE repository = ? AND subject = ? AND state = 'waiting'",
+                (repository, subject),
             ).fetchone()
-            document = write_event(offer.event)
+            document = write_event(event)
             if waits is not None:
                 number = waits[0]
                 database.execute(
@@ -148,18 +144,18 @@ class Queue:
                 number = database.execute(
                     "INSERT INTO event (repository, subject, document, state, attempts, received, due, reason)"
                     " VALUES (?, ?, ?, 'waiting', 0, ?, ?, '')",
-                    (*place, document, now, now),
+                    (repository, subject, document, now, now),
                 ).lastrowid
             database.executemany(
                 "INSERT INTO delivery (mark, event, seen) VALUES (?, ?, ?)",
-                [(mark, number, now) for mark in dict.fromkeys(offer.marks)],
+                [(mark, number, now) for mark in dict.fromkeys(marks)],
             )
-        return Accepted.QUEUED if waits is None else Accepted.MERGED
+        return EnqueueResult.QUEUED if waits is None else EnqueueResult.MERGED
 
-    # -- working off -----------------------------------------------------------------------------------------------
+    # -- handling --------------------------------------------------------------------------------------------------
 
-    def take(self) -> Task | None:
-        """The oldest event that is due, of a repository of which none is worked on; None if there is none."""
+    def take(self) -> QueuedEvent | None:
+        """The oldest event that is due, of a repository of which none is being handled; None if there is none."""
         with self._file.writing(wakes=False) as database:
             found = database.execute(
                 "SELECT number, repository, document, attempts FROM event WHERE state = 'waiting' AND due <= ?"
@@ -170,48 +166,48 @@ class Queue:
                 return None
             number, repository, document, attempts = found
             database.execute("UPDATE event SET state = 'running', attempts = attempts + 1 WHERE number = ?", (number,))
-            return Task(number, repository, document, attempts + 1)
+            return QueuedEvent(number, repository, document, attempts + 1)
 
-    def finish(self, task: Task) -> None:
-        """It is done. An earlier one with its subject that was given up is done with it."""
+    def finish(self, event: QueuedEvent) -> None:
+        """Remove an event that is done, and an earlier one with the same subject that was given up."""
         with self._file.writing() as database:
             database.execute(
                 "DELETE FROM event WHERE state = 'failed' AND (repository, subject) IN"
                 " (SELECT repository, subject FROM event WHERE number = ? AND state = 'running')",
-                (task.number,),
+                (event.number,),
             )
-            database.execute("DELETE FROM event WHERE number = ? AND state = 'running'", (task.number,))
+            database.execute("DELETE FROM event WHERE number = ? AND state = 'running'", (event.number,))
 
-    def postpone(self, task: Task, by: timedelta, reason: str) -> None:
-        """It did not work out and may, later."""
+    def postpone(self, event: QueuedEvent, by: timedelta, reason: str) -> None:
+        """Let an event wait after a temporary failure."""
         with self._file.writing() as database:
-            if _runs(database, task):
-                _wait_again(database, task.number, self._now() + _milliseconds(by), reason)
+            if _is_running(database, event):
+                _wait_again(database, event.number, self._now() + _milliseconds(by), reason)
 
-    def give_up(self, task: Task, reason: str) -> None:
-        """It did not work out and is not tried again by itself."""
+    def give_up(self, event: QueuedEvent, reason: str) -> None:
+        """Keep an event that failed, until a person decides about it."""
         with self._file.writing() as database:
             database.execute(
                 "UPDATE event SET state = 'failed', reason = ? WHERE number = ? AND state = 'running'",
-                (reason[:_MAX_REASON], task.number),
+                (reason[:_MAX_REASON], event.number),
             )
 
-    def give_back(self, task: Task) -> None:
-        """It was not worked on to its end, through no fault of its own: it waits as if it had never been taken."""
+    def release(self, event: QueuedEvent) -> None:
+        """Let an event wait as if it had not been taken, because its handling was stopped."""
         with self._file.writing() as database:
-            if _runs(database, task):
-                database.execute("UPDATE event SET attempts = attempts - 1 WHERE number = ?", (task.number,))
-                _wait_again(database, task.number, self._now(), "")
+            if _is_running(database, event):
+                database.execute("UPDATE event SET attempts = attempts - 1 WHERE number = ?", (event.number,))
+                _wait_again(database, event.number, self._now(), "")
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     @property
     def changes(self) -> int:
-        """Counts the changes made through this object: what to hand to `wait`, read before looking for work."""
+        """A counter for `wait`, to be read before `take`: it grows with each change made through this object."""
         return self._file.changes
 
     def wait(self, seen: int, longest: timedelta) -> None:
-        """Wait for a change after `seen`, until the next event is due, but not longer than this."""
+        """Wait until `changes` is not `seen`, or the next event is due, but not longer than `longest`."""
         with self._file.reading() as database:
             (due,) = database.execute(
                 "SELECT min(due) FROM event WHERE state = 'waiting'"
@@ -224,31 +220,31 @@ class Queue:
         """End all waiting."""
         self._file.wake()
 
-    # -- looking ---------------------------------------------------------------------------------------------------
+    # -- listing ---------------------------------------------------------------------------------------------------
 
-    def listed(self) -> tuple[Listed, ...]:
-        """All events that are not done, in line."""
+    def listed(self) -> tuple[ListedEvent, ...]:
+        """All events that are not done, oldest first."""
         with self._file.reading() as database:
             rows = database.execute(
                 "SELECT number, repository, subject, state, attempts, received, due, reason FROM event ORDER BY number"
             ).fetchall()
-        return tuple(_listed(row) for row in rows)
+        return tuple(ListedEvent(n, name, subject, EventState(state), *rest) for n, name, subject, state, *rest in rows)
 
-    def counts(self) -> Mapping[State, int]:
+    def counts(self) -> Mapping[EventState, int]:
         """How many events are in each state."""
         with self._file.reading() as database:
             found = dict(database.execute("SELECT state, count(*) FROM event GROUP BY state").fetchall())
-        return {state: int(found.get(state.value, 0)) for state in State}
+        return {state: int(found.get(state.value, 0)) for state in EventState}
 
     def retry(self, number: int) -> None:
-        """Try an event again that waits for its next attempt or was given up. Raises GitopsError `queue_event_missing`."""
+        """Retry an event that waits for its next attempt or was given up. Raises GitopsError `queue_event_missing`."""
         with self._file.writing() as database:
             self._require(database, number)
             database.execute("UPDATE event SET attempts = 0 WHERE number = ?", (number,))
             _wait_again(database, number, self._now(), "")
 
     def forget(self, number: int) -> None:
-        """Remove an event that is not being worked on. Raises GitopsError `queue_event_missing`."""
+        """Remove an event that is not being handled. Raises GitopsError `queue_event_missing`."""
         with self._file.writing() as database:
             self._require(database, number)
             database.execute("DELETE FROM event WHERE number = ?", (number,))
@@ -263,37 +259,23 @@ class Queue:
         return int(self._clock.now().timestamp() * 1000)
 
 
-def _listed(row: tuple[int, str, str, str, int, int, int, str]) -> Listed:
-    number, repository, subject, state, attempts, received, due, reason = row
-    return Listed(number, repository, subject, State(state), attempts, received, due, reason)
-
-
-def _known(database: Connection, marks: tuple[str, ...]) -> int | None:
-    """The event that an earlier delivery with one of the marks became."""
-    for mark in marks:
-        found = database.execute("SELECT event FROM delivery WHERE mark = ?", (mark,)).fetchone()
-        if found is not None:
-            return int(found[0])
-    return None
-
-
-def _again(database: Connection, number: int, now: int) -> Accepted:
-    """What becomes of an event that is delivered again: it is tried again if it was given up."""
+def _repeat(database: Connection, number: int, now: int) -> EnqueueResult:
+    """Handle the repeated delivery of an event: it is retried if it was given up."""
     failed = database.execute("SELECT 1 FROM event WHERE number = ? AND state = 'failed'", (number,)).fetchone()
     if failed is None:
-        return Accepted.KNOWN
+        return EnqueueResult.KNOWN
     database.execute("UPDATE event SET attempts = 0 WHERE number = ?", (number,))
     _wait_again(database, number, now, "")
-    return Accepted.REVIVED
+    return EnqueueResult.RETRIED
 
 
-def _runs(database: Connection, task: Task) -> bool:
-    found = database.execute("SELECT 1 FROM event WHERE number = ? AND state = 'running'", (task.number,))
+def _is_running(database: Connection, event: QueuedEvent) -> bool:
+    found = database.execute("SELECT 1 FROM event WHERE number = ? AND state = 'running'", (event.number,))
     return found.fetchone() is not None
 
 
 def _wait_again(database: Connection, number: int, due: int, reason: str) -> None:
-    """Let an event wait, unless a newer one with its subject does already, which says all that it does."""
+    """Let an event wait, unless a newer one with its subject waits already, which replaces it."""
     newer = database.execute(
         "SELECT 1 FROM event AS newer JOIN event AS it USING (repository, subject)"
         " WHERE it.number = ? AND newer.state = 'waiting' AND newer.number <> it.number",

@@ -1,8 +1,8 @@
-"""A whole server: the queue, whoever takes in, whoever works, and the order in which they begin and end.
+"""A whole server: the queue, the listener, the workers, and the order in which they start and stop.
 
-1. The queue is owned first: what was left running by a process that died waits again. 2. Connections are taken. 3. Only then the
-crew begins to work. 4. To stop, no further connection is taken, 5. the crew ends, and gives back what does not end in time.
-6. The queue is closed last.
+1. Open the queue: an event that was being handled when a process died waits again. 2. Take connections. 3. Only then start the
+workers. 4. To stop, take no more connections. 5. Stop the workers, and release the events that do not end in time. 6. Close the
+queue last.
 """
 
 from __future__ import annotations
@@ -11,63 +11,71 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from gitops.server.app import Front, make_app
-from gitops.server.deliveries import Hook, Intake
-from gitops.server.listen import Listener, Where
-from gitops.server.queue import Queue
-from gitops.server.shared import Context
-from gitops.server.workers import Crew, Handle, Patience
+from gitops.server.app import make_app
+from gitops.server.deliveries import DeliveryReceiver, WebhookFormat
+from gitops.server.listen import ListenAddress, Listener
+from gitops.server.queue import EventQueue
+from gitops.server.shared import ServerContext
+from gitops.server.workers import EventHandler, RetryPolicy, WorkerPool
 
-__all__ = ["Arrangement", "Service"]
+__all__ = ["Server", "ServerSettings"]
 
 
 @dataclass(frozen=True, slots=True)
-class Arrangement:
-    """How a server is set up. `hooks` are by kind of forge, `repositories` the names in the queue of those that are served.
+class ServerSettings:
+    """Settings of a server. `formats` are by kind of forge, `repositories` the names of the served ones in the queue.
 
-    `every` is the time between two ticks, None for no ticker; `grace` is what a running event gets to end in.
+    `every` is the time between two timer events, None for none; `grace` is the time in which running events may end.
     """
 
-    where: Where
-    hooks: Mapping[str, Hook]
+    address: ListenAddress
+    formats: Mapping[str, WebhookFormat]
     repositories: tuple[str, ...]
     workers: int = 1
     every: timedelta | None = None
     grace: timedelta = timedelta(seconds=60)
-    most_bytes: int = 5 * 1024 * 1024
+    max_body_bytes: int = 5 * 1024 * 1024
     metrics: bool = False
-    patience: Patience = field(default_factory=Patience)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
 
 
-class Service:
+class Server:
     """See the module."""
 
     def __init__(
-        self, queue: Queue, arrangement: Arrangement, handle: Handle, context: Context, ready: Callable[[Where], None]
+        self,
+        queue: EventQueue,
+        settings: ServerSettings,
+        handle: EventHandler,
+        context: ServerContext,
+        ready: Callable[[ListenAddress], None],
     ) -> None:
-        """Nothing is opened yet. `ready` is told the address once connections are taken."""
-        self._queue, self._arrangement, self._context, self._ready = queue, arrangement, context, ready
-        self._crew = Crew(queue, handle, context, arrangement.patience)
-        intake = Intake(queue, arrangement.hooks, arrangement.repositories, context)
-        front = Front(
-            intake, queue, context, lambda: self._crew.alive, arrangement.most_bytes, metrics=arrangement.metrics
+        """Nothing is opened yet. `ready` is called with the address once connections are taken."""
+        self._queue, self._settings, self._ready = queue, settings, ready
+        self._workers = WorkerPool(queue, handle, context, settings.retry)
+        app = make_app(
+            DeliveryReceiver(queue, settings.formats, settings.repositories, context),
+            queue,
+            context,
+            healthy=lambda: self._workers.alive,
+            max_body_bytes=settings.max_body_bytes,
+            metrics=settings.metrics,
         )
-        self._listener = Listener(make_app(front), arrangement.where, self._begin)
+        self._listener = Listener(app, settings.address, self._start)
 
     def run(self) -> None:
         """Serve until `stop`. Raises GitopsError `queue_unusable`, `queue_in_use`, `listen_failed`."""
-        self._queue.own()
+        self._queue.open_owned()
         try:
             self._listener.run()
         finally:
-            self._crew.stop(self._arrangement.grace)
+            self._workers.stop(self._settings.grace)
             self._queue.close()
 
     def stop(self) -> None:
-        """Have `run` return; may be called from any thread, and from a signal handler."""
+        """End `run`; may be called from any thread, and from a signal handler."""
         self._listener.stop()
 
-    def _begin(self, where: Where) -> None:
-        arrangement = self._arrangement
-        self._crew.start(arrangement.workers, arrangement.repositories, arrangement.every)
-        self._ready(where)
+    def _start(self, address: ListenAddress) -> None:
+        self._workers.start(self._settings.workers, self._settings.repositories, self._settings.every)
+        self._ready(address)

@@ -1,4 +1,4 @@
-"""What all parts of a server share: its clock, its counters, where its lines go, and the word that it stops."""
+"""What all parts of a server share: clock, counters, log, and the signal to stop."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gitops.core.redact import Redactor
 from gitops.render.characters import visible
 from gitops.server.counters import Counters
 
-__all__ = ["Context", "Stop"]
+__all__ = ["ServerContext", "StopSignal"]
 
 
-class Stop:
-    """Says that the server stops, and cuts short whoever waits."""
+class StopSignal:
+    """Says that the server stops, and ends every wait."""
 
     def __init__(self) -> None:
-        """It goes on, for now."""
+        """Not set."""
         self._event = threading.Event()
 
     def set(self) -> None:
@@ -35,30 +35,30 @@ class Stop:
         return self._event.is_set()
 
     def wait(self, longest: timedelta) -> bool:
-        """Wait; returns early, with true, when the server stops."""
+        """Wait; returns early, and true, when the server stops."""
         return self._event.wait(longest.total_seconds())
 
     def pause(self, seconds: float) -> None:
-        """Wait as a client of a forge does. Raises RemoteError `forge_unavailable` when the server stops meanwhile."""
+        """Wait between two attempts of a forge client. Raises RemoteError `forge_unavailable` when the server stops."""
         if self._event.wait(seconds):
             raise RemoteError(Code.FORGE_UNAVAILABLE, "the server stops", retryable=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class ServerContext:
     """See the module. `write` takes one line for the log, from any thread."""
 
     clock: Clock
     write: Callable[[str], None]
     redact: Redactor = field(default_factory=Redactor)
     counters: Counters = field(default_factory=Counters)
-    stop: Stop = field(default_factory=Stop)
+    stop: StopSignal = field(default_factory=StopSignal)
     faults: Faults = field(default_factory=NoFaults)
 
-    def shown(self, text: str) -> str:
-        """A text that may be shown and kept: no secret in it, and nothing that acts instead of being seen."""
+    def safe(self, text: str) -> str:
+        """A text without secrets and control characters, which may be shown and kept."""
         return visible(self.redact(text))
 
-    def say(self, text: str) -> None:
-        """One line for the log."""
-        self.write(self.shown(text))
+    def log(self, text: str) -> None:
+        """Write one line to the log."""
+        self.write(self.safe(text))

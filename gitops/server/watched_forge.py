@@ -1,7 +1,7 @@
-"""A forge that remembers what it could not do for a reason that may pass.
+"""A forge that remembers the first call that failed for a temporary reason.
 
-Handlers go on where only telling somebody failed, and rightly so: an outcome does not depend on a comment. A job ends there, and
-the next event says it anew. A server can do better: it handles the event again later, and what is told already is not told twice.
+Handlers go on if only a comment failed, because an outcome does not depend on a comment. A job ends there, and the next event
+writes it. A server handles the event again later; what is written already is not written twice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["WatchedForge"]
 
 
 class WatchedForge:
-    """Is the forge that it was made of in every respect; `failure` is the first that may pass, None without one."""
+    """Behaves like the given forge; `failure` is the first temporary failure of a call, or None."""
 
     def __init__(self, forge: Forge) -> None:
         """Nothing has failed yet."""
@@ -23,17 +23,17 @@ class WatchedForge:
         self.failure: RemoteError | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """A method of the forge, or what it says of itself."""
-        found = getattr(self._forge, name)
-        if not callable(found):
-            return found
+        """A method or a property of the forge."""
+        attribute = getattr(self._forge, name)
+        if not callable(attribute):
+            return attribute
 
-        def asked(*arguments: Any, **named: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
             try:
-                return found(*arguments, **named)
+                return attribute(*arguments, **named)
             except RemoteError as error:
                 if error.retryable and self.failure is None:
                     self.failure = error
                 raise
 
-        return asked
+        return call

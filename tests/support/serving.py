@@ -15,20 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from gitops.bot.results import LogLine
-from gitops.cli.serve.repository import hook_of
+from gitops.cli.serve.repository import webhook_format
 from gitops.core.clock import Clock
 from gitops.core.redact import Redactor, Secret
 from gitops.forge.events import Event
-from gitops.server.deliveries import known_as
-from gitops.server.listen import Where
-from gitops.server.queue import Listed, Queue
-from gitops.server.service import Arrangement, Service
-from gitops.server.shared import Context
-from gitops.server.workers import Patience
+from gitops.server.deliveries import repository_key
+from gitops.server.listen import ListenAddress
+from gitops.server.queue import EventQueue, ListedEvent
+from gitops.server.service import Server, ServerSettings
+from gitops.server.shared import ServerContext
+from gitops.server.workers import RetryPolicy
 from gitops.wiring.system import SystemClock
 
 SECRET = "a-secret-that-nobody-can-guess"
-REPOSITORY = known_as("github", "octo/brain")
+REPOSITORY = repository_key("github", "octo/brain")
 _LONGEST_S = 60.0
 
 
@@ -69,10 +69,10 @@ class Answer:
 class Serving:
     """A running server; see `serving`."""
 
-    queue: Queue
-    where: Where
+    queue: EventQueue
+    where: ListenAddress
     log: Log
-    context: Context
+    context: ServerContext
 
     def request(self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Answer:
         connection = http.client.HTTPConnection(self.where.host, self.where.port, timeout=_LONGEST_S)
@@ -88,7 +88,7 @@ class Serving:
         headers, body = signed(name, form, event_id)
         return self.request("POST", "/hooks/github", headers | {k.replace("_", "-"): v for k, v in more.items()}, body)
 
-    def left(self) -> tuple[Listed, ...]:
+    def left(self) -> tuple[ListedEvent, ...]:
         return self.queue.listed()
 
 
@@ -99,41 +99,41 @@ class Setting:
     folder: Path
     handle: Callable[[str, Event], Iterator[LogLine]]
     clock: Clock = field(default_factory=SystemClock)
-    arrangement: Arrangement = field(
-        default_factory=lambda: Arrangement(
-            Where("127.0.0.1", 0),
-            {kind: hook_of(kind, (Secret("S", SECRET),)) for kind in ("github", "gitlab", "gitea")},
+    settings: ServerSettings = field(
+        default_factory=lambda: ServerSettings(
+            ListenAddress("127.0.0.1", 0),
+            {kind: webhook_format(kind, (Secret("S", SECRET),)) for kind in ("github", "gitlab", "gitea")},
             (REPOSITORY,),
-            patience=Patience(first=timedelta(0)),
+            retry=RetryPolicy(first=timedelta(0)),
             grace=timedelta(seconds=30),
         )
     )
 
     def but(self, **changes: Any) -> Setting:
-        return replace(self, arrangement=replace(self.arrangement, **changes))
+        return replace(self, settings=replace(self.settings, **changes))
 
 
 @contextmanager
 def serving(setting: Setting) -> Iterator[Serving]:
     """Serve while the block runs. What the server raises is raised here."""
     log, begun = Log(), threading.Event()
-    context = Context(setting.clock, log.write, Redactor([Secret("S", SECRET)]))
-    queue = Queue(setting.folder / "queue.db", setting.clock)
-    found: list[Where] = []
+    context = ServerContext(setting.clock, log.write, Redactor([Secret("S", SECRET)]))
+    queue = EventQueue(setting.folder / "queue.db", setting.clock)
+    found: list[ListenAddress] = []
     failures: list[Exception] = []
 
-    def ready(where: Where) -> None:
-        found.append(where)
+    def ready(address: ListenAddress) -> None:
+        found.append(address)
         begun.set()
 
     def run() -> None:
         try:
-            service.run()
+            server.run()
         except Exception as error:  # noqa: BLE001 - raised where the block ends
             failures.append(error)
         begun.set()
 
-    service = Service(queue, setting.arrangement, setting.handle, context, ready)
+    server = Server(queue, setting.settings, setting.handle, context, ready)
     thread = threading.Thread(target=run)
     thread.start()
     try:
@@ -143,7 +143,7 @@ def serving(setting: Setting) -> Iterator[Serving]:
         else:
             thread.join()
     finally:
-        service.stop()
+        server.stop()
         thread.join(_LONGEST_S)
     if failures:
         raise failures[0]

@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 from gitops.bot.results import LogLine
 from gitops.cli.output import OK, USAGE, say, show_error
-from gitops.cli.serve.repository import Served, Surroundings, hook_of, server_environment
+from gitops.cli.serve.repository import ServedRepository, server_environment, webhook_format
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
 from gitops.core.redact import Redactor, Secret
 from gitops.forge.events import Event
-from gitops.server.queue import Queue
-from gitops.server.shared import Context, Stop
+from gitops.server.queue import EventQueue
+from gitops.server.shared import ServerContext, StopSignal
 from gitops.wiring.project import RepositoryChoice
 from gitops.wiring.system import SystemClock
 
 if TYPE_CHECKING:
-    from gitops.server.listen import Where
-    from gitops.server.service import Service
+    from gitops.server.listen import ListenAddress
+    from gitops.server.service import Server
 
 __all__ = ["serve", "serve_with"]
 
@@ -50,27 +50,30 @@ def serve(options: argparse.Namespace) -> int:
 
 
 def serve_with(options: argparse.Namespace, environ: Mapping[str, str], faults: Faults) -> int:
-    """Serve until a signal says stop. Raises GitopsError where it cannot begin.
+    """Serve until a signal stops it. Raises GitopsError if it cannot start.
 
     Raises UsageError `serve_unavailable` if the packages of the extra `serve` are not installed.
     """
-    stop = Stop()
-    surroundings = Surroundings(server_environment(environ), stop.pause, faults)
+    stop = StopSignal()
+    own_environ = server_environment(environ)
     secrets = _secrets(options.secret_file, environ)
-    served = [Served(RepositoryChoice(path, options.remote), options.forge, surroundings) for path in options.repo]
+    served = [
+        ServedRepository(RepositoryChoice(path, options.remote), options.forge, own_environ, stop.pause, faults)
+        for path in options.repo
+    ]
     tokens = [each.token for each in served]
-    context = Context(
+    context = ServerContext(
         SystemClock(), _writer(as_json=options.json), Redactor([*secrets, *tokens]), stop=stop, faults=faults
     )
-    service = _service(options, {each.name: each for each in served}, secrets, context)
-    _on_signal(service.stop)
-    service.run()
-    context.say("stopped")
+    server = _server(options, {each.name: each for each in served}, secrets, context)
+    _on_signal(server.stop)
+    server.run()
+    context.log("stopped")
     return OK
 
 
 def _on_signal(stop: Callable[[], None]) -> None:
-    """Have the first signal stop the server, and a second one end the process at once, which loses nothing either."""
+    """Let the first signal stop the server, and a second one end the process at once, which loses nothing either."""
     numbers = (signal.SIGTERM, signal.SIGINT)
 
     def once(*_: object) -> None:
@@ -82,12 +85,15 @@ def _on_signal(stop: Callable[[], None]) -> None:
         signal.signal(number, once)
 
 
-def _service(
-    options: argparse.Namespace, served: Mapping[str, Served], secrets: tuple[Secret, ...], context: Context
-) -> Service:
+def _server(
+    options: argparse.Namespace,
+    served: Mapping[str, ServedRepository],
+    secrets: tuple[Secret, ...],
+    context: ServerContext,
+) -> Server:
     try:
-        from gitops.server.listen import Where
-        from gitops.server.service import Arrangement, Service
+        from gitops.server.listen import ListenAddress
+        from gitops.server.service import Server, ServerSettings
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
@@ -95,9 +101,9 @@ def _service(
         raise UsageError(Code.SERVE_UNAVAILABLE, message) from error
     if len(served) != len(options.repo):
         raise UsageError(Code.USAGE_ERROR, "two of the repositories are the same project of the forge")
-    arrangement = Arrangement(
-        where=Where(*options.listen),
-        hooks={kind: hook_of(kind, secrets) for kind in sorted({each.kind for each in served.values()})},
+    settings = ServerSettings(
+        address=ListenAddress(*options.listen),
+        formats={kind: webhook_format(kind, secrets) for kind in sorted({each.kind for each in served.values()})},
         repositories=tuple(sorted(served)),
         workers=options.workers,
         every=options.every,
@@ -108,18 +114,18 @@ def _service(
     def handle(repository: str, event: Event) -> Iterator[LogLine]:
         found = served.get(repository)
         if found is None:
-            raise GitopsError(Code.QUEUE_EVENT_INVALID, f"{repository} is not served any more")
+            raise GitopsError(Code.QUEUE_EVENT_INVALID, f"{repository} is no longer served")
         return found.handle(event)
 
-    def ready(where: Where) -> None:
-        context.say(f"listening on {where} for {', '.join(sorted(served))}")
+    def ready(address: ListenAddress) -> None:
+        context.log(f"listening on {address} for {', '.join(sorted(served))}")
 
-    queue = Queue(Path(options.queue), context.clock, attempts=arrangement.patience.attempts, faults=context.faults)
-    return Service(queue, arrangement, handle, context, ready)
+    queue = EventQueue(Path(options.queue), context.clock, attempts=settings.retry.attempts, faults=context.faults)
+    return Server(queue, settings, handle, context, ready)
 
 
 def _secrets(file: str | None, environ: Mapping[str, str]) -> tuple[Secret, ...]:
-    """The secrets of the webhooks. Raises UsageError `webhook_secret_missing`: without one, anybody could send anything."""
+    """The secrets of the webhooks. Raises UsageError `webhook_secret_missing`: without one, everybody could send events."""
     if file is None:
         lines = [environ.get(_SECRET, "")]
     else:
@@ -139,7 +145,7 @@ def _secrets(file: str | None, environ: Mapping[str, str]) -> tuple[Secret, ...]
 
 
 def _writer(*, as_json: bool) -> Callable[[str], None]:
-    """Prints lines of the log, whole, from any thread."""
+    """Prints whole lines of the log, from any thread."""
     guard, clock = threading.Lock(), SystemClock()
 
     def write(text: str) -> None:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cli.serve.repository import Served, Surroundings
+from gitops.cli.serve.repository import ServedRepository
 from gitops.core.errors import UsageError
 from gitops.core.faults import NoFaults
 from gitops.forge.events import TimerEvent
 from gitops.git.port import ZERO
-from gitops.server.queue import Offer, Queue
-from gitops.server.shared import Stop
+from gitops.server.queue import EventQueue
+from gitops.server.shared import StopSignal
 from gitops.wiring.project import RepositoryChoice
 from gitops.wiring.system import SystemClock
 from tests.e2e.github.stories import REWORDED, audit
@@ -89,7 +89,7 @@ POINTS = [
     pytest.param("server.queue.before_accept", None, marks=pytest.mark.slow),
     # The event is on disk, the forge does not know it.
     pytest.param("server.queue.after_accept", None),
-    # Accepted, and not begun, or done without a word in the queue.
+    # EnqueueResult, and not begun, or done without a word in the queue.
     pytest.param("server.worker.before_handle", 202, marks=pytest.mark.slow),
     pytest.param("server.worker.after_handle", 202, marks=pytest.mark.slow),
 ]
@@ -147,29 +147,29 @@ def test_a_server_stops_when_it_is_asked_to(host: Host) -> None:
 
 
 def test_what_waits_for_a_repository_that_is_not_served_any_more_is_given_up(host: Host) -> None:
-    queue = Queue(host.queue, SystemClock())
-    queue.own()
-    queue.offer(Offer("github:octo/gone", TimerEvent()))
+    queue = EventQueue(host.queue, SystemClock())
+    queue.open_owned()
+    queue.enqueue("github:octo/gone", TimerEvent())
     queue.close()
     with host.serve() as server:
         server.log.until("given up after 1 attempt(s)")
         assert server.stop() == 0
     (failed,) = host.listed()
-    assert failed["reason"] == "queue_event_invalid: github:octo/gone is not served any more"
+    assert failed["reason"] == "queue_event_invalid: github:octo/gone is no longer served"
 
 
 @pytest.mark.parametrize(
     ("change", "kind", "words"),
     [
         ({"GITOPS_TOKEN": ""}, "github", "set GITOPS_TOKEN"),
-        ({}, None, "say with --forge"),
+        ({}, None, "with --forge"),
         ({"GIT_CONFIG_GLOBAL": "/dev/null"}, "github", "user.name"),
     ],
 )
 def test_a_set_up_with_a_gap_is_not_served(host: Host, change: dict[str, str], kind: str | None, words: str) -> None:
-    surroundings = Surroundings(host.environ | change, Stop().pause, NoFaults())
+    choice = RepositoryChoice(str(host.clone), "origin")
     with pytest.raises(UsageError) as failure:
-        Served(RepositoryChoice(str(host.clone), "origin"), kind, surroundings)
+        ServedRepository(choice, kind, host.environ | change, StopSignal().pause, NoFaults())
     assert failure.value.code in ("usage_error", "actor_required")
     assert words in failure.value.detail
 
@@ -188,7 +188,7 @@ def test_what_could_not_be_told_is_told_later(hub: Hub, tmp_path: Path) -> None:
         hub.server.fault_next(r"(GET|POST|PATCH) .*/comments", status=403, headers={"Retry-After": "600"})
         pull = hub.propose("alice", "reword", REWORDED)
         bot.settle()
-        bot.server.log.until("will be tried again")
+        bot.server.log.until("will be retried")
         assert hub.status(pull.head, "plan") == "success: 2 change(s)"
         assert len(hub.comments(pull.number)) == 1
         assert bot.server.left() == ()

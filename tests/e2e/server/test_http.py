@@ -135,7 +135,7 @@ def test_answers_tell_nothing_of_the_program(server) -> None:
 
 
 def test_large_bodies_are_refused_before_they_are_read(setting) -> None:
-    with serving(setting.but(most_bytes=1000)) as server:
+    with serving(setting.but(max_body_bytes=1000)) as server:
         head = b"POST /hooks/github HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
         assert b" 413 " in raw(server, head + b"content-length: 1001\r\n\r\n")
         chunk = b"1f4\r\n" + b"x" * 500 + b"\r\n"
@@ -155,7 +155,7 @@ def test_large_bodies_are_refused_before_they_are_read(setting) -> None:
 )
 def test_a_slow_sender_is_cut_off(setting, begun) -> None:
     """Whatever it is slow with: the test ends because the server closes the connection."""
-    with serving(setting.but(where=replace(setting.arrangement.where, lasts_s=0.2))) as server:
+    with serving(setting.but(address=replace(setting.settings.address, connection_s=0.2))) as server:
         with socket.create_connection((server.where.host, server.where.port), timeout=60) as connection:
             connection.sendall(begun)
             assert ended(connection)
@@ -164,7 +164,7 @@ def test_a_slow_sender_is_cut_off(setting, begun) -> None:
 
 def test_crowds_are_kept_out(setting) -> None:
     """Beyond the bound connections are closed at once, and the place of one that leaves is free again."""
-    with serving(setting.but(where=replace(setting.arrangement.where, most=4))) as server:
+    with serving(setting.but(address=replace(setting.settings.address, max_connections=4))) as server:
         place = (server.where.host, server.where.port)
         crowd = [socket.create_connection(place, timeout=60) for _ in range(4)]
         for one in crowd:
@@ -252,7 +252,7 @@ def test_an_address_that_is_taken_is_said(setting, tmp_path) -> None:
         (tmp_path / "other").mkdir()
         with (
             pytest.raises(UsageError) as failure,
-            serving(replace(setting, folder=tmp_path / "other").but(where=server.where)),
+            serving(replace(setting, folder=tmp_path / "other").but(address=server.where)),
         ):
             pass
         assert failure.value.code == "listen_failed"
@@ -263,7 +263,7 @@ def test_a_defect_of_ours_is_no_answer(server, monkeypatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("the reason")
 
-    monkeypatch.setattr("gitops.server.deliveries.Queue.offer", broken)
+    monkeypatch.setattr("gitops.server.deliveries.EventQueue.enqueue", broken)
     answer = server.deliver("push", pushed())
     assert (answer.status, answer.text) == (500, "not now\n")
     server.log.until("internal_error: ZeroDivisionError: the reason")

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Protocol
 
 from gitops.bot.results import LogLine
-from gitops.cli.serve.repository import Served, Surroundings
+from gitops.cli.serve.repository import ServedRepository
 from gitops.core.faults import NoFaults
 from gitops.forge.events import Event, TimerEvent
-from gitops.server.queue import Offer, State
-from gitops.server.shared import Stop
+from gitops.server.queue import EventState
+from gitops.server.shared import StopSignal
 from gitops.wiring.project import RepositoryChoice
 from tests.support.github.forms import FULL_NAME
 from tests.support.github.hub import JOB, Hub, token_of
@@ -95,7 +95,7 @@ class AsServer:
         self._seen = len(self.hub.world.happenings)
 
     def tick(self) -> None:
-        self.server.queue.offer(Offer(f"github:{FULL_NAME}", TimerEvent()))
+        self.server.queue.enqueue(f"github:{FULL_NAME}", TimerEvent())
         self._wait()
 
     def send(self, event: Happening) -> int:
@@ -109,7 +109,7 @@ class AsServer:
         while True:
             seen = queue.changes
             counts = queue.counts()
-            if not counts[State.WAITING] + counts[State.RUNNING]:
+            if not counts[EventState.WAITING] + counts[EventState.RUNNING]:
                 assert queue.listed() == ()
                 return
             queue.wait(seen, timedelta(seconds=60))
@@ -153,8 +153,8 @@ def as_server(hub: Hub, folder: Path) -> Iterator[AsServer]:
     """A server in this process, with the handlers and the wiring of `gitops bot serve`."""
     folder.mkdir(parents=True)
     clone = clone_for_server(hub, folder / "clone.git")
-    surroundings = Surroundings(server_environment_of(hub), Stop().pause, NoFaults())
-    served = Served(RepositoryChoice(str(clone), "origin"), "github", surroundings)
+    choice, environ = RepositoryChoice(str(clone), "origin"), server_environment_of(hub)
+    served = ServedRepository(choice, "github", environ, StopSignal().pause, NoFaults())
     assert served.name == f"github:{FULL_NAME}"
 
     def handle(repository: str, event: Event) -> Iterator[LogLine]:

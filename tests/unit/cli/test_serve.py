@@ -11,13 +11,13 @@ import pytest
 
 from gitops.cli.commands.parser import parse_options
 from gitops.cli.main import main
-from gitops.cli.serve.command import _secrets, _service
+from gitops.cli.serve.command import _secrets, _server
 from gitops.cli.serve.repository import server_environment
 from gitops.core.clock import FixedClock
 from gitops.core.errors import UsageError
 from gitops.forge.events import RequestAction, RequestEvent
-from gitops.server.queue import Offer, Queue
-from gitops.server.shared import Context
+from gitops.server.queue import EventQueue
+from gitops.server.shared import ServerContext
 
 GOOD = "0123456789abcdef"
 NAME = "GITOPS_WEBHOOK_SECRET"
@@ -112,24 +112,24 @@ def test_without_the_extra_the_way_to_it_is_said(monkeypatch, missing) -> None:
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(UsageError) as failure:
-        _service(serve(), {}, (), Context(FixedClock(datetime(2026, 3, 1, tzinfo=UTC)), print))
+        _server(serve(), {}, (), ServerContext(FixedClock(datetime(2026, 3, 1, tzinfo=UTC)), print))
     assert failure.value.code == "serve_unavailable"
     assert "pip install 'cluster-gitops[serve]'" in failure.value.detail
 
 
 def test_one_project_is_served_from_one_clone() -> None:
     with pytest.raises(UsageError) as failure:
-        _service(serve("--repo", "other"), {}, (), Context(FixedClock(datetime(2026, 3, 1, tzinfo=UTC)), print))
+        _server(serve("--repo", "other"), {}, (), ServerContext(FixedClock(datetime(2026, 3, 1, tzinfo=UTC)), print))
     assert failure.value.code == "usage_error"
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """A queue with one event that was given up and one that waits."""
-    queue = Queue(tmp_path / "queue.db", FixedClock(datetime(2026, 3, 1, 12, tzinfo=UTC)))
-    queue.own()
+    queue = EventQueue(tmp_path / "queue.db", FixedClock(datetime(2026, 3, 1, 12, tzinfo=UTC)))
+    queue.open_owned()
     for number in (7, 8):
-        queue.offer(Offer("github:octo/brain", RequestEvent(number, RequestAction.OPENED, "a" * 40)))
+        queue.enqueue("github:octo/brain", RequestEvent(number, RequestAction.OPENED, "a" * 40))
     queue.give_up(queue.take(), "forge_refused: no such token")
     queue.close()
     return tmp_path / "queue.db"

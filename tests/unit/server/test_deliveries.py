@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from gitops.cli.serve.repository import hook_of
+from gitops.cli.serve.repository import webhook_format
 from gitops.core.clock import FixedClock
 from gitops.core.redact import Redactor, Secret
-from gitops.server.deliveries import Intake, Reply, known_as
+from gitops.server.deliveries import DeliveryReceiver, HttpAnswer, repository_key
 from gitops.server.documents import read_event
-from gitops.server.queue import Queue
-from gitops.server.shared import Context
+from gitops.server.queue import EventQueue
+from gitops.server.shared import ServerContext
 from tests.support.serving import REPOSITORY, SECRET, moved, pushed, signed
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -28,21 +28,21 @@ KINDS = ("github", "gitlab", "gitea")
 
 
 class Desk:
-    """An intake with its queue."""
+    """A receiver with its queue."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = FixedClock(NOW)
         self.lines: list[str] = []
-        self.context = Context(self.clock, self.lines.append, Redactor([Secret("S", SECRET)]))
-        self.queue = Queue(folder / "queue.db", self.clock, most=2)
-        self.queue.own()
+        self.context = ServerContext(self.clock, self.lines.append, Redactor([Secret("S", SECRET)]))
+        self.queue = EventQueue(folder / "queue.db", self.clock, most=2)
+        self.queue.open_owned()
         secrets = tuple(Secret("S", text) for text in (SECRET, OLD, TOKEN))
-        hooks = {kind: hook_of(kind, secrets) for kind in KINDS}
-        served = [known_as(kind, "octo/brain") for kind in KINDS]
-        self.intake = Intake(self.queue, hooks, served, self.context)
+        hooks = {kind: webhook_format(kind, secrets) for kind in KINDS}
+        served = [repository_key(kind, "octo/brain") for kind in KINDS]
+        self.receiver = DeliveryReceiver(self.queue, hooks, served, self.context)
 
-    def github(self, name: str, form: dict[str, Any], event_id: str = "d-1", secret: str = SECRET) -> Reply:
-        return self.intake.receive("github", *signed(name, form, event_id, secret))
+    def github(self, name: str, form: dict[str, Any], event_id: str = "d-1", secret: str = SECRET) -> HttpAnswer:
+        return self.receiver.receive("github", *signed(name, form, event_id, secret))
 
     def waiting(self) -> list[str]:
         return [f"{each.repository} {each.subject}" for each in self.queue.listed()]
@@ -85,7 +85,7 @@ def gitlab(event_id: str = "g-1", sent: datetime = NOW) -> tuple[dict[str, str],
 
 
 def test_a_good_delivery_is_on_disk_before_it_is_answered(desk) -> None:
-    assert desk.github("push", pushed()) == Reply(202, "queued")
+    assert desk.github("push", pushed()) == HttpAnswer(202, "queued")
     task = desk.queue.take()
     assert task.repository == REPOSITORY
     assert read_event(task.document).pusher == "github:7"
@@ -94,21 +94,21 @@ def test_a_good_delivery_is_on_disk_before_it_is_answered(desk) -> None:
 @pytest.mark.parametrize("secret", ["another-secret-than-ours", "", SECRET[:-1]])
 def test_a_bad_signature_is_not_read(desk, secret) -> None:
     headers, _ = signed("push", pushed(), "d-1", secret)
-    assert desk.intake.receive("github", headers, b"{" * 100_000) == Reply(401, "bad signature")
-    assert desk.github("push", pushed(), secret=secret or "x") == Reply(401, "bad signature")
+    assert desk.receiver.receive("github", headers, b"{" * 100_000) == HttpAnswer(401, "bad signature")
+    assert desk.github("push", pushed(), secret=secret or "x") == HttpAnswer(401, "bad signature")
     assert desk.waiting() == []
 
 
 def test_one_byte_more_is_another_body(desk) -> None:
     headers, body = signed("push", pushed(), "d-1")
-    assert desk.intake.receive("github", headers, body + b" ").status == 401
-    assert desk.intake.receive("github", headers, body).status == 202
+    assert desk.receiver.receive("github", headers, body + b" ").status == 401
+    assert desk.receiver.receive("github", headers, body).status == 202
 
 
 def test_the_signature_of_one_forge_is_none_for_another(desk) -> None:
     headers, body = signed("push", pushed(), "d-1")
-    assert desk.intake.receive("gitlab", headers, body).status == 401
-    assert desk.intake.receive("forge", headers, body) == Reply(404, "not found")
+    assert desk.receiver.receive("gitlab", headers, body).status == 401
+    assert desk.receiver.receive("forge", headers, body) == HttpAnswer(404, "not found")
 
 
 def test_two_secrets_are_in_force_while_one_is_exchanged(desk) -> None:
@@ -118,9 +118,9 @@ def test_two_secrets_are_in_force_while_one_is_exchanged(desk) -> None:
 
 def test_a_delivery_that_comes_again_is_good_and_done_once(desk) -> None:
     assert desk.github("push", pushed()).status == 202
-    assert desk.github("push", pushed()) == Reply(200, "known already")
+    assert desk.github("push", pushed()) == HttpAnswer(200, "known already")
     desk.queue.finish(desk.queue.take())
-    assert desk.github("push", pushed()) == Reply(200, "known already")
+    assert desk.github("push", pushed()) == HttpAnswer(200, "known already")
     assert desk.waiting() == []
 
 
@@ -128,47 +128,47 @@ def test_a_delivery_that_comes_again_is_good_and_done_once(desk) -> None:
 def test_a_captured_delivery_under_another_id_is_known(desk, kind) -> None:
     """The id is a header that the signature does not cover."""
     headers, body = signed("push", pushed(), "d-1") if kind == "github" else gitea(pushed())
-    assert desk.intake.receive(kind, headers, body).status == 202
+    assert desk.receiver.receive(kind, headers, body).status == 202
     replayed = {**headers, f"x-{kind}-delivery": "d-2"}
-    assert desk.intake.receive(kind, replayed, body) == Reply(200, "known already")
+    assert desk.receiver.receive(kind, replayed, body) == HttpAnswer(200, "known already")
 
 
 def test_a_delivery_that_was_given_up_is_tried_again_when_it_is_delivered_again(desk) -> None:
     desk.github("push", pushed())
     desk.queue.give_up(desk.queue.take(), "a defect")
-    assert desk.github("push", pushed()) == Reply(202, "queued again")
+    assert desk.github("push", pushed()) == HttpAnswer(202, "queued again")
 
 
 @pytest.mark.parametrize(("minutes", "status"), [(-6, 401), (-4, 202), (4, 202), (6, 401)])
 def test_a_signed_moment_is_not_far_from_now(desk, minutes, status) -> None:
     sent = NOW + timedelta(minutes=minutes)
-    assert desk.intake.receive("gitlab", *gitlab(sent=sent)).status == status
+    assert desk.receiver.receive("gitlab", *gitlab(sent=sent)).status == status
 
 
 @pytest.mark.parametrize("moment", ["", "now", "-1", "1e9", "9" * 30, "१"])
 def test_a_moment_that_is_none_is_refused(desk, moment) -> None:
     headers, body = gitlab()
     headers["webhook-timestamp"] = moment
-    assert desk.intake.receive("gitlab", headers, body).status == 401
+    assert desk.receiver.receive("gitlab", headers, body).status == 401
 
 
 def test_the_token_of_gitlab_is_compared(desk) -> None:
     headers, body = gitlab()
     plain = {k: v for k, v in headers.items() if not k.startswith("webhook-")}
-    assert desk.intake.receive("gitlab", plain | {"x-gitlab-token": "guess"}, body).status == 401
+    assert desk.receiver.receive("gitlab", plain | {"x-gitlab-token": "guess"}, body).status == 401
     # A signing token is never what a header may repeat.
-    assert desk.intake.receive("gitlab", plain | {"x-gitlab-token": TOKEN}, body).status == 401
-    assert desk.intake.receive("gitlab", plain | {"x-gitlab-token": SECRET}, body).status == 202
+    assert desk.receiver.receive("gitlab", plain | {"x-gitlab-token": TOKEN}, body).status == 401
+    assert desk.receiver.receive("gitlab", plain | {"x-gitlab-token": SECRET}, body).status == 202
 
 
 def test_other_repositories_are_not_served(desk) -> None:
-    assert desk.github("push", pushed(repository="octo/other")) == Reply(404, "this repository is not served")
+    assert desk.github("push", pushed(repository="octo/other")) == HttpAnswer(404, "this repository is not served")
     assert desk.github("push", pushed("c" * 40, repository="Octo/Brain"), "d-2").status == 202
 
 
 def test_what_concerns_nobody_is_good_and_forgotten(desk) -> None:
     ping = {"zen": "Keep it logically awesome.", "hook_id": 7, "repository": {"full_name": "octo/other"}}
-    assert desk.github("ping", ping) == Reply(200, "nothing to do")
+    assert desk.github("ping", ping) == HttpAnswer(200, "nothing to do")
     assert desk.waiting() == []
 
 
@@ -183,12 +183,12 @@ def test_what_cannot_be_read_is_said_to_its_sender(desk, form) -> None:
 def test_what_cannot_be_kept_is_to_be_delivered_again(desk) -> None:
     for number in (1, 2):
         desk.github("pull_request", moved(number, "a" * 40), f"d-{number}")
-    assert desk.github("pull_request", moved(9, "a" * 40), "d-9") == Reply(503, "not now")
+    assert desk.github("pull_request", moved(9, "a" * 40), "d-9") == HttpAnswer(503, "not now")
     assert any("queue_full" in line for line in desk.lines)
     desk.queue.forget(1)
     assert desk.github("pull_request", moved(9, "a" * 40), "d-9").status == 202
     desk.queue.close()
-    assert desk.github("push", pushed(), "d-10") == Reply(503, "not now")
+    assert desk.github("push", pushed(), "d-10") == HttpAnswer(503, "not now")
 
 
 def test_neither_answer_nor_log_has_the_secret(desk) -> None:

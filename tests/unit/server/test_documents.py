@@ -23,7 +23,7 @@ from gitops.forge.events import (
     TimerEvent,
 )
 from gitops.forge.port import Account
-from gitops.server.documents import read_event, subject_of, write_event
+from gitops.server.documents import event_subject, read_event, write_event
 
 NUMBERS = st.integers(0, 2**53)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -49,7 +49,7 @@ def test_reading_inverts_writing(event: Event) -> None:
 @given(EVENTS, EVENTS)
 def test_different_events_of_one_subject_are_the_same_question(one: Event, other: Event) -> None:
     """Only what is asked for anew may differ: whatever counts as it was said is a subject of its own."""
-    if subject_of(one) == subject_of(other) and not isinstance(one, ManualEvent | IgnoredEvent | CommentEvent):
+    if event_subject(one) == event_subject(other) and not isinstance(one, ManualEvent | IgnoredEvent | CommentEvent):
         assert type(one) is type(other)
         if isinstance(one, RequestEvent | ReviewEvent):
             assert isinstance(other, RequestEvent | ReviewEvent)
@@ -59,11 +59,11 @@ def test_different_events_of_one_subject_are_the_same_question(one: Event, other
 def test_two_pushes_are_never_one() -> None:
     """Who pushed what says who may not approve it."""
     pushes = [PushEvent("refs/heads/main", old * 40, new * 40, who) for old, new, who in ("abx", "bcx", "bdy")]
-    assert len({subject_of(push) for push in pushes}) == 3
+    assert len({event_subject(push) for push in pushes}) == 3
 
 
 def test_a_review_is_not_replaced_by_a_moved_head() -> None:
-    assert subject_of(ReviewEvent(7)) != subject_of(RequestEvent(7, RequestAction.UPDATED, "a" * 40))
+    assert event_subject(ReviewEvent(7)) != event_subject(RequestEvent(7, RequestAction.UPDATED, "a" * 40))
 
 
 GOOD = json.loads(write_event(RequestEvent(7, RequestAction.OPENED, "a" * 40)))

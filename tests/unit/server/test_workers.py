@@ -1,4 +1,4 @@
-"""Workers: one event of a repository at a time, tried again with patience, given up in the end, given back at a stop."""
+"""Workers: one event of a repository at a time, retried with pauses, given up in the end, released at a stop."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.core.redact import Redactor, Secret
 from gitops.forge.events import Event, HeadEvent, RequestAction, RequestEvent, TimerEvent
 from gitops.server.documents import read_event
-from gitops.server.queue import Offer, Queue, State
-from gitops.server.shared import Context
-from gitops.server.workers import Crew, Patience
+from gitops.server.queue import EventQueue, EventState
+from gitops.server.shared import ServerContext
+from gitops.server.workers import RetryPolicy, WorkerPool
 from gitops.wiring.system import SystemClock
 from tests.support.serving import SECRET, Log
 
 ONE, TWO = "github:octo/one", "github:octo/two"
-AT_ONCE = Patience(attempts=3, first=timedelta(0))
+AT_ONCE = RetryPolicy(attempts=3, first=timedelta(0))
 
 
 class Shop:
-    """A queue with a crew; use as a context manager."""
+    """A queue with a pool; use as a context manager."""
 
     def __init__(
         self, folder: Path, handle: Callable[[str, Event], Iterator[LogLine]], clock: Clock | None = None
     ) -> None:
         self.clock, self.log = clock or SystemClock(), Log()
-        self.context = Context(self.clock, self.log.write, Redactor([Secret("S", SECRET)]))
-        self.queue = Queue(folder / "queue.db", self.clock)
-        self.crew = Crew(self.queue, handle, self.context, AT_ONCE)
+        self.context = ServerContext(self.clock, self.log.write, Redactor([Secret("S", SECRET)]))
+        self.queue = EventQueue(folder / "queue.db", self.clock)
+        self.pool = WorkerPool(self.queue, handle, self.context, AT_ONCE)
 
     def __enter__(self) -> Self:
-        self.queue.own()
+        self.queue.open_owned()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.crew.stop(timedelta(seconds=30))
+        self.pool.stop(timedelta(seconds=30))
         self.queue.close()
 
     def start(self, workers: int = 1, every: timedelta | None = None) -> None:
-        self.crew.start(workers, (ONE,), every)
+        self.pool.start(workers, (ONE,), every)
 
     def offer(self, repository: str, letter: str) -> None:
-        self.queue.offer(Offer(repository, HeadEvent(letter * 40)))
+        self.queue.enqueue(repository, HeadEvent(letter * 40))
 
     def states(self) -> list[tuple[str, str]]:
         return [(each.subject[5:6], each.state.value) for each in self.queue.listed()]
@@ -93,7 +93,7 @@ def test_what_may_pass_is_tried_again(tmp_path, error) -> None:
     with Shop(tmp_path, failing(error, error)) as shop:
         shop.offer(ONE, "a")
         shop.start()
-        shop.log.until("will be tried again", 2)
+        shop.log.until("will be retried", 2)
         shop.log.until(": done")
         assert shop.states() == []
         text = shop.context.counters.text(shop.queue.counts())
@@ -134,7 +134,7 @@ def test_a_lost_race_is_run_again_and_a_problem_is_told_already(tmp_path) -> Non
     with Shop(tmp_path, handle) as shop:
         shop.offer(ONE, "a")
         shop.start()
-        shop.log.until("will be tried again")
+        shop.log.until("will be retried")
         shop.log.until(": done")
         assert verdicts == []
 
@@ -151,18 +151,18 @@ def test_what_cannot_be_read_is_given_up(tmp_path) -> None:
 
 @pytest.mark.parametrize(("attempts", "seconds"), [(1, 10), (2, 20), (7, 640), (8, None), (9, None)])
 def test_pauses_grow_up_to_an_end(attempts, seconds) -> None:
-    pause = Patience().pause(attempts)
+    pause = RetryPolicy().pause(attempts)
     assert (None if pause is None else pause.total_seconds()) == seconds
-    assert Patience(attempts=100).pause(99) == timedelta(minutes=15)
+    assert RetryPolicy(attempts=100).pause(99) == timedelta(minutes=15)
 
 
 def test_a_pause_is_kept(tmp_path) -> None:
     clock = FixedClock(datetime(2026, 3, 1, tzinfo=UTC))
     with Shop(tmp_path, failing(ZeroDivisionError()), clock) as shop:
-        shop.crew = Crew(shop.queue, shop.crew._handle, shop.context, Patience())
+        shop.pool = WorkerPool(shop.queue, shop.pool._handle, shop.context, RetryPolicy())
         shop.offer(ONE, "a")
         shop.start()
-        shop.log.until("will be tried again in 0:00:10")
+        shop.log.until("will be retried in 0:00:10")
         assert shop.queue.take() is None
         clock.advance(timedelta(seconds=10))
         shop.queue.wake()
@@ -191,7 +191,7 @@ def test_no_two_of_one_repository_run_at_once(tmp_path) -> None:
         shop.start(workers=2)
         both_are_in = shop.log.until("head aaaa", 2)
         assert len(both_are_in) == 2
-        assert [each.state for each in shop.queue.listed()] == [State.RUNNING] * 2 + [State.WAITING] * 2
+        assert [each.state for each in shop.queue.listed()] == [EventState.RUNNING] * 2 + [EventState.WAITING] * 2
         over.set()
         shop.log.until(": done", 4)
     assert all(len(set(names)) == len(names) for names in together)
@@ -209,7 +209,7 @@ def test_a_burst_is_few_runs(tmp_path) -> None:
     with Shop(tmp_path, handle) as shop:
         shop.start()
         for number in range(200):
-            shop.queue.offer(Offer(ONE, RequestEvent(1, RequestAction.UPDATED, f"{number:040x}"), (f"id:{number}",)))
+            shop.queue.enqueue(ONE, RequestEvent(1, RequestAction.UPDATED, f"{number:040x}"), (f"id:{number}",))
             if number == 0:
                 shop.log.until("request 1")
         gate.set()
@@ -232,7 +232,7 @@ def test_stopping_waits_for_what_runs(tmp_path) -> None:
         shop.start()
         shop.log.until("in the middle")
         threading.Thread(target=lambda: (shop.context.stop.wait(timedelta(seconds=30)), gate.set())).start()
-        assert shop.crew.stop(timedelta(seconds=30))
+        assert shop.pool.stop(timedelta(seconds=30))
         assert shop.states() == [("b", "waiting")]
 
 
@@ -247,7 +247,7 @@ def test_what_does_not_end_in_time_is_given_back(tmp_path) -> None:
         shop.offer(ONE, "a")
         shop.start()
         shop.log.until("in the middle")
-        assert not shop.crew.stop(timedelta(0))
+        assert not shop.pool.stop(timedelta(0))
         assert shop.states() == [("a", "waiting")]
         assert shop.queue.listed()[0].attempts == 0
         gate.set()
@@ -262,7 +262,7 @@ def test_who_waits_for_a_forge_is_given_back_when_the_server_stops(tmp_path) -> 
         shop.offer(ONE, "a")
         shop.start()
         shop.log.until("waits for the rate limit")
-        assert shop.crew.stop(timedelta(seconds=30))
+        assert shop.pool.stop(timedelta(seconds=30))
         assert shop.states() == [("a", "waiting")]
         assert shop.queue.listed()[0].attempts == 0
 
@@ -273,13 +273,13 @@ def test_the_first_tick_comes_at_once_and_others_follow(tmp_path) -> None:
         shop.log.until("#1: timer")
         shop.log.until(": timer", 2)
         assert not shop.context.stop.is_set
-        assert shop.crew.alive
+        assert shop.pool.alive
 
 
 def test_ticks_do_not_pile_up(tmp_path) -> None:
     with Shop(tmp_path, quiet) as shop:
         for _ in range(5):
-            shop.queue.offer(Offer(ONE, TimerEvent()))
+            shop.queue.enqueue(ONE, TimerEvent())
         (task,) = [shop.queue.take()]
         assert read_event(task.document) == TimerEvent()
         assert len(shop.queue.listed()) == 1
