@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import re
 import shlex
+import tomllib
 
 import pytest
 from markdown_it import MarkdownIt
@@ -169,10 +170,33 @@ def test_the_changelog_speaks_of_this_version():
     assert __version__ in headings or len(headings) == 1
 
 
-def test_the_map_names_every_package():
+def test_the_page_lists_the_rooms_in_the_order_of_their_contract():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    (rooms,) = (c for c in contracts if c["name"] == "rooms")
+    layers = [{name for name in layer.split(" | ") if not name.startswith("(")} for layer in rooms["layers"]]
+    section = read_page("architecture.md").partition("## Rooms\n")[2].partition("\n## ")[0]
+    rows = [set(re.findall(r"`([a-z]+)`", row)) for row in re.findall(r"^\| (`.+?`) \|", section, re.MULTILINE)]
+    assert rows == layers
+    assert set().union(*rows) == {p.parent.name for p in (ROOT / "gitops").glob("*/__init__.py")}
+
+
+def test_the_walk_through_the_code_is_ten_files_at_most_and_all_are_there():
+    section = read_page("architecture.md").partition("## One change request")[2].partition("\n## ")[0]
+    steps = re.findall(r"^\d+\. `(gitops/.+?)`", section, re.MULTILINE)
+    assert 5 < len(steps) <= 10
+    assert [step for step in steps if not (ROOT / step).is_file()] == []
+
+
+def test_the_page_names_the_home_of_every_dependency():
     page = read_page("architecture.md")
-    packages = {p.parent.name for p in (ROOT / "gitops").glob("*/__init__.py")}
-    assert {p for p in packages if f"`{p}`" not in page} == set()
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    homes = {home for c in contracts if c["name"].startswith("home of") for home in c["allowed_importers"]}
+    paths = {home.removeprefix("gitops.").replace(".", "/") for home in homes}
+    assert {path for path in paths if f"`{path}`" not in page and f"`{path}.py`" not in page} == set()
 
 
 def _source(name: str) -> str:
