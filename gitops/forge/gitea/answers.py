@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from gitops.forge.dialect import ForgeIssue
 from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
     Account,
@@ -16,7 +15,6 @@ from gitops.forge.port import (
     ChangeRequest,
     CheckState,
     CheckStatus,
-    Comment,
     Permission,
     RequestState,
     Review,
@@ -97,12 +95,6 @@ def _repository(branch: JsonObject) -> int | None:
     return None if repository is None else repository.number("id")
 
 
-def file_names(data: JsonObject) -> tuple[str, ...]:
-    """The path of a changed file, and where it was before."""
-    before = data.text_or("previous_filename", most=4096)
-    return (data.text("filename", 4096), *((before,) if before else ()))
-
-
 def review(data: JsonObject) -> Review | None:
     """A review; None for one that is not given yet, or by nobody any more."""
     user, state = data.optional("user"), data.text_or("state")
@@ -122,28 +114,6 @@ def review(data: JsonObject) -> Review | None:
 def viewer(answer: WebAnswer) -> Account:
     """Whose token it is. Gitea marks only its own accounts as bots; this one is a bot, whatever it is called."""
     return replace(account(answer_object(answer.body, "the user")), bot=True)
-
-
-def comment(data: JsonObject) -> Comment:
-    """A comment."""
-    user = data.optional("user")
-    author = Account("", _GHOST) if user is None else account(user)
-    body = data.text_or("body", most=_MAX_BODY)
-    return Comment(author.login, body, data.moment("created_at"), None, str(data.number("id")), author.id)
-
-
-def issue(data: JsonObject) -> ForgeIssue | None:
-    """An open issue; a change request is one, too, and left out."""
-    if data.has("pull_request") or data.text("state") != "open":
-        return None
-    user = data.optional("user")
-    return ForgeIssue(
-        number=data.number("number"),
-        account="" if user is None else account(user).id,
-        title=data.line("title", _MAX_TITLE),
-        body=data.text_or("body", most=_MAX_BODY),
-        url=data.text_or("html_url"),
-    )
 
 
 def status(data: JsonObject, commit: str) -> CheckStatus:

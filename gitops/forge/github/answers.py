@@ -11,7 +11,6 @@ from typing import Any
 
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
-from gitops.forge.dialect import ForgeIssue
 from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
     Account,
@@ -19,7 +18,6 @@ from gitops.forge.port import (
     ChangeRequest,
     CheckState,
     CheckStatus,
-    Comment,
     Permission,
     Push,
     RequestState,
@@ -135,14 +133,6 @@ def label_names(forms: Iterable[JsonObject]) -> list[str]:
     return [data.text("name") for data in forms]
 
 
-def file_names(data: JsonObject) -> tuple[str, ...]:
-    """The path of a changed file, and where it was before."""
-    names = [data.text("filename", 4096)]
-    if data.has("previous_filename"):
-        names.append(data.text("previous_filename", 4096))
-    return tuple(names)
-
-
 def review(data: JsonObject) -> Review | None:
     """A review; None for one that is not given yet, or by nobody any more."""
     user, state = data.optional("user"), data.text("state")
@@ -154,28 +144,6 @@ def review(data: JsonObject) -> Review | None:
         state=_REVIEWS.get(state, ReviewState.COMMENTED),
         commit=data.commit_or("commit_id") or "",
         at=data.moment("submitted_at"),
-    )
-
-
-def comment(data: JsonObject) -> Comment:
-    """A comment."""
-    user = data.optional("user")
-    who = Account("", _GHOST) if user is None else account(user)
-    body = data.text_or("body", most=_MAX_BODY)
-    return Comment(who.login, body, data.moment("created_at"), None, str(data.number("id")), who.id)
-
-
-def issue(data: JsonObject) -> ForgeIssue | None:
-    """An open issue; a change request is one, too, and left out."""
-    if data.has("pull_request") or data.text("state") != "open":
-        return None
-    user = data.optional("user")
-    return ForgeIssue(
-        number=data.number("number"),
-        account="" if user is None else account(user).id,
-        title=data.line("title", _MAX_TITLE),
-        body=data.text_or("body", most=_MAX_BODY),
-        url=data.text_or("html_url"),
     )
 
 

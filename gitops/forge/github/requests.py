@@ -5,28 +5,22 @@ https://docs.github.com/en/rest?apiVersion=2022-11-28
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
-from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
-from gitops.core.errors import UsageError
-from gitops.forge.dialect import Dialect
 from gitops.forge.github import answers
 from gitops.forge.port import (
     Account,
     Annotation,
     CheckState,
-    CheckStatus,
     CommitCheck,
     Deployment,
     DeploymentState,
     Features,
-    Reaction,
     RequestState,
 )
+from gitops.forge.pulls_api import GONE, PullsDialect, repository_path, segment
 from gitops.forge.text import cut, cut_markdown
 from gitops.forge.web import WebRequest
 
@@ -36,16 +30,13 @@ MAX_FILES = 3000
 """Files of one request that GitHub lists at most: https://docs.github.com/en/rest/pulls/pulls#list-pull-requests-files"""
 
 TASK = "gitops"
-"""What the bot's deployments are called, so that they are told from those of others."""
+"""The task of the bot's deployments, which distinguishes them from others."""
 
 _HEADERS = {
     # The second form is what GitHub's own description calls its answers; see the media types of the REST interface.
     "Accept": "application/vnd.github+json, application/json",
     "X-GitHub-Api-Version": "2022-11-28",
 }
-_PROJECT = re.compile(r"[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}")
-_PAGE = ("per_page", "100")
-_GONE = frozenset({404})
 _NO_COMMIT = frozenset({404, 422})
 
 # Limits: https://docs.github.com/en/rest/checks/runs#create-a-check-run and .../commits/statuses#create-a-commit-status
@@ -58,7 +49,6 @@ _MAX_TITLE = 255
 
 _LEVELS = {Severity.ERROR: "failure", Severity.WARNING: "warning"}
 _CONCLUSIONS = {CheckState.SUCCESS: "success", CheckState.FAILURE: "failure", CheckState.ERROR: "failure"}
-_REACTIONS = {Reaction.SEEN: "eyes", Reaction.DONE: "+1", Reaction.REFUSED: "-1"}
 _DEPLOYMENT_STATES = {
     DeploymentState.RUNNING: "in_progress",
     DeploymentState.SUCCESS: "success",
@@ -66,7 +56,7 @@ _DEPLOYMENT_STATES = {
 }
 
 
-class GitHubDialect(Dialect):
+class GitHubDialect(PullsDialect):
     """One repository on GitHub."""
 
     features = Features(
@@ -83,28 +73,25 @@ class GitHubDialect(Dialect):
         pushes=True,
     )
     longest_title = 256
-    statuses_within = "statuses"
+    longest_description = _MAX_DESCRIPTION
+    headers = _HEADERS
+    page = (("per_page", "100"),)
 
     # Answers
 
     read_account = staticmethod(answers.account)
     read_viewer = staticmethod(answers.viewer)
     read_request = staticmethod(answers.change_request)
-    read_files = staticmethod(answers.file_names)
     read_review = staticmethod(answers.review)
-    read_comment = staticmethod(answers.comment)
     read_status = staticmethod(answers.status)
     read_permission = staticmethod(answers.permission)
-    read_issue = staticmethod(answers.issue)
 
     def __init__(self, project: str, base: str) -> None:
         """`project` is `owner/name`, `base` the address of the service: `https://api.github.com`, or `https://HOST/api`.
 
         Below the latter, REST is at `v3/` and GraphQL at `graphql`. Raises UsageError `usage_error`.
         """
-        self._start = "/v3" if base.endswith("/api") else ""
-        self._root = self._start + _path_of(project)
-        self._project = project
+        super().__init__(project, "/v3" if base.endswith("/api") else "")
 
     # Who we are, and what GitHub itself thinks
 
@@ -141,87 +128,25 @@ class GitHubDialect(Dialect):
             query.append(("head", f"{self._project.partition('/')[0]}:{source}"))
         return self._list("/pulls", *query)
 
-    def get_request(self, number: int) -> WebRequest:
-        """One change request."""
-        return self._get(f"/pulls/{number}", quiet=_GONE)
-
-    def list_files(self, number: int) -> WebRequest:
-        """Files that it changes."""
-        return self._list(f"/pulls/{number}/files", quiet=_GONE)
-
-    def list_reviews(self, number: int) -> WebRequest:
-        """Its reviews, oldest first."""
-        return self._list(f"/pulls/{number}/reviews", quiet=_GONE)
-
     def requests_of(self, commit: str) -> WebRequest:
         """Change requests that have a commit, or brought it in."""
-        return self._list(f"/commits/{quote(commit, safe='')}/pulls", quiet=_NO_COMMIT)
+        return self._list(f"/commits/{segment(commit)}/pulls", quiet=_NO_COMMIT)
 
     def activities(self, branch: str, project: str = "") -> WebRequest:
         """Moves of a branch (full ref name) of this repository or of a fork, newest first.
 
         https://docs.github.com/en/rest/repos/repos#list-repository-activities
         """
-        root = self._start + _path_of(project or self._project)
-        query = (("ref", branch), _PAGE)
-        return WebRequest("GET", root + "/activity", query, headers=_HEADERS, quiet=_NO_COMMIT)
+        path = f"{self._start}{repository_path(project or self._project)}/activity"
+        return WebRequest("GET", path, (("ref", branch), *self.page), headers=_HEADERS, quiet=_NO_COMMIT)
 
-    def open_request(self, source: str, target: str, title: str, text: str) -> WebRequest:
-        """A new change request; 422 says that there is one, or nothing to merge."""
-        form = {"head": source, "base": target, "title": title, "body": text}
-        return self._send("POST", "/pulls", form, repeatable=False)
-
-    def change_request(self, number: int, title: str, text: str) -> WebRequest:
-        """Another title and text for a change request."""
-        return self._send("PATCH", f"/pulls/{number}", {"title": title, "body": text})
-
-    def close_request(self, number: int) -> WebRequest:
-        """Close a change request."""
-        return self._send("PATCH", f"/pulls/{number}", {"state": "closed"})
-
-    # Comments
-
-    def list_comments(self, number: int) -> WebRequest:
-        """Comments of a request, oldest first."""
-        return self._list(f"/issues/{number}/comments", quiet=_GONE)
-
-    def add_comment(self, number: int, text: str) -> WebRequest:
-        """A new comment. Sent twice, there would be two."""
-        return self._send("POST", f"/issues/{number}/comments", {"body": text}, repeatable=False)
-
-    def change_comment(self, number: int, comment: str, text: str) -> WebRequest:  # noqa: ARG002 - its id is enough
-        """Another text for a comment, which may be gone."""
-        return self._send("PATCH", f"/issues/comments/{comment}", {"body": text}, quiet=_GONE)
-
-    def remove_comment(self, number: int, comment: str) -> WebRequest:  # noqa: ARG002 - its id is enough
-        """Remove a comment, which may be gone."""
-        return self._send("DELETE", f"/issues/comments/{comment}", None, quiet=_GONE)
-
-    def react(self, number: int, comment: str, reaction: Reaction) -> WebRequest:  # noqa: ARG002 - its id is enough
-        """A reaction to a comment; the same one again changes nothing."""
-        form = {"content": _REACTIONS[reaction]}
-        return self._send("POST", f"/issues/comments/{comment}/reactions", form)
-
-    # Statuses and checks
-
-    def list_statuses(self, commit: str) -> WebRequest:
-        """The newest status of each context of a commit."""
-        return self._list(f"/commits/{quote(commit, safe='')}/status", quiet=_NO_COMMIT)
-
-    def set_status(self, status: CheckStatus) -> WebRequest:
-        """Set a status. The newest one of a context counts, so that sending it twice does no harm."""
-        form = {
-            "state": status.state.value,
-            "context": status.context,
-            "description": cut(status.description, _MAX_DESCRIPTION),
-        }
-        return self._send("POST", f"/statuses/{quote(status.commit, safe='')}", form)
+    # Checks, labels, deployments, issues
 
     def check(self, report: CommitCheck) -> tuple[WebRequest, tuple[Mapping[str, Any], ...]]:
         """The request that writes a check, and the outputs that are to be added to it, see `add_to_check`.
 
-        A newer check of the same name takes the place of the one before. The verdict is in the first request, so that it
-        stands whatever becomes of the others.
+        A newer check of the same name replaces the one before. The conclusion is in the first request, so that it counts even if
+        the others fail.
         """
         notes = [_note(annotation) for annotation in report.annotations[:_MAX_NOTES]]
         summary, left_out = report.summary, len(report.annotations) - len(notes)
@@ -241,19 +166,13 @@ class GitHubDialect(Dialect):
         """Add notes to a check. GitHub adds them to those that it has: sent twice they would be there twice."""
         return self._send("PATCH", f"/check-runs/{check}", {"output": output}, repeatable=False)
 
-    # Labels, deployments, issues
-
-    def labels(self, number: int) -> WebRequest:
-        """Labels of a request."""
-        return self._list(f"/issues/{number}/labels", quiet=_GONE)
-
     def add_labels(self, number: int, labels: Sequence[str]) -> WebRequest:
         """Put labels on a request; those that it has stay."""
         return self._send("POST", f"/issues/{number}/labels", {"labels": list(labels)})
 
     def remove_label(self, number: int, label: str) -> WebRequest:
         """Take a label off, which may not be there."""
-        return self._send("DELETE", f"/issues/{number}/labels/{quote(label, safe='')}", None, quiet=_GONE)
+        return self._send("DELETE", f"/issues/{number}/labels/{segment(label)}", None, quiet=GONE)
 
     def deployments(self, deployment: Deployment) -> WebRequest:
         """The bot's deployments of a commit to an environment, newest first."""
@@ -287,49 +206,20 @@ class GitHubDialect(Dialect):
         """Open issues that an account wrote, oldest first."""
         return self._list("/issues", ("state", "open"), ("creator", author.login), ("direction", "asc"))
 
-    def open_issue(self, title: str, text: str) -> WebRequest:
-        """A new issue."""
-        return self._send("POST", "/issues", {"title": title, "body": text}, repeatable=False)
-
-    def change_issue(self, number: int, title: str, text: str) -> WebRequest:
-        """Another title and text for an issue, which may be gone."""
-        return self._send("PATCH", f"/issues/{number}", {"title": title, "body": text}, quiet=_GONE)
-
     def close_issue(self, number: int) -> WebRequest:
         """Close an issue as completed."""
         form = {"state": "closed", "state_reason": "completed"}
-        return self._send("PATCH", f"/issues/{number}", form, quiet=_GONE)
+        return self._send("PATCH", f"/issues/{number}", form, quiet=GONE)
 
     # Permissions and rules
 
-    def get_permission(self, account: Account) -> WebRequest:
-        """What an account may do; 404 for one that does not exist."""
-        return self._get(f"/collaborators/{quote(account.login, safe='')}/permission", quiet=_GONE)
-
     def rules(self, branch: str) -> WebRequest:
         """Rules of rulesets that are in force for a branch, whoever set them."""
-        return self._list(f"/rules/branches/{quote(branch, safe='')}")
+        return self._list(f"/rules/branches/{segment(branch)}")
 
     def protection(self, branch: str) -> WebRequest:
         """The branch protection of the older kind, which only administrators may read."""
-        return self._get(f"/branches/{quote(branch, safe='')}/protection", quiet=frozenset({403, 404}))
-
-    def _get(self, path: str, *, quiet: frozenset[int] = frozenset()) -> WebRequest:
-        return WebRequest("GET", self._root + path, headers=_HEADERS, quiet=quiet)
-
-    def _list(self, path: str, *query: tuple[str, str], quiet: frozenset[int] = frozenset()) -> WebRequest:
-        return WebRequest("GET", self._root + path, (*query, _PAGE), headers=_HEADERS, quiet=quiet)
-
-    def _send(
-        self, method: str, path: str, body: Any, *, repeatable: bool = True, quiet: frozenset[int] = frozenset()
-    ) -> WebRequest:
-        return WebRequest(method, self._root + path, body=body, headers=_HEADERS, repeatable=repeatable, quiet=quiet)
-
-
-def _path_of(project: str) -> str:
-    if not _PROJECT.fullmatch(project) or any(part.strip(".") == "" for part in project.split("/")):
-        raise UsageError(Code.USAGE_ERROR, f"{project[:80]!r} is no repository on GitHub: use owner/name")
-    return f"/repos/{project}"
+        return self._get(f"/branches/{segment(branch)}/protection", quiet=frozenset({403, 404}))
 
 
 def _graphql(document: str, **variables: Any) -> WebRequest:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gitops.core.clock import FixedClock
-from gitops.forge.gitea import answers as gitea_answers
-from gitops.forge.github import answers as github_answers
+from gitops.forge.gitea.requests import GiteaDialect
+from gitops.forge.github.requests import GitHubDialect
 from gitops.forge.gitlab import answers as gitlab_answers
 from gitops.forge.json_object import answer_object
 from gitops.forge.port import Account, Comment
@@ -25,6 +25,8 @@ def own(comment: Comment) -> Comment:
     """The comment as a reader of the bot `BOT` gives it."""
 
     class Dialect:
+        null_is_empty = False
+
         def viewer(self) -> WebRequest:
             return WebRequest("GET", "/user")
 
@@ -49,12 +51,12 @@ def own(comment: Comment) -> Comment:
 
 def github(author: dict[str, Any] | None, body: str) -> Comment:
     form = {"id": 7, "user": author, "body": body, "created_at": "2026-07-02T10:21:36Z"}
-    return own(github_answers.comment(answer_object(form)))
+    return own(GitHubDialect("o/r", "https://api.github.com").read_comment(answer_object(form)))
 
 
 def gitea(author: dict[str, Any] | None, body: str) -> Comment:
     form = {"id": 7, "user": author, "body": body, "created_at": "2026-07-02T10:21:36Z"}
-    return own(gitea_answers.comment(answer_object(form)))
+    return own(GiteaDialect("o/r", "https://gitea.example.org").read_comment(answer_object(form)))
 
 
 def gitlab(author: dict[str, Any] | None, body: str) -> Comment:

@@ -1,0 +1,191 @@
+"""The API that GitHub, Gitea and Forgejo share: pull requests, issues, comments, statuses and labels below a repository.
+
+Gitea follows GitHub in paths, bodies and answers. What differs is in the dialects of the two: pages, accounts, who is asked for,
+and everything that only one of them has.
+
+https://docs.github.com/en/rest?apiVersion=2022-11-28 and https://docs.gitea.com/api/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+from gitops.core.codes import Code
+from gitops.core.errors import UsageError
+from gitops.forge.actions import REPOSITORY
+from gitops.forge.dialect import Dialect, ForgeIssue
+from gitops.forge.json_object import JsonObject
+from gitops.forge.port import Account, CheckStatus, Comment, Reaction
+from gitops.forge.text import cut
+from gitops.forge.web import WebRequest
+
+__all__ = ["GONE", "PullsDialect", "repository_path", "segment"]
+
+GONE = frozenset({404})
+
+_NO_COMMIT = frozenset({400, 404, 422})
+_GHOST = Account("", "ghost")
+"""The author of what a deleted account wrote.
+
+https://docs.github.com/en/account-and-profile/reference/deleting-your-personal-account
+"""
+_MAX_BODY = 1 << 20
+_MAX_PATH = 4096
+# Gitea's are the default of its setting `REACTIONS`: https://docs.gitea.com/administration/config-cheat-sheet
+_REACTIONS = {Reaction.SEEN: "eyes", Reaction.DONE: "+1", Reaction.REFUSED: "-1"}
+
+
+class PullsDialect(Dialect):
+    """One repository on GitHub, Gitea or Forgejo."""
+
+    statuses_within = "statuses"
+    longest_description: int = 255
+    """Characters of the description of a status."""
+    headers: ClassVar[Mapping[str, str]] = {}
+    page: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """The query that asks for the first page of a list."""
+
+    def __init__(self, project: str, start: str) -> None:
+        """`project` is `owner/name`, `start` the path of the API. Raises UsageError `usage_error`."""
+        self._project = project
+        self._start = start
+        self._root = start + repository_path(project)
+
+    # Change requests
+
+    def get_request(self, number: int) -> WebRequest:
+        """One change request."""
+        return self._get(f"/pulls/{number}", quiet=GONE)
+
+    def list_files(self, number: int) -> WebRequest:
+        """Files that it changes."""
+        return self._list(f"/pulls/{number}/files", quiet=GONE)
+
+    def list_reviews(self, number: int) -> WebRequest:
+        """Its reviews, oldest first."""
+        return self._list(f"/pulls/{number}/reviews", quiet=GONE)
+
+    def open_request(self, source: str, target: str, title: str, text: str) -> WebRequest:
+        """A new change request; 409 or 422 says that there is one, or nothing to merge."""
+        form = {"head": source, "base": target, "title": title, "body": text}
+        return self._send("POST", "/pulls", form, repeatable=False)
+
+    def change_request(self, number: int, title: str, text: str) -> WebRequest:
+        """Another title and text for a change request."""
+        return self._send("PATCH", f"/pulls/{number}", {"title": title, "body": text})
+
+    def close_request(self, number: int) -> WebRequest:
+        """Close a change request."""
+        return self._send("PATCH", f"/pulls/{number}", {"state": "closed"})
+
+    # Comments and labels
+
+    def list_comments(self, number: int) -> WebRequest:
+        """Comments on a change request or an issue, oldest first."""
+        return self._list(f"/issues/{number}/comments", quiet=GONE)
+
+    def add_comment(self, number: int, text: str) -> WebRequest:
+        """A new comment on a change request or an issue. Sent twice, there would be two."""
+        return self._send("POST", f"/issues/{number}/comments", {"body": text}, repeatable=False)
+
+    def change_comment(self, number: int, comment: str, text: str) -> WebRequest:  # noqa: ARG002 - its id is enough
+        """Another text for a comment, which may be gone."""
+        return self._send("PATCH", f"/issues/comments/{comment}", {"body": text}, quiet=GONE)
+
+    def remove_comment(self, number: int, comment: str) -> WebRequest:  # noqa: ARG002 - its id is enough
+        """Remove a comment, which may be gone."""
+        return self._send("DELETE", f"/issues/comments/{comment}", None, quiet=GONE)
+
+    def react(self, number: int, comment: str, reaction: Reaction) -> WebRequest:  # noqa: ARG002 - its id is enough
+        """A reaction to a comment; the same one again changes nothing."""
+        return self._send("POST", f"/issues/comments/{comment}/reactions", {"content": _REACTIONS[reaction]})
+
+    def labels(self, number: int) -> WebRequest:
+        """Labels of a change request."""
+        return self._list(f"/issues/{number}/labels", quiet=GONE)
+
+    # Statuses and permissions
+
+    def list_statuses(self, commit: str) -> WebRequest:
+        """The newest status of each context of a commit."""
+        return self._list(f"/commits/{segment(commit)}/status", quiet=_NO_COMMIT)
+
+    def set_status(self, status: CheckStatus) -> WebRequest:
+        """Set a status. The newest one of a context counts, so that sending it twice does no harm."""
+        form = {
+            "state": status.state.value,
+            "context": status.context,
+            "description": cut(status.description, self.longest_description),
+        }
+        return self._send("POST", f"/statuses/{segment(status.commit)}", form)
+
+    def get_permission(self, account: Account) -> WebRequest:
+        """What an account may do. On Gitea, only tokens of administrators of the repository may ask."""
+        return self._get(f"/collaborators/{segment(account.login)}/permission", quiet=GONE)
+
+    # Issues
+
+    def open_issue(self, title: str, text: str) -> WebRequest:
+        """A new issue."""
+        return self._send("POST", "/issues", {"title": title, "body": text}, repeatable=False)
+
+    def change_issue(self, number: int, title: str, text: str) -> WebRequest:
+        """Another title and text for an issue, which may be gone."""
+        return self._send("PATCH", f"/issues/{number}", {"title": title, "body": text}, quiet=GONE)
+
+    def close_issue(self, number: int) -> WebRequest:
+        """Close an issue, which may be gone."""
+        return self._send("PATCH", f"/issues/{number}", {"state": "closed"}, quiet=GONE)
+
+    # Answers
+
+    def read_files(self, data: JsonObject, /) -> tuple[str, ...]:
+        """The path of a changed file, and where it was before."""
+        before = data.text_or("previous_filename", most=_MAX_PATH)
+        return (data.text("filename", _MAX_PATH), *((before,) if before else ()))
+
+    def read_comment(self, data: JsonObject, /) -> Comment:
+        """A comment."""
+        author, body = self._author(data), data.text_or("body", most=_MAX_BODY)
+        return Comment(author.login, body, data.moment("created_at"), None, str(data.number("id")), author.id)
+
+    def read_issue(self, data: JsonObject, /) -> ForgeIssue | None:
+        """An open issue; a change request is one, too, and left out."""
+        if data.has("pull_request") or data.text("state") != "open":
+            return None
+        title, body = data.line("title", self.longest_title), data.text_or("body", most=_MAX_BODY)
+        return ForgeIssue(data.number("number"), self._author(data).id, title, body, data.text_or("html_url"))
+
+    # Inside
+
+    def _author(self, data: JsonObject) -> Account:
+        user = data.optional("user")
+        return _GHOST if user is None else self.read_account(user)
+
+    def _get(self, path: str, *query: tuple[str, str], quiet: frozenset[int] = frozenset()) -> WebRequest:
+        return WebRequest("GET", self._root + path, query, headers=self.headers, quiet=quiet)
+
+    def _list(self, path: str, *query: tuple[str, str], quiet: frozenset[int] = frozenset()) -> WebRequest:
+        return self._get(path, *query, *self.page, quiet=quiet)
+
+    def _send(
+        self, method: str, path: str, body: Any, *, repeatable: bool = True, quiet: frozenset[int] = frozenset()
+    ) -> WebRequest:
+        path = self._root + path
+        return WebRequest(method, path, body=body, headers=self.headers, repeatable=repeatable, quiet=quiet)
+
+
+def repository_path(project: str) -> str:
+    """The path of the repository `owner/name`. Raises UsageError `usage_error`."""
+    if not REPOSITORY.fullmatch(project) or any(part.strip(".") == "" for part in project.split("/")):
+        raise UsageError(Code.USAGE_ERROR, f"{project[:80]!r} is not the name of a repository: use owner/name")
+    return f"/repos/{project}"
+
+
+def segment(text: str) -> str:
+    """A name as one segment of a path. Raises UsageError `usage_error` for a name that would lead to another path."""
+    if text.strip(".") == "":
+        raise UsageError(Code.USAGE_ERROR, f"{text[:80]!r} cannot be a name in a path")
+    return quote(text, safe="")
