@@ -4,12 +4,12 @@ Rules of this module:
 
 1. The address is fixed when the client is made: HTTPS, or plain HTTP on this host alone. Redirects are not followed, no path
    leads out of it, and no credentials are taken from files of the user. A proxy is the operator's to set in the environment.
-2. Every answer is bounded in bytes, every answer and every wait in seconds.
-3. A request that may be repeated is repeated when the service is busy or does not answer, a few times, with growing pauses.
-   Any other is sent once: whether a lost answer was a yes is for its sender to look up.
-4. A service that refuses because of its rate limit did nothing, so everything may be sent again, when it says: not before,
-   and not at all if that is too late for us.
-5. No secret appears in an error, and no control character of an answer either.
+2. Every answer is bounded in bytes, every answer and every pause in seconds.
+3. A request that may be repeated is sent again when the service is busy or does not answer, a few times, with growing pauses.
+   Any other request is sent once; if its answer is lost, the caller looks for what it created.
+4. A service that refuses because of its rate limit did nothing, so every request may be sent again: at the time that the
+   service names, and not at all if that is too late.
+5. An error contains no secret and no control character of an answer.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _SECONDARY = "secondary rate limit"
 class Service:
     """Where a service is and how to talk to it. `headers` may hold secrets.
 
-    `code` is that of its failures; `refused` and `limit`, where they are given, those of a plain no and of an answer beyond
-    `max_bytes`. `timeout_s` is for each silence, `longest_s` for a whole answer, `budget_s` for all pauses of one request.
+    `code` is the code of its failures; `refused` and `limit`, if given, those of a refusal and of an answer beyond `max_bytes`.
+    `timeout_s` bounds each silence, `longest_s` a whole answer, `budget_s` all pauses of one request.
     """
 
     base: str
@@ -65,7 +65,7 @@ class Service:
 def forge_service(base: str, headers: Mapping[str, str | Secret]) -> Service:
     """The service of a forge.
 
-    The REST address of GitHub Enterprise, `…/api/v3`, is taken as `…/api`, since that is where its GraphQL is, too.
+    The REST address of GitHub Enterprise, `…/api/v3`, becomes `…/api`, because GraphQL is below that.
     """
     address = base.rstrip("/")
     if address.endswith("/api/v3"):
@@ -75,7 +75,7 @@ def forge_service(base: str, headers: Mapping[str, str | Secret]) -> Service:
 
 @dataclass(slots=True)
 class Traffic:
-    """What a client sent and received so far; bytes are those of bodies."""
+    """What a client has sent and received: number of requests, and bytes of bodies."""
 
     requests: int = 0
     sent: int = 0
@@ -84,9 +84,9 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """What went wrong; `wait_s` is what the service asks for, `untouched` that it did nothing.
+    """A failure of one attempt: `wait_s` is the pause that the service names, `untouched` says that the service did nothing.
 
-    `secondary` is a limit that names no time: it is waited for once.
+    `secondary` is a limit that names no time; the client waits for it once.
     """
 
     error: RemoteError
@@ -111,7 +111,7 @@ class WebClient:
         ):
             # What stands before the host may be a password, and what follows a question mark a token.
             shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"[:200]
-            detail = f"{shown!r} is no address of a service: use https://HOST/PATH, without a user or a query"
+            detail = f"{shown!r} is not the address of a service: use https://HOST/PATH, without a user or a query"
             raise GitopsError(service.code, detail)
         self._service = service
         self._base = service.base.rstrip("/")
@@ -122,7 +122,7 @@ class WebClient:
         bare = [Secret(secret.name, secret.reveal().rpartition(" ")[2]) for secret in secrets]
         self._redact = Redactor([*secrets, *bare])
         self._session = requests.Session()
-        self._session.auth = _as_it_is
+        self._session.auth = _unchanged
         self.traffic = Traffic()
 
     @property
@@ -131,7 +131,7 @@ class WebClient:
         return self._base
 
     def post(self, path: str, body: Any) -> Any:
-        """The JSON answer to a JSON request, which must be one that may be repeated. Raises as `send`, also for no answer."""
+        """The JSON answer to a JSON request that may be repeated. Raises as `send`, also for an empty answer."""
         answer = self.send(WebRequest("POST", path, body=body))
         if answer.body is None:
             raise self._failed("answers with something that is not JSON")
@@ -140,8 +140,8 @@ class WebClient:
     def send(self, request: WebRequest) -> WebAnswer:
         """The answer to a request, as the port says.
 
-        Raises RemoteError: with the service's code when it does not answer, is busy beyond what may be waited for, or answers
-        with anything but JSON; with the code of refusals for any other status that the request does not expect.
+        Raises RemoteError: with the code of the service when it does not answer, is busy for too long, or answers with anything
+        but JSON; with the code of refusals for any other status that the request does not expect.
         """
         url = self._url(request)
         growing, waited, warned = _FIRST_PAUSE_S, 0.0, False
@@ -155,7 +155,7 @@ class WebClient:
             wait = max(growing, outcome.wait_s)
             if waited + wait > self._service.budget_s:
                 raise self._failed(
-                    f"asks to wait for {wait:.0f} s, which is more than this run waits",
+                    f"asks for a pause of {wait:.0f} s, which is longer than this run waits",
                     retryable=True,
                     status=outcome.error.status,
                 )
@@ -221,7 +221,7 @@ class WebClient:
         return bytes(data[: self._service.max_bytes + 1])
 
     def _understood(self, request: WebRequest, response: requests.Response, data: bytes) -> WebAnswer | _Failure:
-        """What an answer means."""
+        """The answer, or the failure that its status and body mean."""
         status, service = response.status_code, self._service
         headers = {name.lower(): value for name, value in response.headers.items()}
         quiet = status in request.quiet
@@ -239,10 +239,10 @@ class WebClient:
             return _Failure(self._failed("answers with something that is not JSON", status=status))
 
     def _refusal(self, request: WebRequest, status: int, headers: Mapping[str, str], data: bytes) -> _Failure:
-        """A status that is a failure, and what it asks for."""
+        """The failure that a status means, with the pause that the service names."""
         text = self._redact(data[: _SHOWN * 4].decode("utf-8", "replace"))[:_SHOWN]
-        asked_for = f"{request.method} /{request.path.lstrip('/')[:200]}"
-        said = f"answers {asked_for} with status {status}: " + "".join(c if c.isprintable() else " " for c in text)
+        endpoint = f"{request.method} /{request.path.lstrip('/')[:200]}"
+        said = f"answers {endpoint} with status {status}: " + "".join(c if c.isprintable() else " " for c in text)
         secondary = _SECONDARY in text.lower()
         limited = _limited(status, headers, self._clock.now(), secondary=secondary)
         if limited is not None:
@@ -277,6 +277,6 @@ def _limited(status: int, headers: Mapping[str, str], now: datetime, *, secondar
     return _LONGEST_PAUSE_S if secondary else None
 
 
-def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Keeps the library from looking for credentials in `~/.netrc`."""
+def _unchanged(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    """Keeps the library from taking credentials from `~/.netrc`."""
     return request

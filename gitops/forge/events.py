@@ -1,7 +1,7 @@
-"""What happened on a forge, in neutral words: the form that webhooks and event files of every forge are decoded to.
+"""What happened on a forge: webhooks and event files of every forge are decoded to these events.
 
-An event is a hint, never evidence. It says where to look; what is planned, approved or applied is read anew from git and
-from the forge. Everything in it may be stale, repeated or made up.
+An event is a hint, never evidence. It says where to look; what is planned, approved or applied is read from git and from the
+forge. Everything in an event may be stale, repeated or forged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RequestAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RequestEvent:
-    """A change request was opened, moved, merged or closed. `head` is the commit that the forge saw then."""
+    """A change request was opened, updated, merged or closed. `head` is its head at that time."""
 
     number: int
     action: RequestAction
@@ -33,7 +33,7 @@ class RequestEvent:
 
 @dataclass(frozen=True, slots=True)
 class CommentEvent:
-    """Somebody wrote a comment on a change request. Edited and deleted comments are no events: a command is given once."""
+    """A new comment on a change request. Edited and deleted comments are not events: a command is given once."""
 
     number: int
     comment: str
@@ -44,14 +44,14 @@ class CommentEvent:
 
 @dataclass(frozen=True, slots=True)
 class ReviewEvent:
-    """Somebody reviewed a change request, or a review was dismissed."""
+    """A change request was reviewed, or a review was dismissed."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class PushEvent:
-    """A ref moved; ZERO in `old` or `new` for created and deleted ones. `pusher` as far as the forge knows."""
+    """A ref moved; ZERO in `old` or `new` if it was created or deleted. `pusher` is None if the forge names none."""
 
     ref: str
     old: str
@@ -61,7 +61,7 @@ class PushEvent:
 
 @dataclass(frozen=True, slots=True)
 class QueueEvent:
-    """A merge queue wants to know whether `head`, built on top of `base`, may land on `target` (a full ref name)."""
+    """A merge queue asks whether `head`, built on top of `base`, may be merged into `target` (full ref name)."""
 
     head: str
     base: str
@@ -70,26 +70,26 @@ class QueueEvent:
 
 @dataclass(frozen=True, slots=True)
 class HeadEvent:
-    """An earlier job looked at a commit; which open requests have it as their head is for the forge to say."""
+    """A job of a change request has ended; the forge knows which open requests have this head."""
 
     head: str
 
 
 @dataclass(frozen=True, slots=True)
 class TimerEvent:
-    """It is time to sweep and to look for drift."""
+    """It is time for the sweep and for drift detection."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManualEvent:
-    """A person started the job by hand; `inputs` are what they typed."""
+    """A person started the job by hand; `inputs` are names and values."""
 
     inputs: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoredEvent:
-    """Nothing that concerns the bot; `why` is one line for the log."""
+    """An event that the bot ignores; `why` is one line for the log."""
 
     why: str
 
@@ -109,7 +109,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One delivery of a forge: `id` is the same when it is delivered again, `repository` is the forge's name of it."""
+    """One delivery of an event: `id` is the same when it is repeated, `repository` is its name on the forge."""
 
     id: str
     repository: str
@@ -120,4 +120,4 @@ Decode = Callable[[Mapping[str, str], bytes], Delivery]
 """Headers (lower-case names) and the raw body to a delivery. Raises GitopsError `event_invalid`."""
 
 CheckSignature = Callable[[Mapping[str, str], bytes, bytes], bool]
-"""Whether headers and raw body carry a good signature under the secret; compares in constant time."""
+"""Whether headers and raw body have a valid signature under the secret; compares in constant time."""

@@ -1,6 +1,6 @@
-"""Reading of JSON that others wrote: strict about what is used, blind to the rest.
+"""Reading JSON from a forge: strict about the fields that are used, silent about the others.
 
-Every access says what it expects; what is missing, of another type or out of bounds is refused with its place.
+Every method says what it expects. A field that is missing, of another type or out of bounds is refused with its path.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ _LARGEST = 10**18
 
 
 class JsonObject:
-    """A JSON object at a place; `fail` makes the error of a reading that does not succeed."""
+    """A JSON object and its path in the document; `fail` makes the error for a field that is refused."""
 
     __slots__ = ("_fail", "_place", "_value")
 
     def __init__(self, value: Any, place: str, fail: Callable[[str], GitopsError]) -> None:
-        """Raises what `fail` makes if `value` is no object."""
+        """Raises what `fail` makes if `value` is not an object."""
         self._place = place
         self._fail = fail
         if not isinstance(value, dict):
-            raise fail(f"{place or 'it'} is no object")
+            raise fail(f"{place or 'it'} is not an object")
         self._value: dict[str, Any] = value
 
     def has(self, name: str) -> bool:
-        """Whether there is such a field, and not null."""
+        """Whether a field is there and not null."""
         return self._value.get(name) is not None
 
     def part(self, name: str) -> JsonObject:
-        """An object in it."""
+        """The object in a field."""
         return JsonObject(self._value.get(name), self._at(name), self._fail)
 
     def optional(self, name: str) -> JsonObject | None:
-        """An object in it, or None where it is missing or null."""
+        """The object in a field, or None if that is missing or null."""
         return self.part(name) if self.has(name) else None
 
     def parts(self, name: str) -> Iterator[JsonObject]:
-        """The objects of a list in it; none where it is missing or null."""
+        """The objects of the list in a field; none if that is missing or null."""
         for index, value in enumerate(self.values(name)):
             yield JsonObject(value, f"{self._at(name)}[{index}]", self._fail)
 
     def values(self, name: str) -> list[Any]:
-        """A list in it, empty where it is missing or null."""
+        """The list in a field, empty if that is missing or null."""
         value = self._value.get(name)
         if value is None:
             return []
@@ -62,7 +62,7 @@ class JsonObject:
         return value
 
     def text(self, name: str, most: int = _LINE) -> str:
-        """A text of at most so many characters."""
+        """A text of at most `most` characters."""
         value = self._value.get(name)
         if not isinstance(value, str):
             raise self._wrong(name, "a text")
@@ -73,16 +73,16 @@ class JsonObject:
         return value
 
     def text_or(self, name: str, default: str = "", most: int = _LINE) -> str:
-        """The same, or the default where it is missing or null."""
+        """The same, or the default if the field is missing or null."""
         return self.text(name, most) if self.has(name) else default
 
     def line(self, name: str, most: int) -> str:
-        """A text for people on one line: cut to so many characters, control characters become spaces."""
+        """A text for people on one line: cut to `most` characters, with spaces for control characters."""
         value = self.text_or(name, most=1 << 20)
         return "".join(c if c.isprintable() else " " for c in value)[:most].strip()
 
     def flag(self, name: str) -> bool:
-        """True or false; false where it is missing or null."""
+        """True or false; false if the field is missing or null."""
         value = self._value.get(name)
         if value is not None and not isinstance(value, bool):
             raise self._wrong(name, "true or false")
@@ -103,7 +103,7 @@ class JsonObject:
         return value
 
     def commit_or(self, name: str) -> str | None:
-        """The same, or None where it is missing or null."""
+        """The same, or None if the field is missing or null."""
         return self.commit(name) if self.has(name) else None
 
     def moment(self, name: str) -> str:
@@ -126,12 +126,12 @@ class JsonObject:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text can be written as UTF-8: JSON can escape halves of characters, which nothing can write again."""
+    """Whether a text can be written as UTF-8: JSON can hold halves of characters, which UTF-8 cannot."""
     return text.isascii() or not _HALF.search(text)
 
 
 def event_object(body: bytes, most: int) -> JsonObject:
-    """The object that an event's body is. Raises GitopsError `event_invalid`, also for more than `most` bytes."""
+    """The object in the body of an event. Raises GitopsError `event_invalid`, also for more than `most` bytes."""
     if len(body) > most:
         raise _event_invalid(f"the body has {len(body)} bytes; at most {most} are read")
     try:

@@ -1,4 +1,4 @@
-"""Texts for forges, which take so many characters and no more."""
+"""Texts for forges: their bounds, and the hidden first line that marks the bot's own."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NOTE = "\n\n*The rest is left out: it is longer than the forge takes.*"
 
 
 def cut(text: str, most: int) -> str:
-    """A text of at most so many characters; one that is cut ends in an ellipsis."""
+    """A text of at most `most` characters; a cut text ends in an ellipsis."""
     return text if len(text) <= most else text[: most - 1].rstrip() + _CUT
 
 
 def cut_markdown(text: str, most: int) -> str:
-    """The same for Markdown: cut between two lines, with a note, and without a fence left open."""
+    """Markdown of at most `most` characters: cut between two lines, with a line that says so, and without an open fence."""
     if len(text) <= most:
         return text
     room = most - len(_NOTE)
@@ -58,23 +58,23 @@ def _fence_after(fence: str, line: str) -> str:
 
 
 def hidden_line(marker: str) -> str:
-    """The first line by which a text is found again: its marker as a comment that no reader sees."""
+    """The first line by which the bot finds its text: the marker as a Markdown comment, which is not shown."""
     return marker if _HIDDEN.fullmatch(marker) else f"<!-- {marker} -->"
 
 
 def with_marker(marker: str, body: str) -> str:
-    """A text with its marker as first line, which it may have already."""
+    """A text with its marker as the first line, added unless it is there."""
     line = hidden_line(marker)
     return body if _first_line(body) == line else f"{line}\n{body}"
 
 
 def carries(body: str, marker: str) -> bool:
-    """Whether a text's first line is that of a marker. Says nothing of who wrote it."""
+    """Whether the first line of a text is that of a marker. It does not say who wrote it."""
     return _first_line(body) == hidden_line(marker)
 
 
 def first_line_marker(body: str) -> str | None:
-    """The marker that is the whole first line of a text, with its brackets, or None. Says nothing of who wrote it."""
+    """The marker that is the whole first line of a text, with its brackets, or None. It does not say who wrote it."""
     line = _first_line(body)
     return line if _HIDDEN.fullmatch(line) else None
 

@@ -1,7 +1,6 @@
-"""Requests to a web service as values: adapters build and read them as pure functions, one transport sends them.
+"""Requests to a web service as values: adapters build them and read the answers as pure functions, one client sends them.
 
-A request names a path below the service's address, never another host: what an answer calls the next page is checked
-against that address before it is followed. Source: the sans-I/O form of gidgethub.
+A request names a path below the address of the service, never another host. Source: the sans-I/O form of gidgethub.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class WebRequest:
-    """One request: `path` is below the service's address and already quoted, without a query.
+    """One request: `path` is below the address of the service and quoted, without a query.
 
-    `body` is JSON or None. `repeatable` says that sending it twice does no harm (reads, puts, deletes); anything else is sent
-    once, and a lost answer is settled by whoever sent it. `quiet` are statuses that are answers here and no failures.
+    `body` is JSON or None. `repeatable` says that sending it twice does no harm; any other request is sent once. `quiet` are
+    statuses of 400 and more that are answers and not failures.
     """
 
     method: str
@@ -30,7 +29,7 @@ class WebRequest:
 
 @dataclass(frozen=True, slots=True)
 class WebAnswer:
-    """What came back: `headers` have lower-case names, `body` is the JSON value, or None if there was none."""
+    """The answer: `headers` have lower-case names, `body` is the JSON value, None if there is none."""
 
     status: int
     headers: Mapping[str, str]
@@ -38,10 +37,7 @@ class WebAnswer:
 
 
 class WebSender(Protocol):
-    """Sends requests to one service.
-
-    Retries, rate limits, bounds and credentials are its business. It counts what it sends, so that a run can report it.
-    """
+    """Sends requests to one service, with retries, rate limits, bounds and credentials."""
 
     @property
     def base(self) -> str:
@@ -49,8 +45,8 @@ class WebSender(Protocol):
         ...
 
     def send(self, request: WebRequest) -> WebAnswer:
-        """The answer to a request: any status of 200 to 299, or one that the request calls quiet.
+        """The answer to a request: with a status of 200 to 299, or one that the request calls quiet.
 
-        Raises RemoteError with the service's code; `status` of the error is the status that the service gave, or None.
+        Raises RemoteError with the code of the service; its `status` is the status of the answer, or None.
         """
         ...

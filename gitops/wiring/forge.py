@@ -1,10 +1,10 @@
-"""Which forge, where it is, and with which token: what the operator says, never what a commit says.
+"""Which forge, its address and its token: set by the operator, never by a commit.
 
 kind      `--forge`; else `forge.kind` of gitops.yaml on the target branch; else the CI job; else the repository itself
-address   git config gitops.forgeUrl; else what the CI job says (GITHUB_API_URL, CI_API_V4_URL); else the public one
-project   what the CI job says; else `forge.project` of gitops.yaml; else the path of the remote
-token     GITOPS_TOKEN; else GITHUB_TOKEN, GITLAB_TOKEN or GITEA_TOKEN, by the kind. It is sent to this address alone, and as a
-          login to git remotes on its host over HTTPS. It is never an argument, and no child process gets it but git, as a header
+address   git config gitops.forgeUrl; else what the CI job sets (GITHUB_API_URL, CI_API_V4_URL); else the public one
+project   what the CI job sets; else `forge.project` of gitops.yaml; else the path of the remote
+token     GITOPS_TOKEN; else GITHUB_TOKEN, GITLAB_TOKEN or GITEA_TOKEN, by the kind. It is sent to this address only, and as a
+          login to git remotes on its host over HTTPS. It is never an argument; git gets it as a header, other programs never
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Setting = Callable[[str], "str | None"]
 
 @dataclass(frozen=True, slots=True)
 class ForgeChoice:
-    """A forge to be talked to. `token` is None where there is none; then nothing is asked and nothing is told."""
+    """A forge to use. Without a token nothing is read from it and nothing is written to it."""
 
     kind: str
     base: str = ""
@@ -66,7 +66,7 @@ class ForgeChoice:
 
     @property
     def silent(self) -> bool:
-        """Whether it cannot be talked to."""
+        """Whether there is no token for it."""
         return self.kind != LOCAL and self.token is None
 
 
@@ -88,7 +88,7 @@ def token_of(kind: str, environ: Mapping[str, str]) -> Secret | None:
 
 
 def secrets_of(environ: Mapping[str, str]) -> tuple[Secret, ...]:
-    """Every token that the environment holds, whichever is used: none of them may leave in an output."""
+    """Every token in the environment, used or not: none of them may appear in an output."""
     names = dict.fromkeys(("GITOPS_TOKEN", *(name for names in _TOKENS.values() for name in names)))
     return tuple(Secret(name, environ[name]) for name in names if environ.get(name))
 
@@ -96,26 +96,26 @@ def secrets_of(environ: Mapping[str, str]) -> tuple[Secret, ...]:
 def choose(
     kind: str, environ: Mapping[str, str], setting: Setting, rule: ForgeRule | None, remote_url: str | None
 ) -> ForgeChoice:
-    """The forge of a known kind. Raises UsageError `usage_error` if its address or project is not said anywhere."""
+    """The forge of a known kind. Raises UsageError `usage_error` if its address or project is not set."""
     if kind == LOCAL:
         return ForgeChoice(LOCAL)
     base = setting("gitops.forgeUrl") or _job_address(kind, environ) or _PUBLIC.get(kind)
     if base is None:
-        raise UsageError(Code.USAGE_ERROR, f"say where {kind} is: git config gitops.forgeUrl")
+        raise UsageError(Code.USAGE_ERROR, f"set the address of {kind}: git config gitops.forgeUrl")
     named = _job_project(kind, environ) or (rule.project if rule is not None else None)
     project = named or _path_of(remote_url or "")
     if project is None:
-        raise UsageError(Code.USAGE_ERROR, f"say which project of {kind} this is: forge.project in gitops.yaml")
+        raise UsageError(Code.USAGE_ERROR, f"set the project on {kind}: forge.project in gitops.yaml")
     return ForgeChoice(kind, base.rstrip("/"), project, token_of(kind, environ))
 
 
 def open_forge(choice: ForgeChoice, pause: Callable[[float], None], clock: Clock) -> Forge:
-    """A client of the forge; only what it needs is imported. Raises UsageError for a kind that has no service."""
+    """The forge over HTTP; only its own modules are imported. Raises UsageError for a kind without a service."""
     return forge_over(choice, open_client(choice, pause, clock), clock)
 
 
 def open_client(choice: ForgeChoice, pause: Callable[[float], None], clock: Clock) -> WebClient:
-    """What talks to the service of a forge, and counts. Raises UsageError where there is no token."""
+    """The HTTP client for the API of a forge, which counts. Raises UsageError without a token."""
     from gitops.forge.client import WebClient, forge_service
 
     if choice.token is None:
@@ -125,7 +125,7 @@ def open_client(choice: ForgeChoice, pause: Callable[[float], None], clock: Cloc
 
 
 def forge_over(choice: ForgeChoice, sender: WebSender, clock: Clock) -> Forge:
-    """The forge behind a service. Raises UsageError for a kind that has none."""
+    """The forge over a client. Raises UsageError for a kind without a service."""
     if choice.kind == "github":
         from gitops.forge.github.forge import GitHubForge
 
@@ -138,11 +138,11 @@ def forge_over(choice: ForgeChoice, sender: WebSender, clock: Clock) -> Forge:
         from gitops.forge.gitea.forge import GiteaForge
 
         return GiteaForge(sender, choice.project, clock)
-    raise UsageError(Code.USAGE_ERROR, f"there is no service of kind {choice.kind}")
+    raise UsageError(Code.USAGE_ERROR, f"a forge of kind {choice.kind} has no API")
 
 
 def decoder(kind: str) -> Decode:
-    """How to read the event of a CI job: its variables, and the content of its event file."""
+    """The function that reads the event of a CI job from its variables and its event file."""
     if kind == "github":
         from gitops.forge.github.events import decode_file as github
 
@@ -159,7 +159,7 @@ def decoder(kind: str) -> Decode:
 
 
 def login_of(kind: str, environ: Mapping[str, str], setting: Setting) -> Callable[[str], str]:
-    """What puts the token into the address of a git remote, if that is on the forge's own host; any other stays as it is."""
+    """A function that adds the token to the address of a git remote on the host of the forge; others stay unchanged."""
     token = token_of(kind, environ)
     hosts = _hosts(setting("gitops.forgeUrl") or _job_address(kind, environ) or _PUBLIC.get(kind) or "")
 
@@ -187,7 +187,7 @@ def run_address(environ: Mapping[str, str]) -> str:
 
 def _job_address(kind: str, environ: Mapping[str, str]) -> str | None:
     if job_kind(environ) != kind:
-        # The variables of another forge say nothing of this one, but may be set by hand.
+        # The variables of another forge do not describe this one, but may be set by hand.
         return environ.get("GITHUB_API_URL") if kind == "github" else None
     return environ.get("CI_API_V4_URL") if kind == "gitlab" else environ.get("GITHUB_API_URL")
 
@@ -199,7 +199,7 @@ def _job_project(kind: str, environ: Mapping[str, str]) -> str | None:
 
 
 def _hosts(base: str) -> frozenset[str]:
-    """Where the git repositories of a forge are, by the address of its service: `host`, perhaps with a port."""
+    """The hosts of the git repositories of a forge, from the address of its API, with a port if there is one."""
     netloc = urlsplit(base).netloc
     # https://docs.github.com/en/enterprise-cloud@latest/admin/data-residency: api.SUBDOMAIN.ghe.com likewise
     return frozenset({netloc, netloc.removeprefix("api.")} - {""})

@@ -43,7 +43,10 @@ def test_an_issue_is_printed_by_its_address(tmp_path: Path) -> None:
     address = forge.upsert_issue(MARKER, "Drift again", body("two"))
     shown = run("git", f"--git-dir={world.path}", "show", address, home=tmp_path)
     assert shown == body("two").strip()
-    assert [(i.path, i.remark) for i in forge.issues(MARKER)] == [("issues/0001.md", "gone"), ("issues/0002.md", None)]
+    assert [(i.path, i.last_comment) for i in forge.issues(MARKER)] == [
+        ("issues/0001.md", "gone"),
+        ("issues/0002.md", None),
+    ]
 
 
 def test_files_of_a_request_that_is_in(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What Gitea and Forgejo answer, as the nouns of the port: readers, pure, tolerant of what they do not use.
+"""Answers of Gitea and Forgejo as the nouns of the port: pure functions, silent about fields that they do not use.
 
 https://docs.gitea.com/api/
 """
@@ -33,9 +33,9 @@ _REVIEWS = {
     "REQUEST_CHANGES": ReviewState.CHANGES_REQUESTED,
     "COMMENT": ReviewState.COMMENTED,
 }
-# Reviews that are being written, and the wish that somebody reviews: nothing that anybody has said.
-_UNSAID = frozenset({"PENDING", "REQUEST_REVIEW", ""})
-# A status in words that we do not have says nothing good.
+# Reviews that are not submitted, and requests for a review.
+_NOT_GIVEN = frozenset({"PENDING", "REQUEST_REVIEW", ""})
+# Any other state is an error.
 _STATES = {"pending": CheckState.PENDING, "success": CheckState.SUCCESS, "failure": CheckState.FAILURE}
 _PERMISSIONS = {
     "owner": Permission.ADMIN,
@@ -46,7 +46,7 @@ _PERMISSIONS = {
 
 
 def account(data: JsonObject) -> Account:
-    """An account. Those of the forge itself have negative numbers: the bot of its jobs, and somebody who was deleted.
+    """An account. Those of the forge itself have negative numbers: the bot of its jobs, and deleted accounts.
 
     https://docs.gitea.com/usage/actions/comparison
     """
@@ -69,7 +69,7 @@ def change_request(data: JsonObject) -> ChangeRequest:
         head=head.commit("sha"),
         state=RequestState.MERGED if merged else state,
         opened_at=data.moment("created_at"),
-        # Gitea does not tell who pushed. Whoever opened it is known; authors of commits are found in git.
+        # Gitea does not say who pushed. The author is known; authors of commits are found in git.
         pushers=() if author is None else (f"gitea:{author.id}",),
         merged_as=data.commit_or("merge_commit_sha") if merged else None,
         author=author,
@@ -81,7 +81,7 @@ def change_request(data: JsonObject) -> ChangeRequest:
 
 
 def _source(head: JsonObject) -> str:
-    """The branch of a request. Once it is gone, only its label names it; one that was pushed to `refs/for` never had one."""
+    """The branch of a request. After it is deleted, only its label names it; a push to `refs/for` has no branch."""
     ref = head.text("ref")
     if not ref.startswith("refs/"):
         return _HEADS + ref
@@ -96,9 +96,9 @@ def _repository(branch: JsonObject) -> int | None:
 
 
 def review(data: JsonObject) -> Review | None:
-    """A review; None for one that is not given yet, or by nobody any more."""
+    """A review; None for one that is not submitted, or whose account was deleted."""
     user, state = data.optional("user"), data.text_or("state")
-    if user is None or state in _UNSAID:
+    if user is None or state in _NOT_GIVEN:
         return None
     known = ReviewState.DISMISSED if data.flag("dismissed") else _REVIEWS.get(state, ReviewState.COMMENTED)
     return Review(
@@ -123,7 +123,7 @@ def status(data: JsonObject, commit: str) -> CheckStatus:
 
 
 def permission(data: JsonObject, who: Account, now: datetime) -> Permission:  # noqa: ARG001 - permissions have no end here
-    """What an account may do; NONE where the answer is about another one, as after a login was given to somebody else."""
+    """What an account may do; NONE if the answer is about another account, as after a login was reused."""
     user = data.optional("user")
     if user is None or account(user).id != who.id:
         return Permission.NONE
@@ -131,7 +131,7 @@ def permission(data: JsonObject, who: Account, now: datetime) -> Permission:  # 
 
 
 def protected_by(branch: WebAnswer) -> str | None:
-    """The rule that protects a branch, None where none does; empty where the token may not know its name."""
+    """The name of the rule that protects a branch, None if there is none; empty if the token may not see the name."""
     data = answer_object(branch.body, "the branch")
     return data.text_or("effective_branch_protection_name") if data.flag("protected") else None
 
@@ -150,7 +150,7 @@ def unprotected() -> BranchRules:
 
 
 def branch_rules(branch: WebAnswer, protection: WebAnswer | None) -> BranchRules:
-    """The rules of a protected branch; how it is protected is unknown where the token may not read its rule.
+    """The rules of a protected branch; details are unknown if the token may not read its rule.
 
     https://docs.gitea.com/usage/access-control/protected-branches
     """

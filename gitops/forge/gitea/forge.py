@@ -1,7 +1,7 @@
 """Change requests on Gitea and Forgejo: what only they have, over the common reader and writer.
 
-Reviews count when a request is merged, and are not decided before; the feeds keep no ids of commits by which one could tell
-that no push is missing. Both are unknown here.
+Gitea counts reviews when it merges and does not say the result before, and its feeds have no commit ids that would show a
+missing push. Both are unknown here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class GiteaForge(HostedForge):
         return answers.branch_rules(answer, self._sender.send(self._api.protection(rule)) if rule else None)
 
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-        """Put labels on a request and take labels off; a label that the repository lacks is created.
+        """Add labels to a request and remove labels; a label that the repository lacks is created.
 
         Raises GitopsError `request_not_found`, UsageError `usage_error` for a name that is longer than Gitea takes.
         """
@@ -60,7 +60,7 @@ class GiteaForge(HostedForge):
                 self._sender.send(self._api.remove_label(number, has[label]))
 
     def _requests_of(self, commit: str) -> Iterator[JsonObject]:
-        """The one request that a commit brought in; of a request that was rebased, Gitea knows only the last commit."""
+        """The one request that merged a commit; of a rebased request, Gitea knows only the last commit."""
         answer = self._sender.send(self._api.requests_of(commit))
         if answer.status != _NOT_FOUND:
             yield answer_object(answer.body, "the request")

@@ -78,7 +78,7 @@ class GiteaDialect(PullsDialect):
         return self._list("/pulls", *query)
 
     def requests_of(self, commit: str) -> WebRequest:
-        """The request that a commit of the target branch brought in."""
+        """The request that merged a commit into the target branch."""
         return self._get(f"/commits/{segment(commit)}/pull", quiet=GONE)
 
     # Comments and labels
@@ -104,21 +104,21 @@ class GiteaDialect(PullsDialect):
         return self._send("POST", "/labels", {"name": name, "color": _GREY}, repeatable=False)
 
     def add_labels(self, number: int, labels: list[int]) -> WebRequest:
-        """Put labels on a request, by their numbers."""
+        """Add labels to a request, by their numbers."""
         return self._send("POST", f"/issues/{number}/labels", {"labels": labels})
 
     def remove_label(self, number: int, label: int) -> WebRequest:
-        """Take a label off a request."""
+        """Remove a label from a request."""
         return self._send("DELETE", f"/issues/{number}/labels/{label}", None, quiet=GONE)
 
     # Branches and issues
 
     def branch(self, name: str) -> WebRequest:
-        """A branch with what everybody may know of its rules."""
+        """A branch, with the part of its rules that every token may see."""
         return self._get(f"/branches/{segment(name)}", quiet=GONE)
 
     def protection(self, rule: str) -> WebRequest:
-        """One rule of protection; only tokens of those who administer the repository may ask."""
+        """One rule of protection; only tokens of administrators of the repository may ask."""
         return self._get(f"/branch_protections/{segment(rule)}", quiet=_HIDDEN)
 
     def list_issues(self, author: Account) -> WebRequest:

@@ -1,4 +1,4 @@
-"""What GitHub answers, as the nouns of the port: readers, pure, tolerant of what they do not use.
+"""Answers of GitHub as the nouns of the port: pure functions, silent about fields that they do not use.
 
 https://docs.github.com/en/rest?apiVersion=2022-11-28
 """
@@ -45,7 +45,7 @@ _REVIEWS = {
     "CHANGES_REQUESTED": ReviewState.CHANGES_REQUESTED,
     "DISMISSED": ReviewState.DISMISSED,
 }
-# Roles of a repository, and the coarser words of `permission`, which custom roles are told by.
+# Roles of a repository, and the coarser values of `permission`, which stand for custom roles.
 _PERMISSIONS = {
     "admin": Permission.ADMIN,
     "maintain": Permission.MAINTAIN,
@@ -62,7 +62,7 @@ def account(data: JsonObject) -> Account:
 
 
 def viewer(answer: WebAnswer) -> Account:
-    """Whose token it is. Raises RemoteError `forge_refused` for what GraphQL refuses, and for a token that is nobody's."""
+    """Whose token it is. Raises RemoteError `forge_refused` for what GraphQL refuses, and for a token without an account."""
     data = graphql_data(answer).part("viewer")
     login = data.text("login", 100)
     if not data.has("databaseId"):
@@ -71,7 +71,7 @@ def viewer(answer: WebAnswer) -> Account:
 
 
 def review_decision(answer: WebAnswer) -> ReviewDecision:
-    """The verdict of the rules. Raises as `graphql_data`."""
+    """What the rules say about the reviews. Raises as `graphql_data`."""
     request = graphql_data(answer).part("repository").part("pullRequest")
     return _VERDICTS.get(request.text_or("reviewDecision"), ReviewDecision.UNKNOWN)
 
@@ -86,9 +86,9 @@ def graphql_data(answer: WebAnswer) -> JsonObject:
     for error in data.parts("errors"):
         kind, message = error.text_or("type"), error.line("message", 300)
         if kind in _LIMITED:
-            raise RemoteError(Code.FORGE_UNAVAILABLE, f"GitHub says: {message}", retryable=True)
+            raise RemoteError(Code.FORGE_UNAVAILABLE, f"GitHub answers: {message}", retryable=True)
         status = _NOT_FOUND if kind == "NOT_FOUND" else None
-        raise RemoteError(Code.FORGE_REFUSED, f"GitHub says: {message}", status=status)
+        raise RemoteError(Code.FORGE_REFUSED, f"GitHub answers: {message}", status=status)
     return data.part("data")
 
 
@@ -109,7 +109,7 @@ def change_request(data: JsonObject) -> ChangeRequest:
         head=head.commit("sha"),
         state=RequestState.MERGED if merged else state,
         opened_at=data.moment("created_at"),
-        # Who pushed is in no request: whoever opened it is known, the others are among the moves of its branch.
+        # A request does not name who pushed: its author is known, the others are in the moves of its branch.
         pushers=() if author is None else (f"github:{author.id}",),
         merged_as=data.commit_or("merge_commit_sha") if merged else None,
         author=author,
@@ -122,7 +122,7 @@ def change_request(data: JsonObject) -> ChangeRequest:
 
 
 def push(data: JsonObject) -> Push:
-    """One move of a branch. Merges and the other ways of moving one are pushes of whoever did it."""
+    """One move of a branch. A merge, and any other move, is a push by the account that did it."""
     actor = data.optional("actor")
     pusher = "" if actor is None else f"github:{account(actor).id}"
     return Push(old=data.commit("before"), new=data.commit("after"), pusher=pusher)
@@ -134,7 +134,7 @@ def label_names(forms: Iterable[JsonObject]) -> list[str]:
 
 
 def review(data: JsonObject) -> Review | None:
-    """A review; None for one that is not given yet, or by nobody any more."""
+    """A review; None for one that is not submitted, or whose account was deleted."""
     user, state = data.optional("user"), data.text("state")
     if user is None or state == "PENDING":
         return None
@@ -154,7 +154,7 @@ def status(data: JsonObject, commit: str) -> CheckStatus:
 
 
 def permission(data: JsonObject, who: Account, now: datetime) -> Permission:  # noqa: ARG001 - permissions have no end here
-    """What an account may do; NONE where the answer is about another one, as after a login was given to somebody else.
+    """What an account may do; NONE if the answer is about another account, as after a login was reused.
 
     https://docs.github.com/en/rest/collaborators/collaborators#get-repository-permissions-for-a-user
     """
@@ -189,16 +189,16 @@ def branch_rules(rules: Iterable[JsonObject], protection: WebAnswer) -> BranchRu
         deletion=_neither("deletion" in by_type, old.get("deletion")),
         signatures_needed=_either("required_signatures" in by_type, old.get("signatures_needed")),
         required_checks=tuple(sorted({*checks, *old.get("checks", ())})) if known or checks else None,
-        # A ruleset that restricts updates names nobody: those who bypass it push, and only administrators see who they are.
+        # A ruleset that restricts updates names no accounts: those who bypass it push, and only administrators see them.
         pushers=() if "update" in by_type else old.get("pushers"),
-        # The older protection has no queue of its own to tell of.
+        # The older protection has no queue.
         queue="merge_queue" in by_type or None,
         notes=() if known else ("branch protection cannot be read with this token; rules of rulesets can",),
     )
 
 
 def _older(answer: WebAnswer) -> Mapping[str, Any] | None:
-    """The older protection in our words; None where it is not told."""
+    """The older protection; None if the token may not read it."""
     if not isinstance(answer.body, dict):
         return None
     data = answer_object(answer.body, "the protection")
@@ -237,10 +237,10 @@ def _enabled(data: JsonObject, name: str) -> bool:
 
 
 def _either(by_rule: bool, older: bool | None) -> bool | None:
-    """Whether any of the two asks for it."""
+    """Whether a ruleset or the older protection requires it."""
     return True if by_rule else older
 
 
 def _neither(by_rule: bool, older: bool | None) -> bool | None:
-    """Whether something is still allowed: not if any of the two forbids it."""
+    """Whether something is allowed: not if a ruleset or the older protection forbids it."""
     return False if by_rule else older

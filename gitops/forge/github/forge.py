@@ -40,7 +40,7 @@ class GitHubForge(HostedForge):
         self._labels: dict[int, frozenset[str]] = {}
 
     def pushes(self, branch: str, project: str = "") -> Iterator[Push]:
-        """The moves of a branch, newest first, at most 300; none of a repository that is not there, or not to be seen."""
+        """The moves of a branch, newest first, at most 300; none of a repository that does not exist or cannot be seen."""
         return map(answers.push, read_list(self._sender, self._api.activities(branch, project), most=_MOST_PUSHES))
 
     def files(self, number: int) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ class GitHubForge(HostedForge):
             self._sender.send(self._api.add_to_check(identifier, output))
 
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-        """Put labels on a request and take labels off. Only what differs from what was last read costs a request."""
+        """Add labels to a request and remove labels. Only a difference to what was last read costs a request."""
         if number not in self._labels:
             entries = self._list(self._api.labels(number), about=number)
             self._labels[number] = frozenset(answers.label_names(entries))
@@ -95,7 +95,7 @@ class GitHubForge(HostedForge):
         self._labels[number] = frozenset((has | {m.lower() for m in missing}) - {e.lower() for e in extra})
 
     def record_deployment(self, deployment: Deployment) -> None:
-        """Record where a deployment stands, in the bot's one deployment of that commit to that environment."""
+        """Record the state of a deployment, in the bot's one deployment of that commit to that environment."""
 
         def find() -> int | None:
             me = self.me().id

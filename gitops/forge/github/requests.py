@@ -42,9 +42,9 @@ _NO_COMMIT = frozenset({404, 422})
 # Limits: https://docs.github.com/en/rest/checks/runs#create-a-check-run and .../commits/statuses#create-a-commit-status
 _MAX_DESCRIPTION = 140
 _MAX_SUMMARY = 65_535
-_MAX_NOTES_A_CALL = 50
-_MAX_NOTES = 500
-_MAX_NOTE = 16_000
+_ANNOTATIONS_A_REQUEST = 50
+_MAX_ANNOTATIONS = 500
+_MAX_MESSAGE = 16_000
 _MAX_TITLE = 255
 
 _LEVELS = {Severity.ERROR: "failure", Severity.WARNING: "warning"}
@@ -93,17 +93,17 @@ class GitHubDialect(PullsDialect):
         """
         super().__init__(project, "/v3" if base.endswith("/api") else "")
 
-    # Who we are, and what GitHub itself thinks
+    # The account of the bot, and the decision about reviews
 
     def viewer(self) -> WebRequest:
-        """Whose token this is. In GraphQL, since tokens of apps and jobs have no REST `user`.
+        """Whose token it is. In GraphQL, since tokens of apps and jobs have no REST `user`.
 
         https://docs.github.com/en/graphql/reference/queries
         """
         return _graphql("query { viewer { login databaseId } }")
 
     def review_decision(self, number: int) -> WebRequest:
-        """What the rules of the target branch, code owners included, say of a request's reviews.
+        """What the rules of the target branch, code owners included, say about the reviews of a request.
 
         https://docs.github.com/en/graphql/reference/enums#pullrequestreviewdecision
         """
@@ -129,7 +129,7 @@ class GitHubDialect(PullsDialect):
         return self._list("/pulls", *query)
 
     def requests_of(self, commit: str) -> WebRequest:
-        """Change requests that have a commit, or brought it in."""
+        """Change requests that contain or merged a commit."""
         return self._list(f"/commits/{segment(commit)}/pulls", quiet=_NO_COMMIT)
 
     def activities(self, branch: str, project: str = "") -> WebRequest:
@@ -142,36 +142,38 @@ class GitHubDialect(PullsDialect):
 
     # Checks, labels, deployments, issues
 
-    def check(self, report: CommitCheck) -> tuple[WebRequest, tuple[Mapping[str, Any], ...]]:
-        """The request that writes a check, and the outputs that are to be added to it, see `add_to_check`.
+    def check(self, check: CommitCheck) -> tuple[WebRequest, tuple[Mapping[str, Any], ...]]:
+        """The request that writes a check, and the outputs that `add_to_check` adds to it.
 
         A newer check of the same name replaces the one before. The conclusion is in the first request, so that it counts even if
         the others fail.
         """
-        notes = [_note(annotation) for annotation in report.annotations[:_MAX_NOTES]]
-        summary, left_out = report.summary, len(report.annotations) - len(notes)
+        found = [_annotation(annotation) for annotation in check.annotations[:_MAX_ANNOTATIONS]]
+        summary, left_out = check.summary, len(check.annotations) - len(found)
         if left_out:
-            summary = cut_markdown(summary, _MAX_SUMMARY - 100) + f"\n\n{left_out} more notes are left out here."
-        output = {"title": cut(report.title, _MAX_TITLE), "summary": cut_markdown(summary, _MAX_SUMMARY)}
-        first, *others = [notes[i : i + _MAX_NOTES_A_CALL] for i in range(0, len(notes), _MAX_NOTES_A_CALL)] or [[]]
-        form: dict[str, Any] = {"name": report.name, "head_sha": report.commit}
-        if report.state is CheckState.PENDING:
+            summary = cut_markdown(summary, _MAX_SUMMARY - 100) + f"\n\n{left_out} more annotations are left out here."
+        output = {"title": cut(check.title, _MAX_TITLE), "summary": cut_markdown(summary, _MAX_SUMMARY)}
+        first, *others = [
+            found[i : i + _ANNOTATIONS_A_REQUEST] for i in range(0, len(found), _ANNOTATIONS_A_REQUEST)
+        ] or [[]]
+        form: dict[str, Any] = {"name": check.name, "head_sha": check.commit}
+        if check.state is CheckState.PENDING:
             form["status"] = "in_progress"
         else:
-            form |= {"status": "completed", "conclusion": _CONCLUSIONS[report.state]}
+            form |= {"status": "completed", "conclusion": _CONCLUSIONS[check.state]}
         form["output"] = {**output, "annotations": first}
         return self._send("POST", "/check-runs", form), tuple({**output, "annotations": more} for more in others)
 
     def add_to_check(self, check: int, output: Mapping[str, Any]) -> WebRequest:
-        """Add notes to a check. GitHub adds them to those that it has: sent twice they would be there twice."""
+        """Add annotations to a check. GitHub appends them: sent twice, they would be there twice."""
         return self._send("PATCH", f"/check-runs/{check}", {"output": output}, repeatable=False)
 
     def add_labels(self, number: int, labels: Sequence[str]) -> WebRequest:
-        """Put labels on a request; those that it has stay."""
+        """Add labels to a request; its others stay."""
         return self._send("POST", f"/issues/{number}/labels", {"labels": list(labels)})
 
     def remove_label(self, number: int, label: str) -> WebRequest:
-        """Take a label off, which may not be there."""
+        """Remove a label, which may not be there."""
         return self._send("DELETE", f"/issues/{number}/labels/{segment(label)}", None, quiet=GONE)
 
     def deployments(self, deployment: Deployment) -> WebRequest:
@@ -180,7 +182,7 @@ class GitHubDialect(PullsDialect):
         return self._list("/deployments", *query)
 
     def open_deployment(self, deployment: Deployment) -> WebRequest:
-        """A new deployment, without GitHub's merging of branches and waiting for checks."""
+        """A new deployment; GitHub does not merge branches or wait for checks."""
         form = {
             "ref": deployment.commit,
             "task": TASK,
@@ -192,7 +194,7 @@ class GitHubDialect(PullsDialect):
         return self._send("POST", "/deployments", form, repeatable=False)
 
     def set_deployment(self, identifier: int, deployment: Deployment) -> WebRequest:
-        """Where a deployment stands now; those before it in its environment become inactive when it succeeds."""
+        """The state of a deployment; earlier ones in its environment become inactive when it succeeds."""
         form: dict[str, Any] = {
             "state": _DEPLOYMENT_STATES[deployment.state],
             "description": cut(deployment.description, _MAX_DESCRIPTION),
@@ -214,11 +216,11 @@ class GitHubDialect(PullsDialect):
     # Permissions and rules
 
     def rules(self, branch: str) -> WebRequest:
-        """Rules of rulesets that are in force for a branch, whoever set them."""
+        """Rules of all rulesets that are in force for a branch."""
         return self._list(f"/rules/branches/{segment(branch)}")
 
     def protection(self, branch: str) -> WebRequest:
-        """The branch protection of the older kind, which only administrators may read."""
+        """The older branch protection, which only administrators may read."""
         return self._get(f"/branches/{segment(branch)}/protection", quiet=frozenset({403, 404}))
 
 
@@ -226,15 +228,15 @@ def _graphql(document: str, **variables: Any) -> WebRequest:
     return WebRequest("POST", "/graphql", body={"query": document, "variables": variables}, headers=_HEADERS)
 
 
-def _note(annotation: Annotation) -> dict[str, Any]:
+def _annotation(annotation: Annotation) -> dict[str, Any]:
     start = max(1, annotation.line)
-    note: dict[str, Any] = {
+    form: dict[str, Any] = {
         "path": annotation.path,
         "start_line": start,
         "end_line": max(start, annotation.end_line or start),
         "annotation_level": _LEVELS[annotation.severity],
-        "message": cut(annotation.message, _MAX_NOTE) or "-",
+        "message": cut(annotation.message, _MAX_MESSAGE) or "-",
     }
     if annotation.title:
-        note["title"] = cut(annotation.title, _MAX_TITLE)
-    return note
+        form["title"] = cut(annotation.title, _MAX_TITLE)
+    return form

@@ -1,4 +1,4 @@
-"""GitLab's REST API, the answering half: JSON values to nouns of the port. Pure.
+"""Answers of GitLab as the nouns of the port: pure functions, silent about fields that they do not use.
 
 Everything raises RemoteError `forge_unavailable` for an answer of another form than documented.
 """
@@ -80,8 +80,8 @@ def account(data: JsonObject) -> Account:
 def change_request(data: JsonObject) -> ChangeRequest:
     """A merge request: https://docs.gitlab.com/api/merge_requests/.
 
-    Its head has a ref of its own in the target project, whatever project its branch is in. GitLab does not say who pushed: the
-    author stands for them.
+    Its head has a ref in the target project, also if its branch is in a fork. GitLab does not say who pushed: the author
+    stands for them.
     """
     number = data.number("iid")
     state = _STATES.get(data.text("state"))
@@ -109,7 +109,7 @@ def change_request(data: JsonObject) -> ChangeRequest:
 
 
 def _merged_as(data: JsonObject) -> str | None:
-    """What brought a request in: the merge commit, else the squashed one, else, after a fast-forward, its head."""
+    """The commit that merged a request: the merge commit, else the squashed one, else, after a fast-forward, its head."""
     return data.commit_or("merge_commit_sha") or data.commit_or("squash_commit_sha") or data.commit_or("sha")
 
 
@@ -139,24 +139,24 @@ def files_of(data: JsonObject) -> int | None:
 
 
 def reviews(approvals: JsonObject | None, reviewers: Sequence[JsonObject]) -> tuple[Review, ...]:
-    """What other reviewers said, then the approvals that stand, by time, then the objections.
+    """Comments of reviewers, then the approvals by time, then the objections.
 
-    GitLab does not say which commit somebody approved, so `commit` is empty and such a review is never one of a given commit.
-    Nor does it say when a reviewer objected, so `at` is empty there, and an objection comes after any approval of the same
-    person. Sources: https://docs.gitlab.com/api/merge_request_approvals/ and https://docs.gitlab.com/api/merge_requests/.
+    GitLab does not say which commit was approved, so `commit` is empty and such a review never belongs to a given commit. Nor
+    does it say when a reviewer objected, so `at` is empty there, and an objection comes after any approval of the same person.
+    Sources: https://docs.gitlab.com/api/merge_request_approvals/ and https://docs.gitlab.com/api/merge_requests/.
     """
     approved: list[Review] = []
     for row in () if approvals is None else approvals.parts("approved_by"):
         who = account(row.part("user"))
         at = row.moment("approved_at") if row.has("approved_at") else ""
         approved.append(Review(f"approval-{who.id}", who, ReviewState.APPROVED, "", at))
-    said: dict[ReviewState, list[Review]] = {ReviewState.COMMENTED: [], ReviewState.CHANGES_REQUESTED: []}
+    by_state: dict[ReviewState, list[Review]] = {ReviewState.COMMENTED: [], ReviewState.CHANGES_REQUESTED: []}
     for row in reviewers:
         state, who = _REVIEWS.get(row.text_or("state")), account(row.part("user"))
         if state is not None:
-            said[state].append(Review(f"review-{who.id}", who, state, "", ""))
+            by_state[state].append(Review(f"review-{who.id}", who, state, "", ""))
     in_time = sorted(approved, key=lambda review: review.at)
-    return (*said[ReviewState.COMMENTED], *in_time, *said[ReviewState.CHANGES_REQUESTED])
+    return (*by_state[ReviewState.COMMENTED], *in_time, *by_state[ReviewState.CHANGES_REQUESTED])
 
 
 def review_decision(
@@ -196,7 +196,7 @@ def comment(data: JsonObject) -> Comment | None:
 def status(data: JsonObject, commit: str) -> CheckStatus:
     """A status; jobs of GitLab CI have one, too.
 
-    What GitLab calls running, manual, skipped and so on is pending, since it decides nothing. Source:
+    What GitLab calls running, manual, skipped and so on is pending, because it decides nothing. Source:
     https://docs.gitlab.com/api/commits/
     """
     state = _CHECKS.get(data.text("status"), CheckState.PENDING)
@@ -207,7 +207,7 @@ def status(data: JsonObject, commit: str) -> CheckStatus:
 def permission(data: JsonObject, who: Account, now: datetime) -> Permission:
     """What a member may do: https://docs.gitlab.com/api/project_members/.
 
-    NONE for the row of somebody else, one that is not active, and one that ran out but was not yet removed.
+    NONE for the row of another account, one that is not active, and one that has expired.
     """
     if str(data.number("id")) != who.id or data.text_or("state", "active") != "active":
         return Permission.NONE

@@ -1,7 +1,7 @@
-"""GitLab's webhooks and their proof of origin, as functions of headers and bytes.
+"""Webhooks of GitLab and their signatures, as functions of headers and bytes.
 
 Webhooks: https://docs.gitlab.com/user/project/integrations/webhooks/, their payloads:
-https://docs.gitlab.com/user/project/integrations/webhook_events/. What a job of GitLab CI sees is read in `jobs`.
+https://docs.gitlab.com/user/project/integrations/webhook_events/. The variables of a job are read in `jobs`.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _REVIEW_ACTIONS = frozenset({"approved", "unapproved", "approval", "unapproval"}
 def decode(headers: Mapping[str, str], body: bytes) -> Delivery:
     """A webhook of a project, group or instance. Raises GitopsError `event_invalid`.
 
-    A delivery that is repeated has the same `Idempotency-Key`; older releases send `X-Gitlab-Event-UUID`, and before that
-    nothing, where the digest of the body must do. See
+    A repeated delivery has the same `Idempotency-Key`; older releases send `X-Gitlab-Event-UUID`, and still older ones nothing:
+    then the digest of the body is the id. See
     https://docs.gitlab.com/user/project/integrations/webhooks/#delivery-headers.
     """
     payload = event_object(body, MAX_BODY)
     kind = payload.text("object_kind")
     read = {"merge_request": _request, "note": _note, "push": _push, "tag_push": _push}.get(kind)
-    event = IgnoredEvent(f"{kind[:40]!r} is no event for the bot") if read is None else read(payload)
+    event = IgnoredEvent(f"{kind[:40]!r} is not an event for the bot") if read is None else read(payload)
     project = payload.part("project") if read is not None else payload.optional("project")
     name = "" if project is None else project.text("path_with_namespace")
     return Delivery(_delivery_id(headers, body), name, event)
@@ -68,7 +68,7 @@ def decode(headers: Mapping[str, str], body: bytes) -> Delivery:
 def decode_file(environ: Mapping[str, str], body: bytes) -> Delivery:
     """The variables of a job of GitLab CI, with the content of its `TRIGGER_PAYLOAD` file if a webhook started it.
 
-    Raises GitopsError `event_invalid`. The number of the job is part of the id: a job that is retried is meant to run again.
+    Raises GitopsError `event_invalid`. The number of the job is part of the id: a retried job is another delivery.
     """
     job = read_job(environ)
     if isinstance(job, Delivery):
@@ -84,11 +84,11 @@ def decode_file(environ: Mapping[str, str], body: bytes) -> Delivery:
 
 
 def check_signature(headers: Mapping[str, str], body: bytes, secret: bytes) -> bool:
-    """Whether a webhook comes from who knows the secret. Headers have lower-case names.
+    """Whether a webhook was sent by the holder of the secret. Headers have lower-case names.
 
-    A secret that starts with `whsec_` is a signing token: only a signature of this body counts then, and never a token that
-    anybody who saw one delivery could repeat. Any other secret is compared with `X-Gitlab-Token`. How old a signed delivery
-    may be is for the caller, who has a clock. Sources:
+    A secret that starts with `whsec_` is a signing token: then only a signature of this body counts, because a plain token can
+    be repeated after one delivery was seen. Any other secret is compared with `X-Gitlab-Token`. The caller checks the age of a
+    signed delivery. Sources:
     https://docs.gitlab.com/user/project/integrations/webhooks/ and
     https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md.
     """
@@ -106,7 +106,7 @@ def check_signature(headers: Mapping[str, str], body: bytes, secret: bytes) -> b
     signed = b".".join((_bytes(name), _bytes(moment), body))
     good = b"v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256))
     given = headers.get("webhook-signature", "").split(" ")
-    # All are compared, so that the time does not tell which one was good.
+    # All are compared, so that the time does not show which one matched.
     return sum([hmac.compare_digest(_bytes(one), good) for one in given]) > 0
 
 
@@ -133,8 +133,8 @@ def _request(payload: JsonObject) -> Event:
     if action in _REQUEST_ACTIONS:
         return RequestEvent(number, _REQUEST_ACTIONS[action], _last_commit(request))
     if action != "update":
-        return IgnoredEvent(f"nothing is known of the action {action[:40]!r} on a merge request")
-    # An update of anything but commits has no `oldrev`; a new target changes what would be merged.
+        return IgnoredEvent(f"the action {action[:40]!r} on a merge request is ignored")
+    # Only an update of commits has `oldrev`; a new target changes the plan, too.
     if request.has("oldrev") or (payload.has("changes") and payload.part("changes").has("target_branch")):
         return RequestEvent(number, RequestAction.UPDATED, _last_commit(request))
     return IgnoredEvent("neither the commits nor the target of the merge request moved")
@@ -151,15 +151,15 @@ def _note(payload: JsonObject) -> Event:
         return IgnoredEvent("the comment is not on a merge request")
     if note.flag("system"):
         return IgnoredEvent("GitLab wrote this comment itself")
-    # Releases before 16.11 say nothing here, and tell of new comments only.
+    # Releases before 16.11 have no action, and send new comments only.
     if note.text_or("action", "create") != "create":
-        return IgnoredEvent("an edited comment is no command")
+        return IgnoredEvent("an edited comment is not a command")
     text, author = note.text("note", _LONGEST_NOTE), str(note.number("author_id"))
     if len(text) > _LONGEST_COMMENT:
         return IgnoredEvent(f"the comment has more than {_LONGEST_COMMENT} characters")
     user = payload.part("user")
     if user.has("id") and str(user.number("id")) != author:
-        return IgnoredEvent("who sent the comment is not who wrote it")
+        return IgnoredEvent("the sender of the comment is not its author")
     return CommentEvent(
         number=payload.part("merge_request").number("iid"),
         comment=str(note.number("id")),

@@ -72,7 +72,7 @@ class GitLabForge(HostedForge):
         return self._paths(iter(found))
 
     def reviews(self, number: int) -> tuple[Review, ...]:
-        """What reviewers said last and the approvals that stand, objections at the end. GitLab keeps no commit with them."""
+        """The last comment of each reviewer and the approvals, objections at the end. GitLab keeps no commit with them."""
         return answers.reviews(*self._opinions(self.request(number).number))
 
     def review_decision(self, number: int) -> ReviewDecision:
@@ -111,12 +111,12 @@ class GitLabForge(HostedForge):
         ):
             return
         if answer.status in {_BAD_REQUEST, _NOT_FOUND}:
-            said = answer.body.get("message") if isinstance(answer.body, dict) else None
-            detail = f"GitLab refuses the status {status.context} of {status.commit}: {str(said)[:200]!r}"
+            message = answer.body.get("message") if isinstance(answer.body, dict) else None
+            detail = f"GitLab refuses the status {status.context} of {status.commit}: {str(message)[:200]!r}"
             raise RemoteError(Code.FORGE_REFUSED, detail, status=answer.status)
 
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-        """Put labels on a request and take labels off, in one request; others stay. What is in both lists ends on.
+        """Add labels to a request and remove labels, in one request; others stay. A label in both lists is added.
 
         Raises GitopsError `request_not_found`, UsageError `usage_error` for a comma, which separates labels here.
         """
@@ -128,10 +128,10 @@ class GitLabForge(HostedForge):
             raise no_request(number)
 
     def record_deployment(self, deployment: Deployment) -> None:
-        """Record where a deployment of a commit to an environment stands, in one record that is brought forward.
+        """Record the state of a deployment of a commit to an environment, in one record that is updated.
 
-        One that has ended cannot change on GitLab: what is deployed again is a new one. GitLab asks for a branch: it gets the
-        project's default branch.
+        A deployment that has ended cannot change on GitLab: another one is created. GitLab requires a branch: it gets the
+        default branch of the project.
         """
         status = DEPLOYMENTS[deployment.state]
 
@@ -168,7 +168,7 @@ class GitLabForge(HostedForge):
     def _ref_of(self, commit: str) -> str | None:
         """A ref of this project that holds a commit which no branch of it does.
 
-        That of its merge request for the head of a fork's; for what a merge train builds, the one that its own pipeline is of.
+        For the head of a fork it is the ref of the merge request, for a commit of a merge train that of its pipeline.
         """
         numbers = [row.number("iid") for row in self._list(self._api.requests_of(commit))]
         if numbers:

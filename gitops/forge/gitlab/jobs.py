@@ -1,8 +1,8 @@
-"""What a job of GitLab CI is told of its cause, by the variables that GitLab sets.
+"""What started a job of GitLab CI, from the variables that GitLab sets.
 
 Source: https://docs.gitlab.com/ci/variables/predefined_variables/ and, for merge requests, its section
-"Predefined variables for merge request pipelines". Variables can be overridden by who may start a pipeline by hand: like every
-event they only hint.
+"Predefined variables for merge request pipelines". A person who may start a pipeline by hand can override variables:
+like every event they are only a hint.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gitops.forge.events import (
 from gitops.git.port import ZERO
 
 INPUT_PREFIX = "GITOPS_INPUT_"
-"""Variables of a pipeline started by hand that are meant for the bot: `GITOPS_INPUT_CLUSTER=library` is `cluster=library`."""
+"""Variables of a pipeline started by hand that are inputs of the bot: `GITOPS_INPUT_CLUSTER=library` is `cluster=library`."""
 
 _LONGEST = 4_096
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}")
@@ -36,7 +36,7 @@ _DIGITS = 18
 
 @dataclass(frozen=True, slots=True)
 class Triggered:
-    """A pipeline started by a trigger token: a webhook's body lies beside it, or a person started it with `manual`."""
+    """A pipeline started by a trigger token: with the body of a webhook, or by a person, which is the event `manual`."""
 
     id: str
     repository: str
@@ -51,7 +51,7 @@ def read_job(environ: Mapping[str, str]) -> Delivery | Triggered:
     if source == "trigger":
         return Triggered(name, project, ManualEvent(_inputs(environ)))
     if source == "merge_request_event":
-        # In a fork's own pipeline CI_PROJECT_PATH is the fork; the request belongs to the project it asks.
+        # In the pipeline of a fork CI_PROJECT_PATH is the fork; the request belongs to the target project.
         return Delivery(name, _text(environ, "CI_MERGE_REQUEST_PROJECT_PATH"), _request(environ))
     return Delivery(name, project, _event(environ, source))
 
@@ -63,7 +63,7 @@ def _event(environ: Mapping[str, str], source: str) -> Event:
         return TimerEvent()
     if source in {"web", "api", "chat"}:
         return ManualEvent(_inputs(environ))
-    return IgnoredEvent(f"a pipeline of source {source[:40]!r} is no event for the bot")
+    return IgnoredEvent(f"a pipeline of source {source[:40]!r} is not an event for the bot")
 
 
 def _request(environ: Mapping[str, str]) -> Event:
@@ -75,7 +75,7 @@ def _request(environ: Mapping[str, str]) -> Event:
     if environ.get("CI_MERGE_REQUEST_EVENT_TYPE") == "merge_train":
         target = _text(environ, "CI_MERGE_REQUEST_TARGET_BRANCH_NAME")
         return QueueEvent(built, _commit(environ, "CI_MERGE_REQUEST_TARGET_BRANCH_SHA"), f"refs/heads/{target}")
-    # Only where GitLab built a merge is the head another commit than the one that was built.
+    # The head is another commit than the one that was built only if GitLab built a merge.
     head = _commit(environ, "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA") if _merged(environ) else built
     return RequestEvent(_number(environ, "CI_MERGE_REQUEST_IID"), RequestAction.UPDATED, head)
 
@@ -92,7 +92,7 @@ def _push(environ: Mapping[str, str]) -> Event:
     else:
         ref = f"refs/heads/{_text(environ, 'CI_COMMIT_BRANCH')}"
     old = _commit(environ, "CI_COMMIT_BEFORE_SHA") if environ.get("CI_COMMIT_BEFORE_SHA") else ZERO
-    # GITLAB_USER_ID can be set by whoever starts a pipeline by hand: it does not say whose work a push is.
+    # A person who starts a pipeline by hand can set GITLAB_USER_ID: it does not name the author of a push.
     return PushEvent(ref, old, _commit(environ, "CI_COMMIT_SHA"))
 
 

@@ -22,14 +22,14 @@ PER_PAGE = 100
 """Rows of a page, the most that GitLab gives: https://docs.gitlab.com/api/rest/#pagination."""
 
 LONGEST_STATUS = 255
-"""Characters of a status's name and of its description."""
+"""Characters of the name of a status, and of its description."""
 
 _STATES = {RequestState.OPEN: "opened", RequestState.MERGED: "merged", RequestState.CLOSED: "closed"}
 _CHECKS = {
     CheckState.PENDING: "pending",
     CheckState.SUCCESS: "success",
     CheckState.FAILURE: "failed",
-    # GitLab has no "error". A canceled status stops a merge as a failed one does, and says that there is no verdict.
+    # GitLab has no "error". A canceled status stops a merge as a failed one does, and says that there is no result.
     CheckState.ERROR: "canceled",
 }
 DEPLOYMENTS = {
@@ -48,7 +48,7 @@ _QUICK_ACTION = re.compile(r"^([ \t]*)/(?!gitops\b)(?=\w+(?:\s|$))", re.MULTILIN
 
 
 def inert(text: str) -> str:
-    """A text of the bot in which GitLab finds no quick action: a line such as `/merge` would be done in the bot's name.
+    """A text in which GitLab finds no quick action: a line such as `/merge` would be carried out with the bot's rights.
 
     A backslash before the slash is not shown outside of code. Our own commands stay as they are, to be copied. Source:
     https://docs.gitlab.com/user/project/quick_actions/
@@ -57,7 +57,7 @@ def inert(text: str) -> str:
 
 
 class GitLabDialect(Dialect):
-    """One project on GitLab. There are no checks: commit statuses are all that a pipeline shows."""
+    """One project on GitLab. It has no checks: a pipeline shows only commit statuses."""
 
     features = Features(
         reviews=True,
@@ -132,7 +132,7 @@ class GitLabDialect(Dialect):
         return self._list("/merge_requests", *query, ("order_by", "created_at"), ("sort", "asc"))
 
     def requests_of(self, commit: str) -> WebRequest:
-        """Those that a commit belongs to: https://docs.gitlab.com/api/commits/."""
+        """Merge requests that a commit belongs to: https://docs.gitlab.com/api/commits/."""
         return self._list(f"/repository/commits/{full_id(commit)}/merge_requests")
 
     def get_request(self, number: int) -> WebRequest:
@@ -153,13 +153,13 @@ class GitLabDialect(Dialect):
         return _write("PUT", self._request(number), {"state_event": "close"})
 
     def set_labels(self, number: int, add: Sequence[str], remove: Sequence[str]) -> WebRequest:
-        """Put labels on one and take labels off: https://docs.gitlab.com/api/merge_requests/."""
+        """Add labels to one and remove labels: https://docs.gitlab.com/api/merge_requests/."""
         lists = {"add_labels": ",".join(add), "remove_labels": ",".join(remove)}
         form = {name: names for name, names in lists.items() if names}
         return _write("PUT", self._request(number), form, quiet=_MISSING)
 
     def list_files(self, number: int) -> WebRequest:
-        """What one changes: https://docs.gitlab.com/api/merge_requests/."""
+        """Files that one changes: https://docs.gitlab.com/api/merge_requests/."""
         return self._list(f"/merge_requests/{number}/diffs")
 
     def approvals(self, number: int) -> WebRequest:
@@ -170,7 +170,7 @@ class GitLabDialect(Dialect):
         return WebRequest("GET", f"{self._request(number)}/approvals", quiet=_MISSING)
 
     def reviewers(self, number: int) -> WebRequest:
-        """What the reviewers said: https://docs.gitlab.com/api/merge_requests/."""
+        """The reviewers and their reviews: https://docs.gitlab.com/api/merge_requests/."""
         return WebRequest("GET", f"{self._request(number)}/reviewers", quiet=_MISSING)
 
     def list_comments(self, number: int) -> WebRequest:
@@ -191,7 +191,7 @@ class GitLabDialect(Dialect):
         return WebRequest("DELETE", f"{self._request(number)}/notes/{quote(comment, safe='')}", quiet=_MISSING)
 
     def react(self, number: int, comment: str, reaction: Reaction) -> WebRequest:
-        """React to a comment; 404 if the same reaction is there already, so that asking twice does no harm.
+        """React to a comment; 404 if the same reaction is there already, so that sending it twice does no harm.
 
         https://docs.gitlab.com/api/emoji_reactions/#add-reactions-to-comments
         """
@@ -205,7 +205,7 @@ class GitLabDialect(Dialect):
     def set_status(self, status: CheckStatus, ref: str | None = None) -> WebRequest:
         """Set one: https://docs.gitlab.com/api/commits/.
 
-        The newest of a name counts, so that asking twice does no harm. 400 if the state cannot follow the one before, as
+        The newest of a name counts, so that sending it twice does no harm. 400 if the state cannot follow the one before, as
         pending cannot follow pending; 404 if no branch holds the commit and no `ref` is given.
         """
         form = {
@@ -249,7 +249,7 @@ class GitLabDialect(Dialect):
         return _write("POST", f"{self._root}/deployments", form)
 
     def update_deployment(self, number: int, state: DeploymentState) -> WebRequest:
-        """Bring one forward: https://docs.gitlab.com/api/deployments/#update-a-deployment."""
+        """Another status for one: https://docs.gitlab.com/api/deployments/#update-a-deployment."""
         return _write("PUT", f"{self._root}/deployments/{number}", {"status": DEPLOYMENTS[state]})
 
     def list_issues(self, author: Account) -> WebRequest:
@@ -282,5 +282,5 @@ class GitLabDialect(Dialect):
 
 
 def _write(method: str, path: str, form: dict[str, Any], *, quiet: frozenset[int] = frozenset()) -> WebRequest:
-    """A request with a body. Only what replaces may be sent twice; a POST whose answer was lost is for its sender to settle."""
+    """A request with a body. Only a request that replaces may be sent twice."""
     return WebRequest(method, path, body=form, repeatable=method != "POST", quiet=quiet)

@@ -118,7 +118,7 @@ class DocumentForge(ABC):
 
         return self._amend(ref, f"request {number}: {what}", amend, missing)
 
-    # Who and what
+    # The bot, people and branches
 
     @property
     def identity(self) -> str:
@@ -143,7 +143,7 @@ class DocumentForge(ABC):
         return Account(self._bot.email, self._bot.name, bot=True)
 
     def permission(self, account: Account) -> Permission:
-        """What the operator lets an account do."""
+        """What the operator permits an account."""
         return self._settings.people().get(account.id, Permission.NONE)
 
     def branch_rules(self, branch: str) -> BranchRules:
@@ -169,7 +169,7 @@ class DocumentForge(ABC):
         return tuple(r for r in self._all() if state in (None, r.state) and target in (None, r.target))
 
     def merged_by(self, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:
-        """The requests that any of these commits brought in, by number."""
+        """The requests that any of these commits merged, by number."""
         wanted = frozenset(commits)
         return tuple(request for request in self._all() if request.merged_as in wanted)
 
@@ -215,7 +215,7 @@ class DocumentForge(ABC):
         return self._change(number, state.value, lambda request: records.ended(request, state))
 
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-        """Put labels on a request and take labels off. Raises GitopsError `request_not_found`."""
+        """Add labels to a request and remove labels. Raises GitopsError `request_not_found`."""
         self._change(number, "labels", lambda request: records.labelled(request, add, remove))
 
     def _change(self, number: int, what: str, change: Callable[[ChangeRequest], ChangeRequest]) -> ChangeRequest:
@@ -267,7 +267,7 @@ class DocumentForge(ABC):
         """The bot's answers to a comment. Raises GitopsError `request_not_found`."""
         return reports.read_reactions(self._request_folder(number), comment)
 
-    # What is said of commits
+    # Statuses, checks and deployments
 
     def statuses(self, commit: str) -> tuple[CheckStatus, ...]:
         """Statuses of a commit, by context."""
@@ -279,7 +279,7 @@ class DocumentForge(ABC):
         self._amend(ref, what, lambda folder: records.with_status(folder, status))
 
     def checks(self, commit: str) -> tuple[CommitCheck, ...]:
-        """Checks of a commit with their notes, by name."""
+        """Checks of a commit with their annotations, by name."""
         return reports.read_checks(self._folder(reports.check_ref(commit)) or EMPTY, commit)
 
     def set_check(self, check: CommitCheck) -> None:
@@ -292,7 +292,7 @@ class DocumentForge(ABC):
         return reports.read_deployment(self._folder(reports.deployment_ref(environment)) or EMPTY)
 
     def record_deployment(self, deployment: Deployment) -> None:
-        """Record where a deployment stands; the ones before stay in the history of the ref."""
+        """Record the state of a deployment; earlier ones stay in the history of the ref."""
         at, ref = self._now(), reports.deployment_ref(deployment.environment)
         what = f"deployment: {deployment.commit[:12]} {deployment.state.value}"
         self._amend(ref, what, lambda folder: reports.with_deployment(folder, deployment, at))

@@ -32,7 +32,7 @@ from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpd
 
 __all__ = ["LocalForge"]
 
-# Each round of a race has a winner: with eight writers, one that loses all of these is a matter of once in a million.
+# Each round of a race has a winner: with eight writers, losing all of these happens once in a million.
 _ATTEMPTS = 100
 
 T = TypeVar("T")
@@ -56,11 +56,11 @@ class LocalForge(DocumentForge):
     def files(self, number: int) -> tuple[str, ...]:
         """Paths that a request changes since it left its target, sorted; both names of a moved file.
 
-        Of a merged request the target is what it was before; of one that came in by a fast-forward, that is taken to be
-        the commit before its last one. Raises GitopsError `request_not_found`.
+        For a merged request, the target before the merge is the first parent of the commit that merged it.
+        Raises GitopsError `request_not_found`.
         """
         request = self._one(number).request
-        # Also when it is merged: what brought it in is behind the target.
+        # The objects of the target are needed also if the request is merged.
         tip = self._branch(request.target)
         if request.merged_as is not None:
             tip = next(iter(self._store.commit(request.merged_as).parents), None)
@@ -88,7 +88,7 @@ class LocalForge(DocumentForge):
                 self._remote.push(updates)
             return request, opened
 
-        return _until_won(attempt)
+        return _retried(attempt)
 
     def _amend(self, ref: str, what: str, change: Amend, missing: GitopsError | None = None) -> DocumentFolder:
         now = self._clock.now()
@@ -103,7 +103,7 @@ class LocalForge(DocumentForge):
                 self._remote.push([self._commit(ref, old, files, what, now)])
             return folder
 
-        return _until_won(attempt)
+        return _retried(attempt)
 
     def _folder(self, ref: str) -> DocumentFolder | None:
         old = self._refs(ref).get(ref)
@@ -162,7 +162,7 @@ class LocalForge(DocumentForge):
         refs = self._remote.refs(prefix)
         missing = self._missing(refs)
         if missing:
-            # One pattern for many: a command line has an end.
+            # One pattern for many: a command line has a limit.
             name = missing[0] if len(missing) == 1 else f"{prefix}/*"
             try:
                 self._remote.fetch([f"+{name}:{name}"])
@@ -201,7 +201,7 @@ class _GitFolder:
     def read(self, path: str) -> bytes | None:
         """Content of a file of at most MAX_DOCUMENT bytes. Raises IntegrityError `request_invalid` for a larger one."""
         folder, _, name = path.rpartition("/")
-        # The size is looked at first: whoever pushed this may have pushed anything.
+        # The size is checked first: a push may have put anything here.
         if self._sizes(folder or ".").get(name, 0) > MAX_DOCUMENT:
             raise IntegrityError(Code.REQUEST_INVALID, f"{path} is larger than {MAX_DOCUMENT} bytes", path=path)
         return self.store.read(self.tree, path)
@@ -215,8 +215,8 @@ class _GitFolder:
         return self.listed[folder]
 
 
-def _until_won(attempt: Callable[[], T]) -> T:
-    """Run an attempt, which reads, changes and pushes, until it does not lose a race. Raises the last ConflictError."""
+def _retried(attempt: Callable[[], T]) -> T:
+    """Repeat an attempt, which reads, changes and pushes, until it has no conflict. Raises the last ConflictError."""
     for _ in range(_ATTEMPTS - 1):
         try:
             return attempt()

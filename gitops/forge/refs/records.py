@@ -1,11 +1,11 @@
-"""How a forge of our own keeps change requests: documents in folders, and the rules by which they change. Pure.
+"""How a bare repository's forge keeps change requests: documents in folders, and the rules by which they change. Pure.
 
 Rules:
 
 1. A request's folder holds `request.json`, perhaps its text as `request.md`, and `comments/<seq>-<slug>.json` with the text
    beside it as `.md`; a folder of statuses holds `<commit>/<slug>.json`.
 2. One request is open per source and target. Merged and closed are final: a later push opens a new number.
-3. The bot's comment is found by marker and own author. A marker that anybody else wrote is text.
+3. The bot's comment is found by its marker and its author. A marker in a comment of another author is only text.
 4. A change is a map of path to bytes; an empty map says that nothing changes, so repeating a call writes nothing.
 """
 
@@ -150,13 +150,13 @@ def request_files(request: ChangeRequest) -> Mapping[str, bytes]:
 
 
 def text_files(folder: DocumentFolder, text: str) -> Mapping[str, bytes]:
-    """What to write for the text of a request. Raises UsageError `comment_too_large`."""
+    """The files to write for the text of a request. Raises UsageError `comment_too_large`."""
     data = text_bytes(text)
     return {} if folder.read(_TEXT) == data else {_TEXT: data}
 
 
 def labelled(request: ChangeRequest, add: Iterable[str], remove: Iterable[str]) -> ChangeRequest:
-    """The request with labels put on and taken off; what is in both lists ends on."""
+    """The request with labels added and removed; a label in both lists is added."""
     return replace(request, labels=tuple(sorted((set(request.labels) - set(remove)) | set(add))))
 
 
@@ -209,13 +209,13 @@ def read_comments(folder: DocumentFolder, own: str) -> tuple[Comment, ...]:
 
 
 def with_comment(folder: DocumentFolder, comment: NewComment) -> Mapping[str, bytes]:
-    """What to write for a remark: in place of the author's comment with its marker, else as a new comment.
+    """The files to write for a comment: in place of the author's comment with its marker, else as a new one.
 
     A comment written again keeps its time and place. Raises UsageError `comment_too_large`.
     """
     text = text_bytes(comment.body)
     stems = _stems(folder)
-    # A person's remark is always new: the comments before it are not even read.
+    # A person's comment is always new: the comments before it are not read.
     for stem in stems if comment.marker is not None else ():
         document = _document(folder, stem)
         if (document.author, document.marker) == (comment.author, comment.marker):
@@ -248,7 +248,7 @@ def _body(folder: DocumentFolder, stem: str) -> str:
 
 
 def text_bytes(body: str) -> bytes:
-    """A text for people as bytes. Raises UsageError `comment_too_large`, `usage_error` for text that is no Unicode."""
+    """A text for people as bytes. Raises UsageError `comment_too_large`, `usage_error` for text that is not valid Unicode."""
     if len(body) > MAX_TEXT:
         raise UsageError(Code.COMMENT_TOO_LARGE, f"the comment has {len(body)} characters; at most {MAX_TEXT} are kept")
     try:
@@ -266,7 +266,7 @@ def status_ref(commit: str) -> str:
 
 
 def sharded(prefix: str, commit: str) -> str:
-    """The ref below `prefix` of what is said of a commit. Raises UsageError `usage_error` for anything but a full id."""
+    """The ref below `prefix` for the documents of a commit. Raises UsageError `usage_error` for anything but a full id."""
     if _OBJECT_ID.fullmatch(commit) is None:
         raise UsageError(Code.USAGE_ERROR, f"{commit[:80]!r} is not the full id of a commit")
     return f"{prefix}/{commit[:2]}"
@@ -282,7 +282,7 @@ def read_statuses(folder: DocumentFolder, commit: str) -> tuple[CheckStatus, ...
 
 
 def with_status(folder: DocumentFolder, status: CheckStatus) -> Mapping[str, bytes]:
-    """What to write for a status."""
+    """The files to write for a status."""
     path = f"{status.commit}/{file_name(status.context)}.json"
     document = wire.StatusDocument(status.commit, status.context, status.state.value, status.description, status.at)
     data = wire.write_status(document)
@@ -290,12 +290,12 @@ def with_status(folder: DocumentFolder, status: CheckStatus) -> Mapping[str, byt
 
 
 def file_name(text: str) -> str:
-    """A name for the file of what is known as `text`: texts that differ only in signs do not share one."""
+    """A file name for a text: texts that differ only in punctuation have different names."""
     return f"{slug(text)}-{digest(text.encode(errors='replace'))[:12]}"
 
 
 def slug(text: str) -> str:
-    """A name for a file that a person recognizes."""
+    """A part of a file name that a person recognizes."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower())[:_SLUG].strip("-") or "text"
 
 

@@ -1,11 +1,11 @@
-"""How a forge of our own keeps checks, deployments, issues and reactions. Pure; the rules are those of `records`.
+"""How a bare repository's forge keeps checks, deployments, issues and reactions. Pure; the rules are those of `records`.
 
     refs/gitops/checks/<2 hex>              <commit>/<name>.json with the summary beside it as .md
     refs/gitops/deployments/<environment>   deployment.json: the newest one; the ones before are in the history of the ref
-    refs/gitops/issues/<marker>             issues/<n>.json with the text beside it as .md, and a last remark as .remark.md
+    refs/gitops/issues/<marker>             issues/<n>.json with the text beside it as .md, and a last comment as .remark.md
     refs/gitops/requests/<n>/meta           reactions/<comment>.json
 
-Nothing is decided by any of it; it is what people are told.
+It is for people only: nothing is decided by it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from gitops.forge.refs import documents as wire
 from gitops.forge.refs.records import DocumentFolder, file_name, required, sharded, text_bytes
 from gitops.forge.text import MAX_TEXT, cut, cut_markdown
 
-MAX_NOTES = 1000
-"""Notes of a check that are kept; the summary of the check has the others."""
+MAX_ANNOTATIONS = 1000
+"""Annotations of a check that are kept."""
 
 MAX_NOTE = 640
-"""Characters of a note."""
+"""Characters of a message."""
 
 _CHECKS = "refs/gitops/checks"
 _DEPLOYMENTS = "refs/gitops/deployments"
@@ -38,7 +38,7 @@ _ISSUE_NAME = re.compile(r"([0-9]{4,9})\.json")
 
 @dataclass(frozen=True, slots=True)
 class RecordedIssue:
-    """An issue of the bot as it is kept; `remark` was said when it was closed. `path` is its file behind its ref."""
+    """An issue of the bot as it is kept; `last_comment` was written when it was closed. `path` is its file behind its ref."""
 
     marker: str
     author: str
@@ -46,7 +46,7 @@ class RecordedIssue:
     body: str
     opened_at: str
     open: bool = True
-    remark: str | None = None
+    last_comment: str | None = None
     path: str = ""
 
 
@@ -81,14 +81,14 @@ def _check(folder: DocumentFolder, stem: str) -> CommitCheck:
 
 
 def with_check(folder: DocumentFolder, report: CommitCheck) -> Mapping[str, bytes]:
-    """What to write for a check in place of the one of its name; what is too long is cut."""
+    """The files to write for a check, in place of the one with its name; what is too long is cut."""
     stem = f"{report.commit}/{file_name(report.name)}"
     document = wire.CheckDocument(
         commit=report.commit,
         name=report.name,
         state=report.state.value,
         title=report.title,
-        notes=tuple(_note(annotation) for annotation in report.annotations[:MAX_NOTES]),
+        notes=tuple(_note(annotation) for annotation in report.annotations[:MAX_ANNOTATIONS]),
     )
     files = {
         f"{stem}.json": wire.write_check(document),
@@ -109,7 +109,7 @@ def _note(annotation: Annotation) -> wire.CheckNote:
 
 
 def _line(text: str) -> str:
-    """A name that somebody else gave, on one line: a strange one must not keep the notes from being written."""
+    """A name from outside, on one line: an odd one must not keep a check from being written."""
     return cut("".join(c if c.isprintable() else "?" for c in text).strip(), MAX_NOTE)
 
 
@@ -131,7 +131,7 @@ def read_deployment(folder: DocumentFolder) -> Deployment | None:
 
 
 def with_deployment(folder: DocumentFolder, deployment: Deployment, at: str) -> Mapping[str, bytes]:
-    """What to write for a deployment; one that says nothing new keeps its time."""
+    """The files to write for a deployment; an unchanged one keeps its time."""
     if read_deployment(folder) == deployment:
         return {}
     document = wire.DeploymentDocument(
@@ -155,7 +155,7 @@ def read_reactions(folder: DocumentFolder, comment: str) -> tuple[Reaction, ...]
 
 
 def with_reaction(folder: DocumentFolder, comment: str, reaction: Reaction) -> Mapping[str, bytes]:
-    """What to write for a reaction to a comment. Raises GitopsError `request_not_found` if there is no such comment."""
+    """The files to write for a reaction to a comment. Raises GitopsError `request_not_found` if there is no such comment."""
     if folder.read(f"comments/{comment}.json") is None:
         raise GitopsError(Code.REQUEST_NOT_FOUND, f"there is no comment {comment[:80]!r}")
     given = read_reactions(folder, comment)
@@ -185,7 +185,7 @@ def read_issues(folder: DocumentFolder) -> tuple[RecordedIssue, ...]:
 
 def _issue(folder: DocumentFolder, stem: str) -> RecordedIssue:
     document = wire.read_issue(required(folder, f"{stem}.json"))
-    remark = folder.read(f"{stem}.remark.md")
+    comment = folder.read(f"{stem}.remark.md")
     return RecordedIssue(
         marker=document.marker,
         author=document.author,
@@ -193,13 +193,13 @@ def _issue(folder: DocumentFolder, stem: str) -> RecordedIssue:
         body=required(folder, f"{stem}.md").decode(errors="replace"),
         opened_at=document.opened_at,
         open=document.state == "open",
-        remark=None if remark is None else remark.decode(errors="replace"),
+        last_comment=None if comment is None else comment.decode(errors="replace"),
         path=f"{stem}.md",
     )
 
 
 def with_issue(folder: DocumentFolder, issue: RecordedIssue) -> Mapping[str, bytes]:
-    """What to write for an issue: in place of the open one, else as a new one. Raises UsageError `comment_too_large`."""
+    """The files to write for an issue: in place of the open one, else as a new one. Raises UsageError `comment_too_large`."""
     known, path = read_issues(folder), issue_path(folder)
     since = next((old.opened_at for old in known if old.path == path), issue.opened_at)
     return _issue_files(folder, replace(issue, opened_at=since, path=path))
@@ -214,12 +214,12 @@ def issue_path(folder: DocumentFolder) -> str:
     return f"issues/{last + 1:04}.md"
 
 
-def with_issue_closed(folder: DocumentFolder, remark: str) -> Mapping[str, bytes]:
-    """What to write for closing the open issue; nothing if there is none. Raises UsageError `comment_too_large`."""
+def with_issue_closed(folder: DocumentFolder, comment: str) -> Mapping[str, bytes]:
+    """The files to write for closing the open issue; none if there is none. Raises UsageError `comment_too_large`."""
     known = read_issues(folder)
     if not known or not known[-1].open:
         return {}
-    return _issue_files(folder, replace(known[-1], open=False, remark=remark))
+    return _issue_files(folder, replace(known[-1], open=False, last_comment=comment))
 
 
 def _issue_files(folder: DocumentFolder, issue: RecordedIssue) -> Mapping[str, bytes]:
@@ -227,11 +227,11 @@ def _issue_files(folder: DocumentFolder, issue: RecordedIssue) -> Mapping[str, b
     state = "open" if issue.open else "closed"
     document = wire.IssueDocument(issue.marker, issue.author, issue.title, state, issue.opened_at)
     files = {f"{stem}.json": wire.write_issue(document), f"{stem}.md": text_bytes(issue.body)}
-    if issue.remark is not None:
-        files[f"{stem}.remark.md"] = text_bytes(issue.remark)
+    if issue.last_comment is not None:
+        files[f"{stem}.remark.md"] = text_bytes(issue.last_comment)
     return _changed(folder, files)
 
 
 def _changed(folder: DocumentFolder, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """Those files whose content is another one."""
+    """The files whose content differs from what the folder has."""
     return {path: data for path, data in files.items() if folder.read(path) != data}

@@ -98,7 +98,7 @@ def test_a_rate_limit_is_waited_out_for_anything(request_: WebRequest, refusal: 
 )
 def test_a_limit_that_lasts_too_long_ends_the_run_without_a_wait(refusal: Reply) -> None:
     waited: list[float] = []
-    with HttpService(lambda _: refusal) as service, pytest.raises(RemoteError, match="asks to wait") as failed:
+    with HttpService(lambda _: refusal) as service, pytest.raises(RemoteError, match="asks for a pause") as failed:
         _client(service, waited).send(READ)
     assert (failed.value.code, failed.value.retryable) == ("forge_unavailable", True)
     assert (waited, len(service.requests)) == ([], 1)

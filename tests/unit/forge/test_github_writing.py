@@ -241,7 +241,7 @@ def test_more_notes_than_anybody_reads_are_counted() -> None:
     assert sum(len(output["annotations"]) for output in written) == 500
     summary = written[0]["summary"]
     assert len(summary) <= 65_535
-    assert summary.endswith("12 more notes are left out here.")
+    assert summary.endswith("12 more annotations are left out here.")
     assert summary.count("```") == 2
 
 
