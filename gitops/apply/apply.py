@@ -16,7 +16,7 @@ from gitops.apply.recovery_rules import Sweep
 from gitops.apply.runner import run_graph
 from gitops.apply.settle import Settlement, settle
 from gitops.approvals.decisions import open_debts, with_debts
-from gitops.cluster.gate import Admitted
+from gitops.cluster.gate import AcceptedApprovals
 from gitops.cluster.provider import CRASHED, DISARMED, ClusterWork
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
@@ -48,7 +48,7 @@ class _Run:
     session: Session
     swept: Sweep
     plan: Plan
-    admitted: Admitted
+    admitted: AcceptedApprovals
     operation: str
     intents: dict[str, Intent]
     view: LedgerView

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gitops.approvals.decisions import debt_of, open_debts, with_settled
-from gitops.cluster.gate import dues, tell_debts
+from gitops.cluster.gate import read_earlier_debts, report_debts
 from gitops.cluster.session import Session
 from gitops.cluster.workspace import Workspace
 from gitops.core.diagnostics import Severity
@@ -90,7 +90,7 @@ def settle_debts(current: Session) -> bool:
     governance, workspace = current.workspace.governance, current.workspace
     if governance is None or not open_debts(current.state):
         return True
-    found = dues(current.opened.ledger.approvals(), current.view, governance, workspace.clock.now())
+    found = read_earlier_debts(current.opened.ledger.approvals(), current.view, governance, workspace.clock.now())
     if not found.settled:
         return True
     state = with_settled(current.state, found.settled, workspace.stamp())
@@ -117,8 +117,8 @@ def check_debts(current: Session, planned: SessionPlan) -> None:
     admitted = planned.admitted
     used = {a.approval_id for r in planned.plan.approvals_required if r.satisfied for a in r.approvals}
     applies = any(change.disposition is Disposition.APPLIED for change in planned.plan.changes)
-    stops = bool(admitted.dues.open) and applies and not used & admitted.alone
-    tell_debts(admitted.dues.open, current.problems, Severity.ERROR if stops else Severity.WARNING)
+    stops = bool(admitted.earlier.open) and applies and not used & admitted.emergencies
+    report_debts(admitted.earlier.open, current.problems, Severity.ERROR if stops else Severity.WARNING)
 
 
 def announced_debts(announced: Sequence[ApprovalEvidence], completed: Iterable[str]) -> tuple[Debt, ...]:

@@ -14,7 +14,7 @@ from gitops.apply.recover import probe_graph, recover
 from gitops.apply.recovery_rules import GraphProbe
 from gitops.approvals.decisions import open_debts, with_debts
 from gitops.cluster.catalog import verify_catalog
-from gitops.cluster.gate import tell_debts
+from gitops.cluster.gate import report_debts
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
 from gitops.core.codes import Code
@@ -98,7 +98,7 @@ def _observe_and_write(current: Session, operation: str) -> None:
         current.view = stores.ledger.commit(current.view, LedgerWrite(state, entry, swept.retire, consumed, trust))
     except GitopsError as error:
         problems.add_error(error)
-    tell_debts(open_debts(current.state), problems)
+    report_debts(open_debts(current.state), problems)
 
 
 def _record_graph(current: Session, draft: StateDraft, graph: str, observed: GraphProbe, error: str | None) -> None:

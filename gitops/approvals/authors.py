@@ -1,9 +1,9 @@
-"""Whose work a change is: the identities that may not approve it.
+"""The authors of a change: the identities that may not approve it.
 
-Author lines are claims, so this errs on the side of counting: everybody named as author or co-author of a commit that touches
-the cluster folder or the keys and rules, everybody whose key signed such a commit in a request, and everybody who pushed it.
-Committers do not count: a forge makes whoever presses the merge button the committer of a squash. A merge commit counts only
-if it changed something beyond what merging its parents gives. An address that a forge makes up for people who do not show theirs
+Author lines are claims, so in doubt a person counts: everybody named as author or co-author of a commit that touches the
+cluster folder or the keys and rules, everybody whose key signed such a commit in a request, and everybody who pushed it.
+Committers do not count: a forge makes the person who presses the merge button the committer of a squash. A merge commit counts
+only if it changed something beyond what merging its parents gives. An address that a forge makes up for people who hide theirs
 names the account by its number: then the account is an author, too.
 """
 
@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from gitops.git.port import Commit, GitReader
 from gitops.model.trust import TrustRoot
 
-__all__ = ["AuthorQuestion", "authors_of", "signers_of"]
+__all__ = ["authors_of", "signers_of"]
 
-# What forges write for the authors of the commits that a squash melts into one.
+# What forges write for the authors of commits that they squash into one.
 _CO_AUTHOR = re.compile(r"^co-authored-by:[^<>\n]*<([^<>\n]+)>", re.IGNORECASE | re.MULTILINE)
 # https://docs.github.com/en/account-and-profile/reference/email-addresses-reference#your-noreply-email-address
 # https://docs.gitlab.com/user/profile/#use-an-automatically-generated-private-commit-email
@@ -26,49 +25,43 @@ _MADE_UP = re.compile(r"([1-9][0-9]{0,17})([+-])[^@\s]*@(?:[^@\s]+\.)?noreply\.[
 _FORGES = {"+": "github", "-": "gitlab"}
 
 
-@dataclass(frozen=True, slots=True)
-class AuthorQuestion:
-    """Commits reachable from `head` and not from `base` that touch the folder `path` or one of `files`."""
+def authors_of(
+    reader: GitReader, *, base: str | None, head: str, path: str, files: tuple[str, ...] = ()
+) -> frozenset[str]:
+    """E-mail addresses of authors and co-authors, and the accounts (`github:583231`) that these addresses name.
 
-    base: str | None
-    head: str
-    path: str
-    files: tuple[str, ...] = ()
-
-
-def authors_of(reader: GitReader, question: AuthorQuestion) -> frozenset[str]:
-    """E-mail addresses of authors and co-authors of the commits in question, and the accounts (`github:583231`) that they name.
-
-    Empty without a base: nothing is gated then.
+    Of the commits reachable from `head` and not from `base` that touch the folder `path` or one of `files`. Empty without a
+    base: nothing is gated then.
     """
     found = set()
-    for commit in _touching(reader, question):
+    for commit in _touching(reader, base, head, (path, *files)):
         found |= {commit.author.email.strip(), *(email.strip() for email in _CO_AUTHOR.findall(commit.message))}
     accounts = {f"{_FORGES[made_up[2]]}:{made_up[1]}" for made_up in map(_MADE_UP.fullmatch, found) if made_up}
     return frozenset((found | accounts) - {""})
 
 
-def signers_of(reader: GitReader, question: AuthorQuestion, trust: TrustRoot) -> frozenset[str]:
-    """Principals whose keys signed a commit in question.
+def signers_of(
+    reader: GitReader, trust: TrustRoot, *, base: str | None, head: str, path: str, files: tuple[str, ...] = ()
+) -> frozenset[str]:
+    """Principals whose keys signed one of the commits that `authors_of` looks at.
 
-    Every listed key counts, also one that is expired, revoked or meant for something else: nobody's work becomes somebody
-    else's by signing it with an old key. For the same reason all principals of its line count.
+    Every listed key counts, also an expired or revoked one and one for another purpose: signing with an old key does not make
+    somebody else the author. For the same reason all principals of a key's line count.
     """
     named = {signer.key: signer.principals for signer in trust.signers}
     found: set[str] = set()
-    for commit in _touching(reader, question):
+    for commit in _touching(reader, base, head, (path, *files)):
         signature = reader.signature(commit.id)
         if signature.good:
             found.update(named.get(signature.key, ()))
     return frozenset(found)
 
 
-def _touching(reader: GitReader, question: AuthorQuestion) -> Iterator[Commit]:
-    if question.base is None:
-        return
-    for commit in reader.commits_between(question.base, question.head):
-        if any(_touches(reader, commit, path) for path in (question.path, *question.files)):
-            yield commit
+def _touching(reader: GitReader, base: str | None, head: str, paths: tuple[str, ...]) -> Iterator[Commit]:
+    if base is not None:
+        for commit in reader.commits_between(base, head):
+            if any(_touches(reader, commit, path) for path in paths):
+                yield commit
 
 
 def _touches(reader: GitReader, commit: Commit, path: str) -> bool:
@@ -82,9 +75,9 @@ def _touches(reader: GitReader, commit: Commit, path: str) -> bool:
 
 
 def _merges(reader: GitReader, one: str, other: str, path: str) -> tuple[str | bytes | None, ...]:
-    """What a folder or file is after merging two commits; nothing where that takes a person.
+    """A folder or file after merging two commits; nothing where the merge conflicts.
 
-    When one side left it alone it is the other side's, whatever conflicts there are elsewhere.
+    Where one side did not change it, it is the other side's, whatever conflicts there are elsewhere.
     """
     left, right = (_at(reader, reader.commit(side).tree, path) for side in (one, other))
     if left == right:

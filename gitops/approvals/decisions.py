@@ -3,16 +3,16 @@
 `verify_decision` works by numbered steps, like those of approvals; a step that cannot be decided refuses:
 
 1. The commit has the form of a decision: one parent, which is an entry of this ledger and the head it names, no file
-   changed, and a message that says what is decided.
+   changed, and a message that holds the decision.
 2. It is signed, and the signature is good over the raw commit in the namespace `git`.
 3. The key is trusted at this ledger position.
-4. Its owner may decide this. To revoke: whoever gave the approval, every approver, and the bot, which takes back what it
-   attested of a forge. To countersign: an approver who is, under no name or account, the one who acted alone.
-5. It is meant for this repository, cluster, environment, branch and folder.
-6. It names the very commit of the approval.
+4. The signer may decide this. Revoke: the person who gave the approval, every approver, and the bot, which revokes what it
+   attested for a forge. Countersign: an approver who is, under no name or account, the person who acted alone.
+5. It is for this repository, cluster, environment, branch and folder.
+6. It names the commit of the approval.
 
 A debt is kept in the state's record of the approval that left it, and settled by a record of the countersignature beside it:
-records are never edited, so what was owed stays readable.
+records are never edited, so the debt stays readable.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from typing import Any
 from gitops.model.address import Address
 from gitops.model.approval import (
     ApprovalEvidence,
-    CommitSignature,
     Decision,
     DecisionEvidence,
     DecisionKind,
@@ -38,16 +37,16 @@ from gitops.model.trust import TrustRoot
 
 __all__ = [
     "DecisionNeed",
-    "DecisionVerdict",
-    "Place",
+    "DecisionVerification",
+    "debt_form",
     "debt_of",
+    "find_settlements",
     "is_approval_record",
-    "judge_countersignatures",
-    "judge_revocations",
     "open_debts",
-    "settlements",
-    "taken_back",
+    "revoked_approvals",
+    "verify_countersignatures",
     "verify_decision",
+    "verify_revocations",
     "with_debts",
     "with_settled",
 ]
@@ -56,60 +55,61 @@ _UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a decision is judged: for which target, and at which time of the ledger."""
+class DecisionNeed:
+    """What a decision must be about: an approval for `target`, given by `principal` in `commit`. `at` is the ledger's time."""
 
     target: Target
     at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionNeed:
-    """What a decision must be about: this approval, which `principal` gave by `commit`."""
-
-    place: Place
     approval_id: str
     commit: str
     principal: str
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionVerdict:
-    """Whether a decision counts, whose it is, and if not, why. `giver` is who gave the approval that it is about."""
+class DecisionVerification:
+    """Whether a decision is accepted: then `principal` signed it, else `problem` says why not.
+
+    `approver` is the person who gave the approval that the decision is about.
+    """
 
     evidence: DecisionEvidence
     principal: str | None = None
     problem: str = ""
-    giver: str = ""
+    approver: str = ""
 
     @property
-    def good(self) -> bool:
+    def accepted(self) -> bool:
         """Whether every step passed."""
         return self.principal is not None
 
 
 def verify_decision(
     evidence: DecisionEvidence, kind: DecisionKind, need: DecisionNeed, trust: TrustRoot
-) -> DecisionVerdict:
-    """Apply the numbered steps of this module. The caller still owes: that the approval, or the debt, is there."""
+) -> DecisionVerification:
+    """Apply the numbered steps of this module. The caller has to check that the approval, or the debt, exists."""
     decision, signature = evidence.decision, evidence.signature
+
+    def refused(problem: str) -> DecisionVerification:
+        return DecisionVerification(evidence, problem=problem)
+
     problem = evidence.problem or _form_problem(evidence, decision, kind)  # 1
     if problem or decision is None:
-        return DecisionVerdict(evidence, problem=problem or "it says nothing")
-    problem = _signature_problem(signature)  # 2
-    if problem:
-        return DecisionVerdict(evidence, problem=problem)
-    principal = trust.principal(signature.key, at=need.place.at)  # 3
+        return refused(problem or "it holds no decision")
+    if not signature.signed:  # 2
+        return refused("the commit carries no signature")
+    if not signature.good or signature.namespace != "git":
+        return refused(signature.problem or "the signature does not match the commit")
+    principal = trust.principal(signature.key, at=need.at)  # 3
     if principal is None:
-        return DecisionVerdict(evidence, problem=f"its {signature.key_type} key is not trusted at this position")
+        return refused(f"its {signature.key_type} key is not trusted at this position")
     problem = _permission_problem(principal, kind, need, trust, signature.key)  # 4
     if problem:
-        return DecisionVerdict(evidence, problem=problem)
-    if decision.target != need.place.target:  # 5
-        return DecisionVerdict(evidence, problem="it is for another repository, cluster, environment, branch or folder")
+        return refused(problem)
+    if decision.target != need.target:  # 5
+        return refused("it is for another repository, cluster, environment, branch or folder")
     if (decision.approval_id, decision.subject) != (need.approval_id, need.commit):  # 6
-        return DecisionVerdict(evidence, problem="it names another commit than that of the approval")
-    return DecisionVerdict(evidence, principal, giver=need.principal)
+        return refused("it names another commit than that of the approval")
+    return DecisionVerification(evidence, principal, approver=need.principal)
 
 
 def _form_problem(evidence: DecisionEvidence, decision: Decision | None, kind: DecisionKind) -> str:
@@ -120,85 +120,58 @@ def _form_problem(evidence: DecisionEvidence, decision: Decision | None, kind: D
     return ""
 
 
-def _signature_problem(signature: CommitSignature) -> str:
-    if not signature.signed:
-        return "the commit carries no signature"
-    if not signature.good or signature.namespace != "git":
-        return signature.problem or "the signature does not match the commit"
-    return ""
-
-
 def _permission_problem(principal: str, kind: DecisionKind, need: DecisionNeed, trust: TrustRoot, key: str) -> str:
     names = trust.known_as({principal, *trust.names(key)})
     own = need.principal.casefold() in names
     if kind is DecisionKind.REVOKE:
         may = own or trust.may_approve(principal) or principal in trust.ledger_signers
-        return "" if may else f"{principal} may not take back what {need.principal} approved"
+        return "" if may else f"{principal} may not revoke what {need.principal} approved"
     if own:
-        return f"{principal} is the one who acted alone"
+        return f"{principal} is the person who acted alone"
     return "" if trust.may_approve(principal) else f"{principal} is not an approver"
 
 
-def judge_revocations(
-    approvals: Iterable[ApprovalEvidence], decisions: Sequence[DecisionEvidence], place: Place, trust: TrustRoot
-) -> tuple[DecisionVerdict, ...]:
-    """The verdict on every revocation that names one of these approvals."""
+def verify_revocations(
+    approvals: Iterable[ApprovalEvidence],
+    decisions: Iterable[DecisionEvidence],
+    trust: TrustRoot,
+    *,
+    target: Target,
+    at: datetime,
+) -> tuple[DecisionVerification, ...]:
+    """Verify every revocation that names one of these approvals, at time `at` of the ledger."""
     by_id: dict[str, list[DecisionEvidence]] = {}
     for item in decisions:
         if item.decision is not None and item.decision.kind is DecisionKind.REVOKE:
             by_id.setdefault(item.decision.approval_id, []).append(item)
-    verdicts: list[DecisionVerdict] = []
+    verified: list[DecisionVerification] = []
     for evidence in approvals if by_id else ():
         approval = evidence.approval
-        if approval is None:
-            continue
-        need = DecisionNeed(place, approval.approval_id, evidence.commit, approval.approved_by)
-        found = by_id.get(approval.approval_id, ())
-        verdicts.extend(verify_decision(item, DecisionKind.REVOKE, need, trust) for item in found)
-    return tuple(verdicts)
+        if approval is not None:
+            need = DecisionNeed(target, at, approval.approval_id, evidence.commit, approval.approved_by)
+            found = by_id.get(approval.approval_id, ())
+            verified.extend(verify_decision(item, DecisionKind.REVOKE, need, trust) for item in found)
+    return tuple(verified)
 
 
-def taken_back(verdicts: Iterable[DecisionVerdict]) -> frozenset[tuple[str, str]]:
-    """The approvals that good revocations name, by id and giver.
+def revoked_approvals(revocations: Iterable[DecisionVerification]) -> frozenset[tuple[str, str]]:
+    """The approvals that accepted revocations name, by id and approver.
 
-    Not by id alone: anybody can give an approval of their own the id of another one, and take that back. Not by commit: the
-    same signature can be written in another way, which makes another commit.
+    Not by id alone: anybody can give an approval of their own the id of another one, and revoke that. Not by commit: the same
+    signature can be written in another form, which makes another commit.
     """
-    named = ((v.evidence.decision, v.giver) for v in verdicts if v.good)
-    return frozenset((decision.approval_id, giver) for decision, giver in named if decision is not None)
+    return frozenset(
+        (each.evidence.decision.approval_id, each.approver)
+        for each in revocations
+        if each.accepted and each.evidence.decision is not None
+    )
 
 
-def settlements(
-    debts: Iterable[Debt],
-    decisions: Sequence[DecisionEvidence],
-    place: Place,
-    trust: TrustRoot,
-    *,
-    taken: Iterable[str] = (),
-) -> tuple[DebtSettlement, ...]:
-    """What settles open debts: the good countersignature with the lowest id for each.
-
-    `taken` are the ids of records that there are: a countersignature is recorded under its own, so it settles one debt, once.
-    """
-    found: list[DebtSettlement] = []
-    used = set(taken)
-    for debt in debts:
-        good = [v for v in judge_countersignatures(debt, decisions, place, trust) if v.good]
-        named = [(v.evidence.decision.decision_id, v) for v in good if v.evidence.decision is not None]
-        for identity, verdict in sorted(named, key=lambda pair: (pair[0], pair[1].evidence.commit)):
-            if identity not in used:
-                used.add(identity)
-                commit, who = verdict.evidence.commit, verdict.principal or _UNKNOWN
-                found.append(DebtSettlement(debt.approval_id, identity, commit, who))
-                break
-    return tuple(found)
-
-
-def judge_countersignatures(
-    debt: Debt, decisions: Sequence[DecisionEvidence], place: Place, trust: TrustRoot
-) -> tuple[DecisionVerdict, ...]:
-    """The verdict on every countersignature that names the approval of a debt."""
-    need = DecisionNeed(place, debt.approval_id, debt.commit, debt.principal)
+def verify_countersignatures(
+    debt: Debt, decisions: Iterable[DecisionEvidence], trust: TrustRoot, *, target: Target, at: datetime
+) -> tuple[DecisionVerification, ...]:
+    """Verify every countersignature that names the approval of a debt, at time `at` of the ledger."""
+    need = DecisionNeed(target, at, debt.approval_id, debt.commit, debt.principal)
     return tuple(
         verify_decision(item, DecisionKind.COUNTERSIGN, need, trust)
         for item in decisions
@@ -208,11 +181,41 @@ def judge_countersignatures(
     )
 
 
+def find_settlements(
+    debts: Iterable[Debt],
+    decisions: Sequence[DecisionEvidence],
+    trust: TrustRoot,
+    *,
+    target: Target,
+    at: datetime,
+    recorded: Iterable[str] = (),
+) -> tuple[DebtSettlement, ...]:
+    """What settles open debts: for each, the accepted countersignature with the lowest id.
+
+    `recorded` are the ids that the state has records of: a countersignature is recorded under its own id, so it settles one
+    debt, once.
+    """
+    found: list[DebtSettlement] = []
+    used = set(recorded)
+    for debt in debts:
+        accepted = [
+            (each.evidence.decision.decision_id, each.evidence.commit, each.principal)
+            for each in verify_countersignatures(debt, decisions, trust, target=target, at=at)
+            if each.principal is not None and each.evidence.decision is not None
+        ]
+        for decision_id, commit, principal in sorted(accepted):
+            if decision_id not in used:
+                used.add(decision_id)
+                found.append(DebtSettlement(debt.approval_id, decision_id, commit, principal))
+                break
+    return tuple(found)
+
+
 # -- debts in the state ------------------------------------------------------------------------------------------------
 
 
 def debt_of(evidence: ApprovalEvidence) -> Debt | None:
-    """The debt that the use of an approval leaves, None for one that is no emergency."""
+    """The debt that using an approval leaves; None for one that is not an emergency."""
     approval, statement = evidence.approval, evidence.statement
     if approval is None or statement is None or statement.via is not Via.BREAK_GLASS:
         return None
@@ -221,41 +224,38 @@ def debt_of(evidence: ApprovalEvidence) -> Debt | None:
 
 
 def is_approval_record(record: Mapping[str, Any]) -> bool:
-    """Whether a record of the state is that of a used approval, and not that of a countersignature."""
+    """Whether a record of the state is of a consumed approval, and not of a countersignature."""
     return "countersigns" not in record
 
 
 def open_debts(state: State) -> tuple[Debt, ...]:
-    """Debts that nobody has countersigned, by approval id. A record that cannot be read is owed until it is settled."""
+    """Debts without a countersignature, by approval id. A debt that cannot be read is open until it is settled."""
     settled = {str(r["countersigns"]) for r in state.approval_records.values() if not is_approval_record(r)}
-    records = {i: r["debt"] for i, r in sorted(state.approval_records.items()) if "debt" in r and i not in settled}
-    return tuple(_read_debt(approval_id, record) for approval_id, record in records.items())
+    debts = []
+    for approval_id, record in sorted(state.approval_records.items()):
+        if "debt" in record and approval_id not in settled:
+            values = record["debt"] if isinstance(record["debt"], Mapping) else {}
+            found = (values.get(name) for name in ("commit", "resource", "principal", "reason"))
+            commit, resource, principal, reason = (text if isinstance(text, str) else _UNKNOWN for text in found)
+            debts.append(Debt(approval_id, commit, Address(resource), principal, reason))
+    return tuple(debts)
 
 
-def _read_debt(approval_id: str, record: Any) -> Debt:
-    values = record if isinstance(record, Mapping) else {}
-    names = ("commit", "resource", "principal", "reason")
-    found = (values.get(name) for name in names)
-    commit, resource, principal, reason = (text if isinstance(text, str) else _UNKNOWN for text in found)
-    return Debt(approval_id, commit, Address(resource), principal, reason)
+def debt_form(debt: Debt) -> dict[str, str]:
+    """A debt as the state's record of its approval holds it."""
+    return {"commit": debt.commit, "resource": debt.resource, "principal": debt.principal, "reason": debt.reason}
 
 
 def with_debts(state: State, debts: Iterable[Debt]) -> State:
-    """The state in which the records of used approvals say what they owe."""
+    """The state with `debts` in the records of the approvals that left them."""
     records = dict(state.approval_records)
     for debt in debts:
-        form = {
-            "commit": debt.commit,
-            "resource": debt.resource,
-            "principal": debt.principal,
-            "reason": debt.reason,
-        }
-        records[debt.approval_id] = {**records.get(debt.approval_id, {}), "debt": form}
+        records[debt.approval_id] = {**records.get(debt.approval_id, {}), "debt": debt_form(debt)}
     return replace(state, approval_records=records) if records != state.approval_records else state
 
 
 def with_settled(state: State, settled: Iterable[DebtSettlement], at: str) -> State:
-    """The state in which countersignatures are recorded beside the debts that they settle."""
+    """The state with a record of each countersignature beside the debt that it settles."""
     records = dict(state.approval_records)
     for each in settled:
         record = {

@@ -5,13 +5,13 @@
 1. The commit has the form of an approval: one parent, which is an entry of this ledger and the head it names, exactly one
    added document, and a message that repeats what the document says.
 2. It is signed, and the signature is good over the raw commit in the namespace `git`.
-3. The key is trusted at this ledger position and speaks for one principal, who is the one the document names. What happened on a
-   forge is signed by a ledger signer instead, and the document names the one principal that the account is.
-4. The principal may approve, and under no name or account of theirs is an author or pusher of the change. What happened on a
-   forge counts only for the kinds of change that the rules list. In an emergency it is enough to be listed for that.
+3. The key is trusted at this ledger position and belongs to the principal that the document names. An attestation is signed
+   by a ledger signer instead, and the document names the principal to whom the account belongs.
+4. The principal may approve, and is not, under any name or account, an author or pusher of the change. Attestations count only
+   for the kinds of change that the rules list. In an emergency it is sufficient to be listed for emergencies.
    Keys and rules themselves are approved by signature alone.
-5. It is meant for this repository, cluster, environment, branch and folder.
-6. It is not taken back, not spent, and not past its time.
+5. It is for this repository, cluster, environment, branch and folder.
+6. It is not revoked, not consumed, and not expired.
 7. It covers exactly this change: same folder, config, change and policy digests; what was reviewed on a forge is that folder.
 """
 
@@ -77,7 +77,7 @@ def change_digest(change: Change) -> str:
     return canonical_digest(change_form(change))
 
 
-def covers(approval: Approval, change: Change, config_digest: str) -> bool:
+def covers_change(approval: Approval, change: Change, config_digest: str) -> bool:
     """Whether an unconsumed approval is for exactly this change: resource and all three bound digests."""
     return (
         approval.consumed_at is None
@@ -90,11 +90,11 @@ def covers(approval: Approval, change: Change, config_digest: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
-    """What evidence must be for: the change at hand, in its surroundings.
+class ApprovalNeed:
+    """What an approval must match: the change, the folder and rules that it belongs to, and the ledger's position.
 
-    `at` is the time at the ledger position; `spent` the ids of used approvals, `revoked` the ids and givers of those that were
-    taken back; `authors` the identities whose work it is.
+    `at` is the time at that position; `consumed` are the ids of consumed approvals, `revoked` the ids and approvers of revoked
+    ones; `authors` are the identities whose work the change is.
     """
 
     target: Target
@@ -103,16 +103,16 @@ class Need:
     policy_digest: str
     change: Change
     at: datetime
-    spent: frozenset[str] = frozenset()
+    consumed: frozenset[str] = frozenset()
     authors: frozenset[str] = frozenset()
     revoked: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether evidence counts, for whom, and if not, why (one code per failed step, the first failure only).
+class ApprovalVerification:
+    """Whether an approval is accepted: then `principal` gave it, else `diagnostics` has the first step that failed.
 
-    `names` are all names of that person, in lower case: whoever shares one is the same.
+    `names` are all names of that person, in lower case: approvals that share a name are from one person.
     """
 
     evidence: ApprovalEvidence
@@ -121,44 +121,44 @@ class Verdict:
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
 
     @property
-    def good(self) -> bool:
+    def accepted(self) -> bool:
         """Whether every step passed."""
         return not len(self.diagnostics)
 
     @property
-    def alone(self) -> bool:
-        """Whether it is enough by itself: an emergency, which leaves a debt."""
+    def is_emergency(self) -> bool:
+        """Whether it is accepted and sufficient by itself: an emergency, which leaves a debt."""
         statement = self.evidence.statement
-        return self.good and statement is not None and statement.via is Via.BREAK_GLASS
+        return self.accepted and statement is not None and statement.via is Via.BREAK_GLASS
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One piece of evidence of good form, with what it is held against."""
+    """Evidence that passed step 1, with what the further steps compare it to."""
 
     evidence: ApprovalEvidence
     approval: Approval
     statement: ApprovalStatement
-    need: Need
+    need: ApprovalNeed
     trust: TrustRoot
 
     def names(self) -> frozenset[str]:
-        """All names of the person whose approval it is, once step 3 has passed."""
+        """All names of the approver, once step 3 has passed."""
         listed = frozenset[str]() if self.statement.via is Via.FORGE else self.trust.names(self.evidence.signature.key)
         return self.trust.known_as({self.approval.approved_by, *listed})
 
 
-def verify_approval(evidence: ApprovalEvidence, need: Need, trust: TrustRoot) -> Verdict:
+def verify_approval(evidence: ApprovalEvidence, need: ApprovalNeed, trust: TrustRoot) -> ApprovalVerification:
     """Apply the numbered steps of this module to one piece of evidence.
 
-    The caller still owes: that `need.change` really is gated, and that there are enough (`enough`).
+    The caller has to check that `need.change` is gated, and that there is a quorum (`select_quorum`).
     """
 
-    def refuse(refusal: _Refusal) -> Verdict:
+    def refuse(refusal: _Refusal) -> ApprovalVerification:
         refused = Diagnostics()
         code, message = refusal
         refused.add(code, need.change.address, f"approval {_short(evidence.commit)}: {message}")
-        return Verdict(evidence, diagnostics=refused)
+        return ApprovalVerification(evidence, diagnostics=refused)
 
     approval, statement = evidence.approval, evidence.statement
     problem = evidence.problem or _form_problem(evidence, approval, statement)
@@ -169,7 +169,7 @@ def verify_approval(evidence: ApprovalEvidence, need: Need, trust: TrustRoot) ->
         refusal = step(case)
         if refusal is not None:
             return refuse(refusal)
-    return Verdict(evidence, approval.approved_by, case.names())
+    return ApprovalVerification(evidence, approval.approved_by, case.names())
 
 
 def _signature(case: _Case) -> _Refusal | None:
@@ -191,10 +191,10 @@ def _signer(case: _Case) -> _Refusal | None:
     grant = case.statement.grant
     if grant is not None:
         if principal not in trust.ledger_signers:
-            return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} does not sign for the bot what happens on a forge"
+            return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} does not sign attestations"
         principal = trust.account(grant.account)
         if principal is None:
-            return Code.APPROVAL_ACCOUNT_UNKNOWN, f"the rules do not say who {grant.account} is"
+            return Code.APPROVAL_ACCOUNT_UNKNOWN, f"the rules do not map {grant.account} to a person"
     if principal != approval.approved_by:
         return Code.APPROVAL_MALFORMED, f"signed by {principal} in the name of {approval.approved_by}"
     return None
@@ -210,12 +210,12 @@ def _permission(case: _Case) -> _Refusal | None:
         if not trust.may_act_alone(principal):
             return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} may not act alone"
         return None
-    if via is Via.FORGE and tier_of(change) not in trust.via_forge:
-        return Code.APPROVAL_VIA_REFUSED, f"a review does not count for an {tier_of(change)} change"
+    if via is Via.FORGE and change_tier(change) not in trust.via_forge:
+        return Code.APPROVAL_VIA_REFUSED, f"a review does not count for an {change_tier(change)} change"
     if not trust.may_approve(principal) or names & {signer.casefold() for signer in trust.ledger_signers}:
         return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} is not an approver"
     if UNKNOWN_AUTHOR in case.need.authors:
-        return Code.APPROVAL_AUTHORS_UNKNOWN, f"whether {principal} is behind the change cannot be told"
+        return Code.APPROVAL_AUTHORS_UNKNOWN, f"the authors of the change are unknown, so {principal} may be one"
     own = names & {author.casefold() for author in case.need.authors}
     if own:
         alias = "" if principal.casefold() in own else f", as {', '.join(sorted(own))}"
@@ -234,11 +234,11 @@ def _validity(case: _Case) -> _Refusal | None:
     """Step 6."""
     identity = case.approval.approval_id
     if (identity, case.approval.approved_by) in case.need.revoked:
-        return Code.APPROVAL_REVOKED, f"{identity} was taken back"
-    if identity in case.need.spent or case.approval.consumed_at is not None:
-        return Code.APPROVAL_SPENT, f"{identity} was consumed before"
-    late = _time_problem(case)
-    return None if late is None else (Code.APPROVAL_EXPIRED, late)
+        return Code.APPROVAL_REVOKED, f"{identity} was revoked"
+    if identity in case.need.consumed or case.approval.consumed_at is not None:
+        return Code.APPROVAL_SPENT, f"{identity} is already consumed"
+    problem = _time_problem(case)
+    return None if problem is None else (Code.APPROVAL_EXPIRED, problem)
 
 
 def _coverage(case: _Case) -> _Refusal | None:
@@ -248,8 +248,8 @@ def _coverage(case: _Case) -> _Refusal | None:
         return Code.APPROVAL_MALFORMED, f"commit {_short(grant.commit)} has another cluster folder than it says"
     if grant is not None and grant.tree != case.statement.cluster_tree:
         return Code.APPROVAL_STALE, f"what was reviewed in {_short(grant.commit)} is not what would be applied"
-    moved = _movement(case.evidence, case.approval, case.statement, case.need)
-    return None if moved is None else (Code.APPROVAL_STALE, moved)
+    difference = _difference(case.evidence, case.approval, case.statement, case.need)
+    return None if difference is None else (Code.APPROVAL_STALE, difference)
 
 
 def _form_problem(
@@ -279,7 +279,7 @@ def _target_difference(approved: Target, needed: Target) -> str:
 
 
 def _time_problem(case: _Case) -> str | None:
-    """Nobody makes an approval last longer by its dates: not by a late one of its own, nor by an attestation of an old review."""
+    """An approval lasts from the earliest of its dates: a late date of its own, or of an attestation, does not extend it."""
     grant, at = case.statement.grant, case.need.at
     begins = [parse_timestamp(t) for t in (case.approval.created_at, *(() if grant is None else (grant.at,)))]
     expires = parse_timestamp(case.statement.expires_at)
@@ -292,13 +292,15 @@ def _time_problem(case: _Case) -> str | None:
     return f"it expired at {expires.isoformat()}" if at >= expires else None
 
 
-def _movement(evidence: ApprovalEvidence, approval: Approval, statement: ApprovalStatement, need: Need) -> str | None:
-    """Say what moved since the approval, most telling fact first; None when nothing did."""
+def _difference(
+    evidence: ApprovalEvidence, approval: Approval, statement: ApprovalStatement, need: ApprovalNeed
+) -> str | None:
+    """What changed since the approval, the most helpful fact first; None when nothing did."""
     change = need.change
     if statement.cluster_tree != need.cluster_tree:
         shown = ", ".join(evidence.moved[:_SHOWN_PATHS])
         more = f" and {len(evidence.moved) - _SHOWN_PATHS} more" if len(evidence.moved) > _SHOWN_PATHS else ""
-        return f"the cluster folder moved: {shown}{more}" if shown else "the cluster folder moved"
+        return f"the cluster folder changed: {shown}{more}" if shown else "the cluster folder changed"
     if approval.resource != change.address or approval.operation is not change.action:
         return f"it is for {approval.operation} {approval.resource}"
     pairs = (
@@ -310,15 +312,15 @@ def _movement(evidence: ApprovalEvidence, approval: Approval, statement: Approva
     )
     for what, approved, now in pairs:
         if approved != now:
-            return f"{what} moved (approved {_short(approved)}, now {_short(now)})"
+            return f"{what} changed (approved {_short(approved)}, now {_short(now)})"
     return None
 
 
-def tier_of(change: Change) -> str:
-    """What the rules call a gated change: `reversible` or `irreversible`.
+def change_tier(change: Change) -> str:
+    """How the rules classify a gated change: `reversible` or `irreversible`.
 
-    Whatever deletes a graph or a schema, or changes keys and rules, is irreversible. A migration is what its steps are: one
-    that only hides data, which older versions keep, is reversible.
+    Deleting a graph or a schema and changing keys and rules is irreversible. A migration is irreversible if one of its steps is;
+    a step that only hides data, which older versions keep, is reversible.
     """
     if change.address.kind is not Kind.SCHEMA or change.action is not Action.UPDATE or change.migration is None:
         return "irreversible"
@@ -330,30 +332,30 @@ def tier_of(change: Change) -> str:
     return "reversible" if lossless else "irreversible"
 
 
-def distinct(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """The good verdicts, one per person (the lowest approval id), in approval id order; emergencies are nobody's vote."""
-    good = sorted((v for v in verdicts if v.good and not v.alone), key=_approval_id)
-    kept: list[Verdict] = []
-    for verdict in good:
-        own = verdict.names or {verdict.principal}
-        if all(own.isdisjoint(other.names or {other.principal}) for other in kept):
-            kept.append(verdict)
+def one_per_person(verified: Sequence[ApprovalVerification]) -> tuple[ApprovalVerification, ...]:
+    """The accepted approvals, one per person (the lowest approval id), in approval id order; emergencies do not count."""
+    accepted = sorted((v for v in verified if v.accepted and not v.is_emergency), key=_approval_id)
+    kept: list[ApprovalVerification] = []
+    for each in accepted:
+        names = each.names or {each.principal}
+        if all(names.isdisjoint(other.names or {other.principal}) for other in kept):
+            kept.append(each)
     return tuple(kept)
 
 
-def enough(verdicts: Sequence[Verdict], required: int) -> tuple[Verdict, ...]:
-    """The verdicts that permit a change together: `required` people, else one emergency; nothing if it is not permitted.
+def select_quorum(verified: Sequence[ApprovalVerification], required: int) -> tuple[ApprovalVerification, ...]:
+    """The approvals that permit a change together: of `required` people, else one emergency; empty without a quorum.
 
-    An emergency that is not needed is left unspent.
+    An emergency that is not needed is not consumed.
     """
-    people = distinct(verdicts)
+    people = one_per_person(verified)
     if len(people) >= required:
         return people[:required]
-    return tuple(sorted((v for v in verdicts if v.alone), key=_approval_id)[:1])
+    return tuple(sorted((v for v in verified if v.is_emergency), key=_approval_id)[:1])
 
 
-def _approval_id(verdict: Verdict) -> str:
-    approval = verdict.evidence.approval
+def _approval_id(verification: ApprovalVerification) -> str:
+    approval = verification.evidence.approval
     return approval.approval_id if approval is not None else ""
 
 

@@ -1,49 +1,203 @@
-"""`approve`: permission for one gated change, as a document in the ledger folder. Runs nothing and edits no state.
+"""`approve`: permission for one gated change. It applies nothing and edits no state.
 
-Approvals for a branch ledger are signed commits: see `gitops.approving.endorse`.
+In a ledger folder an approval is a document. For a branch ledger it is a signed commit: its parent is the ledger head that the
+approver saw, it adds one document, and its message repeats, for the signature to cover, everything that the permission is
+bound to and how it was given: by the approver's own key, alone in an emergency, or on a forge and attested by the bot
+(`gitops.approving.attest`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from gitops.approvals.documents import statement_message, write_approval
+from gitops.approvals.verify import ApprovalNeed, change_digest, verify_approval
 from gitops.cluster.session import Session, StateNeed, in_session
-from gitops.cluster.workspace import Workspace
+from gitops.cluster.workspace import Governance, Workspace
+from gitops.core.clock import timestamp
 from gitops.core.codes import Code
-from gitops.core.errors import GitopsError
+from gitops.core.diagnostics import Severity
+from gitops.core.errors import ConflictError, GitopsError
+from gitops.core.faults import around
+from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpdate
+from gitops.ledger.evidence import read_evidence
+from gitops.ledger.layout import approval_key
 from gitops.model.address import Address
-from gitops.model.approval import Approval
+from gitops.model.approval import Approval, ApprovalStatement, ForgeGrant, Via
 from gitops.model.change import Change
 from gitops.model.outcome import ApproveOutcome
 from gitops.model.plan import ApprovalRequirement, Plan, PlanInputs
+from gitops.model.trust import TrustRoot
+from gitops.plan.plan import plan_session
 from gitops.plan.planner import make_plan
+
+__all__ = [
+    "ApprovalPublisher",
+    "GatedChange",
+    "approve",
+    "approve_in_session",
+    "publish_approval",
+    "read_gated_change",
+    "sign_approval",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalPublisher:
+    """Where a signed approval goes and who signs it: `signing_key` is a path for ssh-keygen, `ref_prefix` begins its branch."""
+
+    store: GitStore
+    remote: GitRemote
+    author: Person
+    signing_key: str
+    ref_prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class GatedChange:
+    """The gated change of a plan, with the entry `head` and the rules `trust` of the ledger that the plan was made against."""
+
+    workspace: Workspace
+    governance: Governance
+    head: str
+    trust: TrustRoot
+    consumed: frozenset[str]
+    plan: Plan
+    change: Change
+    reason: str
+
+    def need(self) -> ApprovalNeed:
+        """What an approval of the change has to match now."""
+        return ApprovalNeed(
+            target=self.governance.target,
+            cluster_tree=self.governance.source.tree,
+            config_digest=self.plan.config_digest,
+            policy_digest=self.trust.digest,
+            change=self.change,
+            at=self.workspace.clock.now(),
+            authors=self.governance.authors,
+        )
 
 
 def approve(workspace: Workspace, address: Address) -> ApproveOutcome:
-    """Write an approval for the gated change of `address`, bound to its digests; `workspace.actor` is the approver."""
-    return in_session(workspace, "approve", StateNeed.REQUIRED, lambda current: _approved(current, address))
+    """Write an approval for the gated change of `address` into the ledger folder; `workspace.actor` is the approver."""
+
+    def body(current: Session) -> ApproveOutcome:
+        approval = None
+        if current.ready:
+            try:
+                # What is gated follows from folder and ledger alone: no graph is opened, and no other approval is read.
+                plan = make_plan(PlanInputs(desired=current.desired, state=current.state))
+                change, requirement = _find_gated_change(plan, address)
+                approval = _draft_approval(workspace, change, requirement.reason, plan.config_digest)
+                current.opened.ledger.record_approval(approval)
+            except GitopsError as error:
+                approval = None
+                current.problems.add_error(error)
+        problems = tuple(current.problems)
+        return ApproveOutcome(config_dir=workspace.config_dir, approval=approval, diagnostics=problems)
+
+    return in_session(workspace, "approve", StateNeed.REQUIRED, body)
 
 
-def _approved(current: Session, address: Address) -> ApproveOutcome:
-    approval = None
-    if current.ready:
-        try:
-            approval = _record(current, address)
-        except GitopsError as error:
-            current.problems.add_error(error)
-    return ApproveOutcome(
-        config_dir=current.workspace.config_dir, approval=approval, diagnostics=tuple(current.problems)
+def sign_approval(
+    workspace: Workspace, address: Address, publisher: ApprovalPublisher, *, emergency: str | None = None
+) -> ApproveOutcome:
+    """Sign and push an approval for the gated change of `address`; refused before the push when it would not count.
+
+    `emergency` is the reason of one person who acts alone: such an approval leaves a debt.
+    """
+    via = Via.SIGNATURE if emergency is None else Via.BREAK_GLASS
+    return approve_in_session(
+        workspace,
+        address,
+        lambda current: publish_approval(read_gated_change(current, address), publisher, via=via, emergency=emergency),
     )
 
 
-def _record(current: Session, address: Address) -> Approval:
-    # What is gated follows from folder and ledger alone: no graph is opened, and no other approval is looked at.
-    plan = make_plan(PlanInputs(desired=current.desired, state=current.state))
-    change, requirement = gated_change(plan, address)
-    approval = draft_approval(current.workspace, change, requirement.reason, plan.config_digest)
-    current.opened.ledger.record_approval(approval)
-    return approval
+def approve_in_session(
+    workspace: Workspace, address: Address, make: Callable[[Session], tuple[Approval, str]]
+) -> ApproveOutcome:
+    """The outcome of a session in which `make` approves the change of `address`: it gives the document and its commit."""
+
+    def body(current: Session) -> ApproveOutcome:
+        approval, commit = None, None
+        if current.ready:
+            try:
+                approval, commit = make(current)
+            except GitopsError as error:
+                # Even a code that is usually a warning means here that there is no approval.
+                current.problems.add(error.code, error.path or address, error.detail, severity=Severity.ERROR)
+        problems = tuple(current.problems)
+        return ApproveOutcome(config_dir=workspace.config_dir, approval=approval, commit=commit, diagnostics=problems)
+
+    return in_session(workspace, "approve", StateNeed.REQUIRED, body, exclusive=False)
 
 
-def gated_change(plan: Plan, address: Address) -> tuple[Change, ApprovalRequirement]:
+def read_gated_change(current: Session, address: Address) -> GatedChange:
+    """The gated change of `address` in a plan made now. Raises GitopsError `approval_not_required`, `ledger_missing`."""
+    workspace, view, governance = current.workspace, current.view, current.workspace.governance
+    if governance is None or view.head is None or view.trust is None:
+        raise GitopsError(Code.LEDGER_MISSING, "there is no ledger branch to approve against", path=address)
+    plan = plan_session(current, current.state).plan
+    change, requirement = _find_gated_change(plan, address)
+    consumed = frozenset() if view.state is None else frozenset(view.state.approval_records)
+    return GatedChange(workspace, governance, view.head, view.trust, consumed, plan, change, requirement.reason)
+
+
+def publish_approval(
+    gated: GatedChange,
+    publisher: ApprovalPublisher,
+    *,
+    via: Via,
+    grant: ForgeGrant | None = None,
+    emergency: str | None = None,
+    principal: str | None = None,
+) -> tuple[Approval, str]:
+    """Write, verify and push an approval commit; gives the document and the commit.
+
+    `principal` is the approver, where that is not the signer. Raises GitopsError with the code of the verification step that
+    refuses the approval, or `approval_write_error`.
+    """
+    workspace, trust = gated.workspace, gated.trust
+    statement = ApprovalStatement(
+        approval_id=workspace.ids.ulid(),
+        target=gated.governance.target,
+        cluster_tree=gated.governance.source.tree,
+        plan_digest=gated.plan.digest,
+        config_digest=gated.plan.config_digest,
+        change_digest=change_digest(gated.change),
+        policy_digest=trust.digest,
+        ledger_head=gated.head,
+        expires_at=timestamp(workspace.clock.now() + trust.expires_after),
+        nonce=workspace.ids.ulid(),
+        via=via,
+        grant=grant,
+        emergency=emergency,
+    )
+    drafted = _draft_approval(workspace, gated.change, gated.reason, gated.plan.config_digest)
+    approver = principal or drafted.approved_by
+    approval = replace(drafted, approval_id=statement.approval_id, approved_by=approver)
+    commit = _write_commit(publisher, approval, statement, workspace)
+    signer = trust.principal(publisher.store.signature(commit).key, at=workspace.clock.now())
+    if grant is None and signer is not None and signer != approval.approved_by:
+        # The document names the owner of the key, whatever name the operator has on this machine.
+        approval = replace(approval, approved_by=signer)
+        commit = _write_commit(publisher, approval, statement, workspace)
+    ref = publisher.ref_prefix + approval.approval_id
+    evidence = read_evidence(publisher.store, ref, commit, frozenset({statement.ledger_head}))
+    for problem in verify_approval(evidence, gated.need(), trust).diagnostics:
+        raise GitopsError(problem.code, problem.message, path=gated.change.address)
+    try:
+        with around(workspace.faults, "cluster_approve", "push"):
+            publisher.remote.push([RefUpdate(ref, ZERO, commit)])
+    except ConflictError as error:
+        raise GitopsError(Code.APPROVAL_WRITE_ERROR, error.detail, path=ref) from error
+    return approval, commit
+
+
+def _find_gated_change(plan: Plan, address: Address) -> tuple[Change, ApprovalRequirement]:
     """The gated change of `address` in a plan, and its gate. Raises GitopsError `approval_not_required`."""
     requirement = next((r for r in plan.approvals_required if r.resource == address), None)
     change = plan.change(address)
@@ -55,7 +209,7 @@ def gated_change(plan: Plan, address: Address) -> tuple[Change, ApprovalRequirem
     return change, requirement
 
 
-def draft_approval(workspace: Workspace, change: Change, reason: str, config_digest: str) -> Approval:
+def _draft_approval(workspace: Workspace, change: Change, reason: str, config_digest: str) -> Approval:
     """The document that permits exactly this change."""
     return Approval(
         approval_id=workspace.ids.ulid(),
@@ -68,3 +222,13 @@ def draft_approval(workspace: Workspace, change: Change, reason: str, config_dig
         approved_by=workspace.actor or "",
         created_at=workspace.stamp(),
     )
+
+
+def _write_commit(
+    publisher: ApprovalPublisher, approval: Approval, statement: ApprovalStatement, workspace: Workspace
+) -> str:
+    store, head = publisher.store, statement.ledger_head
+    tree = store.write_files(store.commit(head).tree, {approval_key(approval.approval_id): write_approval(approval)})
+    author = replace(publisher.author, time=int(workspace.clock.now().timestamp()))
+    message = statement_message(statement, f"{approval.operation} {approval.resource}")
+    return store.write_commit(NewCommit(tree, (head,), author, message), signing_key=publisher.signing_key)

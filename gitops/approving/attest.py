@@ -1,20 +1,25 @@
-"""What somebody did on a forge, attested as their approval by a commit that the bot's ledger key signs.
+"""Attestations: a review or a comment on a forge as its author's approval, in a commit that the bot's ledger key signs.
 
-An attestation says who (by the forge's number for the account), what (the review or comment), about which commit, and which
-cluster folder that commit has. It is held against the same numbered steps as any approval before it is pushed. The forge is
-believed in this one thing: that the account did it; what it permits is decided by the rules of the ledger.
+An attestation names the account (by the forge's number), the review or comment, the commit that it is about, and the cluster
+folder of that commit. It passes the same numbered steps as any approval before it is pushed. The forge is trusted only to
+report what the account did; what that permits is decided by the rules of the ledger.
 
-What was done once is attested once: when its attestation was taken back, the person has to approve anew.
+Each review or comment is attested once: after its attestation was revoked, the person has to approve again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from gitops.approvals.decisions import Place, judge_revocations, taken_back
+from gitops.approvals.decisions import revoked_approvals, verify_revocations
 from gitops.approvals.verify import verify_approval
-from gitops.approving.endorse import Endorsement, Occasion, Way, approving, give, occasion
+from gitops.approving.approve import (
+    ApprovalPublisher,
+    GatedChange,
+    approve_in_session,
+    publish_approval,
+    read_gated_change,
+)
 from gitops.cluster.session import Session
 from gitops.cluster.workspace import Workspace
 from gitops.core.codes import Code
@@ -32,38 +37,38 @@ def attest(
     workspace: Workspace,
     address: Address,
     grant: ForgeGrant,
-    endorsement: Endorsement,
+    publisher: ApprovalPublisher,
     *,
     plan_digest: str | None = None,
 ) -> ApproveOutcome:
-    """Attest `grant` as the approval of the change of `address`; refused here already when it could not count.
+    """Attest `grant` as the approval of the change of `address`; refused before the push when it would not count.
 
-    `endorsement` is the bot's, with its ledger key; `plan_digest` is that of the plan that the person named, if they named one.
-    Repeating it gives the attestation that is there.
+    `publisher` is the bot's, with its ledger key; `plan_digest` is that of the plan that the person named, if they named one.
+    Repeating it gives the attestation that exists.
     """
 
     def make(current: Session) -> tuple[Approval, str]:
-        what = occasion(current, address)
-        if plan_digest not in (None, what.plan.digest):
-            detail = f"the plan is {what.plan.digest} by now; look at it, then approve it"
+        gated = read_gated_change(current, address)
+        if plan_digest not in (None, gated.plan.digest):
+            detail = f"the plan is {gated.plan.digest} by now; look at it, then approve it"
             raise GitopsError(Code.COMMAND_REFUSED, detail, path=address)
-        trust = what.view.trust or what.governance.trust
-        principal = trust.account(grant.account)
+        principal = gated.trust.account(grant.account)
         if principal is None:
-            detail = f"the rules do not say who {grant.account} ({grant.login}) is"
+            detail = f"the rules do not map {grant.account} ({grant.login}) to a person"
             raise GitopsError(Code.APPROVAL_ACCOUNT_UNKNOWN, detail, path=address)
-        told = replace(grant, tree=_reviewed_folder(endorsement.store, grant, what.governance.target.path))
+        attested = replace(grant, tree=_reviewed_folder(publisher.store, grant, gated.governance.target.path))
         listing = current.opened.ledger.approvals()
-        standing = _standing(listing, told, what)
-        if standing is None:
-            _refuse_taken_back(listing, told, what, principal)
-        return standing or give(what, endorsement, Way(Via.FORGE, told, None, principal))
+        existing = _find_attestation(listing, attested, gated)
+        if existing is not None:
+            return existing
+        _check_not_revoked(listing, attested, gated, principal)
+        return publish_approval(gated, publisher, via=Via.FORGE, grant=attested, principal=principal)
 
-    return approving(workspace, address, make)
+    return approve_in_session(workspace, address, make)
 
 
 def _reviewed_folder(store: GitStore, grant: ForgeGrant, path: str) -> str:
-    """The cluster folder in the commit that was reviewed, which the caller has fetched."""
+    """The tree id of the cluster folder in the commit that was reviewed, which the caller has fetched."""
     if store.resolve(grant.commit) is None:
         raise GitopsError(Code.GIT_OBJECT_MISSING, f"commit {grant.commit[:12]}, which was reviewed, is not here")
     tree = store.subtree(store.commit(grant.commit).tree, path)
@@ -72,49 +77,50 @@ def _reviewed_folder(store: GitStore, grant: ForgeGrant, path: str) -> str:
     return tree
 
 
-def _standing(listing: ApprovalListing, grant: ForgeGrant, what: Occasion) -> tuple[Approval, str] | None:
-    """The attestation of the same deed that counts already, if there is one."""
-    same = [e for e in listing.evidence if e.statement is not None and _deed(e.statement.grant) == _deed(grant)]
-    for evidence in _counting(same, listing, what):
-        if evidence.approval is not None:
+def _find_attestation(listing: ApprovalListing, grant: ForgeGrant, gated: GatedChange) -> tuple[Approval, str] | None:
+    """The attestation of the same review or comment that counts already, with its commit."""
+    # Login and address are for people, and may change.
+    same = [
+        evidence
+        for evidence in listing.evidence
+        if evidence.statement is not None
+        and (given := evidence.statement.grant) is not None
+        and (_grant_id(given), given.commit, given.tree) == (_grant_id(grant), grant.commit, grant.tree)
+    ]
+    need = replace(gated.need(), consumed=gated.consumed, revoked=_revoked(same, listing, gated))
+    for evidence in same:
+        if evidence.approval is not None and verify_approval(evidence, need, gated.trust).accepted:
             return evidence.approval, evidence.commit
     return None
 
 
-def _refuse_taken_back(listing: ApprovalListing, grant: ForgeGrant, what: Occasion, principal: str) -> None:
-    """Raises GitopsError `approval_revoked` for what was attested before and taken back: the next event must not renew it."""
-    address, act = what.change.address, _act(grant)
+def _check_not_revoked(listing: ApprovalListing, grant: ForgeGrant, gated: GatedChange, principal: str) -> None:
+    """Raises GitopsError `approval_revoked` where an attestation of this review or comment, of any commit, was revoked.
+
+    Otherwise the next event would restore it.
+    """
+    address = gated.change.address
     same = [
         evidence
         for evidence in listing.evidence
         if evidence.statement is not None
         and evidence.statement.grant is not None
-        and _act(evidence.statement.grant) == act
+        and _grant_id(evidence.statement.grant) == _grant_id(grant)
         and evidence.approval is not None
         and (evidence.approval.resource, evidence.approval.approved_by) == (address, principal)
     ]
-    trust, need = what.view.trust or what.governance.trust, what.need()
-    if taken_back(judge_revocations(same, listing.decisions, Place(need.target, need.at), trust)):
-        detail = f"the {grant.source} of {principal} was attested and taken back; whoever still means it approves anew"
+    if _revoked(same, listing, gated):
+        detail = f"the attestation of this {grant.source} of {principal} was revoked; approve again with a new one"
         raise GitopsError(Code.APPROVAL_REVOKED, detail, path=address)
 
 
-def _act(grant: ForgeGrant) -> tuple[object, ...]:
-    """What somebody did once, whatever it was about."""
+def _revoked(
+    approvals: list[ApprovalEvidence], listing: ApprovalListing, gated: GatedChange
+) -> frozenset[tuple[str, str]]:
+    target, now = gated.governance.target, gated.workspace.clock.now()
+    return revoked_approvals(verify_revocations(approvals, listing.decisions, gated.trust, target=target, at=now))
+
+
+def _grant_id(grant: ForgeGrant) -> tuple[object, ...]:
+    """What identifies a review or comment, whatever commit it is about."""
     return grant.account, grant.request, grant.source, grant.reference
-
-
-def _deed(grant: ForgeGrant | None) -> tuple[object, ...]:
-    """What makes two grants the same: not what is for people, which may be renamed."""
-    return (
-        () if grant is None else (grant.account, grant.request, grant.source, grant.reference, grant.commit, grant.tree)
-    )
-
-
-def _counting(same: Sequence[ApprovalEvidence], listing: ApprovalListing, what: Occasion) -> list[ApprovalEvidence]:
-    trust, need = what.view.trust or what.governance.trust, what.need()
-    state = what.view.state
-    revocations = judge_revocations(same, listing.decisions, Place(need.target, need.at), trust)
-    spent = frozenset() if state is None else frozenset(state.approval_records)
-    need = replace(need, spent=spent, revoked=taken_back(revocations))
-    return [evidence for evidence in same if verify_approval(evidence, need, trust).good]

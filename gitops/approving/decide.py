@@ -1,6 +1,6 @@
 """`revoke` and `countersign`: signed decisions about an approval, each on a create-only branch of its own.
 
-Neither loads the cluster folder: an approval can be taken back, and an emergency agreed to, while the folder is broken.
+Neither loads the cluster folder: an approval can be revoked, and an emergency countersigned, while the folder is broken.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 
 from gitops.approvals.decisions import (
     DecisionNeed,
-    Place,
-    judge_revocations,
+    find_settlements,
     open_debts,
-    settlements,
     verify_decision,
+    verify_revocations,
 )
 from gitops.approvals.documents import decision_message
-from gitops.approving.endorse import Endorsement
+from gitops.approving.approve import ApprovalPublisher
 from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
@@ -33,18 +32,18 @@ from gitops.model.lock import LockInfo
 from gitops.model.outcome import DecisionOutcome
 from gitops.model.trust import TrustRoot
 
-__all__ = ["Office", "countersign", "revoke"]
+__all__ = ["DecisionContext", "countersign", "revoke"]
 
 _PREFIX = {DecisionKind.REVOKE: revocations_prefix, DecisionKind.COUNTERSIGN: countersignatures_prefix}
 
 
 @dataclass(frozen=True, slots=True)
-class Office:
-    """Where decisions about the approvals of a cluster are made, and who signs them."""
+class DecisionContext:
+    """The ledger of a cluster, and who signs decisions about its approvals."""
 
     ledger: LedgerStore
     target: Target
-    by: Endorsement
+    publisher: ApprovalPublisher
     clock: Clock
     ids: IdSource
     faults: Faults
@@ -53,7 +52,7 @@ class Office:
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """The approval that is decided about: whose it is, for what, and by which commit."""
+    """The approval that is decided about: who gave it, for what, and by which commit."""
 
     approval_id: str
     commit: str
@@ -61,94 +60,95 @@ class _Subject:
     resource: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """A decision that is where every run looks for it, and the keys by which it counts."""
+def revoke(context: DecisionContext, approval_id: str, reason: str) -> DecisionOutcome:
+    """Revoke an approval: from then on it never counts. What it already permitted stays.
 
-    subject: _Subject
-    commit: str
-    trust: TrustRoot
-
-
-def revoke(office: Office, approval_id: str, reason: str) -> DecisionOutcome:
-    """Take an approval back: from then on it never counts. What it already permitted stays.
-
-    The lock of the ledger is held meanwhile, so that every run either used the approval before or sees the revocation. Where the
-    lock cannot be taken at all, a warning says so. Repeating it gives the revocation that is there.
+    Holds the ledger's lock, so that every apply either used the approval before or sees the revocation. Where the lock cannot
+    be taken because of an error, a warning says so. Repeating it gives the revocation that exists.
     """
 
-    def decide(problems: Diagnostics) -> _Made:
-        with _locked(office, problems):
-            view, trust = _ledger(office)
+    def decide(problems: Diagnostics) -> tuple[_Subject, str, TrustRoot]:
+        with _locked(context, problems):
+            view, trust = _read_ledger(context)
             state = view.state
             if state is not None and approval_id in state.approval_records:
-                raise GitopsError(Code.APPROVAL_SPENT, f"{approval_id} was used; there is nothing to take back")
-            listing = office.ledger.approvals()
+                raise GitopsError(Code.APPROVAL_SPENT, f"{approval_id} is consumed; it cannot be revoked any more")
+            listing = context.ledger.approvals()
             named = [e for e in listing.evidence if e.approval is not None and e.approval.approval_id == approval_id]
-            subject = _subject(named, approval_id)
-            judged = judge_revocations(named, listing.decisions, Place(office.target, office.clock.now()), trust)
-            there = next((v.evidence.commit for v in judged if v.good), None)
-            return _Made(subject, there or _sign(office, DecisionKind.REVOKE, subject, (view, reason)), trust)
+            subject = _find_subject(named, approval_id)
+            revocations = verify_revocations(
+                named, listing.decisions, trust, target=context.target, at=context.clock.now()
+            )
+            commit = next((each.evidence.commit for each in revocations if each.accepted), None)
+            return subject, commit or _sign(context, DecisionKind.REVOKE, subject, view, reason), trust
 
-    return _outcome(DecisionKind.REVOKE, approval_id, decide, office)
+    return _outcome(context, DecisionKind.REVOKE, approval_id, decide)
 
 
-def countersign(office: Office, approval_id: str, reason: str) -> DecisionOutcome:
-    """Agree to what somebody did alone with an approval: the next entry settles its debt."""
+def countersign(context: DecisionContext, approval_id: str, reason: str) -> DecisionOutcome:
+    """Countersign an emergency: the next entry settles its debt. Repeating it gives the countersignature that exists."""
 
-    def decide(_: Diagnostics) -> _Made:
-        view, trust = _ledger(office)
-        owed = () if view.state is None else open_debts(view.state)
-        debt = next((d for d in owed if d.approval_id == approval_id), None)
+    def decide(_: Diagnostics) -> tuple[_Subject, str, TrustRoot]:
+        view, trust = _read_ledger(context)
+        debts = () if view.state is None else open_debts(view.state)
+        debt = next((d for d in debts if d.approval_id == approval_id), None)
         if debt is None:
-            known = ", ".join(d.approval_id for d in owed) or "none"
-            raise GitopsError(Code.DEBT_NOT_FOUND, f"{approval_id} owes nothing; open: {known}")
+            known = ", ".join(d.approval_id for d in debts) or "none"
+            raise GitopsError(Code.DEBT_NOT_FOUND, f"{approval_id} has no open debt; open: {known}")
         subject = _Subject(debt.approval_id, debt.commit, debt.principal, debt.resource)
-        decisions = office.ledger.approvals().decisions
-        place = Place(office.target, office.clock.now())
-        taken = () if view.state is None else view.state.approval_records
-        there = next((s.commit for s in settlements([debt], decisions, place, trust, taken=taken)), None)
-        return _Made(subject, there or _sign(office, DecisionKind.COUNTERSIGN, subject, (view, reason)), trust)
+        settlements = find_settlements(
+            [debt],
+            context.ledger.approvals().decisions,
+            trust,
+            target=context.target,
+            at=context.clock.now(),
+            recorded=() if view.state is None else view.state.approval_records,
+        )
+        commit = next((each.commit for each in settlements), None)
+        return subject, commit or _sign(context, DecisionKind.COUNTERSIGN, subject, view, reason), trust
 
-    return _outcome(DecisionKind.COUNTERSIGN, approval_id, decide, office)
+    return _outcome(context, DecisionKind.COUNTERSIGN, approval_id, decide)
 
 
 def _outcome(
-    kind: DecisionKind, approval_id: str, decide: Callable[[Diagnostics], _Made], office: Office
+    context: DecisionContext,
+    kind: DecisionKind,
+    approval_id: str,
+    decide: Callable[[Diagnostics], tuple[_Subject, str, TrustRoot]],
 ) -> DecisionOutcome:
     problems = Diagnostics()
-    done = DecisionOutcome(config_dir=office.target.path, operation=kind.value, approval_id=approval_id)
+    outcome = DecisionOutcome(config_dir=context.target.path, operation=kind.value, approval_id=approval_id)
     try:
-        made = decide(problems)
-        who = made.trust.principal(office.by.store.signature(made.commit).key, at=office.clock.now())
-        done = replace(done, resource=made.subject.resource, decided_by=who or "", commit=made.commit)
+        subject, commit, trust = decide(problems)
+        who = trust.principal(context.publisher.store.signature(commit).key, at=context.clock.now())
+        outcome = replace(outcome, resource=subject.resource, decided_by=who or "", commit=commit)
     except GitopsError as error:
         problems.add(error.code, error.path or approval_id, error.detail, severity=Severity.ERROR)
-    return replace(done, diagnostics=tuple(problems))
+    return replace(outcome, diagnostics=tuple(problems))
 
 
 @contextlib.contextmanager
-def _locked(office: Office, problems: Diagnostics) -> Iterator[None]:
-    """Hold the ledger's lock where that can be had. Raises ConflictError `state_lock_held` when a run holds it."""
-    info = LockInfo(office.ids.ulid(), "revoke", timestamp(office.clock.now()), office.pid)
+def _locked(context: DecisionContext, problems: Diagnostics) -> Iterator[None]:
+    """Hold the ledger's lock, or warn that it could not be taken. Raises ConflictError `state_lock_held` if it is held."""
+    info = LockInfo(context.ids.ulid(), "revoke", timestamp(context.clock.now()), context.pid)
     held = True
     try:
-        office.ledger.acquire(info)
+        context.ledger.acquire(info)
     except ConflictError:
         raise
     except GitopsError as error:
         held = False
-        detail = f"{error.detail}; a run that goes on right now may still use the approval"
+        detail = f"{error.detail}; an apply in progress may still use the approval"
         problems.add(error.code, error.path, detail, severity=Severity.WARNING)
     try:
         yield
     finally:
         if held:
-            office.ledger.release(info.lock_id)
+            context.ledger.release(info.lock_id)
 
 
-def _ledger(office: Office) -> tuple[LedgerView, TrustRoot]:
-    view = office.ledger.view()
+def _read_ledger(context: DecisionContext) -> tuple[LedgerView, TrustRoot]:
+    view = context.ledger.view()
     for problem in view.problems:
         raise GitopsError(problem.code, problem.message, path=problem.path)
     if view.head is None or view.trust is None:
@@ -156,8 +156,8 @@ def _ledger(office: Office) -> tuple[LedgerView, TrustRoot]:
     return view, view.trust
 
 
-def _subject(named: list[ApprovalEvidence], approval_id: str) -> _Subject:
-    """The approval of an id: the one on the branch of that name, where somebody copied it."""
+def _find_subject(named: list[ApprovalEvidence], approval_id: str) -> _Subject:
+    """The approval of an id: where there are copies, the one on the branch of that name."""
     for evidence in sorted(named, key=lambda e: not e.ref.endswith(f"/{approval_id}")):
         if evidence.approval is not None:
             approval = evidence.approval
@@ -165,37 +165,35 @@ def _subject(named: list[ApprovalEvidence], approval_id: str) -> _Subject:
     raise GitopsError(Code.APPROVAL_NOT_FOUND, f"there is no approval {approval_id}")
 
 
-def _sign(office: Office, kind: DecisionKind, subject: _Subject, basis: tuple[LedgerView, str]) -> str:
+def _sign(context: DecisionContext, kind: DecisionKind, subject: _Subject, view: LedgerView, reason: str) -> str:
     """Write, verify and push the decision commit. Raises GitopsError `decision_refused`, `approval_write_error`."""
-    (view, reason), by = basis, office.by
+    publisher, now = context.publisher, context.clock.now()
     if view.head is None or view.trust is None:
         raise AssertionError("decisions are made against a ledger entry")
     decision = Decision(
         kind=kind,
-        decision_id=office.ids.ulid(),
-        target=office.target,
+        decision_id=context.ids.ulid(),
+        target=context.target,
         approval_id=subject.approval_id,
         subject=subject.commit,
         reason=reason,
         ledger_head=view.head,
-        created_at=timestamp(office.clock.now()),
-        nonce=office.ids.ulid(),
+        created_at=timestamp(now),
+        nonce=context.ids.ulid(),
     )
-    author = replace(by.author, time=int(office.clock.now().timestamp()))
-    tree = by.store.commit(view.head).tree
-    commit = NewCommit(tree, (view.head,), author, decision_message(decision))
-    draft = by.store.write_commit(commit, signing_key=by.signing_key)
-    ref = _PREFIX[kind](office.target.cluster) + decision.decision_id
-    need = DecisionNeed(
-        Place(office.target, office.clock.now()), subject.approval_id, subject.commit, subject.principal
-    )
-    evidence = read_decision_evidence(by.store, ref, draft, frozenset({view.head}))
-    verdict = verify_decision(evidence, kind, need, view.trust)
-    if not verdict.good:
-        raise GitopsError(Code.DECISION_REFUSED, verdict.problem)
+    store = publisher.store
+    author = replace(publisher.author, time=int(now.timestamp()))
+    new = NewCommit(store.commit(view.head).tree, (view.head,), author, decision_message(decision))
+    commit = store.write_commit(new, signing_key=publisher.signing_key)
+    ref = _PREFIX[kind](context.target.cluster) + decision.decision_id
+    need = DecisionNeed(context.target, now, subject.approval_id, subject.commit, subject.principal)
+    evidence = read_decision_evidence(store, ref, commit, frozenset({view.head}))
+    verification = verify_decision(evidence, kind, need, view.trust)
+    if not verification.accepted:
+        raise GitopsError(Code.DECISION_REFUSED, verification.problem)
     try:
-        with around(office.faults, "cluster_decide", "push"):
-            by.remote.push([RefUpdate(ref, ZERO, draft)])
+        with around(context.faults, "cluster_decide", "push"):
+            publisher.remote.push([RefUpdate(ref, ZERO, commit)])
     except ConflictError as error:
         raise GitopsError(Code.APPROVAL_WRITE_ERROR, error.detail, path=ref) from error
-    return draft
+    return commit

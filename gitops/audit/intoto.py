@@ -1,8 +1,8 @@
-"""Ledger entries as in-toto statements, and the envelopes that sign them. Bytes and values only; keys are somebody else's.
+"""Ledger entries as in-toto statements, and the envelopes that sign them. Bytes and values only; no keys.
 
-A statement says of one entry that it holds, and what it did: its subjects are the cluster folder that was applied, the
-state document after it, and the commit of the entry. The same entry always gives the same bytes, so that whoever has the
-ledger can make the statement again and compare.
+A statement describes one entry: its subjects are the cluster folder that was applied, the state document after it, and the
+commit of the entry. The same entry always gives the same bytes, so everybody who has the ledger can make the statement again
+and compare.
 
 An envelope is DSSE: the signature covers the type and the payload (PAE), never the payload alone. A signature in it is
 the blob of an SSH signature (PROTOCOL.sshsig) over the PAE in the namespace `dsse@cluster-gitops`, without its armor.
@@ -34,7 +34,6 @@ __all__ = [
     "STATEMENT_TYPE",
     "Envelope",
     "EnvelopeSignature",
-    "Stated",
     "armored",
     "pae",
     "read_envelope",
@@ -56,38 +55,28 @@ _ARMOR_WIDTH = 70
 _URL_SAFE = str.maketrans("-_", "+/")
 
 
-@dataclass(frozen=True, slots=True)
-class Stated:
-    """What a statement is made of: an entry with its commit, the bytes of the state after it, and who signed it."""
-
-    commit: str
-    entry: LedgerEntry
-    state: bytes
-    signer: str
-
-
-def statement(stated: Stated) -> bytes:
+def statement(*, commit: str, entry: LedgerEntry, state: bytes, signer: str) -> bytes:
     """The statement of an entry, as canonical JSON.
 
-    The predicate holds the entry as the ledger has it, the commit that carries it, the state's digest and the ledger key's owner.
+    The predicate holds the entry as the ledger has it, its commit, the digest of the state's bytes after it, and the owner of
+    the key that signed it.
     """
-    entry = stated.entry
-    subject = [{"name": "ledger entry", "digest": {"gitCommit": stated.commit}}]
+    subject = [{"name": "ledger entry", "digest": {"gitCommit": commit}}]
     if entry.source is not None:
         subject.insert(0, {"name": f"cluster folder {entry.target.path}", "digest": {"gitTree": entry.source.tree}})
-    subject.append({"name": "state.json", "digest": {"sha256": digest(stated.state)}})
+    subject.append({"name": "state.json", "digest": {"sha256": digest(state)}})
     predicate = {
         "entry": json.loads(write_entry(entry)),
-        "ledgerCommit": stated.commit,
-        "signer": stated.signer,
-        "stateDigest": {"sha256": digest(stated.state)},
+        "ledgerCommit": commit,
+        "signer": signer,
+        "stateDigest": {"sha256": digest(state)},
     }
     form = {"_type": STATEMENT_TYPE, "subject": subject, "predicateType": PREDICATE_TYPE, "predicate": predicate}
     return canonical(form)
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
-    """What a DSSE signature covers (pre-authentication encoding)."""
+    """The bytes that a DSSE signature covers (pre-authentication encoding)."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
@@ -134,7 +123,7 @@ def write_envelope(envelope: Envelope) -> bytes:
 
 
 def read_envelope(data: bytes) -> Envelope:
-    """Read an envelope of any maker: both base64 alphabets, `keyid` optional, fields that are not known ignored.
+    """Read an envelope of any program: both base64 alphabets, `keyid` optional, unknown fields ignored.
 
     Raises IntegrityError `envelope_invalid`. Checks no signature, and does not look at the payload.
     """
@@ -154,7 +143,7 @@ def read_envelope(data: bytes) -> Envelope:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Two readers must not see two payloads."""
+    """Refuse repeated fields: two readers could see two payloads."""
     form = dict(pairs)
     if len(form) != len(pairs):
         raise ValueError("a field is given twice")

@@ -1,6 +1,6 @@
-"""The note that an audit leaves for the next one: up to which entry a ledger was verified. Version 1.
+"""The pin that an audit writes for the next one: up to which entry a ledger was verified. Version 1.
 
-It is the auditor's own: it lies outside of the repository, where no fetch and nobody with access to the ledger can change it.
+It belongs to the auditor and is kept outside of the repository, where neither a fetch nor a writer of the ledger can change it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["AuditPin", "read_pin", "write_pin"]
 
 @dataclass(frozen=True, slots=True)
 class AuditPin:
-    """Entry `number` of the ledger of a cluster, which is `commit`, and everything before it was verified."""
+    """Entry `number` of the ledger of a cluster, with the id `commit`, and all entries before it were verified."""
 
     cluster: str
     number: int

@@ -1,4 +1,4 @@
-"""What log and audit say of a ledger branch, and what an audit is told besides the branch."""
+"""The results of `gitops log` and `gitops audit`, and what an audit is given besides the ledger branch."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from gitops.model.entry import ApprovalUse, DebtSettlement, LedgerEntry
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalVerdict:
-    """An approval that an entry used, and whether it holds: `good`, or the code of the step that refuses it."""
+class UsedApproval:
+    """An approval that an entry used; `result` is `good`, or the code of the step that refuses it."""
 
     use: ApprovalUse
-    verdict: str
+    result: str
 
 
 @dataclass(frozen=True, slots=True)
-class SettlementVerdict:
-    """A countersignature that an entry took in, and whether it holds: `good`, or the code of what is wrong with it."""
+class UsedCountersignature:
+    """A countersignature that an entry recorded; `result` is `good`, or the code of what is wrong with it."""
 
     settlement: DebtSettlement
-    verdict: str
+    result: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,16 @@ class LogRecord:
 
     commit: str
     entry: LedgerEntry | None
-    verdicts: tuple[ApprovalVerdict, ...] = ()
+    approvals: tuple[UsedApproval, ...] = ()
     signature: str = "good"
-    settlements: tuple[SettlementVerdict, ...] = ()
+    settlements: tuple[UsedCountersignature, ...] = ()
     owed: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether signature, approvals and countersignatures hold."""
-        words = [v.verdict for v in self.verdicts] + [v.verdict for v in self.settlements]
-        return self.signature == "good" and all(word == "good" for word in words)
+        results = [each.result for each in self.approvals] + [each.result for each in self.settlements]
+        return self.signature == "good" and all(result == "good" for result in results)
 
 
 def _none() -> Mapping[str, str]:
@@ -53,21 +53,21 @@ def _none() -> Mapping[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Hearsay:
-    """What is known of a ledger besides its branch, each with the commit that it names.
+class AuditWitnesses:
+    """What is known of a ledger besides its branch: names, each with the commit of an entry or of a signed document.
 
     `seen` are heads that this clone saw before, by where it noted them. `signed` are the branches with approvals and with
-    decisions about them, used or not. `witnesses` are heads that others have now, by what they are called.
+    decisions about them, consumed or not. `copies` are the heads of other copies of the ledger, by the name of the copy.
     """
 
     seen: Mapping[str, str] = field(default_factory=_none)
     signed: Mapping[str, str] = field(default_factory=_none)
-    witnesses: Mapping[str, str] = field(default_factory=_none)
+    copies: Mapping[str, str] = field(default_factory=_none)
 
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """Something that does not hold: at which entry (its commit and position from 1; 0 for the whole chain), and what."""
+    """A problem of an entry, given by its commit and number from 1, or of the whole chain (number 0 and the head)."""
 
     commit: str
     number: int
@@ -77,11 +77,11 @@ class AuditFinding:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """Result of verifying a ledger branch from its first entry, or from the entry after `since`, which was believed.
+    """Result of verifying a ledger branch from its first entry, or from the entry after number `since`, which was trusted.
 
-    The first `verified` of `entries` entries hold, those up to `since` unseen. `findings` are the first entry that does not
-    hold, if there is one, and then what others know that contradicts the ledger as a whole. `notes` say what could not be
-    looked at, such as a source commit that the repository does not have.
+    The first `verified` of `entries` entries hold; those up to `since` were not checked. `findings` has the first entry that
+    does not hold, if there is one, and then what witnesses contradict. `notes` say what could not be checked, such as a source
+    commit that the repository does not have.
     """
 
     cluster: str
@@ -99,5 +99,5 @@ class AuditReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every entry holds, and nobody knows better."""
+        """Whether every entry holds, and no witness contradicts the ledger."""
         return not self.findings

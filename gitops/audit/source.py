@@ -1,13 +1,13 @@
-"""Step 8 of the audit: whether an entry tells the truth about the commit that it was made from."""
+"""Step 8 of the audit: whether an entry agrees with the source commit that it names."""
 
 from __future__ import annotations
 
-from gitops.approvals.authors import AuthorQuestion, authors_of
+from gitops.approvals.authors import authors_of
 from gitops.audit.walk import Walk
 from gitops.config.load import load_desired
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
-from gitops.ledger.chain import ChainEntry, trust_files
+from gitops.ledger.chain import VerifiedEntry, trust_files
 from gitops.model.changeset import changeset_key
 from gitops.model.entry import EntryKind, SourceRevision
 from gitops.model.resource import DesiredState
@@ -17,16 +17,16 @@ from gitops.plan.planner import diff
 __all__ = ["check_source"]
 
 
-def check_source(walk: Walk, found: ChainEntry, state: State) -> None:
-    """Raise IntegrityError `ledger_source_mismatch` or `ledger_entry_invalid` for the first thing that is not so."""
+def check_source(walk: Walk, found: VerifiedEntry, state: State) -> None:
+    """Raise IntegrityError `ledger_source_mismatch` or `ledger_entry_invalid` for the first difference."""
     entry, reader, source = found.entry, walk.reader, found.entry.source
     if source is None or entry.config_digest is None:
-        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the entry does not say what it was made from")
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the entry does not name its source commit")
     if entry.changeset != changeset_key(walk.cluster, "merge", source.commit):
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the changeset is not that of the source commit")
     converged = state.config_digest != walk.state.config_digest
     if converged and state.config_digest != entry.config_digest:
-        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the state is converged to another configuration")
+        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the state has the digest of another configuration")
     if reader.resolve(source.commit) is None:
         walk.notes.append(f"entry {entry.number}: source commit {source.commit[:12]} is not in this repository")
         return
@@ -43,13 +43,13 @@ def check_source(walk: Walk, found: ChainEntry, state: State) -> None:
 
 
 def _declared(walk: Walk, tree: str) -> DesiredState | None:
-    """What a cluster folder declares; entries in a row mostly share one."""
+    """What a cluster folder declares; consecutive entries mostly share one folder."""
     if walk.declared[0] != tree:
         walk.declared = (tree, load_desired(walk.open_tree(walk.reader, tree)).desired)
     return walk.declared[1]
 
 
-def _check_trust(walk: Walk, found: ChainEntry, source: SourceRevision) -> None:
+def _check_trust(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> None:
     """New keys and rules are those of the source commit."""
     reader, root = walk.reader, walk.reader.commit(source.commit).tree
     held = {path: reader.read(root, path) for path in trust_files(reader, found.commit.id)}
@@ -58,8 +58,8 @@ def _check_trust(walk: Walk, found: ChainEntry, source: SourceRevision) -> None:
         raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the keys and rules are not those of the source commit")
 
 
-def _check_authors(walk: Walk, found: ChainEntry, source: SourceRevision) -> None:
-    """Nobody whose work it is was left out; pushers and signers of requests are known to the bot alone."""
+def _check_authors(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> None:
+    """No author of the commits is missing. Pushers and signers of requests are known to the bot alone, and not checked."""
     if walk.previous is None:
         return
     entry, before = found.entry, walk.previous.entry
@@ -70,7 +70,9 @@ def _check_authors(walk: Walk, found: ChainEntry, source: SourceRevision) -> Non
     if entry.kind is not EntryKind.REFRESH and not walk.reader.is_ancestor(before.source.commit, source.commit):
         raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the source commit does not continue the one before")
     files = tuple(walk.rules.files(source.commit))
-    question = AuthorQuestion(before.source.commit, source.commit, entry.target.path, files)
-    missing = authors_of(walk.reader, question) - set(entry.authors)
+    authors = authors_of(
+        walk.reader, base=before.source.commit, head=source.commit, path=entry.target.path, files=files
+    )
+    missing = authors - set(entry.authors)
     if missing:
         raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, f"authors are missing: {', '.join(sorted(missing))}")

@@ -1,12 +1,12 @@
-"""Entries as in-toto statements, and whether an envelope that somebody made of one holds.
+"""Entries as in-toto statements, and the verification of envelopes that hold one.
 
 1. It is a DSSE envelope with an in-toto statement of a ledger entry.
-2. One of its signatures is good over type and payload, by a key that the rules in force at the ledger's head let speak for one
+2. One of its signatures is good over type and payload, by a key that the rules in force at the ledger's head assign to one
    person in the namespace of envelopes, now.
 3. The entry that it names is part of the ledger at hand.
-4. It says exactly what the ledger says of that entry.
+4. The statement is exactly the one that the ledger gives for that entry.
 
-That the ledger itself holds is for the audit to say.
+The audit verifies the ledger itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from gitops.audit.intoto import (
     PREDICATE_TYPE,
     STATEMENT_TYPE,
     Envelope,
-    Stated,
     armored,
     pae,
     read_envelope,
@@ -32,75 +31,76 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.git.port import GitReader
-from gitops.ledger.chain import ChainEntry, read_chain_entry
+from gitops.ledger.chain import VerifiedEntry, read_verified_entry
 from gitops.model.approval import CommitSignature
 from gitops.model.trust import TrustRoot
 
-__all__ = ["EnvelopeCheck", "EnvelopeVerdict", "check_envelope", "statement_of"]
+__all__ = ["VerifiedEnvelope", "check_envelope", "statement_of"]
 
 _STATE = "__cluster/state.json"
 _CODE = Code.ENVELOPE_INVALID
 
 
 @dataclass(frozen=True, slots=True)
-class EnvelopeCheck:
-    """What an envelope is held against: the ledger's entries, the keys in force at its head, the time now.
-
-    `verify` judges an armored signature over bytes in the namespace of envelopes.
-    """
-
-    line: Container[str]
-    trust: TrustRoot
-    now: datetime
-    verify: Callable[[bytes, str], CommitSignature]
-
-
-@dataclass(frozen=True, slots=True)
-class EnvelopeVerdict:
-    """A good envelope: of which entry, by whom."""
+class VerifiedEnvelope:
+    """The commit and number of the entry in an accepted envelope, and who signed it."""
 
     commit: str
     number: int
     signers: tuple[str, ...]
 
 
-def statement_of(reader: GitReader, found: ChainEntry) -> bytes:
+def statement_of(reader: GitReader, found: VerifiedEntry) -> bytes:
     """The statement of an entry that was verified. Raises IntegrityError for one without a state."""
     commit, at = found.commit, parse_timestamp(found.entry.at)
     state = reader.read(commit.tree, _STATE)
     if state is None or at is None:
         raise IntegrityError(Code.LEDGER_STATE_MISMATCH, f"{commit.id[:12]} has no state document")
     signer = found.before.principal(reader.signature(commit.id).key, at=at)
-    return statement(Stated(commit.id, found.entry, state, signer or ""))
+    return statement(commit=commit.id, entry=found.entry, state=state, signer=signer or "")
 
 
-def check_envelope(reader: GitReader, data: bytes, against: EnvelopeCheck) -> EnvelopeVerdict:
-    """Apply the steps of this module. Raises IntegrityError `envelope_invalid`, or what a damaged ledger raises."""
+def check_envelope(
+    reader: GitReader,
+    data: bytes,
+    *,
+    entries: Container[str],
+    trust: TrustRoot,
+    now: datetime,
+    verify: Callable[[bytes, str], CommitSignature],
+) -> VerifiedEnvelope:
+    """Apply the steps of this module.
+
+    `entries` are the ids of the ledger's entries, `trust` the keys in force at its head; `verify` checks an armored signature
+    over bytes in the namespace of envelopes. Raises IntegrityError `envelope_invalid`, or what a damaged ledger raises.
+    """
     envelope = read_envelope(data)  # 1
     if envelope.payload_type != PAYLOAD_TYPE:
         raise IntegrityError(_CODE, f"its payload is {envelope.payload_type!r}, not {PAYLOAD_TYPE}")
-    signers = _signers(envelope, against)  # 2
-    commit = _named(envelope.payload)
-    if commit not in against.line:  # 3
+    signers = _signers(envelope, trust, now, verify)  # 2
+    commit = _entry_of(envelope.payload)
+    if commit not in entries:  # 3
         raise IntegrityError(_CODE, f"entry {commit[:12]} is not part of this ledger")
-    found = read_chain_entry(reader, commit)
+    found = read_verified_entry(reader, commit)
     if statement_of(reader, found) != envelope.payload:  # 4
-        raise IntegrityError(_CODE, f"it says something else of entry {commit[:12]} than the ledger")
-    return EnvelopeVerdict(commit, found.entry.number, signers)
+        raise IntegrityError(_CODE, f"its statement of entry {commit[:12]} is not the one of the ledger")
+    return VerifiedEnvelope(commit, found.entry.number, signers)
 
 
-def _signers(envelope: Envelope, against: EnvelopeCheck) -> tuple[str, ...]:
-    """Step 2: everybody whose signature counts; the others are ignored if there is one."""
+def _signers(
+    envelope: Envelope, trust: TrustRoot, now: datetime, verify: Callable[[bytes, str], CommitSignature]
+) -> tuple[str, ...]:
+    """Step 2: the owners of all good signatures; the other signatures are ignored if there is a good one."""
     covered = pae(envelope.payload_type, envelope.payload)
     found, problems = set[str](), list[str]()
     for signature in envelope.signatures:
-        verdict = against.verify(covered, armored(signature))
-        if not verdict.good or verdict.namespace != NAMESPACE:
-            problems.append(verdict.problem or "a signature is not good")
+        result = verify(covered, armored(signature))
+        if not result.good or result.namespace != NAMESPACE:
+            problems.append(result.problem or "a signature is not good")
             continue
-        principal = against.trust.principal(verdict.key, at=against.now, namespace=NAMESPACE)
+        principal = trust.principal(result.key, at=now, namespace=NAMESPACE)
         if principal is None:
-            problems.append(f"the {verdict.key_type} key is not trusted for namespace {NAMESPACE}")
+            problems.append(f"the {result.key_type} key is not trusted for namespace {NAMESPACE}")
         else:
             found.add(principal)
     if not found:
@@ -108,13 +108,13 @@ def _signers(envelope: Envelope, against: EnvelopeCheck) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _named(payload: bytes) -> str:
+def _entry_of(payload: bytes) -> str:
     """The entry that a statement is about."""
     try:
         form = json.loads(payload)
         kinds, commit = (form["_type"], form["predicateType"]), form["predicate"]["ledgerCommit"]
     except (ValueError, RecursionError, KeyError, TypeError):
-        raise IntegrityError(_CODE, "its payload is no statement of a ledger entry") from None
+        raise IntegrityError(_CODE, "its payload is not a statement of a ledger entry") from None
     if kinds != (STATEMENT_TYPE, PREDICATE_TYPE) or not isinstance(commit, str):
-        raise IntegrityError(_CODE, "its payload is no statement of a ledger entry")
+        raise IntegrityError(_CODE, "its payload is not a statement of a ledger entry")
     return commit

@@ -1,21 +1,21 @@
-"""The offline auditor: from the first entry on, every entry must hold under the keys and rules of its own moment.
+"""The offline audit: from the first entry on, every entry must hold under the keys and rules of its position.
 
-Per entry, in order; the first step that fails is the finding, and what follows it is not looked at:
+Per entry, in order; the first step that fails is the finding, and nothing after it is checked:
 
 1. The entry follows the one before: parents, number, time, target.
 2. It is signed by a ledger key in force before it, at its own time.
-3. Its message says what its document says.
+3. Its message is the one of its document.
 4. Its approvals, emergencies and countersignatures hold, as `gitops.audit.approvals` says.
 5. Keys and rules after it are those that it names, and moved only by an approved change.
 6. Its state is readable, and moved only as `gitops.audit.state` allows.
-7. Every catalog blob that its state names is there with its digest.
+7. Every catalog blob that its state names exists with its digest.
 8. Its source commit continues the one before and has the folder, the configuration, the keys and the authors that the entry
-   names (where the repository has the commit), and a state that calls itself converged is what that commit declares.
+   names (where the repository has the commit), and a converged state is what that commit declares.
 
-Then the ledger as a whole is held against what others know of it (`gitops.audit.heads`).
+Then the ledger as a whole is compared with what witnesses know of it (`gitops.audit.heads`).
 
-A commit that the repository lacks is a note when it is a source commit, since a ledger can be kept apart from its sources;
-anything else that is missing is a finding. Each entry is read once, and the work per entry does not grow with their number.
+A source commit that the repository does not have is a note, since a ledger can be kept apart from its sources; anything else
+that is missing is a finding. Each entry is read once, and the work per entry does not grow with their number.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gitops.audit.approvals import approved_by, check_approvals, check_dues
-from gitops.audit.heads import contradictions
-from gitops.audit.report import AuditFinding, AuditReport, Hearsay
+from gitops.audit.approvals import approved_addresses, check_approvals, check_debt_records
+from gitops.audit.heads import find_contradictions
+from gitops.audit.report import AuditFinding, AuditReport, AuditWitnesses
 from gitops.audit.source import check_source
-from gitops.audit.state import Movement, check_movement
+from gitops.audit.state import StateTransition, check_transition
 from gitops.audit.trail import state_of
 from gitops.audit.walk import (
     SourceRules,
     TreeOpener,
     Walk,
-    announced_by,
-    begin_behind,
-    chain_of,
-    settled_after,
+    announced_operations,
+    entry_ids,
+    is_settled_after,
+    start_after,
 )
 from gitops.core.canonical import digest
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import GitReader
-from gitops.ledger.chain import REVOCATIONS, ChainEntry, read_chain_entry
+from gitops.ledger.chain import REVOCATIONS, VerifiedEntry, read_verified_entry
 from gitops.ledger.decisions import read_decision_evidence
 from gitops.ledger.layout import blob_key
 from gitops.ledger.trailers import commit_message
-from gitops.ledger.witnesses import Anchor, Ledger
+from gitops.ledger.witnesses import Anchor, WitnessedLedger
 from gitops.model.address import Address, trust_address
 from gitops.model.approval import DecisionEvidence
 from gitops.model.entry import EntryKind
@@ -59,45 +59,41 @@ __all__ = ["AuditScope", "TreeOpener", "audit"]
 _RESOURCES = "__cluster/resources"
 
 
-def _unanchored(first: ChainEntry) -> None:
-    """Nothing says where a ledger of this cluster begins, so what does not join the one at hand proves nothing."""
+def _no_anchor(first: VerifiedEntry) -> None:
+    """The first entry of the cluster is not known, so a chain that does not join the ledger at hand proves nothing."""
     raise IntegrityError(Code.LEDGER_DIVERGED, f"{first.commit.id[:12]} has no anchor")
-
-
-def _ignore(found: ChainEntry) -> None:
-    """Nobody wants to hear of entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditScope:
-    """How far an audit goes: from behind entry `since` (None: from the first), and what it is told besides the branch.
+    """What an audit covers: the entries after `since` (None: all), and what `witnesses` know besides the branch.
 
-    `anchor` is what the first entry of another ledger must stand up to, to count as one of this cluster. `verified` is told every
-    entry that holds, in order.
+    `anchor` checks whether the first entry of another ledger is one of this cluster. `verified` is called with every entry that
+    holds, in order.
     """
 
     since: str | None = None
-    hearsay: Hearsay = field(default_factory=Hearsay)
-    anchor: Anchor = _unanchored
-    verified: Callable[[ChainEntry], None] = _ignore
+    witnesses: AuditWitnesses = field(default_factory=AuditWitnesses)
+    anchor: Anchor = _no_anchor
+    verified: Callable[[VerifiedEntry], None] = lambda _: None
 
 
 def audit(
     reader: GitReader, head: str, cluster: str, open_tree: TreeOpener, scope: AuditScope | None = None
 ) -> AuditReport:
-    """Verify the ledger branch that ends in `head`. Never raises for what the repository holds or lacks.
+    """Verify the ledger branch that ends in `head`. Never raises for what the repository holds or does not hold.
 
     A chain that cannot be walked to its first entry, or that has no entry `since`, gives a finding with number 0 at `head`.
-    What `scope.verified` raises is let through.
+    What `scope.verified` raises is raised.
     """
     scope = scope or AuditScope()
     try:
-        chain = chain_of(reader, head)
+        chain = entry_ids(reader, head)
     except GitopsError as error:
         return AuditReport(cluster, head, 0, 0, (AuditFinding(head, 0, error.code, error.detail),))
     numbers = {commit: number for number, commit in enumerate(chain, start=1)}
     walk = Walk(reader, open_tree, cluster, numbers, _revocations(reader, scope, numbers), SourceRules(reader))
-    findings, start = _begun(walk, scope, head)
+    findings, start = _start(walk, scope, head)
     verified = start
     for number, commit in enumerate(chain[start:] if not findings else (), start=start + 1):
         try:
@@ -107,8 +103,8 @@ def audit(
             break
         verified = number
         scope.verified(found)
-    ledger = Ledger(cluster, head, numbers, scope.anchor)
-    for each in contradictions(reader, ledger, numbers, scope.hearsay):
+    ledger = WitnessedLedger(cluster, head, numbers, scope.anchor)
+    for each in find_contradictions(reader, ledger, numbers, scope.witnesses):
         if isinstance(each, str):
             walk.notes.append(each)
         else:
@@ -116,16 +112,16 @@ def audit(
     return AuditReport(cluster, head, len(chain), verified, tuple(findings), tuple(walk.notes), start)
 
 
-def _begun(walk: Walk, scope: AuditScope, head: str) -> tuple[list[AuditFinding], int]:
-    """Where the walk begins, and why it cannot."""
+def _start(walk: Walk, scope: AuditScope, head: str) -> tuple[list[AuditFinding], int]:
+    """The number of the entry after which the walk starts, and the findings that prevent it."""
     if scope.since is None:
         return [], 0
     number = walk.numbers.get(scope.since)
     if number is None:
-        detail = f"head {head[:12]} does not continue {scope.since[:12]}, which the audit was to begin from"
+        detail = f"head {head[:12]} does not continue {scope.since[:12]}, after which the audit was to start"
         return [AuditFinding(head, 0, Code.LEDGER_DIVERGED, detail)], 0
     try:
-        begin_behind(walk, scope.since, approved_by)
+        start_after(walk, scope.since, approved_addresses)
     except GitopsError as error:
         return [AuditFinding(scope.since, number, error.code, error.detail)], number
     return [], number
@@ -135,7 +131,7 @@ def _revocations(
     reader: GitReader, scope: AuditScope, numbers: Mapping[str, int]
 ) -> Mapping[str, tuple[DecisionEvidence, ...]]:
     found: dict[str, tuple[DecisionEvidence, ...]] = {}
-    for ref, commit in scope.hearsay.signed.items():
+    for ref, commit in scope.witnesses.signed.items():
         evidence = read_decision_evidence(reader, ref, commit, numbers) if ref.startswith(REVOCATIONS) else None
         if evidence is not None and evidence.decision is not None:
             approval = evidence.decision.approval_id
@@ -143,32 +139,32 @@ def _revocations(
     return found
 
 
-def _check_entry(walk: Walk, commit_id: str, number: int) -> ChainEntry:
-    found = read_chain_entry(walk.reader, commit_id, walk.known)  # 1 (parents) and 2
+def _check_entry(walk: Walk, commit_id: str, number: int) -> VerifiedEntry:
+    found = read_verified_entry(walk.reader, commit_id, walk.known)  # 1 (parents) and 2
     _check_order(walk, found, number)  # 1
     if found.commit.message != commit_message(found.entry):  # 3
-        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the commit message does not say what the entry says")
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the commit message is not the one of the entry")
     approved = check_approvals(walk, found)  # 4
     _check_trust(walk, found, approved)  # 5
     state = state_of(walk.reader, commit_id)
     if state is None:
         raise IntegrityError(Code.LEDGER_STATE_MISMATCH, "the entry has no state document")
-    check_movement(Movement(found.entry, walk.state, state, approved, walk.announced))  # 6
-    check_dues(walk, found, state)  # 4, of the state
+    check_transition(StateTransition(found.entry, walk.state, state, approved, walk.announced))  # 6
+    check_debt_records(walk, found, state)  # 4, of the state
     _check_blobs(walk, found, state)  # 7
     check_source(walk, found, state)  # 8
-    for operation, begun in announced_by(walk.reader, found, approved).items():
+    for operation, begun in announced_operations(walk.reader, found, approved).items():
         walk.announced.setdefault(operation, begun)
     walk.previous, walk.state = found, state
-    walk.settled = settled_after(walk, found.entry, state)
+    walk.settled = is_settled_after(walk, found.entry, state)
     return found
 
 
-def _check_order(walk: Walk, found: ChainEntry, number: int) -> None:
+def _check_order(walk: Walk, found: VerifiedEntry, number: int) -> None:
     """Step 1."""
     entry, previous = found.entry, walk.previous
     if entry.previous != (None if previous is None else previous.commit.id) or entry.number != number:
-        raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, f"entry {number} calls itself {entry.number}")
+        raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, f"entry {number} has number {entry.number} in its document")
     at, before = parse_timestamp(entry.at), None if previous is None else parse_timestamp(previous.entry.at)
     if at is None or (before is not None and at < before):
         raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, f"entry {number} is dated before the one it follows")
@@ -176,7 +172,7 @@ def _check_order(walk: Walk, found: ChainEntry, number: int) -> None:
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the entry is for another cluster, branch or folder")
 
 
-def _check_trust(walk: Walk, found: ChainEntry, approved: frozenset[str]) -> None:
+def _check_trust(walk: Walk, found: VerifiedEntry, approved: frozenset[str]) -> None:
     """Step 5."""
     entry, before, after = found.entry, found.before.digest, found.after.digest
     if (entry.policy_digest, entry.trust_digest) != (before, after):
@@ -189,21 +185,21 @@ def _check_trust(walk: Walk, found: ChainEntry, approved: frozenset[str]) -> Non
         raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "keys or rules changed without an approval of just that")
 
 
-def _check_blobs(walk: Walk, found: ChainEntry, state: State) -> None:
-    """Step 7; where neither the blobs nor the state moved, they were checked with the entry before."""
+def _check_blobs(walk: Walk, found: VerifiedEntry, state: State) -> None:
+    """Step 7; blobs that neither the folder nor the state changed were checked with the entry before."""
     folder = walk.reader.subtree(found.commit.tree, _RESOURCES)
     same = folder == walk.blobs
-    for text, of in _blobs(state):
+    for text, path in _blob_paths(state):
         if same and walk.state.resources.get(text) == state.resources[text]:
             continue
-        content = None if of is None else walk.reader.read(found.commit.tree, of)
+        content = None if path is None else walk.reader.read(found.commit.tree, path)
         if content is None or digest(content) != state.resources[text].digest:
             detail = f"the blob of {text} does not have digest {state.resources[text].digest}"
             raise IntegrityError(Code.LEDGER_BLOB_MISMATCH, detail)
     walk.blobs = folder
 
 
-def _blobs(state: State) -> Sequence[tuple[Address, str | None]]:
+def _blob_paths(state: State) -> Sequence[tuple[Address, str | None]]:
     """The resources whose texts are in the catalog, each with the path of its text; None for a name that cannot be one."""
     return [
         (address, blob_key(address, resource.digest))

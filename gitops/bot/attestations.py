@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gitops.approving.approve import ApprovalPublisher
 from gitops.approving.attest import attest
-from gitops.approving.decide import Office
-from gitops.approving.endorse import Endorsement
-from gitops.approving.reviews import approving_reviews, withdraw_lapsed
+from gitops.approving.decide import DecisionContext
+from gitops.approving.reviews import approving_reviews, revoke_lapsed
 from gitops.bot.authors import with_pushers
 from gitops.bot.command_syntax import CommentCommand
 from gitops.bot.context import EventContext
@@ -80,15 +80,15 @@ def attest_reviews(context: EventContext, rule: ClusterRule, request: ChangeRequ
         return
     reviews = context.forge.reviews(request.number)
     tools = context.project.tools
-    office = Office(
+    office = DecisionContext(
         ledger=tools.stores(rule, None).ledger,
         target=context.project.target(rule, config=context.config),
-        by=_endorsement(context, rule),
+        publisher=_endorsement(context, rule),
         clock=tools.clock,
         ids=tools.ids,
         faults=tools.faults,
     )
-    for revoked in withdraw_lapsed(office, request.number, reviews, lambda account: _account_name(context, account)):
+    for revoked in revoke_lapsed(office, request.number, reviews, lambda account: _account_name(context, account)):
         why = "".join(f": {d.code}: {d.message}" for d in revoked.diagnostics)
         yield LogLine(
             f"approval {revoked.approval_id} of {rule.name}: {'revoked' if revoked.ok else 'not revoked'}{why}"
@@ -115,7 +115,7 @@ def attest_reviews(context: EventContext, rule: ClusterRule, request: ChangeRequ
 
 def reviews_count(context: EventContext, rule: ClusterRule) -> bool:
     """Whether the trust rules accept reviews for any gate, and the bot can sign attestations."""
-    if context.bot.endorsement is None or not context.forge.features.reviews:
+    if context.bot.approval_publisher is None or not context.forge.features.reviews:
         return False
     return context.position(rule).takes_forge_approvals
 
@@ -146,10 +146,10 @@ def _attest(
     yield LogLine(f"approve of {rule.name}: {address} approved by {who} ({grant.login}, {grant.source})")
 
 
-def _endorsement(context: EventContext, rule: ClusterRule) -> Endorsement:
-    if context.bot.endorsement is None:
+def _endorsement(context: EventContext, rule: ClusterRule) -> ApprovalPublisher:
+    if context.bot.approval_publisher is None:
         raise GitopsError(Code.SIGNING_KEY_MISSING, "the bot has no key here to sign attestations with")
-    return context.bot.endorsement(rule.name)
+    return context.bot.approval_publisher(rule.name)
 
 
 def _grant_of_review(context: EventContext, request: ChangeRequest, review: Review) -> ForgeGrant:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from gitops.approvals.authors import AuthorQuestion, authors_of, signers_of
+from gitops.approvals.authors import authors_of, signers_of
 from gitops.bot.changes import changes_cluster, commit_changes, merging_gives, push_adds_more
 from gitops.bot.context import EventContext
 from gitops.config.gitops_yaml import ClusterRule, trust_root
@@ -224,6 +224,7 @@ def contributors(
         found |= position.people_of(request)
         if position.applied is not None and context.project.has_head(request):
             fork = store.merge_base(position.applied, request.head)
-            question = AuthorQuestion(fork, request.head, rule.path, tuple(files))
-            found |= authors_of(store, question) | signers_of(store, question, trust_root(files))
+            head, paths = request.head, tuple(files)
+            found |= authors_of(store, base=fork, head=head, path=rule.path, files=paths)
+            found |= signers_of(store, trust_root(files), base=fork, head=head, path=rule.path, files=paths)
     return frozenset(found)

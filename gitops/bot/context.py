@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from gitops.approving.endorse import Endorsement
+from gitops.approving.approve import ApprovalPublisher
 from gitops.bot.project import LedgerPosition, Project
 from gitops.cluster.workspace import Workspace
 from gitops.config.gitops_yaml import BotConfig, ClusterRule
@@ -44,7 +44,7 @@ class Bot:
     """The bot of one repository.
 
     `actor` is the name that entries of the ledger record. `person` commits what the bot keeps in git besides the ledger; None
-    keeps nothing. `endorsement` returns the means to sign an attestation for a cluster by its name; None without a key.
+    keeps nothing. `approval_publisher` returns the means to sign an attestation for a cluster by its name; None without a key.
     `forge_kind` is the kind of the forge as accounts in `gitops.yaml` name it, `run_url` the address of the job's page, if it
     has one. `on_report` gets every report, whether or not a comment can be written.
     """
@@ -53,7 +53,7 @@ class Bot:
     forge: Forge
     actor: str
     person: Person | None = None
-    endorsement: Callable[[str], Endorsement] | None = None
+    approval_publisher: Callable[[str], ApprovalPublisher] | None = None
     forge_kind: str = "local"
     run_url: str = ""
     on_report: Callable[[ClusterReport], None] = field(default=_ignore)

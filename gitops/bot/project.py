@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from gitops.approvals.authors import AuthorQuestion, authors_of, signers_of
+from gitops.approvals.authors import authors_of, signers_of
 from gitops.approvals.decisions import open_debts
 from gitops.cluster.provider import ProviderFactory
 from gitops.cluster.workspace import Governance, Hints, Stores, Workspace
@@ -24,7 +24,7 @@ from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults
 from gitops.forge.port import ChangeRequest
 from gitops.git.port import EntryType, GitReader, GitRemote, GitStore
-from gitops.ledger.chain import ChainEntry, ledger_ref
+from gitops.ledger.chain import VerifiedEntry, ledger_ref
 from gitops.ledger.port import LedgerReader, LedgerView
 from gitops.ledger.trust import trust_at, trust_waits
 from gitops.model.approval import Target
@@ -146,7 +146,7 @@ class Project:
             path=rule.path,
         )
 
-    def anchor(self, rule: ClusterRule, first: ChainEntry) -> None:
+    def anchor(self, rule: ClusterRule, first: VerifiedEntry) -> None:
         """Compare the first entry of a ledger with its source commit on the branch, so that it cannot bring keys of its own.
 
         Raises IntegrityError `ledger_diverged`, GitopsError `shallow_repository`.
@@ -271,10 +271,11 @@ class Project:
         config = config or self.config()
         files = trust_at(store, root)
         trust = trust_root(files)
-        question = AuthorQuestion(base, commit, rule.path, tuple(files))
-        found = authors_of(store, question) | position.authors | frozenset(authors)
+        paths = tuple(files)
+        found = authors_of(store, base=base, head=commit, path=rule.path, files=paths)
+        found |= position.authors | frozenset(authors)
         if count_signers:
-            found |= signers_of(store, question, trust)
+            found |= signers_of(store, trust, base=base, head=commit, path=rule.path, files=paths)
         source_tree = tools.open_tree(store, folder, rule.path)
         return Workspace(
             tree=source_tree,

@@ -67,13 +67,13 @@ def approve(options: argparse.Namespace) -> int:
     actor, emergency = actor_of(options), options.reason
     project = _project(options)
     if project is not None:
-        from gitops.approving.endorse import endorse
+        from gitops.approving.approve import sign_approval
 
         if not actor:
             actor = project.person().email
         rule = project.rule(options.cluster, options.config)
-        workspace, by = project.workspace(rule, actor, options.request), project.endorsement(rule)
-        return show(endorse(workspace, Address(options.resource), by, emergency=emergency), as_json=options.json)
+        workspace, by = project.workspace(rule, actor, options.request), project.approval_publisher(rule)
+        return show(sign_approval(workspace, Address(options.resource), by, emergency=emergency), as_json=options.json)
     if emergency is not None:
         raise UsageError(Code.USAGE_ERROR, "an emergency approval needs a ledger branch, which records its debt")
     if not actor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gitops.approvals.decisions import open_debts
 from gitops.cluster.catalog import verify_catalog
-from gitops.cluster.gate import tell_debts
+from gitops.cluster.gate import report_debts
 from gitops.cluster.observations import LOCK_FILE, RECOVERIES, STATE_FILE, observe
 from gitops.cluster.workspace import Workspace
 from gitops.config.cluster_yaml import declared_storage, header_of, read_cluster
@@ -65,7 +65,7 @@ def _report_ledger(ledger: LedgerReader, view: LedgerView, problems: Diagnostics
         problems.add(Code.STATE_MISSING, STATE_FILE, "there is no ledger yet", severity=Severity.WARNING)
     elif view.state is not None:
         verify_catalog(ledger, view.state, problems)
-        tell_debts(open_debts(view.state), problems)
+        report_debts(open_debts(view.state), problems)
 
 
 def _report_intents(ledger: LedgerReader, problems: Diagnostics) -> None:

@@ -111,8 +111,8 @@ def _remotes_with_password(git: GitProgram) -> Iterator[str]:
 
 def ledger_facts(local: LocalProject, rule: ClusterRule, trust: str) -> LedgerFacts:
     """Read the state of a ledger. Raises GitopsError if the remote does not answer."""
-    noted = local.heads(rule).noted()
-    pins = (noted.seen, noted.kept, *([] if isinstance(local.remote, SelfRemote) else [noted.local]))
+    heads = local.heads(rule).known()
+    pins = (heads.seen, heads.note, *([] if isinstance(local.remote, SelfRemote) else [heads.branch]))
     lock = None
     with contextlib.suppress(GitopsError):
         lock = local.ledger(rule).observe_lock()

@@ -25,12 +25,12 @@ from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityEr
 from gitops.core.faults import Faults, NoFaults, around
 from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, RefUpdate
 from gitops.ledger import layout
-from gitops.ledger.chain import APPROVALS, ENTRY, TRUST, ChainEntry, read_chain_entry, trust_files
+from gitops.ledger.chain import APPROVALS, ENTRY, TRUST, VerifiedEntry, read_verified_entry, trust_files
 from gitops.ledger.decisions import read_decision_evidence
 from gitops.ledger.documents import write_entry, write_intent, write_state
 from gitops.ledger.evidence import announced_evidence, read_evidence
-from gitops.ledger.git_lock import GitLock, LockPlaces, push_own
-from gitops.ledger.heads import BranchPlace, Heads
+from gitops.ledger.git_lock import GitLock, LockRefs, push_own
+from gitops.ledger.heads import BranchSettings, Heads
 from gitops.ledger.port import (
     ApprovalListing,
     BlobCondition,
@@ -40,26 +40,26 @@ from gitops.ledger.port import (
     LedgerWrite,
 )
 from gitops.ledger.readings import (
-    Document,
+    FoundDocument,
     approval_listing,
     blob_reading,
     check_write,
+    conflict_error,
     intent_listing,
-    moved,
     view_of,
 )
 from gitops.ledger.trailers import commit_message
-from gitops.ledger.witnesses import Line
+from gitops.ledger.witnesses import LedgerEntries
 from gitops.ledger.writings import (
+    approval_documents,
     approval_key,
-    following,
-    granted,
+    consumed_approval,
     intent_key,
     intent_keys,
-    replaced,
-    required,
+    next_entry,
+    replacement_files,
+    require_entry,
     sidecar_error,
-    used,
 )
 from gitops.model.address import Address
 from gitops.model.approval import Approval
@@ -67,7 +67,7 @@ from gitops.model.entry import LedgerEntry
 from gitops.model.intent import Intent
 from gitops.model.lock import LockInfo, LockObservation
 
-__all__ = ["BranchLedger", "BranchPlace"]
+__all__ = ["BranchLedger", "BranchSettings"]
 
 Files = Mapping[str, bytes | None]
 """Path in the ledger to content; None removes the file."""
@@ -77,7 +77,7 @@ Files = Mapping[str, bytes | None]
 class _Draft:
     """An entry that nobody can see yet, and what of the waiting files is in it."""
 
-    found: ChainEntry
+    found: VerifiedEntry
     staged: Files
 
 
@@ -85,7 +85,7 @@ class BranchLedger:
     """A LedgerStore over a branch of a git remote; safe for the threads of one run."""
 
     def __init__(
-        self, store: GitStore, remote: GitRemote, place: BranchPlace, clock: Clock, faults: Faults | None = None
+        self, store: GitStore, remote: GitRemote, place: BranchSettings, clock: Clock, faults: Faults | None = None
     ) -> None:
         """`store` holds the objects, `remote` has the refs that count."""
         self._store = store
@@ -95,7 +95,7 @@ class BranchLedger:
         self._faults = faults or NoFaults()
         self._heads = Heads(store, remote, place, self._faults)
         self._ref = self._heads.ref
-        places = LockPlaces(place.lock_ref, place.fallback_lock_ref, place.remember_lock_ref)
+        places = LockRefs(place.lock_ref, place.fallback_lock_ref, place.remember_lock_ref)
         self._lock = GitLock(store, remote, places, self._faults)
         self._guard = threading.Lock()
         self._staged: dict[str, bytes | None] = {}
@@ -152,7 +152,7 @@ class BranchLedger:
             announced = () if head is None or not begun else announced_evidence(self._store, head, begun)
         except GitopsError as error:
             return replace(listing, problem=error.detail)
-        store, line = self._store, Line(self._store, head)
+        store, line = self._store, LedgerEntries(self._store, head)
         given = [pair for pair in waiting.items() if pair[0].startswith(APPROVALS)]
         decided = [pair for pair in waiting.items() if not pair[0].startswith(APPROVALS)]
         return replace(
@@ -188,9 +188,9 @@ class BranchLedger:
 
     def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:
         """Push one entry with all intents of the run and the approvals that they use, before its first side effect."""
-        due = required(entry)
+        due = require_entry(entry)
         try:
-            files = granted(self._store, due.approvals) | {intent_key(i): write_intent(i) for i in intents}
+            files = approval_documents(self._store, due.approvals) | {intent_key(i): write_intent(i) for i in intents}
             draft = self._draft(view, due, files)
         except BugError:
             raise
@@ -223,7 +223,7 @@ class BranchLedger:
 
     def retire(self, view: LedgerView, operation_ids: Sequence[str], entry: LedgerEntry | None) -> LedgerView:
         """Push an entry that only removes settled sidecars."""
-        return self._append(view, required(entry), dict.fromkeys(intent_keys(operation_ids)))
+        return self._append(view, require_entry(entry), dict.fromkeys(intent_keys(operation_ids)))
 
     def put_blob(self, address: Address, content: bytes) -> str:
         """Stage a catalog blob for the next entry; one that the head holds intact is reused."""
@@ -255,15 +255,17 @@ class BranchLedger:
         files: dict[str, bytes | None] = {layout.STATE: write_state(write.state)}
         files |= dict.fromkeys(intent_keys(write.retire))
         now = timestamp(self._clock.now())
-        files |= {approval_key(a): write_approval(used(a, write.state, now)) for a in write.consumed}
+        files |= {approval_key(a): write_approval(consumed_approval(a, write.state, now)) for a in write.consumed}
         if write.trust_files is not None:
             held = () if view.head is None else trust_files(self._store, view.head)
-            files |= {f"{TRUST}/{path}": content for path, content in replaced(held, write.trust_files).items()}
-        return self._append(view, required(write.entry), files)
+            files |= {
+                f"{TRUST}/{path}": content for path, content in replacement_files(held, write.trust_files).items()
+            }
+        return self._append(view, require_entry(write.entry), files)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def _view_at(self, found: ChainEntry) -> LedgerView:
+    def _view_at(self, found: VerifiedEntry) -> LedgerView:
         state = self._store.read(found.commit.tree, layout.STATE)
         return replace(view_of(state), head=found.commit.id, entry=found.entry, trust=found.after)
 
@@ -279,12 +281,12 @@ class BranchLedger:
         head = self._head()
         return None if head is None else self._store.read(self._store.commit(head).tree, path)
 
-    def _documents(self, folder: str) -> list[Document]:
+    def _documents(self, folder: str) -> list[FoundDocument]:
         head = self._head()
         root = None if head is None else self._store.subtree(self._store.commit(head).tree, folder)
         if root is None:
             return []
-        return [Document(e.name, self._store.read(root, e.name), "not a file") for e in self._store.entries(root)]
+        return [FoundDocument(e.name, self._store.read(root, e.name), "not a file") for e in self._store.entries(root)]
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -304,7 +306,7 @@ class BranchLedger:
             staged = dict(self._staged)
         # What the caller decides outranks what waited: a retired sidecar is not amended again.
         with around(self._faults, "ledger.branch", "sign"):
-            return _Draft(self._sign(view, following(entry, view), {**staged, **files}), staged)
+            return _Draft(self._sign(view, next_entry(entry, view), {**staged, **files}), staged)
 
     def _publish(self, view: LedgerView, draft: _Draft) -> LedgerView:
         """Push a signed entry on top of `view`.
@@ -313,12 +315,12 @@ class BranchLedger:
         remote refuses it.
         """
         found, staged = draft.found, draft.staged
-        seen = self._heads.noted().seen
+        seen = self._heads.known().seen
         try:
             with around(self._faults, "ledger.branch", "push"):
                 push_own(self._remote, RefUpdate(self._ref, view.head or ZERO, found.commit.id))
         except ConflictError as error:
-            raise moved() from error
+            raise conflict_error() from error
         except RemoteError as error:
             raise RemoteError(
                 Code.STATE_WRITE_ERROR, error.detail, path=self._ref, retryable=error.retryable
@@ -331,7 +333,7 @@ class BranchLedger:
         self._last = self._view_at(found)
         return self._last
 
-    def _sign(self, view: LedgerView, entry: LedgerEntry, files: Files) -> ChainEntry:
+    def _sign(self, view: LedgerView, entry: LedgerEntry, files: Files) -> VerifiedEntry:
         """Write the commit of an entry, and verify it while nobody can see it."""
         if self._place.signing_key is None:
             raise GitopsError(Code.SIGNING_KEY_MISSING, "entries of a branch ledger are signed", path=self._ref)
@@ -342,6 +344,6 @@ class BranchLedger:
         commit = NewCommit(tree, (*before, *entry.carried), author, commit_message(entry))
         oid = self._store.write_commit(commit, signing_key=self._place.signing_key)
         try:
-            return read_chain_entry(self._store, oid)
+            return read_verified_entry(self._store, oid)
         except IntegrityError as error:
             raise GitopsError(Code.LEDGER_NOT_WRITABLE, error.detail, path=self._ref) from error

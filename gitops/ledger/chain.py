@@ -42,14 +42,14 @@ __all__ = [
     "REVOCATIONS",
     "SIGNED",
     "TRUST",
-    "ChainEntry",
+    "VerifiedEntry",
     "approvals_prefix",
-    "continues",
     "countersignatures_prefix",
     "entry_trust",
     "first_entry",
+    "is_continuation",
     "ledger_ref",
-    "read_chain_entry",
+    "read_verified_entry",
     "revocations_prefix",
     "trust_files",
     "verify_chain",
@@ -90,7 +90,7 @@ def countersignatures_prefix(cluster: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ChainEntry:
+class VerifiedEntry:
     """One entry with its commit, and the keys and rules under which it was made and those after it."""
 
     commit: Commit
@@ -116,7 +116,7 @@ def entry_trust(reader: GitReader, commit_id: str) -> TrustRoot:
     return trust_root(trust_files(reader, commit_id))
 
 
-def read_chain_entry(reader: GitReader, commit_id: str, known: TrustCache | None = None) -> ChainEntry:
+def read_verified_entry(reader: GitReader, commit_id: str, known: TrustCache | None = None) -> VerifiedEntry:
     """Read an entry and check its own links and signature: rules 1 and 2 of this module.
 
     `known` is filled and used by callers that read many entries. Raises IntegrityError `ledger_entry_invalid`,
@@ -133,18 +133,18 @@ def read_chain_entry(reader: GitReader, commit_id: str, known: TrustCache | None
         raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, detail, path=commit_id)
     before = _trust_after(reader, entry.previous or commit_id, known)
     _check_signature(reader, commit_id, entry, before)
-    return ChainEntry(commit, entry, before, _trust_after(reader, commit_id, known))
+    return VerifiedEntry(commit, entry, before, _trust_after(reader, commit_id, known))
 
 
-def verify_chain(reader: GitReader, head: str, seen: str | None) -> ChainEntry:
+def verify_chain(reader: GitReader, head: str, seen: str | None) -> VerifiedEntry:
     """The entry at `head`, after every entry back to `seen`, which was verified before, or to the first: rules 1 to 4.
 
-    Raises IntegrityError `ledger_diverged` when the chain of `head` does not lead to `seen`, else as `read_chain_entry`.
+    Raises IntegrityError `ledger_diverged` when the chain of `head` does not lead to `seen`, else as `read_verified_entry`.
     """
     known: TrustCache = {}
-    newest = later = read_chain_entry(reader, head, known)
+    newest = later = read_verified_entry(reader, head, known)
     while later.commit.id != seen and later.entry.previous is not None:
-        earlier = read_chain_entry(reader, later.entry.previous, known)
+        earlier = read_verified_entry(reader, later.entry.previous, known)
         _check_succession(earlier.entry, later.entry, later.commit.id)
         later = earlier
     if seen is not None and later.commit.id != seen:
@@ -154,15 +154,15 @@ def verify_chain(reader: GitReader, head: str, seen: str | None) -> ChainEntry:
     return newest
 
 
-def first_entry(reader: GitReader, head: str) -> ChainEntry:
+def first_entry(reader: GitReader, head: str) -> VerifiedEntry:
     """The entry that a ledger begins with. `head` is the newest entry of a chain that was verified."""
     at = head
     while parents := reader.commit(at).parents:
         at = parents[0]
-    return read_chain_entry(reader, at)
+    return read_verified_entry(reader, at)
 
 
-def continues(reader: GitReader, head: str, old: str) -> bool:
+def is_continuation(reader: GitReader, head: str, old: str) -> bool:
     """Whether commit `old` is on the line of first parents from `head`. Works in shallow repositories too."""
     at: str | None = head
     while at is not None and at != old:

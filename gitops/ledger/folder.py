@@ -25,15 +25,15 @@ from gitops.ledger import layout
 from gitops.ledger.documents import write_intent, write_lock, write_state
 from gitops.ledger.port import ApprovalListing, BlobCondition, BlobReading, IntentListing, LedgerView, LedgerWrite
 from gitops.ledger.readings import (
-    Document,
+    FoundDocument,
     approval_listing,
     blob_reading,
     check_write,
-    held_message,
+    conflict_error,
     intent_listing,
+    is_same_state,
+    lock_held_message,
     lock_observation,
-    moved,
-    same_state,
     state_cas,
     unreadable_view,
     view_of,
@@ -125,7 +125,7 @@ class FolderLedger:
             ) from error
         if not taken:
             raise ConflictError(
-                Code.STATE_LOCK_HELD, held_message(self.observe_lock(), info.created_at), path=layout.LOCK
+                Code.STATE_LOCK_HELD, lock_held_message(self.observe_lock(), info.created_at), path=layout.LOCK
             )
 
     def release(self, lock_id: str) -> None:
@@ -150,7 +150,7 @@ class FolderLedger:
         if seen.info is None:
             raise IntegrityError(seen.problem or Code.INVALID_STATE_LOCK, seen.detail, path=layout.LOCK)
         if seen.info.lock_id != lock_id:
-            raise ConflictError(Code.STATE_LOCK_ID_MISMATCH, held_message(seen), path=layout.LOCK)
+            raise ConflictError(Code.STATE_LOCK_ID_MISMATCH, lock_held_message(seen), path=layout.LOCK)
         try:
             with around(self._faults, "ledger.lock", "break"):
                 self._store.delete(layout.LOCK)
@@ -199,8 +199,8 @@ class FolderLedger:
             raise RemoteError(
                 Code.STATE_READ_ERROR, error.detail, path=layout.STATE, retryable=error.retryable
             ) from error
-        if not same_state(view, current):
-            raise moved()
+        if not is_same_state(view, current):
+            raise conflict_error()
         for operation_id in operation_ids:
             self.disarm(operation_id)
         return view
@@ -256,7 +256,7 @@ class FolderLedger:
                 Code.STATE_WRITE_ERROR, error.detail, path=layout.STATE, retryable=error.retryable
             ) from error
         if not landed:
-            raise moved()
+            raise conflict_error()
         self._faults.reach("ledger.commit.after_state")
         for operation_id in write.retire:
             self.disarm(operation_id)
@@ -268,7 +268,7 @@ class FolderLedger:
         if view.cas is None:
             return self._store.create(layout.STATE, data)
         current = self._store.read(layout.STATE)
-        if current is None or not same_state(view, current):
+        if current is None or not is_same_state(view, current):
             return False
         return self._store.replace(layout.STATE, data, expected=current)
 
@@ -288,16 +288,16 @@ class FolderLedger:
             if self._store.read(layout.LOCK) == document:
                 self._store.delete(layout.LOCK)
 
-    def _documents(self, folder: str) -> list[Document]:
-        found: list[Document] = []
+    def _documents(self, folder: str) -> list[FoundDocument]:
+        found: list[FoundDocument] = []
         for name in filter(layout.document_id, self._store.names(folder)):
             try:
                 content = self._store.read(f"{folder}/{name}")
             except RemoteError as error:
-                found.append(Document(name, None, error.detail))
+                found.append(FoundDocument(name, None, error.detail))
             else:
                 # One that vanished since it was listed has been settled by its owner.
-                found += [] if content is None else [Document(name, content)]
+                found += [] if content is None else [FoundDocument(name, content)]
         return found
 
 

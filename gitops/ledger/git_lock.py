@@ -19,7 +19,7 @@ from gitops.core.errors import ConflictError, GitopsError, IntegrityError, Remot
 from gitops.core.faults import Faults, around
 from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpdate
 from gitops.ledger.documents import write_lock
-from gitops.ledger.readings import held_message, lock_observation
+from gitops.ledger.readings import lock_held_message, lock_observation
 from gitops.model.lock import LockInfo, LockObservation
 
 _DOCUMENT = "lock.json"
@@ -27,7 +27,7 @@ _LOOKS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FoundLock:
     """A lock ref on the remote: its name, the commit it names, and what that says."""
 
     ref: str
@@ -49,7 +49,7 @@ def push_own(remote: GitRemote, update: RefUpdate) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class LockPlaces:
+class LockRefs:
     """`fallback` is used, and told to `remember`, where the host refuses `ref`."""
 
     ref: str
@@ -60,7 +60,7 @@ class LockPlaces:
 class GitLock:
     """The lock of one cluster. `ref` is where it was taken last, or is going to be tried first."""
 
-    def __init__(self, store: GitStore, remote: GitRemote, places: LockPlaces, faults: Faults) -> None:
+    def __init__(self, store: GitStore, remote: GitRemote, places: LockRefs, faults: Faults) -> None:
         """The lock of the cluster that has these places."""
         self._store = store
         self._remote = remote
@@ -93,7 +93,7 @@ class GitLock:
             raise GitopsError(Code.STATE_LOCK_ERROR, error.detail, path=self.ref) from error
         if rival is not None:
             self._take_back(oid)
-            raise ConflictError(Code.STATE_LOCK_HELD, held_message(rival.seen, info.created_at), path=rival.ref)
+            raise ConflictError(Code.STATE_LOCK_HELD, lock_held_message(rival.seen, info.created_at), path=rival.ref)
 
     def release(self, lock_id: str) -> None:
         """Delete the ref if it is still ours. Raises GitopsError `state_unlock_error` if it cannot be deleted."""
@@ -121,7 +121,7 @@ class GitLock:
             other = locks[0]
             if other.seen.info is None:
                 raise IntegrityError(other.seen.problem or Code.INVALID_STATE_LOCK, other.seen.detail, path=other.ref)
-            raise ConflictError(Code.STATE_LOCK_ID_MISMATCH, held_message(other.seen), path=other.ref)
+            raise ConflictError(Code.STATE_LOCK_ID_MISMATCH, lock_held_message(other.seen), path=other.ref)
         try:
             with around(self._faults, "ledger.lock", "break"):
                 push_own(self._remote, RefUpdate(wanted.ref, wanted.oid, ZERO))
@@ -154,12 +154,12 @@ class GitLock:
         """All places, the likely one first."""
         return (self.ref, *(place for place in self._places if place != self.ref))
 
-    def _find(self, *places: str) -> Iterator[_Found]:
+    def _find(self, *places: str) -> Iterator[_FoundLock]:
         """The lock in each of `places` where it is. Raises RemoteError."""
         found = (self._look(place) for place in places)
         return (lock for lock in found if lock is not None)
 
-    def _look(self, ref: str) -> _Found | None:
+    def _look(self, ref: str) -> _FoundLock | None:
         """What is at one ref. A lock that is released while it is read is looked for again, not called broken."""
         oid, problem = "", LockObservation(held=True)
         for _ in range(_LOOKS):
@@ -176,15 +176,15 @@ class GitLock:
                 problem = LockObservation(held=True, problem=Code.INVALID_STATE_LOCK, detail=error.detail)
             else:
                 missing = LockObservation(held=True, problem=Code.INVALID_STATE_LOCK, detail=f"there is no {_DOCUMENT}")
-                return _Found(ref, oid, missing if content is None else lock_observation(content))
-        return _Found(ref, oid, problem)
+                return _FoundLock(ref, oid, missing if content is None else lock_observation(content))
+        return _FoundLock(ref, oid, problem)
 
     def _held_message(self, at: str) -> str:
         with contextlib.suppress(GitopsError):
-            return held_message(self.observe(), at)
-        return held_message(LockObservation(held=True))
+            return lock_held_message(self.observe(), at)
+        return lock_held_message(LockObservation(held=True))
 
 
-def _is(found: _Found, lock_id: str) -> bool:
+def _is(found: _FoundLock, lock_id: str) -> bool:
     """Whether this is the lock with that id."""
     return found.seen.info is not None and found.seen.info.lock_id == lock_id

@@ -21,15 +21,15 @@ from gitops.ledger import layout
 from gitops.ledger.documents import write_intent, write_lock, write_state
 from gitops.ledger.port import ApprovalListing, BlobReading, IntentListing, LedgerView, LedgerWrite
 from gitops.ledger.readings import (
-    Document,
+    FoundDocument,
     approval_listing,
     blob_reading,
     check_write,
-    held_message,
+    conflict_error,
     intent_listing,
+    is_same_state,
+    lock_held_message,
     lock_observation,
-    moved,
-    same_state,
     state_cas,
     view_of,
 )
@@ -142,7 +142,7 @@ class MemoryLedger:
         with self._call("acquire") as files:
             if layout.LOCK in files:
                 seen = lock_observation(files[layout.LOCK])
-                raise ConflictError(Code.STATE_LOCK_HELD, held_message(seen, info.created_at), path=layout.LOCK)
+                raise ConflictError(Code.STATE_LOCK_HELD, lock_held_message(seen, info.created_at), path=layout.LOCK)
             files[layout.LOCK] = write_lock(info)
 
     def release(self, lock_id: str) -> None:
@@ -161,7 +161,7 @@ class MemoryLedger:
             if seen.info is None:
                 raise IntegrityError(seen.problem or Code.INVALID_STATE_LOCK, seen.detail, path=layout.LOCK)
             if seen.info.lock_id != lock_id:
-                raise ConflictError(Code.STATE_LOCK_ID_MISMATCH, held_message(seen), path=layout.LOCK)
+                raise ConflictError(Code.STATE_LOCK_ID_MISMATCH, lock_held_message(seen), path=layout.LOCK)
             del files[layout.LOCK]
 
     def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:  # noqa: ARG002
@@ -238,8 +238,8 @@ class MemoryLedger:
             return LedgerView(found=True, state=write.state, cas=state_cas(data))
 
     def _require_unmoved(self, view: LedgerView) -> None:
-        if not same_state(view, self._shared.files.get(layout.STATE)):
-            raise moved()
+        if not is_same_state(view, self._shared.files.get(layout.STATE)):
+            raise conflict_error()
 
     def _record(self, entry: LedgerEntry | None) -> None:
         if entry is not None:
@@ -256,9 +256,9 @@ class MemoryLedger:
             yield self._shared.files
 
 
-def _inside(files: Mapping[str, bytes], folder: str) -> list[Document]:
+def _inside(files: Mapping[str, bytes], folder: str) -> list[FoundDocument]:
     prefix = f"{folder}/"
-    return [Document(key.removeprefix(prefix), data) for key, data in files.items() if key.startswith(prefix)]
+    return [FoundDocument(key.removeprefix(prefix), data) for key, data in files.items() if key.startswith(prefix)]
 
 
 def _drop(files: dict[str, bytes], folder: str, identifier: str) -> None:

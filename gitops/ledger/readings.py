@@ -20,15 +20,15 @@ from gitops.model.intent import Intent, UnreadableIntent
 from gitops.model.lock import LockObservation
 
 __all__ = [
-    "Document",
+    "FoundDocument",
     "approval_listing",
     "blob_reading",
     "check_write",
-    "held_message",
+    "conflict_error",
     "intent_listing",
+    "is_same_state",
+    "lock_held_message",
     "lock_observation",
-    "moved",
-    "same_state",
     "state_cas",
     "unreadable_view",
     "view_of",
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class FoundDocument:
     """One file of the sidecar or approval folder as found: its content, or why it could not be read."""
 
     name: str
@@ -77,7 +77,7 @@ def lock_observation(data: bytes | None) -> LockObservation:
         return LockObservation(held=True, problem=problem.code, detail=problem.detail)
 
 
-def held_message(seen: LockObservation, at: str | None = None) -> str:
+def lock_held_message(seen: LockObservation, at: str | None = None) -> str:
     """Whose lock it is, since when, how to break it, and with `at` (RFC 3339) how old it is by then, in whole seconds."""
     if not seen.held:
         return "the lock was just freed; run the command again"
@@ -92,7 +92,7 @@ def held_message(seen: LockObservation, at: str | None = None) -> str:
     )
 
 
-def intent_listing(documents: Iterable[Document]) -> IntentListing:
+def intent_listing(documents: Iterable[FoundDocument]) -> IntentListing:
     """Sort the files of the sidecar folder into intents and unreadable ones, in ascending order of their names."""
     intents: list[Intent] = []
     unreadable: list[UnreadableIntent] = []
@@ -104,7 +104,7 @@ def intent_listing(documents: Iterable[Document]) -> IntentListing:
     return IntentListing(tuple(intents), tuple(unreadable))
 
 
-def approval_listing(documents: Iterable[Document]) -> ApprovalListing:
+def approval_listing(documents: Iterable[FoundDocument]) -> ApprovalListing:
     """Sort the files of the approval folder into approvals and unreadable ones, in ascending order of their names."""
     approvals: list[Approval] = []
     unreadable: list[UnreadableApproval] = []
@@ -126,12 +126,12 @@ def blob_reading(data: bytes | None, expected: str) -> BlobReading:
     return BlobReading(BlobCondition.OK, data)
 
 
-def same_state(view: LedgerView, data: bytes | None) -> bool:
+def is_same_state(view: LedgerView, data: bytes | None) -> bool:
     """Whether the state document's bytes (None: absent) still are those that `view` was made of."""
     return view.cas == (None if data is None else state_cas(data))
 
 
-def moved() -> ConflictError:
+def conflict_error() -> ConflictError:
     """The error of a compare-and-swap that lost."""
     detail = "another writer changed the ledger during this run; nothing was written"
     return ConflictError(Code.STATE_CAS_MISMATCH, detail, path=layout.STATE)
@@ -149,11 +149,11 @@ def check_write(view: LedgerView, write: LedgerWrite) -> None:
         raise BugError(f"a commit of revision {write.state.revision} on top of revision {base}")
 
 
-def _considered(documents: Iterable[Document]) -> list[Document]:
+def _considered(documents: Iterable[FoundDocument]) -> list[FoundDocument]:
     return sorted((d for d in documents if layout.document_id(d.name) is not None), key=lambda d: d.name)
 
 
-def _read(document: Document, read: Callable[[bytes], T], code: Code, identify: Callable[[T], str]) -> T:
+def _read(document: FoundDocument, read: Callable[[bytes], T], code: Code, identify: Callable[[T], str]) -> T:
     """Read one document, whose id must be its name: it is removed and rewritten under that id."""
     if document.content is None:
         raise IntegrityError(code, document.problem, path=document.name)

@@ -1,8 +1,8 @@
-"""Who else knows of a ledger: approvals name the entry that their signer saw, other copies have heads of their own.
+"""Witnesses of a ledger: approvals name the entry that their signer saw, and other copies have heads of their own.
 
-An entry that a ledger key signed cannot be unsaid. If somebody names one that the ledger at hand does not have, then that
-ledger was rewound, forked or replaced, or its server shows an old state of it. Whoever only made an entry up proves nothing: a
-word counts if the entries back to one that is believed, or to the first one with its anchor, stand up to the rules of any head.
+An entry that a ledger key signed exists for good. If a witness names one that the ledger at hand does not have, that ledger
+was rewound, forked or replaced, or its server shows an old state of it. A made-up entry proves nothing: a witness counts if
+the entries back to a known one, or back to the first one with its anchor, pass the rules that every head has to pass.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from enum import StrEnum
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import GitReader
-from gitops.ledger.chain import ChainEntry, first_entry, verify_chain
+from gitops.ledger.chain import VerifiedEntry, first_entry, verify_chain
 
-__all__ = ["Anchor", "Known", "Ledger", "Line", "Word", "judge", "named_entry"]
+__all__ = ["Anchor", "EntryWitness", "LedgerEntries", "WitnessKind", "WitnessedLedger", "named_entry", "verify_witness"]
 
-Anchor = Callable[[ChainEntry], None]
+Anchor = Callable[[VerifiedEntry], None]
 """Raises GitopsError for a first entry that is not this cluster's."""
 
 
-class Line(Container[str]):
-    """The entries of a ledger, by id: read from its head as far back as somebody asks, each once."""
+class LedgerEntries(Container[str]):
+    """The ids of a ledger's entries: read from its head as far back as needed, each once."""
 
     def __init__(self, reader: GitReader, head: str | None) -> None:
-        """Of the ledger that ends in `head`; None for one that has no entry."""
+        """The entries of the ledger that ends in `head`; None for one that has no entry."""
         self._reader = reader
         self._next = head
         self._ids: set[str] = set()
@@ -39,41 +39,41 @@ class Line(Container[str]):
         return commit_id in self._ids
 
 
-class Known(StrEnum):
-    """What a named entry is to a ledger: part of it, newer than all of it, of another line, or nothing that is proven."""
+class WitnessKind(StrEnum):
+    """How a named entry relates to a ledger: part of it, newer than all of it, of another chain, or not proven."""
 
     PART = "part"
     NEWER = "newer"
-    ELSEWHERE = "elsewhere"
+    FOREIGN = "foreign"
     UNPROVEN = "unproven"
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
-    """The verdict on a named entry; `detail` says why it proves nothing, or where the lines part."""
+class EntryWitness:
+    """A named entry, verified; `detail` says why it proves nothing, or where its chain leaves that of the ledger."""
 
-    known: Known
+    kind: WitnessKind
     entry: str
     detail: str = ""
 
     @property
-    def alarming(self) -> bool:
-        """Whether it proves that the ledger at hand is not all that there was."""
-        return self.known in (Known.NEWER, Known.ELSEWHERE)
+    def contradicts(self) -> bool:
+        """Whether it proves that the ledger at hand is not complete."""
+        return self.kind in (WitnessKind.NEWER, WitnessKind.FOREIGN)
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
-    """The ledger that words are held against: its cluster, its head (None if there is none) and its entries."""
+class WitnessedLedger:
+    """The ledger that witnesses are compared with: its cluster, its head (None if there is none) and the ids of its entries."""
 
     cluster: str
     head: str | None
-    line: Container[str]
+    entries: Container[str]
     anchor: Anchor
 
 
 def named_entry(reader: GitReader, commit_id: str) -> str | None:
-    """The entry that the signer of an approval or decision saw: the commit's only parent. None if it is no such commit."""
+    """The entry that the signer of an approval or decision saw: the commit's only parent. None for another commit."""
     try:
         parents = reader.commit(commit_id).parents
     except GitopsError:
@@ -81,27 +81,27 @@ def named_entry(reader: GitReader, commit_id: str) -> str | None:
     return parents[0] if len(parents) == 1 else None
 
 
-def judge(reader: GitReader, entry: str, ledger: Ledger) -> Word:
-    """What `entry` is to the ledger. Never raises for what the named commits hold or lack."""
+def verify_witness(reader: GitReader, entry: str, ledger: WitnessedLedger) -> EntryWitness:
+    """How `entry` relates to the ledger. Never raises for what the named commits hold or do not hold."""
     try:
-        if entry in ledger.line:
-            return Word(Known.PART, entry)
-        joins = _joins(reader, entry, ledger.line)
+        if entry in ledger.entries:
+            return EntryWitness(WitnessKind.PART, entry)
+        joins = _newest_common(reader, entry, ledger.entries)
         found = verify_chain(reader, entry, joins)
         if found.entry.target.cluster != ledger.cluster:
             raise IntegrityError(Code.LEDGER_ENTRY_INVALID, f"it is an entry of cluster {found.entry.target.cluster}")
         if joins is None:
             ledger.anchor(first_entry(reader, entry))
-            return Word(Known.ELSEWHERE, entry, "of another beginning")
+            return EntryWitness(WitnessKind.FOREIGN, entry, "of a chain with another first entry")
     except GitopsError as error:
-        return Word(Known.UNPROVEN, entry, error.detail)
-    known = Known.NEWER if joins == ledger.head else Known.ELSEWHERE
-    return Word(known, entry, f"which follows entry {joins[:12]}")
+        return EntryWitness(WitnessKind.UNPROVEN, entry, error.detail)
+    kind = WitnessKind.NEWER if joins == ledger.head else WitnessKind.FOREIGN
+    return EntryWitness(kind, entry, f"which follows entry {joins[:12]}")
 
 
-def _joins(reader: GitReader, entry: str, line: Container[str]) -> str | None:
-    """The newest commit on the line of first parents of `entry` that is also part of `line`."""
+def _newest_common(reader: GitReader, entry: str, entries: Container[str]) -> str | None:
+    """The newest commit on the first-parent chain of `entry` that is also one of `entries`."""
     at: str | None = entry
-    while at is not None and at not in line:
+    while at is not None and at not in entries:
         at = next(iter(reader.commit(at).parents), None)
     return at

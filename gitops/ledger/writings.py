@@ -19,26 +19,26 @@ from gitops.model.intent import Intent
 from gitops.model.state import State
 
 __all__ = [
+    "approval_documents",
     "approval_key",
-    "following",
-    "granted",
+    "consumed_approval",
     "intent_key",
     "intent_keys",
-    "replaced",
-    "required",
+    "next_entry",
+    "replacement_files",
+    "require_entry",
     "sidecar_error",
-    "used",
 ]
 
 
-def required(entry: LedgerEntry | None) -> LedgerEntry:
+def require_entry(entry: LedgerEntry | None) -> LedgerEntry:
     """The entry of a write, which a branch ledger insists on. Raises BugError."""
     if entry is None:
         raise BugError("a branch ledger is written with an entry")
     return entry
 
 
-def following(entry: LedgerEntry, view: LedgerView) -> LedgerEntry:
+def next_entry(entry: LedgerEntry, view: LedgerView) -> LedgerEntry:
     """The entry with its place in the chain. A clock that is behind that of the last writer must not turn time back."""
     if view.entry is None:
         return replace(entry, number=1, previous=None)
@@ -47,7 +47,7 @@ def following(entry: LedgerEntry, view: LedgerView) -> LedgerEntry:
     return replace(entry, number=view.entry.number + 1, previous=view.head, at=view.entry.at if late else entry.at)
 
 
-def granted(reader: GitReader, uses: Iterable[ApprovalUse]) -> dict[str, bytes | None]:
+def approval_documents(reader: GitReader, uses: Iterable[ApprovalUse]) -> dict[str, bytes | None]:
     """The documents of verified approvals, as they were signed, so that whoever completes an interrupted run can mark them.
 
     They permit nothing by themselves: what counts are the approval commits.
@@ -61,7 +61,7 @@ def granted(reader: GitReader, uses: Iterable[ApprovalUse]) -> dict[str, bytes |
     return found
 
 
-def used(approval: Approval, state: State, now: str) -> Approval:
+def consumed_approval(approval: Approval, state: State, now: str) -> Approval:
     """The document of a consumed approval, which says what the state's own record of it says."""
     record = state.approval_records.get(approval.approval_id, {})
     at, by = record.get("consumed_at"), record.get("consumed_by_operation")
@@ -72,7 +72,7 @@ def used(approval: Approval, state: State, now: str) -> Approval:
     )
 
 
-def replaced(held: Iterable[str], files: Mapping[str, bytes]) -> dict[str, bytes | None]:
+def replacement_files(held: Iterable[str], files: Mapping[str, bytes]) -> dict[str, bytes | None]:
     """What to write so that of the paths `held` and `files` only `files` are left.
 
     A file where a folder was, or the other way round, takes its place and needs no removal.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gitops.approvals.decisions import open_debts
-from gitops.cluster.gate import Admitted, GateQuestion, admit_approvals, tell_debts
+from gitops.cluster.gate import AcceptedApprovals, accept_approvals, report_debts
 from gitops.cluster.loading import load_advice
 from gitops.cluster.session import Session, StateNeed, begin, run_session
 from gitops.cluster.workspace import Governance, Workspace
@@ -28,7 +28,7 @@ class SessionPlan:
     """A plan with the approvals that it counted."""
 
     plan: Plan
-    admitted: Admitted
+    admitted: AcceptedApprovals
 
 
 def plan(workspace: Workspace) -> PlanOutcome:
@@ -50,7 +50,7 @@ def _planned(current: Session) -> PlanOutcome:
         _warn_of_intents(current.opened.ledger.intents(), current.problems)
         planned = plan_session(current, current.state, explain=True)
         current.problems.extend(planned.plan.diagnostics)
-        tell_debts(_owed(current, planned), current.problems)
+        report_debts(_owed(current, planned), current.problems)
     return PlanOutcome(
         config_dir=current.workspace.config_dir,
         observations=current.observations(),
@@ -64,8 +64,8 @@ def _planned(current: Session) -> PlanOutcome:
 
 
 def _owed(current: Session, planned: SessionPlan) -> tuple[Debt, ...]:
-    """Open debts: without governance nobody looked for countersignatures, so all that the ledger records."""
-    return open_debts(current.state) if current.workspace.governance is None else planned.admitted.dues.open
+    """Open debts: without governance countersignatures are not read, so all that the ledger records."""
+    return open_debts(current.state) if current.workspace.governance is None else planned.admitted.earlier.open
 
 
 def plan_session(
@@ -78,8 +78,15 @@ def plan_session(
     desired, governance = current.desired, current.workspace.governance
     trust = trust_change(governance, current)
     changes = diff(desired, state, trust)
-    question = GateQuestion(changes, desired, current.view, current.workspace.clock)
-    admitted = admit_approvals(current.opened.ledger, question, governance, current.problems)
+    admitted = accept_approvals(
+        current.opened.ledger,
+        changes=changes,
+        desired=desired,
+        view=current.view,
+        clock=current.workspace.clock,
+        governance=governance,
+        problems=current.problems,
+    )
     migrations = previews(current, changes)
     inputs = PlanInputs(
         desired=desired,
@@ -90,7 +97,7 @@ def plan_session(
         recorded=recorded_graphs(current, changes, migrations) if explain else {},
         trust_change=trust,
         approvals_needed=admitted.needed,
-        alone=admitted.alone,
+        alone=admitted.emergencies,
     )
     return SessionPlan(make_plan(inputs), admitted)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from gitops.approvals.verify import change_digest, change_form, covers
+from gitops.approvals.verify import change_digest, change_form, covers_change
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
@@ -174,7 +174,7 @@ def _requirements(
         if reason is None:
             continue
         valid = sorted(
-            (a for a in inputs.approvals if covers(a, change, inputs.desired.config_digest)),
+            (a for a in inputs.approvals if covers_change(a, change, inputs.desired.config_digest)),
             key=lambda a: a.approval_id,
         )
         chosen, needed = _choose_approvals(valid, inputs)

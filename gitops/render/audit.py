@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gitops.audit.report import AuditFinding, AuditReport, LogRecord, SettlementVerdict
+from gitops.audit.report import AuditFinding, AuditReport, LogRecord, UsedCountersignature
 from gitops.model.approval import Target, Via
 from gitops.model.entry import ApprovalUse, Debt, EntryChange, EntryKind
 from gitops.render.characters import visible
@@ -76,7 +76,7 @@ def _entry_lines(record: LogRecord) -> list[str]:
         facts.append(f"{len(record.owed)} debt(s) open")
     facts.append(f"signature {record.signature}")
     changed = {change.resource for change in entry.changes}
-    uses = {v.use.resource: "" for v in record.verdicts if v.use.resource not in changed}
+    uses = {v.use.resource: "" for v in record.approvals if v.use.resource not in changed}
     return [
         "  ".join(facts),
         *(_change_line(change, record) for change in entry.changes),
@@ -95,8 +95,8 @@ def _change_line(change: EntryChange, record: LogRecord) -> str:
 
 def _approved(resource: str, record: LogRecord) -> str:
     given = [
-        f"{v.use.principal}{_VIA[v.use.via]} ({v.use.approval_id}) {v.verdict}"
-        for v in record.verdicts
+        f"{v.use.principal}{_VIA[v.use.via]} ({v.use.approval_id}) {v.result}"
+        for v in record.approvals
         if v.use.resource == resource
     ]
     return f"  approved by {', '.join(given)}" if given else ""
@@ -106,9 +106,9 @@ def _debt_line(debt: Debt) -> str:
     return f"  owes a countersignature: {debt.resource} by {debt.principal} ({debt.approval_id}): {debt.reason}"
 
 
-def _settlement_line(each: SettlementVerdict) -> str:
+def _settlement_line(each: UsedCountersignature) -> str:
     settled = each.settlement
-    return f"  countersigned {settled.approval_id} by {settled.principal} ({settled.countersignature}) {each.verdict}"
+    return f"  countersigned {settled.approval_id} by {settled.principal} ({settled.countersignature}) {each.result}"
 
 
 def _entry_form(record: LogRecord) -> Form:
@@ -136,7 +136,7 @@ def _entry_form(record: LogRecord) -> Form:
         "policy_digest": entry.policy_digest,
         "trust_digest": entry.trust_digest,
         "changes": [_change_form(change) for change in entry.changes],
-        "approvals": [_use_form(v.use, v.verdict) for v in record.verdicts],
+        "approvals": [_use_form(v.use, v.result) for v in record.approvals],
         "authors": list(entry.authors),
         "recovered": list(entry.recovered),
         "debts": [_debt_form(debt) for debt in entry.debts],
@@ -186,12 +186,12 @@ def _debt_form(debt: Debt) -> Form:
     }
 
 
-def _settlement_form(each: SettlementVerdict) -> Form:
+def _settlement_form(each: UsedCountersignature) -> Form:
     settled = each.settlement
     return {
         "approval_id": settled.approval_id,
         "countersignature": settled.countersignature,
         "commit": settled.commit,
         "principal": settled.principal,
-        "verdict": each.verdict,
+        "verdict": each.result,
     }

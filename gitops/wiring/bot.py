@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gitops.approving.endorse import Endorsement
+from gitops.approving.approve import ApprovalPublisher
 from gitops.bot.context import Bot, ClusterReport
 from gitops.forge.port import Forge
 from gitops.git.port import Person
@@ -26,19 +26,19 @@ def build_bot(
 ) -> Bot:
     """The bot, with the means to sign attestations if there is a key. A `silent` one writes nothing, and signs nothing."""
     key = None if silent else local.signing_key()
-    endorsement: Callable[[str], Endorsement] | None = None
+    approval_publisher: Callable[[str], ApprovalPublisher] | None = None
     if key is not None:
         path = key
 
-        def endorsement(cluster: str) -> Endorsement:
-            return Endorsement(local.repository, local.remote, person, path, approvals_prefix(cluster))
+        def approval_publisher(cluster: str) -> ApprovalPublisher:
+            return ApprovalPublisher(local.repository, local.remote, person, path, approvals_prefix(cluster))
 
     return Bot(
         project=local.project,
         forge=forge,
         actor=local.setting("gitops.actor") or person.email,
         person=None if silent else person,
-        endorsement=endorsement,
+        approval_publisher=approval_publisher,
         forge_kind=forge_kind,
         run_url=run_url,
         on_report=on_report,

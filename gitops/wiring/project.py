@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gitops.apply.provider import ClusterProvider
-from gitops.approving.endorse import Endorsement
+from gitops.approving.approve import ApprovalPublisher
 from gitops.bot.project import Project, ProjectTools
 from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.disk_cache import MemoryCache
@@ -36,7 +36,7 @@ from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import Repository
 from gitops.git.tracking import TrackingRemote
 from gitops.git.tree import CommitTree
-from gitops.ledger.branch import BranchLedger, BranchPlace
+from gitops.ledger.branch import BranchLedger, BranchSettings
 from gitops.ledger.chain import LEDGERS, approvals_prefix
 from gitops.ledger.heads import Heads
 from gitops.storage.address import StorageKind, StorageRoot, StorageRootError, parse_storage
@@ -178,11 +178,11 @@ class LocalProject:
         """The heads of a cluster's ledger that this clone knows."""
         return Heads(self.repository, self.remote, self._place(rule), self._faults)
 
-    def _place(self, rule: ClusterRule) -> BranchPlace:
+    def _place(self, rule: ClusterRule) -> BranchSettings:
         custom, branch = f"refs/gitops/locks/{rule.name}", f"refs/heads/gitops/locks/{rule.name}"
         known = self.setting("gitops.lockRef")
         pin = HeadPin(self.repository.common_dir, rule.name)
-        return BranchPlace(
+        return BranchSettings(
             cluster=rule.name,
             author=self._person() or _NO_PERSON,
             signing_key=self.signing_key(),
@@ -190,8 +190,8 @@ class LocalProject:
             fallback_lock_ref=custom if known == _BRANCH else branch,
             remember_lock_ref=lambda ref: self._remember("gitops.lockRef", _BRANCH if ref == branch else _CUSTOM),
             anchor=lambda first: self.project.anchor(rule, first),
-            kept=pin.read,
-            keep=pin.write,
+            read_note=pin.read,
+            write_note=pin.write,
         )
 
     def uses_branch_ledger(self) -> bool:
@@ -239,12 +239,12 @@ class LocalProject:
             raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {rule.branch}", path=rule.name)
         return self.project.workspace(rule, head, position, base=position.applied, actor=actor)
 
-    def endorsement(self, rule: ClusterRule) -> Endorsement:
+    def approval_publisher(self, rule: ClusterRule) -> ApprovalPublisher:
         """The person, the key and the branch for an approval from this machine. Raises UsageError `signing_key_missing`."""
         key = self.signing_key()
         if key is None:
             raise UsageError(Code.SIGNING_KEY_MISSING, "set git config user.signingKey to the path of an SSH key")
-        return Endorsement(self.repository, self.remote, self.person(), key, approvals_prefix(rule.name))
+        return ApprovalPublisher(self.repository, self.remote, self.person(), key, approvals_prefix(rule.name))
 
     def _person(self) -> Person | None:
         name, email = self.setting("user.name"), self.setting("user.email")

@@ -127,11 +127,11 @@ def _repository(path: Path, environ: Mapping[str, str]) -> Repository:
 
 def _branch(repository: Repository, remote: GitRemote, key: Path) -> LedgerStore:
     from gitops.git.port import Person
-    from gitops.ledger.branch import BranchLedger, BranchPlace
+    from gitops.ledger.branch import BranchLedger, BranchSettings
     from gitops.wiring.system import SystemClock
 
     lock, fallback = f"refs/gitops/locks/{_CLUSTER}", f"refs/heads/gitops/locks/{_CLUSTER}"
-    place = BranchPlace(_CLUSTER, Person("bot", "bot@example.org", 0), str(key), lock, fallback)
+    place = BranchSettings(_CLUSTER, Person("bot", "bot@example.org", 0), str(key), lock, fallback)
     return BranchLedger(repository, remote, place, SystemClock())
 
 

@@ -33,7 +33,7 @@ from gitops.core.canonical import digest
 from gitops.core.errors import BugError
 from gitops.git.port import ZERO, RefUpdate
 from gitops.ledger import layout
-from gitops.ledger.chain import read_chain_entry, trust_files
+from gitops.ledger.chain import read_verified_entry, trust_files
 from gitops.ledger.port import BlobCondition, LedgerView, LedgerWrite
 from gitops.model.entry import EntryKind
 from tests.support.branch_ledger import CONFIG, LOCK, LOCK_BRANCH, REF, SEEN, Keys, World, make_keys
@@ -260,7 +260,7 @@ def test_new_keys_replace_the_old_ones_as_a_whole(world: World) -> None:
     reader = world.repository()
     assert first.trust == second.trust
     assert reader.read(reader.commit(second.head or "").tree, "trust/.gitops/old") is None
-    assert read_chain_entry(reader, second.head or "").before == first.trust
+    assert read_verified_entry(reader, second.head or "").before == first.trust
 
 
 def test_keys_may_move_from_a_file_into_a_folder_of_its_name(world: World) -> None:

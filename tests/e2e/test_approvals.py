@@ -46,7 +46,7 @@ def _code(outcome: ApproveOutcome) -> str:
 
 def _given(loop: Loop, who: str, address: str = "graph.legacy") -> list[str]:
     """Approve what is merged; what the bot then says."""
-    outcome = loop.endorse(who, address)
+    outcome = loop.sign_approval(who, address)
     assert outcome.approval is not None, outcome.diagnostics
     return loop.arrived(APPROVALS + outcome.approval.approval_id)
 
@@ -147,7 +147,7 @@ FORGERIES: dict[str, tuple[str, Forger]] = {
 @pytest.mark.parametrize("forgery", FORGERIES)
 def test_forged_approval_does_not_count_and_does_no_harm(pending: Loop, forgery: str) -> None:
     code, forge = FORGERIES[forgery]
-    outcome = pending.endorse("bob", "graph.legacy")
+    outcome = pending.sign_approval("bob", "graph.legacy")
     assert outcome.approval is not None
     assert outcome.commit is not None
     (ref,) = pending.approvals()
@@ -167,12 +167,12 @@ def test_forged_approval_does_not_count_and_does_no_harm(pending: Loop, forgery:
 
 
 def test_what_is_wrong_with_another_approval_is_said_once(pending: Loop) -> None:
-    genuine = pending.endorse("bob", "graph.legacy")
+    genuine = pending.sign_approval("bob", "graph.legacy")
     (ref,) = pending.approvals()
     pending.drop(ref)
     approval, statement = pending.evidence(genuine.commit or "")
     _placed(pending, _signed(None)(pending, approval, statement))
-    outcome = pending.endorse("carol", "graph.legacy")
+    outcome = pending.sign_approval("carol", "graph.legacy")
     assert outcome.approval is not None
     assert [d.code for d in outcome.diagnostics] == ["approval_unsigned"]
 
@@ -188,7 +188,7 @@ def test_who_has_no_key_cannot_approve(pending: Loop) -> None:
 def test_stranger_is_refused_by_the_command_and_by_the_server(pending: Loop) -> None:
     asked = pending.gitops("mallory", "approve", "graph.legacy", check=False)
     assert (asked.code, "approval_signer_unknown" in asked.text) == (1, True)
-    genuine = pending.endorse("bob", "graph.legacy")
+    genuine = pending.sign_approval("bob", "graph.legacy")
     (ref,) = pending.approvals()
     pending.drop(ref)
     approval, statement = pending.evidence(genuine.commit or "")
@@ -200,7 +200,7 @@ def test_stranger_is_refused_by_the_command_and_by_the_server(pending: Loop) -> 
 
 
 def test_approval_that_carries_more_than_its_document_is_none(pending: Loop) -> None:
-    genuine = pending.endorse("bob", "graph.legacy")
+    genuine = pending.sign_approval("bob", "graph.legacy")
     (ref,) = pending.approvals()
     pending.drop(ref)
     extra = _extra_file(pending, *pending.evidence(genuine.commit or ""))
@@ -234,14 +234,14 @@ def test_approval_is_not_used_twice(pending: Loop) -> None:
 
 
 def test_approval_expires(pending: Loop) -> None:
-    assert pending.endorse("bob", "graph.legacy", at=NOW - timedelta(days=8)).ok
+    assert pending.sign_approval("bob", "graph.legacy", at=NOW - timedelta(days=8)).ok
     assert "approval_expired" in codes(pending.arrived(pending.approvals()[0]))
     assert pending.graph("legacy").exists()
 
 
 def test_approval_expires_by_the_rule_of_the_repository(short: Loop) -> None:
     short.move(MAIN, short.commit("alice", DELETE_LEGACY))
-    assert short.endorse("bob", "graph.legacy", at=NOW - timedelta(minutes=2)).ok
+    assert short.sign_approval("bob", "graph.legacy", at=NOW - timedelta(minutes=2)).ok
     assert "approval_expired" in codes(short.arrived(short.approvals()[0]))
     _given(short, "bob")
     assert not short.graph("legacy").exists()
@@ -252,24 +252,24 @@ def test_approval_expires_by_the_rule_of_the_repository(short: Loop) -> None:
 
 def test_author_is_refused_before_and_after_the_merge(loop: Loop) -> None:
     loop.move("refs/heads/retire", loop.commit("alice", DELETE_LEGACY))
-    assert _code(loop.endorse("alice", "graph.legacy", request=1)) == "approval_self"
+    assert _code(loop.sign_approval("alice", "graph.legacy", request=1)) == "approval_self"
     loop.merge("carol", 1)
-    assert _code(loop.endorse("alice", "graph.legacy")) == "approval_self"
+    assert _code(loop.sign_approval("alice", "graph.legacy")) == "approval_self"
     loop.move(MAIN, loop.commit("carol", {"README.md": b"Something else.\n"}))
-    assert _code(loop.endorse("alice", "graph.legacy")) == "approval_self"
+    assert _code(loop.sign_approval("alice", "graph.legacy")) == "approval_self"
     _given(loop, "carol")
     assert not loop.graph("legacy").exists()
 
 
 def test_who_signs_a_commit_of_the_request_is_an_author(loop: Loop) -> None:
     loop.move("refs/heads/retire", loop.commit("mallory", DELETE_LEGACY, key="bob"))
-    assert _code(loop.endorse("bob", "graph.legacy", request=1)) == "approval_self"
+    assert _code(loop.sign_approval("bob", "graph.legacy", request=1)) == "approval_self"
 
 
 def test_earlier_author_of_the_same_request_stays_one(loop: Loop) -> None:
     first = loop.commit("bob", DELETE_LEGACY)
     loop.move("refs/heads/retire", loop.commit("alice", {"README.md": b"On top.\n"}, first))
-    assert _code(loop.endorse("bob", "graph.legacy", request=1)) == "approval_self"
+    assert _code(loop.sign_approval("bob", "graph.legacy", request=1)) == "approval_self"
 
 
 @pytest.mark.parametrize("method", list(MergeMethod))
@@ -280,7 +280,7 @@ def test_every_author_of_a_merged_request_stays_one(loop: Loop, method: MergeMet
     loop.move("refs/heads/retire", loop.commit("mallory", {"cluster/README.md": b"At last.\n"}, second))
     loop.merge("alice", 1, method)
     for who in ("bob", "carol"):
-        assert _code(loop.endorse(who, "graph.legacy")) == "approval_self"
+        assert _code(loop.sign_approval(who, "graph.legacy")) == "approval_self"
     _given(loop, "alice")
     assert not loop.graph("legacy").exists()
 
@@ -301,14 +301,14 @@ def test_who_pushes_is_an_author_whatever_the_commit_says(web: Loop) -> None:
     web.push("bob", f"{head}:refs/heads/retire")
     assert web.request(1).pushers == (email("bob"),)
     for who in ("alice", "bob"):
-        assert _code(web.endorse(who, "graph.legacy", request=1)) == "approval_self"
-    assert web.endorse("carol", "graph.legacy", request=1).ok
+        assert _code(web.sign_approval(who, "graph.legacy", request=1)) == "approval_self"
+    assert web.sign_approval("carol", "graph.legacy", request=1).ok
 
 
 def test_merging_the_work_of_others_makes_nobody_its_author(loop: Loop) -> None:
     loop.move("refs/heads/retire", loop.commit("alice", DELETE_LEGACY))
     loop.merge("bob", 1)
-    assert _code(loop.endorse("alice", "graph.legacy")) == "approval_self"
+    assert _code(loop.sign_approval("alice", "graph.legacy")) == "approval_self"
     _given(loop, "bob")
     assert not loop.graph("legacy").exists()
 
@@ -316,7 +316,7 @@ def test_merging_the_work_of_others_makes_nobody_its_author(loop: Loop) -> None:
 def test_who_pushes_to_the_target_branch_is_an_author(loop: Loop) -> None:
     """No request is involved, and the commit claims another author."""
     loop.move(MAIN, loop.commit("mallory", DELETE_LEGACY), pusher=email("bob"))
-    assert _code(loop.endorse("bob", "graph.legacy")) == "approval_self"
+    assert _code(loop.sign_approval("bob", "graph.legacy")) == "approval_self"
     _given(loop, "carol")
     assert not loop.graph("legacy").exists()
 
@@ -327,8 +327,8 @@ def test_who_adds_to_a_merge_is_an_author(loop: Loop) -> None:
     loop.move("refs/heads/words", head)
     merge = loop.commit("carol", {"cluster/README.md": b"Better words.\n"}, loop.tip(), head)
     loop.move(MAIN, loop.commit("mallory", DELETE_LEGACY, merge), pusher=email("bob"))
-    assert _code(loop.endorse("bob", "graph.legacy")) == "approval_self"
-    assert loop.endorse("carol", "graph.legacy").ok
+    assert _code(loop.sign_approval("bob", "graph.legacy")) == "approval_self"
+    assert loop.sign_approval("carol", "graph.legacy").ok
 
 
 # How many
@@ -338,7 +338,7 @@ def test_two_distinct_people_where_two_are_required(quorum: Loop) -> None:
     head = quorum.commit("alice", DELETE_LEGACY)
     quorum.move("refs/heads/retire", head)
     for who in ("bob", "bob"):
-        assert quorum.endorse(who, "graph.legacy", request=1).ok
+        assert quorum.sign_approval(who, "graph.legacy", request=1).ok
     quorum.arrived(quorum.approvals()[-1])
     assert quorum.status(head, "plan") == "failure: 2 change(s); needs approval: graph.legacy"
     quorum.merge("carol", 1)
@@ -362,11 +362,11 @@ def test_new_key_counts_only_once_it_is_approved_under_the_old_rules(pending: Lo
     head = pending.commit("alice", _with_mallory(pending))
     pending.move("refs/heads/keys", head)
     assert "trust.brain" in pending.status(head, "plan")
-    assert _code(pending.endorse("mallory", "trust.brain", request=2)) == "approval_signer_unknown"
-    assert _code(pending.endorse("alice", "trust.brain", request=2)) == "approval_self"
+    assert _code(pending.sign_approval("mallory", "trust.brain", request=2)) == "approval_signer_unknown"
+    assert _code(pending.sign_approval("alice", "trust.brain", request=2)) == "approval_self"
     pending.merge("carol", 2)
     for address in ("trust.brain", "graph.legacy"):
-        assert _code(pending.endorse("mallory", address)) == "approval_signer_unknown"
+        assert _code(pending.sign_approval("mallory", address)) == "approval_signer_unknown"
     _given(pending, "bob", "trust.brain")
     assert pending.graph("legacy").exists()
     _given(pending, "mallory")
@@ -379,11 +379,11 @@ def test_author_of_new_rules_cannot_wait_until_nobody_remembers(loop: Loop) -> N
     """The change of keys is outside of the cluster folder, waits, and other commits land on top of it."""
     loop.move("refs/heads/keys", loop.commit("alice", _with_mallory(loop)))
     loop.merge("carol", 1)
-    assert _code(loop.endorse("alice", "trust.brain")) == "approval_self"
+    assert _code(loop.sign_approval("alice", "trust.brain")) == "approval_self"
     loop.move(MAIN, loop.commit("carol", {"README.md": b"Other things.\n"}))
-    assert _code(loop.endorse("alice", "trust.brain")) == "approval_self"
+    assert _code(loop.sign_approval("alice", "trust.brain")) == "approval_self"
     loop.move(MAIN, loop.commit("carol", {"cluster/README.md": b"Other words.\n"}))
-    assert _code(loop.endorse("alice", "trust.brain")) == "approval_self"
+    assert _code(loop.sign_approval("alice", "trust.brain")) == "approval_self"
     _given(loop, "bob", "trust.brain")
     assert loop.status(loop.tip(), "apply").startswith("success")
 
@@ -392,7 +392,7 @@ def test_pusher_of_new_rules_is_remembered_too(loop: Loop) -> None:
     loop.move("refs/heads/keys", loop.commit("mallory", _with_mallory(loop)), pusher=email("bob"))
     loop.merge("carol", 1)
     loop.move(MAIN, loop.commit("carol", {"README.md": b"Other things.\n"}))
-    approved = loop.endorse("bob", "trust.brain")
+    approved = loop.sign_approval("bob", "trust.brain")
     lines = [line for ref in loop.approvals() for line in loop.arrived(ref)]
     assert approved.approval is None or "approval_self" in codes(lines)
     assert loop.status(loop.tip(), "apply").startswith("failure")
@@ -401,9 +401,9 @@ def test_pusher_of_new_rules_is_remembered_too(loop: Loop) -> None:
 def test_who_pushes_new_rules_to_the_target_branch_is_remembered(loop: Loop) -> None:
     """No commit says who pushed, and nothing but the rules changed: the ledger alone can carry it on."""
     loop.move(MAIN, loop.commit("mallory", _with_mallory(loop)), pusher=email("bob"))
-    assert _code(loop.endorse("bob", "trust.brain")) == "approval_self"
+    assert _code(loop.sign_approval("bob", "trust.brain")) == "approval_self"
     loop.move(MAIN, loop.commit("carol", {"README.md": b"Other things.\n"}))
-    assert _code(loop.endorse("bob", "trust.brain")) == "approval_self"
+    assert _code(loop.sign_approval("bob", "trust.brain")) == "approval_self"
     before = loop.tip(LEDGER)
     loop.arrived(MAIN)
     assert loop.tip(LEDGER) == before
@@ -418,12 +418,12 @@ def test_rules_that_are_removed_hold_until_their_removal_is_approved(loop: Loop)
     config = CONFIG.replace(" bob@people.example,", "")
     without = {"gitops.yaml": config.encode(), SIGNERS: loop.signers("bot", "alice", "carol")}
     loop.move(MAIN, loop.commit("alice", {**without, **DELETE_LEGACY}))
-    assert loop.endorse("bob", "graph.legacy").ok
+    assert loop.sign_approval("bob", "graph.legacy").ok
     (waiting,) = loop.approvals()
     before = loop.tip(waiting)
     loop.drop(waiting)
     _given(loop, "carol", "trust.brain")
-    assert _code(loop.endorse("bob", "graph.legacy")) == "approval_signer_unknown"
+    assert _code(loop.sign_approval("bob", "graph.legacy")) == "approval_signer_unknown"
     assert "approval_signer_unknown" in codes(_placed(loop, before))
     assert loop.graph("legacy").exists()
     _given(loop, "carol")

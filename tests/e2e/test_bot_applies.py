@@ -84,7 +84,7 @@ def test_a_merge_that_waits_is_swept_again_and_stays_waiting(stage: Stage) -> No
     assert said(notes).startswith("brain: a merged change is not applied, and waits for a person")
     assert verdict(notes) is RunResult.WAITS
     assert stage.loop.graph("legacy").exists()
-    assert stage.loop.endorse("bob", "graph.legacy").ok
+    assert stage.loop.sign_approval("bob", "graph.legacy").ok
     assert verdict(list(run_verb(stage.bot(), "sweep", ManualEvent()))) is RunResult.DONE
     assert not stage.loop.graph("legacy").exists()
     assert stage.loop.request(1).labels == ("gitops/applied",)
@@ -176,7 +176,7 @@ def test_whoever_pushes_without_a_request_cannot_approve_it(known: Loop) -> None
     before = stage.loop.tip()
     tip = stage.loop.commit("mallory", dict(DELETE_LEGACY))
     stage.loop.store.update_refs([RefUpdate(MAIN, before, tip)])
-    assert stage.loop.endorse("bob", "graph.legacy").ok
+    assert stage.loop.sign_approval("bob", "graph.legacy").ok
     notes = stage.pushed(before, tip, "github:12")
     assert verdict(notes) is RunResult.WAITS
     assert "approval_self" in said(notes)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.approving.decide import Office, revoke
-from gitops.approving.endorse import Endorsement
+from gitops.approving.approve import ApprovalPublisher
+from gitops.approving.decide import DecisionContext, revoke
 from gitops.bot.kept_plans import kept_plan
 from gitops.bot.results import RunResult
 from gitops.forge.events import CommentEvent, PushEvent, ReviewEvent
@@ -94,8 +94,8 @@ def _revoke(stage: Stage, who: str) -> bool:
     store = stage.loop.store
     rule = local.project.config().cluster(CLUSTER)
     tools = local.project.tools
-    by = Endorsement(store, SelfRemote(store), Person(who, email(who)), str(stage.loop.key(who)), APPROVALS)
-    office = Office(local.ledger(rule), local.project.target(rule), by, tools.clock, tools.ids, tools.faults)
+    by = ApprovalPublisher(store, SelfRemote(store), Person(who, email(who)), str(stage.loop.key(who)), APPROVALS)
+    office = DecisionContext(local.ledger(rule), local.project.target(rule), by, tools.clock, tools.ids, tools.faults)
     return revoke(office, ref.removeprefix(APPROVALS), "I looked again").ok
 
 
@@ -129,9 +129,9 @@ def test_an_address_that_the_forge_made_up_is_its_account(stage: Stage) -> None:
     stage.loop.move(
         "refs/heads/retire", store.write_commit(NewCommit(tree, (request.head,), author, "Words\n"), signing_key=None)
     )
-    refused = stage.loop.endorse("bob", "graph.legacy", request=1)
+    refused = stage.loop.sign_approval("bob", "graph.legacy", request=1)
     assert [d.code for d in refused.diagnostics if d.severity == "error"] == ["approval_self"]
-    assert stage.loop.endorse("carol", "graph.legacy", request=1).ok
+    assert stage.loop.sign_approval("carol", "graph.legacy", request=1).ok
 
 
 def test_a_branch_that_is_pushed_anew_is_its_pushers_work(known: Loop) -> None:
@@ -140,7 +140,7 @@ def test_a_branch_that_is_pushed_anew_is_its_pushers_work(known: Loop) -> None:
     new = known.commit("mallory", dict(DELETE_LEGACY))
     known.store.update_refs([RefUpdate(MAIN, known.tip(), new)])
     stage.handle(PushEvent(MAIN, ZERO, new, f"github:{BOB}"))
-    refused = known.endorse("bob", "graph.legacy")
+    refused = known.sign_approval("bob", "graph.legacy")
     assert [d.code for d in refused.diagnostics if d.severity == "error"] == ["approval_self"]
     assert known.graph("legacy").exists()
 

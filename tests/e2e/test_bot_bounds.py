@@ -37,7 +37,7 @@ def _landed(stage: Stage) -> str:
 
 def test_whoever_was_squashed_is_asked_for(stage: Stage) -> None:
     before = _landed(stage)
-    assert stage.loop.endorse("alice", "graph.legacy").ok
+    assert stage.loop.sign_approval("alice", "graph.legacy").ok
     notes = stage.pushed(before, stage.loop.tip())
     assert "approval_self" in said(notes)
     assert "approval_authors_unknown" not in said(notes)
@@ -47,7 +47,7 @@ def test_whoever_was_squashed_is_asked_for(stage: Stage) -> None:
 def test_beyond_the_bound_nobodys_approval_counts(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gitops.bot.apply_clusters._MOST_ASKED", 1)
     before = _landed(stage)
-    assert stage.loop.endorse("alice", "graph.legacy").ok
+    assert stage.loop.sign_approval("alice", "graph.legacy").ok
     notes = stage.pushed(before, stage.loop.tip())
     assert verdict(notes) is RunResult.WAITS
     assert "approval_authors_unknown: the authors of" in said(notes)

@@ -170,7 +170,7 @@ def test_a_ledger_that_takes_no_push_stops_an_apply_before_any_effect(job: Job) 
     loop = job.loop
     head = loop.commit("alice", DELETE_LEGACY, message="Retire legacy\n")
     loop.move("refs/heads/retire", head)
-    assert loop.endorse("bob", "graph.legacy", request=1).ok
+    assert loop.sign_approval("bob", "graph.legacy", request=1).ok
     new = loop.commit("carol", DELETE_LEGACY, loop.tip(), head, message="Merge\n")
     loop.store.update_refs([RefUpdate(MAIN, loop.tip(), new)])
     hook = loop.server / "hooks" / "pre-receive"

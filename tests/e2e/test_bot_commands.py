@@ -151,7 +151,7 @@ def test_retry_applies_a_merge_again(stage: Stage) -> None:
     before = stage.loop.tip()
     assert verdict(stage.pushed(before, stage.land(1))) is RunResult.WAITS
     assert "request_closed" in said(stage.say(BOB, 1, f"/gitops approve graph.legacy {digest}"))
-    assert stage.loop.endorse("bob", "graph.legacy").ok
+    assert stage.loop.sign_approval("bob", "graph.legacy").ok
     assert verdict(stage.say(BOB, 1, "/gitops retry")) is RunResult.DONE
     assert not stage.loop.graph("legacy").exists()
 

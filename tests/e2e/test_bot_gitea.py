@@ -213,7 +213,7 @@ def test_whose_work_nobody_knows_is_not_approved_by_anybody(site: GiteaSite) -> 
     """Alice pushes straight to main in bob's name and approves it herself; the run of her push is lost."""
     loop, before = site.loop, site.loop.tip()
     site.push("bob", "main", DELETE_LEGACY)
-    assert loop.endorse("alice", "graph.legacy").ok
+    assert loop.sign_approval("alice", "graph.legacy").ok
     swept = site.run("sweep", SCHEDULED)
     assert loop.graph("legacy").exists()
     assert "approval_authors_unknown" in swept.text

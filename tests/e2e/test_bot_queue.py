@@ -71,7 +71,7 @@ def test_a_missing_approval_keeps_a_group_out(stage: Stage) -> None:
     event = _group(stage, stage.loop.tip(), 1)
     assert verdict(stage.handle(event)) is RunResult.WAITS
     assert stage.loop.status(event.head, "plan") == "failure: 2 change(s); needs approval: graph.legacy"
-    assert stage.loop.endorse("bob", "graph.legacy", request=1).ok
+    assert stage.loop.sign_approval("bob", "graph.legacy", request=1).ok
     assert verdict(stage.handle(event)) is RunResult.DONE
 
 

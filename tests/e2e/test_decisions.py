@@ -134,7 +134,7 @@ def test_an_approval_is_taken_back_before_it_is_used(held: Loop) -> None:
     _id(held.gitops("bob", "approve", "graph.legacy").text)
     assert not held.graph("legacy").exists()
     used = held.gitops("bob", "revoke", first, check=False)
-    assert "taken back" in used.text
+    assert "cannot be revoked any more" in used.text
     spent = held.approvals()[-1].removeprefix(APPROVALS)
     late = held.gitops("bob", "revoke", spent, check=False)
     assert (late.code, "approval_spent" in late.text) == (1, True)
@@ -157,7 +157,7 @@ def test_a_review_that_is_taken_back_after_the_merge_opens_nothing(known: Loop, 
     assert "revoked" not in said(stage.handle(ReviewEvent(1)))
     stage.pushed(before, landed)
     assert known.graph("legacy").exists()
-    given = known.endorse("bob", "graph.legacy")
+    given = known.sign_approval("bob", "graph.legacy")
     assert given.approval is not None, given.diagnostics
     stage.pushed(before, landed)
     assert not known.graph("legacy").exists()
@@ -169,7 +169,7 @@ def test_a_review_that_is_taken_back_after_the_merge_opens_nothing(known: Loop, 
 
 def _decision(loop: Loop, kind: DecisionKind, who: str | None, **values: object) -> str:
     """A decision commit that only `push` finds."""
-    given = loop.endorse("bob", "graph.legacy")
+    given = loop.sign_approval("bob", "graph.legacy")
     assert given.approval is not None
     approval, statement = loop.evidence(given.commit or "")
     fields: dict[str, object] = {

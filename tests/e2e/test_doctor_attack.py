@@ -291,7 +291,9 @@ def test_one_person_does_not_count_twice_unless_that_defence_falls(
 ) -> None:
     assert _attacked(other, "one-person-twice").ok
     for module in (approvals, gate):
-        monkeypatch.setattr(module, "distinct", lambda verdicts: tuple(v for v in verdicts if v.good))
+        monkeypatch.setattr(
+            module, "one_per_person", lambda verified: tuple(each for each in verified if each.accepted)
+        )
     # The planner counts people once more.
     monkeypatch.setattr(planner, "_chosen", lambda valid, inputs: (tuple(valid), inputs.approvals_needed))
     assert _ended(_attacked(other, "one-person-twice"), Defence.FELL) == {"one-person-twice"}

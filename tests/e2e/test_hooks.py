@@ -80,7 +80,7 @@ def test_commit_msg_refuses_what_looks_like_the_ledger(clone: Loop, trailer: str
 
 
 def test_commit_msg_refuses_an_approval_made_by_hand_and_takes_words(clone: Loop, pending: Loop) -> None:
-    commit = pending.endorse("bob", "graph.legacy").commit
+    commit = pending.sign_approval("bob", "graph.legacy").commit
     message = pending.store.commit(commit or "").message
     _refused(_commit(clone, "--allow-empty", "-m", message.rstrip("\n"), check=False), "an approval statement")
     _commit(clone, "--allow-empty", "-m", "Words", "-m", "Signed-off-by: Alice <alice@people.example>")
@@ -204,7 +204,7 @@ def test_a_fresh_clone_does_not_believe_a_ledger_that_brings_its_own_keys(loop: 
 
 def test_refs_of_the_bot_are_not_for_people(pending: Loop) -> None:
     """Each ref of the push has its own reason to be refused."""
-    assert pending.endorse("bob", "graph.legacy").ok
+    assert pending.sign_approval("bob", "graph.legacy").ok
     (approval,) = pending.approvals()
     child = pending.commit("mallory", {})
     root = pending.store.write_commit(

@@ -140,7 +140,7 @@ def test_request_with_thousands_of_files_is_planned(loop: Loop) -> None:
     head = loop.commit("mallory", {**files, **DELETE_LEGACY})
     loop.move("refs/heads/topic", head)
     assert loop.status(head, "plan") == "failure: 2 change(s); needs approval: graph.legacy"
-    assert loop.endorse("bob", "graph.legacy", request=1).ok
+    assert loop.sign_approval("bob", "graph.legacy", request=1).ok
     loop.move("refs/heads/topic", loop.commit("mallory", dict.fromkeys(files), head))
     comment = loop.comment(1)
     assert "approval_stale" in comment
@@ -258,7 +258,7 @@ def test_author_whose_name_is_hostile_is_shown_not_obeyed(loop: Loop) -> None:
     loop.move("refs/heads/topic", head)
     assert loop.request(1).pushers == ("x|`touch pwned`|@people.example",)
     loop.merge("carol", 1)
-    assert loop.endorse("bob", "graph.legacy").ok
+    assert loop.sign_approval("bob", "graph.legacy").ok
     loop.arrived(loop.approvals()[0])
     assert not loop.graph("legacy").exists()
 
@@ -277,7 +277,7 @@ def test_request_cannot_bring_its_own_rules(loop: Loop) -> None:
     head = loop.commit("alice", files)
     loop.move("refs/heads/topic", head)
     for address in ("graph.legacy", "trust.brain"):
-        outcome = loop.endorse("mallory", address, request=1)
+        outcome = loop.sign_approval("mallory", address, request=1)
         assert [d.code for d in outcome.diagnostics] == ["approval_signer_unknown"]
     assert loop.status(head, "plan").endswith("needs approval: graph.legacy, trust.brain")
     loop.merge("carol", 1)

@@ -89,7 +89,7 @@ def _approved(loop: Loop) -> str:
     """A request that deletes a graph, approved by bob; its head."""
     head = loop.commit("alice", DELETE_LEGACY, message="Retire legacy\n")
     loop.move("refs/heads/retire", head)
-    assert loop.endorse("bob", "graph.legacy", request=1).ok
+    assert loop.sign_approval("bob", "graph.legacy", request=1).ok
     loop.arrived(loop.approvals()[0])
     assert loop.status(head, "plan").startswith("success")
     return head
@@ -143,7 +143,7 @@ def test_one_changed_byte_in_the_folder_voids_the_approval(loop: Loop, move: str
     assert loop.graph("legacy").exists()
     assert loop.status(loop.tip(), "apply").startswith("failure")
 
-    assert loop.endorse("bob", "graph.legacy").ok
+    assert loop.sign_approval("bob", "graph.legacy").ok
     loop.arrived(loop.approvals()[-1])
     assert not loop.graph("legacy").exists()
 

@@ -25,7 +25,7 @@ OTHER_SIGNATURE = "-----BEGIN PGP SIGNATURE-----\n\niQEzBAABCAAdFiEE\n=abcd\n---
 
 def _made(loop: Loop, who: str = "bob") -> tuple[Approval, ApprovalStatement]:
     """What somebody's approval of the pending delete says; the approval itself is taken away again."""
-    made = loop.endorse(who, "graph.legacy")
+    made = loop.sign_approval(who, "graph.legacy")
     (ref,) = loop.approvals()
     loop.drop(ref)
     return loop.evidence(made.commit or "")
@@ -74,7 +74,7 @@ def test_a_committer_with_a_good_name_and_a_strange_key_is_nobody(pending: Loop)
 def _with_rules(loop: Loop, files: dict[str, bytes | None]) -> None:
     """Other keys and rules, by alice, approved by carol: in force with the next entry."""
     loop.move(MAIN, loop.commit("alice", files))
-    assert loop.endorse("carol", "trust.brain").ok
+    assert loop.sign_approval("carol", "trust.brain").ok
     for ref in loop.approvals():
         loop.arrived(ref)
 
@@ -93,14 +93,14 @@ def test_dating_a_commit_back_does_not_bring_an_expired_key_back(pending: Loop) 
 
 def test_a_revoked_key_approves_no_more_and_the_past_stands(pending: Loop) -> None:
     """Row 8: a revocation file takes back the whole past; here it counts from the entry that brought it."""
-    assert pending.endorse("bob", "graph.legacy").ok
+    assert pending.sign_approval("bob", "graph.legacy").ok
     pending.arrived(pending.approvals()[0])
     assert not pending.graph("legacy").exists()
     revoked = pending.key("bob").with_suffix(".pub").read_bytes()
     config = CONFIG + "  revoked_keys: .gitops/revoked_keys\n"
     _with_rules(pending, {"gitops.yaml": config.encode(), ".gitops/revoked_keys": revoked})
     pending.move(MAIN, pending.commit("alice", {"cluster/cluster.yaml": b"version: 1\ngraphs: {}\n"}))
-    outcome = pending.endorse("bob", "graph.notes")
+    outcome = pending.sign_approval("bob", "graph.notes")
     assert [d.code for d in outcome.diagnostics if d.severity == "error"] == ["approval_signer_unknown"]
     pending.program("carol", "git", "fetch", "-q", "origin")
     audit = pending.gitops("carol", "audit")

@@ -12,8 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gitops.approving.approve import approve
-from gitops.approving.endorse import endorse
+from gitops.approving.approve import approve, sign_approval
 from gitops.cluster.workspace import Workspace
 from gitops.core.faults import Faults
 from gitops.ledger.chain import approvals_prefix
@@ -194,7 +193,7 @@ class BranchScene(Scene):
         """A signed commit, pushed from the clone."""
         local = self._local(self._adas, faults)
         rule = local.rule(CLUSTER)
-        return endorse(local.workspace(rule, "ada"), Address(address), local.endorsement(rule))
+        return sign_approval(local.workspace(rule, "ada"), Address(address), local.approval_publisher(rule))
 
     def approvals(self) -> int:
         """The approval branches."""

@@ -13,7 +13,7 @@ from gitops.core.errors import GitopsError
 from gitops.git.pins import HeadPin
 from gitops.git.port import GitRemote, RefUpdate
 from gitops.ledger import layout
-from gitops.ledger.branch import BranchLedger, BranchPlace
+from gitops.ledger.branch import BranchLedger, BranchSettings
 from gitops.ledger.port import BlobCondition, LedgerView
 from gitops.model.address import query_address
 from gitops.model.intent import Intent, IntentKind
@@ -190,7 +190,7 @@ def test_a_note_beside_the_refs_counts_like_the_ref(clones: World) -> None:
     clones.ledger("two.git").view()
     assert pin.read() is None
     place = clones.ledger("two.git")._place
-    kept = replace(place, kept=pin.read, keep=pin.write)
+    kept = replace(place, read_note=pin.read, write_note=pin.write)
     store, remote = clones.repository("two.git"), clones.remote("two.git")
     assert BranchLedger(store, remote, kept, clones.clock).view().head == two
     assert pin.read() == two
@@ -279,7 +279,7 @@ def test_what_is_learned_during_a_push_goes_into_the_next_entry(world: World) ->
         )
 
     slow = SlowAnswer(world.remote(), lambda: None)
-    place = BranchPlace("library", ALICE, str(world.keys.bot), LOCK, LOCK_BRANCH)
+    place = BranchSettings("library", ALICE, str(world.keys.bot), LOCK, LOCK_BRANCH)
     ledger = BranchLedger(world.repository(), slow, place, world.clock)
     view = ledger.commit(LedgerView(), replace(written(1), trust_files=world.trust))
     ledger.amend(intent(8))
@@ -304,7 +304,7 @@ def test_an_old_answer_is_no_rewind(world: World, clone: str) -> None:
         other.commit(other.view(), written(3))
         assert world.ledger(clone).view().problems == ()
 
-    place = BranchPlace("library", ALICE, None, LOCK, LOCK_BRANCH)
+    place = BranchSettings("library", ALICE, None, LOCK, LOCK_BRANCH)
     slow = SlowAnswer(world.remote(clone), meanwhile)
     ledger = BranchLedger(world.repository(clone), slow, place, world.clock)
     view = ledger.view()

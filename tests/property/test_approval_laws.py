@@ -9,16 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.approvals.decisions import (
-    Place,
     debt_of,
-    judge_revocations,
+    find_settlements,
     open_debts,
-    settlements,
-    taken_back,
+    revoked_approvals,
+    verify_revocations,
     with_debts,
     with_settled,
 )
-from gitops.approvals.verify import Need, Verdict, change_digest, distinct, enough, verify_approval
+from gitops.approvals.verify import (
+    ApprovalNeed,
+    ApprovalVerification,
+    change_digest,
+    one_per_person,
+    select_quorum,
+    verify_approval,
+)
 from gitops.core.clock import timestamp
 from gitops.model.address import Address
 from gitops.model.approval import (
@@ -70,7 +76,7 @@ TRUST = TrustRoot(
     via_forge=frozenset({"reversible", "irreversible"}),
     break_glass=frozenset({"ada", "ben"}),
 )
-NEED = Need(TARGET, TREE, hexed("c"), hexed("d"), DELETE, NOW)
+NEED = ApprovalNeed(TARGET, TREE, hexed("c"), hexed("d"), DELETE, NOW)
 
 
 def evidence(person: str, via: Via, number: int, *, old_key: bool = False) -> ApprovalEvidence:
@@ -116,13 +122,15 @@ ways = st.tuples(st.sampled_from(PEOPLE), st.sampled_from(list(Via)), st.boolean
 given_ways = st.lists(ways, max_size=6)
 
 
-def judged(items: list[tuple[str, Via, bool]], need: Need = NEED, trust: TrustRoot = TRUST) -> list[Verdict]:
+def judged(
+    items: list[tuple[str, Via, bool]], need: ApprovalNeed = NEED, trust: TrustRoot = TRUST
+) -> list[ApprovalVerification]:
     """The verdicts on approvals given so, in order."""
     found = [evidence(person, via, n, old_key=old) for n, (person, via, old) in enumerate(items)]
     return [verify_approval(item, need, trust) for item in found]
 
 
-def identity(verdict: Verdict) -> str:
+def identity(verdict: ApprovalVerification) -> str:
     return "" if verdict.evidence.approval is None else verdict.evidence.approval.approval_id
 
 
@@ -137,29 +145,29 @@ def test_an_author_counts_under_none_of_their_names(
         if person == author and via is not Via.BREAK_GLASS:
             assert verdict.diagnostics.codes() == ("approval_self",)
         elif via is not Via.BREAK_GLASS:
-            assert verdict.good
+            assert verdict.accepted
 
 
 @given(given_ways)
 def test_people_are_counted_and_not_their_keys_accounts_or_approvals(items: list[tuple[str, Via, bool]]) -> None:
     voters = {person for person, via, _ in items if via is not Via.BREAK_GLASS}
-    assert len(distinct(judged(items))) == len(voters)
-    assert len(distinct(judged(items)[::-1])) == len(voters)
+    assert len(one_per_person(judged(items))) == len(voters)
+    assert len(one_per_person(judged(items)[::-1])) == len(voters)
 
 
 @given(given_ways, st.integers(1, 4))
 def test_enough_is_enough_people_or_one_emergency_and_no_more(
     items: list[tuple[str, Via, bool]], required: int
 ) -> None:
-    used = enough(judged(items), required)
+    used = select_quorum(judged(items), required)
     voters = {person for person, via, _ in items if via is not Via.BREAK_GLASS}
     # Rules name people as their key does.
     emergencies = [p for p, via, old in items if via is Via.BREAK_GLASS and p in TRUST.break_glass and not old]
     if len(voters) >= required:
         assert len(used) == required
-        assert not any(v.alone for v in used)
+        assert not any(v.is_emergency for v in used)
     else:
-        assert [v.alone for v in used] == [True] * min(1, len(emergencies))
+        assert [v.is_emergency for v in used] == [True] * min(1, len(emergencies))
 
 
 @given(given_ways, st.sets(st.integers(0, 5)), st.sets(st.integers(0, 5)), st.integers(0, 20))
@@ -170,8 +178,8 @@ def test_what_is_revoked_spent_or_expired_never_counts(
     at = NOW + timedelta(days=days)
     givers = [name for person in PEOPLE for name in names_of(person)]
     gone = frozenset((ids[n], giver) for n in revoked for giver in givers)
-    need = replace(NEED, revoked=gone, spent=frozenset(ids[n] for n in spent), at=at)
-    good = {n for n, verdict in enumerate(judged(items, need)) if verdict.good}
+    need = replace(NEED, revoked=gone, consumed=frozenset(ids[n] for n in spent), at=at)
+    good = {n for n, verdict in enumerate(judged(items, need)) if verdict.accepted}
     assert not good & (revoked | spent)
     assert not good or days < 1
 
@@ -190,15 +198,15 @@ def test_no_date_makes_an_approval_last_longer_than_the_rules_allow(person: str,
         statement=replace(item.statement, expires_at=far, grant=None if grant is None else replace(grant, at=created)),
     )
     late = NOW + TRUST.expires_after + timedelta(hours=2)
-    assert not verify_approval(told, replace(NEED, at=late), TRUST).good or hours > 1
-    assert not verify_approval(told, replace(NEED, at=NOW + timedelta(days=400)), TRUST).good
+    assert not verify_approval(told, replace(NEED, at=late), TRUST).accepted or hours > 1
+    assert not verify_approval(told, replace(NEED, at=NOW + timedelta(days=400)), TRUST).accepted
 
 
 @given(given_ways)
 def test_keys_and_rules_take_signatures(items: list[tuple[str, Via, bool]]) -> None:
     moved = change("trust.library", "update")
     for (_, via, _), verdict in zip(items, judged(items, replace(NEED, change=moved)), strict=True):
-        assert not verdict.good
+        assert not verdict.accepted
         assert (verdict.diagnostics.codes() == ("approval_via_refused",)) is (via is not Via.SIGNATURE)
 
 
@@ -222,9 +230,9 @@ keys = st.sampled_from([s.key for s in TRUST.signers] + ["KEY-mallory"])
 def test_a_revocation_counts_unless_a_stranger_signed_it(way: tuple[str, Via, bool], by: list[str]) -> None:
     item = evidence(way[0], way[1], 0, old_key=way[2])
     decisions = [decided(DecisionKind.REVOKE, item, key, n) for n, key in enumerate(by)]
-    verdicts = judge_revocations([item], decisions, Place(TARGET, NOW), TRUST)
-    assert [v.good for v in verdicts] == [key != "KEY-mallory" for key in by]
-    assert bool(taken_back(verdicts)) is any(key != "KEY-mallory" for key in by)
+    verdicts = verify_revocations([item], decisions, TRUST, target=TARGET, at=NOW)
+    assert [v.accepted for v in verdicts] == [key != "KEY-mallory" for key in by]
+    assert bool(revoked_approvals(verdicts)) is any(key != "KEY-mallory" for key in by)
 
 
 @given(st.sampled_from(["ada", "ben"]), st.lists(keys, max_size=5))
@@ -232,13 +240,13 @@ def test_an_emergency_leaves_one_debt_that_one_other_person_settles(person: str,
     item = evidence(person, Via.BREAK_GLASS, 0)
     (verdict,) = [verify_approval(item, NEED, TRUST)]
     debt = debt_of(item)
-    assert verdict.alone
+    assert verdict.is_emergency
     assert debt is not None
     owing = with_debts(State(approval_records={debt.approval_id: {"consumed_at": "x"}}), [debt])
     assert open_debts(owing) == (debt,)
     assert with_debts(owing, [debt]) == owing
     decisions = [decided(DecisionKind.COUNTERSIGN, item, key, n) for n, key in enumerate(by)]
-    settled = settlements(open_debts(owing), decisions, Place(TARGET, NOW), TRUST)
+    settled = find_settlements(open_debts(owing), decisions, TRUST, target=TARGET, at=NOW)
     others = [key for key in by if key.startswith(("KEY-", "OLD-")) and not key.endswith((person, "bot", "mallory"))]
     assert len(settled) == min(1, len(others))
     after = with_settled(owing, settled, "now")
@@ -256,7 +264,7 @@ def test_a_debt_that_cannot_be_read_is_still_owed(form: dict[str, object]) -> No
 def test_the_plan_uses_what_counts_together(items: list[tuple[str, Via, bool]], required: int) -> None:
     """The planner is given documents alone; it comes to the same as counting the evidence."""
     verdicts = judged(items)
-    good = [*distinct(verdicts), *(v for v in verdicts if v.alone)]
+    good = [*one_per_person(verdicts), *(v for v in verdicts if v.is_emergency)]
     before = state({"graph.g": "a", "schema.g": "b"})
     removed = replace(DELETE, before=before.resources["graph.g"].digest)
     documents = [v.evidence.approval for v in good if v.evidence.approval is not None]
@@ -266,10 +274,10 @@ def test_the_plan_uses_what_counts_together(items: list[tuple[str, Via, bool]], 
         state=before,
         approvals=bound,
         approvals_needed=required,
-        alone=frozenset(identity(v) for v in good if v.alone),
+        alone=frozenset(identity(v) for v in good if v.is_emergency),
     )
     (need,) = make_plan(inputs).approvals_required
-    used = enough(verdicts, required)
+    used = select_quorum(verdicts, required)
     assert need.satisfied is bool(used)
     if used:
         assert {a.approval_id for a in need.approvals} == {identity(v) for v in used}

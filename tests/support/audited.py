@@ -16,7 +16,7 @@ from gitops.apply.apply import apply
 from gitops.apply.provider import ClusterProvider
 from gitops.apply.refresh import import_cluster, refresh
 from gitops.approvals.documents import read_approval, read_statement, statement_message, write_approval
-from gitops.approving.endorse import Endorsement, endorse
+from gitops.approving.approve import ApprovalPublisher, sign_approval
 from gitops.audit.report import AuditReport
 from gitops.audit.verb import AuditScope, audit
 from gitops.bot.project import Project, ProjectTools
@@ -27,7 +27,7 @@ from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, GitRemote, NewCommit, Person, RefUpdate
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import Repository
-from gitops.ledger.branch import BranchLedger, BranchPlace
+from gitops.ledger.branch import BranchLedger, BranchSettings
 from gitops.ledger.chain import ENTRY, approvals_prefix, ledger_ref
 from gitops.ledger.documents import read_entry, read_state, write_entry, write_state
 from gitops.ledger.trailers import commit_message
@@ -136,7 +136,9 @@ class Life:
 
     def ledger(self, rule: ClusterRule) -> BranchLedger:
         """Another handle."""
-        place = BranchPlace(rule.name, person("bot"), str(self.keys["bot"]), "refs/gitops/locks/brain", "refs/heads/l")
+        place = BranchSettings(
+            rule.name, person("bot"), str(self.keys["bot"]), "refs/gitops/locks/brain", "refs/heads/l"
+        )
         return self.ledger_type(self.repository, self.remote, place, self.clock)
 
     def signers(self, *people: str) -> bytes:
@@ -183,8 +185,10 @@ class Life:
 
     def approve(self, who: str, address: str) -> str:
         """An approval commit, already where the bot looks for it."""
-        by = Endorsement(self.repository, self.remote, person(who), str(self.keys[who]), approvals_prefix(CLUSTER))
-        outcome = endorse(self.workspace(), Address(address), by)
+        by = ApprovalPublisher(
+            self.repository, self.remote, person(who), str(self.keys[who]), approvals_prefix(CLUSTER)
+        )
+        outcome = sign_approval(self.workspace(), Address(address), by)
         if outcome.commit is None:
             raise AssertionError(outcome.diagnostics)
         return outcome.commit

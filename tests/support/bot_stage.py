@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gitops.approving.endorse import Endorsement
+from gitops.approving.approve import ApprovalPublisher
 from gitops.bot.context import Bot, ClusterReport
 from gitops.bot.dispatch import handle_event
 from gitops.bot.results import LogLine, RunResult, combined_result
@@ -114,10 +114,10 @@ class Stage:
     def bot(self) -> Bot:
         local = self.local
 
-        def endorsement(cluster: str) -> Endorsement:
-            return Endorsement(local.repository, local.remote, BOT, str(self.loop.key("bot")), APPROVALS)
+        def approval_publisher(cluster: str) -> ApprovalPublisher:
+            return ApprovalPublisher(local.repository, local.remote, BOT, str(self.loop.key("bot")), APPROVALS)
 
-        means = endorsement if self.keys else None
+        means = approval_publisher if self.keys else None
         forge: Any = self.forge()
         return Bot(local.project, forge, email("bot"), BOT, means, forge_kind="github", on_report=self.told.append)
 

@@ -11,7 +11,7 @@ from gitops.core.clock import FixedClock
 from gitops.git.port import GitRemote, NewCommit
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import Repository
-from gitops.ledger.branch import BranchLedger, BranchPlace
+from gitops.ledger.branch import BranchLedger, BranchSettings
 from gitops.ledger.chain import ENTRY, TRUST, ledger_ref
 from gitops.ledger.documents import read_entry, write_entry
 from gitops.ledger.port import LedgerView, LedgerWrite
@@ -106,7 +106,7 @@ class World:
         self, clone: str = "one.git", *, key: Path | None = None, locks: Sequence[str] = (LOCK, LOCK_BRANCH)
     ) -> SeededLedger:
         """Another handle, which signs with the bot's key unless told otherwise."""
-        place = BranchPlace(CLUSTER, ALICE, str(key or self.keys.bot), locks[0], locks[1], self.remembered.append)
+        place = BranchSettings(CLUSTER, ALICE, str(key or self.keys.bot), locks[0], locks[1], self.remembered.append)
         ledger = SeededLedger(self.repository(clone), self.remote(clone), place, self.clock)
         ledger.seed = self.trust
         return ledger

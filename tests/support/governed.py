@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from gitops.approving.approve import ApprovalPublisher, sign_approval
 from gitops.approving.attest import attest
-from gitops.approving.decide import Office
-from gitops.approving.endorse import Endorsement, endorse
+from gitops.approving.decide import DecisionContext
 from gitops.core.clock import timestamp
 from gitops.ledger.chain import SIGNED, approvals_prefix
 from gitops.ledger.documents import read_entry
@@ -35,22 +35,22 @@ def waiting(folder: Path, config: str = PERMISSIVE, author: str = "mallory") -> 
     return life
 
 
-def means(life: Life, who: str) -> Endorsement:
+def means(life: Life, who: str) -> ApprovalPublisher:
     """Whose key signs, and where approvals go."""
-    return Endorsement(life.repository, life.remote, person(who), str(life.keys[who]), approvals_prefix(CLUSTER))
+    return ApprovalPublisher(life.repository, life.remote, person(who), str(life.keys[who]), approvals_prefix(CLUSTER))
 
 
-def office(life: Life, who: str) -> Office:
+def office(life: Life, who: str) -> DecisionContext:
     """Where somebody takes back and countersigns."""
     rule = life.project.config().cluster(None)
-    return Office(
+    return DecisionContext(
         life.ledger(rule), life.project.target(rule), means(life, who), life.clock, life.ids, life.faults, pid=1
     )
 
 
 def alone(life: Life, who: str = "ada", address: str = "graph.legacy", reason: str = "it leaks") -> ApproveOutcome:
     """`gitops approve ADDRESS --break-glass --reason REASON`."""
-    return endorse(life.workspace(), Address(address), means(life, who), emergency=reason)
+    return sign_approval(life.workspace(), Address(address), means(life, who), emergency=reason)
 
 
 def grant(life: Life, who: str, source: GrantSource = GrantSource.REVIEW, **values: object) -> ForgeGrant:

@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from unittest.mock import patch
 from urllib.parse import parse_qsl, urlsplit
 
-from gitops.approving.endorse import Endorsement, endorse
+from gitops.approving.approve import ApprovalPublisher, sign_approval
 from gitops.cli.main import main
 from gitops.forge.port import ChangeRequest, RequestState
 from gitops.forge.web import WebAnswer, WebRequest
@@ -175,8 +175,8 @@ class Site(GitServer, ABC):
         head, ref = self.loop.tip(self.head_ref(number)), self.head_ref(number)
         request = ChangeRequest(number, "", "", MAIN, head, RequestState.OPEN, "", head_ref=ref)
         workspace = project.workspace_of_request(rule, request, project.position(rule), actor=email(who))
-        by = Endorsement(store, SelfRemote(store), Person(who, email(who)), str(self.loop.key(who)), APPROVALS)
-        outcome = endorse(workspace, Address(address), by)
+        by = ApprovalPublisher(store, SelfRemote(store), Person(who, email(who)), str(self.loop.key(who)), APPROVALS)
+        outcome = sign_approval(workspace, Address(address), by)
         assert outcome.ok, outcome.diagnostics
         self.sync()
 

@@ -5,7 +5,7 @@
     people/<name>   home of a person: key, git configuration, and from the first use on a clone
 
 Building one takes seconds, copying it milliseconds: `Loop.build` once, then `copied` for every test. What a test does not
-want to prove by processes it does inside this one: `handle` is what post-receive does, `endorse` what `gitops approve` does.
+want to prove by processes it does inside this one: `handle` is what post-receive does, `sign_approval` is `gitops approve`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from gitops.approvals.documents import statement_message, write_approval
-from gitops.approving.endorse import Endorsement, endorse
+from gitops.approving.approve import ApprovalPublisher, sign_approval
 from gitops.bot.project import Project
 from gitops.bot.receive_push import receive_push
 from gitops.core.clock import FixedClock
@@ -327,7 +327,7 @@ class Loop:
         new = merge_request(self.store, SelfRemote(self.store), self.request(number), method, clock, merger=merger)
         return new, self._received(local.project, [RefUpdate(MAIN, before, new)], email(who))
 
-    def endorse(
+    def sign_approval(
         self, who: str, address: str, *, request: int | None = None, at: datetime | None = None
     ) -> ApproveOutcome:
         """`gitops approve ADDRESS [--request N]`; the approval branch is made as if pre-receive had let it pass."""
@@ -339,8 +339,10 @@ class Loop:
             workspace = project.workspace(rule, self.tip(), position, base=position.applied, actor=email(who))
         else:
             workspace = project.workspace_of_request(rule, self.request(request), position, actor=email(who))
-        by = Endorsement(self.store, SelfRemote(self.store), Person(who, email(who)), str(self.key(who)), APPROVALS)
-        return endorse(workspace, Address(address), by)
+        by = ApprovalPublisher(
+            self.store, SelfRemote(self.store), Person(who, email(who)), str(self.key(who)), APPROVALS
+        )
+        return sign_approval(workspace, Address(address), by)
 
     def arrived(self, ref: str, *, at: datetime | None = None) -> list[str]:
         """What post-receive does when `ref` was just created."""

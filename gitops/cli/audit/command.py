@@ -1,4 +1,4 @@
-"""`gitops log` and `gitops audit`: the trail of a ledger branch, and its verdict."""
+"""`gitops log` and `gitops audit`: show the entries of a ledger branch, and verify them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from itertools import islice
 from pathlib import Path
 
 from gitops.audit.pin import AuditPin, read_pin, write_pin
-from gitops.audit.report import AuditReport, Hearsay
-from gitops.audit.trail import trail
+from gitops.audit.report import AuditReport, AuditWitnesses
+from gitops.audit.trail import read_trail
 from gitops.audit.verb import AuditScope
 from gitops.audit.verb import audit as run
-from gitops.audit.walk import chain_of
+from gitops.audit.walk import entry_ids
 from gitops.cli.audit.outputs import Statements, file_bytes, write_whole
 from gitops.cli.options import choice_of
 from gitops.cli.output import FAILED, OK, USAGE, complain, say, show_error, show_form
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
-from gitops.ledger.chain import BRANCHES, SIGNED, ChainEntry, first_entry
-from gitops.ledger.witnesses import Line, named_entry
+from gitops.ledger.chain import BRANCHES, SIGNED, VerifiedEntry, first_entry
+from gitops.ledger.witnesses import LedgerEntries, named_entry
 from gitops.render.audit import audit_form, audit_text, log_form, log_text
 from gitops.wiring.project import LocalProject, open_commit_tree
 
@@ -31,11 +31,11 @@ _MIN_PREFIX = 7
 
 
 def log(options: argparse.Namespace) -> int:
-    """`gitops log`. Exit code 1 also when something of what is shown does not hold, or the ledger was rewound."""
+    """`gitops log`. Exit code 1 if a shown entry does not verify, or if the ledger was rewound."""
     local = LocalProject(choice_of(options, offline=True))
     rule = local.rule(options.cluster)
     head = _head(local, rule)
-    found = trail(local.repository, head)
+    found = read_trail(local.repository, head)
     records = tuple(islice(found, options.limit) if options.limit > 0 else found)
     if options.json:
         show_form(log_form(records))
@@ -56,7 +56,7 @@ def audit(options: argparse.Namespace) -> int:
     if problem:
         complain(problem)
         return USAGE
-    options.json = form == "json"  # what ends the command is told in the same form
+    options.json = form == "json"  # errors that end the command have the same form
     local = LocalProject(choice_of(options, offline=True))
     rule = local.rule(options.cluster)
     head = _head(local, rule)
@@ -71,18 +71,18 @@ def audit(options: argparse.Namespace) -> int:
 
 
 def _misuse(options: argparse.Namespace, form: str) -> str:
-    """Why the options make no sense together, or nothing."""
+    """Why the options exclude each other; empty if they do not."""
     if options.json and form != "json":
-        return "--json and --format name two formats; leave one out"
+        return "--json and --format select two formats; leave one out"
     if options.since is not None and options.pin is not None:
-        return "--since and --pin both say where to begin; leave one out"
+        return "--since and --pin both select where to start; leave one out"
     if (options.sign or options.output is not None) and form != "in-toto":
-        return "--sign and --output go with --format in-toto"
+        return "--sign and --output need --format in-toto"
     begins = options.since is not None or options.pin is not None or options.witness
     if options.accept is not None and (begins or options.verify_envelope is not None or form == "in-toto"):
-        return "--accept verifies the whole ledger, and goes with no other option than --format text, json or sarif"
+        return "--accept verifies the whole ledger; the only other option that it takes is --format text, json or sarif"
     if options.verify_envelope is not None and (begins or form not in ("text", "json")):
-        return "--verify-envelope goes with no other option than --format text or json"
+        return "the only other option that --verify-envelope takes is --format text or json"
     return ""
 
 
@@ -94,11 +94,11 @@ def _report(local: LocalProject, rule: ClusterRule, head: str, options: argparse
         statements = Statements(local, options.output, sign=options.sign)
     pin = _read_pin(options.pin, rule)
     since = pin.commit if pin is not None else _since(local, head, options.since)
-    hearsay = replace(_hearsay(local, rule), witnesses=_witnesses(local, rule, options.witness))
-    scope = AuditScope(since, hearsay, lambda first: local.project.anchor(rule, first), _told(statements))
+    witnesses = replace(_local_witnesses(local, rule), copies=_copies(local, rule, options.witness))
+    scope = AuditScope(since, witnesses, lambda first: local.project.anchor(rule, first), _on_verified(statements))
     report = _run(local, rule, head, scope)
     if report.ok:
-        report = _noted(local, rule, report)
+        report = _remember_head(local, rule, report)
         if options.pin is not None:
             write_whole(Path(options.pin), write_pin(AuditPin(rule.name, report.entries, head)))
     return report
@@ -108,11 +108,11 @@ def _run(local: LocalProject, rule: ClusterRule, head: str, scope: AuditScope) -
     return run(local.repository, head, rule.name, lambda reader, tree: open_commit_tree(reader, tree, rule.path), scope)
 
 
-def _told(statements: Statements | None) -> Callable[[ChainEntry], None]:
-    """What happens with each entry that holds."""
+def _on_verified(statements: Statements | None) -> Callable[[VerifiedEntry], None]:
+    """Write the statement of each entry that holds, and show the progress on a terminal."""
     done, shown = 0, sys.stderr.isatty()
 
-    def told(found: ChainEntry) -> None:
+    def on_verified(found: VerifiedEntry) -> None:
         nonlocal done
         done += 1
         if statements is not None:
@@ -120,7 +120,7 @@ def _told(statements: Statements | None) -> Callable[[ChainEntry], None]:
         if shown and done % _PROGRESS == 0:
             complain(f"audit: {done} entries verified, now at entry {found.entry.number}")
 
-    return told
+    return on_verified
 
 
 def _show(report: AuditReport, form: str) -> None:
@@ -136,39 +136,39 @@ def _show(report: AuditReport, form: str) -> None:
         say(audit_text(report))
 
 
-# -- what is known -----------------------------------------------------------------------------------------------------
+# -- known heads -----------------------------------------------------------------------------------------------------
 
 
 def _head(local: LocalProject, rule: ClusterRule) -> str:
-    """The head to look at. Raises IntegrityError `ledger_diverged` where there was one before, else `ledger_missing`."""
+    """The head of the ledger branch. Raises IntegrityError `ledger_diverged` if it is gone, else `ledger_missing`."""
     heads = local.heads(rule)
-    noted = heads.noted()
-    if local.project.head_of(heads.ref) is None and (noted.pin or noted.local) is not None:
+    known = heads.known()
+    if local.project.head_of(heads.ref) is None and (known.pin or known.branch) is not None:
         raise IntegrityError(Code.LEDGER_DIVERGED, "the ledger branch was seen here before and is gone", path=heads.ref)
     return local.project.ledger_head(rule)
 
 
-def _hearsay(local: LocalProject, rule: ClusterRule) -> Hearsay:
-    """What the clone saw before, and all approvals and decisions that it has."""
+def _local_witnesses(local: LocalProject, rule: ClusterRule) -> AuditWitnesses:
+    """The heads that the clone saw before, and all approvals and decisions that it has."""
     heads = local.heads(rule)
-    noted = heads.noted()
-    seen = {heads.seen_ref: noted.seen, "the note beside the refs": noted.kept, heads.ref: noted.local}
+    known = heads.known()
+    seen = {heads.seen_ref: known.seen, "the note beside the refs": known.note, heads.ref: known.branch}
     folders = tuple(f"{folder}{rule.name}/" for folder in SIGNED)
     signed = {ref: oid for ref, oid in local.remote.refs(BRANCHES).items() if ref.startswith(folders)}
-    return Hearsay({where: commit for where, commit in seen.items() if commit is not None}, signed)
+    return AuditWitnesses({where: commit for where, commit in seen.items() if commit is not None}, signed)
 
 
 def _check_seen(local: LocalProject, rule: ClusterRule, head: str) -> None:
-    """Raise IntegrityError `ledger_diverged` if a head that was seen here is no entry of the ledger any more."""
-    line = Line(local.repository, head)
-    for where, commit in _hearsay(local, rule).seen.items():
-        if commit not in line:
+    """Raise IntegrityError `ledger_diverged` if a head that was seen here is not an entry of the ledger any more."""
+    entries = LedgerEntries(local.repository, head)
+    for where, commit in _local_witnesses(local, rule).seen.items():
+        if commit not in entries:
             detail = f"head {head[:12]} does not continue {commit[:12]}, which was seen here ({where})"
             raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=rule.name)
 
 
-def _witnesses(local: LocalProject, rule: ClusterRule, names: list[str]) -> dict[str, str]:
-    """The heads that others have, and have seen, with their objects. Raises RemoteError, GitopsError `witness_unproven`."""
+def _copies(local: LocalProject, rule: ClusterRule, names: list[str]) -> dict[str, str]:
+    """The heads that other copies have, and have seen; fetches them. Raises RemoteError, GitopsError `witness_unproven`."""
     heads, found = local.heads(rule), dict[str, str]()
     tracked = heads.ref.replace("refs/heads/", "refs/remotes/origin/", 1)
     for name in names:
@@ -185,27 +185,27 @@ def _witnesses(local: LocalProject, rule: ClusterRule, names: list[str]) -> dict
     return found
 
 
-def _noted(local: LocalProject, rule: ClusterRule, report: AuditReport) -> AuditReport:
-    """Note the verified head, so that the next command here is held to it; a repository that cannot be written is told of."""
+def _remember_head(local: LocalProject, rule: ClusterRule, report: AuditReport) -> AuditReport:
+    """Remember the verified head for later commands here; a note of the report says if that failed."""
     heads, problem = local.heads(rule), ""
     try:
-        heads.remember(heads.noted().seen, report.head)
+        heads.remember(heads.known().seen, report.head)
     except GitopsError as error:
         problem = f": {error.detail}"
-    noted = heads.noted()
-    if report.head in (noted.seen, noted.kept):
+    known = heads.known()
+    if report.head in (known.seen, known.note):
         return report
-    return replace(report, notes=(*report.notes, f"the head could not be noted in this repository{problem}"))
+    return replace(report, notes=(*report.notes, f"the head could not be remembered in this repository{problem}"))
 
 
-# -- where to begin ----------------------------------------------------------------------------------------------------
+# -- where to start ----------------------------------------------------------------------------------------------------
 
 
 def _since(local: LocalProject, head: str, text: str | None) -> str | None:
-    """The commit of an entry that is named by its number, its commit or the beginning of that. Raises UsageError."""
+    """The commit of the entry with this number, commit, or prefix of a commit. Raises UsageError."""
     if text is None:
         return None
-    chain = chain_of(local.repository, head)
+    chain = entry_ids(local.repository, head)
     if text.isascii() and text.isdigit() and 1 <= int(text) <= len(chain):
         return chain[int(text) - 1]
     found = [commit for commit in chain if len(text) >= _MIN_PREFIX and commit.startswith(text.lower())]
@@ -223,13 +223,13 @@ def _read_pin(path: str | None, rule: ClusterRule) -> AuditPin | None:
     return pin
 
 
-# -- going on from another head ----------------------------------------------------------------------------------------
+# -- accepting another head -------------------------------------------------------------------------------------------
 
 
 def _accept(local: LocalProject, rule: ClusterRule, head: str, wanted: str) -> AuditReport:
-    """Verify the ledger as if nothing had been seen before, and then note its head in the place of what was.
+    """Verify the ledger as if nothing had been seen before, and then replace the remembered head by its head.
 
-    Raises UsageError when `wanted` is not the whole id of the head: nobody accepts what they have not looked at.
+    Raises UsageError when `wanted` is not the whole id of the head: an operator has to look at what they accept.
     """
     if wanted != head:
         raise UsageError(Code.USAGE_ERROR, f"--accept takes the whole id of the head, which is {head}")
@@ -237,10 +237,12 @@ def _accept(local: LocalProject, rule: ClusterRule, head: str, wanted: str) -> A
     if not report.ok:
         return report
     local.project.anchor(rule, first_entry(local.repository, head))
-    before = _hearsay(local, rule)
+    before = _local_witnesses(local, rule)
     local.heads(rule).accept(head)
-    chain = set(chain_of(local.repository, head))
-    notes = [f"seen before, and given up: {c} ({w})" for w, c in before.seen.items() if c not in chain]
+    chain = set(entry_ids(local.repository, head))
+    notes = [f"no longer remembered: {c} ({w})" for w, c in before.seen.items() if c not in chain]
     foreign = [ref for ref, commit in before.signed.items() if named_entry(local.repository, commit) not in chain]
-    notes += [f"{ref.removeprefix('refs/heads/')} names no entry of it; delete that branch" for ref in foreign]
+    notes += [
+        f"{ref.removeprefix('refs/heads/')} names an entry that it does not have; delete that branch" for ref in foreign
+    ]
     return replace(report, notes=(*report.notes, "the head is accepted", *notes))

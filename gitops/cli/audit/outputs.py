@@ -1,4 +1,4 @@
-"""Statements of an audit on their way out, and envelopes on their way in."""
+"""Write the statements of an audit, and verify envelopes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from gitops.audit.intoto import NAMESPACE, PAYLOAD_TYPE, Envelope, pae, read_envelope, signature_of, write_envelope
-from gitops.audit.statement import EnvelopeCheck, check_envelope, statement_of
+from gitops.audit.statement import check_envelope, statement_of
 from gitops.cli.output import FAILED, OK, say, show_form
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.git.signatures import sign, verify_detached
-from gitops.ledger.chain import ChainEntry, entry_trust
-from gitops.ledger.witnesses import Line
+from gitops.ledger.chain import VerifiedEntry, entry_trust
+from gitops.ledger.witnesses import LedgerEntries
 from gitops.model.approval import CommitSignature
 from gitops.render.characters import visible
 from gitops.wiring.project import LocalProject
@@ -35,7 +35,7 @@ class Statements:
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
 
-    def add(self, found: ChainEntry) -> None:
+    def add(self, found: VerifiedEntry) -> None:
         """Raises GitopsError `signing_failed`, OSError."""
         payload = statement_of(self._local.repository, found)
         data = payload + b"\n" if self._key is None else self._signed(payload, self._key)
@@ -49,19 +49,25 @@ class Statements:
     def _signed(self, payload: bytes, key: str) -> bytes:
         covered = pae(PAYLOAD_TYPE, payload)
         armor = sign(covered, key, namespace=NAMESPACE)
-        verdict = verify_detached(covered, armor, NAMESPACE)
-        return write_envelope(Envelope(PAYLOAD_TYPE, payload, (signature_of(armor, verdict.key),)))
+        signature = verify_detached(covered, armor, NAMESPACE)
+        return write_envelope(Envelope(PAYLOAD_TYPE, payload, (signature_of(armor, signature.key),)))
 
 
 def verify_envelopes(local: LocalProject, head: str, path: str, *, as_json: bool) -> int:
-    """Print the verdict on each envelope of a file, one or one on each line; 1 if any does not hold."""
-    against = EnvelopeCheck(
-        line=Line(local.repository, head),
-        trust=entry_trust(local.repository, head),
-        now=local.project.tools.clock.now(),
-        verify=_verify,
-    )
-    forms = [_verdict(local, data, against) for data in _envelopes(file_bytes(path))]
+    """Print whether each envelope of a file (one, or one on each line) is good; exit code 1 if any is not."""
+    entries = LedgerEntries(local.repository, head)
+    trust, now = entry_trust(local.repository, head), local.project.tools.clock.now()
+    forms: list[dict[str, Any]] = []
+    for data in _envelopes(file_bytes(path)):
+        try:
+            found = check_envelope(
+                local.repository, data, entries=entries, trust=trust, now=now, verify=_verify_signature
+            )
+        except GitopsError as error:
+            forms.append({"ok": False, "code": error.code, "detail": error.detail})
+        else:
+            signers = list(found.signers)
+            forms.append({"ok": True, "entry": found.number, "commit": found.commit, "signers": signers})
     ok = bool(forms) and all(form["ok"] for form in forms)
     if as_json:
         show_form({"ok": ok, "envelopes": forms})
@@ -73,16 +79,8 @@ def verify_envelopes(local: LocalProject, head: str, path: str, *, as_json: bool
     return OK if ok else FAILED
 
 
-def _verify(covered: bytes, armor: str) -> CommitSignature:
+def _verify_signature(covered: bytes, armor: str) -> CommitSignature:
     return verify_detached(covered, armor, NAMESPACE)
-
-
-def _verdict(local: LocalProject, data: bytes, against: EnvelopeCheck) -> dict[str, Any]:
-    try:
-        found = check_envelope(local.repository, data, against)
-    except GitopsError as error:
-        return {"ok": False, "code": error.code, "detail": error.detail}
-    return {"ok": True, "entry": found.number, "commit": found.commit, "signers": list(found.signers)}
 
 
 def _line(number: int, form: dict[str, Any]) -> str:
@@ -92,7 +90,7 @@ def _line(number: int, form: dict[str, Any]) -> str:
 
 
 def _envelopes(data: bytes) -> list[bytes]:
-    """The envelopes of a file: it is one, or it has one on each line."""
+    """The envelopes of a file, which is one envelope or has one on each line."""
     lines = [line for line in data.splitlines() if line.strip()]
     if len(lines) < 2:  # noqa: PLR2004 - more than one
         return lines
@@ -114,7 +112,7 @@ def file_bytes(path: str) -> bytes:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file in one step, so that nobody reads half of it. Raises OSError."""
+    """Replace a file in one step, so that no reader sees half of it. Raises OSError."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_bytes(data)

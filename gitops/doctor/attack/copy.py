@@ -23,7 +23,7 @@ from typing import TypeVar
 from gitops.apply.apply import apply
 from gitops.apply.refresh import import_cluster
 from gitops.approvals.documents import statement_message, write_approval
-from gitops.approving.endorse import Endorsement, endorse
+from gitops.approving.approve import ApprovalPublisher, sign_approval
 from gitops.bot.guard import Guard
 from gitops.cluster.workspace import Workspace
 from gitops.config.gitops_yaml import ClusterRule
@@ -202,14 +202,14 @@ class ClusterCopy:
         if blind and workspace.governance is not None:
             workspace = replace(workspace, governance=replace(workspace.governance, authors=frozenset()))
         local = self.local()
-        by = Endorsement(
+        publisher = ApprovalPublisher(
             local.repository,
             local.remote,
             Person(who.partition("@")[0], who),
             self.rules.key(who),
             approvals_prefix(self.rule.name),
         )
-        outcome = endorse(workspace, graph_address("legacy"), by)
+        outcome = sign_approval(workspace, graph_address("legacy"), publisher)
         if outcome.commit is None:
             raise AttackInconclusive(", ".join(d.code for d in outcome.diagnostics) or "the approval was not made")
         return outcome.commit

@@ -75,7 +75,7 @@ def test_a_byte_after_the_approval_voids_it(ready: Runner) -> None:
     runner.settle()
     assert hub.status(pull.head, "plan").startswith("failure: 2 change(s); needs approval: graph.legacy")
     assert "approval_stale" in hub.comment(1)
-    assert "the cluster folder moved" in hub.comment(1)
+    assert "the cluster folder changed" in hub.comment(1)
     tip = hub.merge("carol", 1)
     runner.settle()
     assert hub.loop.graph("legacy").exists()

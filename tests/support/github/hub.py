@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from gitops.approving.endorse import Endorsement, endorse
+from gitops.approving.approve import ApprovalPublisher, sign_approval
 from gitops.forge.port import ChangeRequest, RequestState
 from gitops.git.port import NewCommit, Person
 from gitops.git.remote import SelfRemote
@@ -133,9 +133,9 @@ class Hub:
         else:
             workspace = project.workspace_of_request(rule, self._seen(request), position, actor=email(who))
         store = self.loop.store
-        by = Endorsement(store, SelfRemote(store), Person(who, email(who)), str(self.loop.key(who)), APPROVALS)
+        by = ApprovalPublisher(store, SelfRemote(store), Person(who, email(who)), str(self.loop.key(who)), APPROVALS)
         before = self.world.refs()
-        outcome = endorse(workspace, Address(address), by)
+        outcome = sign_approval(workspace, Address(address), by)
         self.world.moved(before, who)
         return outcome
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.approvals.authors import AuthorQuestion, authors_of, signers_of
+from gitops.approvals.authors import authors_of, signers_of
 from gitops.git.port import NewCommit, Person
 from gitops.git.repository import Repository
 from gitops.model.trust import Signer, TrustRoot
@@ -49,7 +49,7 @@ class History:
 
     def authors(self, base: str | None, head: str, path: str = FOLDER) -> set[str]:
         """Names of the authors found."""
-        found = authors_of(self.repository, AuthorQuestion(base, head, path))
+        found = authors_of(self.repository, base=base, head=head, path=path)
         return {email.removesuffix("@example.org") for email in found}
 
 
@@ -97,7 +97,7 @@ def test_a_made_up_address_names_an_account(
         (address, "change\n") if how == "author" else ("a@b.example", f"c\n\nCo-authored-by: A <{address}>\n")
     )
     head = repository.write_commit(NewCommit(tree, (root,), Person("a", author, 1), message), signing_key=None)
-    found = authors_of(repository, AuthorQuestion(root, head, FOLDER))
+    found = authors_of(repository, base=root, head=head, path=FOLDER)
     assert {name for name in found if ":" in name} == ({account} if account else set())
     assert address in found
 
@@ -215,7 +215,6 @@ def test_a_key_counts_whatever_name_the_commit_bears(tmp_path: Path) -> None:
     two = history.by("mask", {FILE: b"2\n"}, one)
     three = history.by("other", {FILE: b"3\n"}, two)
     four = history.by("nobody", {FILE: b"4\n"}, three)
-    question = AuthorQuestion(root, four, FOLDER)
-    assert signers_of(history.repository, question, trust) == {"ada", "ada@work"}
-    assert signers_of(history.repository, AuthorQuestion(None, four, FOLDER), trust) == frozenset()
+    assert signers_of(history.repository, trust, base=root, head=four, path=FOLDER) == {"ada", "ada@work"}
+    assert signers_of(history.repository, trust, base=None, head=four, path=FOLDER) == frozenset()
     assert history.authors(root, four) == {"mask", "other", "nobody"}

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from gitops.approvals.documents import statement_message, write_approval
+from gitops.approving.approve import sign_approval
 from gitops.approving.attest import attest
 from gitops.approving.decide import revoke
-from gitops.approving.endorse import endorse
-from gitops.approving.reviews import approving_reviews, standing_reviews, withdraw_lapsed
+from gitops.approving.reviews import approving_reviews, newest_reviews, revoke_lapsed
 from gitops.core.clock import timestamp
 from gitops.forge.port import Account, Review, ReviewState
 from gitops.git.port import ZERO, RefUpdate
@@ -119,7 +119,7 @@ def test_an_author_does_not_approve_by_another_name(life: Life, author: str) -> 
     )
     for outcome in (
         attest(workspace, Address("graph.legacy"), grant(life, "ada"), means(life, "bot")),
-        endorse(workspace, Address("graph.legacy"), means(life, "ada")),
+        sign_approval(workspace, Address("graph.legacy"), means(life, "ada")),
     ):
         assert errors(outcome) == ["approval_self"]
 
@@ -259,7 +259,7 @@ def test_of_each_account_the_newest_verdict_stands(
     found = reviews(*given)
     assert {r.account.login for r in approving_reviews(found, lambda _: True)} == standing
     assert approving_reviews(found, lambda _: False) == ()
-    assert {r.state for r in standing_reviews(found).values()} <= {YES, NO, GONE}
+    assert {r.state for r in newest_reviews(found).values()} <= {YES, NO, GONE}
 
 
 def named(account: Account) -> str:
@@ -269,10 +269,10 @@ def named(account: Account) -> str:
 @pytest.mark.parametrize("after", [NO, GONE])
 def test_a_verdict_that_is_taken_back_takes_the_attestation_along(life: Life, after: ReviewState) -> None:
     identity = made(attested(life, grant(life, "ada")))
-    assert withdraw_lapsed(office(life, "bot"), 7, reviews(("ada", YES)), named) == ()
-    (done,) = withdraw_lapsed(office(life, "bot"), 7, reviews(("ada", YES), ("ada", after)), named)
+    assert revoke_lapsed(office(life, "bot"), 7, reviews(("ada", YES)), named) == ()
+    (done,) = revoke_lapsed(office(life, "bot"), 7, reviews(("ada", YES), ("ada", after)), named)
     assert (done.ok, done.approval_id, done.decided_by) == (True, identity, "bot")
-    assert withdraw_lapsed(office(life, "bot"), 7, reviews(("ada", YES), ("ada", after)), named) == ()
+    assert revoke_lapsed(office(life, "bot"), 7, reviews(("ada", YES), ("ada", after)), named) == ()
     outcome = life.apply()
     assert not deleted(outcome)
     assert "approval_revoked" in warnings(outcome)
@@ -280,22 +280,22 @@ def test_a_verdict_that_is_taken_back_takes_the_attestation_along(life: Life, af
 
 def test_a_command_is_taken_back_by_a_later_verdict_only(life: Life) -> None:
     made(attested(life, grant(life, "ada", GrantSource.COMMENT, at=timestamp(START + timedelta(minutes=2)))))
-    assert withdraw_lapsed(office(life, "bot"), 7, reviews(), named) == ()
-    assert withdraw_lapsed(office(life, "bot"), 7, reviews(("ada", NO)), named) == ()
+    assert revoke_lapsed(office(life, "bot"), 7, reviews(), named) == ()
+    assert revoke_lapsed(office(life, "bot"), 7, reviews(("ada", NO)), named) == ()
     late = tuple(replace(r, at=timestamp(START + timedelta(minutes=3))) for r in reviews(("ada", NO)))
-    (done,) = withdraw_lapsed(office(life, "bot"), 7, late, named)
+    (done,) = revoke_lapsed(office(life, "bot"), 7, late, named)
     assert done.ok
 
 
 def test_reviews_of_another_request_take_nothing_back(life: Life) -> None:
     made(attested(life, grant(life, "ada")))
-    assert withdraw_lapsed(office(life, "bot"), 8, reviews(("ada", NO)), named) == ()
+    assert revoke_lapsed(office(life, "bot"), 8, reviews(("ada", NO)), named) == ()
 
 
 def test_an_attestation_that_was_used_is_left_alone(life: Life) -> None:
     identity = made(attested(life, grant(life, "ada")))
     assert deleted(life.apply())
-    assert withdraw_lapsed(office(life, "bot"), 7, reviews(("ada", NO)), named) == ()
+    assert revoke_lapsed(office(life, "bot"), 7, reviews(("ada", NO)), named) == ()
     assert errors(revoke(office(life, "ada"), identity, "late")) == ["approval_spent"]
 
 

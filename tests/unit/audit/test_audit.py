@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gitops.apply.refresh import refresh
-from gitops.audit.trail import trail
+from gitops.audit.trail import read_trail
 from gitops.model.address import Address
 from gitops.model.entry import EntryChange, LedgerEntry, SourceRevision
 from gitops.model.state import AppliedResource, State
@@ -95,10 +95,10 @@ def test_a_forger_who_says_the_truth_is_the_bot(life: Life) -> None:
 
 
 def test_the_trail_shows_every_entry_and_who_approved(life: Life) -> None:
-    records = list(trail(life.repository, life.chain()[-1]))
+    records = list(read_trail(life.repository, life.chain()[-1]))
     assert [r.entry.number for r in records] == list(range(14, 0, -1))
     assert {r.signature for r in records} == {"good"}
-    shown = {r.entry.number: [(v.use.principal, v.verdict) for v in r.verdicts] for r in records if r.verdicts}
+    shown = {r.entry.number: [(v.use.principal, v.result) for v in r.approvals] for r in records if r.approvals}
     assert shown == {number: [("ada", "good")] for number in (7, 8, 9, 13)}
 
 
@@ -109,7 +109,7 @@ OTHER = "ab" * 32
 PUBLISH = EntryChange(Address("policy.x"), "create", None, OTHER, "applied")
 LIES: dict[str, tuple[int, Lie, str, str]] = {
     "rewritten message": (5, Lie(message="apply(brain): nothing to see here\n"), "ledger_entry_invalid", "message"),
-    "number gap": (5, Lie(saying(number=6)), "ledger_chain_broken", "calls itself 6"),
+    "number gap": (5, Lie(saying(number=6)), "ledger_chain_broken", "has number 6"),
     "dated backwards": (5, Lie(saying(at="2026-07-02T10:00:00Z")), "ledger_chain_broken", "dated before"),
     "another cluster": (
         5,
@@ -150,14 +150,14 @@ LIES: dict[str, tuple[int, Lie, str, str]] = {
     "intent that changes state": (4, Lie(state=without("statuses")), "ledger_state_mismatch", "announcement"),
     "no state": (5, Lie(files={STATE: None}), "ledger_state_mismatch", "no state document"),
     "unreadable state": (5, Lie(files={STATE: b"{"}), "invalid_state_json", ""),
-    "moved without a change": (5, Lie(unlisted("schema.notes")), "ledger_state_mismatch", "schema.notes moved"),
-    "gone without a change": (5, Lie(state=moved(QUERY, None)), "ledger_state_mismatch", f"{QUERY} moved"),
+    "moved without a change": (5, Lie(unlisted("schema.notes")), "ledger_state_mismatch", "schema.notes changed"),
+    "gone without a change": (5, Lie(state=moved(QUERY, None)), "ledger_state_mismatch", f"{QUERY} changed"),
     "moved elsewhere": (5, Lie(state=moved("schema.notes", OTHER)), "ledger_state_mismatch", "is not at"),
     "changed from elsewhere": (5, Lie(change("schema.notes", before=OTHER)), "ledger_state_mismatch", "was not at"),
-    "did not happen": (8, Lie(change("schema.legacy", operation="update")), "ledger_state_mismatch", "not take place"),
+    "did not happen": (8, Lie(change("schema.legacy", operation="update")), "ledger_state_mismatch", "was not applied"),
     "composite": (5, Lie(state=moved("graph.notes", OTHER)), "ledger_state_mismatch", "its parts"),
-    "refresh that publishes": (10, Lie(state=moved("policy.x", OTHER)), "ledger_state_mismatch", "policy.x moved"),
-    "refresh that deletes": (10, Lie(state=moved("graph.notes", None)), "ledger_state_mismatch", "graph.notes moved"),
+    "refresh that publishes": (10, Lie(state=moved("policy.x", OTHER)), "ledger_state_mismatch", "policy.x changed"),
+    "refresh that deletes": (10, Lie(state=moved("graph.notes", None)), "ledger_state_mismatch", "graph.notes changed"),
     "refresh that migrates": (10, Lie(state=moved("schema.notes", OTHER)), "ledger_state_mismatch", "schema.notes"),
     "refresh that deletes by approval": (10, Lie(saying(changes=(DELETE,))), "ledger_change_unapproved", "graph.notes"),
     "refresh that lists": (10, Lie(saying(changes=(PUBLISH,))), "ledger_state_mismatch", "changes nothing by itself"),
@@ -177,7 +177,7 @@ LIES: dict[str, tuple[int, Lie, str, str]] = {
         "ledger_state_mismatch",
         "without having been announced",
     ),
-    "no source": (5, Lie(saying(source=None)), "ledger_entry_invalid", "made from"),
+    "no source": (5, Lie(saying(source=None)), "ledger_entry_invalid", "source commit"),
     "changeset": (5, Lie(saying(changeset="chs-0")), "ledger_entry_invalid", "changeset"),
     "config digest": (4, Lie(saying(config_digest=OTHER)), "ledger_source_mismatch", "another configuration"),
     "folder tree": (
@@ -192,7 +192,7 @@ LIES: dict[str, tuple[int, Lie, str, str]] = {
         6,
         Lie(state=lambda s: replace(s, config_digest=OTHER)),
         "ledger_source_mismatch",
-        "converged",
+        "another configuration",
     ),
 }
 

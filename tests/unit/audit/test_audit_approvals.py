@@ -132,7 +132,7 @@ def test_two_people_have_to_approve_where_the_rules_say_two(tmp_path: Path) -> N
     assert [len(life.entry(n).approvals) for n in (4, 5)] == [2, 2]
     report = life.audit(life.forge(4, Lie(lambda e: replace(e, approvals=e.approvals[:1]))))
     assert report.finding is not None
-    assert "not enough" in report.finding.detail
+    assert "too few" in report.finding.detail
 
 
 def test_a_delete_by_two_that_was_cut_short_spends_both_approvals(tmp_path: Path) -> None:

@@ -442,7 +442,7 @@ def test_a_repository_that_cannot_be_written_is_audited_with_a_note(desk: Desk) 
         (desk.clone / place).write_text("in the way")
     report = desk.json("audit", "--json")
     assert report["ok"]
-    assert "could not be noted" in report["notes"][0]
+    assert "could not be remembered" in report["notes"][0]
 
 
 def test_accepting_another_ledger_takes_its_whole_head(desk: Desk) -> None:
@@ -456,7 +456,7 @@ def test_accepting_another_ledger_takes_its_whole_head(desk: Desk) -> None:
         assert "usage_error" in desk.run("audit", "--accept", wrong)[1]
         assert desk.git("rev-parse", SEEN) == desk.life.chain()[-1]
     code, text = desk.run("audit", "--accept", anew)
-    assert (code, text.count("seen before, and given up")) == (0, 2)
+    assert (code, text.count("no longer remembered")) == (0, 2)
     assert desk.codes() == []
     assert desk.run("status")[0] == 0
 
@@ -476,7 +476,7 @@ def test_approvals_of_the_ledger_before_are_named_when_another_is_accepted(desk:
     desk.serve(anew)
     desk.fetch()
     code, text = desk.run("audit", "--accept", anew)
-    assert (code, text.count("names no entry of it; delete that branch")) == (0, 3)
+    assert (code, text.count("names an entry that it does not have; delete that branch")) == (0, 3)
     assert desk.codes() == ["ledger_diverged"] * 3
 
 

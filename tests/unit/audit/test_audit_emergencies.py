@@ -9,8 +9,8 @@ import pytest
 
 from gitops.approvals.documents import decision_message
 from gitops.approving.decide import countersign
-from gitops.audit.report import Hearsay
-from gitops.audit.trail import trail
+from gitops.audit.report import AuditWitnesses
+from gitops.audit.trail import read_trail
 from gitops.audit.verb import AuditScope
 from gitops.git.port import NewCommit
 from gitops.ledger.chain import revocations_prefix
@@ -91,10 +91,10 @@ def by_another(kept: dict) -> None:
 
 MISMATCH, UNAPPROVED = "ledger_debt_mismatch", "ledger_change_unapproved"
 LIES: dict[str, tuple[int, Lie, str, str]] = {
-    "no debt at all": (OWING, Lie(saying(debts=()), records(forgiven)), MISMATCH, "does not owe"),
-    "a debt that the state forgets": (OWING, Lie(state=records(forgiven)), MISMATCH, "does not owe"),
+    "no debt at all": (OWING, Lie(saying(debts=()), records(forgiven)), MISMATCH, "does not hold the debt"),
+    "a debt that the state forgets": (OWING, Lie(state=records(forgiven)), MISMATCH, "does not hold the debt"),
     "a debt that the entry forgets": (OWING, Lie(saying(debts=())), MISMATCH, "does not list"),
-    "another reason": (OWING, Lie(debt(reason="nothing much"), records(reworded)), MISMATCH, "does not owe"),
+    "another reason": (OWING, Lie(debt(reason="nothing much"), records(reworded)), MISMATCH, "does not hold the debt"),
     "another person": (OWING, Lie(debt(principal="ben@example.org")), MISMATCH, "does not list"),
     "a debt listed twice": (OWING, Lie(lambda e: replace(e, debts=e.debts * 2)), MISMATCH, "does not list"),
     "called an ordinary approval": (
@@ -155,15 +155,15 @@ def test_nothing_is_applied_over_an_open_debt(life: Life) -> None:
 
 
 def test_the_log_says_who_acted_alone_who_agreed_and_what_is_open(life: Life) -> None:
-    told = {r.entry.number: r for r in trail(life.repository, life.chain()[-1]) if r.entry is not None}
+    told = {r.entry.number: r for r in read_trail(life.repository, life.chain()[-1]) if r.entry is not None}
     identity = life.entry(OWING).debts[0].approval_id
     assert [told[n].owed for n in range(4, 8)] == [(), (identity,), (), ()]
-    assert [(v.use.via, v.verdict) for v in told[OWING].verdicts] == [(Via.BREAK_GLASS, "good")]
-    assert [(s.settlement.principal, s.verdict) for s in told[SETTLING].settlements] == [("ben@example.org", "good")]
+    assert [(v.use.via, v.result) for v in told[OWING].approvals] == [(Via.BREAK_GLASS, "good")]
+    assert [(s.settlement.principal, s.result) for s in told[SETTLING].settlements] == [("ben@example.org", "good")]
     assert all(record.ok for record in told.values())
     forged = life.forge(SETTLING, Lie(settlement(principal="ada")))
-    shown = next(iter(trail(life.repository, forged)))
-    assert ([s.verdict for s in shown.settlements], shown.ok) == ([MISMATCH], False)
+    shown = next(iter(read_trail(life.repository, forged)))
+    assert ([s.result for s in shown.settlements], shown.ok) == ([MISMATCH], False)
 
 
 # -- reviews -----------------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def revocation(life: Life, number: int, who: str) -> Mapping[str, str]:
 def test_a_revocation_counts_from_the_entry_that_it_names(life: Life, who: str) -> None:
     head = life.chain()[-1]
     for number in range(1, 8):
-        scope = AuditScope(hearsay=Hearsay(signed=revocation(life, number, who)))
+        scope = AuditScope(witnesses=AuditWitnesses(signed=revocation(life, number, who)))
         report = life.audit(head, scope=scope)
         if number < 4:
             assert [(f.number, f.code) for f in report.findings] == [(4, UNAPPROVED)]
@@ -236,5 +236,5 @@ def test_a_revocation_counts_from_the_entry_that_it_names(life: Life, who: str) 
 
 
 def test_nobody_else_makes_an_entry_bad(life: Life) -> None:
-    scope = AuditScope(hearsay=Hearsay(signed=revocation(life, 3, "mallory")))
+    scope = AuditScope(witnesses=AuditWitnesses(signed=revocation(life, 3, "mallory")))
     assert life.audit(life.chain()[-1], scope=scope).ok

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from gitops.apply.refresh import refresh
-from gitops.audit.report import AuditReport, Hearsay
+from gitops.audit.report import AuditReport, AuditWitnesses
 from gitops.audit.verb import AuditScope
 from gitops.core.errors import IntegrityError
 from gitops.git.port import NewCommit, RefUpdate
 from gitops.git.repository import Repository
-from gitops.ledger.chain import ChainEntry, approvals_prefix
+from gitops.ledger.chain import VerifiedEntry, approvals_prefix
 from tests.support.audited import CLUSTER, LEDGER, MAIN, Lie, Life, declared, person, saying
 
 APPROVALS = approvals_prefix(CLUSTER)
@@ -26,7 +26,7 @@ def signed(life: Life) -> dict[str, str]:
 
 def told(life: Life, head: str, **known: dict[str, str]) -> AuditReport:
     """The verdict, given what is known."""
-    return life.audit(head, scope=AuditScope(hearsay=Hearsay(**known), anchor=life_anchor(life)))
+    return life.audit(head, scope=AuditScope(witnesses=AuditWitnesses(**known), anchor=life_anchor(life)))
 
 
 def life_anchor(life: Life):
@@ -77,7 +77,7 @@ def test_an_approval_reveals_a_ledger_that_was_begun_anew(life: Life) -> None:
     assert life.audit(anew).ok
     report = told(life, anew, signed=signed(life))
     assert codes(report) == ["ledger_diverged"] * 3
-    assert "of another beginning" in report.findings[0].detail
+    assert "of a chain with another first entry" in report.findings[0].detail
 
 
 def test_what_anybody_makes_up_stops_nobody(life: Life) -> None:
@@ -102,10 +102,10 @@ def test_a_beginning_that_does_not_stand_up_to_its_anchor_proves_nothing(life: L
     named = {f"{APPROVALS}X": child_of(life.repository, anew)}
     assert not told(life, life.chain()[-1], signed=named).ok
 
-    def refuse(first: ChainEntry) -> None:
+    def refuse(first: VerifiedEntry) -> None:
         raise IntegrityError("ledger_diverged", f"{first.commit.id} is not of this branch")
 
-    scope = AuditScope(hearsay=Hearsay(signed=named), anchor=refuse)
+    scope = AuditScope(witnesses=AuditWitnesses(signed=named), anchor=refuse)
     assert life.audit(life.chain()[-1], scope=scope).ok
     assert life.audit(life.chain()[-1], scope=replace(scope, anchor=AuditScope().anchor)).ok
 
@@ -131,9 +131,9 @@ def test_witnesses(life: Life) -> None:
         (forged, ["witness_unproven"]),
         ("ab" * 20, ["witness_unproven"]),
     ):
-        assert codes(told(life, chain[-1], witnesses={"colleague": commit})) == expected
-    assert told(life, chain[-1], witnesses={"w": chain[4]}).notes == ("witness w has an older head, entry 5",)
-    frozen = told(life, chain[4], witnesses={"w": chain[-1]})
+        assert codes(told(life, chain[-1], copies={"colleague": commit})) == expected
+    assert told(life, chain[-1], copies={"w": chain[4]}).notes == ("witness w has an older head, entry 5",)
+    frozen = told(life, chain[4], copies={"w": chain[-1]})
     assert codes(frozen) == ["ledger_behind"]
     assert "an old state is served here" in frozen.findings[0].detail
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.audit.trail import trail
+from gitops.audit.trail import read_trail
 from gitops.audit.verb import AuditScope
 from gitops.git.repository import Repository
 from tests.support.audited import LEDGER, Life
@@ -61,7 +61,7 @@ def test_the_newest_entries_of_the_trail_cost_what_they_are(life: Life) -> None:
     found = []
     for number in (20, 60):
         reader = counted(life)
-        records = trail(reader, life.chain()[number - 1])
+        records = read_trail(reader, life.chain()[number - 1])
         assert all(next(records).ok for _ in range(5))
         found.append(reader.reads)
     assert found[0] == found[1]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gitops.audit.trail import trail
+from gitops.audit.trail import read_trail
 from gitops.cli.main import main
 from gitops.config.gitops_yaml import trust_root
 from gitops.core.codes import REGISTRY
@@ -103,14 +103,14 @@ def test_a_branch_that_is_no_ledger_is_a_finding(life: Life) -> None:
     report = life.audit(life.repository.resolve(MAIN) or "")
     assert report.finding is not None
     assert (report.finding.number, report.finding.code) == (1, "ledger_entry_invalid")
-    shown = list(trail(life.repository, life.repository.resolve(MAIN) or ""))
+    shown = list(read_trail(life.repository, life.repository.resolve(MAIN) or ""))
     assert {(record.entry, record.signature) for record in shown} == {(None, "ledger_entry_invalid")}
 
 
 def test_the_log_goes_on_behind_an_entry_that_cannot_be_read(life: Life) -> None:
     forged = life.forge(3, Lie(files={ENTRY: b"{}"}))
     above = life.forge(4, Lie(saying(previous=forged)))
-    shown = list(trail(life.repository, above))
+    shown = list(read_trail(life.repository, above))
     assert [(r.entry is None, r.signature) for r in shown[1:]] == [
         (True, "ledger_entry_invalid"),
         (False, "good"),

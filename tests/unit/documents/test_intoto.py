@@ -15,7 +15,6 @@ from gitops.audit.intoto import (
     STATEMENT_TYPE,
     Envelope,
     EnvelopeSignature,
-    Stated,
     armored,
     pae,
     read_envelope,
@@ -95,8 +94,8 @@ def test_armor_is_what_ssh_keygen_writes() -> None:
 
 @pytest.mark.parametrize("entry", [APPLIED_ENTRY, ANNOUNCED_ENTRY])
 def test_a_statement_has_the_form_of_in_toto(entry) -> None:
-    made = statement(Stated("7c" * 20, entry, b"{}\n", "bot"))
-    assert made == statement(Stated("7c" * 20, entry, b"{}\n", "bot"))
+    made = statement(commit="7c" * 20, entry=entry, state=b"{}\n", signer="bot")
+    assert made == statement(commit="7c" * 20, entry=entry, state=b"{}\n", signer="bot")
     form = json.loads(made)
     assert list(form) == ["_type", "predicate", "predicateType", "subject"]
     assert (form["_type"], form["predicateType"]) == (STATEMENT_TYPE, PREDICATE_TYPE)

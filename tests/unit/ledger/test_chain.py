@@ -11,7 +11,7 @@ import pytest
 
 from gitops.core.errors import GitopsError
 from gitops.git.repository import Repository
-from gitops.ledger.chain import ENTRY, continues, entry_trust, read_chain_entry, trust_files, verify_chain
+from gitops.ledger.chain import ENTRY, entry_trust, is_continuation, read_verified_entry, trust_files, verify_chain
 from gitops.ledger.documents import read_entry, write_entry
 from gitops.model.address import Address
 from gitops.model.approval import Target
@@ -154,7 +154,7 @@ def test_a_key_that_is_past_its_time_does_not_come_back_by_dating_back(chain: Ch
     )
     fourth = chain.after(third, key=chain.keys.stranger, trust=both, at="2026-07-02T11:00:00Z")
     backdated = chain.after(fourth, key=chain.keys.bot, at="2026-07-02T09:59:00Z")
-    assert read_chain_entry(chain.repository, backdated).entry.number == 5
+    assert read_verified_entry(chain.repository, backdated).entry.number == 5
     assert refusal(chain, backdated, fourth) == ("ledger_chain_broken", "entry 5 is dated before the one it follows")
 
 
@@ -211,7 +211,7 @@ def test_a_forged_entry_does_not_bring_the_keys_for_the_next(chain: Chain) -> No
     for key in (None, chain.keys.stranger):
         second = chain.after(first, key=key, unsigned=key is None, trust=takeover)
         third = chain.after(second, key=chain.keys.stranger)
-        assert read_chain_entry(chain.repository, third).entry.number == 3
+        assert read_verified_entry(chain.repository, third).entry.number == 3
         assert refusal(chain, third, first)[0] == "ledger_signature_invalid"
         assert refusal(chain, third)[0] == "ledger_signature_invalid"
 
@@ -306,5 +306,5 @@ def test_the_line_of_first_parents_needs_no_full_history(chain: Chain, tmp_path:
     shallow = Repository(tmp_path / "far.git", environ=environment(tmp_path))
     assert shallow.is_shallow
     assert verify_chain(shallow, second, first).entry.number == 2
-    assert continues(shallow, second, first)
-    assert not continues(shallow, first, second)
+    assert is_continuation(shallow, second, first)
+    assert not is_continuation(shallow, first, second)

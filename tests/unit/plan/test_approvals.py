@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gitops.approvals.verify import Need, change_digest, covers, distinct, verify_approval
+from gitops.approvals.verify import ApprovalNeed, change_digest, covers_change, one_per_person, verify_approval
 from gitops.core.clock import timestamp
 from gitops.graph.observation import MigrationPreview
 from gitops.model.address import Address
@@ -32,7 +32,7 @@ TRUST = TrustRoot(
     approvers=frozenset({"sam", "alex"}),
     ledger_signers=frozenset({"bot"}),
 )
-NEED = Need(TARGET, TREE, CONFIG, POLICY, DELETE, NOW)
+NEED = ApprovalNeed(TARGET, TREE, CONFIG, POLICY, DELETE, NOW)
 
 
 def approval(by: str = "sam", identity: str = "AP1") -> Approval:
@@ -75,9 +75,9 @@ def evidence(by: str = "sam", identity: str = "AP1") -> ApprovalEvidence:
 GOOD = evidence()
 
 
-def refusal(item: ApprovalEvidence = GOOD, need: Need = NEED, trust: TrustRoot = TRUST) -> tuple[str, str]:
+def refusal(item: ApprovalEvidence = GOOD, need: ApprovalNeed = NEED, trust: TrustRoot = TRUST) -> tuple[str, str]:
     verdict = verify_approval(item, need, trust)
-    assert not verdict.good
+    assert not verdict.accepted
     assert verdict.principal is None
     (problem,) = verdict.diagnostics
     assert problem.path == need.change.address
@@ -87,7 +87,7 @@ def refusal(item: ApprovalEvidence = GOOD, need: Need = NEED, trust: TrustRoot =
 
 def test_good_evidence_counts_for_its_signer():
     verdict = verify_approval(GOOD, NEED, TRUST)
-    assert verdict.good
+    assert verdict.accepted
     assert verdict.principal == "sam"
 
 
@@ -155,7 +155,7 @@ def test_step_3_unknown_signer(trust):
 
 def test_step_3_a_key_counts_in_its_time():
     window = Signer(("sam",), "KEY-SAM", "ssh-ed25519", ("git",), NOW, NOW + timedelta(seconds=1))
-    assert verify_approval(GOOD, NEED, replace(TRUST, signers=(window,))).good
+    assert verify_approval(GOOD, NEED, replace(TRUST, signers=(window,))).accepted
 
 
 def test_step_3_in_the_name_of_another():
@@ -171,7 +171,7 @@ def test_step_4_not_an_approver(by):
 
 def test_step_4_the_ledger_signer_never_approves_even_if_everybody_may():
     assert refusal(evidence("bot"), trust=replace(TRUST, approvers=frozenset()))[0] == "approval_signer_not_allowed"
-    assert verify_approval(evidence("visitor"), NEED, replace(TRUST, approvers=frozenset())).good
+    assert verify_approval(evidence("visitor"), NEED, replace(TRUST, approvers=frozenset())).accepted
 
 
 @pytest.mark.parametrize("author", ["sam", "SAM"])
@@ -196,7 +196,7 @@ def test_step_5_wrong_target(name):
 
 
 def test_step_6_spent_by_the_ledger():
-    assert refusal(need=replace(NEED, spent=frozenset({"AP1"})))[0] == "approval_spent"
+    assert refusal(need=replace(NEED, consumed=frozenset({"AP1"})))[0] == "approval_spent"
 
 
 def test_step_6_spent_by_its_own_word():
@@ -219,29 +219,29 @@ def test_step_6_expired(item):
 
 def test_step_6_the_rule_limits_what_an_approver_may_grant():
     generous = replace(GOOD, statement=replace(statement(), expires_at=timestamp(NOW + timedelta(days=900))))
-    assert verify_approval(generous, NEED, TRUST).good
+    assert verify_approval(generous, NEED, TRUST).accepted
     assert refusal(generous, trust=replace(TRUST, expires_after=timedelta(minutes=59)))[0] == "approval_expired"
 
 
 STALE = [
-    ("the cluster folder moved", GOOD, replace(NEED, cluster_tree="4" * 40)),
+    ("the cluster folder changed", GOOD, replace(NEED, cluster_tree="4" * 40)),
     (
-        "the cluster folder moved: a.gq, b.gq",
+        "the cluster folder changed: a.gq, b.gq",
         replace(GOOD, moved=("a.gq", "b.gq")),
         replace(NEED, cluster_tree="4" * 40),
     ),
     ("and 2 more", replace(GOOD, moved=tuple("abcdefg")), replace(NEED, cluster_tree="4" * 40)),
     ("it is for delete graph.g", GOOD, replace(NEED, change=change("graph.h", "delete"))),
     ("it is for delete graph.g", GOOD, replace(NEED, change=change("graph.g", "create"))),
-    ("the configuration moved", GOOD, replace(NEED, config_digest=hexed("0"))),
-    ("the recorded state of the resource moved", GOOD, replace(NEED, change=change("graph.g", "delete", "f"))),
+    ("the configuration changed", GOOD, replace(NEED, config_digest=hexed("0"))),
+    ("the recorded state of the resource changed", GOOD, replace(NEED, change=change("graph.g", "delete", "f"))),
     (
-        "the desired state of the resource moved",
+        "the desired state of the resource changed",
         replace(GOOD, approval=replace(approval(), bound_after_digest=hexed("0"))),
         NEED,
     ),
-    ("the change moved", replace(GOOD, statement=replace(statement(), change_digest=hexed("0"))), NEED),
-    ("the approval rules moved", GOOD, replace(NEED, policy_digest=hexed("0"))),
+    ("the change changed", replace(GOOD, statement=replace(statement(), change_digest=hexed("0"))), NEED),
+    ("the approval rules changed", GOOD, replace(NEED, policy_digest=hexed("0"))),
 ]
 
 
@@ -283,8 +283,8 @@ def test_the_digest_of_a_change_is_its_effect_and_nothing_else():
     ],
 )
 def test_a_document_covers_one_change_only(item):
-    assert covers(approval(), DELETE, CONFIG)
-    assert not covers(item, DELETE, CONFIG)
+    assert covers_change(approval(), DELETE, CONFIG)
+    assert not covers_change(item, DELETE, CONFIG)
 
 
 # Counting.
@@ -294,4 +294,4 @@ def test_people_are_counted_once_and_refused_evidence_never():
     items = [evidence("sam", "AP3"), evidence("alex", "AP2"), evidence("sam", "AP1"), evidence("visitor", "AP0")]
     verdicts = [verify_approval(item, NEED, TRUST) for item in items]
     for order in (verdicts, verdicts[::-1]):
-        assert [(v.principal, v.evidence.ref[-3:]) for v in distinct(order)] == [("sam", "AP1"), ("alex", "AP2")]
+        assert [(v.principal, v.evidence.ref[-3:]) for v in one_per_person(order)] == [("sam", "AP1"), ("alex", "AP2")]

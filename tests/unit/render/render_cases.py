@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from gitops.audit.report import ApprovalVerdict, AuditFinding, AuditReport, LogRecord, SettlementVerdict
+from gitops.audit.report import AuditFinding, AuditReport, LogRecord, UsedApproval, UsedCountersignature
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.graph.observation import MigrationPreview
 from gitops.model.address import Address, graph_address, policy_address, query_address, schema_address
@@ -373,20 +373,20 @@ RECORDS = (
     LogRecord(
         commit="7e" * 20,
         entry=replace(APPLIED_ENTRY, number=6, kind=EntryKind.COUNTERSIGN, changes=(), approvals=(), settled=(PAID,)),
-        settlements=(SettlementVerdict(PAID, "good"),),
+        settlements=(UsedCountersignature(PAID, "good"),),
     ),
     LogRecord(
         commit="7d" * 20,
         entry=replace(APPLIED_ENTRY, number=5, approvals=(ALONE,), debts=(DEBT,)),
-        verdicts=(ApprovalVerdict(ALONE, "good"), ApprovalVerdict(replace(USE, via=Via.FORGE), "good")),
+        approvals=(UsedApproval(ALONE, "good"), UsedApproval(replace(USE, via=Via.FORGE), "good")),
         owed=(ALONE.approval_id,),
     ),
     LogRecord(
         commit="7c" * 20,
         entry=APPLIED_ENTRY,
-        verdicts=(ApprovalVerdict(USE, "good"),),
+        approvals=(UsedApproval(USE, "good"),),
     ),
-    LogRecord(commit="6d" * 20, entry=ANNOUNCED_ENTRY, verdicts=(ApprovalVerdict(USE, "approval_self"),)),
+    LogRecord(commit="6d" * 20, entry=ANNOUNCED_ENTRY, approvals=(UsedApproval(USE, "approval_self"),)),
     LogRecord(
         commit="6b" * 20,
         entry=LedgerEntry(
@@ -405,7 +405,7 @@ RECORDS = (
             policy_digest=digest("f"),
             trust_digest=digest("f"),
         ),
-        verdicts=(),
+        approvals=(),
         signature="ledger_signature_invalid",
     ),
 )
