@@ -120,27 +120,36 @@ def accept_approvals(
     earlier = read_earlier_debts(listing, view, governance, at)
     _report_refused_decisions(earlier.refused, problems)
 
-    approvals: list[Approval] = []
-    uses: dict[str, ApprovalUse] = {}
-    debts: dict[str, Debt] = {}
-    accepted = _one_per_id(verified)
-    for address in sorted(by_address):
-        own = [each for each in accepted if _address(each.evidence) == address]
-        # Without a quorum, the approvals that exist are reported all the same.
-        for each in (*one_per_person(own), *(e for e in select_quorum(own, trust.required) if e.is_emergency)):
+    accepted = _countable(verified, by_address, trust.required)
+    return AcceptedApprovals(
+        approvals=tuple(approval for approval, _, _ in accepted),
+        uses={use.approval_id: use for _, use, _ in accepted},
+        refused=refused,
+        needed=trust.required,
+        debts={debt.approval_id: debt for _, _, debt in accepted if debt is not None},
+        earlier=earlier,
+        announced=listing.announced,
+    )
+
+
+def _countable(
+    verified: Iterable[ApprovalVerification], addresses: Iterable[Address], required: int
+) -> list[tuple[Approval, ApprovalUse, Debt | None]]:
+    """The approvals that count for each address: where they come from, and the debt that each leaves.
+
+    Without a quorum, the approvals that exist are given all the same.
+    """
+    found: list[tuple[Approval, ApprovalUse, Debt | None]] = []
+    one_per_id = _one_per_id(verified)
+    for address in sorted(addresses):
+        own = [each for each in one_per_id if _address(each.evidence) == address]
+        for each in (*one_per_person(own), *(e for e in select_quorum(own, required) if e.is_emergency)):
             evidence = each.evidence
             approval, statement, principal = evidence.approval, evidence.statement, each.principal
-            if approval is None or statement is None or principal is None:
-                continue
-            approvals.append(approval)
-            use = ApprovalUse(approval.approval_id, evidence.commit, approval.resource, principal, statement.via)
-            uses[approval.approval_id] = use
-            debt = debt_of(evidence)
-            if debt is not None:
-                debts[approval.approval_id] = debt
-    return AcceptedApprovals(
-        tuple(approvals), uses, refused, trust.required, debts, earlier=earlier, announced=listing.announced
-    )
+            if approval is not None and statement is not None and principal is not None:
+                use = ApprovalUse(approval.approval_id, evidence.commit, approval.resource, principal, statement.via)
+                found.append((approval, use, debt_of(evidence)))
+    return found
 
 
 def read_earlier_debts(
