@@ -61,7 +61,7 @@ class LanceEngine:
         return MigrationPreview(migration.supported, tuple(step.to_json() for step in migration.steps))
 
     def prepare_create(self, uri: str, schema_source: bytes, *, actor: str | None) -> PreparedVersion:
-        """Stage a new, empty graph where nobody sees it. Raises GitopsError `graph_exists` when the root is not free."""
+        """Stage a new, empty graph that is not visible yet. Raises GitopsError `graph_exists` when the root is not free."""
         schema = accept_schema(schema_source)
         now = timestamp(self._clock.now())
         identity = GraphIdentity(self._ids.ulid(), now)
@@ -152,7 +152,7 @@ class LanceEngine:
 
 
 def plan_migration(accepted: Schema, desired: Schema, *, allow_data_loss: bool = False) -> Migration:
-    """The way from one schema to another; `allow_data_loss` makes every drop a hard one."""
+    """The migration from one schema to another; `allow_data_loss` makes every drop a hard one."""
     from gitops.language.schema import plan_migration as plan
 
     migration = plan(accepted, desired)
@@ -162,7 +162,7 @@ def plan_migration(accepted: Schema, desired: Schema, *, allow_data_loss: bool =
 def _write_schema(store: ObjectStore, schema: Schema) -> None:
     """Store the text and the canonical form under their digests. Raises IntegrityError when other bytes are there.
 
-    One that is there is written again: gc goes by the time of the last write, and must not take it for an old one.
+    An existing object is written again, since gc goes by the time of the last write.
     """
     objects = {
         layout.source_key(digest(schema.source)): schema.source,
@@ -199,7 +199,7 @@ def _storage(uri: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _unreadable(uri: str) -> Iterator[None]:
-    """While opening, an object store that does not answer is a graph that does not open."""
+    """While opening a graph, an object store that does not answer is `graph_unreadable`."""
     try:
         yield
     except RemoteError as error:

@@ -1,4 +1,4 @@
-"""A graph as records: what `load` reads, one JSON object per line.
+"""A graph as records in the format that `load` reads, one JSON object per line.
 
 Edge types come before node types, each in name order; rows come by id. Loading all of it in merge or overwrite mode gives an
 equal graph. Memory is bounded: of a large table, one range of ids is read after the other.
@@ -36,7 +36,7 @@ def export_records(snapshot: Snapshot, types: Sequence[str] | None = None) -> It
     """The records of the snapshot, without line ends; of the types (`T`) and tables (`node:T`, `edge:E`) that are named, or all.
 
     Raises GitopsError `graph_missing` for a name that the schema does not have, before the first record; `graph_data_invalid`
-    for a number that JSON has no form for; RemoteError `storage_failed`; as `Snapshot.schema`.
+    for a number that JSON cannot represent; RemoteError `storage_failed`; as `Snapshot.schema`.
     """
     catalog = snapshot.schema().catalog
     keys = sorted(snapshot.manifest.tables)
@@ -122,7 +122,7 @@ def _texts(cells: list[Any], kind: PropType, place: str) -> list[str | None]:
     if kind.scalar in (Scalar.F32, Scalar.F64):
         for cell in cells:
             if cell is not None and not all(map(math.isfinite, cell if kind.is_list else [cell])):
-                raise _no_number(place)
+                raise _unrepresentable(place)
     return [None if cell is None else compact_json(cell_to_json(cell, kind)) for cell in cells]
 
 
@@ -130,12 +130,12 @@ def _vector(cell: list[float], place: str) -> str:
     """The shortest numbers that read back the same at 32 bits."""
     numbers = np.array(cell, np.float32)
     if not np.isfinite(numbers).all():
-        raise _no_number(place)
+        raise _unrepresentable(place)
     return f"[{','.join(numbers.astype('U'))}]"
 
 
-def _no_number(place: str) -> GitopsError:
-    return GitopsError(Code.GRAPH_DATA_INVALID, f"{place} holds a number that JSON has no form for")
+def _unrepresentable(place: str) -> GitopsError:
+    return GitopsError(Code.GRAPH_DATA_INVALID, f"{place} holds a number that JSON cannot represent")
 
 
 def _text(text: str) -> str:

@@ -1,11 +1,11 @@
-"""Where things lie in the folder of a graph, and how a local root is named.
+"""The layout of the folder of a graph, and the addresses of local roots.
 
     graph.json                 identity and format, written once
     manifests/<10^20-1-n>.json the graph versions; the first name of a listing is the newest
     branches/index.json        the branches that exist: their lines and where they were forked
     branches/<id>/manifests/   the versions of one line, likewise
     floors/<line>.json         up to which number manifests of a line may have been removed
-    leases/<id>.json           what readers and writers ask gc to keep for a while
+    leases/<id>.json           versions that gc keeps for readers and writers
     schema/<sha256>.pg         accepted schema texts, byte for byte, by their digest
     schema/<sha256>.json       their canonical forms, by their digest
     nodes/<id>.lance/          one dataset per incarnation of a node type
@@ -36,7 +36,7 @@ FLOORS = "floors"
 LEASES = "leases"
 MAIN = "main"
 ARTIFACTS = ("_schema.pg", "_schema.ir.json", "__schema_state.json", IDENTITY, MANIFESTS, SCHEMA)
-"""Names that mark a folder as a graph root, of this format or of an older one; a new graph never goes where one lies."""
+"""Names that mark a folder as a graph root, of this format or of an older one; a new graph is never created beside one."""
 
 _NEWEST = 10**20 - 1
 
@@ -52,7 +52,7 @@ def locate(uri: str) -> Path:
         if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
             raise GitopsError(
                 Code.GRAPH_UNREADABLE,
-                f"{uri[:200]}: no such kind of address; use a path, file:///path or s3://bucket/prefix",
+                f"{uri[:200]}: unknown scheme; use a path, file:///path or s3://bucket/prefix",
                 path=uri,
             )
         text = unquote(parts.path)
@@ -62,7 +62,7 @@ def locate(uri: str) -> Path:
 
 
 def existence(root: Path) -> Existence:
-    """Whether anything lies at the root, a dangling link included; only a definite not-found is ABSENT."""
+    """Whether anything is at the root, a dangling link included; only a definite not-found is ABSENT."""
     try:
         root.lstat()
     except FileNotFoundError:
@@ -103,7 +103,7 @@ def lease_key(lease_id: str) -> str:
 
 
 def manifest_number(name: str) -> int | None:
-    """The number behind a file name of the manifests folder; None when it is no manifest's name."""
+    """The number behind a file name of the manifests folder; None when it is not the name of a manifest."""
     stem, dot, suffix = name.partition(".")
     if dot + suffix != ".json" or len(stem) != len(str(_NEWEST)) or not (stem.isascii() and stem.isdigit()):
         return None

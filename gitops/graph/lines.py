@@ -1,12 +1,12 @@
-"""Which branches a graph has, and on which line each of them publishes.
+"""The branches of a graph, and the line on which each of them publishes.
 
 Rules of this module:
 
 1. One document lists all branches; it changes only by compare-and-replace. So a branch comes and goes in one step, and a name
    that is used again is a new line: what was staged for the old one cannot be published on the new one.
 2. The branch `main` is not listed: it is the line `main`, and exists as long as the graph.
-3. A line says from which lines, up to which number, it inherits its older versions.
-4. Names that begin with two underscores belong to the engine: users neither see them nor may use them.
+3. A line records from which lines, up to which number, it inherits its older versions.
+4. Names that begin with two underscores are internal: they are not listed, and users may not use them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class InheritedVersions:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A branch as it is now: its name, the id of its line, and what it inherits, nearest line first.
+    """A branch: its name, the id of its line, and the versions that it inherits, nearest line first.
+
+    A line is the sequence of versions that one incarnation of a branch published.
 
     `fork` is the version that it was made from, None for `main`; `created_at` and `actor` explain and never decide.
     """
@@ -76,7 +78,7 @@ class Line:
         return held
 
     def child_inherits(self, n: int) -> tuple[InheritedVersions, ...]:
-        """What a line inherits that is forked from version `n` of this branch."""
+        """The inheritance of a line that is forked from version `n` of this branch."""
         return (InheritedVersions(self.holder(n), n), *(older for older in self.inherits if older.until < n))
 
     def to_json(self) -> dict[str, Any]:
@@ -96,7 +98,7 @@ MAIN_LINE = Line(layout.MAIN, layout.MAIN)
 
 @dataclass(frozen=True, slots=True)
 class BranchIndex:
-    """The branches of a graph, but for `main`, and the bytes that say so (None when there are none yet)."""
+    """The branches of a graph except `main`, and the stored bytes (None when there is no document yet)."""
 
     branches: Mapping[str, Line]
     data: bytes | None = None
@@ -124,12 +126,10 @@ def check_name(name: str, *, internal: bool = False) -> str:
     """
     text = name.strip()
     if len(text) > _MAX_NAME or not _NAME.fullmatch(text) or ".." in text:
-        detail = f"{text[:_MAX_NAME]!r} is no branch name: use letters, digits and _ . - in parts joined by /"
+        detail = f"{text[:_MAX_NAME]!r} is not a branch name: use letters, digits and _ . - in parts joined by /"
         raise GitopsError(Code.GRAPH_BRANCH_NAME, detail)
     if text.startswith(INTERNAL) and not internal:
-        raise GitopsError(
-            Code.GRAPH_BRANCH_NAME, f"{text!r} is a name of the engine: names of users do not begin with __"
-        )
+        raise GitopsError(Code.GRAPH_BRANCH_NAME, f"{text!r} is reserved: names of branches do not begin with __")
     return text
 
 
@@ -145,7 +145,7 @@ def read_branches(store: ObjectStore) -> BranchIndex:
     listed = form.take("branches", dict)
     for name in listed:
         if not _NAME.fullmatch(name) or name == layout.MAIN:
-            raise form.error(f"{name[:80]!r} is no branch")
+            raise form.error(f"{name[:80]!r} is not a branch name")
     return BranchIndex({name: _line(name, form.inner("branches").inner(name), place) for name in listed}, data)
 
 

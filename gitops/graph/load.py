@@ -35,9 +35,9 @@ _MANY = 10_000
 class LoadRequest:
     """`records` is strict NDJSON, read once; `actor` is named in the manifest.
 
-    With `base`, a `branch` that is missing is made from the newest version of the branch `base`, when the records are found to be
-    good. `progress` is told now and then how many records and bytes were read. `embedder` makes the vectors that records leave
-    out (`@embed`); without one they are missing.
+    With `base`, a `branch` that is missing is made from the newest version of the branch `base`, once the records are found
+    to be valid. `progress` is called from time to time with the numbers of records and bytes read. `embedder` makes the
+    vectors that records leave out (`@embed`); without one they are missing.
     """
 
     uri: str
@@ -53,8 +53,8 @@ class LoadRequest:
 class Loader:
     """Loads records; time and ids come from the arguments.
 
-    The stream is read once, in bounded memory, while other writers go on; their turn is only taken to publish. What they
-    published meanwhile is checked against, and the load is not read again.
+    The stream is read once, in bounded memory, while other writers go on; a load takes its turn only to publish. It is
+    checked against what they published during the load, and the records are not read again.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Loader:
         """Check every record, write the tables, publish once. A load of no record publishes nothing.
 
         Raises LoadError with the problems found; as `open_snapshot`; GitopsError `graph_conflict` when the schema changed while
-        the records were read, or other writers were faster 32 times; RemoteError `storage_failed`.
+        the records were read, or other writers published first 32 times; RemoteError `storage_failed`.
         """
         work = WriteContext(self._clock, self._ids, request.actor, faults=self._faults)
         snapshot = _opened(request)
@@ -81,7 +81,7 @@ class Loader:
                 if not intake.tables:
                     return LoadResult(snapshot.manifest.n, {})
                 if request.base is not None or intake.rows > _MANY:
-                    # Others need not wait for a long check, and a branch is made for records that are good.
+                    # A long check does not block other writers, and a branch is created only for valid records.
                     landing.check(_opened(request))
                 if request.base is not None:
                     _make_branch(request, work)
@@ -128,7 +128,7 @@ class Loader:
 
 
 def _opened(request: LoadRequest) -> Snapshot:
-    """The branch, or its base where it is still to be made."""
+    """The branch, or its base if it does not exist yet."""
     try:
         return open_snapshot(request.uri, ReadTarget(branch=request.branch))
     except GitopsError as error:
@@ -138,7 +138,7 @@ def _opened(request: LoadRequest) -> Snapshot:
 
 
 def _make_branch(request: LoadRequest, work: WriteContext) -> None:
-    """Make the branch, unless it is there: another writer may have made it meanwhile."""
+    """Create the branch, unless another writer has created it since."""
     try:
         create_branch(request.uri, request.branch, work, ReadTarget(branch=request.base or MAIN))
     except GitopsError as error:
@@ -147,7 +147,7 @@ def _make_branch(request: LoadRequest, work: WriteContext) -> None:
 
 
 class LoadPublisher:
-    """The end of a load: rows that lie in data files come into their tables."""
+    """The end of a load: publishes rows that are in data files already."""
 
     def __init__(self, loader: Loader, request: LoadRequest, read_at: Snapshot, intake: LoadIntake) -> None:
         self._loader = loader

@@ -55,7 +55,7 @@ class LocalFolder:
     def settle(self, path: str, known: frozenset[str]) -> None:
         """Sync the files that are not known, then each folder that holds one, and what holds a folder that is new.
 
-        What vanishes meanwhile is another writer's scratch file.
+        A file that vanishes during the walk is another writer's scratch file.
         """
         dataset = self._path / path
         touched: set[str] = set()
@@ -75,7 +75,7 @@ class LocalFolder:
             _sync(place)
 
     def files(self, prefix: str) -> Iterator[StoredFile]:
-        """Files below the path, and folders with nothing in them; what vanishes meanwhile is left out."""
+        """Files below the path, and empty folders; files that vanish during the walk are left out."""
         for place, folders, names in os.walk(self._real(prefix)):
             for name in names if names or folders else [""]:
                 file = Path(place, name)
@@ -119,7 +119,7 @@ class LocalRoot:
     """A GraphRoot on disk."""
 
     def __init__(self, uri: str) -> None:
-        """Remember where. Raises GitopsError `graph_unreadable` when the address names no local path."""
+        """Raises GitopsError `graph_unreadable` when the address is not a local path; reads nothing."""
         self._path = layout.locate(uri)
 
     @property
@@ -135,7 +135,7 @@ class LocalRoot:
         """The graph in the folder."""
         seen = self.existence()
         if seen is Existence.ABSENT:
-            raise GitopsError(Code.GRAPH_MISSING, f"nothing lies at {self._path}", path=self.location)
+            raise GitopsError(Code.GRAPH_MISSING, f"there is no graph at {self._path}", path=self.location)
         if seen is Existence.UNKNOWN or not layout.is_folder(self._path):
             raise IntegrityError(Code.GRAPH_UNREADABLE, f"{self._path} is not an accessible folder", path=self.location)
         folder = LocalFolder(self._path)
@@ -152,9 +152,11 @@ class LocalRoot:
             try:
                 stack.enter_context(lock_folder(self._path))
             except FileNotFoundError as error:
-                raise GitopsError(Code.GRAPH_MISSING, f"nothing lies at {self._path}", path=self.location) from error
+                raise GitopsError(
+                    Code.GRAPH_MISSING, f"there is no graph at {self._path}", path=self.location
+                ) from error
             except TimeoutError as error:
-                detail = f"another writer is at work on {self._path}"
+                detail = f"another writer is changing {self._path}"
                 raise ConflictError(Code.GRAPH_CONFLICT, detail, path=self.location) from error
             except OSError as error:
                 detail = f"{self._path} does not open: {error}"
@@ -167,26 +169,26 @@ class LocalRoot:
 
     def tidy(self) -> None:
         """Remove the staging folders beside the root whose owners are dead."""
-        _remove_rubbish(self._path)
+        _remove_abandoned(self._path)
 
     def remove(self) -> None:
         """Remove the folder in one rename, then its files, and what dead writers left beside it."""
         delete_tree(self._path)
-        _remove_rubbish(self._path)
+        _remove_abandoned(self._path)
 
 
 class StagingFolder:
     """A hidden folder beside a graph root, owned by this process for as long as it is staged.
 
     The owner holds an advisory lock on the outer folder, which the kernel frees when the process dies; so a folder whose lock is
-    free is rubbish, and the next graph that is staged for the same root removes it.
+    free is abandoned, and the next graph that is staged for the same root removes it.
     """
 
     def __init__(self, root: Path) -> None:
-        """Refuse a root that is taken, remove rubbish, and make the folder. Raises GitopsError `graph_exists`; OSError."""
+        """Refuse a root that is in use, remove abandoned folders, and create one. Raises GitopsError `graph_exists`; OSError."""
         _require_free(root)
         root.parent.mkdir(parents=True, exist_ok=True)
-        _remove_rubbish(root)
+        _remove_abandoned(root)
         self._root = root
         self._outer = root.parent / f".{root.name}.{secrets.token_hex(8)}.staging"
         self._outer.mkdir()
@@ -221,7 +223,7 @@ class StagingFolder:
             self._descriptor = None
 
 
-def _remove_rubbish(root: Path) -> None:
+def _remove_abandoned(root: Path) -> None:
     """Remove the staging folders of this root whose owners are dead. Raises OSError."""
     for left in _stagings(root):
         with _owned(left) as owned:
@@ -241,7 +243,7 @@ def _require_free(root: Path) -> None:
 
 
 def _stagings(root: Path) -> list[Path]:
-    # Every graph of the cluster lies here, and each create looks: names are sorted out before anything is made of them.
+    # Every graph of the cluster is in this folder, and each create lists it: names are filtered before any further work.
     start, pattern = f".{root.name}.", re.compile(rf"\.{re.escape(root.name)}\.[0-9a-f]{{16}}\.staging")
     try:
         names = [name for name in os.listdir(root.parent) if name.startswith(start)]  # noqa: PTH208 - names alone are cheap
@@ -252,7 +254,7 @@ def _stagings(root: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def _owned(folder: Path) -> Iterator[bool]:
-    """Whether nobody who is alive holds the folder; while the block runs, this process does."""
+    """Whether this process could lock the folder, so no live process owns it; the lock is held during the block."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

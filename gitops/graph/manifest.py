@@ -50,7 +50,7 @@ _PATH = re.compile(r"(nodes|edges)/[0-9A-Z]{26}\.lance")
 
 @dataclass(frozen=True, slots=True)
 class GraphIdentity:
-    """What a graph is from its first to its last version."""
+    """The identity of a graph, the same in all its versions."""
 
     graph_id: str
     created_at: str
@@ -79,7 +79,7 @@ class TableEntry:
 class DroppedTable:
     """A table that a migration took out of the graph: its files and its last version are kept, unless it was `purged`.
 
-    A migration that drops for good purges also a table of which it dropped a property: the rest lies in another folder.
+    A hard drop of a property purges its old table as well: the remaining columns are copied to another folder.
     """
 
     key: str
@@ -94,7 +94,7 @@ class DroppedTable:
 
 @dataclass(frozen=True, slots=True)
 class CommitRef:
-    """A version by its line and number. `commit` is None where a document of format 1 does not tell it."""
+    """A version by its line and number. `commit` is None where a document of format 1 does not record it."""
 
     line: str
     n: int
@@ -177,7 +177,7 @@ def head_number(store: ObjectStore, line: str = layout.MAIN) -> int | None:
 def publish(store: ObjectStore, manifest: Manifest) -> bool:
     """Make the manifest the newest version of its line; False when another writer made this number.
 
-    Asking again for a manifest that is published already gives True: the transaction id tells.
+    Publishing the same manifest again returns True: the transaction id identifies it.
     """
     key, data = layout.manifest_key(manifest.n, manifest.line), manifest.to_bytes()
     return store.create(key, data) or store.read(key) == data
@@ -305,5 +305,5 @@ def _dropped(value: Any, place: str, *, first: bool) -> DroppedTable:
 def _table_path(entry: Members, key: str, place: str) -> str:
     path = entry.text("path", _PATH.fullmatch)
     if not path.startswith(key[: len("node")]):
-        raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place}: {key} lies at {path}", path=place)
+        raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place}: {key} has the path {path}", path=place)
     return path

@@ -3,8 +3,8 @@
 Every step but a hard drop is metadata only: columns are added as nulls, renamed and dropped without rewriting data, a dropped
 type keeps its files, a renamed type keeps its folder. Older versions of the graph keep reading what they read before.
 
-A hard drop is for data that must be gone. What is left of the table is copied to a folder of its own, and the old folder, with
-all older versions of the table, is removed once the new version is published.
+A hard drop is for data that must be removed permanently. What is left of the table is copied to a folder of its own, and the
+old folder, with all older versions of the table, is removed once the new version is published.
 """
 
 from __future__ import annotations

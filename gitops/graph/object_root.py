@@ -1,21 +1,22 @@
 """A graph root as a prefix of an object store.
 
-    graph.json      what lies here: the claim of a graph that is being made, then the identity of the graph
+    graph.json      the claim of a graph that is being created, then the identity of the graph
     <graph_id>/     the folder of that graph, laid out exactly like a local root
 
 An object store has no rename, so a graph becomes visible when `graph.json` names its folder. Rules of this module:
 
 1. `graph.json` decides alone. It is written only by create-if-absent or by compare-and-replace of what the writer saw.
-2. Making a graph begins with a claim. A claim that is found is replaced, which fences its owner, dead or alive: what the owner
-   publishes compares with its own claim, and fails. So a dead maker blocks nobody, and of two makers the later one wins.
+2. Making a graph begins with a claim. A claim that is found is replaced, which fences its owner, dead or alive: what the
+   owner publishes compares with its own claim, and fails. So a dead creator does not block others, and of two creators the
+   later one wins.
 3. Publishing is one compare-and-replace, of the claim by the identity. Before it there is nothing but a claim, and a root with
    nothing but a claim is ABSENT, whatever folders its makers left.
-4. A maker deletes the folders that it saw before its claim: whoever began them is fenced by it, or was before. What it sees
-   later may belong to the next maker, who has taken the claim from it. Nobody else deletes folders, but `remove`.
-5. `remove` deletes `graph.json` first, so that a crash in its middle leaves a root that does not open, never one that opens
-   with part of its data. Folders without `graph.json` are PRESENT and unreadable: the root is not free, a lost `graph.json`
+4. A creator deletes the folders that it saw before its claim: their creators are fenced by it, or were before. Folders that it
+   sees later may belong to the next creator, which has replaced its claim. Otherwise only `remove` deletes folders.
+5. `remove` deletes `graph.json` first, so that a crash leaves a root that does not open, never a graph with
+   part of its data. Folders without `graph.json` are PRESENT and unreadable: the root is not free, a lost `graph.json`
    is not taken for a lost graph, and a deletion that was cut short is asked for again.
-6. Folders have fresh names, so a writer that comes too late for its graph writes where nobody reads.
+6. Folders have fresh names, so a writer whose graph was replaced writes to a folder that is not read.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class PrefixStore(ObjectStore, Protocol):
         ...
 
     def delete_keys(self, keys: Iterable[str]) -> None:
-        """Remove objects, in no particular order; those that are absent are no failure. A failure may leave some."""
+        """Remove objects, in no particular order; absent ones are not a failure. A failure may leave some."""
         ...
 
 
@@ -65,7 +66,7 @@ class ObjectFolder:
     """A GraphFolder below a root."""
 
     def __init__(self, root: PrefixStore, name: str, options: Callable[[], Mapping[str, str]]) -> None:
-        """The folder of this name; the options tell the Lance driver where the service is, and hold no credentials."""
+        """The folder of this name; the options have the address of the service for the Lance driver, and no credentials."""
         self._root = root
         self._name = name
         self._options = options
@@ -121,17 +122,17 @@ class ObjectRoot:
     def at(cls, uri: str) -> ObjectRoot:
         """The root at an `s3:` address, with the service and the credentials that the environment names.
 
-        The bucket itself is no root, since removing a root removes all below it. The characters are those that every client
-        takes literally, or the driver and this module could mean different places. Raises GitopsError `graph_unreadable` for
-        an address that is none, and as S3Store.
+        The bucket itself cannot be a root, since removing a root removes all below it. Only characters that every client takes
+        literally are allowed, or the driver and this module could use different keys. Raises GitopsError `graph_unreadable`
+        for any other address, and as S3Store.
         """
         from gitops.storage.s3 import S3Store, lance_options
 
         address = uri.rstrip("/")
         if _URI.fullmatch(address) is None or any(part in (".", "..") for part in address.split("/")):
-            detail = f"{uri[:200]!r} is no graph root: use s3://bucket/prefix, of letters, digits and . _ = @ + -"
+            detail = f"{uri[:200]!r} is not a graph root: use s3://bucket/prefix, of letters, digits and . _ = @ + -"
             raise GitopsError(Code.GRAPH_UNREADABLE, detail, path=uri[:200])
-        # The service is tested beside the root: whatever lies in it is taken for a graph.
+        # The service is tested beside the root: every object in the root counts as part of a graph.
         return cls(S3Store(address, probe_at=_storage_root(address)), lance_options)
 
     @property
@@ -153,9 +154,11 @@ class ObjectRoot:
         """The graph that `graph.json` names; one request."""
         marker = self._marker()
         if marker is None:
-            raise GitopsError(Code.GRAPH_MISSING, f"nothing lies at {self._uri}", path=self._uri)
+            raise GitopsError(Code.GRAPH_MISSING, f"there is no graph at {self._uri}", path=self._uri)
         if _is_claim(marker):
-            raise GitopsError(Code.GRAPH_MISSING, f"a graph was begun at {self._uri}, and not finished", path=self._uri)
+            raise GitopsError(
+                Code.GRAPH_MISSING, f"the creation of a graph at {self._uri} was not finished", path=self._uri
+            )
         identity = parse_identity(marker, self._store.display(layout.IDENTITY))
         return identity, self.folder(identity)
 
@@ -177,12 +180,14 @@ class ObjectRoot:
         seen, left = self._require_free()
         claim = _claim(identity.graph_id)
         if not _swap(self._store, seen, claim):
-            raise ConflictError(Code.GRAPH_CONFLICT, f"another writer begins a graph at {self._uri}", path=self._uri)
+            raise ConflictError(
+                Code.GRAPH_CONFLICT, f"another writer is creating a graph at {self._uri}", path=self._uri
+            )
         self._store.delete_keys(left)
         return ObjectStaging(self._store, self.folder(identity), identity, claim)
 
     def tidy(self) -> None:
-        """Nothing: of a maker nobody knows for sure that it is dead, and what makers left goes with the next claim (rule 4)."""
+        """Nothing: whether another creator is dead is unknown, and the next claim removes what it left (rule 4)."""
 
     def remove(self) -> None:
         """Delete what is listed, `graph.json` first, until nothing is listed any more."""
@@ -193,7 +198,7 @@ class ObjectRoot:
             if layout.IDENTITY in keys:
                 self._store.delete(layout.IDENTITY)
             self._store.delete_keys(sorted(keys - {layout.IDENTITY}))
-        raise RemoteError(Code.STORAGE_FAILED, f"{self._uri}: another writer keeps writing while the root is removed")
+        raise RemoteError(Code.STORAGE_FAILED, f"{self._uri}: another writer is writing while the root is removed")
 
     def folder(self, identity: GraphIdentity) -> ObjectFolder:
         """The folder of a graph."""
@@ -319,7 +324,7 @@ def _swap(store: ObjectStore, old: bytes | None, new: bytes) -> bool:
 
 
 def _claim(graph_id: str | None) -> bytes:
-    """The claim of the maker of this graph; None for the claim that nobody holds any more."""
+    """The claim of the creator of this graph; None for a claim without an owner."""
     return document({"format": IDENTITY_FORMAT, "claimed_by": graph_id})
 
 

@@ -1,8 +1,7 @@
 """The graph engine as the control plane needs it. A graph lives at a root, given as a path or URI.
 
-Create and migrate are two-phase, so that
-several graphs can change together: `prepare_*` does all the work that can fail and shows nothing, `publish` is one atomic
-step, `abort` forgets.
+Create and migrate have two phases, so that several graphs can change together: `prepare_*` does all the work that can fail
+and shows nothing, `publish` is one atomic step, `abort` discards.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class PreparedVersion(Protocol):
         ...
 
     def abort(self) -> None:
-        """Forget it; what it wrote stays unreferenced. Safe to call on work of which nothing is visible."""
+        """Discard it; what it wrote stays unreferenced. Not for work that was published."""
         ...
 
 
@@ -33,7 +32,7 @@ class GraphReader(Protocol):
     """The read half: needs no heavy import and writes nothing."""
 
     def exists(self, uri: str) -> Existence:
-        """Whether anything lies at the root. A graph that was begun and never published is nothing."""
+        """Whether anything is at the root. A graph that was begun and never published does not count."""
         ...
 
     def read(self, uri: str) -> GraphReading:
@@ -49,9 +48,9 @@ class GraphEngine(GraphReader, Protocol):
     """The write half."""
 
     def prepare_create(self, uri: str, schema_source: bytes, *, actor: str | None) -> PreparedVersion:
-        """Stage a new, empty graph. Raises GitopsError `graph_exists` if any schema artifact or manifest lies at the root.
+        """Stage a new, empty graph. Raises GitopsError `graph_exists` if there is a schema artifact or manifest at the root.
 
-        A root whose graph is begun, by a process that is dead or alive, is free: of two makers one publishes. A crash, or an
+        A root with an unpublished graph, of a dead or live process, is free: of two creators one publishes. A crash, or an
         abort, may leave a partial root behind.
         """
         ...
@@ -68,6 +67,6 @@ class GraphEngine(GraphReader, Protocol):
     def delete_tree(self, uri: str) -> None:
         """Remove everything at the root; succeeds on absent and partial roots.
 
-        What a call leaves that was cut short is PRESENT and does not open, or is nothing; calling again finishes it.
+        After an interrupted call the root is PRESENT and does not open, or is ABSENT; calling again finishes it.
         """
         ...

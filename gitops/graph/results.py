@@ -310,7 +310,7 @@ class MergeStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class MergeConflict:
-    """One conflict: its kind, the table, the row and the property (empty where the whole row is meant)."""
+    """One conflict: its kind, the table, the row and the property (empty for a whole row)."""
 
     table: str
     id: str

@@ -32,7 +32,7 @@ class DatasetLocation:
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file below a folder: its path, its size, and when it was written last, as the storage tells the time."""
+    """A file below a folder: its path, its size, and when it was written last, by the clock of the storage."""
 
     path: str
     bytes: int
@@ -62,7 +62,7 @@ class GraphFolder(Protocol):
     def files(self, prefix: str) -> Iterator[StoredFile]:
         """All files below a path, however deep, also unfinished ones that no store shows.
 
-        A folder with nothing in it counts as a file of no bytes: somebody may be about to fill it. Raises OSError, RemoteError.
+        A folder with nothing in it counts as a file of no bytes: a writer may be about to fill it. Raises OSError, RemoteError.
         """
         ...
 
@@ -71,12 +71,12 @@ class GraphFolder(Protocol):
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a folder with all that is in it; nothing there is no failure. Raises OSError, RemoteError."""
+        """Remove a file, or a folder with all that is in it; an absent one is not a failure. Raises OSError, RemoteError."""
         ...
 
 
 class Staging(Protocol):
-    """A graph that is being made; nobody sees it."""
+    """A graph that is being created, and not visible yet."""
 
     @property
     def folder(self) -> GraphFolder:
@@ -92,7 +92,10 @@ class Staging(Protocol):
         ...
 
     def discard(self) -> None:
-        """Remove what was staged, but never a graph that the root shows. Raises nothing; what it leaves is no graph."""
+        """Remove what was staged, but never a graph that the root shows.
+
+        Raises nothing; what a failure leaves is not visible as a graph.
+        """
         ...
 
 
@@ -105,23 +108,23 @@ class GraphRoot(Protocol):
         ...
 
     def existence(self) -> Existence:
-        """Whether anything lies here; only a definite not-found is ABSENT, and what does not answer is UNKNOWN."""
+        """Whether anything is at this address; only a definite not-found is ABSENT, and what does not answer is UNKNOWN."""
         ...
 
     def open(self) -> tuple[GraphIdentity, GraphFolder]:
-        """The graph that lies here.
+        """The graph at this address.
 
-        Raises GitopsError `graph_missing` when there is definitely none, `graph_unreadable` for everything that is no whole
-        graph; RemoteError and OSError when the storage does not answer.
+        Raises GitopsError `graph_missing` when there is definitely none, `graph_unreadable` for everything else that is not a
+        complete graph; RemoteError and OSError when the storage does not answer.
         """
         ...
 
     def holds(self, identity: GraphIdentity) -> bool:
-        """Whether the graph with this identity lies here still. Raises RemoteError `storage_failed`."""
+        """Whether the graph with this identity is still at this address. Raises RemoteError `storage_failed`."""
         ...
 
     def lease(self) -> AbstractContextManager[None]:
-        """Let writers take turns while they change tables, if that can be had. Raises ConflictError `graph_conflict`.
+        """Let writers take turns while they change tables, where the storage allows it. Raises ConflictError `graph_conflict`.
 
         This is for progress only, and a writer without it does no harm: what keeps versions apart is the manifest's number.
         """
@@ -132,7 +135,7 @@ class GraphRoot(Protocol):
         ...
 
     def tidy(self) -> None:
-        """Remove what makers of graphs left here that are dead for sure. Raises OSError and RemoteError."""
+        """Remove what processes that have certainly died left here. Raises OSError and RemoteError."""
         ...
 
     def remove(self) -> None:

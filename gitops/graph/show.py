@@ -1,4 +1,4 @@
-"""Look into a graph at one version: what it holds, its rows as JSON values, its history."""
+"""One version of a graph for people: a description, rows as JSON values, and the list of versions."""
 
 from __future__ import annotations
 

@@ -100,8 +100,8 @@ def find_root(uri: str) -> GraphRoot:
 def open_snapshot(uri: str, target: ReadTarget | None = None) -> Snapshot:
     """Open a graph at the version that the target names, by default the newest of `main`.
 
-    Raises GitopsError `graph_missing` only when nothing lies at the root or the version was never made;
-    `graph_branch_missing`, `graph_branch_name`; `graph_version_gone` when the version was made and is not kept any more;
+    Raises GitopsError `graph_missing` only when there is nothing at the root or the version was never made;
+    `graph_branch_missing`, `graph_branch_name`; `graph_version_gone` when the version was made and is no longer kept;
     `usage_error` for a target that contradicts itself; and `graph_unreadable` for everything else.
     """
     target = target or ReadTarget()

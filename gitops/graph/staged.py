@@ -60,7 +60,7 @@ class StagedVersion:
     def __init__(self, base: Snapshot, manifest: Manifest, faults: Faults, purged: Sequence[str] = ()) -> None:
         """Keep the manifest until it is published, as the child of the base on the branch of the base.
 
-        `purged` are the folders of tables that go with their older versions, once the new version is there.
+        `purged` are the folders of tables that are removed, with all older versions, after the new version is published.
         """
         self._purged = purged
         self._base = base
@@ -90,13 +90,13 @@ class StagedVersion:
         root, store = self._base.root, self._base.store
         place = root.location
         if not root.holds(self._base.identity):
-            detail = f"graph {self._base.identity.graph_id} no longer lies at {place}"
+            detail = f"graph {self._base.identity.graph_id} is no longer at {place}"
             raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
         if self._base.manifest.line != self._base.line.id:
             detail = f"version {self._base.manifest.n} of {self._base.branch} is not its newest"
             raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
         if self._base.line.id != MAIN and read_line(store, self._base.branch) != self._base.line:
-            raise ConflictError(Code.GRAPH_CONFLICT, f"branch {self._base.branch} was made anew", path=place)
+            raise ConflictError(Code.GRAPH_CONFLICT, f"branch {self._base.branch} was created again", path=place)
         if self._purged:
             # A branch that was made since this was staged has the tables that are about to go.
             require_no_branches(self._base)
@@ -104,8 +104,8 @@ class StagedVersion:
             detail = f"another writer made version {self._manifest.n} of {self._base.branch} at {place}"
             raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
         if read_floor(store, self._manifest.line) >= self._manifest.n:
-            # Only a writer that slept while newer versions were made, and older ones removed, comes here.
-            detail = f"version {self._manifest.n} of {self._base.branch} at {place} was made before, and removed since"
+            # Only a writer that was suspended while newer versions were made and older ones removed gets here.
+            detail = f"version {self._manifest.n} of {self._base.branch} at {place} existed before and was removed"
             raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
         self._faults.reach(f"{point}.after_publish")
         for path in self._purged:
@@ -120,7 +120,7 @@ class StagedVersion:
 
 
 def require_no_branches(snapshot: Snapshot) -> None:
-    """Raises ConflictError `graph_has_branches`, naming them; those of the engine do not count."""
+    """Raises ConflictError `graph_has_branches`, naming them; internal ones do not count."""
     names = [line.name for line in read_branches(snapshot.store).lines()[1:] if not line.name.startswith(INTERNAL)]
     if names:
         place = snapshot.root.location

@@ -1,4 +1,4 @@
-"""Documents of a graph root, read strictly: an unknown or missing member or a wrong type refuses the whole document."""
+"""The strict reader of documents of a graph: an unknown or missing member or a wrong type refuses the whole document."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Members:
         return found
 
     def take(self, name: str, kind: type | tuple[type, ...]) -> Any:
-        """The member if it is of this kind; a truth value is no number."""
+        """The member if it is of this kind; a boolean is not a number."""
         value = self._form[name]
         if not isinstance(value, kind) or isinstance(value, bool):
             raise self.error(f"member {name!r} has the wrong type")

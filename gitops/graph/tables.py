@@ -2,8 +2,8 @@
 
 Rules of this module:
 
-1. A writer starts from the version that the manifest names. If the dataset is ahead of it, a writer died or is racing:
-   its versions are undone by restoring the named one.
+1. A writer starts from the version that the manifest names. If the dataset is ahead of it, another writer died or is racing:
+   its versions are undone by restoring the named version.
 2. Every change must give exactly the next version. Lance rebases silently; another number means that another writer came
    in between, and the change is abandoned.
 3. Lance syncs nothing to disk. `finish` makes durable what the changes wrote, before any manifest may name it.
@@ -106,7 +106,7 @@ def open_table(folder: GraphFolder, entry: TableEntry) -> lance.LanceDataset:
     except (OSError, ValueError, RuntimeError) as error:
         if _purged(folder, entry.path):
             detail = (
-                f"table {entry.path} was dropped for good, with all its versions; read a newer version of the graph"
+                f"table {entry.path} was dropped permanently, with all its versions; read a newer version of the graph"
             )
             raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=folder.store.location) from None
         detail = f"table {entry.path} does not open at version {entry.version}: {_reason(place, error)}"
@@ -148,7 +148,7 @@ def stage_rows(
 
 
 def driver_message(error: Exception) -> str:
-    """What the driver says, in one line, without the places in its own source."""
+    """The message of the driver in one line, without positions in its own source."""
     return _SOURCE.sub("", str(error).partition("\n")[0])
 
 
@@ -207,7 +207,7 @@ class TableWriter:
         if failure is not None and latest.version == self._expected:
             raise _failed(self._place, failure) from failure
         if failure is not None or latest.version != self._expected + 1:
-            raise ConflictError(Code.GRAPH_CONFLICT, f"another writer changes {self._place.uri}") from failure
+            raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is changing {self._place.uri}") from failure
         self._dataset, self._expected = latest, latest.version
 
     def stage(self, rows: pa.Table) -> list[FragmentMetadata]:
@@ -215,7 +215,7 @@ class TableWriter:
         return _staged(self._place, self._dataset, rows)
 
     def exchange(self, staged: Sequence[FragmentMetadata], gone: Iterable[int] | None) -> None:
-        """Make one version in which the rows at the addresses `gone` (None: all rows) give way to the staged ones.
+        """Make one version in which the rows at the addresses `gone` (None: all rows) are replaced by the staged ones.
 
         Addresses are those of the version that the manifest names. Raises as `change`.
         """
@@ -286,7 +286,7 @@ def _failed(place: DatasetLocation, error: Exception) -> RemoteError:
 
 
 def _reason(place: DatasetLocation, error: Exception) -> str:
-    """What the driver says. A service may answer with what it was asked, signature included: its documents are left out."""
+    """The message of the driver. A service may echo the request, with its signature: its documents are left out."""
     text = driver_message(error)
     return text if place.options is None else text.partition("<")[0][:300]
 

@@ -43,7 +43,7 @@ class CellError(ValueError):
 
 
 def json_to_cell(value: Any, kind: PropType) -> Any:
-    """The cell of a non-null JSON value; whether an enum has it as a member is `unknown_member`'s business. Raises CellError."""
+    """The cell of a non-null JSON value; enum members are checked by `unknown_member`. Raises CellError."""
     read = _READERS[kind.scalar]
     if not kind.is_list:
         return read(value, kind)
@@ -53,7 +53,7 @@ def json_to_cell(value: Any, kind: PropType) -> Any:
 
 
 def unknown_member(cell: Any, kind: PropType) -> str | None:
-    """The first text in the cell of an enum property that is no member; None when all are, or it is no enum."""
+    """The first text in the cell that is not a member of the enum; None when all are members, or the property has no enum."""
     if kind.enum_values is None:
         return None
     texts = cell if kind.is_list else [cell]
@@ -90,7 +90,7 @@ def key_text(cell: Any, kind: PropType) -> str:
 
 
 def compact_json(value: Any) -> str:
-    """JSON without blanks, in the characters themselves."""
+    """JSON without spaces, with unescaped Unicode."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -1,7 +1,8 @@
 """Finding a version of a graph: by branch, number, commit or time.
 
-A version that was never made is `graph_missing`; one that was made and is not kept any more is `graph_version_gone`. Numbers are
-tried first at the line that holds them; a time is looked up by bisection, since a version is never older than its parent.
+A version that was never made is `graph_missing`; a version that was made and is no longer kept is `graph_version_gone`.
+Numbers are tried first at the line that holds them; a time is looked up by bisection, since a version is never older than its
+parent.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def _newest(store: ObjectStore, line: Line) -> Manifest:
         if manifest is not None:
             return manifest
     if line.id != layout.MAIN and read_branches(store).line(line.name) != line:
-        raise GitopsError(Code.GRAPH_BRANCH_MISSING, f"branch {line.name} is gone", path=line.name)
+        raise GitopsError(Code.GRAPH_BRANCH_MISSING, f"branch {line.name} was deleted", path=line.name)
     raise IntegrityError(
         Code.GRAPH_UNREADABLE, f"{store.location} holds no manifest: the creation is incomplete", path=store.location
     )
@@ -92,7 +93,7 @@ def _newest(store: ObjectStore, line: Line) -> Manifest:
 
 def _by_commit(store: ObjectStore, line: Line, commit: str) -> tuple[Line, Manifest]:
     if not is_ulid(commit):
-        raise UsageError(Code.USAGE_ERROR, f"{commit[:80]!r} is no commit id: it is 26 characters long")
+        raise UsageError(Code.USAGE_ERROR, f"{commit[:80]!r} is not a commit id, which has 26 characters")
     seen: set[tuple[str, int]] = set()
     for each in (line, *read_branches(store).lines()):
         for holder, n in kept_versions(store, each):
@@ -103,7 +104,7 @@ def _by_commit(store: ObjectStore, line: Line, commit: str) -> tuple[Line, Manif
             if manifest is not None and manifest.txn_id == commit:
                 return each, manifest
     raise GitopsError(
-        Code.GRAPH_VERSION_GONE, f"no version that is kept of {store.location} is commit {commit}", path=store.location
+        Code.GRAPH_VERSION_GONE, f"{store.location} keeps no version with the commit id {commit}", path=store.location
     )
 
 
@@ -111,7 +112,7 @@ def _by_time(store: ObjectStore, line: Line, time: str) -> Manifest:
     """The newest version at or before a time."""
     wanted = parse_timestamp(time)
     if wanted is None:
-        raise UsageError(Code.USAGE_ERROR, f"{time[:80]!r} is no time: use a form like 2026-01-31T12:00:00Z")
+        raise UsageError(Code.USAGE_ERROR, f"{time[:80]!r} is not a time such as 2026-01-31T12:00:00Z")
     kept = list(reversed(tuple(kept_versions(store, line))))
     low, high, found = 0, len(kept), None
     while low < high:
@@ -126,7 +127,7 @@ def _by_time(store: ObjectStore, line: Line, time: str) -> Manifest:
         return found
     if kept and kept[0][1] > 1:
         raise _gone(store, f"what {line.name} was at {time}")
-    raise GitopsError(Code.GRAPH_MISSING, f"{store.location} was not there at {time}", path=store.location)
+    raise GitopsError(Code.GRAPH_MISSING, f"{store.location} did not exist at {time}", path=store.location)
 
 
 def version_time(manifest: Manifest) -> datetime:
@@ -138,4 +139,4 @@ def version_time(manifest: Manifest) -> datetime:
 
 
 def _gone(store: ObjectStore, what: str) -> GitopsError:
-    return GitopsError(Code.GRAPH_VERSION_GONE, f"{what} is not kept any more", path=store.location)
+    return GitopsError(Code.GRAPH_VERSION_GONE, f"{what} is no longer kept", path=store.location)

@@ -18,10 +18,10 @@ _LEAST = 6
 
 
 def to_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, width: int | None = None) -> str:
-    """Rows of JSON values under the names of their columns; numbers stand to the right, null is a dash.
+    """Rows of JSON values under the names of their columns; numbers are aligned to the right, null is a dash.
 
-    `width` is that of the terminal in characters: the widest columns give way until a line fits, as far as it can. None
-    cuts nothing. A text that reads like something else is quoted as JSON, and nothing in it can act on the terminal.
+    `width` is that of the terminal in characters: the widest columns are cut until a line fits. With None
+    nothing is cut. A text that looks like another value is quoted as JSON, and no character acts on the terminal.
     """
     names = list(dict.fromkeys(columns))
     found = [[row.get(name) for name in names] for row in rows]
@@ -45,13 +45,13 @@ def _cell(value: Any) -> str:
 
 
 def _is_numeric(values: Sequence[Any]) -> bool:
-    """Whether the column holds numbers, or nothing else than them and nulls."""
+    """Whether the column holds numbers, and nothing else but nulls."""
     present = [value for value in values if value is not None]
     return bool(present) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in present)
 
 
 def _fitted(widths: list[int], width: int | None) -> list[int]:
-    """The widths with the widest made narrower one by one, but never below a handful of characters."""
+    """The widths with the widest cut one by one, but never below 6 characters."""
     if width is None:
         return widths
     fitted = [min(each, max(width, _LEAST)) for each in widths]

@@ -1,7 +1,7 @@
 """The requests that are made to one bucket of an S3-compatible service; the only home of the client library.
 
 Credentials come from the environment of the process. No text of the client library reaches a message: it quotes addresses
-and answers, and those may hold more than a log should.
+and answers, which may hold secrets.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _REASON = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
 
 
 class PutResult(Enum):
-    """What became of one conditional PUT."""
+    """The result of one conditional PUT."""
 
-    LANDED = auto()
+    WRITTEN = auto()
     REFUSED = auto()
     UNKNOWN = auto()
 
@@ -51,7 +51,7 @@ class StoredObject:
 
 
 class Bucket:
-    """The requests to one bucket, with full keys; every foreign error becomes one of ours."""
+    """The requests to one bucket, with full keys; every error of the client becomes a RemoteError."""
 
     def __init__(self, name: str) -> None:
         """Make the client; nothing is asked yet. Raises GitopsError `storage_driver_missing`, `storage_root_invalid`."""
@@ -81,7 +81,7 @@ class Bucket:
         return StoredObject(data, tag, answer.attributes.get(_OWNER, ""))
 
     def owner(self, path: str) -> str | None:
-        """The token of whoever wrote the object, empty for no token; None if there is no object."""
+        """The token of the writer of the object, empty without a token; None if there is no object."""
         import obstore
 
         with self._guard(path):
@@ -105,7 +105,7 @@ class Bucket:
     def put_if(self, path: str, data: bytes, owner: str, *, matching: str | None) -> PutResult:
         """Write in exactly one request if the object has the tag `matching`, or with None if there is no object.
 
-        Raises RemoteError for what certainly did nothing.
+        Raises RemoteError for a request that certainly had no effect.
         """
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -122,7 +122,7 @@ class Bucket:
             if not error.retryable:
                 raise
             return PutResult.UNKNOWN
-        return PutResult.LANDED
+        return PutResult.WRITTEN
 
     def delete(self, paths: list[str]) -> None:
         """Remove objects, whether they are there or not."""
@@ -158,7 +158,7 @@ class Bucket:
                 yield from ((entry["path"], entry["size"], entry["last_modified"]) for entry in page)
 
     def _require_bucket(self, path: str) -> None:
-        """A missing bucket is answered like a missing object, but is no place that is empty: asked if nothing has shown it."""
+        """List the bucket once, unless it is known to exist: a missing bucket is reported like a missing object."""
         if not self._is_there:
             self.inside(path)
 
@@ -205,7 +205,7 @@ def lance_options() -> dict[str, str]:
 
 def _service(environ: Mapping[str, str]) -> _Service:
     """What the environment says. Raises GitopsError `storage_root_invalid`."""
-    # The client library ends the process over what cannot be part of a request, such as the line end of a secret from a file.
+    # The client library ends the process for a value that cannot be part of a request, such as a secret with a line end.
     unfit = sorted(name for name, value in environ.items() if name.startswith("AWS_") and not value.isprintable())
     if unfit:
         raise _invalid(f"the variable {unfit[0]} holds a line end or another control character")
@@ -213,14 +213,14 @@ def _service(environ: Mapping[str, str]) -> _Service:
     allow_http = environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
     if not endpoint:
         return _Service("", allow_http)
-    # It also does so over an address that it cannot read, and quotes one that holds a password.
+    # It also does so for an address that it cannot parse, and it quotes addresses that hold a password.
     try:
         parts = urlsplit(endpoint)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         sound = False
     if not sound or "@" in endpoint or re.fullmatch(r"[!-~]+", endpoint) is None:
-        raise _invalid("AWS_ENDPOINT_URL is no address of the form https://host:port")
+        raise _invalid("AWS_ENDPOINT_URL is not an address of the form https://host:port")
     if endpoint.lower().startswith("http:") and not allow_http:
         raise _invalid("the endpoint is plain HTTP; set AWS_ALLOW_HTTP=true to allow that")
     return _Service(endpoint, allow_http)
@@ -234,7 +234,7 @@ def _client(bucket: str, service: _Service, *, retries: int) -> Client:
         raise GitopsError(
             Code.STORAGE_DRIVER_MISSING, "object storage needs the package obstore", path="storage"
         ) from None
-    patience: RetryConfig = {
+    retry: RetryConfig = {
         "max_retries": retries,
         "retry_timeout": timedelta(seconds=30),
         "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=1), "base": 2},
@@ -248,7 +248,7 @@ def _client(bucket: str, service: _Service, *, retries: int) -> Client:
             bucket,
             config=config,
             client_options={"allow_http": service.allow_http, "connect_timeout": "5s", "timeout": "30s"},
-            retry_config=patience,
+            retry_config=retry,
         )
     except (BaseError, ValueError, TypeError):
         raise _invalid("the client cannot be built; check the variables AWS_* of the environment") from None
@@ -259,8 +259,8 @@ def _invalid(detail: str) -> GitopsError:
 
 
 def _answered(error: Exception) -> str:
-    """What the service said, as far as it can be shown: the status, and the name of the error."""
+    """The part of an answer that can be shown: the status, and the name of the error."""
     text = str(error)
     status, reason = _STATUS.search(text), _REASON.search(text)
-    said = " ".join(found[1] for found in (status, reason) if found is not None)
-    return f"the service answers {said}" if said else "the service gives no answer"
+    shown = " ".join(found[1] for found in (status, reason) if found is not None)
+    return f"the service answers {shown}" if shown else "the service gives no answer"

@@ -39,7 +39,7 @@ class LocalStore:
     """An ObjectStore below `root`, which may be absent until the first write; safe for threads and processes."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        """Remember where; nothing is read or made."""
+        """Nothing is read or created yet."""
         self._root = Path(os.path.abspath(root))  # noqa: PTH100 - must not resolve the operator's symbolic links
 
     @property
@@ -164,12 +164,12 @@ def delete_tree(root: Path) -> None:
     The root vanishes in one rename, so that a reader sees the whole tree or none of it; a deletion that a crash cut short
     is finished by the next call. Raises RemoteError `storage_failed`.
     """
-    grave = root.parent / f".{root.name}.{secrets.token_hex(8)}.deleted"
+    removed = root.parent / f".{root.name}.{secrets.token_hex(8)}.deleted"
     try:
         with contextlib.suppress(FileNotFoundError):
-            root.rename(grave)
+            root.rename(removed)
             sync_folder(root.parent)
-        for left in _graves(root):
+        for left in _renamed_away(root):
             if left.is_dir() and not left.is_symlink():
                 shutil.rmtree(left, onerror=_unless_gone)
             else:
@@ -180,7 +180,9 @@ def delete_tree(root: Path) -> None:
 
 @contextlib.contextmanager
 def lock_folder(path: Path) -> Iterator[None]:
-    """Hold an existing folder against other holders on this host while the block runs; it is no barrier to anybody else.
+    """Hold an existing folder against other holders on this host while the block runs.
+
+    Processes that do not lock are not stopped.
 
     Raises OSError: ETIMEDOUT when another one holds it for too long.
     """
@@ -201,7 +203,7 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def _graves(root: Path) -> list[Path]:
+def _renamed_away(root: Path) -> list[Path]:
     pattern = re.compile(rf"\.{re.escape(root.name)}\.[0-9a-f]{{16}}\.deleted")
     try:
         return sorted(entry for entry in root.parent.iterdir() if pattern.fullmatch(entry.name))
@@ -210,7 +212,7 @@ def _graves(root: Path) -> list[Path]:
 
 
 def _unless_gone(_function: object, _path: str, failure: tuple[type[BaseException], BaseException, object]) -> None:
-    """Another deletion of the same tree may be faster; anything else is a failure."""
+    """A file that another deletion of the same tree removed first is not a failure; anything else is."""
     if not isinstance(failure[1], FileNotFoundError):
         raise failure[1]
 

@@ -1,4 +1,4 @@
-"""The in-memory twin of the local store: same answers, nothing on disk."""
+"""The in-memory implementation of the store, for tests: the same answers as the local one, without a disk."""
 
 from __future__ import annotations
 

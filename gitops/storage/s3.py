@@ -5,11 +5,11 @@ Rules of this module:
 1. Every write is one PUT; it is durable, and seen by every later read, when the service answers.
 2. `create` sends `If-None-Match: *`, and `replace` sends `If-Match` with the tag of the bytes that it compared: the service
    decides between racing callers. Before the first write of a process the service is tested for doing so.
-3. The client library never repeats a conditional PUT by itself: the repetition of one that had landed would be refused
+3. The client library never repeats a conditional PUT by itself: repeating a PUT that had succeeded would be refused
    because of its own object. This module repeats it, and every conditional PUT carries a fresh token in the metadata of
-   the object, so that whoever reads the object back knows whose it is, whatever its bytes.
-4. So a conditional call is True if an attempt of it landed, False only if none of them can have, and otherwise a
-   RemoteError: a lost answer is never guessed at.
+   the object, so that reading the object shows which writer made it, even for equal bytes.
+4. So a conditional call is True if one of its attempts succeeded, False only if none can have succeeded, and otherwise a
+   RemoteError: the result of a lost answer is not assumed.
 """
 
 from __future__ import annotations
@@ -80,17 +80,17 @@ class S3Store:
         for attempt in range(_ATTEMPTS):
             _pause(attempt)
             answer = self._bucket.put_if(path, data, token, matching=None)
-            if answer is PutResult.LANDED:
+            if answer is PutResult.WRITTEN:
                 return True
             sure = sure and answer is PutResult.REFUSED
             # A refusal alone does not say that an object is there: two writers at once may both be refused.
             owner = self._bucket.owner(path)
             if owner is not None:
-                return _verdict(self.display(key), ours=owner == token, sure=sure)
-        raise _unsettled(self.display(key))
+                return _settled(self.display(key), ours=owner == token, sure=sure)
+        raise _unknown_result(self.display(key))
 
     def replace(self, key: str, data: bytes, *, expected: bytes) -> bool:
-        """Write only if the current content equals `expected`; False when it does not, and no attempt of this call landed.
+        """Write only if the current content equals `expected`; False when it does not, and no attempt of this call succeeded.
 
         Raises as `create`; after a RemoteError the content may be the new one.
         """
@@ -100,12 +100,12 @@ class S3Store:
             _pause(attempt)
             found = self._bucket.get(path)
             if found is None or found.data != expected or found.owner == token:
-                return _verdict(self.display(key), ours=found is not None and found.owner == token, sure=sure)
+                return _settled(self.display(key), ours=found is not None and found.owner == token, sure=sure)
             answer = self._bucket.put_if(path, data, token, matching=found.tag)
-            if answer is PutResult.LANDED:
+            if answer is PutResult.WRITTEN:
                 return True
             sure = sure and answer is PutResult.REFUSED
-        raise _unsettled(self.display(key))
+        raise _unknown_result(self.display(key))
 
     def write(self, key: str, data: bytes) -> None:
         """Write unconditionally."""
@@ -141,7 +141,7 @@ class S3Store:
         return ((path.removeprefix(start), size, written) for path, size, written in found)
 
     def delete_keys(self, keys: Iterable[str]) -> None:
-        """Remove objects, in no particular order; absent ones are no failure. A failure may leave some."""
+        """Remove objects, in no particular order; absent ones are not a failure. A failure may leave some."""
         self._bucket.delete([self._path(key) for key in keys])
 
     def _path(self, key: str) -> str:
@@ -172,7 +172,7 @@ class _SelfTest:
                 bucket.put(path, b"probe 2")
                 _must_refuse(bucket, path, old, "replace an object that has changed (If-Match)")
             finally:
-                # What a failure leaves is one small object that no listing of a ledger looks at.
+                # A failure leaves one small object that no listing of a ledger includes.
                 with contextlib.suppress(RemoteError):
                     bucket.delete([path])
             self._passed = True
@@ -190,13 +190,13 @@ def _must_refuse(bucket: Bucket, path: str, matching: str | None, what: str) -> 
         answer = bucket.put_if(path, b"probe", "probe", matching=matching)
         if answer is PutResult.REFUSED:
             return
-        if answer is PutResult.LANDED:
+        if answer is PutResult.WRITTEN:
             raise UsageError(
                 Code.STORAGE_CONDITIONAL_PUT_IGNORED,
                 f"the service of s3://{bucket.name} let a writer {what}; two runs could overwrite each other's ledger",
                 path=f"s3://{bucket.name}",
             )
-    raise _unsettled(f"s3://{bucket.name}/{path}")
+    raise _unknown_result(f"s3://{bucket.name}/{path}")
 
 
 def _place(location: str) -> tuple[str, str]:
@@ -207,7 +207,7 @@ def _place(location: str) -> tuple[str, str]:
         raise GitopsError(Code.STORAGE_ROOT_INVALID, str(error), path="storage") from None
     if root.kind is not StorageKind.S3:
         raise GitopsError(
-            Code.STORAGE_ROOT_INVALID, "this is no address of the form s3://bucket/prefix", path="storage"
+            Code.STORAGE_ROOT_INVALID, "this is not an address of the form s3://bucket/prefix", path="storage"
         )
     return root.bucket, root.prefix
 
@@ -221,17 +221,17 @@ def _pause(attempt: int) -> None:
         time.sleep(_PAUSE_S * 2 ** (attempt - 1))
 
 
-def _verdict(place: str, *, ours: bool, sure: bool) -> bool:
+def _settled(place: str, *, ours: bool, sure: bool) -> bool:
     """Rule 4, once it is known whose object is there."""
     if not ours and not sure:
-        raise _unsettled(place)
+        raise _unknown_result(place)
     return ours
 
 
-def _unsettled(place: str) -> RemoteError:
+def _unknown_result(place: str) -> RemoteError:
     return RemoteError(
         Code.STORAGE_FAILED,
-        f"{place}: it is not known whether this was written; look at it, and run the command again",
+        f"{place}: it is unknown whether this was written; check it, and run the command again",
         path=place,
         retryable=True,
     )

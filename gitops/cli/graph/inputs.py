@@ -57,7 +57,7 @@ def write_context(options: argparse.Namespace) -> WriteContext:
 
 
 def graph_root(options: argparse.Namespace) -> str:
-    """The root of the graph that the options mean."""
+    """The root of the graph that the options name."""
     if options.root is not None:
         return str(options.root)
     if not is_name(options.graph):
@@ -70,15 +70,15 @@ def graph_root(options: argparse.Namespace) -> str:
 
 
 def read_target(options: argparse.Namespace) -> ReadTarget:
-    """The version that `--branch` and `--at` mean."""
+    """The version that `--branch` and `--at` name."""
     return _read_target(options.branch, options.at)
 
 
 def parse_revision(text: str) -> ReadTarget:
-    """The version that `BRANCH`, `WHEN` or `BRANCH@WHEN` means; WHEN is a version, a commit or a time."""
+    """The version that `BRANCH`, `WHEN` or `BRANCH@WHEN` names; WHEN is a version, a commit or a time."""
     match = _PLACE.fullmatch(text)
     if match is None:
-        raise UsageError(Code.USAGE_ERROR, f"{text[:80]!r} names no version: use BRANCH, BRANCH@VERSION or a commit id")
+        raise UsageError(Code.USAGE_ERROR, f"{text[:80]!r} is not a version: use BRANCH, BRANCH@VERSION or a commit id")
     branch, when = match["branch"], match["when"]
     if branch is None and not (when.isdecimal() or is_ulid(when) or parse_timestamp(when)):
         return ReadTarget(when)
@@ -96,7 +96,7 @@ def _read_target(branch: str, when: str | None) -> ReadTarget:
 
 
 def checked_query(options: argparse.Namespace, catalog: Catalog) -> CheckedQuery:
-    """The query that the options mean, checked against the graph as it is.
+    """The query that the options name, checked against the schema of the graph.
 
     A name alone is that of a stored query of the cluster folder. Raises GitopsError `query_parse_error`,
     `query_typecheck_error`, `query_unknown`.
@@ -111,7 +111,7 @@ def checked_query(options: argparse.Namespace, catalog: Catalog) -> CheckedQuery
         name = options.query or (next(iter(declared)) if len(declared) == 1 else None)
         if name is None:
             raise UsageError(
-                Code.USAGE_ERROR, f"{place} declares {len(declared)} queries; say which one: {_names(declared)}"
+                Code.USAGE_ERROR, f"{place} declares {len(declared)} queries; name one of them: {_names(declared)}"
             )
         if name not in declared:
             hint = did_you_mean(name, declared)
@@ -132,18 +132,16 @@ def _names(declared: dict[str, Any]) -> str:
 
 
 def _query_source(options: argparse.Namespace) -> tuple[str, bytes]:
-    """Where the text is, for people, and the text."""
+    """A name of the source for messages, and the text."""
     if options.text is not None:
-        # A byte of the command line that is no UTF-8 comes back as it was, and the parser says so.
+        # A byte of the command line that is not UTF-8 is passed on unchanged, and the parser reports it.
         return "the query", options.text.encode(errors="surrogateescape")
     if options.file is not None:
         if options.file == "-" == options.params:
-            raise UsageError(
-                Code.USAGE_ERROR, "--file - and --params - both ask for standard input; name a file for one"
-            )
+            raise UsageError(Code.USAGE_ERROR, "--file - and --params - both read standard input; use a file for one")
         return options.file, _read_small(options.file)
     if options.query is None:
-        raise UsageError(Code.USAGE_ERROR, "say which query: the name of a stored one, --file or --text")
+        raise UsageError(Code.USAGE_ERROR, "name a stored query, or use --file or --text")
     return _stored_query(options)
 
 
@@ -157,9 +155,7 @@ def _stored_query(options: argparse.Namespace) -> tuple[str, bytes]:
     cluster, found = read_cluster(tree)
     graph = None if cluster is None else next((g for g in cluster.graphs if g.id.value == options.graph), None)
     if graph is None:
-        detail = (
-            f"the folder {options.config} declares no graph {options.graph[:80]!r}; use --file for a query of your own"
-        )
+        detail = f"the folder {options.config} declares no graph {options.graph[:80]!r}; use --file for another query"
         raise GitopsError(Code.QUERY_UNKNOWN, detail)
     loader = ResourceLoader(SourceReader(tree, found))
     loader.graph(graph)
@@ -174,7 +170,7 @@ def _stored_query(options: argparse.Namespace) -> tuple[str, bytes]:
 
 
 def query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dict[str, Any]:
-    """The values of the query's parameters, out of `--params` (a JSON object) and `--param NAME=VALUE`.
+    """The values of the query's parameters, from `--params` (a JSON object) and `--param NAME=VALUE`.
 
     Raises UsageError `usage_error`; GitopsError `query_params_invalid`.
     """
@@ -203,7 +199,7 @@ def query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dict
 
 
 def _parse_value(text: str, kind: PropType) -> Any:
-    """A text is itself; everything else is JSON, and what is no JSON is left for the conversion to refuse."""
+    """Texts are taken literally, other types as JSON; invalid JSON is refused by the conversion."""
     from gitops.language.schema import Scalar
 
     textual = kind.scalar in (Scalar.STRING, Scalar.DATE, Scalar.DATETIME, Scalar.BLOB)
@@ -224,7 +220,7 @@ def open_records(name: str) -> BinaryIO:
     except OSError as error:
         raise GitopsError(Code.USAGE_ERROR, f"cannot read {name}: {error.strerror}", path=name) from error
     except ValueError:
-        raise UsageError(Code.USAGE_ERROR, f"{name!r} is no name of a file") from None
+        raise UsageError(Code.USAGE_ERROR, f"{name!r} is not a file name") from None
 
 
 def _read_small(name: str) -> bytes:
@@ -237,9 +233,9 @@ def _read_small(name: str) -> bytes:
 
 
 def find_embedder(options: argparse.Namespace) -> Embedder | None:
-    """Who makes vectors of texts: `hash`, or `MODEL@https://HOST/v1` with the key in GITOPS_EMBEDDINGS_KEY; None for nobody.
+    """What makes vectors of texts: `hash`, or `MODEL@https://HOST/v1` with the key in GITOPS_EMBEDDINGS_KEY; None if not set.
 
-    Raises GitopsError `embedding_failed` for an address that will not do.
+    Raises GitopsError `embedding_failed` for an invalid address.
     """
     spec = options.embeddings or os.environ.get("GITOPS_EMBEDDINGS", "")
     if not spec:

@@ -1,4 +1,4 @@
-"""One column of an Arrow batch as cells of a property: the twin of `values.json_to_cell` for columns."""
+"""One column of an Arrow batch as cells of a property: `values.json_to_cell` for columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def column_cells(column: pa.Array, kind: PropType) -> pa.Array:
     except CellError:
         raise
     except (pa.ArrowException, ValueError, NotImplementedError) as error:
-        # The driver tells what it cannot convert in any of these ways.
+        # Arrow raises any of these for a value that it cannot convert.
         raise CellError(str(error).partition("\n")[0]) from error
 
 

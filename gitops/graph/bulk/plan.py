@@ -1,12 +1,12 @@
-"""What driver and workers of a bulk load hand each other: plans, tasks and parts, all of texts and numbers.
+"""What the driver and the workers of a bulk load exchange: plans, tasks and parts, all plain JSON.
 
 Rules of this module:
 
-1. A plan is a lease on the version that it is made from. As long as it stands, gc keeps that version, every later one of its
+1. A plan is a lease on the version that it is made from. Until it expires, gc keeps that version, every later one of its
    tables, and the files that workers write.
-2. A plan stands for six days. The driver of Lance leaves files that belong to no version alone for seven: so a part whose plan
-   still stands has its files, and what belongs to no plan any more goes with gc.
-3. Credentials are in none of these: every process takes them from its own environment.
+2. A plan expires after six days. The Lance driver keeps files that belong to no version for seven: so a part with a valid plan
+   has its files, and gc removes files without a plan.
+3. None of them holds credentials: every process takes them from its own environment.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class BulkTask:
         entry = snapshot.manifest.tables.get(self.key)
         same = snapshot.identity.graph_id == self.graph_id and snapshot.manifest.schema_ir == self.schema_ir
         if not same or entry is None or entry.path != self.path:
-            detail = f"version {self.version} at {snapshot.root.location} is not the one that the bulk load began with"
+            detail = (
+                f"version {self.version} at {snapshot.root.location} is not the version that the bulk load began with"
+            )
             raise GitopsError(Code.GRAPH_CONFLICT, detail, path=self.uri)
         return snapshot
 
@@ -79,7 +81,7 @@ class BulkTask:
 class BulkPlan:
     """A bulk load that was begun: its id, the version that it starts from, and the folder and columns of each table.
 
-    The id is the commit id of the version that it is going to be: a plan is published once.
+    The id becomes the commit id of the published version: a plan is published once.
     """
 
     bulk: str
@@ -122,9 +124,9 @@ class BulkPlan:
 
 @dataclass(frozen=True, slots=True)
 class BulkPart:
-    """Rows of one table that lie in data files: `fragments` describes them in the JSON of the Lance driver.
+    """Rows of one table in data files: `fragments` describes them in the JSON of the Lance driver.
 
-    `fresh` says that all ids were made for these rows, so that nothing else can have them.
+    `fresh`: all ids were generated for these rows, so they cannot clash.
     """
 
     bulk: str
@@ -164,9 +166,9 @@ class BulkPart:
 
 
 def plan_bulk(uri: str, work: WriteContext, branch: str = layout.MAIN) -> BulkPlan:
-    """Begin a bulk load into a branch. Other writers go on; only a change of the schema ends it.
+    """Begin a bulk load into a branch. Other writers are not blocked; only a change of the schema ends it.
 
-    Raises GitopsError as `open_snapshot`; `graph_version_gone` when gc was faster.
+    Raises GitopsError as `open_snapshot`; `graph_version_gone` when gc has removed the version already.
     """
     snapshot = open_snapshot(uri, ReadTarget(branch))
     manifest, store = snapshot.manifest, snapshot.store
@@ -177,7 +179,7 @@ def plan_bulk(uri: str, work: WriteContext, branch: str = layout.MAIN) -> BulkPl
     # First the lease, then a second look: rule 2 of `gitops.graph.history.leases`.
     if find_manifest(store, manifest.n, manifest.line) != manifest:
         store.delete(layout.lease_key(lease.id))
-        detail = f"version {manifest.n} of {branch} is not kept any more"
+        detail = f"version {manifest.n} of {branch} is no longer kept"
         raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=uri)
     return BulkPlan(
         bulk=lease.id,

@@ -1,8 +1,8 @@
-"""The end of a bulk load: what workers wrote becomes one version of the graph, or nothing of it does.
+"""The end of a bulk load: all rows of the workers become one version of the graph, or none.
 
-A worker has checked each row by itself. Here is checked what needs all rows: that ids and unique groups clash with none, that
-edges have their ends, and how many edges a source has, over all parts and what is in the graph by now. It is the second pass of
-a load (`gitops.graph.write.joint`); the keys that it needs are read back from the data files, and nothing else of them is.
+A worker has checked each row by itself. This module checks what needs all rows, over all parts and the current graph: ids and
+unique groups do not clash, edges have their ends, numbers of edges are in bounds. It is the second pass of a load
+(`gitops.graph.write.joint`), which reads only the keys back from the data files.
 """
 
 from __future__ import annotations
@@ -54,36 +54,36 @@ def publish_bulk(
     May be called again after a failure or a crash: a plan is published once, and what it has become is found again.
 
     Raises LoadError with the parts and rows that do not fit (`parts[0].rows[17]`); UsageError for parts that are not of this
-    plan, or are given twice; GitopsError `graph_version_gone` when the plan has expired or was given up, `graph_conflict` when
-    the schema was changed since, or other writers were faster 32 times; RemoteError `storage_failed`, also when a file of a part
-    is not as it was written.
+    plan, or are given twice; GitopsError `graph_version_gone` when the plan has expired or was discarded, `graph_conflict`
+    when the schema has changed since, or other writers published first 32 times; RemoteError `storage_failed`, also when a
+    file of a part is not as it was written.
     """
     given = [part for part in parts if part.rows]
     staged = _staged(plan, given)
-    snapshot = _opened(plan)
+    snapshot = _open_branch(plan)
     published = _published(plan, snapshot, given)
     if published is not None:
-        _give_back(plan, snapshot)
+        _end_lease(plan, snapshot)
         return published
-    _begin(plan, snapshot, work)
+    _mark_begun(plan, snapshot, work)
     with hold_lease(snapshot, work), _PartIntake(snapshot, given) as arrivals:
         for part, fragments in zip(given, staged, strict=True):
             arrivals.take(part, fragments)
         if not arrivals.tables:
-            _give_back(plan, snapshot)
+            _end_lease(plan, snapshot)
             return LoadResult(snapshot.manifest.n, {})
         request = LoadRequest(plan.uri, io.BytesIO(), mode, work.actor, plan.branch)
         landing = LoadPublisher(Loader(work.clock, _CommitId(plan.bulk), work.faults), request, snapshot, arrivals)
         landing.check(snapshot)
         result = retry_until_published(landing.attempt, sleep_jittered)
-    _give_back(plan, snapshot)
+    _end_lease(plan, snapshot)
     return result
 
 
 def discard_bulk(plan: BulkPlan, parts: Sequence[BulkPart]) -> None:
-    """Give up: remove the plan and the files of the parts, but for those that a version has.
+    """Discard a bulk load: remove the plan and the files of the parts, except those that a version has.
 
-    What a worker wrote that died before it gave a part goes with gc, seven days later. Raises as `publish_bulk`.
+    Files of a worker that died before it returned its part are removed by gc after seven days. Raises as `publish_bulk`.
     """
     staged = _staged(plan, parts)
     snapshot = open_snapshot(plan.uri, ReadTarget())
@@ -95,12 +95,12 @@ def discard_bulk(plan: BulkPlan, parts: Sequence[BulkPart]) -> None:
             if part.path == path:
                 free = [each for each in fragments if not kept.intersection(file.path for file in each.files)]
                 remove_files(snapshot.folder, path, free)
-    _give_back(plan, snapshot)
+    _end_lease(plan, snapshot)
 
 
 @dataclass(frozen=True, slots=True)
 class _CommitId:
-    """Gives the one id that is known beforehand."""
+    """An IdSource with one given id."""
 
     id: str
 
@@ -110,7 +110,7 @@ class _CommitId:
 
 
 class _PartProblems(RecordProblems):
-    """RecordProblems whose records are told by part and row."""
+    """Problems whose records are named by part and row."""
 
     def __init__(self, parts: Sequence[BulkPart]) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class _PartProblems(RecordProblems):
 
 
 class _PartIntake(LoadIntake):
-    """Rows that lie in data files already; their keys are read back."""
+    """An intake of rows that are in data files already; only their keys are read."""
 
     def __init__(self, snapshot: Snapshot, parts: Sequence[BulkPart]) -> None:
         super().__init__(snapshot, None)
@@ -144,7 +144,10 @@ class _PartIntake(LoadIntake):
         table.staged += fragments
 
     def _note(self, table: TableIntake, keys: pa.Table, *, fresh: bool) -> None:
-        """Of ids that nothing else can have none is noted. Then no row gives way to a later one, and each end counts once."""
+        """Note the keys of rows.
+
+        With `fresh`, ids cannot clash and are not noted; no row is replaced, and each end is noted once.
+        """
         first, start = self._record + 1, table.rows
         self._record += keys.num_rows
         table.rows += keys.num_rows
@@ -199,7 +202,7 @@ def _staged(plan: BulkPlan, parts: Sequence[BulkPart]) -> list[list[FragmentMeta
     return staged
 
 
-def _opened(plan: BulkPlan) -> Snapshot:
+def _open_branch(plan: BulkPlan) -> Snapshot:
     """The branch as it is now. Raises GitopsError `graph_conflict` when rows were written for another schema or graph."""
     snapshot = open_snapshot(plan.uri, ReadTarget(plan.branch))
     manifest = snapshot.manifest
@@ -211,7 +214,7 @@ def _opened(plan: BulkPlan) -> Snapshot:
 
 
 def _published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[BulkPart]) -> LoadResult | None:
-    """The version that this bulk load has become, if it has: the plan was made before, with the id that its commit was to have.
+    """The result of this bulk load if it was published before: the id of the plan is the commit id of the version.
 
     Raises UsageError for a part that is not in it.
     """
@@ -231,27 +234,29 @@ def _published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[BulkPart]) ->
     return None
 
 
-def _begin(plan: BulkPlan, snapshot: Snapshot, work: WriteContext) -> None:
-    """Mark the plan as one that somebody tried to publish, or see that it was marked.
+def _mark_begun(plan: BulkPlan, snapshot: Snapshot, work: WriteContext) -> None:
+    """Mark the plan as being published, or find that it was marked before.
 
-    The mark is a lease that ends a second earlier. Raises GitopsError `graph_version_gone` when the plan is over, or when it was
-    marked before and the versions are gone that would tell what became of it.
+    The mark is a lease that ends a second earlier. Raises GitopsError `graph_version_gone` when the plan has expired, or when it
+    was marked before and the versions that would show whether it was published are gone.
     """
     store, until = snapshot.store, parse_timestamp(plan.expires_at)
     lease = next((each for each in read_leases(store) if each.id == plan.bulk), None)
     if until is None or lease is None or until <= work.now():
-        detail = f"the bulk load {plan.bulk} expired at {plan.expires_at}, or was given up: begin a new one"
+        detail = f"the bulk load {plan.bulk} expired at {plan.expires_at}, or was discarded: begin a new one"
         raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=plan.uri)
     marked = replace(lease, expires_at=precise_timestamp(until - timedelta(seconds=1)))
     if lease != marked:
         store.write(layout.lease_key(lease.id), marked.to_bytes())
     elif read_floor(store, snapshot.line.id) > plan.version:
-        detail = f"whether the bulk load {plan.bulk} was published cannot be told: versions since it began are not kept any more"
+        detail = (
+            f"it is unknown whether the bulk load {plan.bulk} was published: versions since it began are no longer kept"
+        )
         raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=plan.uri)
 
 
-def _give_back(plan: BulkPlan, snapshot: Snapshot) -> None:
-    """End the lease; one that stays, after a failure, expires."""
+def _end_lease(plan: BulkPlan, snapshot: Snapshot) -> None:
+    """End the lease; if that fails, it expires."""
     with contextlib.suppress(RemoteError):
         snapshot.store.delete(layout.lease_key(plan.bulk))
 

@@ -1,7 +1,7 @@
 """Arrow batches as rows of a table: strict like records of JSON, and column by column where that is possible.
 
-A value is taken when it means the same in the column's type: a whole number that fits, a float of another width, a time with a
-zone. Nothing is read out of texts, and what is not finite, null inside a list or no valid UTF-8 is refused.
+A value is accepted when it means the same in the column's type: a whole number that fits, a float of another width, a time with
+a zone. Texts are not parsed. Numbers that are not finite, nulls inside lists and invalid UTF-8 are refused.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class RowMaker:
             return {"id": self._made(given, batch.num_rows)}
         own = _key_ids(self._declared, cells)
         if given is not None:
-            # A null says nothing about the id, and nothing is compared with it.
+            # A null id is not compared: the key makes the id.
             for at in pc.indices_nonzero(pc.fill_null(pc.not_equal(given, own), False)).to_pylist():
                 shown, made = given[at].as_py()[:_SHOWN], own[at].as_py()[:_SHOWN]
                 text = f"'id' is {shown!r} and the key of {self._declared.name} makes it {made!r}"

@@ -1,4 +1,4 @@
-"""The work of a worker: rows of one table, from Arrow batches to data files that belong to no version."""
+"""The worker of a bulk load: writes Arrow batches of one table to data files that belong to no version."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BATCH_ROWS = 1 << 14
 
 
 def write_part(task: BulkTask, batches: Iterable[pa.RecordBatch] | pa.Table, ids: IdSource) -> BulkPart:
-    """Check each row by itself and write it; what comes back is durable, and visible to nobody.
+    """Check each row by itself and write it; the part is durable, and not visible to readers.
 
     `batches` has a column per property, which may be missing where the property may be; `id` where the type has no key; and for
     edges `from` and `to`, the ids of their ends (`src` and `dst` if properties have these names). `ids` makes ids that are not
@@ -75,14 +75,12 @@ def require_readable_keys(declared: NodeType | EdgeType) -> None:
     behind = [name for group in declared.unique for name in group if first is not None and first < name]
     behind = [name for name in behind if name in declared.properties]
     if behind:
-        detail = (
-            f"{declared.name}.{behind[0]} is unique and its column lies behind the Blob {first}: use gitops graph load"
-        )
+        detail = f"{declared.name}.{behind[0]} is unique and its column follows the Blob {first}: use gitops graph load"
         raise UsageError(Code.USAGE_ERROR, detail)
 
 
 def remove_files(folder: GraphFolder, path: str, staged: Iterable[FragmentMetadata]) -> None:
-    """Remove data files that no version names, as far as that goes; gc removes the rest."""
+    """Remove data files that no version names; stops at the first failure, and gc removes the rest."""
     for fragment in staged:
         for file in fragment.files:
             try:
@@ -93,7 +91,7 @@ def remove_files(folder: GraphFolder, path: str, staged: Iterable[FragmentMetada
 
 
 def _small(batches: Iterable[pa.RecordBatch] | pa.Table) -> Iterable[pa.RecordBatch]:
-    """Batches of at most some ten thousand rows, whatever comes."""
+    """The same rows in batches of at most 16,384."""
     for batch in batches.to_batches() if isinstance(batches, pa.Table) else batches:
         for start in range(0, batch.num_rows, _BATCH_ROWS):
             yield batch.slice(start, _BATCH_ROWS)

@@ -1,7 +1,7 @@
-"""Making, listing and removing branches.
+"""Create, list and delete branches.
 
-A branch is made in two steps: its first version, on a line that nobody knows yet, and then its name. Its removal takes the name
-away and then the versions. A process that dies between the steps leaves a line without a name, which gc removes.
+A branch is created in two steps: first its first version, on a new line that is not listed yet, then its name. Deletion removes
+the name first, then the versions. A process that dies between the steps leaves a line without a name, which gc removes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROUNDS = 32
 
 
 def create_branch(uri: str, name: str, work: WriteContext, origin: ReadTarget | None = None) -> BranchInfo:
-    """Make a branch at a version, by default the newest of `main`. No row is copied.
+    """Create a branch at a version, by default the newest of `main`. No rows are copied.
 
     Raises GitopsError `graph_branch_exists`, `graph_branch_name`; and as `open_snapshot`.
     """
@@ -38,7 +38,7 @@ def create_branch(uri: str, name: str, work: WriteContext, origin: ReadTarget | 
 
 
 def make_branch(base: Snapshot, name: str, work: WriteContext) -> BranchInfo:
-    """As `create_branch`, also for names of the engine."""
+    """As `create_branch`, also for internal names."""
     store = base.store
     with hold_lease(base, work):
         if read_branches(store).line(name) is not None:
@@ -59,7 +59,7 @@ def make_branch(base: Snapshot, name: str, work: WriteContext) -> BranchInfo:
 
 
 def list_branches(uri: str) -> tuple[BranchInfo, ...]:
-    """The branches of a graph, `main` first, then by name; those of the engine are left out. Raises as `open_snapshot`."""
+    """The branches of a graph, `main` first, then by name; internal ones are left out. Raises as `open_snapshot`."""
     store = open_snapshot(uri, ReadTarget()).store
     found = []
     for line in read_branches(store).lines():
@@ -70,7 +70,7 @@ def list_branches(uri: str) -> tuple[BranchInfo, ...]:
 
 
 def delete_branch(uri: str, name: str, work: WriteContext) -> None:
-    """Remove a branch. Its rows go with the next gc, as far as no other version has them.
+    """Delete a branch. The next gc removes its rows, unless another version has them.
 
     Raises GitopsError `graph_branch_missing`, `graph_branch_name` (also for `main`); and as `open_snapshot`.
     """
@@ -81,7 +81,7 @@ def delete_branch(uri: str, name: str, work: WriteContext) -> None:
 
 
 def remove_branch(snapshot: Snapshot, name: str, work: WriteContext) -> None:
-    """As `delete_branch`, also for names of the engine."""
+    """As `delete_branch`, also for internal names."""
     store = snapshot.store
     for _ in range(_ROUNDS):
         index = read_branches(store)
@@ -128,7 +128,7 @@ def _first(base: Snapshot, name: str, work: WriteContext) -> tuple[Manifest, Lin
 
 
 def _clear(store: ObjectStore, line: str, keep: set[tuple[str, int]]) -> None:
-    """Remove the versions of a line that has no name any more, oldest first."""
+    """Remove the versions of a line that no longer has a name, oldest first."""
     for n in reversed(line_numbers(store, line)):
         if (line, n) not in keep:
             store.delete(layout.manifest_key(n, line))

@@ -1,4 +1,4 @@
-"""The versions of a dataset, as its files tell: what gc, verify and optimize need beside the version of a manifest."""
+"""The versions of a dataset, read from its files, for gc, verify and optimize."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DatasetVersion:
 
 
 def open_latest(folder: GraphFolder, path: str) -> lance.LanceDataset:
-    """The dataset at its newest version, which no reader may use. Raises RemoteError `storage_failed`."""
+    """The dataset at its newest version, which readers must not use. Raises RemoteError `storage_failed`."""
     place = folder.dataset(path)
     options = None if place.options is None else dict(place.options)
     return call_driver(path, lambda: lance.dataset(place.uri, storage_options=options))
@@ -50,15 +50,15 @@ def dataset_versions(folder: GraphFolder, path: str) -> tuple[DatasetVersion, ..
     """The versions that are there, oldest first. Raises RemoteError `storage_failed`."""
     dataset = open_latest(folder, path)
     listed: list[Any] = list(call_driver(path, dataset.versions))
-    # The driver tells the time of this machine's zone, without saying so.
+    # The driver gives naive local times.
     found = (DatasetVersion(each["version"], each["timestamp"].astimezone(UTC)) for each in listed)
     return tuple(sorted(found, key=lambda version: version.number))
 
 
 def drop_versions(folder: GraphFolder, path: str, numbers: Sequence[int]) -> int:
-    """Remove these versions, and the files that no other version has; the newest version always stays. Gives the bytes freed.
+    """Remove these versions, and the files that no other version has; the newest version always stays. Returns the bytes freed.
 
-    Files that belong to no version may be a writer's work, and stay for seven days. Raises RemoteError `storage_failed`.
+    Files that belong to no version may belong to a writer, and stay for seven days. Raises RemoteError `storage_failed`.
     """
     dataset = open_latest(folder, path)
     listed = sorted(set(numbers) - {dataset.version})
@@ -69,9 +69,9 @@ def drop_versions(folder: GraphFolder, path: str, numbers: Sequence[int]) -> int
 
 
 def drop_left_files(folder: GraphFolder, path: str) -> int:
-    """Remove files that belong to no version and are older than seven days, which the driver takes for a dead writer's.
+    """Remove files that belong to no version and are older than seven days: the files of dead writers.
 
-    No version goes. Gives the bytes freed. Raises RemoteError `storage_failed`.
+    No version is removed. Returns the bytes freed. Raises RemoteError `storage_failed`.
     """
     dataset = open_latest(folder, path)
     return int(call_driver(path, lambda: dataset.cleanup_old_versions(older_than=_NEVER)).bytes_removed)
@@ -103,7 +103,7 @@ def kept_bytes(folder: GraphFolder, path: str, gone: Sequence[int]) -> int:
 
 
 def call_driver(path: str, call: Callable[[], _T]) -> _T:
-    """What the driver gives. Raises RemoteError `storage_failed` for its failures, in words that hold nothing of a request."""
+    """Call the driver. Raises RemoteError `storage_failed` for its failures; the detail quotes nothing of a request."""
     try:
         return call()
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:

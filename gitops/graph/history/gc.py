@@ -1,13 +1,13 @@
 """Freeing what no version of a graph needs any more.
 
 1. Branches of the engine that a dead process left are removed.
-2. Versions beyond the retention are chosen. The floor of their line is raised first, so that a writer who slept through all of
-   this and then creates one of their numbers learns that it was made before.
-3. Their manifests are removed, oldest first. Now nobody can open them any more; who could has a lease.
+2. Versions beyond the retention are chosen. The floor of their line is raised first, so that a writer who was
+   suspended during gc and then creates one of these numbers detects that it existed before.
+3. Their manifests are removed, oldest first. From now on they cannot be opened; every earlier reader has a lease.
 4. Leases are read, after that: see `leases`. What manifests and leases refer to is kept.
 5. Versions of datasets that nothing refers to, and that a newer one followed before the grace period, are removed by explicit
    lists. The newest version of a dataset always stays, whatever it is. Files of a dataset that belong to no version go when they
-   are older than seven days, unless a lease is on the dataset: they may be the work of a load.
+   are older than seven days, unless the dataset has a lease: they may belong to a load.
 6. Folders of datasets and of lines, schemas, expired leases and unfinished files that nothing refers to are removed, likewise.
 
 A crash at any point leaves a graph that reads as before, and the next run goes on. Bytes are counted as they are freed.
@@ -70,7 +70,7 @@ def collect_garbage(
 
 
 class _GarbageCollection:
-    """One run."""
+    """One run of gc."""
 
     def __init__(self, snapshot: Snapshot, work: WriteContext, retention: Retention, *, dry: bool) -> None:
         self._snapshot = snapshot
@@ -90,12 +90,12 @@ class _GarbageCollection:
             gone = expired_versions(
                 self._folder, read_branches(self._store), self._leases(), self._retention, self._now
             )
-            self._give_up(gone)
+            self._remove_manifests(gone)
             needs = collect_references(read_manifests(self._folder, gone if self._dry else {}), self._leases())
             self._sweep_datasets(needs)
             self._sweep_small(needs, gone)
             if not self._dry:
-                self._put_back()
+                self._restore_schemas()
                 self._snapshot.root.tidy()
         except OSError as error:
             place = self._snapshot.root.location
@@ -115,7 +115,7 @@ class _GarbageCollection:
             if made and self._old(datetime.fromisoformat(line.created_at)):
                 remove_branch(self._snapshot, line.name, self._work)
 
-    def _give_up(self, gone: Mapping[str, tuple[int, ...]]) -> None:
+    def _remove_manifests(self, gone: Mapping[str, tuple[int, ...]]) -> None:
         """Steps 2 and 3."""
         self._freed.manifests = sum(map(len, gone.values()))
         if self._dry or not gone:
@@ -187,8 +187,8 @@ class _GarbageCollection:
                     self._remove(file.path, file.bytes)
         self._work.faults.reach("engine.gc.after_sweep")
 
-    def _put_back(self) -> None:
-        """Restore a schema that a version refers to which was published while schemas were removed."""
+    def _restore_schemas(self) -> None:
+        """Restore a schema if a version that was published during the removal refers to it."""
         if not self._schemas:
             return
         needed = collect_references(read_manifests(self._folder, {}), ()).schemas
@@ -197,7 +197,7 @@ class _GarbageCollection:
                 self._store.create(key, data)
 
     def _expired(self) -> set[str]:
-        """The leases that are over for sure: clocks of other machines may be behind."""
+        """The leases that have certainly expired: clocks of other machines may be behind."""
         sure = self._now - timedelta(minutes=5)
         return {lease.id for lease in read_leases(self._store) if lease.expired(sure)}
 

@@ -1,6 +1,6 @@
-"""What must hold of the whole image of a graph: ids and groups are unique, ends of edges exist, numbers of edges are in bounds.
+"""Rules over a whole graph: ids and unique groups are unique, ends of edges exist, numbers of edges are in bounds.
 
-Tables are looked at where they are named; each finding has the row that it is about. Work is done column by column.
+Each violation names its row. Tables are read column by column.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class GraphImage:
         for column, owner in (("src", edge.source), ("dst", edge.target)):
             if edges is None:
                 return
-            # One look for all edges: the set of ids that are known is hashed anew for each look.
+            # One lookup for all edges: each lookup hashes the set of known ids again.
             known = self._column(f"node:{owner}", "id")
             lost = edges.filter(pc.invert(pc.is_in(edges.column(column).combine_chunks(), known)))
             for row_id, end in zip(lost.column("id").to_pylist(), lost.column(column).to_pylist(), strict=True):
@@ -128,7 +128,7 @@ class GraphImage:
         for batch in self._batches(key, [*heads, *(name for name in declared.properties if name not in blobs)]):
             cells = raw_columns(batch.filter(unchecked_rows(declared, batch)))
             for row in (dict(zip(cells, values, strict=True)) for values in zip(*cells.values(), strict=True)):
-                # A blob has no rule but to be there, and a scan does not tell that: the driver's own check does.
+                # The only rule for a blob is that it exists, which a scan cannot show; the driver checks that itself.
                 yield from row_violations(key, declared, row | dict.fromkeys(blobs, b""))
 
     def _edge(self, key: str) -> EdgeType:
@@ -231,7 +231,7 @@ def _kind_of(end: float, column: pa.DataType) -> pa.DataType:
 def row_violations(key: str, declared: NodeType | EdgeType, row: Mapping[str, Any]) -> Iterator[RuleViolation]:
     """What is wrong with one row by itself."""
     for fault in row_faults(declared, row):
-        # The messages begin with the place of the fault, as `T.p`.
+        # Messages begin with the property, as `T.p`.
         named = next((name for name in declared.properties if f"{declared.name}.{name}" in fault), "")
         yield RuleViolation(RuleKind.VALUE, key, row["id"], named, fault)
     if not isinstance(declared, NodeType) or any(row[name] is None for name in declared.key or ()):

@@ -1,4 +1,4 @@
-"""Leases: what a reader or writer asks gc to leave alone for a while.
+"""Leases: versions that gc keeps for a reader or writer, for a limited time.
 
 Rules of this module:
 
@@ -6,7 +6,7 @@ Rules of this module:
    (a writer's work that no manifest names yet), and the manifest.
 2. A lease is written first, and then its manifest is looked for again. gc removes manifests first, and then reads the leases. So
    either the manifest is seen gone, and the lease is refused, or gc sees the lease.
-3. A lease that its holder does not renew expires; a holder that comes too late to renew it is told so.
+3. A lease that its holder does not renew expires; a holder that renews it too late gets `graph_version_gone`.
 4. Short reads of the newest versions need no lease: gc leaves alone what was superseded less than its grace period ago.
 """
 
@@ -58,16 +58,16 @@ class Lease:
         return document(form)
 
     def expired(self, now: datetime) -> bool:
-        """Whether the lease binds nobody any more."""
+        """Whether the lease no longer protects anything."""
         until = parse_timestamp(self.expires_at)
         return until is None or until <= now
 
 
 class HeldLease:
-    """A lease in the hands of its holder."""
+    """A lease with the means to renew and release it."""
 
     def __init__(self, store: ObjectStore, lease: Lease, clock: Clock, term: timedelta) -> None:
-        """Take over a lease that is written."""
+        """Hold a lease that is written already."""
         self._store = store
         self._lease = lease
         self._clock = clock
@@ -79,7 +79,7 @@ class HeldLease:
         return self._lease
 
     def renew(self) -> None:
-        """Begin the term anew. Raises GitopsError `graph_version_gone` when the lease had expired and was removed."""
+        """Start the term again. Raises GitopsError `graph_version_gone` when the lease had expired and was removed."""
         old = self._lease
         until = precise_timestamp(self._clock.now() + self._term)
         new = Lease(old.id, old.version, old.tables, old.actor, until)
@@ -89,7 +89,7 @@ class HeldLease:
         self._lease = new
 
     def release(self) -> None:
-        """Give it back."""
+        """Delete the lease."""
         self._store.delete(layout.lease_key(self._lease.id))
 
 
@@ -97,7 +97,7 @@ class HeldLease:
 def hold_lease(snapshot: Snapshot, work: WriteContext, term: timedelta = DEFAULT_TERM) -> Iterator[HeldLease]:
     """Keep a version readable while the block runs, for at most `term` after the last renewal.
 
-    Raises GitopsError `graph_version_gone` when gc was faster.
+    Raises GitopsError `graph_version_gone` when gc has removed the version already.
     """
     store, manifest = snapshot.store, snapshot.manifest
     tables = {entry.path: entry.version for entry in manifest.tables.values()}
@@ -107,11 +107,11 @@ def hold_lease(snapshot: Snapshot, work: WriteContext, term: timedelta = DEFAULT
     held = HeldLease(store, lease, work.clock, term)
     try:
         if find_manifest(store, manifest.n, manifest.line) != manifest:
-            detail = f"version {manifest.n} of {snapshot.branch} is not kept any more"
+            detail = f"version {manifest.n} of {snapshot.branch} is no longer kept"
             raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=store.location)
         yield held
     finally:
-        # What was done in the block stands, whether or not the lease can be given back: it expires by itself.
+        # The work of the block is valid whether or not the lease can be deleted: it expires by itself.
         with contextlib.suppress(RemoteError):
             held.release()
 
@@ -129,7 +129,7 @@ def read_leases(store: ObjectStore) -> tuple[Lease, ...]:
 
 
 def _read(store: ObjectStore, lease_id: str) -> Lease | None:
-    """The lease, or None when it was given back meanwhile."""
+    """The lease, or None when it was released since the listing."""
     key = layout.lease_key(lease_id)
     data, place = store.read(key), store.display(key)
     if data is None:

@@ -1,7 +1,7 @@
-"""Who descends from whom: the log of a branch, the merge base of two versions, and what bases must be kept.
+"""Ancestry: the log of a branch, the merge bases of two versions, and the bases that must be kept.
 
-A version knows up to which number each line is part of it, so whether one version is part of another is one comparison, also
-when the versions between them are not kept any more.
+A version records up to which number it includes each line, so one comparison decides whether it includes another version, even
+when the versions between them are no longer kept.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def common_versions(one: Manifest, other: Manifest) -> dict[str, int]:
 def merge_bases(store: ObjectStore, one: Manifest, other: Manifest) -> tuple[Manifest, ...]:
     """The newest versions that are part of both: one, unless merges crossed each other.
 
-    Raises GitopsError `graph_version_gone` when one that is needed is not kept any more.
+    Raises GitopsError `graph_version_gone` when a base is no longer kept.
     """
     points = common_versions(one, other)
     found = {line: find_manifest(store, n, line) for line, n in points.items()}
@@ -73,7 +73,7 @@ def merge_bases(store: ObjectStore, one: Manifest, other: Manifest) -> tuple[Man
             continue
         manifest = found[line] or _copy(store, ref, (one, other))
         if manifest is None:
-            detail = f"the version that {one.branch} and {other.branch} have in common is not kept any more"
+            detail = f"the version that {one.branch} and {other.branch} have in common is no longer kept"
             raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=store.location)
         best.append(manifest)
     if not best:

@@ -1,11 +1,11 @@
 """Merging one branch into another: three-way, by id, against the newest version that both descend from.
 
-1. What the target has already is left alone, and a source on which nothing happened brings nothing, not even a version. When the
-   target has nothing of its own, its tables become those of the source.
+1. If the target already contains the source, or the source has no changes, no version is made. If the target has no changes of
+   its own, its tables become those of the source.
 2. A table that one side alone changed is taken from that side as it is. Of other tables the rows that the source changed are
    put in; a row that both sides changed must have come out the same.
 3. The image that results is checked, as far as a rule can be broken by putting two sides together that keep it.
-4. One conflict, and nothing is published; all of them are reported. What was staged is undone by the next writer.
+4. If there is a conflict, nothing is published and all conflicts are reported. The next writer undoes what was staged.
 5. The version that results names both parents, so the next merge starts from here.
 6. Where merges crossed each other there are several bases. A row in which these differ must have come out the same.
 """
@@ -40,7 +40,7 @@ def merge_branch(uri: str, source: str, into: str, work: WriteContext) -> MergeR
     """Bring what branch `source` has into branch `into`, in one version. Conflicts come back in the result.
 
     Raises GitopsError `graph_merge_schema` when the schemas differ, `graph_branch_missing`, `graph_branch_name`,
-    `graph_version_gone`; UsageError for a branch and itself; ConflictError `graph_conflict` when another writer was faster;
+    `graph_version_gone`; UsageError for a branch and itself; ConflictError `graph_conflict` when another writer published first;
     RemoteError `storage_failed`.
     """
     source, into = check_name(source), check_name(into)
@@ -190,7 +190,7 @@ def _write(table: _Table, entry: TableEntry, wanted: Mapping[str, Row | None]) -
 
 
 def _broken(target: Snapshot, origin: Snapshot, plan: _Plan, catalog: Catalog) -> Iterator[MergeConflict]:
-    """Rules that the two sides keep, and their merge breaks: only one that spans changes of both sides can be broken."""
+    """Rules that each side keeps and the merge breaks. Only a rule that spans changes of both sides can be broken."""
 
     def mixed(*keys: str) -> bool:
         ours, theirs = target.manifest.tables, origin.manifest.tables

@@ -1,6 +1,6 @@
 """Compaction and indexes: the same rows, found faster.
 
-Each table is one publish, through the same manifests as every other change: what another writer does meanwhile is never lost,
+Each table is one publish, through the same manifests as every other change: no change of another writer is lost,
 and readers of older versions keep theirs. Nothing is done to a table that has few rows, few fragments and its indexes.
 
 Indexes: `id`, and `src` and `dst` of edges; members of keys, unique groups and index groups; of an indexed text also its
@@ -42,7 +42,7 @@ _COMPACTION = ("BaseOperation", "Rewrite")
 
 @dataclass(frozen=True, slots=True)
 class OptimizeOptions:
-    """From how many rows, fragments or changes on something is worth its work; `types` (table keys) leaves only these."""
+    """The rows, fragments or changes from which each step pays; `types` limits the work to these table keys."""
 
     fragments: int = 20
     deleted_share: float = 0.2
@@ -190,7 +190,7 @@ class _Optimizer(TableWriter):
     """A writer whose changes leave every row as it is."""
 
     def carry_out(self, steps: _Steps, options: OptimizeOptions) -> Iterator[str]:
-        """Do the steps, and tell each one that is done."""
+        """Carry out the steps; yields the description of each one that is done."""
         if steps.compact and self._compact(options):
             yield "compacted"
         for index in steps.build:
@@ -213,14 +213,14 @@ class _Optimizer(TableWriter):
         try:
             call_driver(self._path, partial(action, self._dataset))
         except RemoteError as error:
-            # The driver refuses to rebase its rewrite on what somebody else did: a lost race, and no fault of the storage.
+            # The driver refuses to rebase its rewrite on the change of another writer: a conflict, not a failure of the storage.
             if self._latest().version == before:
                 raise
-            raise ConflictError(Code.GRAPH_CONFLICT, f"another writer changes {self._place.uri}") from error
+            raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is changing {self._place.uri}") from error
         latest = self._latest()
         for version in range(before + 1, latest.version + 1):
             if _made_by(latest, version) not in (*_COMPACTION, "CreateIndex"):
-                raise ConflictError(Code.GRAPH_CONFLICT, f"another writer changes {self._place.uri}")
+                raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is changing {self._place.uri}")
         self._dataset, self._expected = latest, latest.version
         return latest.version > before
 
@@ -230,7 +230,7 @@ def _made_by(dataset: lance.LanceDataset, version: int) -> str | None:
     try:
         transaction = dataset.read_transaction(version)
     except TypeError:
-        # A compaction of an indexed table says which indexes it rewrote, and pylance 14.0.2 cannot give that back.
+        # pylance 14.0.2 cannot read the transaction of a compaction that rewrote indexes.
         return "Rewrite"
     return None if transaction is None else type(transaction.operation).__name__
 

@@ -1,8 +1,8 @@
-"""A migration tried out on real data: on a hidden branch of the live graph, which is removed again.
+"""The preview of a migration on real data: on a hidden branch of the live graph, which is removed afterwards.
 
-What is counted is what the steps touch in the newest version of `main`, and the migration itself is carried out and read back, so
-that a migration which previews well has run once. `main` does not change, and nobody sees the branch. Versions that the trial
-leaves in tables of `main` are undone by the next writer, as those of any writer that did not publish, and go with the next gc.
+The preview counts the rows that each step touches in the newest version of `main`, carries out the migration and reads the
+result, so a migration that previews well has run once. `main` does not change, and the branch is not listed. Table versions
+that the preview leaves are undone by the next writer, as those of any writer that did not publish, and removed by the next gc.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ __all__ = ["preview_migration"]
 def preview_migration(
     uri: str, schema_source: bytes, work: WriteContext, *, allow_data_loss: bool = False
 ) -> PreviewReport:
-    """Carry out the change to a schema text on a hidden branch, tell its effects, and remove the branch.
+    """Carry out the change to a schema text on a hidden branch, report its effects, and remove the branch.
 
-    `manifest_version` is the version of `main` that was looked at. Raises GitopsError for a text that does not compile; as
+    `manifest_version` is the version of `main` that was previewed. Raises GitopsError for a text that does not compile; as
     `open_snapshot`; ConflictError `graph_conflict`; RemoteError `storage_failed`.
     """
     desired = accept_schema(schema_source)
@@ -86,7 +86,7 @@ def _count(base: Snapshot, made: Manifest) -> dict[str, int]:
 
 
 def _remove_tables(base: Snapshot, made: Manifest) -> None:
-    """Remove the tables that only the trial has. What a failure leaves goes with the next gc."""
+    """Remove the tables that only the preview has. After a failure the next gc removes the rest."""
     known = {entry.path for entry in base.manifest.tables.values()}
     for entry in made.tables.values():
         if entry.path not in known:
@@ -122,7 +122,7 @@ def _rows(folder: GraphFolder, manifest: Manifest, source: dict[str, str], step:
     entry = manifest.tables[key]
     if not isinstance(step, DropProperty) or not entry.rows:
         return entry.rows
-    # Filters in words: the driver takes no other ones for a table with lists of times or of unsigned numbers.
+    # A filter as text: the driver accepts no other for a table with lists of times or of unsigned numbers.
     scanner = open_table(folder, entry).scanner(
         columns=[], filter=f"`{step.property_name}` is not null", with_row_id=True
     )

@@ -1,9 +1,9 @@
-"""Making what was dropped softly gone for good.
+"""Permanent removal of types and properties that were dropped softly.
 
-A soft drop leaves the data in older versions. This looks at every version of `main` that is kept, finds what the schema of
-today does not have any more, and publishes one version without it, as a hard drop would have: what is left of a table that lost
-a property is copied to a folder of its own, and the old folder goes with all its versions. Older versions of the graph stay,
-but for the tables concerned, which do not open there any more.
+A soft drop leaves the data in older versions. `purge_dropped` reads every kept version of `main`, finds what the current schema
+no longer has, and publishes one version without it, as a hard drop would have done: the rest of a table that lost a property is
+copied to a new folder, and the old folder is removed with all its versions. Older versions of the graph stay, but the tables
+concerned can no longer be opened there.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["purge_dropped"]
 
 
 def purge_dropped(uri: str, work: WriteContext, *, dry_run: bool = False) -> PurgeResult:
-    """Remove for good what is dropped. Readers of older versions lose the tables concerned: that is what it is for.
+    """Remove dropped data permanently. Readers of older versions lose the tables concerned: that is the purpose.
 
-    Raises as `open_snapshot`; ConflictError `graph_has_branches`, and `graph_conflict` when another writer was faster;
+    Raises as `open_snapshot`; ConflictError `graph_has_branches`, and `graph_conflict` when another writer published first;
     RemoteError `storage_failed`.
     """
     with find_root(uri).lease():

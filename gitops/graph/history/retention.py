@@ -1,8 +1,7 @@
-"""Which versions of a graph are kept, and what they need: nothing here removes anything.
+"""Which versions of a graph are kept, and what they refer to: nothing here removes anything.
 
-A version is given up when it is none of the newest of its line, was superseded long enough ago, is no base that a merge may need,
-and no lease is on it. The newest version of a branch is never given up. Versions of a line whose branch is gone are given up but
-for the bases.
+A version expires when it is not among the newest of its line, was superseded long enough ago, is not a base that a merge may
+need, and has no lease. The newest version of a branch never expires. All versions of a deleted branch expire, except bases.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ __all__ = [
 class Retention:
     """A version goes when it is beyond the newest `keep_versions` of its line and was superseded more than `older_than` ago.
 
-    What no version refers to goes when it is older than `grace`: it may be the work of a writer who is about to publish. A
-    version of a table also stays until a newer one is so old: who opened the graph just before may be about to read it.
+    An unreferenced file is removed when it is older than `grace`: it may belong to a writer that is about to publish. A version
+    of a table stays until a newer one has that age: a reader that opened the graph just before may still read it.
     """
 
     keep_versions: int = 10
@@ -45,7 +44,7 @@ class Retention:
 
 @dataclass(slots=True)
 class References:
-    """What is referred to: versions of datasets by path, and digests of schemas; from `since` on all versions are kept."""
+    """The versions of datasets by path, and digests of schemas, that are referred to; from `since` on all versions are kept."""
 
     versions: dict[str, set[int]] = field(default_factory=dict)
     since: dict[str, int] = field(default_factory=dict)
@@ -69,7 +68,7 @@ def all_lines(folder: GraphFolder) -> tuple[str, ...]:
 def expired_versions(
     folder: GraphFolder, index: BranchIndex, leases: Iterable[Lease], retention: Retention, now: datetime
 ) -> dict[str, tuple[int, ...]]:
-    """The numbers to give up by line, oldest first. Raises IntegrityError `graph_unreadable`."""
+    """The numbers of expired versions by line, oldest first. Raises IntegrityError `graph_unreadable`."""
     store = folder.store
     pinned = merge_base_refs(store, index) | {(lease.version.line, lease.version.n) for lease in leases}
     alive = {line.id for line in index.lines()}
@@ -80,7 +79,7 @@ def expired_versions(
             given_up = _superseded(folder, line, numbers, retention, now)
         else:
             newest = find_manifest(store, numbers[0], line) if numbers else None
-            # A line without a branch that is this young is a branch that is being made.
+            # A young line without a branch is a branch that is being created.
             given_up = numbers if newest is not None and version_time(newest) <= now - retention.grace else ()
         left = tuple(sorted(n for n in given_up if (line, n) not in pinned))
         if left:
@@ -100,7 +99,7 @@ def _superseded(
 
 
 def collect_references(manifests: Iterable[Manifest], leases: Iterable[Lease]) -> References:
-    """What these versions and leases refer to; a table that was purged is needed by nobody."""
+    """What these versions and leases refer to; purged tables do not count."""
     needs, listed = References(), list(manifests)
     purged = purged_paths(listed)
     for manifest in listed:
@@ -116,7 +115,7 @@ def collect_references(manifests: Iterable[Manifest], leases: Iterable[Lease]) -
 
 
 def purged_paths(manifests: Iterable[Manifest]) -> set[str]:
-    """The folders of tables that a migration dropped for good, whatever older versions say."""
+    """The folders of tables that a migration dropped permanently, although older versions name them."""
     return {entry.path for manifest in manifests for entry in manifest.dropped if entry.purged}
 
 

@@ -1,11 +1,12 @@
-"""A look over a graph: whether everything says what it must, and everything is there that something refers to.
+"""The check of a graph: every document is valid, and everything that is referred to exists.
 
-1. The identity, the list of branches and the leases read.
-2. Every manifest reads; numbers of a line have no gap above its floor; each manifest names the commit before it as its parent.
+1. The identity, the list of branches and the leases can be read.
+2. Every manifest can be read; numbers of a line have no gap above its floor; each manifest names the commit before it as its
+   parent.
 3. Every schema has the digest of its name, compiles, and declares the tables of the versions that name it.
 4. Every table opens at every version that a manifest names, with its columns and its number of rows.
 5. `deep`: at the newest version of each branch ids are unique, ends of edges exist, and every rule of the schema holds.
-6. What nothing refers to is listed as a note: it harms nobody, and gc removes it.
+6. Whatever is not referred to is listed as a note: it does no harm, and gc removes it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["verify_graph"]
 
 
 def verify_graph(uri: str, *, deep: bool = False) -> VerifyReport:
-    """Look over the graph at a root; changes nothing.
+    """Check the graph at a root; changes nothing.
 
     Raises GitopsError `graph_missing`, and `graph_unreadable` when not even its newest version of `main` can be found.
     """
@@ -37,7 +38,7 @@ def verify_graph(uri: str, *, deep: bool = False) -> VerifyReport:
 
 
 class _Verification:
-    """One look over a graph."""
+    """One check of a graph."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot

@@ -1,4 +1,4 @@
-"""What every deed on the history of a graph needs from outside: time, ids, who acts and why."""
+"""What every write to a graph needs from outside: time, ids, the actor and a message."""
 
 from __future__ import annotations
 

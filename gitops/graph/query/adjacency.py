@@ -1,4 +1,4 @@
-"""Who is next to whom: all edges of one type as compressed sparse rows, for both directions.
+"""The neighbours of all nodes: the edges of one type as compressed sparse rows, for both directions.
 
 Nodes are numbered by position. Where row ids are dense, as they are unless most rows were deleted, the position is the row
 id; else it is the place in the sorted row ids. Edges whose ends do not both exist are left out. The edges of a node are
@@ -66,7 +66,7 @@ class HalfAdjacency:
 
     @cached_property
     def loops(self) -> np.ndarray:
-        """How many edges of each position lead back to it, for positions of one type; None-like empty if no edge does."""
+        """How many edges of each position lead back to it, for ends of one type."""
         owners = np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
         return np.bincount(owners[self.nodes == owners], minlength=len(self.offsets) - 1)
 

@@ -3,9 +3,9 @@
 Rules of this module:
 
 1. A file is named by a digest of what it was built from (graph, tables, versions), so it is never stale.
-2. The folder and every file must belong to this user and be writable by nobody else; otherwise they are as good as absent.
+2. The folder and every file must belong to this user and be writable by no other user; otherwise they count as absent.
 3. A file is written beside its place and renamed, so a reader sees all of it or nothing.
-4. Whatever is not as it was written (header, length, checksum, offsets) is as good as absent: it is built again.
+4. A file that was changed (header, length, checksum, offsets) counts as absent: the adjacency is built again.
 5. Keeping nothing is not an error. What was used longest ago goes first when the folder grows beyond its bound.
 """
 
@@ -65,7 +65,7 @@ class AdjacencyFolder:
         return adjacency
 
     def write(self, key: str, adjacency: Adjacency) -> None:
-        """Keep an adjacency, if that can be had."""
+        """Keep an adjacency, if possible."""
         with contextlib.suppress(OSError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self._private() or adjacency.nbytes > self._max:

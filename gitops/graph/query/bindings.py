@@ -1,4 +1,4 @@
-"""Rows in flight: for each variable a column of stable row ids, all of one length. Equal rows are different rows."""
+"""Rows during execution: for each variable a column of stable row ids, all of one length. Rows may be equal."""
 
 from __future__ import annotations
 

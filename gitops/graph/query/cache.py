@@ -1,4 +1,4 @@
-"""What is worth keeping between queries of one process: opened tables and adjacencies, each of an immutable version."""
+"""The cache of one process: opened tables, columns and adjacencies, each of an immutable version."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class EdgeTables:
 
 
 class ReadCache:
-    """Bounded in bytes, safe between threads, and without a lifetime of its own: drop it and everything is forgotten.
+    """Bounded in bytes and safe between threads.
 
     Whatever is found here equals what would be read again, since versions never change.
     """
@@ -134,7 +134,7 @@ class ReadCache:
 
 
 def _identity(snapshot: Snapshot, entry: TableEntry) -> tuple[Hashable, ...]:
-    """What tells this version of this table from every other one, on whatever disk or service it lies."""
+    """What distinguishes this version of this table from every other one, on any disk or service."""
     place = snapshot.folder.dataset(entry.path)
     endpoint = (place.options or {}).get("aws_endpoint", "")
     return (snapshot.identity.graph_id, endpoint, place.uri, entry.path, entry.version)

@@ -1,4 +1,4 @@
-"""What rows must satisfy: comparisons and text matches, told apart by the variables that they need."""
+"""The conditions that rows must satisfy: comparisons and text matches, with the variables that they need."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Condition:
 
     @property
     def searches(self) -> tuple[TextMatch, ...]:
-        """The sides that are text matches, which no column tells."""
+        """The sides that are text matches, which are not in any column."""
         return tuple(side for side in (self.left, self.right) if isinstance(side, TextMatch))
 
     def __str__(self) -> str:
@@ -92,7 +92,7 @@ def _side(value: TypedExpr, constants: Constants) -> ConditionSide:
     if cell is not None:
         return cell
     if not isinstance(value, (PropertyValue, TextMatch)):
-        raise GitopsError(Code.QUERY_UNSUPPORTED, "a rank is not compared with anything: it orders rows")
+        raise GitopsError(Code.QUERY_UNSUPPORTED, "a rank only orders rows and cannot be compared")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Operators on rows. Rows come out in one order, whatever strategy finds them: by row id in the order of binding."""
+"""Operators on rows. The order of rows does not depend on the strategy: by row id in the order of binding."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ScanRequest:
 
 
 class Executor:
-    """Runs the blocks of one query."""
+    """Executes the blocks of one query."""
 
     def __init__(self, hops: QueryTables, reader: ColumnReader, budget: Budget, trace: Trace) -> None:
         """`hops` finds neighbours, `reader` properties."""
@@ -81,7 +81,7 @@ class Executor:
         return self._absent(operator, rows)
 
     def _inner(self, block: Block, given: Bindings) -> Bindings:
-        """The rows of a nested block; what it holds is given back."""
+        """The rows of a nested block; its memory is released."""
         held = self._budget.held
         found = self.block(block, given)
         self._budget.held = held
@@ -255,7 +255,7 @@ class Executor:
         return rows.keep(~present[which])
 
     def _any_neighbour(self, operator: NotOp, outer: Bindings) -> np.ndarray | None:
-        """The answer for a block that only asks for a neighbour, where degrees tell it."""
+        """Whether each node has a neighbour, for a block that asks only for that and where degrees are known; else None."""
         hop = operator.block.operators[0] if len(operator.block.operators) == 1 else None
         plain = isinstance(hop, HopOp) and not (hop.exists or hop.binding or hop.conditions or hop.low > 1)
         if not plain or not isinstance(hop, HopOp) or len(operator.outer) != 1:

@@ -1,4 +1,4 @@
-"""What a run did: its operators with estimates and the rows that really came out.
+"""The explanation of a run: its operators with estimated and actual rows.
 
 Values of parameters never appear here, only their names.
 """
@@ -29,7 +29,7 @@ class Trace:
     """Counts per operator; an operator of a `not` block may run several times."""
 
     def __init__(self) -> None:
-        """Nothing has run."""
+        """Start without counts."""
         self._steps: dict[int, _Step] = {}
 
     def count(self, operator: Operator, rows: int) -> None:
@@ -53,7 +53,7 @@ def explain(block: Block, trace: Trace, rows_of: Callable[[str], int]) -> list[d
 
 
 def _explain(block: Block, trace: Trace, rows_of: Callable[[str], int], given: float) -> list[dict[str, Any]]:
-    told = []
+    forms = []
     for operator in block.operators:
         form = _form(operator)
         inner = None
@@ -64,8 +64,8 @@ def _explain(block: Block, trace: Trace, rows_of: Callable[[str], int], given: f
         form |= {"estimated_rows": round(given), "rows": step.rows, "runs": step.runs, **step.notes}
         if inner is not None:
             form["operators"] = inner
-        told.append(form)
-    return told
+        forms.append(form)
+    return forms
 
 
 def _form(operator: Operator) -> dict[str, Any]:

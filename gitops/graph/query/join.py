@@ -1,4 +1,4 @@
-"""Rows put together by equal values, and rows told apart."""
+"""Joins of rows by equal values, and distinct rows."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def distinct_rows(columns: Sequence[np.ndarray], count: int) -> tuple[np.ndarray
 
 
 def _dense(values: np.ndarray) -> tuple[np.ndarray, int]:
-    """Equal numbers for equal values, from 0 without gaps, and how many there are; without sorting where that can be had."""
+    """Equal numbers for equal values, from 0 without gaps, and how many there are; without sorting where possible."""
     if not len(values):
         return values.astype(np.int64), 0
     low = int(values.min())

@@ -1,4 +1,4 @@
-"""The edges at a set of nodes, however they are found. The three ways give the same steps, in orders of their own."""
+"""The edges at a set of nodes, by one of three strategies, which give the same steps in different orders."""
 
 from __future__ import annotations
 

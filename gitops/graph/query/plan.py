@@ -2,7 +2,7 @@
 
 Rules of this module (§ numbers are those of the language's read semantics):
 
-1. The clauses of a block are told apart; variables that hops join make up a component, and what is given from outside, for a
+1. The clauses of a block are separated; variables that hops join make up a component, and what is given from outside, for a
    `not` block, makes up one (§3.1).
 2. A component starts with the scan of its first declared bind, else (hops only) of its first hop's left variable.
 3. Hops follow in writing order, each as soon as one of its ends is bound; with both bound it is an existence test.
@@ -149,7 +149,7 @@ def plan_block(
 
 
 class _Planner:
-    """One block on its way."""
+    """Plans one block."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class _Planner:
         return walk
 
     def _orders(self, walk: Sequence[tuple[_Hop, str | None]]) -> list[tuple[str, str]]:
-        """What tells the rows apart that each hop makes of one: its edge, if that is bound, else its far node."""
+        """What distinguishes the rows that each hop makes of one: its edge, if that is bound, else its far node."""
         found = []
         for hop, far in walk:
             name = hop.clause.binding or far

@@ -52,7 +52,9 @@ def item_type(value: TypedExpr) -> PropType:
         return _TEXT
     inner = value.argument if isinstance(value, AggregateValue) else value
     if isinstance(inner, (*RANKS, TextMatch)):
-        raise GitopsError(Code.QUERY_UNSUPPORTED, "unsupported projection expression: a rank or text match is no value")
+        raise GitopsError(
+            Code.QUERY_UNSUPPORTED, "unsupported projection expression: a rank or text match is not a value"
+        )
     if isinstance(value, AliasValue):
         raise TypeError(value)
     return value.type
@@ -130,7 +132,7 @@ class Projection:
         ]
 
     def _grouping(self, values: Sequence[TypedExpr], rows: Bindings) -> list[pa.Array]:
-        """What is grouped by or aggregated; of a node its row id, which is never null and tells it from any other."""
+        """What is grouped by or aggregated; of a node its row id, which is never null and unique."""
         inner = [value.argument if isinstance(value, AggregateValue) else value for value in values]
         read = iter(self.columns([value for value in inner if not isinstance(value, NodeValue)], rows))
         return [
@@ -170,7 +172,9 @@ def _column(value: PropertyValue | NodeValue) -> str:
 
 def _constant(cell: Cell | None, count: int) -> pa.Array:
     if cell is None:
-        raise GitopsError(Code.QUERY_UNSUPPORTED, "unsupported projection expression: a rank or text match is no value")
+        raise GitopsError(
+            Code.QUERY_UNSUPPORTED, "unsupported projection expression: a rank or text match is not a value"
+        )
     kind = arrow_field("value", cell.type).type
     if cell.type.is_list and any(isinstance(item, float) for item in cell.value or ()):
         # A literal list has the type of its first item, and its values all the same.

@@ -1,7 +1,8 @@
 """Conditions that the driver can test while it reads, as typed expressions: never text, so nothing can be injected.
 
-Only what the driver decides exactly as this package would is handed down: whole numbers, texts, truth values and dates against
-a constant. Floats stay here, since the driver tells 0.0 from -0.0, and so do the types that it cannot take in a filter.
+Only what the driver decides exactly as this package would is handed down: whole numbers, texts, truth values and dates
+against a constant. Floats are not handed down, since the driver treats 0.0 and -0.0 as different, and so do the types that it
+cannot take in a filter.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ __all__ = ["ColumnReader"]
 
 
 class ColumnReader:
-    """Columns beside bindings."""
+    """Reads the columns of bound rows."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class ColumnReader:
         search: Callable[[TextMatch, np.ndarray], pa.Array],
         budget: Budget,
     ) -> None:
-        """`table` opens a table by key; `search` tells for each row id whether its text matches."""
+        """`table` opens a table by key; `search` returns for each row id whether its text matches."""
         self._table = table
         self._search = search
         self._budget = budget

@@ -1,4 +1,4 @@
-"""What a read gives."""
+"""The result of a read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["QueryResult"]
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """Result rows by column, with what the run tells of itself.
+    """Result rows by column, with facts about the run.
 
     `types` are the columns' types in the order of `columns`; of two return items of one name the later one is there.
     `touched` are the types whose tables the plan reads, whether or not the run got as far as each. `explanation` has the

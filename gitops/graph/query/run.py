@@ -67,13 +67,13 @@ def run_query(
     try:
         return _QueryRun(snapshot, query, params, options, cache).result()
     except MemoryError as error:
-        raise GitopsError(Code.QUERY_MEMORY_EXCEEDED, "the system has no more memory for the query") from error
+        raise GitopsError(Code.QUERY_MEMORY_EXCEEDED, "the system is out of memory") from error
     except pa.ArrowException as error:
         raise GitopsError(Code.QUERY_FAILED, f"query {query.name} failed: {str(error)[:300]}") from error
 
 
 class _QueryRun:
-    """One run."""
+    """One run of a query."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class _QueryRun:
             kept = rows if wanted.order is not None else self._projection.ordered(rows)
             columns = self._projection.columns([item.value for item in read.items], kept)
         self._budget.need(sum(column.nbytes for column in columns), "the result")
-        return self._told(block, tables, columns)
+        return self._result(block, tables, columns)
 
     def _require(self, block: Block) -> set[str]:
         """Refuse what the snapshot does not have and what search cannot do, whatever the data: the tables of the plan."""
@@ -139,7 +139,7 @@ class _QueryRun:
                 self._search.check_rank(value)
         return tables
 
-    def _told(self, block: Block, tables: set[str], columns: list[pa.Array]) -> QueryResult:
+    def _result(self, block: Block, tables: set[str], columns: list[pa.Array]) -> QueryResult:
         items = {item.column: (item, column) for item, column in zip(self._read.items, columns, strict=True)}
         pairs = [key.split(":", 1) for key in tables | self._hops.read.keys()]
         rows_of = {key: self._snapshot.manifest.tables[key].rows for key in tables}
@@ -173,7 +173,7 @@ def _wanted(read: TypedRead, block: Block, hops: QueryTables) -> ScanRequest:
 
 
 def _top(read: TypedRead, ordered: list[TypedExpr], scan: ScanOp, hops: QueryTables) -> RowOrder | None:
-    """The order and limit, if the driver can carry them out as they are meant: it tells 0.0 from -0.0.
+    """The order and limit, if the driver can carry them out exactly: it treats 0.0 and -0.0 as different.
 
     Rows that go by a number first are chosen here, since that is several times faster.
     """

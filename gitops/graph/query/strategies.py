@@ -34,7 +34,7 @@ _SMALL = 100_000
 _DEEP = 8
 # In microseconds: a round of questions to the driver, an edge that is asked for. Building takes one for an edge or a node.
 _ROUND, _ASKED = 4_000, 20
-# What reading a row in its turn costs beside one that is asked for.
+# How many rows can be read in a scan in the time of one row that is asked for.
 _PER_ROW = 40
 _MOST = 20_000_000
 
@@ -49,7 +49,7 @@ class QueryTables:
         self._snapshot = snapshot
         self._keeps = cache is not None or options.cache_dir is not None
         self._shared = cache is not None
-        # What only this run sees is not worth keeping columns of.
+        # Columns are not worth keeping for one run.
         self._cache = ReadCache(max_column_bytes=0) if cache is None else cache
         self._options = options
         self._budget = budget
@@ -81,7 +81,7 @@ class QueryTables:
             )
 
     def settled(self, key: str, columns: Sequence[str]) -> bool:
-        """Whether all rows of these columns of a table are in memory, or are now, as they are asked for again and again."""
+        """Whether all rows of these columns are in memory; frequent requests load them."""
         table = self.table(key)
         return table.settles(columns, table.rows // _PER_ROW, self._budget) is not None
 
@@ -127,7 +127,7 @@ class QueryTables:
     def _strategy(self, hop: HopOp, triple: EdgeTables, name: str, count: int) -> Strategy:
         if self._options.strategy is not Strategy.AUTO:
             return self._options.strategy
-        # A file is opened at once where that is paid for once in the life of a process.
+        # A process that keeps its cache opens a file once.
         if self._cache.stored(name, self._options.cache_dir if self._shared else None) is not None:
             return Strategy.CSR
         edges = triple.edges
@@ -135,7 +135,7 @@ class QueryTables:
         near = triple.target if hop.direction is Direction.IN else triple.source
         degree = max(1.0, edges.rows / max(1, near.rows))
         asked = count * sum(degree**step for step in range(1, min(steps, _DEEP) + 1))
-        # Several rounds of questions cost more than reading few edges once.
+        # Several rounds of requests cost more than reading few edges once.
         if steps > 1 and not self._budget.bounded and _small(triple) < steps * _ROUND + asked * _ASKED:
             return Strategy.CSR
         columns = {Direction.OUT: {"src"}, Direction.IN: {"dst"}, Direction.BOTH: {"src", "dst"}}[hop.direction]

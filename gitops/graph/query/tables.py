@@ -126,7 +126,7 @@ class ReadTable:
     def collect(
         self, columns: Sequence[str], batches: Iterator[TableRows], budget: Budget, *, sort: bool = True
     ) -> TableRows:
-        """Batches in one piece, by row id unless told not to sort."""
+        """Batches in one piece, by row id unless `sort` is false."""
         parts: list[TableRows] = []
         held = 0
         for batch in batches:
@@ -197,7 +197,7 @@ class ReadTable:
             return {name: kept.columns[name].take(at) for name in columns}
         budget.check()
         with self._reading():
-            # The one call that takes stable row ids; it has no public name in this release of the driver.
+            # The one call that takes stable row ids; it is not public in this release of the driver.
             found = self.dataset._take_rows(row_ids.tolist(), columns=list(columns))  # noqa: SLF001
         if found.num_rows != len(row_ids):
             raise self._lost()
@@ -236,16 +236,14 @@ class ReadTable:
         return at
 
     def _lost(self) -> GitopsError:
-        return GitopsError(
-            Code.QUERY_FAILED, f"table {self.key} does not have the rows that its edges and filters gave"
-        )
+        return GitopsError(Code.QUERY_FAILED, f"table {self.key} lacks rows that its edges or filters refer to")
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
         try:
             yield
         except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
-            # A service may answer with what it was asked, signature included: its documents are left out.
+            # A service may echo the request, with its signature: its documents are left out.
             reason = driver_message(error).partition("<")[0][:300]
             raise GitopsError(Code.QUERY_FAILED, f"table {self.key} cannot be read: {reason}") from error
 
@@ -257,7 +255,7 @@ def look_up(values: pa.Array, among: pa.Array) -> np.ndarray:
 
 
 def _unfilterable(kind: pa.DataType) -> bool:
-    """Whether the form in which filters travel (Substrait, as of pylance 14) has no word for the items of a list."""
+    """Whether the form in which filters travel (Substrait, as of pylance 14) cannot express the items of a list."""
     items = kind.value_type if pa.types.is_list(kind) else None
     return items is not None and bool(pa.types.is_date64(items) or pa.types.is_unsigned_integer(items))
 

@@ -1,4 +1,4 @@
-"""Vectors for texts: the interface, and a deterministic maker of vectors for tests, demonstrations and dry runs."""
+"""Vectors for texts: the port, and a deterministic implementation for tests, demonstrations and dry runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Embedder(Protocol):
 
 
 class HashEmbedder:
-    """Vectors out of a hash of the text: the same everywhere and always, and without any meaning.
+    """Vectors from a hash of the text: deterministic, and without meaning.
 
     FNV-1a-64 of the UTF-8 text seeds a xor-shift generator (13, 7, 17), whose state over 2^64-1, as a 32-bit float in -1 to 1,
     is one component after the other; the vector is scaled to length 1.

@@ -1,4 +1,4 @@
-"""Vectors from a service that speaks the embeddings call which most of them share.
+"""Vectors from a service with the widely used embeddings call.
 
     POST embeddings  {"model": .., "input": [text, ..], "encoding_format": "float"}
     answer           {"data": [{"index": 0, "embedding": [number, ..]}, ..]}
@@ -33,7 +33,7 @@ class ServiceEmbedder:
     def embed(self, texts: Sequence[str], *, dimension: int, model: str | None) -> list[list[float]]:
         """One vector a text, in batches.
 
-        Raises GitopsError `embedding_failed` for an answer that is none, or that has vectors of another length; and what
+        Raises GitopsError `embedding_failed` for an invalid answer, or vectors of another length; and what
         `post` raises.
         """
         used = model or self._model
@@ -42,7 +42,7 @@ class ServiceEmbedder:
     def _batch(self, texts: list[str], dimension: int, model: str) -> list[list[float]]:
         vectors = self._ask(texts, dimension, model)
         if model not in self._shortened and any(len(vector) > dimension for vector in vectors):
-            # Some models can be asked for shorter vectors, and others refuse the very word: so it is only said when it matters.
+            # Some models accept `dimensions` and others refuse it: so it is sent only when vectors are too long.
             self._shortened.add(model)
             vectors = self._ask(texts, dimension, model)
         for vector in vectors:
@@ -74,27 +74,27 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _vectors(answer: Any, count: int) -> list[list[float]]:
-    """The vectors in the order of the texts; nothing of the answer is believed unseen."""
+    """The vectors in the order of the texts; every part of the answer is checked."""
     items = answer.get("data") if isinstance(answer, dict) else None
     if not isinstance(items, list) or len(items) != count:
-        raise GitopsError(Code.EMBEDDING_FAILED, "the service does not answer with one vector for each text")
+        raise GitopsError(Code.EMBEDDING_FAILED, "the service did not return one vector for each text")
     found: dict[int, list[float]] = {}
     for item in items:
         index = item.get("index") if isinstance(item, dict) else None
         vector = item.get("embedding") if isinstance(item, dict) else None
         numbers = isinstance(vector, list) and all(type(part) in (int, float) for part in vector)
         if type(index) is not int or not numbers:
-            raise _no_vector()
+            raise _invalid_vector()
         try:
             found[index] = [float(part) for part in vector or ()]
         except OverflowError:
-            raise _no_vector() from None
+            raise _invalid_vector() from None
         if not all(map(math.isfinite, found[index])):
-            raise _no_vector()
+            raise _invalid_vector()
     if sorted(found) != list(range(count)):
-        raise GitopsError(Code.EMBEDDING_FAILED, "the service does not answer with one vector for each text")
+        raise GitopsError(Code.EMBEDDING_FAILED, "the service did not return one vector for each text")
     return [found[index] for index in range(count)]
 
 
-def _no_vector() -> GitopsError:
-    return GitopsError(Code.EMBEDDING_FAILED, "the service answers with something that is no vector")
+def _invalid_vector() -> GitopsError:
+    return GitopsError(Code.EMBEDDING_FAILED, "the service returned an invalid vector")

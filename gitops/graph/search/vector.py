@@ -71,7 +71,7 @@ class VectorColumn:
     def _listed(self, target: NDArray[np.float64], k: int) -> list[tuple[int, float]] | None:
         """What the exact way gives, out of a list of more rows than are wanted that the driver makes in single precision.
 
-        None where that precision cannot tell that all rows beyond the list are farther away.
+        None where that precision cannot prove that all rows beyond the list are farther away.
         """
         if k > _LISTED:
             return None
@@ -117,7 +117,7 @@ def _closest(batches: Iterable[pa.RecordBatch], target: NDArray[np.float64], k: 
 
 
 def _candidates(vectors: NDArray[np.float32], target: NDArray[np.float64], k: int, bound: float) -> NDArray[np.bool_]:
-    """The vectors that may be among the `k` nearest, or as near as `bound`: told in single precision, with its error."""
+    """The vectors that may be among the `k` nearest, or as near as `bound`, in single precision and allowing for its error."""
     with np.errstate(over="ignore", invalid="ignore"):
         difference = vectors - target.astype(np.float32)
         distances = np.einsum("ij,ij->i", difference, difference)

@@ -1,9 +1,9 @@
 """Tests on columns as filters for the driver.
 
 A filter lets every row through that the test lets through, and perhaps more: the caller looks at each row again, exactly. So
-what the driver cannot say is left out here. Filters are written in the driver's filter language: Arrow expressions do not reach
-tables with a Blob column, nor columns of some types. A text literal of that language ends at a single quote and knows no other
-special character, which the tests of this module hold against the driver.
+what the driver cannot express is left out here. Filters are written in the driver's filter language: Arrow expressions do not
+reach tables with a Blob column, nor columns of some types. A text literal of that language ends at a single quote and knows
+no other special character, which the tests of this module hold against the driver.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _RANGES = {
 
 
 class DriverFilter(NamedTuple):
-    """A filter, or None for no way to say it; `empty` says that nothing can pass."""
+    """A filter for the driver, or None if the driver cannot express it; `empty`: no row can pass."""
 
     filter: str | None
     empty: bool = False
@@ -106,7 +106,7 @@ def comparison_filter(name: str, kind: PropType, sign: ComparisonOperator, opera
 
 
 def _number_filter(name: str, kind: PropType, sign: ComparisonOperator, number: Any) -> str | None:
-    """The driver tells the two zeros apart; the test does not."""
+    """The driver treats 0.0 and -0.0 as different; the test does not."""
     if kind.scalar in FLOATS and number == 0:
         if sign is ComparisonOperator.NE:
             return None
@@ -148,5 +148,5 @@ def _literal(kind: PropType, cell: Any) -> str:
     if kind.scalar in (Scalar.DATE, Scalar.DATETIME):
         return f"arrow_cast({int(cell)}, '{'Date32' if kind.scalar is Scalar.DATE else 'Date64'}')"
     number = int(cell)
-    # The language reads a minus sign apart from its number, and this one has no positive counterpart.
+    # The language parses a minus sign separately, and this number has no positive counterpart.
     return f"arrow_cast('{number}', 'Int64')" if number == -(2**63) else str(number)

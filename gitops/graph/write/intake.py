@@ -48,7 +48,7 @@ def group_key(cells: Sequence[Any]) -> str | None:
 class TableIntake:
     """The rows of one table, and the keys that are checked together with others.
 
-    `ids` has record and ordinal of each row whose id somebody else may have; `ends` the ends of edges by column; `groups` the
+    `ids` has record and ordinal of each row whose id may clash; `ends` the ends of edges by column; `groups` the
     unique groups by their columns.
     """
 
@@ -74,7 +74,7 @@ class TableIntake:
 
 
 class LoadIntake:
-    """Takes rows in; a context manager, which gives up the spills at its end."""
+    """Takes rows in; a context manager that closes the spills."""
 
     def __init__(self, snapshot: Snapshot, maker: VectorMaker | None) -> None:
         """Data files go to the tables of the snapshot, whose schema says what rows have to be."""
@@ -130,7 +130,7 @@ class LoadIntake:
             self._stage(table)
 
     def discard(self) -> None:
-        """Remove the data files, as far as that goes; nothing names them."""
+        """Remove the data files, which are not referred to; stops at the first failure."""
         for table in self.tables.values():
             path = self.snapshot.manifest.tables[table.key].path
             for fragment in table.staged:
@@ -151,7 +151,7 @@ class LoadIntake:
         return table
 
     def opened(self, key: str, entry: TableEntry) -> lance.LanceDataset:
-        """A table of the load at the entry's version, opened anew only when that has moved. Raises as `open_table`."""
+        """A table of the load at the entry's version, opened again only when the version has changed. Raises as `open_table`."""
         held = self._opened.get(key)
         if held is None or (held[0].path, held[0].version) != (entry.path, entry.version):
             held = self._opened[key] = entry, open_table(self.snapshot.folder, entry)

@@ -30,7 +30,7 @@ Columns = str | tuple[str, ...]
 
 
 class LoadMode(StrEnum):
-    """What becomes of rows that are there: an id that exists is replaced or refused, or all rows of the table give way."""
+    """What happens to existing rows: a row of the same id is replaced, or refused, or all rows of the table are replaced."""
 
     MERGE = "merge"
     APPEND = "append"
@@ -39,7 +39,7 @@ class LoadMode(StrEnum):
 
 @dataclass(slots=True)
 class TableCheck:
-    """What the checks of one table found: committed rows that give way, and rows of the load that a later one replaces."""
+    """What the checks of one table found: committed rows that are replaced, and rows of the load that a later one replaces."""
 
     replaced: AddressSet = field(default_factory=AddressSet)
     superseded: BitSet = field(default_factory=BitSet)
@@ -47,7 +47,7 @@ class TableCheck:
 
 
 class JointChecks:
-    """The checks of one load against one snapshot; a context manager, which gives up what was read."""
+    """The checks of one load against one snapshot; a context manager that closes its spills."""
 
     def __init__(self, snapshot: Snapshot, intake: LoadIntake, mode: LoadMode) -> None:
         """Nothing is read yet."""
@@ -190,9 +190,9 @@ class JointChecks:
         return self._looked_up(key, "src", sources)
 
     def _present(self, key: str, columns: Columns, wanted: Spill) -> Spill:
-        """The committed rows, as key and address, that may have one of the wanted keys; none of a table that gives way."""
-        gives_way = self._mode is LoadMode.OVERWRITE and key in self._tables
-        if gives_way or not self._table(key).rows or not wanted.rows:
+        """The committed rows, as key and address, that may have one of the wanted keys; none of a table that is overwritten."""
+        overwritten = self._mode is LoadMode.OVERWRITE and key in self._tables
+        if overwritten or not self._table(key).rows or not wanted.rows:
             return self._spill()
         if wanted.rows > MAX_PROBES:
             return self._whole(key, columns)

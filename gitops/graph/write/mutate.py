@@ -48,8 +48,8 @@ class MutationOptions:
 class Mutator:
     """Runs mutations; time and ids come from the arguments.
 
-    Safe for several processes: writers take turns, and one that loses the race all the same begins again with the newest
-    version, where everything is evaluated and checked anew.
+    Safe for several processes: writers take turns, and a writer that still loses a race starts again with the newest version,
+    where everything is evaluated and checked again.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the values of a statement are when it runs: constants, parameters and the one instant, as cells.
+"""The values of a statement as cells: constants, parameters and the instant of `now()`.
 
 A written value becomes the cell of its property. A compared value stays a number as it was given, since numbers of different
 types compare exactly (K12), and a text of a date or time becomes its cell.
@@ -80,7 +80,7 @@ class Operands:
 
 def _constant(value: TypedExpr) -> Any:
     if not isinstance(value, Constant):
-        raise TypeError(f"{type(value).__name__} is no value of a statement")
+        raise TypeError(f"{type(value).__name__} is not a value of a statement")
     return value.value
 
 

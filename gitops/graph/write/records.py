@@ -50,9 +50,9 @@ class LoadError(GitopsError):
 
 
 class RecordProblems:
-    """What is wrong with the records: the first 100 are kept, all are counted, and at 10,000 it is enough.
+    """What is wrong with the records: the first 100 are kept, all are counted, and reading stops at 10,000.
 
-    They are told in the order of the records, in whatever order they are found.
+    They are reported in the order of the records, not in the order of discovery.
     """
 
     def __init__(self) -> None:
@@ -62,13 +62,13 @@ class RecordProblems:
         self.total = 0
 
     def blank_line(self, records: int) -> None:
-        """Note a blank line after so many records, so that records can be told by their lines."""
+        """Note a blank line after so many records, so that records can be named by their lines."""
         self._blanks.append(records)
 
     def add(self, record: int, message: str, code: Code = Code.GRAPH_DATA_INVALID) -> None:
         """Note a problem of a record, counted from 1; 0 stands for the load as a whole.
 
-        Raises LoadError when there are enough.
+        Raises LoadError at the 10,000th.
         """
         self.total += 1
         # Problems of one record are found in an order of their own; those of the load come as its keys are hashed.
@@ -86,14 +86,14 @@ class RecordProblems:
         """End a stage. Raises LoadError when there is any problem."""
         if not self.total:
             return
-        told = Diagnostics()
+        reported = Diagnostics()
         for record, _, code, message in self._found:
             if record:
                 path, name, source = self.place(record)
-                told.add(code, path, f"{name}: {message}", source=source)
+                reported.add(code, path, f"{name}: {message}", source=source)
             else:
-                told.add(code, "records", message)
-        raise LoadError(told, self.total)
+                reported.add(code, "records", message)
+        raise LoadError(reported, self.total)
 
 
 class IncomingRow(NamedTuple):

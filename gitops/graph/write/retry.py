@@ -1,4 +1,4 @@
-"""Trying again when another writer was faster."""
+"""Retries after a conflict with another writer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def retry_until_published(attempt: Callable[[], T], pause: Callable[[int], None]) -> T:
-    """Call until no other writer is in the way, at most 32 times; `pause` is told how many attempts have failed.
+    """Call until the attempt meets no conflict, at most 32 times; `pause` gets the number of failed attempts.
 
     Raises ConflictError `graph_conflict` after the last attempt, and whatever else the attempt raises.
     """

@@ -1,8 +1,7 @@
 """Keys of more rows than memory holds: kept apart by key, so that what may clash is looked at together, part by part.
 
 This is the partitioning half of a grace hash join: two spills that are filled with the same keys have them in the same parts.
-Some ten thousands of rows stay in memory; more go to a file that has no name, so nothing is left behind, whatever kills the
-process.
+Up to 65,536 rows stay in memory; more are written to an unnamed file, so nothing is left behind if the process is killed.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Rows = list[tuple[str, int, int]]
 
 
 class Spill:
-    """Rows of a key and two numbers: what they mean is the caller's business."""
+    """Rows of a key and two numbers, whose meaning the caller defines."""
 
     def __init__(self) -> None:
         """Empty."""
@@ -80,7 +79,7 @@ class Spill:
                 yield key
 
     def close(self) -> None:
-        """Give up the file."""
+        """Close the file, which removes it."""
         self._reader = self._writer = None
         if self._file is not None:
             self._file.close()
