@@ -16,7 +16,7 @@ from gitops.graph.manifest import GraphIdentity, Manifest, publish
 from gitops.graph.observation import MigrationPreview
 from gitops.graph.port import Existence, GraphReading, PreparedVersion
 from gitops.graph.snapshot import Snapshot, accept_schema, find_root, open_snapshot
-from gitops.graph.staged import StagedGraph, StagedVersion, require_no_branches
+from gitops.graph.staged import StagedGraph, StagedVersion, require_no_branches, successor
 from gitops.storage.port import ObjectStore
 
 if TYPE_CHECKING:
@@ -130,10 +130,10 @@ class LanceEngine:
             tables, dropped, purged = changed.tables, changed.dropped, changed.purged
         self._faults.reach("engine.migrate.after_tables")
         _write_schema(snapshot.store, desired)
-        manifest = Manifest(
-            n=base.n + 1,
+        manifest = successor(
+            base,
+            "migrate",
             txn_id=self._ids.ulid(),
-            operation="migrate",
             actor=actor,
             ts=timestamp(self._clock.now()),
             schema_source=digest(desired.source),

@@ -17,7 +17,7 @@ import pyarrow as pa
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.snapshot import Snapshot
-from gitops.graph.tables import declared_type, raw_columns
+from gitops.graph.tables import declared_type, key_columns, raw_columns
 from gitops.graph.values import cell_to_json, compact_json
 from gitops.graph.write.committed import ADDRESS, CommittedTable
 from gitops.graph.write.filters import id_range_filter
@@ -58,7 +58,7 @@ def _records(snapshot: Snapshot, tables: dict[str, NodeType | EdgeType]) -> Iter
 
 def _ranges(table: CommittedTable, declared: NodeType | EdgeType) -> Iterator[pa.Table]:
     """The rows but for their blobs, sorted by id, range by range."""
-    heads = ["id", "src", "dst"] if isinstance(declared, EdgeType) else ["id"]
+    heads = key_columns(declared)
     plain = [name for name, kind in declared.properties.items() if kind.scalar is not Scalar.BLOB]
     width = sum(
         4 * (kind.dimension or 0) if kind.scalar is Scalar.VECTOR else _CELL_BYTES

@@ -14,12 +14,12 @@ from gitops.graph.history.branches import create_branch
 from gitops.graph.history.leases import DEFAULT_TERM, HeldLease, hold_lease
 from gitops.graph.history.work import WriteContext
 from gitops.graph.layout import MAIN
-from gitops.graph.manifest import Manifest, TableEntry
+from gitops.graph.manifest import TableEntry
 from gitops.graph.results import LoadResult
+from gitops.graph.search.embedding import Embedder
 from gitops.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
-from gitops.graph.staged import StagedVersion
+from gitops.graph.staged import StagedVersion, successor
 from gitops.graph.tables import TableWriter
-from gitops.graph.write.embed import VectorMaker
 from gitops.graph.write.intake import LoadIntake, TableIntake
 from gitops.graph.write.joint import JointChecks, LoadMode, TableCheck
 from gitops.graph.write.records import LoadError, RecordReader
@@ -47,7 +47,7 @@ class LoadRequest:
     branch: str = MAIN
     base: str | None = None
     progress: Callable[[int, int], None] | None = None
-    embedder: VectorMaker | None = None
+    embedder: Embedder | None = None
 
 
 class Loader:
@@ -113,16 +113,13 @@ class Loader:
         changed = tables()
         self._faults.reach("engine.load.staged")
         base = snapshot.manifest
-        manifest = Manifest(
-            n=base.n + 1,
+        manifest = successor(
+            base,
+            "load",
             txn_id=self._ids.ulid(),
-            operation="load",
             actor=actor,
             ts=timestamp(self._clock.now()),
-            schema_source=base.schema_source,
-            schema_ir=base.schema_ir,
             tables={**base.tables, **changed},
-            dropped=base.dropped,
         )
         return StagedVersion(snapshot, manifest, self._faults).publish()
 

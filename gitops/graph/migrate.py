@@ -18,6 +18,7 @@ from gitops.core.errors import BugError
 from gitops.graph import layout
 from gitops.graph.manifest import DroppedTable, Manifest, TableEntry
 from gitops.graph.root import GraphFolder
+from gitops.graph.snapshot import table_keys
 from gitops.graph.tables import (
     TableWriter,
     arrow_field,
@@ -25,6 +26,7 @@ from gitops.graph.tables import (
     arrow_table,
     create_table,
     declared_type,
+    key_columns,
     raw_columns,
     stage_rows,
 )
@@ -74,7 +76,7 @@ class _TablePlan:
 
 def create_tables(folder: GraphFolder, catalog: Catalog, ids: IdSource) -> dict[str, TableEntry]:
     """Make an empty table for every type of the catalog, each in a folder of its own."""
-    keys = [f"node:{name}" for name in catalog.nodes] + [f"edge:{name}" for name in catalog.edges]
+    keys = [*(f"node:{name}" for name in catalog.nodes), *(f"edge:{name}" for name in catalog.edges)]
     return {key: _create(folder, catalog, key, ids) for key in keys}
 
 
@@ -165,8 +167,8 @@ def _key(kind: TypeKind, name: str) -> str:
 
 def _require_shape(tables: dict[str, TableEntry], catalog: Catalog) -> None:
     """The tables must have exactly the columns of the catalog; anything else would publish a graph that does not open."""
-    wanted = {f"node:{name}": {"id", *declared.properties} for name, declared in catalog.nodes.items()}
-    wanted |= {f"edge:{name}": {"id", "src", "dst", *declared.properties} for name, declared in catalog.edges.items()}
+    types = {key: declared_type(catalog, key) for key in table_keys(catalog)}
+    wanted = {key: {*key_columns(declared), *declared.properties} for key, declared in types.items()}
     found = {key: set(entry.fields) for key, entry in tables.items()}
     if found != wanted:
         odd = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))

@@ -29,6 +29,10 @@ class DatasetLocation:
     uri: str
     options: Mapping[str, str] | None = None
 
+    def driver_options(self) -> dict[str, str] | None:
+        """The options as the driver accepts them."""
+        return None if self.options is None else dict(self.options)
+
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:

@@ -10,16 +10,13 @@ from lance.dataset import LanceDataset
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.history.datasets import call_driver
-from gitops.graph.layout import MAIN
-from gitops.graph.manifest import read_manifest
 from gitops.graph.results import GraphDescription
 from gitops.graph.snapshot import ReadTarget, open_snapshot
-from gitops.graph.tables import open_table, raw_columns
+from gitops.graph.tables import declared_type, key_columns, open_table, raw_columns
 from gitops.graph.values import cell_to_json
-from gitops.graph.versions import kept_versions
 from gitops.language.schema import PropType, Scalar
 
-__all__ = ["describe_graph", "list_versions", "read_rows"]
+__all__ = ["describe_graph", "read_rows"]
 
 MAX_ROWS = 10_000
 
@@ -33,9 +30,7 @@ def describe_graph(uri: str, version: int | None = None, *, target: ReadTarget |
     manifest, catalog = snapshot.manifest, snapshot.schema().catalog
     tables = {}
     for key in sorted(manifest.tables):
-        kind, _, name = key.partition(":")
-        declared = catalog.nodes[name] if kind == "node" else catalog.edges[name]
-        columns = {column: str(declared.properties[column]) for column in declared.properties}
+        columns = {name: str(kind) for name, kind in declared_type(catalog, key).properties.items()}
         tables[key] = {"rows": manifest.tables[key].rows, "columns": columns}
     return GraphDescription(
         graph_id=snapshot.identity.graph_id,
@@ -65,7 +60,7 @@ def read_rows(
     kind = "node" if type_name in catalog.nodes else "edge"
     entry = snapshot.manifest.tables[f"{kind}:{declared.name}"]
     dataset = open_table(snapshot.folder, entry)
-    heads = ["id"] if kind == "node" else ["id", "src", "dst"]
+    heads = key_columns(declared)
     most = max(0, min(limit, MAX_ROWS))
     shown = call_driver(entry.path, lambda: _cells(dataset, heads, declared.properties, most))
     for name, prop in declared.properties.items():
@@ -89,23 +84,3 @@ def _cells(
         files = dataset.take_blobs(name, ids=row_ids) if row_ids else []
         cells[name] = [None if file is None else file.readall() for file in files]
     return cells
-
-
-def list_versions(uri: str, branch: str = MAIN) -> list[dict[str, Any]]:
-    """Every version of a branch that is kept, oldest first: who made it, when, how, and its schema. Raises as `open_snapshot`."""
-    snapshot = open_snapshot(uri, ReadTarget(branch))
-    found = []
-    for line, n in reversed(tuple(kept_versions(snapshot.store, snapshot.line))):
-        manifest = read_manifest(snapshot.store, n, line)
-        found.append(
-            {
-                "manifest_version": n,
-                "commit": manifest.txn_id,
-                "branch": manifest.branch,
-                "operation": manifest.operation,
-                "actor": manifest.actor,
-                "ts": manifest.ts,
-                "schema_digest": manifest.schema_source,
-            }
-        )
-    return found

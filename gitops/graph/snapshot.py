@@ -16,13 +16,13 @@ from gitops.graph import layout
 from gitops.graph.lines import MAIN_LINE, Line, read_line
 from gitops.graph.manifest import GraphIdentity, Manifest
 from gitops.graph.root import GraphFolder, GraphRoot
-from gitops.graph.versions import ReadTarget, find_version, kept_versions
+from gitops.graph.versions import ReadTarget, find_version
 from gitops.storage.port import ObjectStore
 
 if TYPE_CHECKING:
-    from gitops.language.schema import Schema
+    from gitops.language.schema import Catalog, Schema
 
-__all__ = ["ReadTarget", "Snapshot", "accept_schema", "find_root", "open_snapshot", "version_numbers"]
+__all__ = ["ReadTarget", "Snapshot", "accept_schema", "find_root", "open_snapshot", "table_keys"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,7 @@ class Snapshot:
             raise IntegrityError(
                 Code.GRAPH_UNREADABLE, f"{self.root.location}: the stored schema is refused: {error}"
             ) from error
-        catalog = schema.catalog
-        if {*(f"node:{t}" for t in catalog.nodes), *(f"edge:{t}" for t in catalog.edges)} != set(self.manifest.tables):
+        if table_keys(schema.catalog) != set(self.manifest.tables):
             raise IntegrityError(
                 Code.GRAPH_UNREADABLE, f"{self.root.location}: the manifest's tables are not those of its schema"
             )
@@ -80,6 +79,11 @@ class Snapshot:
             fault = "is missing" if data is None else "does not have the digest of its name"
             raise IntegrityError(Code.GRAPH_UNREADABLE, f"{self.store.display(key)} {fault}", path=key)
         return data
+
+
+def table_keys(catalog: Catalog) -> set[str]:
+    """The keys of the tables of a schema: `node:T` and `edge:E`."""
+    return {*(f"node:{name}" for name in catalog.nodes), *(f"edge:{name}" for name in catalog.edges)}
 
 
 def find_root(uri: str) -> GraphRoot:
@@ -113,12 +117,6 @@ def open_snapshot(uri: str, target: ReadTarget | None = None) -> Snapshot:
         return Snapshot(root, folder, identity, manifest, line)
     except (RemoteError, OSError) as error:
         raise GitopsError(Code.GRAPH_UNREADABLE, f"{place} does not open: {error}", path=uri) from error
-
-
-def version_numbers(uri: str, branch: str = layout.MAIN) -> tuple[int, ...]:
-    """The numbers of the versions of a branch that are kept, oldest first. Raises as `open_snapshot`."""
-    snapshot = open_snapshot(uri, ReadTarget(branch))
-    return tuple(n for _, n in reversed(tuple(kept_versions(snapshot.store, snapshot.line))))
 
 
 def accept_schema(source: bytes) -> Schema:

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
@@ -21,7 +22,7 @@ from gitops.graph.manifest import Manifest, publish
 from gitops.graph.root import Staging
 from gitops.graph.snapshot import Snapshot
 
-__all__ = ["StagedGraph", "StagedVersion", "later_timestamp", "require_no_branches"]
+__all__ = ["StagedGraph", "StagedVersion", "later_timestamp", "require_no_branches", "successor"]
 
 
 class StagedGraph:
@@ -144,6 +145,12 @@ def _child(base: Snapshot, manifest: Manifest) -> Manifest:
         lineage=reach,
         ts=later_timestamp(manifest.ts, parent.ts),
     )
+
+
+def successor(base: Manifest, operation: str, *, txn_id: str, actor: str | None, ts: str, **changes: Any) -> Manifest:
+    """The manifest after `base`, with the same schema and tables except for the changes. Staging sets its ancestry."""
+    fields = {"merge_parent": None, "message": None, **changes}
+    return replace(base, n=base.n + 1, operation=operation, txn_id=txn_id, actor=actor, ts=ts, **fields)
 
 
 def later_timestamp(one: str, other: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 
-__all__ = ["Members", "parse_object"]
+__all__ = ["Members", "parse_object", "unique_members"]
 
 MAX_NUMBER = 2**63 - 1
 
@@ -19,7 +19,7 @@ def parse_object(data: bytes | None, place: str) -> dict[str, Any]:
     if data is None:
         raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place} is missing", path=place)
     try:
-        value = json.loads(data.decode(), object_pairs_hook=_unique)
+        value = json.loads(data.decode(), object_pairs_hook=unique_members)
     except (ValueError, RecursionError) as error:
         raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place} is not a JSON document: {error}", path=place) from None
     if not isinstance(value, dict):
@@ -27,7 +27,8 @@ def parse_object(data: bytes | None, place: str) -> dict[str, Any]:
     return value
 
 
-def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def unique_members(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The hook of a JSON parser that refuses repeated members. Raises ValueError."""
     value = dict(pairs)
     if len(value) != len(pairs):
         raise ValueError("a member is given twice")

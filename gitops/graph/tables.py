@@ -37,6 +37,7 @@ __all__ = [
     "create_table",
     "declared_type",
     "driver_message",
+    "key_columns",
     "open_table",
     "raw_columns",
     "stage_rows",
@@ -85,7 +86,7 @@ def create_table(folder: GraphFolder, path: str, schema: pa.Schema) -> TableEntr
             schema.empty_table(),
             place.uri,
             mode="create",
-            storage_options=_options(place),
+            storage_options=place.driver_options(),
             enable_stable_row_ids=True,
             data_storage_version="2.2",
         )
@@ -102,7 +103,7 @@ def open_table(folder: GraphFolder, entry: TableEntry) -> lance.LanceDataset:
     """
     place = folder.dataset(entry.path)
     try:
-        return lance.dataset(place.uri, version=entry.version, storage_options=_options(place))
+        return lance.dataset(place.uri, version=entry.version, storage_options=place.driver_options())
     except (OSError, ValueError, RuntimeError) as error:
         if _purged(folder, entry.path):
             detail = (
@@ -132,6 +133,11 @@ def arrow_table(declared: NodeType | EdgeType, columns: Mapping[str, list[Any]])
         for field in schema
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def key_columns(declared: NodeType | EdgeType) -> list[str]:
+    """The columns before the properties: `id`, and for an edge `src` and `dst`."""
+    return ["id", "src", "dst"] if isinstance(declared, EdgeType) else ["id"]
 
 
 def declared_type(catalog: Catalog, key: str) -> NodeType | EdgeType:
@@ -219,7 +225,7 @@ class TableWriter:
 
         Addresses are those of the version that the manifest names. Raises as `change`.
         """
-        self.change(lambda dataset: _commit(dataset, staged, gone, _options(self._place)))
+        self.change(lambda dataset: _commit(dataset, staged, gone, self._place.driver_options()))
 
     def finish(self, *, recount: bool) -> TableEntry:
         """Make the changes durable and describe the table; rows are counted only if they changed."""
@@ -232,7 +238,7 @@ class TableWriter:
 
     def _latest(self) -> lance.LanceDataset:
         try:
-            return lance.dataset(self._place.uri, storage_options=_options(self._place))
+            return lance.dataset(self._place.uri, storage_options=self._place.driver_options())
         except (OSError, ValueError, RuntimeError) as error:
             raise _failed(self._place, error) from error
 
@@ -240,7 +246,7 @@ class TableWriter:
 def _staged(place: DatasetLocation, dataset: lance.LanceDataset, rows: pa.Table) -> list[FragmentMetadata]:
     try:
         written: list[FragmentMetadata] = write_fragments(
-            rows, dataset, mode="append", storage_options=_options(place), data_storage_version="2.2"
+            rows, dataset, mode="append", storage_options=place.driver_options(), data_storage_version="2.2"
         )
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
         raise _failed(place, error) from error
@@ -289,7 +295,3 @@ def _reason(place: DatasetLocation, error: Exception) -> str:
     """The message of the driver. A service may echo the request, with its signature: its documents are left out."""
     text = driver_message(error)
     return text if place.options is None else text.partition("<")[0][:300]
-
-
-def _options(place: DatasetLocation) -> dict[str, str] | None:
-    return None if place.options is None else dict(place.options)

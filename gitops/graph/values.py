@@ -19,7 +19,17 @@ from typing import Any
 
 from gitops.language.schema import PropType, Scalar
 
-__all__ = ["DAYS", "MOMENTS", "CellError", "cell_to_json", "compact_json", "json_to_cell", "key_text", "unknown_member"]
+__all__ = [
+    "DAYS",
+    "MOMENTS",
+    "CellError",
+    "cell_to_json",
+    "compact_json",
+    "is_unicode",
+    "json_to_cell",
+    "key_text",
+    "unknown_member",
+]
 
 _INTEGERS: Mapping[Scalar, tuple[int, int]] = {
     Scalar.I32: (-(2**31), 2**31 - 1),
@@ -94,15 +104,20 @@ def compact_json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
+def is_unicode(text: str) -> bool:
+    """Whether a text can be stored: half of a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _text(value: Any, kind: PropType) -> str:
     if not isinstance(value, str):
         raise _expected(kind, value)
-    if value.isascii():
-        return value
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise CellError(f"expects {kind}, and the text holds half of a surrogate pair") from None
+    if not (value.isascii() or is_unicode(value)):
+        raise CellError(f"expects {kind}, and the text holds half of a surrogate pair")
     return value
 
 

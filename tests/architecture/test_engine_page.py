@@ -22,7 +22,7 @@ from gitops.graph.query.options import Strategy
 from gitops.graph.strict import parse_object
 from gitops.graph.tables import arrow_field
 from gitops.language.schema import PropType, Scalar
-from gitops.storage.memory import MemoryStore
+from tests.support.memory_store import MemoryStore
 from tests.support.pages import ROOT, read_page
 
 PAGE = "engine.md"

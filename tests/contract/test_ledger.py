@@ -43,9 +43,9 @@ from gitops.ledger.memory import MemoryLedger
 from gitops.ledger.port import BlobCondition, LedgerView
 from gitops.model.address import graph_address
 from gitops.storage.local import LocalStore
-from gitops.storage.memory import MemoryStore
 from gitops.storage.port import ObjectStore
 from gitops.storage.s3 import S3Store
+from tests.support.memory_store import MemoryStore
 from tests.support.s3 import S3Place
 
 CLOCK = FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC))

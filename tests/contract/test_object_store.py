@@ -17,9 +17,9 @@ import pytest
 from gitops.core.errors import RemoteError
 from gitops.storage import local
 from gitops.storage.local import LocalStore, delete_tree
-from gitops.storage.memory import MemoryStore
 from gitops.storage.port import ObjectStore
 from gitops.storage.s3 import S3Store
+from tests.support.memory_store import MemoryStore
 
 
 @pytest.fixture(params=["local", "memory", "s3"])

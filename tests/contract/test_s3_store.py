@@ -214,7 +214,7 @@ def test_equal_bytes_do_not_make_the_object_of_another_ours(s3: S3Place, store: 
     plant(s3, "lock", b"same")
     assert store.create("lock", b"same") is False
     s3.server.fault = nth(conditional, Drop.REPLY, 1)
-    with pytest.raises(RemoteError, match="not known") as failure:
+    with pytest.raises(RemoteError, match="unknown whether") as failure:
         store.create("lock", b"same")
     assert failure.value.retryable
 
@@ -231,7 +231,7 @@ def test_a_replacement_that_was_replaced_before_its_answer_is_not_guessed_at(s3:
 
     s3.server.log.clear()
     s3.server.fault = overtaken
-    with pytest.raises(RemoteError, match="not known"):
+    with pytest.raises(RemoteError, match="unknown whether"):
         store.replace("state", b"2", expected=b"1")
 
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from gitops.core.clock import FixedClock
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.engine import LanceEngine
+from gitops.graph.history.lineage import read_log
 from gitops.graph.history.work import WriteContext, precise_timestamp
 from gitops.graph.manifest import Manifest, TableEntry
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
@@ -149,3 +150,8 @@ def _write(base: Snapshot, key: str, rows: list[dict[str, Any]], gone: list[str]
             )
         )
     return writer.finish(recount=True)
+
+
+def version_numbers(uri: str, branch: str = "main") -> tuple[int, ...]:
+    """The numbers of the versions of a branch that are kept, oldest first."""
+    return tuple(commit.manifest.n for commit in reversed(read_log(uri, branch, 10_000)))

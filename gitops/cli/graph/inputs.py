@@ -111,7 +111,8 @@ def checked_query(options: argparse.Namespace, catalog: Catalog) -> CheckedQuery
         name = options.query or (next(iter(declared)) if len(declared) == 1 else None)
         if name is None:
             raise UsageError(
-                Code.USAGE_ERROR, f"{place} declares {len(declared)} queries; name one of them: {_names(declared)}"
+                Code.USAGE_ERROR,
+                f"{place} declares {len(declared)} queries; name one of them: {', '.join(sorted(declared)[:20])}",
             )
         if name not in declared:
             hint = did_you_mean(name, declared)
@@ -125,10 +126,6 @@ def checked_query(options: argparse.Namespace, catalog: Catalog) -> CheckedQuery
         code = Code.QUERY_PARSE_ERROR if first.stage is Stage.PARSE else Code.QUERY_TYPECHECK_ERROR
         fix = f"; {first.fix}" if first.fix else ""
         raise GitopsError(code, f"{place}:{line}:{column}: {first.rendered()}{fix}", path=place) from None
-
-
-def _names(declared: dict[str, Any]) -> str:
-    return ", ".join(sorted(declared)[:20])
 
 
 def _query_source(options: argparse.Namespace) -> tuple[str, bytes]:

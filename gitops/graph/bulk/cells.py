@@ -24,16 +24,13 @@ def column_cells(column: pa.Array, kind: PropType) -> pa.Array:
             return pa.nulls(len(column), _target(kind))
         if kind.is_list:
             return _list(column, kind)
-        return _READERS[kind.scalar](_plain(column), kind)
+        plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        return _READERS[kind.scalar](plain, kind)
     except CellError:
         raise
     except (pa.ArrowException, ValueError, NotImplementedError) as error:
         # Arrow raises any of these for a value that it cannot convert.
         raise CellError(str(error).partition("\n")[0]) from error
-
-
-def _plain(column: pa.Array) -> pa.Array:
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def _target(kind: PropType) -> pa.DataType:

@@ -37,19 +37,19 @@ def load_parquet(
     for a type that the graph does not have and a file that does not read.
     """
     catalog = open_snapshot(uri, ReadTarget(branch)).schema().catalog
-    keys = [_table(catalog, name) for name, _ in files]
+    keys = [_table_key(catalog, name) for name, _ in files]
     plan = plan_bulk(uri, work, branch)
     parts: list[BulkPart] = []
     try:
         for key, (_, file) in zip(keys, files, strict=True):
-            parts.append(_part(plan.task(key), file, work))
+            parts.append(_write_file(plan.task(key), file, work))
         return publish_bulk(plan, parts, work, mode)
     except BaseException:
         discard_bulk(plan, parts)
         raise
 
 
-def _part(task: BulkTask, file: Path, work: WriteContext) -> BulkPart:
+def _write_file(task: BulkTask, file: Path, work: WriteContext) -> BulkPart:
     try:
         return write_part(task, _batches(file), work.ids)
     except LoadError as error:
@@ -59,8 +59,8 @@ def _part(task: BulkTask, file: Path, work: WriteContext) -> BulkPart:
         raise LoadError(found, error.total) from None
 
 
-def _table(catalog: Catalog, name: str) -> str:
-    """The table that a type's name means. Raises UsageError."""
+def _table_key(catalog: Catalog, name: str) -> str:
+    """The key of the table of a type. Raises UsageError."""
     if name in catalog.nodes:
         return f"node:{name}"
     edge = catalog.edge(name)

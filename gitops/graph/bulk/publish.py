@@ -178,9 +178,8 @@ def _distinct(column: pa.ChunkedArray) -> Iterator[tuple[int, str]]:
 def _read(snapshot: Snapshot, path: str, fragment: FragmentMetadata, columns: list[str]) -> pa.Table:
     """Columns of the data file of a fragment that belongs to no version. A worker writes one file for each."""
     place = snapshot.folder.dataset(f"{path}/data/{fragment.files[0].path}")
-    options = None if place.options is None else dict(place.options)
     try:
-        reader = LanceFileReader(place.uri, storage_options=options, columns=columns)
+        reader = LanceFileReader(place.uri, storage_options=place.driver_options(), columns=columns)
         return reader.read_all(batch_size=_BATCH_ROWS).to_table()
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
         reason = str(error).partition("<")[0].partition("\n")[0][:200]

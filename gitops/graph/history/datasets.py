@@ -42,8 +42,7 @@ class DatasetVersion:
 def open_latest(folder: GraphFolder, path: str) -> lance.LanceDataset:
     """The dataset at its newest version, which readers must not use. Raises RemoteError `storage_failed`."""
     place = folder.dataset(path)
-    options = None if place.options is None else dict(place.options)
-    return call_driver(path, lambda: lance.dataset(place.uri, storage_options=options))
+    return call_driver(path, lambda: lance.dataset(place.uri, storage_options=place.driver_options()))
 
 
 def dataset_versions(folder: GraphFolder, path: str) -> tuple[DatasetVersion, ...]:

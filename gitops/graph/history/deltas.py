@@ -20,7 +20,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.graph.manifest import TableEntry
 from gitops.graph.root import GraphFolder
-from gitops.graph.tables import open_table, raw_columns
+from gitops.graph.tables import key_columns, open_table, raw_columns
 from gitops.language.schema import EdgeType, NodeType, Scalar
 
 __all__ = ["Row", "RowDelta", "TableVersion", "row_deltas"]
@@ -59,7 +59,7 @@ class TableVersion:
         self._loaded: pa.Table | None = None
         self._dataset = None if entry is None or not entry.rows else open_table(folder, entry)
         kinds = {} if declared is None else declared.properties
-        heads = ["id"] if declared is None or isinstance(declared, NodeType) else ["id", "src", "dst"]
+        heads = ["id"] if declared is None else key_columns(declared)
         self.blobs = [name for name, kind in kinds.items() if kind.scalar is Scalar.BLOB]
         self._plain = [*heads, *(name for name in kinds if name not in self.blobs)]
 
@@ -169,13 +169,9 @@ def _pairs(left: pa.Table, right: pa.Table) -> Iterator[tuple[pa.Table, pa.Table
         last = [table.column("id")[-1].as_py().encode() for table in (part, other) if table.num_rows == _CHUNK]
         if last:
             cut = pa.scalar(min(last).decode())
-            part, other = (table.slice(0, _until(table, cut)) for table in (part, other))
+            part, other = (table.filter(pc.less_equal(table.column("id"), cut)) for table in (part, other))
         at_left, at_right = at_left + part.num_rows, at_right + other.num_rows
         yield part, other
-
-
-def _until(table: pa.Table, cut: pa.Scalar) -> int:
-    return int(pc.sum(pc.less_equal(table.column("id"), cut)).as_py() or 0)
 
 
 def _compare(before: TableVersion, after: TableVersion, old: pa.Table, new: pa.Table) -> Iterator[RowDelta]:

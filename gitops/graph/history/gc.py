@@ -16,7 +16,6 @@ A crash at any point leaves a graph that reads as before, and the next run goes 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -50,14 +49,6 @@ _TABLES = ("nodes", "edges")
 _SMALL = (layout.MANIFESTS, layout.BRANCHES, layout.LEASES, layout.FLOORS, layout.SCHEMA)
 
 
-@dataclass(slots=True)
-class _Freed:
-    manifests: int = 0
-    versions: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    paths: list[str] = field(default_factory=list)
-    bytes: int = 0
-
-
 def collect_garbage(
     uri: str, work: WriteContext, retention: Retention | None = None, *, dry_run: bool = False
 ) -> GcResult:
@@ -80,7 +71,10 @@ class _GarbageCollection:
         self._retention = retention
         self._dry = dry
         self._now: datetime = work.now()
-        self._freed = _Freed()
+        self._freed_manifests = 0
+        self._freed_versions: dict[str, tuple[int, ...]] = {}
+        self._freed_paths: list[str] = []
+        self._freed_bytes = 0
         self._schemas: dict[str, bytes] = {}
 
     def run(self) -> GcResult:
@@ -100,8 +94,8 @@ class _GarbageCollection:
         except OSError as error:
             place = self._snapshot.root.location
             raise GitopsError(Code.STORAGE_FAILED, f"{place}: {error.strerror or error}", path=place) from error
-        freed = self._freed
-        return GcResult(self._dry, freed.manifests, freed.versions, tuple(sorted(freed.paths)), freed.bytes)
+        paths = tuple(sorted(self._freed_paths))
+        return GcResult(self._dry, self._freed_manifests, self._freed_versions, paths, self._freed_bytes)
 
     def _old(self, moment: datetime) -> bool:
         return moment <= self._now - self._retention.grace
@@ -117,7 +111,7 @@ class _GarbageCollection:
 
     def _remove_manifests(self, gone: Mapping[str, tuple[int, ...]]) -> None:
         """Steps 2 and 3."""
-        self._freed.manifests = sum(map(len, gone.values()))
+        self._freed_manifests = sum(map(len, gone.values()))
         if self._dry or not gone:
             return
         with around(self._work.faults, "engine.gc", "floors"):
@@ -149,14 +143,14 @@ class _GarbageCollection:
         )
         if not gone:
             if not self._dry:
-                self._freed.bytes += drop_left_files(self._folder, path)
+                self._freed_bytes += drop_left_files(self._folder, path)
             return
-        self._freed.versions[path] = gone
+        self._freed_versions[path] = gone
         if self._dry:
-            self._freed.bytes += kept_bytes(self._folder, path, gone)
+            self._freed_bytes += kept_bytes(self._folder, path, gone)
             return
         with around(self._work.faults, "engine.gc", "versions"):
-            self._freed.bytes += drop_versions(self._folder, path, gone)
+            self._freed_bytes += drop_versions(self._folder, path, gone)
 
     def _sweep_folder(self, path: str) -> bool:
         """Remove a folder of which every file is old."""
@@ -173,7 +167,9 @@ class _GarbageCollection:
             left = [n for n in line_numbers(self._store, line) if not (self._dry and n in gone.get(line, ()))]
             if line not in alive and not left and self._sweep_folder(f"{layout.BRANCHES}/{line}"):
                 self._folder.remove(layout.floor_key(line))
-        over = self._expired()
+        # Only leases that have certainly expired: clocks of other machines may be behind.
+        sure = self._now - timedelta(minutes=5)
+        over = {lease.id for lease in read_leases(self._store) if lease.expired(sure)}
         for prefix in _SMALL:
             for file in list(self._folder.files(prefix)):
                 name = file.path.rpartition("/")[2]
@@ -196,13 +192,8 @@ class _GarbageCollection:
             if key.rpartition("/")[2].partition(".")[0] in needed:
                 self._store.create(key, data)
 
-    def _expired(self) -> set[str]:
-        """The leases that have certainly expired: clocks of other machines may be behind."""
-        sure = self._now - timedelta(minutes=5)
-        return {lease.id for lease in read_leases(self._store) if lease.expired(sure)}
-
     def _remove(self, path: str, size: int) -> None:
-        self._freed.paths.append(path)
-        self._freed.bytes += size
+        self._freed_paths.append(path)
+        self._freed_bytes += size
         if not self._dry:
             self._folder.remove(path)

@@ -19,7 +19,8 @@ from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.graph.manifest import TableEntry
 from gitops.graph.root import GraphFolder
-from gitops.graph.tables import declared_type, open_table, raw_columns
+from gitops.graph.tables import declared_type, key_columns, open_table, raw_columns
+from gitops.graph.write.final_image import cardinality_violation, unique_violation
 from gitops.graph.write.rules import node_id, row_faults
 from gitops.language.schema import Catalog, EdgeType, NodeType, RangeBound, Scalar
 
@@ -82,11 +83,10 @@ class GraphImage:
 
     def unique(self, key: str) -> Iterator[RuleViolation]:
         """Rows that have the values of a unique group in common with another row; a null member exempts."""
-        name = self.declared(key).name
-        for group in self.declared(key).unique:
+        declared = self.declared(key)
+        for group in declared.unique:
             for values, row_ids in self._repeated(key, group):
-                shown = str(values[0]) if len(values) == 1 else f"({', '.join(map(str, values))})"
-                detail = f"@unique violation on {name}.{', '.join(group)}: value {shown[:_SHOWN]}"
+                detail = unique_violation(declared, group, values)
                 for row_id in row_ids:
                     yield RuleViolation(RuleKind.UNIQUE, key, row_id, ", ".join(group), detail)
 
@@ -116,16 +116,16 @@ class GraphImage:
             zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)
         ):
             if count < low or (high is not None and count > high):
-                bound = f"min {low}" if count < low else f"max {high}"
-                detail = f"@card violation on edge {edge.name}: source {source[:_SHOWN]!r} has {count} edges ({bound})"
+                detail = cardinality_violation(edge, source, count)
                 yield RuleViolation(RuleKind.CARDINALITY, key, source, "src", detail)
 
     def values(self, key: str) -> Iterator[RuleViolation]:
         """Rows that break a rule by themselves, or whose id is not the one that their key makes."""
         declared = self.declared(key)
         blobs = [name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB]
-        heads = ["id"] if isinstance(declared, NodeType) else ["id", "src", "dst"]
-        for batch in self._batches(key, [*heads, *(name for name in declared.properties if name not in blobs)]):
+        for batch in self._batches(
+            key, [*key_columns(declared), *(name for name in declared.properties if name not in blobs)]
+        ):
             cells = raw_columns(batch.filter(unchecked_rows(declared, batch)))
             for row in (dict(zip(cells, values, strict=True)) for values in zip(*cells.values(), strict=True)):
                 # The only rule for a blob is that it exists, which a scan cannot show; the driver checks that itself.

@@ -28,8 +28,8 @@ from gitops.graph.lines import check_name
 from gitops.graph.manifest import Manifest, TableEntry
 from gitops.graph.results import MergeConflict, MergeResult, MergeStatus
 from gitops.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
-from gitops.graph.staged import StagedVersion
-from gitops.graph.tables import TableWriter, arrow_table, declared_type, stage_rows
+from gitops.graph.staged import StagedVersion, successor
+from gitops.graph.tables import TableWriter, arrow_table, declared_type, key_columns, stage_rows
 from gitops.graph.write.committed import CommittedTable
 from gitops.language.schema import Catalog, EdgeType, NodeType
 
@@ -65,7 +65,18 @@ def merge_branch(uri: str, source: str, into: str, work: WriteContext) -> MergeR
         if plan.conflicts:
             return replace(nothing, status=MergeStatus.CONFLICT, conflicts=tuple(sorted(set(plan.conflicts))))
         work.faults.reach("engine.merge.staged")
-        staged = StagedVersion(target, _manifest(target, origin, plan, work), work.faults)
+        manifest = successor(
+            target.manifest,
+            "merge",
+            txn_id=work.ids.ulid(),
+            actor=work.actor,
+            ts=precise_timestamp(work.now()),
+            tables=plan.tables,
+            merge_parent=origin.manifest.ref,
+            lineage=origin.manifest.reach,
+            message=work.message or f"merge branch {origin.branch}",
+        )
+        staged = StagedVersion(target, manifest, work.faults)
         version = staged.publish()
     return MergeResult(status, source, into, version, staged.manifest.txn_id, plan.rows)
 
@@ -77,24 +88,6 @@ class _Plan:
     tables: dict[str, TableEntry]
     rows: dict[str, int] = field(default_factory=dict)
     conflicts: list[MergeConflict] = field(default_factory=list)
-
-
-def _manifest(target: Snapshot, origin: Snapshot, plan: _Plan, work: WriteContext) -> Manifest:
-    base = target.manifest
-    return Manifest(
-        n=base.n + 1,
-        txn_id=work.ids.ulid(),
-        operation="merge",
-        actor=work.actor,
-        ts=precise_timestamp(work.now()),
-        schema_source=base.schema_source,
-        schema_ir=base.schema_ir,
-        tables=plan.tables,
-        dropped=base.dropped,
-        merge_parent=origin.manifest.ref,
-        lineage=origin.manifest.reach,
-        message=work.message or f"merge branch {origin.branch}",
-    )
 
 
 def _three_way(target: Snapshot, origin: Snapshot, bases: tuple[Manifest, ...]) -> _Plan:
@@ -180,8 +173,8 @@ def _write(table: _Table, entry: TableEntry, wanted: Mapping[str, Row | None]) -
     folder = table.target.folder
     known = folder.begin(entry.path)
     rows = [row for row in wanted.values() if row is not None]
-    heads = ["id"] if isinstance(table.declared, NodeType) else ["id", "src", "dst"]
-    columns = {name: [row[name] for row in rows] for name in (*heads, *table.declared.properties)}
+    names = (*key_columns(table.declared), *table.declared.properties)
+    columns = {name: [row[name] for row in rows] for name in names}
     staged = stage_rows(folder, entry, arrow_table(table.declared, columns)) if rows else []
     gone = CommittedTable(folder, entry, table.declared).addresses(wanted.keys())
     writer = TableWriter(folder, entry, known)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -28,9 +28,9 @@ from gitops.graph.manifest import TableEntry
 from gitops.graph.root import GraphFolder
 from gitops.graph.search.text import TEXT_INDEX
 from gitops.graph.search.vector import METRIC
-from gitops.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
-from gitops.graph.staged import StagedVersion
-from gitops.graph.tables import TableWriter, declared_type, open_table
+from gitops.graph.snapshot import ReadTarget, find_root, open_snapshot
+from gitops.graph.staged import StagedVersion, successor
+from gitops.graph.tables import TableWriter, declared_type, key_columns, open_table
 from gitops.language.schema import EdgeType, NodeType, PropType, Scalar
 
 __all__ = ["OptimizeOptions", "optimize_tables"]
@@ -111,23 +111,17 @@ def _optimize_table(
                 held.renew()
             table = writer.finish(recount=False)
             work.faults.reach("engine.optimize.staged")
-            version = _publish(snapshot, key, table, work)
+            manifest = successor(
+                snapshot.manifest,
+                "optimize",
+                txn_id=work.ids.ulid(),
+                actor=work.actor,
+                ts=precise_timestamp(work.now()),
+                tables={**snapshot.manifest.tables, key: table},
+                message=work.message,
+            )
+            version = StagedVersion(snapshot, manifest, work.faults).publish()
     return version, tuple(done)
-
-
-def _publish(snapshot: Snapshot, key: str, table: TableEntry, work: WriteContext) -> int:
-    base = snapshot.manifest
-    manifest = replace(
-        base,
-        txn_id=work.ids.ulid(),
-        operation="optimize",
-        actor=work.actor,
-        ts=precise_timestamp(work.now()),
-        tables={**base.tables, key: table},
-        merge_parent=None,
-        message=work.message,
-    )
-    return StagedVersion(snapshot, manifest, work.faults).publish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +153,7 @@ def _steps(folder: GraphFolder, entry: TableEntry, declared: NodeType | EdgeType
 
 def _wanted(declared: NodeType | EdgeType, options: OptimizeOptions) -> Iterator[_Index]:
     """The indexes of a type."""
-    heads = ["id"] if isinstance(declared, NodeType) else ["id", "src", "dst"]
+    heads = key_columns(declared)
     for column in heads:
         yield _Index(f"{column}_idx", column, "BTREE", options.scalar_rows)
     key = tuple(getattr(declared, "key", None) or ())

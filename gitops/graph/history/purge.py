@@ -8,7 +8,7 @@ concerned can no longer be opened there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gitops.graph.history.leases import hold_lease
@@ -18,7 +18,7 @@ from gitops.graph.maintenance_results import PurgeResult
 from gitops.graph.manifest import DroppedTable, Manifest, find_manifest, line_numbers
 from gitops.graph.migrate import copy_table
 from gitops.graph.snapshot import Snapshot, find_root, open_snapshot
-from gitops.graph.staged import StagedVersion, require_no_branches
+from gitops.graph.staged import StagedVersion, require_no_branches, successor
 
 __all__ = ["purge_dropped"]
 
@@ -34,23 +34,17 @@ def purge_dropped(uri: str, work: WriteContext, *, dry_run: bool = False) -> Pur
         require_no_branches(snapshot)
         base = snapshot.manifest
         types = tuple(entry for entry in base.dropped if not entry.purged)
-        properties = _lost(base, _older(snapshot))
-        if dry_run or not (types or properties):
-            return _result(base.n, types, properties, dry_run=dry_run)
-        with hold_lease(snapshot, work):
-            version = _publish(snapshot, work, types, properties)
-    return _result(version, types, properties, dry_run=False)
+        older = (find_manifest(snapshot.store, n, MAIN) for n in line_numbers(snapshot.store, MAIN))
+        properties = _lost_columns(base, (manifest for manifest in older if manifest is not None))
+        version = base.n
+        if not dry_run and (types or properties):
+            with hold_lease(snapshot, work):
+                version = _publish(snapshot, work, types, properties)
+    return PurgeResult(dry_run, version, tuple(sorted(entry.key for entry in types)), properties)
 
 
-def _older(snapshot: Snapshot) -> Iterable[Manifest]:
-    for n in line_numbers(snapshot.store, MAIN):
-        manifest = find_manifest(snapshot.store, n, MAIN)
-        if manifest is not None:
-            yield manifest
-
-
-def _lost(base: Manifest, older: Iterable[Manifest]) -> dict[str, tuple[str, ...]]:
-    """Names of the columns that tables of today had once, by the number that a column keeps under every name."""
+def _lost_columns(base: Manifest, older: Iterable[Manifest]) -> dict[str, tuple[str, ...]]:
+    """Names of columns that the current tables had before, by table key; a column keeps its number under every name."""
     keys = {entry.path: key for key, entry in base.tables.items()}
     found: dict[str, set[str]] = {}
     for manifest in older:
@@ -62,32 +56,21 @@ def _lost(base: Manifest, older: Iterable[Manifest]) -> dict[str, tuple[str, ...
     return {key: tuple(sorted(names)) for key, names in found.items() if names}
 
 
-def _publish(
-    snapshot: Snapshot, work: WriteContext, types: tuple[DroppedTable, ...], properties: Mapping[str, tuple[str, ...]]
-) -> int:
+def _publish(snapshot: Snapshot, work: WriteContext, types: Sequence[DroppedTable], properties: Iterable[str]) -> int:
     base, catalog = snapshot.manifest, snapshot.schema().catalog
-    tables = dict(base.tables)
-    gone = []
+    tables, gone = dict(base.tables), []
     for key in sorted(properties):
         entry = base.tables[key]
         gone.append(DroppedTable(key, entry.path, entry.version, purged=True))
         tables[key] = copy_table(snapshot.folder, entry, catalog, key, work.ids)
-    manifest = replace(
+    manifest = successor(
         base,
+        "migrate",
         txn_id=work.ids.ulid(),
-        operation="migrate",
         actor=work.actor,
         ts=precise_timestamp(work.now()),
         tables=tables,
         dropped=(*(replace(entry, purged=True) for entry in base.dropped), *gone),
-        merge_parent=None,
         message="what was dropped is purged",
     )
-    paths = [entry.path for entry in (*types, *gone)]
-    return StagedVersion(snapshot, manifest, work.faults, paths).publish()
-
-
-def _result(
-    version: int, types: tuple[DroppedTable, ...], properties: Mapping[str, tuple[str, ...]], *, dry_run: bool
-) -> PurgeResult:
-    return PurgeResult(dry_run, version, tuple(sorted(entry.key for entry in types)), properties)
+    return StagedVersion(snapshot, manifest, work.faults, [entry.path for entry in (*types, *gone)]).publish()

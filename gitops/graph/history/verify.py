@@ -22,8 +22,8 @@ from gitops.graph.history.retention import all_lines, collect_references, purged
 from gitops.graph.lines import Line, read_branches, read_floor
 from gitops.graph.maintenance_results import VerifyFinding, VerifyFindingCode, VerifyReport
 from gitops.graph.manifest import Manifest, TableEntry, line_numbers, read_manifest
-from gitops.graph.snapshot import Snapshot, open_snapshot
-from gitops.graph.tables import declared_type, driver_message, open_table
+from gitops.graph.snapshot import Snapshot, open_snapshot, table_keys
+from gitops.graph.tables import declared_type, driver_message, key_columns, open_table
 from gitops.language.schema import Catalog, EdgeType
 
 __all__ = ["verify_graph"]
@@ -133,10 +133,8 @@ class _Verification:
                 self._add(VerifyFindingCode.SCHEMA_DAMAGED, key, error.detail)
             return
         catalog = self._catalogs[manifest.schema_ir]
-        if catalog is not None:
-            declared = {*(f"node:{t}" for t in catalog.nodes), *(f"edge:{t}" for t in catalog.edges)}
-            if declared != set(manifest.tables):
-                self._add(VerifyFindingCode.TABLES_MISMATCH, key, "the tables are not those of the schema")
+        if catalog is not None and table_keys(catalog) != set(manifest.tables):
+            self._add(VerifyFindingCode.TABLES_MISMATCH, key, "the tables are not those of the schema")
 
     def _tables(self) -> int:
         """Step 4, once for each version of a table."""
@@ -156,7 +154,7 @@ class _Verification:
         if name not in (catalog.nodes if kind == "node" else catalog.edges):
             return None
         declared = declared_type(catalog, key)
-        return {"id", *(("src", "dst") if isinstance(declared, EdgeType) else ()), *declared.properties}
+        return {*key_columns(declared), *declared.properties}
 
     def _table(self, entry: TableEntry, columns: set[str] | None) -> None:
         place = f"{entry.path}@{entry.version}"

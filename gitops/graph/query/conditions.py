@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
+from gitops.graph.comparisons import FLIPPED
 from gitops.graph.query.cells import Cell, Constants
 from gitops.graph.query.exact import Operand, compare, contains, starts_with
 from gitops.language.query import ComparisonOperator
@@ -20,14 +20,6 @@ from gitops.language.schema import PropType, Scalar
 __all__ = ["Condition", "ConditionSide", "evaluate_condition", "read_condition"]
 
 ConditionSide: TypeAlias = "PropertyValue | TextMatch | Cell"
-_FLIPPED = {
-    ComparisonOperator.EQ: ComparisonOperator.EQ,
-    ComparisonOperator.NE: ComparisonOperator.NE,
-    ComparisonOperator.LT: ComparisonOperator.GT,
-    ComparisonOperator.LE: ComparisonOperator.GE,
-    ComparisonOperator.GT: ComparisonOperator.LT,
-    ComparisonOperator.GE: ComparisonOperator.LE,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +59,8 @@ def read_condition(clause: Filter | PairTest | TextFilter, constants: Constants)
         sign = ComparisonOperator.CONTAINS if clause.membership else ComparisonOperator.EQ
         return Condition(clause.property, sign, _side(clause.value, constants))
     left, right = _side(clause.left, constants), _side(clause.right, constants)
-    if isinstance(left, Cell) and not isinstance(right, Cell) and clause.operator in _FLIPPED:
-        return Condition(right, _FLIPPED[clause.operator], left)
+    if isinstance(left, Cell) and not isinstance(right, Cell) and clause.operator in FLIPPED:
+        return Condition(right, FLIPPED[clause.operator], left)
     return Condition(left, clause.operator, right)
 
 
@@ -80,11 +72,6 @@ def evaluate_condition(condition: Condition, value: Callable[[ConditionSide], Op
     if condition.sign is ComparisonOperator.STARTS_WITH:
         return starts_with(left, right, count)
     return compare(condition.sign, left, right, count)
-
-
-def column_of(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column in one piece."""
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _side(value: TypedExpr, constants: Constants) -> ConditionSide:

@@ -6,7 +6,6 @@ false before true; dates and times chronologically.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -15,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gitops.graph.comparisons import COMPARE, FLIPPED
 from gitops.graph.query.cells import Cell
 from gitops.language.query import ComparisonOperator
 
@@ -22,14 +22,6 @@ __all__ = ["Operand", "compare", "contains", "starts_with"]
 
 Operand: TypeAlias = "pa.Array | Cell"
 
-_ORDERED: Mapping[ComparisonOperator, Callable[[Any, Any], Any]] = {
-    ComparisonOperator.EQ: operator.eq,
-    ComparisonOperator.NE: operator.ne,
-    ComparisonOperator.LT: operator.lt,
-    ComparisonOperator.LE: operator.le,
-    ComparisonOperator.GT: operator.gt,
-    ComparisonOperator.GE: operator.ge,
-}
 _TEXT: Mapping[ComparisonOperator, Callable[[Any, Any], Any]] = {
     ComparisonOperator.EQ: pc.equal,
     ComparisonOperator.NE: pc.not_equal,
@@ -37,14 +29,6 @@ _TEXT: Mapping[ComparisonOperator, Callable[[Any, Any], Any]] = {
     ComparisonOperator.LE: pc.less_equal,
     ComparisonOperator.GT: pc.greater,
     ComparisonOperator.GE: pc.greater_equal,
-}
-_FLIPPED = {
-    ComparisonOperator.EQ: ComparisonOperator.EQ,
-    ComparisonOperator.NE: ComparisonOperator.NE,
-    ComparisonOperator.LT: ComparisonOperator.GT,
-    ComparisonOperator.LE: ComparisonOperator.GE,
-    ComparisonOperator.GT: ComparisonOperator.LT,
-    ComparisonOperator.GE: ComparisonOperator.LE,
 }
 _TOP = {np.dtype(np.int64): 2.0**63, np.dtype(np.uint64): 2.0**64}
 _BOTTOM = {np.dtype(np.int64): -(2.0**63), np.dtype(np.uint64): 0.0}
@@ -63,11 +47,11 @@ def compare(sign: ComparisonOperator, left: Operand, right: Operand, count: int)
     if any(isinstance(side, Cell) and side.value is None for side in (left, right)):
         return np.zeros(count, bool)
     if isinstance(left, Cell) and isinstance(right, Cell):
-        return np.full(count, _ORDERED[sign](left.value, right.value))
+        return np.full(count, COMPARE[sign](left.value, right.value))
     if isinstance(left, Cell):
-        return compare(_FLIPPED[sign], right, left, count)
+        return compare(FLIPPED[sign], right, left, count)
     if pa.types.is_string(left.type):
-        return _true(_TEXT[sign](left, _scalar(right, left.type)))
+        return _true(_TEXT[sign](left, pa.scalar(right.value, left.type) if isinstance(right, Cell) else right))
     if pa.types.is_fixed_size_list(left.type):
         return _vectors_equal(left, right, count)
     one, other = _numbers(left), _numbers(right)
@@ -116,10 +100,6 @@ def _true(answer: pa.Array) -> np.ndarray:
     return np.asarray(pc.fill_null(answer, False))
 
 
-def _scalar(side: Operand, kind: pa.DataType) -> Any:
-    return pa.scalar(side.value, kind) if isinstance(side, Cell) else side
-
-
 def _numbers(side: Operand) -> _Numbers:
     if isinstance(side, Cell):
         return _Numbers(_widened(np.array([side.value])), np.ones(1, bool))
@@ -143,10 +123,10 @@ def _widened(values: np.ndarray) -> np.ndarray:
 
 def _ordered(sign: ComparisonOperator, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     if left.dtype == right.dtype:
-        answer: np.ndarray = _ORDERED[sign](left, right)
+        answer: np.ndarray = COMPARE[sign](left, right)
         return answer
     if left.dtype.kind == "f":
-        return _ordered(_FLIPPED[sign], right, left)
+        return _ordered(FLIPPED[sign], right, left)
     less, equal = _mixed(left, right)
     unordered = np.isnan(right) if right.dtype.kind == "f" else np.zeros(1, bool)
     greater = ~less & ~equal & ~unordered

@@ -77,7 +77,7 @@ class Executor:
         if isinstance(operator, ProductOp):
             return self._product(operator, rows)
         if isinstance(operator, SortOp):
-            return rows.take(np.lexsort([self._key(*key, rows) for key in reversed(operator.keys)]))
+            return rows.take(np.lexsort([self._sort_key(*key, rows) for key in reversed(operator.keys)]))
         return self._absent(operator, rows)
 
     def _inner(self, block: Block, given: Bindings) -> Bindings:
@@ -202,7 +202,7 @@ class Executor:
             return made.keep(nodes == made.columns[operator.far])
         return made.bind(operator.far, nodes)
 
-    def _key(self, variable: str, table: str, rows: Bindings) -> np.ndarray:
+    def _sort_key(self, variable: str, table: str, rows: Bindings) -> np.ndarray:
         """What rows are sorted by: nodes by row id, edges by edge id."""
         column = rows.columns[variable]
         return ranks(self._reader.columns("", table, ["id"], column)["id"]) if table.startswith("edge:") else column

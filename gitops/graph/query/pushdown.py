@@ -8,13 +8,11 @@ cannot take in a filter.
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Mapping
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gitops.graph.comparisons import COMPARE
 from gitops.graph.query.cells import Cell
 from gitops.graph.query.conditions import Condition
 from gitops.language.query import ComparisonOperator
@@ -22,14 +20,6 @@ from gitops.language.query.typed import PropertyValue
 
 __all__ = ["NEVER", "push_condition"]
 
-_SIGNS: Mapping[ComparisonOperator, Callable[[Any, Any], Any]] = {
-    ComparisonOperator.EQ: operator.eq,
-    ComparisonOperator.NE: operator.ne,
-    ComparisonOperator.LT: operator.lt,
-    ComparisonOperator.LE: operator.le,
-    ComparisonOperator.GT: operator.gt,
-    ComparisonOperator.GE: operator.ge,
-}
 _RANGES = {pa.int32(): (-(2**31), 2**31 - 1), pa.int64(): (-(2**63), 2**63 - 1)}
 
 
@@ -48,16 +38,16 @@ def push_condition(condition: Condition, column: pa.DataType) -> pc.Expression |
     if value is None:
         return NEVER
     field = pc.field(condition.left.name)
-    if column in _RANGES and sign in _SIGNS:
+    if column in _RANGES and sign in COMPARE:
         return _whole(field, sign, value, column)
     if pa.types.is_string(column):
         if sign is ComparisonOperator.CONTAINS:
             return pc.match_substring(field, value)
         if sign is ComparisonOperator.STARTS_WITH:
             return pc.starts_with(field, value)
-        return _SIGNS[sign](field, pa.scalar(value, column))
-    if pa.types.is_date32(column) and sign in _SIGNS:
-        return _SIGNS[sign](field, pa.scalar(value, pa.int32()).cast(column))
+        return COMPARE[sign](field, pa.scalar(value, column))
+    if pa.types.is_date32(column) and sign in COMPARE:
+        return COMPARE[sign](field, pa.scalar(value, pa.int32()).cast(column))
     if pa.types.is_boolean(column) and sign is ComparisonOperator.EQ:
         return field == pa.scalar(value, column)
     return None
@@ -66,7 +56,7 @@ def push_condition(condition: Condition, column: pa.DataType) -> pc.Expression |
 def _whole(field: pc.Expression, sign: ComparisonOperator, value: float, column: pa.DataType) -> pc.Expression | _Never:
     """Compare whole numbers with any number: a fraction is replaced by its neighbour, and what no number reaches decides."""
     if not math.isfinite(value):
-        return field.is_valid() if _SIGNS[sign](0.0, value) else NEVER
+        return field.is_valid() if COMPARE[sign](0.0, value) else NEVER
     if value != math.floor(value):
         if sign is ComparisonOperator.EQ:
             return NEVER
@@ -79,6 +69,6 @@ def _whole(field: pc.Expression, sign: ComparisonOperator, value: float, column:
     number = math.floor(value)
     low, high = _RANGES[column]
     if low <= number <= high:
-        return _SIGNS[sign](field, pa.scalar(number, column))
-    always = _SIGNS[sign](0, 1 if number > high else -1)
+        return COMPARE[sign](field, pa.scalar(number, column))
+    always = COMPARE[sign](0, 1 if number > high else -1)
     return field.is_valid() if always else NEVER

@@ -8,8 +8,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import numpy as np
 import pyarrow as pa
 
 from gitops.core.codes import Code
@@ -108,7 +107,7 @@ class _QueryRun:
         wanted = _wanted(read, block, self._hops)
         executor = Executor(self._hops, self._reader, self._budget, self._trace)
         if read.limit == 0 and not read.aggregated:
-            rows = Bindings(0, {name: _none() for name in block.variables})
+            rows = Bindings(0, {name: np.empty(0, np.int64) for name in block.variables})
         else:
             rows = executor.block(block, Bindings.unit(), wanted)
         if read.aggregated:
@@ -221,9 +220,3 @@ def _properties(value: TypedExpr) -> list[PropertyValue]:
     if isinstance(value, TextRank):
         return [value.field]
     return [value] if isinstance(value, PropertyValue) else []
-
-
-def _none() -> Any:
-    import numpy as np
-
-    return np.empty(0, np.int64)

@@ -135,8 +135,9 @@ class QueryTables:
         near = triple.target if hop.direction is Direction.IN else triple.source
         degree = max(1.0, edges.rows / max(1, near.rows))
         asked = count * sum(degree**step for step in range(1, min(steps, _DEEP) + 1))
-        # Several rounds of requests cost more than reading few edges once.
-        if steps > 1 and not self._budget.bounded and _small(triple) < steps * _ROUND + asked * _ASKED:
+        # In microseconds. Several rounds of requests cost more than reading few edges once.
+        building = edges.rows + triple.source.rows + triple.target.rows
+        if steps > 1 and not self._budget.bounded and building < steps * _ROUND + asked * _ASKED:
             return Strategy.CSR
         columns = {Direction.OUT: {"src"}, Direction.IN: {"dst"}, Direction.BOTH: {"src", "dst"}}[hop.direction]
         if asked < _FEW and (edges.rows <= _SMALL or columns <= edges.indexed):
@@ -146,8 +147,3 @@ class QueryTables:
         if edges.rows > _MOST or (steps == 1 and not self._keeps):
             return Strategy.SCAN
         return Strategy.CSR
-
-
-def _small(triple: EdgeTables) -> int:
-    """Microseconds to build an adjacency."""
-    return triple.edges.rows + triple.source.rows + triple.target.rows

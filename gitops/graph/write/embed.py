@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
+from gitops.graph.search.embedding import Embedder
 from gitops.graph.values import CellError, json_to_cell
 from gitops.language.schema import EdgeType, NodeType
 
-__all__ = ["VectorMaker", "embed_rows"]
-
-
-class VectorMaker(Protocol):
-    """Makes vectors of texts; `gitops.graph.search.embedding` has forms of it."""
-
-    def embed(self, texts: Sequence[str], *, dimension: int, model: str | None) -> list[list[float]]:
-        """One vector of `dimension` numbers for each text, in their order."""
-        ...
+__all__ = ["embed_rows"]
 
 
 def embed_rows(
     declared: NodeType | EdgeType,
     rows: Sequence[dict[str, Any]],
     given: Sequence[Mapping[str, Any]],
-    maker: VectorMaker | None,
+    maker: Embedder | None,
 ) -> None:
     """Fill in every vector that its record does not mention and whose source text is there.
 

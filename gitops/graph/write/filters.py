@@ -9,12 +9,12 @@ no other special character, which the tests of this module hold against the driv
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from gitops.graph.comparisons import COMPARE
 from gitops.graph.write.operands import nearest_single
 from gitops.language.query import ComparisonOperator
 from gitops.language.schema import FLOATS, INTEGERS, PropType, Scalar
@@ -31,14 +31,6 @@ __all__ = [
 MAX_PROBES = 4096
 """Of more values than this, reading the whole column is cheaper than looking each one up."""
 
-_COMPARE: Mapping[ComparisonOperator, Callable[[Any, Any], Any]] = {
-    ComparisonOperator.EQ: operator.eq,
-    ComparisonOperator.NE: operator.ne,
-    ComparisonOperator.LT: operator.lt,
-    ComparisonOperator.LE: operator.le,
-    ComparisonOperator.GT: operator.gt,
-    ComparisonOperator.GE: operator.ge,
-}
 _ORDERED = (*FLOATS, *INTEGERS, Scalar.STRING, Scalar.DATE, Scalar.DATETIME)
 _RANGES = {
     Scalar.I32: (-(2**31), 2**31 - 1),
@@ -57,7 +49,7 @@ class DriverFilter(NamedTuple):
 
 def comparison_holds(cell: Any, sign: ComparisonOperator, operand: Any) -> bool:
     """Whether the comparison is true: exact between numbers of all types, by code point between texts, never with a null."""
-    return cell is not None and operand is not None and bool(_COMPARE[sign](cell, operand))
+    return cell is not None and operand is not None and bool(COMPARE[sign](cell, operand))
 
 
 def membership_filter(name: str, kind: PropType, cells: Collection[Any]) -> str | None:

@@ -6,16 +6,17 @@ Only what the query touched is looked at, in the image that it leaves: a value t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gitops.graph.write.committed import CommittedTable
 from gitops.graph.write.delta import TableChanges
 from gitops.graph.write.filters import membership_filter
 from gitops.graph.write.operands import mutation_error
 from gitops.graph.write.statements import MutationRun
-from gitops.language.schema import EdgeType
+from gitops.language.schema import EdgeType, NodeType
 
-__all__ = ["cardinality_text", "check_final_image", "group_text", "hashable_cells"]
+__all__ = ["cardinality_violation", "check_final_image", "first_findable", "hashable_cells", "unique_violation"]
 
 _SHOWN = 80
 
@@ -45,21 +46,23 @@ def _check_unique(table: TableChanges, group: tuple[str, ...]) -> None:
     for row_id, row in table.written.items():
         cells = hashable_cells(row[name] for name in group)
         if None not in cells and owners.setdefault(cells, row_id) != row_id:
-            raise mutation_error(_violation(table, group, cells))
+            raise mutation_error(unique_violation(table.declared, group, cells))
     if not owners:
         return
-    at = next((at for at, name in enumerate(group) if _findable(table, name, owners, at)), 0)
+    sample = next(iter(owners))
+    at = first_findable(table.committed, group, sample)
     probes = {cells[at] for cells in owners}
     for columns in table.committed.find(group[at], probes, ["id", *group]):
         for row_id, *members in zip(columns["id"], *(columns[name] for name in group), strict=True):
             cells = hashable_cells(members)
             if cells in owners and row_id not in table.written and row_id not in table.gone:
-                raise mutation_error(_violation(table, group, cells))
+                raise mutation_error(unique_violation(table.declared, group, cells))
 
 
-def _findable(table: TableChanges, name: str, owners: Iterable[tuple[Any, ...]], at: int) -> bool:
-    sample = [cells[at] for cells in owners][:1]
-    return membership_filter(name, table.committed.kind(name), sample) is not None
+def first_findable(table: CommittedTable, group: Sequence[str], sample: Sequence[Any]) -> int:
+    """The place of the first member of a group that the driver can look up, 0 if there is none; `sample` are its cells."""
+    names = enumerate(zip(group, sample, strict=True))
+    return next((at for at, (name, cell) in names if membership_filter(name, table.kind(name), [cell]) is not None), 0)
 
 
 def _check_cardinality(run: MutationRun, edge: EdgeType) -> None:
@@ -77,24 +80,20 @@ def _check_cardinality(run: MutationRun, edge: EdgeType) -> None:
     for source in sorted(sources):
         count = counts[source]
         if count < low or (high is not None and count > high):
-            raise mutation_error(cardinality_text(edge, source, count))
+            raise mutation_error(cardinality_violation(edge, source, count))
 
 
-def cardinality_text(edge: EdgeType, source: str, count: int) -> str:
+def cardinality_violation(edge: EdgeType, source: str, count: int) -> str:
     """The message for a source with too few or too many edges."""
     low, high = edge.cardinality
     bound = f"min {low}" if count < low else f"max {high}"
     return f"@card violation on edge {edge.name}: source {source[:_SHOWN]!r} has {count} edges ({bound})"
 
 
-def group_text(cells: tuple[Any, ...]) -> str:
-    """The values of a unique group, as messages show them."""
+def unique_violation(declared: NodeType | EdgeType, group: Sequence[str], cells: Sequence[Any]) -> str:
+    """The message for values of a unique group that two rows have."""
     shown = str(cells[0]) if len(cells) == 1 else f"({', '.join(map(str, cells))})"
-    return shown[:_SHOWN]
-
-
-def _violation(table: TableChanges, group: tuple[str, ...], cells: tuple[Any, ...]) -> str:
-    return f"@unique violation on {table.declared.name}.{', '.join(group)}: value {group_text(cells)}"
+    return f"@unique violation on {declared.name}.{', '.join(group)}: value {shown[:_SHOWN]}"
 
 
 def hashable_cells(cells: Iterable[Any]) -> tuple[Any, ...]:

@@ -16,10 +16,11 @@ from lance.fragment import FragmentMetadata
 
 from gitops.core.errors import RemoteError
 from gitops.graph.manifest import TableEntry
+from gitops.graph.search.embedding import Embedder
 from gitops.graph.snapshot import Snapshot
 from gitops.graph.tables import arrow_table, declared_type, open_table, stage_rows
 from gitops.graph.values import compact_json
-from gitops.graph.write.embed import VectorMaker, embed_rows
+from gitops.graph.write.embed import embed_rows
 from gitops.graph.write.records import IncomingRow, RecordProblems
 from gitops.graph.write.rules import find_mismatches, pattern_fault
 from gitops.graph.write.spill import Spill
@@ -76,7 +77,7 @@ class TableIntake:
 class LoadIntake:
     """Takes rows in; a context manager that closes the spills."""
 
-    def __init__(self, snapshot: Snapshot, maker: VectorMaker | None) -> None:
+    def __init__(self, snapshot: Snapshot, maker: Embedder | None) -> None:
         """Data files go to the tables of the snapshot, whose schema says what rows have to be."""
         self.snapshot = snapshot
         self.catalog = snapshot.schema().catalog

@@ -17,8 +17,8 @@ from gitops.core.codes import Code
 from gitops.graph.snapshot import Snapshot
 from gitops.graph.tables import declared_type, raw_columns
 from gitops.graph.write.committed import ADDRESS, CommittedTable
-from gitops.graph.write.filters import MAX_PROBES, membership_filter
-from gitops.graph.write.final_image import cardinality_text, group_text, hashable_cells
+from gitops.graph.write.filters import MAX_PROBES
+from gitops.graph.write.final_image import cardinality_violation, first_findable, hashable_cells, unique_violation
 from gitops.graph.write.intake import LoadIntake, TableIntake, group_key
 from gitops.graph.write.spill import PARTS, AddressSet, BitSet, Spill
 from gitops.language.schema import EdgeType
@@ -101,8 +101,7 @@ class JointChecks:
                     outcome.superseded.add(last[row_id][0])
                     outcome.superseded_rows.add(last[row_id][1])
                 elif row_id in last:
-                    text = f"@unique violation on {declared.name}.{', '.join(group)}: value {row_id[:_SHOWN]}"
-                    self._problems.add(record, text)
+                    self._problems.add(record, unique_violation(declared, group, (row_id,)))
                 last[row_id] = record, ordinal
             for row_id, address, _ in present.part(number):
                 if row_id not in last:
@@ -175,7 +174,7 @@ class JointChecks:
             for source, record in first.items():
                 count = counts[source]
                 if count and (count < low or (high is not None and count > high)):
-                    self._problems.add(record, cardinality_text(edge, source, count))
+                    self._problems.add(record, cardinality_violation(edge, source, count))
 
     def _edges_of_sources(self, key: str, table: TableIntake, outcome: TableCheck) -> Spill:
         """The committed edges of every source that a record names, or that a replaced edge began at."""
@@ -205,7 +204,7 @@ class JointChecks:
             name, cells = columns, keys
         else:
             groups = [json.loads(each) for each in keys]
-            at = next((at for at, each in enumerate(columns) if _findable(table, each, groups[0][at])), 0)
+            at = first_findable(table, columns, groups[0])
             name, cells = columns[at], set(hashable_cells(group[at] for group in groups))
         for batch in table.find(name, cells, (columns,) if isinstance(columns, str) else columns):
             for value, address in _keyed(batch, columns):
@@ -246,15 +245,10 @@ def _keyed(found: Mapping[str, Sequence[Any]], columns: Columns) -> Iterator[tup
             yield key, address
 
 
-def _findable(table: CommittedTable, name: str, sample: Any) -> bool:
-    return membership_filter(name, table.kind(name), [sample]) is not None
-
-
 def _parts(spill: Spill) -> Iterator[tuple[int, Iterator[tuple[str, int, int]]]]:
     for number in range(PARTS) if spill.rows else ():
         yield number, spill.part(number)
 
 
 def _clash(table: TableIntake, group: tuple[str, ...], value: str) -> str:
-    shown = group_text(tuple(json.loads(value)))
-    return f"@unique violation on {table.declared.name}.{', '.join(group)}: value {shown}"
+    return unique_violation(table.declared, group, json.loads(value))

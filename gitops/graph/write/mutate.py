@@ -11,13 +11,13 @@ from gitops.core.codes import Code
 from gitops.core.errors import BugError, ConflictError, GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.layout import MAIN
-from gitops.graph.manifest import Manifest, TableEntry
+from gitops.graph.manifest import TableEntry
 from gitops.graph.results import MutationResult
+from gitops.graph.search.embedding import Embedder
 from gitops.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
-from gitops.graph.staged import StagedVersion
-from gitops.graph.tables import TableWriter, arrow_table
+from gitops.graph.staged import StagedVersion, successor
+from gitops.graph.tables import TableWriter, arrow_table, key_columns
 from gitops.graph.write.delta import GraphChanges, TableChanges
-from gitops.graph.write.embed import VectorMaker
 from gitops.graph.write.final_image import check_final_image
 from gitops.graph.write.operands import Operands, mutation_error
 from gitops.graph.write.retry import retry_until_published, sleep_jittered
@@ -42,7 +42,7 @@ class MutationOptions:
     branch: str = MAIN
     actor: str | None = None
     expected_head: int | None = None
-    embedder: VectorMaker | None = None
+    embedder: Embedder | None = None
 
 
 class Mutator:
@@ -82,7 +82,11 @@ class Mutator:
         def attempt() -> MutationResult:
             with find_root(uri).lease():
                 snapshot = open_snapshot(uri, target)
-                _expect_head(snapshot, options.expected_head)
+                if options.expected_head not in (None, snapshot.manifest.n):
+                    detail = (
+                        f"branch {snapshot.branch} is at version {snapshot.manifest.n}, not at {options.expected_head}"
+                    )
+                    raise ConflictError(Code.HEAD_MOVED, detail, path=snapshot.root.location)
                 catalog = self._catalog(snapshot)
                 _require_types(catalog, statements)
                 changes = GraphChanges(snapshot.folder, snapshot.manifest.tables, catalog)
@@ -109,16 +113,13 @@ class Mutator:
         base = snapshot.manifest
         tables = {key: _write(snapshot, key, table) for key, table in changes.touched().items()}
         self._faults.reach("engine.mutate.staged")
-        manifest = Manifest(
-            n=base.n + 1,
+        manifest = successor(
+            base,
+            "mutate",
             txn_id=self._ids.ulid(),
-            operation="mutate",
             actor=actor,
             ts=timestamp(self._clock.now()),
-            schema_source=base.schema_source,
-            schema_ir=base.schema_ir,
             tables={**base.tables, **tables},
-            dropped=base.dropped,
         )
         return StagedVersion(snapshot, manifest, self._faults).publish()
 
@@ -150,12 +151,6 @@ def _require_types(catalog: Catalog, statements: tuple[TypedStatement, ...]) -> 
             )
 
 
-def _expect_head(snapshot: Snapshot, expected: int | None) -> None:
-    if expected is not None and snapshot.manifest.n != expected:
-        detail = f"branch {snapshot.branch} is at version {snapshot.manifest.n}, not at {expected}"
-        raise ConflictError(Code.HEAD_MOVED, detail, path=snapshot.root.location)
-
-
 def _write(snapshot: Snapshot, key: str, table: TableChanges) -> TableEntry:
     """Stage the changes of one table in one new version of it."""
     entry = snapshot.manifest.tables[key]
@@ -164,7 +159,7 @@ def _write(snapshot: Snapshot, key: str, table: TableChanges) -> TableEntry:
     staged = []
     if table.written:
         rows = table.written.values()
-        names = ["id", *(("src", "dst") if key.startswith("edge:") else ()), *table.declared.properties]
+        names = [*key_columns(table.declared), *table.declared.properties]
         staged = writer.stage(arrow_table(table.declared, {name: [row[name] for row in rows] for name in names}))
     writer.exchange(staged, gone.values())
     return writer.finish(recount=True)

@@ -51,7 +51,9 @@ class Operands:
         if raw is None or isinstance(value, NowValue):
             return raw
         try:
-            return _cell(raw, kind)
+            if kind.scalar not in NUMERIC:
+                return json_to_cell(raw, kind)
+            return [_number(item, kind) for item in raw] if kind.is_list else _number(raw, kind)
         except CellError as error:
             raise mutation_error(f"{place} {error}") from error
 
@@ -69,25 +71,14 @@ class Operands:
         if isinstance(value, NowValue):
             return self.now
         if not isinstance(value, ParameterValue):
-            raw = _constant(value)
-            return list(raw) if isinstance(raw, tuple) else raw
+            if not isinstance(value, Constant):
+                raise TypeError(f"{type(value).__name__} is not a value of a statement")
+            return list(value.value) if isinstance(value.value, tuple) else value.value
         raw = self.params[value.name]
         if raw is None or value.type.scalar is not Scalar.F32:
             return raw
         # A parameter that is declared F32 holds an F32.
         return [nearest_single(item) for item in raw] if isinstance(raw, list) else nearest_single(raw)
-
-
-def _constant(value: TypedExpr) -> Any:
-    if not isinstance(value, Constant):
-        raise TypeError(f"{type(value).__name__} is not a value of a statement")
-    return value.value
-
-
-def _cell(raw: Any, kind: PropType) -> Any:
-    if kind.scalar not in NUMERIC:
-        return json_to_cell(raw, kind)
-    return [_number(item, kind) for item in raw] if kind.is_list else _number(raw, kind)
 
 
 def _number(value: Any, kind: PropType) -> Any:

@@ -12,7 +12,7 @@ import json
 import re
 from array import array
 from bisect import bisect_right, insort
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from typing import Any, BinaryIO, NamedTuple
 
@@ -20,7 +20,8 @@ from gitops.core.clock import IdSource
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.core.errors import GitopsError
-from gitops.graph.values import CellError, json_to_cell
+from gitops.graph.strict import unique_members
+from gitops.graph.values import CellError, is_unicode, json_to_cell
 from gitops.graph.write.rules import cell_faults, node_id
 from gitops.language.schema import Catalog, EdgeType, NodeType
 
@@ -191,7 +192,7 @@ class RecordReader:
         given = self._given_id(data)
         for member in ("from", "to"):
             end = form.get(member)
-            if not isinstance(end, str) or not _is_text(end):
+            if not isinstance(end, str) or not (end.isascii() or is_unicode(end)):
                 self._fault(f"edge missing '{member}'")
         return {"id": given or self._ids.ulid(), "src": form.get("from"), "dst": form.get("to")}, given is None
 
@@ -229,7 +230,7 @@ class RecordReader:
         if "id" not in data:
             return None
         given = data["id"]
-        if not isinstance(given, str) or not given or "\0" in given or not _is_text(given):
+        if not isinstance(given, str) or not given or "\0" in given or not (given.isascii() or is_unicode(given)):
             self._fault("'id' is not a text that can be an id")
             return None
         return given
@@ -281,26 +282,8 @@ def _slots(text: str) -> int:
     return sum(map(bare.count, "{[,:"))
 
 
-def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise ValueError("a member is given twice")
-    return value
-
-
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
-
-
-def _is_text(text: str) -> bool:
-    """Whether the text is whole characters: half of a surrogate pair cannot be stored."""
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+_DECODER = json.JSONDecoder(object_pairs_hook=unique_members, parse_constant=_no_constant)

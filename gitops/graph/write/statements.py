@@ -10,10 +10,11 @@ from typing import Any
 from gitops.core.clock import IdSource
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
+from gitops.graph.search.embedding import Embedder
 from gitops.graph.tables import raw_columns
 from gitops.graph.write.committed import ADDRESS
 from gitops.graph.write.delta import MAX_ENTITIES, GraphChanges, TableChanges
-from gitops.graph.write.embed import VectorMaker, embed_rows
+from gitops.graph.write.embed import embed_rows
 from gitops.graph.write.filters import comparison_filter, comparison_holds
 from gitops.graph.write.operands import Operands, mutation_error
 from gitops.graph.write.rules import node_id, row_faults
@@ -38,7 +39,7 @@ class MutationRun:
     changes: GraphChanges
     operands: Operands
     ids: IdSource
-    maker: VectorMaker | None = None
+    maker: Embedder | None = None
     nodes: int = 0
     edges: int = 0
     ends: dict[str, dict[str, tuple[str, str]]] = field(default_factory=lambda: defaultdict(dict))
@@ -132,16 +133,8 @@ class MutationRun:
         table = self.changes.edge(declared.name) if is_edge else self.changes.node(declared.name)
         test = self._test(declared, statement.predicate)
         heads = ["id", "src"] if is_edge else ["id"]
-        columns = list(
-            dict.fromkeys(
-                (
-                    *heads,
-                    _ENDS.get(statement.predicate.name, statement.predicate.name)
-                    if is_edge
-                    else statement.predicate.name,
-                )
-            )
-        )
+        tested = _column(declared, statement.predicate)
+        columns = list(dict.fromkeys((*heads, tested)))
         found = [
             row
             for row in self._select(table, statement.predicate, columns)
@@ -172,7 +165,7 @@ class MutationRun:
 
     def _select(self, table: TableChanges, predicate: Predicate, columns: Sequence[str]) -> Iterator[Row]:
         """The committed rows that may pass, with these columns; only whole where the driver can narrow them down."""
-        name = _ENDS.get(predicate.name, predicate.name) if isinstance(table.declared, EdgeType) else predicate.name
+        name = _column(table.declared, predicate)
         operand = self._operand(table.declared, predicate)
         narrowed = comparison_filter(name, table.committed.kind(name), predicate.operator, operand)
         if narrowed.empty:
@@ -190,7 +183,7 @@ class MutationRun:
 
     def _test(self, declared: NodeType | EdgeType, predicate: Predicate) -> Callable[[Row], bool]:
         operand = self._operand(declared, predicate)
-        name = _ENDS.get(predicate.name, predicate.name) if isinstance(declared, EdgeType) else predicate.name
+        name = _column(declared, predicate)
         return lambda row: comparison_holds(row[name], predicate.operator, operand)
 
     def _operand(self, declared: NodeType | EdgeType, predicate: Predicate) -> Any:
@@ -202,6 +195,11 @@ class MutationRun:
             ends.get(each.name, each.name): self.operands.written(each.value, each.type, f"{declared.name}.{each.name}")
             for each in assignments
         }
+
+
+def _column(declared: NodeType | EdgeType, predicate: Predicate) -> str:
+    """The column that a predicate tests."""
+    return _ENDS.get(predicate.name, predicate.name) if isinstance(declared, EdgeType) else predicate.name
 
 
 def _check(declared: NodeType | EdgeType, row: Row) -> None:

@@ -13,10 +13,10 @@ from gitops.doctor.machine import KeyFacts, MachineFacts, machine_findings
 from gitops.doctor.storage import storage_finding
 from gitops.storage import s3 as s3_module
 from gitops.storage.local import LocalStore
-from gitops.storage.memory import MemoryStore
 from gitops.storage.port import ObjectStore
 from gitops.storage.s3 import S3Store
 from gitops.wiring.system import RandomIds
+from tests.support.memory_store import MemoryStore
 from tests.support.s3 import S3Place
 
 CLONE = MachineFacts(

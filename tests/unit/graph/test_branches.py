@@ -12,9 +12,9 @@ from gitops.graph.history.branches import create_branch, delete_branch, list_bra
 from gitops.graph.history.lineage import describe_version, read_log
 from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.graph.lines import check_name, read_branches
-from gitops.graph.snapshot import ReadTarget, open_snapshot, version_numbers
+from gitops.graph.snapshot import ReadTarget, open_snapshot
 from gitops.graph.tables import open_table
-from tests.support.histories import History, person
+from tests.support.histories import History, person, version_numbers
 from tests.support.s3 import S3Place
 
 

@@ -20,8 +20,8 @@ from gitops.graph.history.verify import verify_graph
 from gitops.graph.lines import read_branches
 from gitops.graph.maintenance_results import GcResult
 from gitops.graph.results import MergeStatus
-from gitops.graph.snapshot import ReadTarget, open_snapshot, version_numbers
-from tests.support.histories import SCHEMA, History, person, read_rows
+from gitops.graph.snapshot import ReadTarget, open_snapshot
+from tests.support.histories import SCHEMA, History, person, read_rows, version_numbers
 from tests.support.s3 import S3Place
 
 SHARP = Retention(2, timedelta(0), timedelta(0))

@@ -23,7 +23,7 @@ from gitops.graph.manifest import (
     read_identity,
     read_manifest,
 )
-from gitops.storage.memory import MemoryStore
+from tests.support.memory_store import MemoryStore
 
 ID = encode_ulid(1, 2)
 OTHER = encode_ulid(1, 7)

@@ -14,9 +14,9 @@ from gitops.graph.history.branches import create_branch, delete_branch
 from gitops.graph.history.gc import Retention, collect_garbage
 from gitops.graph.history.verify import verify_graph
 from gitops.graph.manifest import read_manifest
-from gitops.graph.snapshot import open_snapshot, version_numbers
-from gitops.storage.memory import MemoryStore
-from tests.support.histories import History
+from gitops.graph.snapshot import open_snapshot
+from tests.support.histories import History, version_numbers
+from tests.support.memory_store import MemoryStore
 
 FIXTURE = Path(__file__).parents[2] / "data/documents/manifest_1.json"
 
