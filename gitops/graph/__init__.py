@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gitops.graph.bulk.parquet import load_parquet
     from gitops.graph.engine import LanceEngine
     from gitops.graph.export import export_records
-    from gitops.graph.history.branches import create_branch, delete_branch, list_branches
+    from gitops.graph.history.branches import create_branch, delete_branch, ensure_branch, list_branches
     from gitops.graph.history.diff import diff_versions, summarize_diff
     from gitops.graph.history.gc import Retention, collect_garbage
     from gitops.graph.history.lineage import describe_version, read_log
@@ -59,6 +59,7 @@ __all__ = [
     "describe_graph",
     "describe_version",
     "diff_versions",
+    "ensure_branch",
     "export_records",
     "list_branches",
     "load_parquet",
@@ -78,7 +79,7 @@ _HOMES = {
     "bulk.parquet": ("load_parquet",),
     "engine": ("LanceEngine",),
     "export": ("export_records",),
-    "history.branches": ("create_branch", "delete_branch", "list_branches"),
+    "history.branches": ("create_branch", "delete_branch", "ensure_branch", "list_branches"),
     "history.diff": ("diff_versions", "summarize_diff"),
     "history.gc": ("Retention", "collect_garbage"),
     "history.lineage": ("describe_version", "read_log"),

@@ -10,7 +10,7 @@ from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults
-from gitops.graph.history.branches import create_branch
+from gitops.graph.history.branches import ensure_branch
 from gitops.graph.history.leases import DEFAULT_TERM, HeldLease, hold_lease
 from gitops.graph.history.work import WriteContext
 from gitops.graph.layout import MAIN
@@ -72,22 +72,22 @@ class Loader:
         Raises LoadError with the problems found; as `open_snapshot`; GitopsError `graph_conflict` when the schema changed while
         the records were read, or other writers published first 32 times; RemoteError `storage_failed`.
         """
-        work = WriteContext(self._clock, self._ids, request.actor, faults=self._faults)
+        context = WriteContext(self._clock, self._ids, request.actor, faults=self._faults)
         snapshot = _opened(request)
-        with hold_lease(snapshot, work) as lease, LoadIntake(snapshot, request.embedder) as intake:
-            landing = LoadPublisher(self, request, snapshot, intake)
+        with hold_lease(snapshot, context) as lease, LoadIntake(snapshot, request.embedder) as intake:
+            publisher = LoadPublisher(context, request, snapshot, intake)
             try:
                 self._read(request, intake, lease)
                 if not intake.tables:
                     return LoadResult(snapshot.manifest.n, {})
                 if request.base is not None or intake.rows > _MANY:
                     # A long check does not block other writers, and a branch is created only for valid records.
-                    landing.check(_opened(request))
+                    publisher.check(_opened(request))
                 if request.base is not None:
-                    _make_branch(request, work)
-                return retry_until_published(landing.attempt, self._pause)
+                    ensure_branch(request.uri, request.branch, context, ReadTarget(branch=request.base))
+                return retry_until_published(publisher.attempt, self._pause)
             except BaseException:
-                if not landing.begun:
+                if not publisher.begun:
                     intake.discard()
                 raise
 
@@ -107,22 +107,6 @@ class Loader:
             request.progress(reader.records, reader.bytes)
         intake.problems.settle()
 
-    def publish(self, snapshot: Snapshot, tables: Callable[[], Mapping[str, TableEntry]], actor: str | None) -> int:
-        """Change the tables and publish the version after the snapshot."""
-        self._faults.reach("engine.load.before_tables")
-        changed = tables()
-        self._faults.reach("engine.load.staged")
-        base = snapshot.manifest
-        manifest = successor(
-            base,
-            "load",
-            txn_id=self._ids.ulid(),
-            actor=actor,
-            ts=timestamp(self._clock.now()),
-            tables={**base.tables, **changed},
-        )
-        return StagedVersion(snapshot, manifest, self._faults).publish()
-
 
 def _opened(request: LoadRequest) -> Snapshot:
     """The branch, or its base if it does not exist yet."""
@@ -134,20 +118,11 @@ def _opened(request: LoadRequest) -> Snapshot:
         return open_snapshot(request.uri, ReadTarget(branch=request.base))
 
 
-def _make_branch(request: LoadRequest, work: WriteContext) -> None:
-    """Create the branch, unless another writer has created it since."""
-    try:
-        create_branch(request.uri, request.branch, work, ReadTarget(branch=request.base or MAIN))
-    except GitopsError as error:
-        if error.code != Code.GRAPH_BRANCH_EXISTS:
-            raise
-
-
 class LoadPublisher:
     """The end of a load: publishes rows that are in data files already."""
 
-    def __init__(self, loader: Loader, request: LoadRequest, read_at: Snapshot, intake: LoadIntake) -> None:
-        self._loader = loader
+    def __init__(self, context: WriteContext, request: LoadRequest, read_at: Snapshot, intake: LoadIntake) -> None:
+        self._context = context
         self._request = request
         self._read_at = read_at
         self._intake = intake
@@ -170,15 +145,22 @@ class LoadPublisher:
             outcomes = self.check(snapshot)
             tables = self._intake.tables
             self.begun = True
-            version = self._loader.publish(
-                snapshot,
-                lambda: {key: self._land(snapshot, tables[key], outcomes[key]) for key in sorted(tables)},
-                self._request.actor,
+            self._context.faults.reach("engine.load.before_tables")
+            changed = {key: self._write_table(snapshot, tables[key], outcomes[key]) for key in sorted(tables)}
+            self._context.faults.reach("engine.load.staged")
+            manifest = successor(
+                snapshot.manifest,
+                "load",
+                txn_id=self._context.ids.ulid(),
+                actor=self._context.actor,
+                ts=timestamp(self._context.now()),
+                tables={**snapshot.manifest.tables, **changed},
             )
+            version = StagedVersion(snapshot, manifest, self._context.faults).publish()
         rows = {key: tables[key].rows - len(outcomes[key].superseded_rows) for key in sorted(tables)}
         return LoadResult(version, rows)
 
-    def _land(self, snapshot: Snapshot, table: TableIntake, outcome: TableCheck) -> TableEntry:
+    def _write_table(self, snapshot: Snapshot, table: TableIntake, outcome: TableCheck) -> TableEntry:
         entry = snapshot.manifest.tables[table.key]
         writer = TableWriter(snapshot.folder, entry, table.known, self._intake.opened(table.key, entry))
         before = {fragment.fragment_id for fragment in writer.dataset.get_fragments()}

@@ -53,7 +53,7 @@ def _load_records(options: argparse.Namespace) -> LoadResult:
 
 
 def _load_parquet(options: argparse.Namespace) -> LoadResult:
-    from gitops.graph import LoadMode, ReadTarget, create_branch, load_parquet
+    from gitops.graph import LoadMode, ReadTarget, ensure_branch, load_parquet
 
     root = graph_root(options)
     if options.embeddings:
@@ -66,11 +66,7 @@ def _load_parquet(options: argparse.Namespace) -> LoadResult:
         files.append((name, Path(file)))
     context = write_context(options)
     if options.base is not None:
-        try:
-            create_branch(root, options.branch, context, ReadTarget(options.base))
-        except GitopsError as error:
-            if error.code != Code.GRAPH_BRANCH_EXISTS:
-                raise
+        ensure_branch(root, options.branch, context, ReadTarget(options.base))
     return load_parquet(root, files, context, LoadMode(options.mode), options.branch)
 
 

@@ -27,7 +27,7 @@ __all__ = ["load_parquet"]
 def load_parquet(
     uri: str,
     files: Sequence[tuple[str, Path]],
-    work: WriteContext,
+    context: WriteContext,
     mode: LoadMode = LoadMode.MERGE,
     branch: str = MAIN,
 ) -> LoadResult:
@@ -38,20 +38,20 @@ def load_parquet(
     """
     catalog = open_snapshot(uri, ReadTarget(branch)).schema().catalog
     keys = [_table_key(catalog, name) for name, _ in files]
-    plan = plan_bulk(uri, work, branch)
+    plan = plan_bulk(uri, context, branch)
     parts: list[BulkPart] = []
     try:
         for key, (_, file) in zip(keys, files, strict=True):
-            parts.append(_write_file(plan.task(key), file, work))
-        return publish_bulk(plan, parts, work, mode)
+            parts.append(_write_file(plan.task(key), file, context))
+        return publish_bulk(plan, parts, context, mode)
     except BaseException:
         discard_bulk(plan, parts)
         raise
 
 
-def _write_file(task: BulkTask, file: Path, work: WriteContext) -> BulkPart:
+def _write_file(task: BulkTask, file: Path, context: WriteContext) -> BulkPart:
     try:
-        return write_part(task, _batches(file), work.ids)
+        return write_part(task, _batches(file), context.ids)
     except LoadError as error:
         found = Diagnostics()
         for problem in error.problems:

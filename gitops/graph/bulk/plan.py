@@ -165,16 +165,16 @@ class BulkPart:
         return found
 
 
-def plan_bulk(uri: str, work: WriteContext, branch: str = layout.MAIN) -> BulkPlan:
+def plan_bulk(uri: str, context: WriteContext, branch: str = layout.MAIN) -> BulkPlan:
     """Begin a bulk load into a branch. Other writers are not blocked; only a change of the schema ends it.
 
     Raises GitopsError as `open_snapshot`; `graph_version_gone` when gc has removed the version already.
     """
     snapshot = open_snapshot(uri, ReadTarget(branch))
     manifest, store = snapshot.manifest, snapshot.store
-    until = precise_timestamp(work.now() + TERM)
+    until = precise_timestamp(context.now() + TERM)
     versions = {entry.path: entry.version for entry in manifest.tables.values()}
-    lease = Lease(work.ids.ulid(), manifest.ref, versions, work.actor, until)
+    lease = Lease(context.ids.ulid(), manifest.ref, versions, context.actor, until)
     store.write(layout.lease_key(lease.id), lease.to_bytes())
     # First the lease, then a second look: rule 2 of `gitops.graph.history.leases`.
     if find_manifest(store, manifest.n, manifest.line) != manifest:

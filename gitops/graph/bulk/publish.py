@@ -30,7 +30,7 @@ from gitops.graph.history.datasets import data_files
 from gitops.graph.history.leases import hold_lease, read_leases
 from gitops.graph.history.work import WriteContext, precise_timestamp
 from gitops.graph.lines import read_floor
-from gitops.graph.load import Loader, LoadMode, LoadPublisher, LoadRequest
+from gitops.graph.load import LoadMode, LoadPublisher, LoadRequest
 from gitops.graph.manifest import find_manifest
 from gitops.graph.results import LoadResult
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
@@ -47,7 +47,7 @@ _BATCH_ROWS = 1 << 16
 
 
 def publish_bulk(
-    plan: BulkPlan, parts: Sequence[BulkPart], work: WriteContext, mode: LoadMode = LoadMode.MERGE
+    plan: BulkPlan, parts: Sequence[BulkPart], context: WriteContext, mode: LoadMode = LoadMode.MERGE
 ) -> LoadResult:
     """Check the parts together and publish them as one version of the plan's branch. Parts without rows count for nothing.
 
@@ -65,17 +65,17 @@ def publish_bulk(
     if published is not None:
         _end_lease(plan, snapshot)
         return published
-    _mark_begun(plan, snapshot, work)
-    with hold_lease(snapshot, work), _PartIntake(snapshot, given) as arrivals:
+    _mark_begun(plan, snapshot, context)
+    with hold_lease(snapshot, context), _PartIntake(snapshot, given) as intake:
         for part, fragments in zip(given, staged, strict=True):
-            arrivals.take(part, fragments)
-        if not arrivals.tables:
+            intake.take(part, fragments)
+        if not intake.tables:
             _end_lease(plan, snapshot)
             return LoadResult(snapshot.manifest.n, {})
-        request = LoadRequest(plan.uri, io.BytesIO(), mode, work.actor, plan.branch)
-        landing = LoadPublisher(Loader(work.clock, _CommitId(plan.bulk), work.faults), request, snapshot, arrivals)
-        landing.check(snapshot)
-        result = retry_until_published(landing.attempt, sleep_jittered)
+        request = LoadRequest(plan.uri, io.BytesIO(), mode, context.actor, plan.branch)
+        publisher = LoadPublisher(replace(context, ids=_CommitId(plan.bulk)), request, snapshot, intake)
+        publisher.check(snapshot)
+        result = retry_until_published(publisher.attempt, sleep_jittered)
     _end_lease(plan, snapshot)
     return result
 
@@ -233,7 +233,7 @@ def _published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[BulkPart]) ->
     return None
 
 
-def _mark_begun(plan: BulkPlan, snapshot: Snapshot, work: WriteContext) -> None:
+def _mark_begun(plan: BulkPlan, snapshot: Snapshot, context: WriteContext) -> None:
     """Mark the plan as being published, or find that it was marked before.
 
     The mark is a lease that ends a second earlier. Raises GitopsError `graph_version_gone` when the plan has expired, or when it
@@ -241,7 +241,7 @@ def _mark_begun(plan: BulkPlan, snapshot: Snapshot, work: WriteContext) -> None:
     """
     store, until = snapshot.store, parse_timestamp(plan.expires_at)
     lease = next((each for each in read_leases(store) if each.id == plan.bulk), None)
-    if until is None or lease is None or until <= work.now():
+    if until is None or lease is None or until <= context.now():
         detail = f"the bulk load {plan.bulk} expired at {plan.expires_at}, or was discarded: begin a new one"
         raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=plan.uri)
     marked = replace(lease, expires_at=precise_timestamp(until - timedelta(seconds=1)))

@@ -21,12 +21,12 @@ from gitops.graph.staged import later_timestamp
 from gitops.graph.versions import ReadTarget
 from gitops.storage.port import ObjectStore
 
-__all__ = ["create_branch", "delete_branch", "list_branches", "make_branch", "remove_branch"]
+__all__ = ["create_branch", "delete_branch", "ensure_branch", "list_branches", "make_branch", "remove_branch"]
 
 _ROUNDS = 32
 
 
-def create_branch(uri: str, name: str, work: WriteContext, origin: ReadTarget | None = None) -> BranchInfo:
+def create_branch(uri: str, name: str, context: WriteContext, origin: ReadTarget | None = None) -> BranchInfo:
     """Create a branch at a version, by default the newest of `main`. No rows are copied.
 
     Raises GitopsError `graph_branch_exists`, `graph_branch_name`; and as `open_snapshot`.
@@ -34,26 +34,35 @@ def create_branch(uri: str, name: str, work: WriteContext, origin: ReadTarget | 
     wanted = check_name(name)
     if wanted == layout.MAIN:
         raise _exists(wanted)
-    return make_branch(open_snapshot(uri, origin or ReadTarget()), wanted, work)
+    return make_branch(open_snapshot(uri, origin or ReadTarget()), wanted, context)
 
 
-def make_branch(base: Snapshot, name: str, work: WriteContext) -> BranchInfo:
+def ensure_branch(uri: str, name: str, context: WriteContext, origin: ReadTarget) -> None:
+    """As `create_branch`, unless the branch exists already."""
+    try:
+        create_branch(uri, name, context, origin)
+    except GitopsError as error:
+        if error.code != Code.GRAPH_BRANCH_EXISTS:
+            raise
+
+
+def make_branch(base: Snapshot, name: str, context: WriteContext) -> BranchInfo:
     """As `create_branch`, also for internal names."""
     store = base.store
-    with hold_lease(base, work):
+    with hold_lease(base, context):
         if read_branches(store).line(name) is not None:
             raise _exists(name)
-        manifest, line = _first(base, name, work)
-        with around(work.faults, "engine.branch.create", "manifest"):
+        manifest, line = _first(base, name, context)
+        with around(context.faults, "engine.branch.create", "manifest"):
             publish(store, manifest)
         for _ in range(_ROUNDS):
             index = read_branches(store)
             if index.line(name) is not None:
                 _clear(store, line.id, keep=set())
                 raise _exists(name)
-            work.faults.reach("engine.branch.create.before_index")
+            context.faults.reach("engine.branch.create.before_index")
             if index.swap(store, {**index.branches, name: line}):
-                work.faults.reach("engine.branch.create.after_index")
+                context.faults.reach("engine.branch.create.after_index")
                 return BranchInfo(name, manifest.n, line)
     raise _busy(base)
 
@@ -69,7 +78,7 @@ def list_branches(uri: str) -> tuple[BranchInfo, ...]:
     return tuple(found)
 
 
-def delete_branch(uri: str, name: str, work: WriteContext) -> None:
+def delete_branch(uri: str, name: str, context: WriteContext) -> None:
     """Delete a branch. The next gc removes its rows, unless another version has them.
 
     Raises GitopsError `graph_branch_missing`, `graph_branch_name` (also for `main`); and as `open_snapshot`.
@@ -77,10 +86,10 @@ def delete_branch(uri: str, name: str, work: WriteContext) -> None:
     wanted = check_name(name)
     if wanted == layout.MAIN:
         raise GitopsError(Code.GRAPH_BRANCH_NAME, "branch main is the graph itself and is not removed", path=wanted)
-    remove_branch(open_snapshot(uri, ReadTarget()), wanted, work)
+    remove_branch(open_snapshot(uri, ReadTarget()), wanted, context)
 
 
-def remove_branch(snapshot: Snapshot, name: str, work: WriteContext) -> None:
+def remove_branch(snapshot: Snapshot, name: str, context: WriteContext) -> None:
     """As `delete_branch`, also for internal names."""
     store = snapshot.store
     for _ in range(_ROUNDS):
@@ -88,22 +97,22 @@ def remove_branch(snapshot: Snapshot, name: str, work: WriteContext) -> None:
         line = index.branches.get(name)
         if line is None:
             raise GitopsError(Code.GRAPH_BRANCH_MISSING, f"{store.location} has no branch {name!r}", path=name)
-        work.faults.reach("engine.branch.delete.before_index")
+        context.faults.reach("engine.branch.delete.before_index")
         if index.swap(store, {other: index.branches[other] for other in index.branches if other != name}):
-            work.faults.reach("engine.branch.delete.after_index")
+            context.faults.reach("engine.branch.delete.after_index")
             _clear(store, line.id, keep=merge_base_refs(store, read_branches(store)))
             return
     raise _busy(snapshot)
 
 
-def _first(base: Snapshot, name: str, work: WriteContext) -> tuple[Manifest, Line]:
+def _first(base: Snapshot, name: str, context: WriteContext) -> tuple[Manifest, Line]:
     """The first version of a new line, with the tables of its base, and the line."""
-    parent, now, line_id = base.manifest, precise_timestamp(work.now()), work.ids.ulid()
+    parent, now, line_id = base.manifest, precise_timestamp(context.now()), context.ids.ulid()
     manifest = Manifest(
         n=parent.n + 1,
-        txn_id=work.ids.ulid(),
+        txn_id=context.ids.ulid(),
         operation="branch",
-        actor=work.actor,
+        actor=context.actor,
         ts=later_timestamp(now, parent.ts),
         schema_source=parent.schema_source,
         schema_ir=parent.schema_ir,
@@ -113,7 +122,7 @@ def _first(base: Snapshot, name: str, work: WriteContext) -> tuple[Manifest, Lin
         line=line_id,
         parent=parent.ref,
         lineage=parent.reach,
-        message=work.message,
+        message=context.message,
     )
     line = Line(
         name=name,
@@ -122,7 +131,7 @@ def _first(base: Snapshot, name: str, work: WriteContext) -> tuple[Manifest, Lin
         fork=parent.ref,
         forked_from=base.branch,
         created_at=now,
-        actor=work.actor,
+        actor=context.actor,
     )
     return manifest, line
 

@@ -50,27 +50,27 @@ _SMALL = (layout.MANIFESTS, layout.BRANCHES, layout.LEASES, layout.FLOORS, layou
 
 
 def collect_garbage(
-    uri: str, work: WriteContext, retention: Retention | None = None, *, dry_run: bool = False
+    uri: str, context: WriteContext, retention: Retention | None = None, *, dry_run: bool = False
 ) -> GcResult:
     """Remove what the retention does not keep.
 
     Safe beside readers, writers and other runs. Raises GitopsError `graph_missing`, `graph_unreadable` (also for a manifest
     that does not read: what it refers to is not known); RemoteError `storage_failed`.
     """
-    return _GarbageCollection(open_snapshot(uri), work, retention or Retention(), dry=dry_run).run()
+    return _GarbageCollection(open_snapshot(uri), context, retention or Retention(), dry=dry_run).run()
 
 
 class _GarbageCollection:
     """One run of gc."""
 
-    def __init__(self, snapshot: Snapshot, work: WriteContext, retention: Retention, *, dry: bool) -> None:
+    def __init__(self, snapshot: Snapshot, context: WriteContext, retention: Retention, *, dry: bool) -> None:
         self._snapshot = snapshot
         self._folder: GraphFolder = snapshot.folder
         self._store = snapshot.store
-        self._work = work
+        self._context = context
         self._retention = retention
         self._dry = dry
-        self._now: datetime = work.now()
+        self._now: datetime = context.now()
         self._freed_manifests = 0
         self._freed_versions: dict[str, tuple[int, ...]] = {}
         self._freed_paths: list[str] = []
@@ -107,22 +107,22 @@ class _GarbageCollection:
         for line in read_branches(self._store).lines():
             made = line.fork is not None and line.name.startswith(INTERNAL)
             if made and self._old(datetime.fromisoformat(line.created_at)):
-                remove_branch(self._snapshot, line.name, self._work)
+                remove_branch(self._snapshot, line.name, self._context)
 
     def _remove_manifests(self, gone: Mapping[str, tuple[int, ...]]) -> None:
         """Steps 2 and 3."""
         self._freed_manifests = sum(map(len, gone.values()))
         if self._dry or not gone:
             return
-        with around(self._work.faults, "engine.gc", "floors"):
+        with around(self._context.faults, "engine.gc", "floors"):
             for line, numbers in gone.items():
                 if read_floor(self._store, line) < numbers[-1]:
                     self._store.write(layout.floor_key(line), document({"format": FORMAT, "n": numbers[-1]}))
         for line, numbers in gone.items():
             for n in numbers:
-                self._work.faults.reach("engine.gc.before_manifest")
+                self._context.faults.reach("engine.gc.before_manifest")
                 self._store.delete(layout.manifest_key(n, line))
-        self._work.faults.reach("engine.gc.after_manifest")
+        self._context.faults.reach("engine.gc.after_manifest")
 
     def _sweep_datasets(self, needs: References) -> None:
         """Step 5, and the folders of datasets."""
@@ -132,7 +132,7 @@ class _GarbageCollection:
                 if needs.knows(path):
                     self._sweep_versions(path, needs)
                 elif self._sweep_folder(path):
-                    self._work.faults.reach("engine.gc.after_folder")
+                    self._context.faults.reach("engine.gc.after_folder")
 
     def _sweep_versions(self, path: str, needs: References) -> None:
         versions = dataset_versions(self._folder, path)
@@ -149,7 +149,7 @@ class _GarbageCollection:
         if self._dry:
             self._freed_bytes += kept_bytes(self._folder, path, gone)
             return
-        with around(self._work.faults, "engine.gc", "versions"):
+        with around(self._context.faults, "engine.gc", "versions"):
             self._freed_bytes += drop_versions(self._folder, path, gone)
 
     def _sweep_folder(self, path: str) -> bool:
@@ -181,7 +181,7 @@ class _GarbageCollection:
                 elif prefix == layout.SCHEMA and stem not in needs.schemas:
                     self._schemas[file.path] = self._store.read(file.path) or b""
                     self._remove(file.path, file.bytes)
-        self._work.faults.reach("engine.gc.after_sweep")
+        self._context.faults.reach("engine.gc.after_sweep")
 
     def _restore_schemas(self) -> None:
         """Restore a schema if a version that was published during the removal refers to it."""

@@ -94,17 +94,17 @@ class HeldLease:
 
 
 @contextlib.contextmanager
-def hold_lease(snapshot: Snapshot, work: WriteContext, term: timedelta = DEFAULT_TERM) -> Iterator[HeldLease]:
+def hold_lease(snapshot: Snapshot, context: WriteContext, term: timedelta = DEFAULT_TERM) -> Iterator[HeldLease]:
     """Keep a version readable while the block runs, for at most `term` after the last renewal.
 
     Raises GitopsError `graph_version_gone` when gc has removed the version already.
     """
     store, manifest = snapshot.store, snapshot.manifest
     tables = {entry.path: entry.version for entry in manifest.tables.values()}
-    until = precise_timestamp(work.now() + term)
-    lease = Lease(work.ids.ulid(), manifest.ref, tables, work.actor, until)
+    until = precise_timestamp(context.now() + term)
+    lease = Lease(context.ids.ulid(), manifest.ref, tables, context.actor, until)
     store.write(layout.lease_key(lease.id), lease.to_bytes())
-    held = HeldLease(store, lease, work.clock, term)
+    held = HeldLease(store, lease, context.clock, term)
     try:
         if find_manifest(store, manifest.n, manifest.line) != manifest:
             detail = f"version {manifest.n} of {snapshot.branch} is no longer kept"

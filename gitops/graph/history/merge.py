@@ -36,7 +36,7 @@ from gitops.language.schema import Catalog, EdgeType, NodeType
 __all__ = ["merge_branch"]
 
 
-def merge_branch(uri: str, source: str, into: str, work: WriteContext) -> MergeResult:
+def merge_branch(uri: str, source: str, into: str, context: WriteContext) -> MergeResult:
     """Bring what branch `source` has into branch `into`, in one version. Conflicts come back in the result.
 
     Raises GitopsError `graph_merge_schema` when the schemas differ, `graph_branch_missing`, `graph_branch_name`,
@@ -48,7 +48,7 @@ def merge_branch(uri: str, source: str, into: str, work: WriteContext) -> MergeR
         raise UsageError(Code.USAGE_ERROR, f"branch {source} cannot be merged into itself")
     with find_root(uri).lease(), contextlib.ExitStack() as stack:
         target, origin = open_snapshot(uri, ReadTarget(into)), open_snapshot(uri, ReadTarget(source))
-        stack.enter_context(hold_lease(origin, work))
+        stack.enter_context(hold_lease(origin, context))
         nothing = MergeResult(MergeStatus.UP_TO_DATE, source, into, target.manifest.n, target.manifest.txn_id)
         if includes_version(target.manifest, origin.manifest.ref):
             return nothing
@@ -64,19 +64,19 @@ def merge_branch(uri: str, source: str, into: str, work: WriteContext) -> MergeR
             plan, status = _three_way(target, origin, bases), MergeStatus.MERGED
         if plan.conflicts:
             return replace(nothing, status=MergeStatus.CONFLICT, conflicts=tuple(sorted(set(plan.conflicts))))
-        work.faults.reach("engine.merge.staged")
+        context.faults.reach("engine.merge.staged")
         manifest = successor(
             target.manifest,
             "merge",
-            txn_id=work.ids.ulid(),
-            actor=work.actor,
-            ts=precise_timestamp(work.now()),
+            txn_id=context.ids.ulid(),
+            actor=context.actor,
+            ts=precise_timestamp(context.now()),
             tables=plan.tables,
             merge_parent=origin.manifest.ref,
             lineage=origin.manifest.reach,
-            message=work.message or f"merge branch {origin.branch}",
+            message=context.message or f"merge branch {origin.branch}",
         )
-        staged = StagedVersion(target, manifest, work.faults)
+        staged = StagedVersion(target, manifest, context.faults)
         version = staged.publish()
     return MergeResult(status, source, into, version, staged.manifest.txn_id, plan.rows)
 

@@ -66,7 +66,7 @@ class _Index:
 
 
 def optimize_tables(
-    uri: str, work: WriteContext, options: OptimizeOptions | None = None, branch: str = MAIN
+    uri: str, context: WriteContext, options: OptimizeOptions | None = None, branch: str = MAIN
 ) -> OptimizeResult:
     """Compact and index the tables of a branch that need it.
 
@@ -81,7 +81,7 @@ def optimize_tables(
             continue
         for attempt in range(_ATTEMPTS):
             try:
-                published, steps = _optimize_table(uri, branch, key, work, chosen)
+                published, steps = _optimize_table(uri, branch, key, context, chosen)
                 break
             except ConflictError:
                 if attempt == _ATTEMPTS - 1:
@@ -92,7 +92,7 @@ def optimize_tables(
 
 
 def _optimize_table(
-    uri: str, branch: str, key: str, work: WriteContext, options: OptimizeOptions
+    uri: str, branch: str, key: str, context: WriteContext, options: OptimizeOptions
 ) -> tuple[int, tuple[str, ...]]:
     with find_root(uri).lease():
         snapshot = open_snapshot(uri, ReadTarget(branch))
@@ -103,24 +103,24 @@ def _optimize_table(
         steps = _steps(snapshot.folder, entry, declared, options)
         if not steps.needed:
             return snapshot.manifest.n, ()
-        with hold_lease(snapshot, work) as held:
+        with hold_lease(snapshot, context) as held:
             writer = _Optimizer(snapshot.folder, entry)
             done = []
             for step in writer.carry_out(steps, options):
                 done.append(step)
                 held.renew()
             table = writer.finish(recount=False)
-            work.faults.reach("engine.optimize.staged")
+            context.faults.reach("engine.optimize.staged")
             manifest = successor(
                 snapshot.manifest,
                 "optimize",
-                txn_id=work.ids.ulid(),
-                actor=work.actor,
-                ts=precise_timestamp(work.now()),
+                txn_id=context.ids.ulid(),
+                actor=context.actor,
+                ts=precise_timestamp(context.now()),
                 tables={**snapshot.manifest.tables, key: table},
-                message=work.message,
+                message=context.message,
             )
-            version = StagedVersion(snapshot, manifest, work.faults).publish()
+            version = StagedVersion(snapshot, manifest, context.faults).publish()
     return version, tuple(done)
 
 

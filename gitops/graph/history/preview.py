@@ -38,7 +38,7 @@ __all__ = ["preview_migration"]
 
 
 def preview_migration(
-    uri: str, schema_source: bytes, work: WriteContext, *, allow_data_loss: bool = False
+    uri: str, schema_source: bytes, context: WriteContext, *, allow_data_loss: bool = False
 ) -> PreviewReport:
     """Carry out the change to a schema text on a hidden branch, report its effects, and remove the branch.
 
@@ -51,25 +51,25 @@ def preview_migration(
     effects = _effects(base, migration)
     if not migration.supported:
         return PreviewReport(False, base.manifest.n, effects, {})
-    name = f"{INTERNAL}preview_{work.ids.ulid().lower()}"
-    make_branch(base, name, work)
+    name = f"{INTERNAL}preview_{context.ids.ulid().lower()}"
+    make_branch(base, name, context)
     made: Manifest | None = None
     try:
-        made = _carry_out(uri, name, desired, migration.steps, work)
+        made = _carry_out(uri, name, desired, migration.steps, context)
         tables = _count(base, made)
     finally:
-        remove_branch(base, name, work)
+        remove_branch(base, name, context)
         if made is not None:
             _remove_tables(base, made)
     return PreviewReport(True, base.manifest.n, effects, tables)
 
 
-def _carry_out(uri: str, name: str, desired: Schema, steps: Sequence[MigrationStep], work: WriteContext) -> Manifest:
+def _carry_out(uri: str, name: str, desired: Schema, steps: Sequence[MigrationStep], context: WriteContext) -> Manifest:
     """Publish the migration on the branch. What a hard drop would remove is not removed."""
-    engine = LanceEngine(work.clock, work.ids, work.faults)
+    engine = LanceEngine(context.clock, context.ids, context.faults)
     with find_root(uri).lease():
         branch = open_snapshot(uri, ReadTarget(name))
-        staged = engine.stage_migration(branch, desired, steps, work.actor)
+        staged = engine.stage_migration(branch, desired, steps, context.actor)
         staged.keep_purged()
         staged.publish()
     return staged.manifest

@@ -23,7 +23,7 @@ from gitops.graph.staged import StagedVersion, require_no_branches, successor
 __all__ = ["purge_dropped"]
 
 
-def purge_dropped(uri: str, work: WriteContext, *, dry_run: bool = False) -> PurgeResult:
+def purge_dropped(uri: str, context: WriteContext, *, dry_run: bool = False) -> PurgeResult:
     """Remove dropped data permanently. Readers of older versions lose the tables concerned: that is the purpose.
 
     Raises as `open_snapshot`; ConflictError `graph_has_branches`, and `graph_conflict` when another writer published first;
@@ -38,8 +38,8 @@ def purge_dropped(uri: str, work: WriteContext, *, dry_run: bool = False) -> Pur
         properties = _lost_columns(base, (manifest for manifest in older if manifest is not None))
         version = base.n
         if not dry_run and (types or properties):
-            with hold_lease(snapshot, work):
-                version = _publish(snapshot, work, types, properties)
+            with hold_lease(snapshot, context):
+                version = _publish(snapshot, context, types, properties)
     return PurgeResult(dry_run, version, tuple(sorted(entry.key for entry in types)), properties)
 
 
@@ -56,21 +56,23 @@ def _lost_columns(base: Manifest, older: Iterable[Manifest]) -> dict[str, tuple[
     return {key: tuple(sorted(names)) for key, names in found.items() if names}
 
 
-def _publish(snapshot: Snapshot, work: WriteContext, types: Sequence[DroppedTable], properties: Iterable[str]) -> int:
+def _publish(
+    snapshot: Snapshot, context: WriteContext, types: Sequence[DroppedTable], properties: Iterable[str]
+) -> int:
     base, catalog = snapshot.manifest, snapshot.schema().catalog
     tables, gone = dict(base.tables), []
     for key in sorted(properties):
         entry = base.tables[key]
         gone.append(DroppedTable(key, entry.path, entry.version, purged=True))
-        tables[key] = copy_table(snapshot.folder, entry, catalog, key, work.ids)
+        tables[key] = copy_table(snapshot.folder, entry, catalog, key, context.ids)
     manifest = successor(
         base,
         "migrate",
-        txn_id=work.ids.ulid(),
-        actor=work.actor,
-        ts=precise_timestamp(work.now()),
+        txn_id=context.ids.ulid(),
+        actor=context.actor,
+        ts=precise_timestamp(context.now()),
         tables=tables,
         dropped=(*(replace(entry, purged=True) for entry in base.dropped), *gone),
         message="what was dropped is purged",
     )
-    return StagedVersion(snapshot, manifest, work.faults, [entry.path for entry in (*types, *gone)]).publish()
+    return StagedVersion(snapshot, manifest, context.faults, [entry.path for entry in (*types, *gone)]).publish()
