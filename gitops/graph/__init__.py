@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gitops.graph.history.preview import preview_migration
     from gitops.graph.history.purge import purge_dropped
     from gitops.graph.history.verify import verify_graph
-    from gitops.graph.history.work import WriteContext
+    from gitops.graph.history.write_context import WriteContext
     from gitops.graph.load import Loader, LoadError, LoadMode, LoadRequest
     from gitops.graph.query import QueryOptions, QueryResult, ReadCache, Strategy, run_query
     from gitops.graph.search.embedding import Embedder, HashEmbedder
@@ -88,7 +88,7 @@ _HOMES = {
     "history.preview": ("preview_migration",),
     "history.purge": ("purge_dropped",),
     "history.verify": ("verify_graph",),
-    "history.work": ("WriteContext",),
+    "history.write_context": ("WriteContext",),
     "load": ("LoadError", "LoadMode", "LoadRequest", "Loader"),
     "query": ("QueryOptions", "QueryResult", "ReadCache", "Strategy", "run_query"),
     "search.embedding": ("Embedder", "HashEmbedder"),

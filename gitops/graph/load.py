@@ -12,7 +12,7 @@ from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.history.branches import ensure_branch
 from gitops.graph.history.leases import DEFAULT_TERM, HeldLease, hold_lease
-from gitops.graph.history.work import WriteContext
+from gitops.graph.history.write_context import WriteContext
 from gitops.graph.layout import MAIN
 from gitops.graph.manifest import TableEntry
 from gitops.graph.results import LoadResult

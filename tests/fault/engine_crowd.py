@@ -25,7 +25,7 @@ from gitops.graph.history.gc import collect_garbage
 from gitops.graph.history.leases import hold_lease
 from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.graph.history.retention import Retention
-from gitops.graph.history.work import WriteContext
+from gitops.graph.history.write_context import WriteContext
 from gitops.graph.load import Loader, LoadMode, LoadRequest
 from gitops.graph.results import MutationResult
 from gitops.graph.snapshot import Snapshot, open_snapshot

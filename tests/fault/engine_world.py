@@ -24,7 +24,7 @@ from gitops.graph.history.gc import collect_garbage
 from gitops.graph.history.merge import merge_branch
 from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.graph.history.retention import Retention
-from gitops.graph.history.work import WriteContext
+from gitops.graph.history.write_context import WriteContext
 from gitops.graph.load import Loader, LoadMode, LoadRequest
 from gitops.graph.maintenance_results import GcResult
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot

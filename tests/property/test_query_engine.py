@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.graph.history.verify import verify_graph
-from gitops.graph.history.work import WriteContext
+from gitops.graph.history.write_context import WriteContext
 from gitops.graph.load import LoadMode
 from gitops.graph.query import QueryResult, ReadCache, Strategy
 from gitops.graph.results import MutationResult

@@ -12,7 +12,7 @@ from gitops.core.clock import FixedClock
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.lineage import read_log
-from gitops.graph.history.work import WriteContext, precise_timestamp
+from gitops.graph.history.write_context import WriteContext, precise_timestamp
 from gitops.graph.manifest import Manifest, TableEntry
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.graph.staged import StagedVersion

@@ -25,7 +25,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.graph import layout
 from gitops.graph.history.leases import Lease
-from gitops.graph.history.work import WriteContext, precise_timestamp
+from gitops.graph.history.write_context import WriteContext, precise_timestamp
 from gitops.graph.manifest import TableEntry, find_manifest
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.graph.strict import Members, parse_object

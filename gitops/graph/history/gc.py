@@ -35,7 +35,7 @@ from gitops.graph.history.retention import (
     expired_versions,
     read_manifests,
 )
-from gitops.graph.history.work import WriteContext
+from gitops.graph.history.write_context import WriteContext
 from gitops.graph.lines import FORMAT, INTERNAL, read_branches, read_floor
 from gitops.graph.maintenance_results import GcResult
 from gitops.graph.manifest import line_numbers

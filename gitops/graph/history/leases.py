@@ -23,7 +23,7 @@ from gitops.core.clock import Clock, is_ulid, parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.graph import layout
-from gitops.graph.history.work import WriteContext, precise_timestamp
+from gitops.graph.history.write_context import WriteContext, precise_timestamp
 from gitops.graph.manifest import CommitRef, find_manifest, read_ref
 from gitops.graph.snapshot import Snapshot
 from gitops.graph.strict import Members, parse_object

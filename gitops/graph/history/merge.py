@@ -23,7 +23,7 @@ from gitops.graph.history.deltas import Row, RowDelta, TableVersion, row_deltas
 from gitops.graph.history.image import GraphImage, row_violations
 from gitops.graph.history.leases import hold_lease
 from gitops.graph.history.lineage import includes_version, merge_bases
-from gitops.graph.history.work import WriteContext, precise_timestamp
+from gitops.graph.history.write_context import WriteContext, precise_timestamp
 from gitops.graph.lines import check_name
 from gitops.graph.manifest import Manifest, TableEntry
 from gitops.graph.results import MergeConflict, MergeResult, MergeStatus

@@ -21,7 +21,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, RemoteError
 from gitops.graph.history.datasets import call_driver
 from gitops.graph.history.leases import hold_lease
-from gitops.graph.history.work import WriteContext, precise_timestamp
+from gitops.graph.history.write_context import WriteContext, precise_timestamp
 from gitops.graph.layout import MAIN
 from gitops.graph.maintenance_results import OptimizeResult
 from gitops.graph.manifest import TableEntry

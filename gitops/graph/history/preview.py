@@ -14,7 +14,7 @@ from gitops.core.errors import BugError, GitopsError, RemoteError
 from gitops.graph.engine import LanceEngine, plan_migration
 from gitops.graph.history.branches import make_branch, remove_branch
 from gitops.graph.history.datasets import call_driver
-from gitops.graph.history.work import WriteContext
+from gitops.graph.history.write_context import WriteContext
 from gitops.graph.lines import INTERNAL
 from gitops.graph.maintenance_results import PreviewReport, StepEffect
 from gitops.graph.manifest import Manifest

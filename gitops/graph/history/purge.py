@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gitops.graph.history.leases import hold_lease
-from gitops.graph.history.work import WriteContext, precise_timestamp
+from gitops.graph.history.write_context import WriteContext, precise_timestamp
 from gitops.graph.layout import MAIN
 from gitops.graph.maintenance_results import PurgeResult
 from gitops.graph.manifest import DroppedTable, Manifest, find_manifest, line_numbers

@@ -12,7 +12,7 @@ import pytest
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.branches import create_branch
-from gitops.graph.history.work import WriteContext
+from gitops.graph.history.write_context import WriteContext
 from gitops.graph.local_root import LocalRoot
 from gitops.graph.manifest import read_manifest
 from gitops.graph.snapshot import open_snapshot

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
-from gitops.graph.history.work import WriteContext
+from gitops.graph.history.write_context import WriteContext
 from gitops.graph.query import ReadCache, Strategy, adjacency, execute, expand, neighbours, plan, tables
 from gitops.graph.query import strategies as rules
 from gitops.graph.snapshot import open_snapshot
