@@ -46,17 +46,17 @@ def export_records(snapshot: Snapshot, types: Sequence[str] | None = None) -> It
                 raise GitopsError(Code.GRAPH_MISSING, f"version {snapshot.manifest.n} has no type {each[:80]!r}")
         keys = [key for key in keys if key in types or key.partition(":")[2] in types]
     declared = {key: declared_type(catalog, key) for key in keys}
-    return _records(snapshot, declared)
+    return _export_tables(snapshot, declared)
 
 
-def _records(snapshot: Snapshot, tables: dict[str, NodeType | EdgeType]) -> Iterator[str]:
+def _export_tables(snapshot: Snapshot, tables: dict[str, NodeType | EdgeType]) -> Iterator[str]:
     for key, declared in tables.items():
         table = CommittedTable(snapshot.folder, snapshot.manifest.tables[key], declared)
-        for rows in _ranges(table, declared):
-            yield from _lines(table, declared, rows)
+        for rows in _read_ranges(table, declared):
+            yield from _record_lines(table, declared, rows)
 
 
-def _ranges(table: CommittedTable, declared: NodeType | EdgeType) -> Iterator[pa.Table]:
+def _read_ranges(table: CommittedTable, declared: NodeType | EdgeType) -> Iterator[pa.Table]:
     """The rows but for their blobs, sorted by id, range by range."""
     heads = key_columns(declared)
     plain = [name for name, kind in declared.properties.items() if kind.scalar is not Scalar.BLOB]
@@ -64,14 +64,14 @@ def _ranges(table: CommittedTable, declared: NodeType | EdgeType) -> Iterator[pa
         4 * (kind.dimension or 0) if kind.scalar is Scalar.VECTOR else _CELL_BYTES
         for kind in declared.properties.values()
     )
-    bounds = _bounds(table, max(64, RANGE_BYTES // (width + _CELL_BYTES * len(heads))))
+    bounds = _range_bounds(table, max(64, RANGE_BYTES // (width + _CELL_BYTES * len(heads))))
     for low, high in zip([None, *bounds], [*bounds, None], strict=True):
         batches = list(table.scan([*heads, *plain], id_range_filter(low, high)))
         if batches:
             yield pa.Table.from_batches(batches).sort_by("id")
 
 
-def _bounds(table: CommittedTable, rows: int) -> list[str]:
+def _range_bounds(table: CommittedTable, rows: int) -> list[str]:
     """Ids that cut the table into ranges of about so many rows."""
     if table.rows <= rows:
         return []
@@ -85,7 +85,7 @@ def _bounds(table: CommittedTable, rows: int) -> list[str]:
     return sorted(kept)[16::16]
 
 
-def _lines(table: CommittedTable, declared: NodeType | EdgeType, rows: pa.Table) -> Iterator[str]:
+def _record_lines(table: CommittedTable, declared: NodeType | EdgeType, rows: pa.Table) -> Iterator[str]:
     blobs = [name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB]
     size = _BLOBS_AT_ONCE if blobs else max(1, rows.num_rows)
     for start in range(0, rows.num_rows, size):
@@ -93,32 +93,32 @@ def _lines(table: CommittedTable, declared: NodeType | EdgeType, rows: pa.Table)
         cells = raw_columns(part)
         if blobs:
             cells.update(table.blobs(blobs, cells[ADDRESS]))
-        texts: dict[str, list[str | None]] = {"id": [_text(each) for each in cells["id"]]}
+        texts: dict[str, list[str | None]] = {"id": [_json_text(each) for each in cells["id"]]}
         for name, kind in declared.properties.items():
-            texts[name] = _texts(cells[name], kind, f"{declared.name}.{name}")
-        yield from _assembled(declared, cells, texts)
+            texts[name] = _json_texts(cells[name], kind, f"{declared.name}.{name}")
+        yield from _assemble(declared, cells, texts)
 
 
-def _assembled(
+def _assemble(
     declared: NodeType | EdgeType, cells: dict[str, list[Any]], texts: dict[str, list[str | None]]
 ) -> Iterator[str]:
     """Records from the texts of their members. A null is left out, but where a load could make a vector in its place."""
-    members = [f"{_text(name)}:" for name in texts]
+    members = [f"{_json_text(name)}:" for name in texts]
     stated = [isinstance(declared, NodeType) and name in declared.embeds for name in texts]
-    kind, name = ("edge" if isinstance(declared, EdgeType) else "type"), _text(declared.name)
+    kind, name = ("edge" if isinstance(declared, EdgeType) else "type"), _json_text(declared.name)
     for at, row in enumerate(zip(*texts.values(), strict=True)):
         data = ",".join(
             member + ("null" if text is None else text)
             for member, text, always in zip(members, row, stated, strict=True)
             if text is not None or always
         )
-        ends = f'"from":{_text(cells["src"][at])},"to":{_text(cells["dst"][at])},' if kind == "edge" else ""
+        ends = f'"from":{_json_text(cells["src"][at])},"to":{_json_text(cells["dst"][at])},' if kind == "edge" else ""
         yield f'{{"{kind}":{name},{ends}"data":{{{data}}}}}'
 
 
-def _texts(cells: list[Any], kind: PropType, place: str) -> list[str | None]:
+def _json_texts(cells: list[Any], kind: PropType, place: str) -> list[str | None]:
     if kind.scalar is Scalar.VECTOR:
-        return [None if cell is None else _vector(cell, place) for cell in cells]
+        return [None if cell is None else _vector_text(cell, place) for cell in cells]
     if kind.scalar in (Scalar.F32, Scalar.F64):
         for cell in cells:
             if cell is not None and not all(map(math.isfinite, cell if kind.is_list else [cell])):
@@ -126,7 +126,7 @@ def _texts(cells: list[Any], kind: PropType, place: str) -> list[str | None]:
     return [None if cell is None else compact_json(cell_to_json(cell, kind)) for cell in cells]
 
 
-def _vector(cell: list[float], place: str) -> str:
+def _vector_text(cell: list[float], place: str) -> str:
     """The shortest numbers that read back the same at 32 bits."""
     numbers = np.array(cell, np.float32)
     if not np.isfinite(numbers).all():
@@ -138,5 +138,5 @@ def _unrepresentable(place: str) -> GitopsError:
     return GitopsError(Code.GRAPH_DATA_INVALID, f"{place} holds a number that JSON cannot represent")
 
 
-def _text(text: str) -> str:
+def _json_text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)

@@ -73,7 +73,7 @@ class Loader:
         the records were read, or other writers published first 32 times; RemoteError `storage_failed`.
         """
         context = WriteContext(self._clock, self._ids, request.actor, faults=self._faults)
-        snapshot = _opened(request)
+        snapshot = _open_branch(request)
         with hold_lease(snapshot, context) as lease, LoadIntake(snapshot, request.embedder) as intake:
             publisher = LoadPublisher(context, request, snapshot, intake)
             try:
@@ -82,7 +82,7 @@ class Loader:
                     return LoadResult(snapshot.manifest.n, {})
                 if request.base is not None or intake.rows > _MANY:
                     # A long check does not block other writers, and a branch is created only for valid records.
-                    publisher.check(_opened(request))
+                    publisher.check(_open_branch(request))
                 if request.base is not None:
                     ensure_branch(request.uri, request.branch, context, ReadTarget(branch=request.base))
                 return retry_until_published(publisher.attempt, self._pause)
@@ -108,7 +108,7 @@ class Loader:
         intake.problems.settle()
 
 
-def _opened(request: LoadRequest) -> Snapshot:
+def _open_branch(request: LoadRequest) -> Snapshot:
     """The branch, or its base if it does not exist yet."""
     try:
         return open_snapshot(request.uri, ReadTarget(branch=request.branch))
@@ -166,7 +166,7 @@ class LoadPublisher:
         before = {fragment.fragment_id for fragment in writer.dataset.get_fragments()}
         writer.exchange(table.staged, None if self._request.mode is LoadMode.OVERWRITE else outcome.replaced)
         if outcome.superseded_rows:
-            writer.exchange([], _addresses(writer, before, outcome))
+            writer.exchange([], _superseded_addresses(writer, before, outcome))
         return writer.finish(recount=True)
 
     def _require_same_tables(self, snapshot: Snapshot) -> None:
@@ -183,7 +183,7 @@ class LoadPublisher:
             raise GitopsError(Code.GRAPH_CONFLICT, detail, path=self._request.uri)
 
 
-def _addresses(writer: TableWriter, before: set[int], outcome: TableCheck) -> list[int]:
+def _superseded_addresses(writer: TableWriter, before: set[int], outcome: TableCheck) -> list[int]:
     """Where the superseded rows lie: the new fragments hold the rows of the load in the order of their coming."""
     found: list[int] = []
     wanted = iter(outcome.superseded_rows)

@@ -214,9 +214,9 @@ def _parse_manifest(data: bytes, n: int, line: str, place: str) -> Manifest:
         ts=form.text("ts", parse_timestamp),
         schema_source=schema.text("source", _DIGEST.fullmatch),
         schema_ir=schema.text("ir", _DIGEST.fullmatch),
-        tables=_tables(form.inner("tables"), form.take("tables", dict), place),
-        dropped=tuple(_dropped(entry, place, first=first) for entry in form.take("dropped", list)),
-        **(_first_origin(form, n) if first else _origin(form, place)),
+        tables=_read_tables(form.inner("tables"), form.take("tables", dict), place),
+        dropped=tuple(_read_dropped(entry, place, first=first) for entry in form.take("dropped", list)),
+        **(_read_origin_v1(form, n) if first else _read_origin(form, place)),
     )
     parent = None if manifest.parent is None else manifest.parent.n
     if (manifest.n, manifest.line) != (n, line) or parent != (n - 1 or None):
@@ -237,7 +237,7 @@ def parse_identity(data: bytes | None, place: str) -> GraphIdentity:
     return GraphIdentity(form.text("graph_id", is_ulid), form.text("created_at", parse_timestamp))
 
 
-def _first_origin(form: Members, n: int) -> dict[str, Any]:
+def _read_origin_v1(form: Members, n: int) -> dict[str, Any]:
     """Where a version of format 1 comes from: there was one line, and no commit named its parent."""
     found = form.take("parent", (int, type(None)))
     if found != (n - 1 or None):
@@ -245,7 +245,7 @@ def _first_origin(form: Members, n: int) -> dict[str, Any]:
     return {"parent": None if found is None else CommitRef(layout.MAIN, found, None)}
 
 
-def _origin(form: Members, place: str) -> dict[str, Any]:
+def _read_origin(form: Members, place: str) -> dict[str, Any]:
     lineage = form.take("lineage", dict)
     reach = form.inner("lineage")
     if not all(layout.is_line(line) for line in lineage):
@@ -269,7 +269,7 @@ def read_ref(value: dict[str, Any] | None, place: str) -> CommitRef | None:
     return CommitRef(form.text("line", layout.is_line), form.number("n", 1), form.maybe_text("commit", is_ulid))
 
 
-def _tables(members: Members, form: Mapping[str, Any], place: str) -> dict[str, TableEntry]:
+def _read_tables(members: Members, form: Mapping[str, Any], place: str) -> dict[str, TableEntry]:
     tables: dict[str, TableEntry] = {}
     for key, value in form.items():
         if not _KEY.fullmatch(key) or not isinstance(value, dict):
@@ -284,14 +284,14 @@ def read_entry(key: str, value: Mapping[str, Any], place: str) -> TableEntry:
     entry.expect("path", "version", "rows", "fields")
     columns = entry.inner("fields")
     return TableEntry(
-        path=_table_path(entry, key, place),
+        path=_read_table_path(entry, key, place),
         version=entry.number("version", 1),
         rows=entry.number("rows", 0),
         fields={name: columns.number(name, 0) for name in entry.take("fields", dict)},
     )
 
 
-def _dropped(value: Any, place: str, *, first: bool) -> DroppedTable:
+def _read_dropped(value: Any, place: str, *, first: bool) -> DroppedTable:
     form = value if isinstance(value, dict) else {}
     entry = Members(form, place)
     entry.expect("key", "path", "version", *(() if first else ("purged",)))
@@ -299,10 +299,10 @@ def _dropped(value: Any, place: str, *, first: bool) -> DroppedTable:
     if type(purged) is not bool:
         raise entry.error("member 'purged' has the wrong type")
     key = entry.text("key", _KEY.fullmatch)
-    return DroppedTable(key, _table_path(entry, key, place), entry.number("version", 1), purged)
+    return DroppedTable(key, _read_table_path(entry, key, place), entry.number("version", 1), purged)
 
 
-def _table_path(entry: Members, key: str, place: str) -> str:
+def _read_table_path(entry: Members, key: str, place: str) -> str:
     path = entry.text("path", _PATH.fullmatch)
     if not path.startswith(key[: len("node")]):
         raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place}: {key} has the path {path}", path=place)

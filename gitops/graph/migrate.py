@@ -77,7 +77,7 @@ class _TablePlan:
 def create_tables(folder: GraphFolder, catalog: Catalog, ids: IdSource) -> dict[str, TableEntry]:
     """Make an empty table for every type of the catalog, each in a folder of its own."""
     keys = [*(f"node:{name}" for name in catalog.nodes), *(f"edge:{name}" for name in catalog.edges)]
-    return {key: _create(folder, catalog, key, ids) for key in keys}
+    return {key: _create_empty(folder, catalog, key, ids) for key in keys}
 
 
 def migrate_tables(
@@ -92,20 +92,20 @@ def migrate_tables(
     dropped = list(manifest.dropped)
     for step in steps:
         if isinstance(step, DropType) and step.type_kind is not TypeKind.INTERFACE:
-            entry = manifest.tables[plans.pop(_key(step.type_kind, step.name)).source]
+            entry = manifest.tables[plans.pop(_table_key(step.type_kind, step.name)).source]
             hard = step.mode is DropMode.HARD
-            dropped.append(DroppedTable(_key(step.type_kind, step.name), entry.path, entry.version, hard))
+            dropped.append(DroppedTable(_table_key(step.type_kind, step.name), entry.path, entry.version, hard))
         elif isinstance(step, AddType) and step.type_kind is not TypeKind.INTERFACE:
-            added.append(_key(step.type_kind, step.name))
+            added.append(_table_key(step.type_kind, step.name))
         elif isinstance(step, RenameType):
-            plans[_key(step.type_kind, step.to)] = plans.pop(_key(step.type_kind, step.from_))
+            plans[_table_key(step.type_kind, step.to)] = plans.pop(_table_key(step.type_kind, step.from_))
         elif isinstance(step, AddProperty | RenameProperty | DropProperty) and step.type_kind is not TypeKind.INTERFACE:
-            _plan_column(plans[_key(step.type_kind, step.type_name)], step)
-    tables = {key: _alter(folder, manifest.tables[plan.source], plan) for key, plan in plans.items()}
+            _plan_column(plans[_table_key(step.type_kind, step.type_name)], step)
+    tables = {key: _alter_table(folder, manifest.tables[plan.source], plan) for key, plan in plans.items()}
     for key in [key for key, plan in plans.items() if plan.hard]:
         dropped.append(DroppedTable(key, tables[key].path, tables[key].version, purged=True))
         tables[key] = copy_table(folder, tables[key], catalog, key, ids)
-    tables |= {key: _create(folder, catalog, key, ids) for key in added}
+    tables |= {key: _create_empty(folder, catalog, key, ids) for key in added}
     _require_shape(tables, catalog)
     purged = tuple(entry.path for entry in dropped[len(manifest.dropped) :] if entry.purged)
     return MigratedTables(tables, tuple(dropped), purged)
@@ -121,7 +121,7 @@ def _plan_column(plan: _TablePlan, step: AddProperty | RenameProperty | DropProp
         plan.hard = plan.hard or step.mode is DropMode.HARD
 
 
-def _alter(folder: GraphFolder, entry: TableEntry, plan: _TablePlan) -> TableEntry:
+def _alter_table(folder: GraphFolder, entry: TableEntry, plan: _TablePlan) -> TableEntry:
     """One version per kind of change: drops first, so that a name is free before it is used again."""
     if not plan.touched:
         return entry
@@ -136,14 +136,14 @@ def _alter(folder: GraphFolder, entry: TableEntry, plan: _TablePlan) -> TableEnt
     return writer.finish(recount=False)
 
 
-def _create(folder: GraphFolder, catalog: Catalog, key: str, ids: IdSource) -> TableEntry:
+def _create_empty(folder: GraphFolder, catalog: Catalog, key: str, ids: IdSource) -> TableEntry:
     path = layout.table_path(key.partition(":")[0], ids.ulid())
     return create_table(folder, path, arrow_schema(declared_type(catalog, key)))
 
 
 def copy_table(folder: GraphFolder, entry: TableEntry, catalog: Catalog, key: str, ids: IdSource) -> TableEntry:
     """The rows of a table in a folder of their own, batch by batch, with what the columns of the catalog hold and no more."""
-    fresh = _create(folder, catalog, key, ids)
+    fresh = _create_empty(folder, catalog, key, ids)
     if not entry.rows:
         return fresh
     declared = declared_type(catalog, key)
@@ -161,7 +161,7 @@ def copy_table(folder: GraphFolder, entry: TableEntry, catalog: Catalog, key: st
     return writer.finish(recount=True)
 
 
-def _key(kind: TypeKind, name: str) -> str:
+def _table_key(kind: TypeKind, name: str) -> str:
     return f"{kind.value}:{name}"
 
 

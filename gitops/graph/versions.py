@@ -45,9 +45,9 @@ def find_version(store: ObjectStore, line: Line, target: ReadTarget) -> tuple[Li
     if [target.version, target.commit, target.time].count(None) < 2:  # noqa: PLR2004 - at most one of three is given
         raise UsageError(Code.USAGE_ERROR, "give at most one of a version, a commit and a time")
     if target.commit is not None:
-        return _by_commit(store, line, target.commit)
+        return _find_commit(store, line, target.commit)
     if target.time is not None:
-        return line, _by_time(store, line, target.time)
+        return line, _find_time(store, line, target.time)
     if target.version is not None:
         return line, read_version(store, line, target.version)
     return line, _newest(store, line)
@@ -72,7 +72,7 @@ def read_version(store: ObjectStore, line: Line, n: int) -> Manifest:
     if holder == line.id and n > read_floor(store, holder):
         key = store.display(layout.manifest_key(n, holder))
         raise IntegrityError(Code.GRAPH_UNREADABLE, f"{key} is missing", path=key)
-    raise _gone(store, f"version {n} of {line.name}")
+    raise _version_gone(store, f"version {n} of {line.name}")
 
 
 def _newest(store: ObjectStore, line: Line) -> Manifest:
@@ -91,7 +91,7 @@ def _newest(store: ObjectStore, line: Line) -> Manifest:
     )
 
 
-def _by_commit(store: ObjectStore, line: Line, commit: str) -> tuple[Line, Manifest]:
+def _find_commit(store: ObjectStore, line: Line, commit: str) -> tuple[Line, Manifest]:
     if not is_ulid(commit):
         raise UsageError(Code.USAGE_ERROR, f"{commit[:80]!r} is not a commit id, which has 26 characters")
     seen: set[tuple[str, int]] = set()
@@ -108,7 +108,7 @@ def _by_commit(store: ObjectStore, line: Line, commit: str) -> tuple[Line, Manif
     )
 
 
-def _by_time(store: ObjectStore, line: Line, time: str) -> Manifest:
+def _find_time(store: ObjectStore, line: Line, time: str) -> Manifest:
     """The newest version at or before a time."""
     wanted = parse_timestamp(time)
     if wanted is None:
@@ -126,7 +126,7 @@ def _by_time(store: ObjectStore, line: Line, time: str) -> Manifest:
     if found is not None:
         return found
     if kept and kept[0][1] > 1:
-        raise _gone(store, f"what {line.name} was at {time}")
+        raise _version_gone(store, f"what {line.name} was at {time}")
     raise GitopsError(Code.GRAPH_MISSING, f"{store.location} did not exist at {time}", path=store.location)
 
 
@@ -138,5 +138,5 @@ def version_time(manifest: Manifest) -> datetime:
     return found
 
 
-def _gone(store: ObjectStore, what: str) -> GitopsError:
+def _version_gone(store: ObjectStore, what: str) -> GitopsError:
     return GitopsError(Code.GRAPH_VERSION_GONE, f"{what} is no longer kept", path=store.location)

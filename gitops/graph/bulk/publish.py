@@ -59,9 +59,9 @@ def publish_bulk(
     file of a part is not as it was written.
     """
     given = [part for part in parts if part.rows]
-    staged = _staged(plan, given)
+    staged = _read_fragments(plan, given)
     snapshot = _open_branch(plan)
-    published = _published(plan, snapshot, given)
+    published = _find_published(plan, snapshot, given)
     if published is not None:
         _end_lease(plan, snapshot)
         return published
@@ -85,7 +85,7 @@ def discard_bulk(plan: BulkPlan, parts: Sequence[BulkPart]) -> None:
 
     Files of a worker that died before it returned its part are removed by gc after seven days. Raises as `publish_bulk`.
     """
-    staged = _staged(plan, parts)
+    staged = _read_fragments(plan, parts)
     snapshot = open_snapshot(plan.uri, ReadTarget())
     if snapshot.identity.graph_id != plan.graph_id:
         return
@@ -136,14 +136,14 @@ class _PartIntake(LoadIntake):
         groups = [name for group in table.groups for name in group]
         columns = list(dict.fromkeys(("id", *table.ends, *groups)))
         for fragment in fragments:
-            keys = _read(self.snapshot, part.path, fragment, columns)
+            keys = _read_columns(self.snapshot, part.path, fragment, columns)
             if keys.num_rows != fragment.physical_rows:
                 detail = f"a part of {part.key} has {keys.num_rows} rows, and {fragment.physical_rows} were written"
                 raise RemoteError(Code.STORAGE_FAILED, detail)
-            self._note(table, keys, fresh=part.fresh)
+            self._note_keys(table, keys, fresh=part.fresh)
         table.staged += fragments
 
-    def _note(self, table: TableIntake, keys: pa.Table, *, fresh: bool) -> None:
+    def _note_keys(self, table: TableIntake, keys: pa.Table, *, fresh: bool) -> None:
         """Note the keys of rows.
 
         With `fresh`, ids cannot clash and are not noted; no row is replaced, and each end is noted once.
@@ -157,7 +157,9 @@ class _PartIntake(LoadIntake):
         counted = isinstance(table.declared, EdgeType) and table.declared.cardinality != (0, None)
         for column, spill in table.ends.items():
             for at, end in (
-                _distinct(keys.column(column)) if fresh and not counted else enumerate(keys.column(column).to_pylist())
+                _distinct_texts(keys.column(column))
+                if fresh and not counted
+                else enumerate(keys.column(column).to_pylist())
             ):
                 spill.add(end, first + at)
         cells = raw_columns(keys.select(list(dict.fromkeys(name for group in table.groups for name in group))))
@@ -168,14 +170,14 @@ class _PartIntake(LoadIntake):
                     spill.add(key, first + at)
 
 
-def _distinct(column: pa.ChunkedArray) -> Iterator[tuple[int, str]]:
+def _distinct_texts(column: pa.ChunkedArray) -> Iterator[tuple[int, str]]:
     """Each text once, with the place where it is first."""
     encoded = column.combine_chunks().dictionary_encode()
     texts, places = np.unique(encoded.indices.to_numpy(), return_index=True)
     yield from zip(places.tolist(), encoded.dictionary.take(pa.array(texts)).to_pylist(), strict=True)
 
 
-def _read(snapshot: Snapshot, path: str, fragment: FragmentMetadata, columns: list[str]) -> pa.Table:
+def _read_columns(snapshot: Snapshot, path: str, fragment: FragmentMetadata, columns: list[str]) -> pa.Table:
     """Columns of the data file of a fragment that belongs to no version. A worker writes one file for each."""
     place = snapshot.folder.dataset(f"{path}/data/{fragment.files[0].path}")
     try:
@@ -186,7 +188,7 @@ def _read(snapshot: Snapshot, path: str, fragment: FragmentMetadata, columns: li
         raise RemoteError(Code.STORAGE_FAILED, f"{place.uri}: {reason}") from error
 
 
-def _staged(plan: BulkPlan, parts: Sequence[BulkPart]) -> list[list[FragmentMetadata]]:
+def _read_fragments(plan: BulkPlan, parts: Sequence[BulkPart]) -> list[list[FragmentMetadata]]:
     """The fragments of each part. Raises UsageError for a part that is not of the plan, or is given twice."""
     staged, seen = [], set[str]()
     for at, part in enumerate(parts):
@@ -212,7 +214,7 @@ def _open_branch(plan: BulkPlan) -> Snapshot:
     return snapshot
 
 
-def _published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[BulkPart]) -> LoadResult | None:
+def _find_published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[BulkPart]) -> LoadResult | None:
     """The result of this bulk load if it was published before: the id of the plan is the commit id of the version.
 
     Raises UsageError for a part that is not in it.
@@ -229,7 +231,7 @@ def _published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[BulkPart]) ->
                 if any(file.path not in held for fragment in part.staged() for file in fragment.files):
                     detail = f"the bulk load {plan.bulk} was published as version {n}, without part {at}"
                     raise UsageError(Code.USAGE_ERROR, detail)
-            return LoadResult(n, _counts(parts))
+            return LoadResult(n, _count_rows(parts))
     return None
 
 
@@ -260,7 +262,7 @@ def _end_lease(plan: BulkPlan, snapshot: Snapshot) -> None:
         snapshot.store.delete(layout.lease_key(plan.bulk))
 
 
-def _counts(parts: Sequence[BulkPart]) -> dict[str, int]:
+def _count_rows(parts: Sequence[BulkPart]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for part in parts:
         counts[part.key] = counts.get(part.key, 0) + part.rows

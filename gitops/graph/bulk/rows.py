@@ -59,17 +59,17 @@ class RowMaker:
         """The rows of a batch, none if there is a problem with any. Raises LoadError when there are too many problems."""
         before, start = self._problems.total, self.count
         self.count += batch.num_rows
-        if self._fits(batch):
+        if self._check_columns(batch):
             cells = {name: self._cells(batch, name, kind, start) for name, kind in self._declared.properties.items()}
             if self._problems.total == before:
-                self._check(cells, start)
+                self._check_rows(cells, start)
             if self._problems.total == before:
-                head = self._head(batch, cells, start)
+                head = self._id_columns(batch, cells, start)
                 if self._problems.total == before:
                     return self._table(head, cells)
         return self._schema.empty_table()
 
-    def _fits(self, batch: pa.RecordBatch) -> bool:
+    def _check_columns(self, batch: pa.RecordBatch) -> bool:
         names = batch.schema.names
         odd = next((name for name in names if name not in self._columns or names.count(name) > 1), None)
         missing = next((name for name, needed in self._columns.items() if needed and name not in names), None)
@@ -83,7 +83,7 @@ class RowMaker:
 
     def _cells(self, batch: pa.RecordBatch, name: str, kind: PropType, start: int) -> pa.Array:
         if name not in batch.schema.names:
-            return pa.nulls(batch.num_rows, _physical(kind))
+            return pa.nulls(batch.num_rows, _cell_type(kind))
         return self._column(
             batch.column(name), f"strict property {self._declared.name}.{name} expects {kind}", kind, start
         )
@@ -101,9 +101,9 @@ class RowMaker:
                 self._problems.add(start + at + 1, f"{expects}: {str(error)[:_SHOWN]}")
         if not self._problems.total:
             self._problems.add(start + 1, f"{expects}: {str(fault)[:_SHOWN]}")
-        return pa.nulls(len(column), _physical(kind))
+        return pa.nulls(len(column), _cell_type(kind))
 
-    def _check(self, cells: Mapping[str, pa.Array], start: int) -> None:
+    def _check_rows(self, cells: Mapping[str, pa.Array], start: int) -> None:
         """What must hold of each row by itself. Rows that may be wrong are found by columns, and looked at as records are."""
         declared, suspects = self._declared, set[int]()
         bounds = {bound.property_name for bound in declared.ranges} if isinstance(declared, NodeType) else set()
@@ -114,7 +114,7 @@ class RowMaker:
                 suspects.update(pc.indices_nonzero(column.is_null()).to_pylist())
             if kind.enum_values is not None or name in bounds:
                 looked[name] = raw_columns(pa.table({name: column}))[name]
-                suspects.update(_suspects(column, kind, bounded=name in bounds))
+                suspects.update(_suspect_rows(column, kind, bounded=name in bounds))
         for at in sorted(suspects):
             row = {
                 name: looked[name][at] if name in looked else _PRESENT if cells[name].is_valid()[at].as_py() else None
@@ -126,17 +126,17 @@ class RowMaker:
             for at in find_mismatches(check, cells[check.property_name]):
                 self._problems.add(start + at + 1, pattern_fault(declared, check))
 
-    def _head(self, batch: pa.RecordBatch, cells: Mapping[str, pa.Array], start: int) -> dict[str, pa.Array]:
+    def _id_columns(self, batch: pa.RecordBatch, cells: Mapping[str, pa.Array], start: int) -> dict[str, pa.Array]:
         """The columns `id`, `src` and `dst`."""
-        given = self._given(batch, start)
+        given = self._given_ids(batch, start)
         if isinstance(self._declared, EdgeType):
             ends = {
-                name: self._end(batch.column(member), member, start)
+                name: self._read_ends(batch.column(member), member, start)
                 for name, member in zip(("src", "dst"), end_columns(self._declared), strict=True)
             }
-            return {"id": self._made(given, batch.num_rows), **ends}
+            return {"id": self._complete_ids(given, batch.num_rows), **ends}
         if self._declared.key is None:
-            return {"id": self._made(given, batch.num_rows)}
+            return {"id": self._complete_ids(given, batch.num_rows)}
         own = _key_ids(self._declared, cells)
         if given is not None:
             # A null id is not compared: the key makes the id.
@@ -146,7 +146,7 @@ class RowMaker:
                 self._problems.add(start + at + 1, text)
         return {"id": own}
 
-    def _given(self, batch: pa.RecordBatch, start: int) -> pa.Array | None:
+    def _given_ids(self, batch: pa.RecordBatch, start: int) -> pa.Array | None:
         if "id" not in batch.schema.names:
             return None
         given = self._column(batch.column("id"), "'id' expects a text", PropType(Scalar.STRING), start)
@@ -155,13 +155,13 @@ class RowMaker:
             self._problems.add(start + at + 1, "'id' is not a text that can be an id")
         return given
 
-    def _end(self, column: pa.Array, member: str, start: int) -> pa.Array:
+    def _read_ends(self, column: pa.Array, member: str, start: int) -> pa.Array:
         ends = self._column(column, f"{member!r} expects a text", PropType(Scalar.STRING), start)
         for at in pc.indices_nonzero(ends.is_null()).to_pylist() if ends.null_count else ():
             self._problems.add(start + at + 1, f"edge missing '{member}'")
         return ends
 
-    def _made(self, given: pa.Array | None, count: int) -> pa.Array:
+    def _complete_ids(self, given: pa.Array | None, count: int) -> pa.Array:
         """The ids that are given, and new ones where none is."""
         if given is None:
             return pa.array([self._ids.ulid() for _ in range(count)], pa.string())
@@ -174,7 +174,7 @@ class RowMaker:
         return pa.Table.from_arrays([columns[field.name] for field in self._schema], schema=self._schema)
 
 
-def _physical(kind: PropType) -> pa.DataType:
+def _cell_type(kind: PropType) -> pa.DataType:
     """The type of a column of cells; that of a blob is bytes until it is stored."""
     return pa.large_binary() if kind.scalar is Scalar.BLOB else arrow_field("cells", kind).type
 
@@ -183,7 +183,7 @@ def _blob(cells: pa.Array) -> pa.Array:
     return lance.blob_array(cells.to_pylist())
 
 
-def _suspects(column: pa.Array, kind: PropType, *, bounded: bool) -> Iterator[int]:
+def _suspect_rows(column: pa.Array, kind: PropType, *, bounded: bool) -> Iterator[int]:
     """Rows that may break an enum or a range."""
     if bounded or kind.is_list:
         yield from range(len(column))

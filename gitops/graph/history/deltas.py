@@ -47,7 +47,7 @@ class RowDelta:
         if self.before is None or self.after is None:
             return ()
         names = sorted(self.before.keys() | self.after.keys())
-        return tuple(name for name in names if not _same(self.before.get(name), self.after.get(name)))
+        return tuple(name for name in names if not _equal_values(self.before.get(name), self.after.get(name)))
 
 
 class TableVersion:
@@ -105,7 +105,7 @@ class TableVersion:
         return {row["id"]: row for row in rows}
 
     def _scan(self, columns: Sequence[str], **options: Any) -> pa.Table:
-        dataset = self._opened()
+        dataset = self._require_dataset()
         try:
             return dataset.scanner(columns=list(columns), **options).to_table()
         except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
@@ -113,12 +113,12 @@ class TableVersion:
 
     def _read_blobs(self, name: str, row_ids: list[int]) -> list[bytes | None]:
         try:
-            files = self._opened().take_blobs(name, ids=row_ids)
+            files = self._require_dataset().take_blobs(name, ids=row_ids)
             return [None if file is None else file.readall() for file in files]
         except (OSError, ValueError, RuntimeError) as error:
             raise self._failed() from error
 
-    def _opened(self) -> lance.LanceDataset:
+    def _require_dataset(self) -> lance.LanceDataset:
         if self._dataset is None:
             raise GitopsError(Code.INTERNAL_ERROR, "this is a bug: an empty table is read")
         return self._dataset
@@ -132,7 +132,7 @@ def row_deltas(before: TableVersion, after: TableVersion) -> Iterator[RowDelta]:
     if before.entry == after.entry:
         return
     left, right = _candidates(before, after)
-    for old, new in _pairs(left, right):
+    for old, new in _cut_together(left, right):
         yield from _compare(before, after, old, new)
 
 
@@ -146,22 +146,22 @@ def _candidates(before: TableVersion, after: TableVersion) -> tuple[pa.Table, pa
     only_new: list[RowIds] = []
     for at in sorted(shared):
         if old[at].metadata.deletion_file != new[at].metadata.deletion_file:
-            gone, come = _differing(before.addresses(old[at]), after.addresses(new[at]))
+            gone, come = _unshared_rows(before.addresses(old[at]), after.addresses(new[at]))
             only_old.append(gone)
             only_new.append(come)
-    left = before.load([old[at] for at in sorted(old.keys() - shared)], _joined(only_old))
-    right = after.load([new[at] for at in sorted(new.keys() - shared)], _joined(only_new))
+    left = before.load([old[at] for at in sorted(old.keys() - shared)], _concatenate(only_old))
+    right = after.load([new[at] for at in sorted(new.keys() - shared)], _concatenate(only_new))
     return left, right
 
 
-def _differing(old: pa.Table, new: pa.Table) -> tuple[RowIds, RowIds]:
+def _unshared_rows(old: pa.Table, new: pa.Table) -> tuple[RowIds, RowIds]:
     """The driver's ids of the rows at addresses that the other table has not."""
     at_old, at_new = old.column("_rowaddr").to_numpy(), new.column("_rowaddr").to_numpy()
     ids_old, ids_new = old.column(_ROW_ID).to_numpy(), new.column(_ROW_ID).to_numpy()
     return ids_old[~np.isin(at_old, at_new)], ids_new[~np.isin(at_new, at_old)]
 
 
-def _pairs(left: pa.Table, right: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
+def _cut_together(left: pa.Table, right: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Both sides cut at the same ids, so that rows of one id come together."""
     at_left = at_right = 0
     while at_left < left.num_rows or at_right < right.num_rows:
@@ -178,7 +178,7 @@ def _compare(before: TableVersion, after: TableVersion, old: pa.Table, new: pa.T
     """The rows of one cut that differ. What the columns show to be alike is not looked at cell by cell."""
     plain_old, plain_new = before.plain(old), after.plain(new)
     if not before.blobs and not after.blobs and plain_old.schema.names == plain_new.schema.names:
-        alike = _alike_ids(plain_old, plain_new)
+        alike = _equal_rows(plain_old, plain_new)
         plain_old, plain_new = (
             table.filter(pc.invert(pc.is_in(table.column("id"), alike))) for table in (plain_old, plain_new)
         )
@@ -189,7 +189,7 @@ def _compare(before: TableVersion, after: TableVersion, old: pa.Table, new: pa.T
             yield delta
 
 
-def _alike_ids(old: pa.Table, new: pa.Table) -> pa.Array:
+def _equal_rows(old: pa.Table, new: pa.Table) -> pa.Array:
     """The ids of rows on both sides of which every column is surely the same."""
     common_old = old.filter(pc.is_in(old.column("id"), new.column("id").combine_chunks()))
     at = pc.index_in(common_old.column("id"), new.column("id").combine_chunks())
@@ -198,11 +198,11 @@ def _alike_ids(old: pa.Table, new: pa.Table) -> pa.Array:
     for name in common_old.schema.names:
         if name == _ROW_ID:
             continue
-        alike = pc.and_(alike, _alike(common_old.column(name), common_new.column(name)))
+        alike = pc.and_(alike, _equal_cells(common_old.column(name), common_new.column(name)))
     return common_old.column("id").combine_chunks().filter(alike)
 
 
-def _alike(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
+def _equal_cells(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
     if one.equals(other):
         return pa.array(np.ones(len(one), bool))
     if pa.types.is_nested(one.type) or pa.types.is_floating(one.type) or one.type != other.type:
@@ -211,10 +211,10 @@ def _alike(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
     return pc.or_(equal, pc.and_(pc.is_null(one), pc.is_null(other))).combine_chunks()
 
 
-def _same(one: Any, other: Any) -> bool:
+def _equal_values(one: Any, other: Any) -> bool:
     """Equal, where NaN equals NaN."""
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(_equal_values, one, other))
     return bool(one == other or (one != one and other != other))  # noqa: PLR0124 - only NaN differs from itself
 
 
@@ -222,5 +222,5 @@ def _files(fragment: Any) -> list[tuple[str, tuple[int, ...]]]:
     return [(file.path, tuple(file.fields)) for file in fragment.metadata.files]
 
 
-def _joined(parts: list[RowIds]) -> RowIds:
+def _concatenate(parts: list[RowIds]) -> RowIds:
     return np.concatenate(parts) if parts else np.empty(0, np.uint64)

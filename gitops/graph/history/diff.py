@@ -27,14 +27,14 @@ def diff_versions(uri: str, before: ReadTarget, after: ReadTarget, types: tuple[
 
     Rows come as they are found. Raises GitopsError `graph_missing` for a type that neither version has; and as `open_snapshot`.
     """
-    yield from _changes(open_snapshot(uri, before), open_snapshot(uri, after), types)
+    yield from _row_changes(open_snapshot(uri, before), open_snapshot(uri, after), types)
 
 
 def summarize_diff(uri: str, before: ReadTarget, after: ReadTarget, types: tuple[str, ...] = ()) -> DiffSummary:
     """How many rows differ. Raises as `diff_versions`."""
     one, other = open_snapshot(uri, before), open_snapshot(uri, after)
     counts: dict[str, dict[str, int]] = {}
-    for change in _changes(one, other, types):
+    for change in _row_changes(one, other, types):
         table = counts.setdefault(change.table, {kind.value: 0 for kind in ChangeKind})
         table[change.kind.value] += 1
     return DiffSummary(
@@ -45,18 +45,18 @@ def summarize_diff(uri: str, before: ReadTarget, after: ReadTarget, types: tuple
     )
 
 
-def _changes(one: Snapshot, other: Snapshot, types: tuple[str, ...]) -> Iterator[RowChange]:
+def _row_changes(one: Snapshot, other: Snapshot, types: tuple[str, ...]) -> Iterator[RowChange]:
     old, new = one.schema().catalog, other.schema().catalog
-    for key, (was, now) in _tables(one, other, types).items():
+    for key, (was, now) in _pair_tables(one, other, types).items():
         declared_old = None if was is None else declared_type(old, was)
         declared_new = None if now is None else declared_type(new, now)
         before = TableVersion(one.folder, _entry(one, was), declared_old)
         after = TableVersion(other.folder, _entry(other, now), declared_new)
         for delta in row_deltas(before, after):
-            yield _change(key, delta, declared_old, declared_new)
+            yield _to_row_change(key, delta, declared_old, declared_new)
 
 
-def _tables(one: Snapshot, other: Snapshot, types: tuple[str, ...]) -> dict[str, tuple[str | None, str | None]]:
+def _pair_tables(one: Snapshot, other: Snapshot, types: tuple[str, ...]) -> dict[str, tuple[str | None, str | None]]:
     """Under the name that people know now: the key of each table on both sides."""
     folders = {entry.path: key for key, entry in one.manifest.tables.items()}
     pairs = {key: (folders.pop(entry.path, None), key) for key, entry in sorted(other.manifest.tables.items())}
@@ -76,7 +76,9 @@ def _entry(snapshot: Snapshot, key: str | None) -> TableEntry | None:
     return None if key is None else snapshot.manifest.tables[key]
 
 
-def _change(key: str, delta: RowDelta, old: NodeType | EdgeType | None, new: NodeType | EdgeType | None) -> RowChange:
+def _to_row_change(
+    key: str, delta: RowDelta, old: NodeType | EdgeType | None, new: NodeType | EdgeType | None
+) -> RowChange:
     if delta.before is None or delta.after is None:
         kind = ChangeKind.ADDED if delta.before is None else ChangeKind.REMOVED
     else:

@@ -195,7 +195,7 @@ def unchecked_rows(declared: NodeType | EdgeType, batch: pa.RecordBatch) -> pa.A
     if not isinstance(declared, NodeType):
         return mask
     for bound in declared.ranges:
-        mask = pc.or_(mask, _outside(batch.column(bound.property_name), bound))
+        mask = pc.or_(mask, _out_of_range(batch.column(bound.property_name), bound))
     for check in declared.checks:
         found = pc.match_substring_regex(batch.column(check.property_name), check.pattern)
         mask = pc.or_(mask, pc.fill_null(pc.invert(found), fill_value=False))
@@ -207,7 +207,7 @@ def unchecked_rows(declared: NodeType | EdgeType, batch: pa.RecordBatch) -> pa.A
     return mask
 
 
-def _outside(column: pa.Array, bound: RangeBound) -> pa.Array:
+def _out_of_range(column: pa.Array, bound: RangeBound) -> pa.Array:
     ends = [end for end in (bound.low, bound.high) if end is not None]
     if not all(isinstance(end, int) == pa.types.is_integer(column.type) and abs(end) < _EXACT for end in ends):
         return pc.is_valid(column)
@@ -216,12 +216,12 @@ def _outside(column: pa.Array, bound: RangeBound) -> pa.Array:
     mask = pa.array(np.zeros(len(column), bool))
     for end, compare in ((bound.low, pc.greater_equal), (bound.high, pc.less_equal)):
         if end is not None:
-            within = compare(column, pa.scalar(end, _kind_of(end, column.type)))
+            within = compare(column, pa.scalar(end, _comparison_type(end, column.type)))
             mask = pc.or_(mask, pc.fill_null(pc.invert(within), fill_value=False))
     return mask
 
 
-def _kind_of(end: float, column: pa.DataType) -> pa.DataType:
+def _comparison_type(end: float, column: pa.DataType) -> pa.DataType:
     """The widest kind that every number of the column can be compared in: an unsigned one may be in no signed kind."""
     if not isinstance(end, int):
         return pa.float64()

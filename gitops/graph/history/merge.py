@@ -59,9 +59,9 @@ def merge_branch(uri: str, source: str, into: str, context: WriteContext) -> Mer
         if all(base.tables == origin.manifest.tables for base in bases):
             return nothing
         if includes_version(origin.manifest, target.manifest.ref):
-            plan, status = _Plan(dict(origin.manifest.tables)), MergeStatus.FAST_FORWARD
+            plan, status = _MergePlan(dict(origin.manifest.tables)), MergeStatus.FAST_FORWARD
         else:
-            plan, status = _three_way(target, origin, bases), MergeStatus.MERGED
+            plan, status = _merge_tables(target, origin, bases), MergeStatus.MERGED
         if plan.conflicts:
             return replace(nothing, status=MergeStatus.CONFLICT, conflicts=tuple(sorted(set(plan.conflicts))))
         context.faults.reach("engine.merge.staged")
@@ -82,7 +82,7 @@ def merge_branch(uri: str, source: str, into: str, context: WriteContext) -> Mer
 
 
 @dataclass(slots=True)
-class _Plan:
+class _MergePlan:
     """The tables of the version that results, how many rows the source brought, and the conflicts."""
 
     tables: dict[str, TableEntry]
@@ -90,20 +90,20 @@ class _Plan:
     conflicts: list[MergeConflict] = field(default_factory=list)
 
 
-def _three_way(target: Snapshot, origin: Snapshot, bases: tuple[Manifest, ...]) -> _Plan:
+def _merge_tables(target: Snapshot, origin: Snapshot, bases: tuple[Manifest, ...]) -> _MergePlan:
     catalog = target.schema().catalog
-    plan = _Plan(dict(target.manifest.tables))
+    plan = _MergePlan(dict(target.manifest.tables))
     for key in sorted(plan.tables):
-        _merge_table(_Table(key, declared_type(catalog, key), bases, target, origin), plan)
+        _merge_table(_MergeTable(key, declared_type(catalog, key), bases, target, origin), plan)
     in_conflict = {(conflict.table, conflict.id) for conflict in plan.conflicts}
-    for conflict in _broken(target, origin, plan, catalog):
+    for conflict in _broken_rules(target, origin, plan, catalog):
         if (conflict.table, conflict.id) not in in_conflict:
             plan.conflicts.append(conflict)
     return plan
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _MergeTable:
     """One table in all versions that take part."""
 
     key: str
@@ -119,7 +119,7 @@ class _Table:
         return {delta.id: delta for delta in row_deltas(self.side(before), self.side(after))}
 
 
-def _merge_table(table: _Table, plan: _Plan) -> None:
+def _merge_table(table: _MergeTable, plan: _MergePlan) -> None:
     ours, theirs = (at.manifest.tables[table.key] for at in (table.target, table.origin))
     old = [base.tables.get(table.key) for base in table.bases]
     if theirs == ours or all(entry == theirs for entry in old):
@@ -146,11 +146,11 @@ def _merge_table(table: _Table, plan: _Plan) -> None:
         ):
             plan.conflicts += _conflicts(table, own, delta)
     if wanted:
-        plan.tables[table.key] = _write(table, ours, wanted)
+        plan.tables[table.key] = _write_table(table, ours, wanted)
         plan.rows[table.key] = len(wanted)
 
 
-def _conflicts(table: _Table, own: RowDelta | None, delta: RowDelta | None) -> Iterator[MergeConflict]:
+def _conflicts(table: _MergeTable, own: RowDelta | None, delta: RowDelta | None) -> Iterator[MergeConflict]:
     """The conflicts of one row, one for each property in which the sides differ."""
     some = own or delta
     if some is None:
@@ -168,7 +168,7 @@ def _conflicts(table: _Table, own: RowDelta | None, delta: RowDelta | None) -> I
     yield from (MergeConflict(table.key, some.id, kind, name, detail) for name in fields)
 
 
-def _write(table: _Table, entry: TableEntry, wanted: Mapping[str, Row | None]) -> TableEntry:
+def _write_table(table: _MergeTable, entry: TableEntry, wanted: Mapping[str, Row | None]) -> TableEntry:
     """Stage the table of the target with these rows in place of those with their ids."""
     folder = table.target.folder
     known = folder.begin(entry.path)
@@ -182,7 +182,7 @@ def _write(table: _Table, entry: TableEntry, wanted: Mapping[str, Row | None]) -
     return writer.finish(recount=True)
 
 
-def _broken(target: Snapshot, origin: Snapshot, plan: _Plan, catalog: Catalog) -> Iterator[MergeConflict]:
+def _broken_rules(target: Snapshot, origin: Snapshot, plan: _MergePlan, catalog: Catalog) -> Iterator[MergeConflict]:
     """Rules that each side keeps and the merge breaks. Only a rule that spans changes of both sides can be broken."""
 
     def mixed(*keys: str) -> bool:
@@ -194,7 +194,7 @@ def _broken(target: Snapshot, origin: Snapshot, plan: _Plan, catalog: Catalog) -
         declared = image.declared(key)
         found = []
         if mixed(key):
-            found += [*image.unique(key), *_values(target, plan, key, declared)]
+            found += [*image.unique(key), *_row_violations(target, plan, key, declared)]
         if isinstance(declared, EdgeType):
             if mixed(key):
                 found += image.cardinality(key)
@@ -203,7 +203,7 @@ def _broken(target: Snapshot, origin: Snapshot, plan: _Plan, catalog: Catalog) -
         yield from (MergeConflict(each.table, each.id, each.kind.value, each.property, each.detail) for each in found)
 
 
-def _values(target: Snapshot, plan: _Plan, key: str, declared: NodeType | EdgeType) -> Iterator[Any]:
+def _row_violations(target: Snapshot, plan: _MergePlan, key: str, declared: NodeType | EdgeType) -> Iterator[Any]:
     """Rules of single rows: each row comes from one side, so only rows that came in are looked at."""
     before = TableVersion(target.folder, target.manifest.tables[key], declared)
     for delta in row_deltas(before, TableVersion(target.folder, plan.tables[key], declared)):

@@ -56,7 +56,7 @@ class OptimizeOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Index:
+class _WantedIndex:
     """An index that a table should have."""
 
     name: str
@@ -100,7 +100,7 @@ def _optimize_table(
         if entry is None or not entry.rows:
             return snapshot.manifest.n, ()
         declared = declared_type(snapshot.schema().catalog, key)
-        steps = _steps(snapshot.folder, entry, declared, options)
+        steps = _find_steps(snapshot.folder, entry, declared, options)
         if not steps.needed:
             return snapshot.manifest.n, ()
         with hold_lease(snapshot, context) as held:
@@ -125,11 +125,11 @@ def _optimize_table(
 
 
 @dataclass(frozen=True, slots=True)
-class _Steps:
+class _OptimizeSteps:
     """What a table needs."""
 
     compact: bool
-    build: tuple[_Index, ...]
+    build: tuple[_WantedIndex, ...]
     refresh: bool
 
     @property
@@ -137,25 +137,27 @@ class _Steps:
         return self.compact or bool(self.build) or self.refresh
 
 
-def _steps(folder: GraphFolder, entry: TableEntry, declared: NodeType | EdgeType, options: OptimizeOptions) -> _Steps:
+def _find_steps(
+    folder: GraphFolder, entry: TableEntry, declared: NodeType | EdgeType, options: OptimizeOptions
+) -> _OptimizeSteps:
     dataset = open_table(folder, entry)
     fragments = dataset.get_fragments()
     deleted = sum(part.num_deletions for part in fragments)
     small = [part for part in fragments if part.physical_rows < options.rows_per_fragment]
     compact = len(small) > options.fragments or deleted > options.deleted_share * (entry.rows + deleted)
     have = {index.name: index for index in call_driver(entry.path, dataset.describe_indices)}
-    wanted = list(_wanted(declared, options))
+    wanted = list(_wanted_indexes(declared, options))
     build = tuple(each for each in wanted if each.name not in have and entry.rows >= each.least_rows)
     stale = max((entry.rows - have[each.name].num_rows_indexed for each in wanted if each.name in have), default=0)
     refresh = stale > min(options.stale_rows, options.stale_share * entry.rows)
-    return _Steps(compact, build, refresh)
+    return _OptimizeSteps(compact, build, refresh)
 
 
-def _wanted(declared: NodeType | EdgeType, options: OptimizeOptions) -> Iterator[_Index]:
+def _wanted_indexes(declared: NodeType | EdgeType, options: OptimizeOptions) -> Iterator[_WantedIndex]:
     """The indexes of a type."""
     heads = key_columns(declared)
     for column in heads:
-        yield _Index(f"{column}_idx", column, "BTREE", options.scalar_rows)
+        yield _WantedIndex(f"{column}_idx", column, "BTREE", options.scalar_rows)
     key = tuple(getattr(declared, "key", None) or ())
     indexed = {name for group in declared.indexes if tuple(group) != key for name in group}
     others = {name for group in declared.unique for name in group} | set(key)
@@ -164,31 +166,31 @@ def _wanted(declared: NodeType | EdgeType, options: OptimizeOptions) -> Iterator
         yield from _property_indexes(name, kind, options, searched=name in indexed)
 
 
-def _property_indexes(name: str, kind: PropType, options: OptimizeOptions, *, searched: bool) -> Iterator[_Index]:
+def _property_indexes(name: str, kind: PropType, options: OptimizeOptions, *, searched: bool) -> Iterator[_WantedIndex]:
     if kind.scalar is Scalar.BLOB:
         return
     if kind.scalar is Scalar.VECTOR:
-        yield _Index(f"{name}_vector", name, "IVF_FLAT", options.vector_rows)
+        yield _WantedIndex(f"{name}_vector", name, "IVF_FLAT", options.vector_rows)
     elif kind.is_list:
-        yield _Index(f"{name}_idx", name, "LABEL_LIST", options.scalar_rows)
+        yield _WantedIndex(f"{name}_idx", name, "LABEL_LIST", options.scalar_rows)
     elif kind.scalar is Scalar.BOOL or kind.enum_values is not None:
-        yield _Index(f"{name}_idx", name, "BITMAP", options.scalar_rows)
+        yield _WantedIndex(f"{name}_idx", name, "BITMAP", options.scalar_rows)
     else:
-        yield _Index(f"{name}_idx", name, "BTREE", options.scalar_rows)
+        yield _WantedIndex(f"{name}_idx", name, "BTREE", options.scalar_rows)
         if kind.scalar is Scalar.STRING and searched:
-            yield _Index(f"{name}_text", name, "INVERTED", options.text_rows)
-            yield _Index(f"{name}_ngram", name, "NGRAM", options.text_rows)
+            yield _WantedIndex(f"{name}_text", name, "INVERTED", options.text_rows)
+            yield _WantedIndex(f"{name}_ngram", name, "NGRAM", options.text_rows)
 
 
 class _Optimizer(TableWriter):
     """A writer whose changes leave every row as it is."""
 
-    def carry_out(self, steps: _Steps, options: OptimizeOptions) -> Iterator[str]:
+    def carry_out(self, steps: _OptimizeSteps, options: OptimizeOptions) -> Iterator[str]:
         """Carry out the steps; yields the description of each one that is done."""
         if steps.compact and self._compact(options):
             yield "compacted"
         for index in steps.build:
-            self.change(partial(_build, index=index, rows=self._rows))
+            self.change(partial(_build_index, index=index, rows=self._rows))
             yield f"built {index.name} ({index.kind})"
         if steps.refresh and self._dataset_changes(lambda dataset: dataset.optimize.optimize_indices()):
             yield "refreshed indexes"
@@ -213,13 +215,13 @@ class _Optimizer(TableWriter):
             raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is changing {self._place.uri}") from error
         latest = self._latest()
         for version in range(before + 1, latest.version + 1):
-            if _made_by(latest, version) not in (*_COMPACTION, "CreateIndex"):
+            if _operation_of(latest, version) not in (*_COMPACTION, "CreateIndex"):
                 raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is changing {self._place.uri}")
         self._dataset, self._expected = latest, latest.version
         return latest.version > before
 
 
-def _made_by(dataset: lance.LanceDataset, version: int) -> str | None:
+def _operation_of(dataset: lance.LanceDataset, version: int) -> str | None:
     """The driver's name of the operation that made a version."""
     try:
         transaction = dataset.read_transaction(version)
@@ -229,7 +231,7 @@ def _made_by(dataset: lance.LanceDataset, version: int) -> str | None:
     return None if transaction is None else type(transaction.operation).__name__
 
 
-def _build(dataset: lance.LanceDataset, *, index: _Index, rows: int) -> None:
+def _build_index(dataset: lance.LanceDataset, *, index: _WantedIndex, rows: int) -> None:
     if index.kind == "IVF_FLAT":
         partitions = max(1, math.isqrt(rows))
         dataset.create_index(index.column, "IVF_FLAT", name=index.name, metric=METRIC, num_partitions=partitions)

@@ -49,25 +49,25 @@ class _Verification:
         self._catalogs: dict[str, Catalog | None] = {}
 
     def run(self, *, deep: bool) -> VerifyReport:
-        lines = self._branches()
+        lines = self._check_branches()
         for line_id in all_lines(self._folder):
-            self._line(line_id)
+            self._check_line(line_id)
         for line in lines:
             if not line_numbers(self._store, line.id):
                 self._add(VerifyFindingCode.BRANCH_WITHOUT_VERSION, line.name, f"branch {line.name} has no version")
         for manifest in self._manifests:
-            self._schema(manifest)
-        tables = self._tables()
+            self._check_schema(manifest)
+        tables = self._check_tables()
         if deep:
             for line in lines:
-                self._rules(line)
-        self._unreferenced(lines)
+                self._check_rules(line)
+        self._list_unreferenced(lines)
         return VerifyReport(tuple(self._findings), len(self._manifests), tables, deep)
 
     def _add(self, code: VerifyFindingCode, path: str, detail: str) -> None:
         self._findings.append(VerifyFinding(code, path, detail))
 
-    def _branches(self) -> tuple[Line, ...]:
+    def _check_branches(self) -> tuple[Line, ...]:
         """Step 1."""
         try:
             read_leases(self._store)
@@ -79,10 +79,10 @@ class _Verification:
             self._add(VerifyFindingCode.DOCUMENT_UNREADABLE, layout.BRANCH_INDEX, error.detail)
             return ()
 
-    def _line(self, line: str) -> None:
+    def _check_line(self, line: str) -> None:
         """Step 2."""
         numbers = sorted(line_numbers(self._store, line))
-        floor = self._floor(line)
+        floor = self._read_floor(line)
         before: Manifest | None = None
         for at, n in enumerate(numbers):
             gaps = range(numbers[at - 1] + 1, n) if at else ()
@@ -98,20 +98,20 @@ class _Verification:
                 self._add(VerifyFindingCode.MANIFEST_UNREADABLE, layout.manifest_key(n, line), error.detail)
                 before = None
                 continue
-            self._parent(manifest, before)
+            self._check_parent(manifest, before)
             self._manifests.append(manifest)
             before = manifest
         if numbers and line == layout.MAIN and numbers[0] > floor + 1:
             self._add(VerifyFindingCode.VERSION_MISSING, layout.manifest_key(1), "the first versions are not there")
 
-    def _floor(self, line: str) -> int:
+    def _read_floor(self, line: str) -> int:
         try:
             return read_floor(self._store, line)
         except GitopsError as error:
             self._add(VerifyFindingCode.DOCUMENT_UNREADABLE, layout.floor_key(line), error.detail)
             return 0
 
-    def _parent(self, manifest: Manifest, before: Manifest | None) -> None:
+    def _check_parent(self, manifest: Manifest, before: Manifest | None) -> None:
         parent = manifest.parent
         if before is None or parent is None or before.n != manifest.n - 1:
             return
@@ -120,7 +120,7 @@ class _Verification:
             detail = f"the parent is commit {parent.commit}, but version {before.n} is commit {before.txn_id}"
             self._add(VerifyFindingCode.PARENT_MISMATCH, key, detail)
 
-    def _schema(self, manifest: Manifest) -> None:
+    def _check_schema(self, manifest: Manifest) -> None:
         """Step 3, once for each schema."""
         at = Snapshot(self._snapshot.root, self._folder, self._snapshot.identity, manifest)
         key = layout.manifest_key(manifest.n, manifest.line)
@@ -136,7 +136,7 @@ class _Verification:
         if catalog is not None and table_keys(catalog) != set(manifest.tables):
             self._add(VerifyFindingCode.TABLES_MISMATCH, key, "the tables are not those of the schema")
 
-    def _tables(self) -> int:
+    def _check_tables(self) -> int:
         """Step 4, once for each version of a table."""
         seen: set[tuple[str, int]] = set()
         purged = purged_paths(self._manifests)
@@ -146,17 +146,17 @@ class _Verification:
                 if (entry.path, entry.version) in seen or entry.path in purged:
                     continue
                 seen.add((entry.path, entry.version))
-                self._table(entry, None if catalog is None else self._columns(catalog, key))
+                self._check_table(entry, None if catalog is None else self._expected_columns(catalog, key))
         return len(seen)
 
-    def _columns(self, catalog: Catalog, key: str) -> set[str] | None:
+    def _expected_columns(self, catalog: Catalog, key: str) -> set[str] | None:
         kind, _, name = key.partition(":")
         if name not in (catalog.nodes if kind == "node" else catalog.edges):
             return None
         declared = declared_type(catalog, key)
         return {*key_columns(declared), *declared.properties}
 
-    def _table(self, entry: TableEntry, columns: set[str] | None) -> None:
+    def _check_table(self, entry: TableEntry, columns: set[str] | None) -> None:
         place = f"{entry.path}@{entry.version}"
         try:
             dataset = open_table(self._folder, entry)
@@ -172,7 +172,7 @@ class _Verification:
         if rows != entry.rows:
             self._add(VerifyFindingCode.ROWS_MISMATCH, place, f"{rows} rows, and the manifest says {entry.rows}")
 
-    def _rules(self, line: Line) -> None:
+    def _check_rules(self, line: Line) -> None:
         """Step 5."""
         heads = [manifest for manifest in self._manifests if manifest.line == line.id]
         if not heads:
@@ -184,7 +184,7 @@ class _Verification:
         image = GraphImage(self._folder, head.tables, catalog)
         for key in sorted(head.tables):
             try:
-                for each in _violations(image, key):
+                for each in _find_violations(image, key):
                     self._add(
                         VerifyFindingCode.RULE_BROKEN,
                         f"{line.name}/{key}/{each.id}",
@@ -193,7 +193,7 @@ class _Verification:
             except GitopsError as error:
                 self._add(VerifyFindingCode.TABLE_UNREADABLE, f"{line.name}/{key}", error.detail)
 
-    def _unreferenced(self, lines: tuple[Line, ...]) -> None:
+    def _list_unreferenced(self, lines: tuple[Line, ...]) -> None:
         """Step 6."""
         needs = collect_references(self._manifests, ())
         for kind in ("nodes", "edges"):
@@ -209,7 +209,7 @@ class _Verification:
                 self._add(VerifyFindingCode.UNREFERENCED, f"{layout.BRANCHES}/{line_id}", "no branch has this line")
 
 
-def _violations(image: GraphImage, key: str) -> Iterator[Any]:
+def _find_violations(image: GraphImage, key: str) -> Iterator[Any]:
     yield from image.duplicate_ids(key)
     yield from image.unique(key)
     yield from image.values(key)

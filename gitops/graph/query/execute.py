@@ -47,7 +47,7 @@ class Executor:
 
     def __init__(self, hops: QueryTables, reader: ColumnReader, budget: Budget, trace: Trace) -> None:
         """`hops` finds neighbours, `reader` properties."""
-        self._hops = hops
+        self._tables = hops
         self._reader = reader
         self._budget = budget
         self._trace = trace
@@ -58,29 +58,29 @@ class Executor:
             if not rows.count:
                 break
             before = rows.nbytes
-            rows = self._operator(operator, rows, wanted or ScanRequest())
+            rows = self._run_operator(operator, rows, wanted or ScanRequest())
             self._trace.count(operator, rows.count)
             self._budget.hold(rows.nbytes - before, "the rows in flight")
         if rows.count:
             return rows
         return Bindings(0, {name: np.empty(0, np.int64) for name in (*rows.columns, *block.variables)})
 
-    def _operator(self, operator: Operator, rows: Bindings, wanted: ScanRequest) -> Bindings:
+    def _run_operator(self, operator: Operator, rows: Bindings, wanted: ScanRequest) -> Bindings:
         if isinstance(operator, ScanOp):
-            found = self._select(self._hops.table(operator.table), operator.conditions, wanted)
+            found = self._select(self._tables.table(operator.table), operator.conditions, wanted)
             self._reader.remember(operator.variable, found)
             return Bindings(len(found.ids), {operator.variable: found.ids})
         if isinstance(operator, HopOp):
-            return self._hop(operator, rows)
+            return self._run_hop(operator, rows)
         if isinstance(operator, TestOp):
             return self._reader.keep(operator.conditions, rows)
         if isinstance(operator, ProductOp):
-            return self._product(operator, rows)
+            return self._run_product(operator, rows)
         if isinstance(operator, SortOp):
             return rows.take(np.lexsort([self._sort_key(*key, rows) for key in reversed(operator.keys)]))
-        return self._absent(operator, rows)
+        return self._run_absent(operator, rows)
 
-    def _inner(self, block: Block, given: Bindings) -> Bindings:
+    def _run_nested(self, block: Block, given: Bindings) -> Bindings:
         """The rows of a nested block; its memory is released."""
         held = self._budget.held
         found = self.block(block, given)
@@ -91,10 +91,10 @@ class Executor:
 
     def _select(self, table: ReadTable, conditions: Sequence[Condition], wanted: ScanRequest) -> TableRows:
         """The rows of a table that satisfy conditions on one variable, by row id, with the wanted columns."""
-        pushed, rest = _split(table, conditions)
+        pushed, rest = _split_conditions(table, conditions)
         if pushed is NEVER:
             return table.collect(wanted.columns, iter(()), self._budget)
-        known = self._known(table, conditions) if wanted.order is None else None
+        known = self._find_by_text(table, conditions) if wanted.order is None else None
         if known is not None:
             return TableRows(known, table.take(known, wanted.columns, self._budget))
         tested = [value.name for condition in rest for value in condition.properties if not condition.searches]
@@ -115,10 +115,10 @@ class Executor:
                 found = found.keep(np.isin(found.ids, matched.columns[variable]))
         return TableRows(found.ids, {name: found.columns[name] for name in wanted.columns})
 
-    def _known(self, table: ReadTable, conditions: Sequence[Condition]) -> np.ndarray | None:
+    def _find_by_text(self, table: ReadTable, conditions: Sequence[Condition]) -> np.ndarray | None:
         """The row ids that satisfy conditions of which one asks for a text that is looked up in memory."""
         for condition in conditions:
-            text = _text_asked(table, condition)
+            text = _equal_text(table, condition)
             found = None if text is None else table.equal(condition.properties[0].name, text, self._budget)
             if found is not None:
                 (variable,) = condition.variables
@@ -128,24 +128,26 @@ class Executor:
 
     # Hops
 
-    def _hop(self, operator: HopOp, rows: Bindings) -> Bindings:
+    def _run_hop(self, operator: HopOp, rows: Bindings) -> Bindings:
         sources, which = distinct(rows.columns[operator.near])
-        neighbours = self._hops.neighbours(operator, len(sources))
+        neighbours = self._tables.neighbours(operator, len(sources))
         if operator.binding is not None:
             if operator.low > 1:
                 return rows.head(0)
-            return self._edges(operator, rows, neighbours.steps(sources), which)
-        parts = reach_nodes(neighbours, sources, self._hops.bounds(operator), self._budget)
+            return self._bind_edges(operator, rows, neighbours.steps(sources), which)
+        parts = reach_nodes(neighbours, sources, self._tables.bounds(operator), self._budget)
         if operator.exists:
-            return self._exists(parts, rows.columns[operator.far], rows, which)
-        found = self._arrived(operator, parts)
+            return self._keep_reached(parts, rows.columns[operator.far], rows, which)
+        found = self._filter_reached(operator, parts)
         counts = np.bincount(found.origins, minlength=len(sources))[which]
         starts = np.searchsorted(found.origins, np.arange(len(sources)))[which]
-        self._budget.need(int(counts.sum()) * 8 * (len(rows.columns) + 3), f"the rows of {_named(operator.far)}")
+        self._budget.need(
+            int(counts.sum()) * 8 * (len(rows.columns) + 3), f"the rows of {_variable_text(operator.far)}"
+        )
         runs, places = spread(starts, counts)
         return rows.take(runs).bind(operator.far, found.nodes[places])
 
-    def _arrived(self, operator: HopOp, parts: Iterable[ReachedNodes]) -> ReachedNodes:
+    def _filter_reached(self, operator: HopOp, parts: Iterable[ReachedNodes]) -> ReachedNodes:
         """What is reached and satisfies the conditions on the far node."""
         kept: list[ReachedNodes] = []
         held = 0
@@ -153,7 +155,7 @@ class Executor:
         for part in parts:
             if operator.conditions:
                 nodes = np.unique(part.nodes)
-                table = self._hops.table(operator.far_table)
+                table = self._tables.table(operator.far_table)
                 if allowed is None and len(nodes) > _FEW and len(nodes) * 4 > table.rows:
                     allowed = self._select(table, operator.conditions, ScanRequest()).ids
                 if allowed is None:
@@ -163,14 +165,16 @@ class Executor:
                 part = ReachedNodes(part.origins[mask], part.nodes[mask])  # noqa: PLW2901 - the part, narrowed
             kept.append(part)
             held += part.nodes.nbytes * 2
-            self._budget.need(2 * held, f"the nodes of {_named(operator.far)}")
+            self._budget.need(2 * held, f"the nodes of {_variable_text(operator.far)}")
         if not kept:
             return ReachedNodes(np.empty(0, np.int64), np.empty(0, np.int64))
         return ReachedNodes(
             np.concatenate([each.origins for each in kept]), np.concatenate([each.nodes for each in kept])
         )
 
-    def _exists(self, parts: Iterable[ReachedNodes], far: np.ndarray, rows: Bindings, which: np.ndarray) -> Bindings:
+    def _keep_reached(
+        self, parts: Iterable[ReachedNodes], far: np.ndarray, rows: Bindings, which: np.ndarray
+    ) -> Bindings:
         """Keep each row whose far node is among those that its near node reaches."""
         found = np.zeros(rows.count, bool)
         for part in parts:
@@ -181,7 +185,7 @@ class Executor:
                 found[concerned] |= _within(part.nodes, starts, which[concerned] - first, far[concerned])
         return rows.keep(found)
 
-    def _edges(self, operator: HopOp, rows: Bindings, steps: EdgeSteps, which: np.ndarray) -> Bindings:
+    def _bind_edges(self, operator: HopOp, rows: Bindings, steps: EdgeSteps, which: np.ndarray) -> Bindings:
         """A row per edge: in the order of the rows, and by edge id among those of one row."""
         if operator.conditions:
             nodes = np.unique(steps.nodes)
@@ -209,13 +213,13 @@ class Executor:
 
     # Blocks within blocks
 
-    def _product(self, operator: ProductOp, rows: Bindings) -> Bindings:
-        right = self._inner(operator.block, Bindings.unit())
+    def _run_product(self, operator: ProductOp, rows: Bindings) -> Bindings:
+        right = self._run_nested(operator.block, Bindings.unit())
         if not right.count:
             return rows.head(0).product(right)
         join = next((each for each in operator.conditions if joinable(each, rows, right)), None)
         if join is not None:
-            pairs = equal_pairs(*self._joined(join, rows, right))
+            pairs = equal_pairs(*self._join_columns(join, rows, right))
             width = len(rows.columns) + len(right.columns)
             self._budget.need(len(pairs[0]) * 8 * width, "the rows of a join")
             made = Bindings(len(pairs[0]), {**rows.take(pairs[0]).columns, **right.take(pairs[1]).columns})
@@ -229,9 +233,9 @@ class Executor:
             self._budget.need(held + left.count * right.count * width, "the rows of a product")
             parts.append(self._reader.keep(operator.conditions, left.product(right)))
             held += parts[-1].nbytes
-        return _stacked(parts)
+        return _concatenate(parts)
 
-    def _joined(self, condition: Condition, rows: Bindings, right: Bindings) -> tuple[pa.Array, pa.Array]:
+    def _join_columns(self, condition: Condition, rows: Bindings, right: Bindings) -> tuple[pa.Array, pa.Array]:
         """The columns of an equality, first that of the rows."""
         sides = [side for side in (condition.left, condition.right) if isinstance(side, PropertyValue)]
         if sides[0].variable not in rows.columns:
@@ -242,32 +246,32 @@ class Executor:
             found.append(self._reader.columns(side.variable, key, [side.name], bound.columns[side.variable])[side.name])
         return found[0], found[1]
 
-    def _absent(self, operator: NotOp, rows: Bindings) -> Bindings:
+    def _run_absent(self, operator: NotOp, rows: Bindings) -> Bindings:
         firsts, which = distinct_rows([rows.columns[name] for name in operator.outer], rows.count)
         outer = rows.only(operator.outer).take(firsts)
-        present = self._any_neighbour(operator, outer)
+        present = self._has_neighbour(operator, outer)
         if present is None:
             present = np.zeros(outer.count, bool)
             for start in range(0, outer.count, _OUTER):
                 part = outer.slice(start, start + _OUTER)
-                found = self._inner(operator.block, part.bind(_ROW, np.arange(part.count)))
+                found = self._run_nested(operator.block, part.bind(_ROW, np.arange(part.count)))
                 present[found.columns[_ROW] + start] = True
         return rows.keep(~present[which])
 
-    def _any_neighbour(self, operator: NotOp, outer: Bindings) -> np.ndarray | None:
+    def _has_neighbour(self, operator: NotOp, outer: Bindings) -> np.ndarray | None:
         """Whether each node has a neighbour, for a block that asks only for that and where degrees are known; else None."""
         hop = operator.block.operators[0] if len(operator.block.operators) == 1 else None
         plain = isinstance(hop, HopOp) and not (hop.exists or hop.binding or hop.conditions or hop.low > 1)
         if not plain or not isinstance(hop, HopOp) or len(operator.outer) != 1:
             return None
         nodes = outer.columns[hop.near]
-        found = self._hops.neighbours(hop, len(nodes)).has_any(nodes, loops=self._hops.bounds(hop).self_loops)
+        found = self._tables.neighbours(hop, len(nodes)).has_any(nodes, loops=self._tables.bounds(hop).self_loops)
         if found is not None:
             self._trace.count(hop, int(np.count_nonzero(found)))
         return found
 
 
-def _split(table: ReadTable, conditions: Sequence[Condition]) -> tuple[Any, list[Condition]]:
+def _split_conditions(table: ReadTable, conditions: Sequence[Condition]) -> tuple[Any, list[Condition]]:
     """What the driver tests, as one expression, and what is left to test here."""
     pushed: PushedFilter | None = None
     rest = []
@@ -284,7 +288,7 @@ def _split(table: ReadTable, conditions: Sequence[Condition]) -> tuple[Any, list
     return pushed, rest
 
 
-def _text_asked(table: ReadTable, condition: Condition) -> str | None:
+def _equal_text(table: ReadTable, condition: Condition) -> str | None:
     """The text that a property of texts has to equal, if that is what the condition says."""
     left, right = condition.left, condition.right
     if condition.sign is not Sign.EQ or not isinstance(left, PropertyValue) or not isinstance(right, Cell):
@@ -307,7 +311,7 @@ def _within(nodes: np.ndarray, starts: np.ndarray, runs: np.ndarray, wanted: np.
     return found
 
 
-def _stacked(parts: Sequence[Bindings]) -> Bindings:
+def _concatenate(parts: Sequence[Bindings]) -> Bindings:
     if len(parts) == 1:
         return parts[0]
     names = parts[0].columns
@@ -317,5 +321,5 @@ def _stacked(parts: Sequence[Bindings]) -> Bindings:
     )
 
 
-def _named(variable: str) -> str:
+def _variable_text(variable: str) -> str:
     return "$_" if variable.startswith("#") else f"${variable}"

@@ -163,7 +163,7 @@ class _Planner:
         self._outer = outer
         self._tables = dict(outer)
         self._scans = [each for each in clauses if isinstance(each, Scan)]
-        self._hops = [self._named(at, each) for at, each in enumerate(clauses) if isinstance(each, Traverse)]
+        self._hops = [self._name_ends(at, each) for at, each in enumerate(clauses) if isinstance(each, Traverse)]
         self._nots = [each for each in clauses if isinstance(each, Absent)]
         tests = [test for scan in self._scans for test in scan.tests]
         filters = [each for each in clauses if isinstance(each, (Filter, TextFilter))]
@@ -174,29 +174,29 @@ class _Planner:
     def block(self) -> Block:
         bound = dict.fromkeys(self._outer)
         operators: list[Operator] = []
-        self._settle(operators, bound)
-        self._follow(operators, bound)
-        while (root := self._root(bound)) is not None:
+        self._add_tests(operators, bound)
+        self._add_hops(operators, bound)
+        while (root := self._next_root(bound)) is not None:
             if bound:
                 inner: dict[str, None] = {}
                 part = self._component(root, inner)
                 bound |= inner
-                operators.append(ProductOp(Block(tuple(part), tuple(inner)), tuple(self._ready(bound))))
+                operators.append(ProductOp(Block(tuple(part), tuple(inner)), tuple(self._take_conditions(bound))))
             else:
                 operators += self._component(root, bound)
-            self._settle(operators, bound)
+            self._add_tests(operators, bound)
         return Block(tuple(operators), tuple(bound))
 
     def _component(self, root: str, bound: dict[str, None]) -> list[Operator]:
         """Scan the root, or a better start, and follow the hops from there."""
         walk = self._walk(root)
-        start = self._start(root, walk)
+        start = self._choose_start(root, walk)
         bound[start] = None
-        operators: list[Operator] = [ScanOp(start, self._tables[start], tuple(self._ready(bound)))]
-        self._settle(operators, bound)
-        self._follow(operators, bound)
+        operators: list[Operator] = [ScanOp(start, self._tables[start], tuple(self._take_conditions(bound)))]
+        self._add_tests(operators, bound)
+        self._add_hops(operators, bound)
         if start != root:
-            operators.append(SortOp(((root, self._tables[root]), *self._orders(walk))))
+            operators.append(SortOp(((root, self._tables[root]), *self._sort_keys(walk))))
         return operators
 
     def _walk(self, root: str) -> list[tuple[_Hop, str | None]]:
@@ -210,7 +210,7 @@ class _Planner:
             walk.append((hop, fresh.pop() if fresh else None))
         return walk
 
-    def _orders(self, walk: Sequence[tuple[_Hop, str | None]]) -> list[tuple[str, str]]:
+    def _sort_keys(self, walk: Sequence[tuple[_Hop, str | None]]) -> list[tuple[str, str]]:
         """What distinguishes the rows that each hop makes of one: its edge, if that is bound, else its far node."""
         found = []
         for hop, far in walk:
@@ -219,31 +219,31 @@ class _Planner:
                 found.append((name, self._tables[name]))
         return found
 
-    def _start(self, root: str, walk: Sequence[tuple[_Hop, str | None]]) -> str:
+    def _choose_start(self, root: str, walk: Sequence[tuple[_Hop, str | None]]) -> str:
         """The variable with the fewest nodes, if that is worth a sort."""
         if not self._statistics.reversible and any(hop.clause.high > 1 for hop, _ in walk):
             return root
-        guesses = {name: self._guess(name) for name in (root, *(far for _, far in walk if far is not None))}
+        guesses = {name: self._estimate(name) for name in (root, *(far for _, far in walk if far is not None))}
         least = min(guesses, key=guesses.__getitem__)
         return least if guesses[least] * _BETTER < guesses[root] else root
 
-    def _guess(self, variable: str) -> float:
+    def _estimate(self, variable: str) -> float:
         own = [each for each in self._conditions if each.variables == {variable}]
         return max(1.0, self._statistics.rows(self._tables[variable]) * selectivity(own))
 
-    def _root(self, bound: Mapping[str, None]) -> str | None:
+    def _next_root(self, bound: Mapping[str, None]) -> str | None:
         """Where the next component starts; None when all is bound."""
         scanned = next((scan.variable for scan in self._scans if scan.variable not in bound), None)
         return scanned if scanned is not None or not self._hops else self._hops[0].left
 
-    def _follow(self, operators: list[Operator], bound: dict[str, None]) -> None:
+    def _add_hops(self, operators: list[Operator], bound: dict[str, None]) -> None:
         """Carry out hops that have a bound end until there is none."""
         while (
             hop := next((each for each in self._hops if each.left in bound or each.right in bound), None)
         ) is not None:
             self._hops.remove(hop)
             operators.append(self._hop(hop, bound))
-            self._settle(operators, bound)
+            self._add_tests(operators, bound)
 
     def _hop(self, hop: _Hop, bound: dict[str, None]) -> HopOp:
         clause = hop.clause
@@ -251,7 +251,7 @@ class _Planner:
         near, far = (hop.right, hop.left) if turned else (hop.left, hop.right)
         exists = far in bound
         bound[far] = None
-        arrived = [] if exists else self._ready(bound, only=far)
+        arrived = [] if exists else self._take_conditions(bound, only=far)
         if clause.binding is not None:
             bound[clause.binding] = None
         return HopOp(
@@ -268,25 +268,25 @@ class _Planner:
             conditions=tuple(arrived),
         )
 
-    def _settle(self, operators: list[Operator], bound: Mapping[str, None]) -> None:
+    def _add_tests(self, operators: list[Operator], bound: Mapping[str, None]) -> None:
         """Test what can be tested now."""
-        ready = self._ready(bound)
+        ready = self._take_conditions(bound)
         if ready:
             operators.append(TestOp(tuple(ready)))
-        for absent in [each for each in self._nots if _free(each) <= bound.keys()]:
+        for absent in [each for each in self._nots if _free_variables(each) <= bound.keys()]:
             self._nots.remove(absent)
-            outer = tuple(sorted(_free(absent)))
+            outer = tuple(sorted(_free_variables(absent)))
             tables = {name: self._tables[name] for name in outer}
             operators.append(NotOp(outer, plan_block(absent.clauses, self._constants, self._statistics, tables)))
 
-    def _ready(self, bound: Mapping[str, None], only: str | None = None) -> list[Condition]:
+    def _take_conditions(self, bound: Mapping[str, None], only: str | None = None) -> list[Condition]:
         """Take the conditions whose variables are bound; with `only`, those of that variable alone."""
         wanted = bound.keys() if only is None else {only}
         ready = [each for each in self._conditions if each.variables <= wanted and (only is None or each.variables)]
         self._conditions = [each for each in self._conditions if each not in ready]
         return ready
 
-    def _named(self, at: int, clause: Traverse) -> _Hop:
+    def _name_ends(self, at: int, clause: Traverse) -> _Hop:
         """Give `$_` a name that no query can write, and both ends their tables."""
         left, right = clause.left or f"#{at}.left", clause.right or f"#{at}.right"
         self._tables.setdefault(left, f"node:{clause.left_type}")
@@ -296,7 +296,7 @@ class _Planner:
         return _Hop(left, right, clause)
 
 
-def _free(absent: Absent) -> frozenset[str]:
+def _free_variables(absent: Absent) -> frozenset[str]:
     """The variables that a `not` block takes from outside, nested blocks included."""
     named: set[str] = set()
     own = set(absent.variables)
@@ -311,7 +311,7 @@ def _free(absent: Absent) -> frozenset[str]:
         elif isinstance(clause, TextFilter):
             named.update(_variables((clause.match,)))
         else:
-            named |= _free(clause)
+            named |= _free_variables(clause)
     return frozenset(named - own)
 
 

@@ -91,21 +91,21 @@ class _QueryRun:
         self._budget = Budget(options.timeout_s, options.memory_bytes)
         self._trace = Trace()
         self._constants = Constants(query, params, options.now)
-        self._hops = QueryTables(snapshot, cache, options, self._budget, self._trace)
+        self._tables = QueryTables(snapshot, cache, options, self._budget, self._trace)
         self._search = QuerySearch(
-            self._hops, self._constants, options.embedder, self._budget, approximate=options.approximate
+            self._tables, self._constants, options.embedder, self._budget, approximate=options.approximate
         )
-        self._reader = ColumnReader(self._hops.table, self._search.matches, self._budget)
+        self._reader = ColumnReader(self._tables.table, self._search.matches, self._budget)
         self._projection = Projection(self._read, self._constants, self._reader, self._search)
 
     def result(self) -> QueryResult:
         read = self._read
         for item in read.items:
             item_type(item.value)
-        block = plan_block(read.clauses, self._constants, self._hops.statistics())
-        tables = self._require(block)
-        wanted = _wanted(read, block, self._hops)
-        executor = Executor(self._hops, self._reader, self._budget, self._trace)
+        block = plan_block(read.clauses, self._constants, self._tables.statistics())
+        tables = self._check_snapshot(block)
+        wanted = _scan_request(read, block, self._tables)
+        executor = Executor(self._tables, self._reader, self._budget, self._trace)
         if read.limit == 0 and not read.aggregated:
             rows = Bindings(0, {name: np.empty(0, np.int64) for name in block.variables})
         else:
@@ -118,18 +118,18 @@ class _QueryRun:
         self._budget.need(sum(column.nbytes for column in columns), "the result")
         return self._result(block, tables, columns)
 
-    def _require(self, block: Block) -> set[str]:
+    def _check_snapshot(self, block: Block) -> set[str]:
         """Refuse what the snapshot does not have and what search cannot do, whatever the data: the tables of the plan."""
         tables = tables_of(block)
         for key in sorted(tables):
-            self._hops.require(key)
+            self._tables.require(key)
         conditions = conditions_of(block)
         used = {value for condition in conditions for value in condition.properties}
         ordered = [sorted_by(key, self._read.items) for key in self._read.order]
         for value in (*(item.value for item in self._read.items), *ordered):
             used.update(_properties(value))
         for value in sorted(used, key=lambda each: (each.owner, each.name)):
-            self._hops.require(f"{value.kind}:{value.owner}", value.name)
+            self._tables.require(f"{value.kind}:{value.owner}", value.name)
         for condition in conditions:
             for match in condition.searches:
                 self._search.check_match(match)
@@ -140,7 +140,7 @@ class _QueryRun:
 
     def _result(self, block: Block, tables: set[str], columns: list[pa.Array]) -> QueryResult:
         items = {item.column: (item, column) for item, column in zip(self._read.items, columns, strict=True)}
-        pairs = [key.split(":", 1) for key in tables | self._hops.read.keys()]
+        pairs = [key.split(":", 1) for key in tables | self._tables.read.keys()]
         rows_of = {key: self._snapshot.manifest.tables[key].rows for key in tables}
         explained = explain(block, self._trace, rows_of.__getitem__) if self._options.explain else []
         return QueryResult(
@@ -150,11 +150,11 @@ class _QueryRun:
             table=pa.table({name: column for name, (_, column) in items.items()}),
             touched=frozenset(Access(TypeKind(kind), name) for kind, name in pairs),
             explanation=tuple(explained),
-            statistics={"peak_bytes": self._budget.peak, "tables_opened": len(self._hops.read)},
+            statistics={"peak_bytes": self._budget.peak, "tables_opened": len(self._tables.read)},
         )
 
 
-def _wanted(read: TypedRead, block: Block, hops: QueryTables) -> ScanRequest:
+def _scan_request(read: TypedRead, block: Block, hops: QueryTables) -> ScanRequest:
     """What the scan of a query that is one scan brings along."""
     scan = block.operators[0] if len(block.operators) == 1 else None
     if not isinstance(scan, ScanOp) or read.limit == 0:
@@ -163,7 +163,7 @@ def _wanted(read: TypedRead, block: Block, hops: QueryTables) -> ScanRequest:
     if any(isinstance(value, RANKS) for value in ordered):
         return ScanRequest()
     returned = [item.value for item in read.items]
-    order = _top(read, ordered, scan, hops)
+    order = _pushed_order(read, ordered, scan, hops)
     if order is None and read.limit is not None and not read.aggregated:
         # The rows are cut before the returned properties are read, unless there can be hardly any.
         selective = any(condition.sign is ComparisonOperator.EQ for condition in scan.conditions)
@@ -171,7 +171,7 @@ def _wanted(read: TypedRead, block: Block, hops: QueryTables) -> ScanRequest:
     return ScanRequest(tuple(dict.fromkeys(name for value in returned for name in _columns(value))), order)
 
 
-def _top(read: TypedRead, ordered: list[TypedExpr], scan: ScanOp, hops: QueryTables) -> RowOrder | None:
+def _pushed_order(read: TypedRead, ordered: list[TypedExpr], scan: ScanOp, hops: QueryTables) -> RowOrder | None:
     """The order and limit, if the driver can carry them out exactly: it treats 0.0 and -0.0 as different.
 
     Rows that go by a number first are chosen here, since that is several times faster.

@@ -41,7 +41,7 @@ class QuerySearch:
         approximate: bool = False,
     ) -> None:
         """`embedder` turns texts that `nearest` is asked for into vectors; `approximate` allows an index of vectors."""
-        self._hops = hops
+        self._tables = hops
         self._constants = constants
         self._embedder = embedder
         self._budget = budget
@@ -56,13 +56,13 @@ class QuerySearch:
     def check_rank(self, rank: NearestRank | TextRank | FusedRank) -> None:
         """Refuse a rank that cannot be carried out. Raises GitopsError `query_unsupported`, `query_params_invalid`."""
         if isinstance(rank, FusedRank):
-            self._fusion(rank)
+            self._fusion_arguments(rank)
             self.check_rank(rank.first)
             self.check_rank(rank.second)
         elif isinstance(rank, TextRank):
             self._text(rank.query)
         else:
-            self._query(rank)
+            self._vector_query(rank)
 
     def matches(self, match: TextMatch, row_ids: np.ndarray) -> pa.Array:
         """For each row id whether its text matches; null where there is no text, or nothing to look for."""
@@ -70,7 +70,7 @@ class QuerySearch:
         edits = _EDITS if match.max_edits is None else self._number(match.max_edits, "max_edits")
         if query is None or edits is None or not len(row_ids):
             return pa.nulls(len(row_ids), pa.bool_())
-        column = self._texts(match.field)
+        column = self._text_column(match.field)
         distinct, which = once(row_ids)
         within = distinct if len(distinct) <= _FEW else None
         if match.function is TextFunction.FUZZY:
@@ -78,7 +78,7 @@ class QuerySearch:
         else:
             found = column.matching(query, within)
         self._budget.check()
-        table = self._hops.table(f"node:{match.field.owner}")
+        table = self._tables.table(f"node:{match.field.owner}")
         texts = table.take(distinct, [match.field.name], self._budget)[match.field.name]
         answer = pc.if_else(texts.is_valid(), pa.array(np.isin(distinct, found)), pa.scalar(None, pa.bool_()))
         return answer.take(pa.array(which))
@@ -89,9 +89,9 @@ class QuerySearch:
         Nodes of equal distance or relevance are in the order of their ids.
         """
         if isinstance(rank, FusedRank):
-            variable, order = self._fused(rank, rows, limit)
+            variable, order = self._fuse(rank, rows, limit)
         else:
-            variable, order = _target(rank).variable, self._arm(rank, rows, limit)
+            variable, order = _target(rank).variable, self._ranked_rows(rank, rows, limit)
         ids = np.array(order, np.int64)
         by_id = np.argsort(ids)
         places = np.full(rows.count, -1, np.int64)
@@ -102,12 +102,12 @@ class QuerySearch:
             places[hit] = by_id[at[hit]]
         return places
 
-    def _fused(self, rank: FusedRank, rows: Bindings, limit: int | None) -> tuple[str, list[int]]:
-        variable, k = self._fusion(rank)
-        first, second = (self._arm(arm, rows, limit) for arm in (rank.first, rank.second))
+    def _fuse(self, rank: FusedRank, rows: Bindings, limit: int | None) -> tuple[str, list[int]]:
+        variable, k = self._fusion_arguments(rank)
+        first, second = (self._ranked_rows(arm, rows, limit) for arm in (rank.first, rank.second))
         return variable, [row for row, _ in fuse(first, second, k)]
 
-    def _fusion(self, rank: FusedRank) -> tuple[str, int]:
+    def _fusion_arguments(self, rank: FusedRank) -> tuple[str, int]:
         """The variable that both ranks are of, and the constant of the fusion."""
         variables = {_target(arm).variable for arm in (rank.first, rank.second)}
         if len(variables) != 1:
@@ -117,32 +117,32 @@ class QuerySearch:
             raise GitopsError(Code.QUERY_PARAMS_INVALID, "rrf k must be greater than 0")
         return variables.pop(), k
 
-    def _arm(self, rank: NearestRank | TextRank, rows: Bindings, limit: int | None) -> list[int]:
+    def _ranked_rows(self, rank: NearestRank | TextRank, rows: Bindings, limit: int | None) -> list[int]:
         """The distinct nodes of the rows, best first; of a vector rank no more than the limit."""
         target = _target(rank)
         within, _ = once(rows.columns[target.variable])
         self._budget.check()
-        table = self._hops.table(f"node:{target.owner}")
+        table = self._tables.table(f"node:{target.owner}")
         chosen = None if len(within) == table.rows else within
         if isinstance(rank, TextRank):
             query = self._text(rank.query)
-            found = [] if query is None else self._texts(target).ranked(query, chosen)
-            return self._broken([(row, -score) for row, score in found], target)
+            found = [] if query is None else self._text_column(target).ranked(query, chosen)
+            return self._break_ties([(row, -score) for row, score in found], target)
         k = len(within) if limit is None else min(limit, len(within))
         column = VectorColumn(table.dataset, target.name)
         nearest = column.nearest(self._vector(rank), k, within=chosen, approximate=self._approximate)
-        return self._broken(nearest, target)[:k]
+        return self._break_ties(nearest, target)[:k]
 
-    def _broken(self, scored: Sequence[tuple[int, float]], target: PropertyValue) -> list[int]:
+    def _break_ties(self, scored: Sequence[tuple[int, float]], target: PropertyValue) -> list[int]:
         """Rows by ascending score, and by id where scores are equal."""
         if len({score for _, score in scored}) == len(scored):
             return [row for row, _ in sorted(scored, key=lambda each: each[1])]
         rows = np.array(sorted(row for row, _ in scored), np.int64)
-        ids = self._hops.table(f"node:{target.owner}").take(rows, ["id"], self._budget)["id"].to_pylist()
+        ids = self._tables.table(f"node:{target.owner}").take(rows, ["id"], self._budget)["id"].to_pylist()
         names = dict(zip(rows.tolist(), ids, strict=True))
         return [row for row, _ in sorted(scored, key=lambda each: (each[1], names[each[0]]))]
 
-    def _query(self, rank: NearestRank) -> str | Sequence[float]:
+    def _vector_query(self, rank: NearestRank) -> str | Sequence[float]:
         """The vector that is asked for, or the text that stands for one."""
         place = f"{rank.target.owner}.{rank.target.name}"
         cell = self._constants.cell(rank.query)
@@ -160,10 +160,10 @@ class QuerySearch:
         return query
 
     def _vector(self, rank: NearestRank) -> Sequence[float]:
-        query, target = self._query(rank), rank.target
+        query, target = self._vector_query(rank), rank.target
         if not isinstance(query, str) or self._embedder is None:
             return [float(number) for number in query]
-        model = self._hops.catalog().nodes[target.owner].embed_models.get(target.name)
+        model = self._tables.catalog().nodes[target.owner].embed_models.get(target.name)
         return self._embedder.embed([query], dimension=target.type.dimension or 0, model=model)[0]
 
     def _number(self, value: TypedExpr, what: str) -> int | None:
@@ -182,10 +182,10 @@ class QuerySearch:
         text: str | None = cell.value
         return text
 
-    def _texts(self, field: PropertyValue) -> TextColumn:
+    def _text_column(self, field: PropertyValue) -> TextColumn:
         """Any text can be searched; an index makes it fast."""
-        table = self._hops.table(f"node:{field.owner}")
-        return TextColumn(table.dataset, field.name, self._hops.memo(table.key))
+        table = self._tables.table(f"node:{field.owner}")
+        return TextColumn(table.dataset, field.name, self._tables.memo(table.key))
 
 
 def _target(rank: NearestRank | TextRank) -> PropertyValue:

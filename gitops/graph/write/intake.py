@@ -122,11 +122,11 @@ class LoadIntake:
         table.pending.append(incoming)
         self._pending_bytes += incoming.bytes
         if self._pending_bytes >= GROUP_BYTES:
-            self._group()
+            self._convert_pending()
 
     def finish(self) -> None:
         """Write what waits. Raises as `add`."""
-        self._group()
+        self._convert_pending()
         for table in self.tables.values():
             self._stage(table)
 
@@ -158,7 +158,7 @@ class LoadIntake:
             held = self._opened[key] = entry, open_table(self.snapshot.folder, entry)
         return held[1]
 
-    def _group(self) -> None:
+    def _convert_pending(self) -> None:
         """Turn the waiting rows into Arrow tables, and the largest of these into data files while there are too many."""
         self._pending_bytes = 0
         for table in self.tables.values():

@@ -93,7 +93,7 @@ class JointChecks:
         declared, outcome = table.declared, self._outcomes[key]
         last_wins = isinstance(declared, EdgeType) and self._mode is LoadMode.MERGE
         group = getattr(declared, "key", None) or ("id",)
-        present = self._present(key, "id", table.ids)
+        present = self._committed_keys(key, "id", table.ids)
         for number, rows in _parts(table.ids):
             last: dict[str, tuple[int, int]] = {}
             for row_id, record, ordinal in rows:
@@ -112,21 +112,21 @@ class JointChecks:
                     self._problems.add(last[row_id][0], text, Code.KEY_CONFLICT)
 
     def _check_unique(self, key: str, table: TableIntake, group: tuple[str, ...], spill: Spill) -> None:
-        outcome, present = self._outcomes[key], self._present(key, group, spill)
+        outcome, present = self._outcomes[key], self._committed_keys(key, group, spill)
         for number, rows in _parts(spill):
             owners: dict[str, int] = {}
             for value, record, _ in rows:
                 if record not in outcome.superseded and owners.setdefault(value, record) != record:
-                    self._problems.add(record, _clash(table, group, value))
+                    self._problems.add(record, _unique_clash(table, group, value))
             for value, address, _ in present.part(number):
                 if value in owners and address not in outcome.replaced:
-                    self._problems.add(owners[value], _clash(table, group, value))
+                    self._problems.add(owners[value], _unique_clash(table, group, value))
 
     def _check_ends(self, key: str, table: TableIntake, column: str, spill: Spill) -> None:
         edge, outcome = self._catalog.edges[table.declared.name], self._outcomes[key]
         owner = edge.source if column == "src" else edge.target
         arriving = self._tables.get(f"node:{owner}")
-        present = self._present(f"node:{owner}", "id", spill)
+        present = self._committed_keys(f"node:{owner}", "id", spill)
         for number, rows in _parts(spill):
             wanted: dict[str, int] = {}
             for end, record, _ in rows:
@@ -148,7 +148,7 @@ class JointChecks:
             arriving = self._tables.get(f"node:{owner}")
             if arriving is None:
                 continue
-            ends = self._whole(key, column)
+            ends = self._read_all(key, column)
             for number in range(PARTS):
                 present = {row_id for row_id, _, _ in arriving.ids.part(number)}
                 for end, _, _ in ends.part(number):
@@ -180,24 +180,24 @@ class JointChecks:
         """The committed edges of every source that a record names, or that a replaced edge began at."""
         spill = table.ends["src"]
         if not outcome.replaced:
-            return self._present(key, "src", spill)
+            return self._committed_keys(key, "src", spill)
         if spill.rows > MAX_PROBES:
-            return self._whole(key, "src")
+            return self._read_all(key, "src")
         sources = set(spill.keys())
         for found in self._table(key).find("id", set(table.ids.keys()), ("id", "src")):
             sources.update(found["src"])
-        return self._looked_up(key, "src", sources)
+        return self._look_up(key, "src", sources)
 
-    def _present(self, key: str, columns: Columns, wanted: Spill) -> Spill:
+    def _committed_keys(self, key: str, columns: Columns, wanted: Spill) -> Spill:
         """The committed rows, as key and address, that may have one of the wanted keys; none of a table that is overwritten."""
         overwritten = self._mode is LoadMode.OVERWRITE and key in self._tables
         if overwritten or not self._table(key).rows or not wanted.rows:
             return self._spill()
         if wanted.rows > MAX_PROBES:
-            return self._whole(key, columns)
-        return self._looked_up(key, columns, set(wanted.keys()))
+            return self._read_all(key, columns)
+        return self._look_up(key, columns, set(wanted.keys()))
 
-    def _looked_up(self, key: str, columns: Columns, keys: set[str]) -> Spill:
+    def _look_up(self, key: str, columns: Columns, keys: set[str]) -> Spill:
         """Find rows by the column itself; of a group, by the first member that the driver can look up."""
         table, found = self._table(key), self._spill()
         if isinstance(columns, str):
@@ -207,18 +207,18 @@ class JointChecks:
             at = first_findable(table, columns, groups[0])
             name, cells = columns[at], set(hashable_cells(group[at] for group in groups))
         for batch in table.find(name, cells, (columns,) if isinstance(columns, str) else columns):
-            for value, address in _keyed(batch, columns):
+            for value, address in _keys_and_addresses(batch, columns):
                 if value in keys:
                     found.add(value, address)
         return found
 
-    def _whole(self, key: str, columns: Columns) -> Spill:
+    def _read_all(self, key: str, columns: Columns) -> Spill:
         """All committed rows by their keys, with their addresses; read once."""
         found = self._read.get((key, columns))
         if found is None:
             found = self._read[key, columns] = self._spill()
             for batch in self._table(key).scan((columns,) if isinstance(columns, str) else columns):
-                for value, address in _keyed(raw_columns(batch), columns):
+                for value, address in _keys_and_addresses(raw_columns(batch), columns):
                     found.add(value, address)
         return found
 
@@ -235,7 +235,7 @@ class JointChecks:
         return self._committed[key]
 
 
-def _keyed(found: Mapping[str, Sequence[Any]], columns: Columns) -> Iterator[tuple[str, int]]:
+def _keys_and_addresses(found: Mapping[str, Sequence[Any]], columns: Columns) -> Iterator[tuple[str, int]]:
     if isinstance(columns, str):
         yield from zip(found[columns], found[ADDRESS], strict=True)
         return
@@ -250,5 +250,5 @@ def _parts(spill: Spill) -> Iterator[tuple[int, Iterator[tuple[str, int, int]]]]
         yield number, spill.part(number)
 
 
-def _clash(table: TableIntake, group: tuple[str, ...], value: str) -> str:
+def _unique_clash(table: TableIntake, group: tuple[str, ...], value: str) -> str:
     return unique_violation(table.declared, group, json.loads(value))
