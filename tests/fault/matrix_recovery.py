@@ -9,7 +9,7 @@ from gitops.apply.apply import apply
 from gitops.apply.refresh import refresh
 from gitops.cluster.status import status
 from gitops.cluster.unlock import force_unlock
-from gitops.graph import show
+from gitops.graph import read_log, show
 from gitops.model.change import Disposition
 from gitops.model.outcome import VerbOutcome
 from gitops.model.state import State
@@ -128,7 +128,7 @@ def _require_graphs(scene: Scene) -> None:
         uri = stores.graph_uri(graph)
         live = stores.engine.read(uri)
         assert live.schema_source == scene.desired.resources[f"schema.{graph}"].content
-        assert [version["operation"] for version in show.list_versions(uri)] == operations
+        assert [version.manifest.operation for version in reversed(read_log(uri))] == operations
     people = show.read_rows(stores.graph_uri("knowledge"), "Person", 10)
     assert [{name: row[name] for name in PEOPLE[0]} for row in people] == PEOPLE
     assert ("city" in people[0], "nick" in people[0]) == (changed, not changed)

@@ -45,7 +45,7 @@ def killed(target: Callable[..., None], *arguments: Any) -> None:
 def test_a_publisher_that_dies_leaves_all_or_nothing_and_may_be_called_again(tmp_path: Path, point: str) -> None:
     history = History(str(tmp_path / "g.omni"))
     history.people("main", ann=1)
-    plan = plan_bulk(history.uri, history.write_context())
+    plan = plan_bulk(history.uri, history.work())
     killed(die_writing, plan.task("node:Person").to_json())
     parts = [
         write_part(plan.task("node:Person"), pa.table({"name": ["bob"], "age": [2]}), history.ids),
@@ -54,10 +54,10 @@ def test_a_publisher_that_dies_leaves_all_or_nothing_and_may_be_called_again(tmp
     killed(die_publishing, history.uri, point, plan.to_json(), [part.to_json() for part in parts])
     assert len(history.rows("node:Person")) == 1 + len(history.rows("edge:Knows"))
     assert verify_graph(history.uri, deep=True).ok
-    again = publish_bulk(plan, parts, history.write_context())
+    again = publish_bulk(plan, parts, history.work())
     assert (again.manifest_version, dict(again.rows)) == (3, {"node:Person": 1, "edge:Knows": 1})
     assert history.at().manifest.n == 3
-    collect_garbage(history.uri, history.write_context(), Retention(1, timedelta(0), timedelta(0)))
+    collect_garbage(history.uri, history.work(), Retention(1, timedelta(0), timedelta(0)))
     assert history.rows("node:Person") == [person("ann", 1), person("bob", 2)]
     assert len(history.rows("edge:Knows")) == 1
     assert verify_graph(history.uri, deep=True).ok

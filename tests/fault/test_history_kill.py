@@ -46,33 +46,33 @@ def later(uri: str, days: int) -> History:
 
 
 def _merge(history: History, faults: Faults) -> None:
-    assert merge_branch(history.uri, "dev", "main", history.write_context(faults)).status in (
+    assert merge_branch(history.uri, "dev", "main", history.work(faults)).status in (
         MergeStatus.MERGED,
         MergeStatus.UP_TO_DATE,
     )
 
 
 def _gc(history: History, faults: Faults) -> None:
-    collect_garbage(history.uri, history.write_context(faults), SHARP)
+    collect_garbage(history.uri, history.work(faults), SHARP)
 
 
 def _optimize(history: History, faults: Faults) -> None:
-    optimize_tables(history.uri, history.write_context(faults), EAGER)
+    optimize_tables(history.uri, history.work(faults), EAGER)
 
 
 def _create(history: History, faults: Faults) -> None:
     if "new" not in {branch.name for branch in list_branches(history.uri)}:
-        create_branch(history.uri, "new", history.write_context(faults))
+        create_branch(history.uri, "new", history.work(faults))
 
 
 def _delete(history: History, faults: Faults) -> None:
     if "dev" in {branch.name for branch in list_branches(history.uri)}:
-        delete_branch(history.uri, "dev", history.write_context(faults))
+        delete_branch(history.uri, "dev", history.work(faults))
 
 
 def _preview(history: History, faults: Faults) -> None:
-    preview_migration(history.uri, SCHEMA.replace(b"mail", b"post"), history.write_context(faults))
-    assert preview_migration(history.uri, SCHEMA + b"node X {}\n", history.write_context(faults)).supported
+    preview_migration(history.uri, SCHEMA.replace(b"mail", b"post"), history.work(faults))
+    assert preview_migration(history.uri, SCHEMA + b"node X {}\n", history.work(faults)).supported
 
 
 DEEDS: dict[str, Callable[[History, Faults], None]] = {
@@ -101,10 +101,10 @@ def prepare(uri: str) -> History:
     history = History(uri)
     for age in range(4):
         history.people("main", a=age, b=age)
-    create_branch(uri, "old", history.write_context())
+    create_branch(uri, "old", history.work())
     history.people("old", **{f"x{n}": n for n in range(5)})
-    delete_branch(uri, "old", history.write_context())
-    create_branch(uri, "dev", history.write_context())
+    delete_branch(uri, "old", history.work())
+    create_branch(uri, "dev", history.work())
     history.put("dev", {"node:Person": [person("d", 1)], "node:Town": [town("t")]}, {"node:Person": ["b"]})
     history.people("main", a=9)
     at, wider = history.at("dev"), accept_schema(SCHEMA + b"node Stray {}\n")
@@ -135,7 +135,7 @@ def test_a_death_at_a_point_is_repaired_by_the_next_run(
 ) -> None:
     history = prepare(str(tmp_path / "g.omni"))
     pinned = history.at(version=3)
-    with hold_lease(pinned, history.write_context(), timedelta(days=9)):
+    with hold_lease(pinned, history.work(), timedelta(days=9)):
         seen = read_rows(pinned, "node:Person")
         code = "import sys; from tests.fault.test_history_kill import deed; deed(*sys.argv[1:])"
         dead = subprocess.run([*PYTHON, "-c", code, history.uri, name, point], cwd=HERE, check=False)

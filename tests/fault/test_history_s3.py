@@ -28,7 +28,7 @@ def prepare(uri: str) -> History:
     history = History(uri, b"node Person { name: String @key  age: I32?  mail: String? }\n")
     for age in range(3):
         history.people("main", a=age, b=age)
-    create_branch(uri, "dev", history.write_context())
+    create_branch(uri, "dev", history.work())
     history.put("dev", {"node:Person": [person("d", 1)]}, {"node:Person": ["b"]})
     history.people("main", a=9)
     return history

@@ -138,18 +138,18 @@ class Both:
     def create(self, name: str, origin: str) -> None:
         heads = self.model.heads
         if name not in heads and origin in heads:
-            create_branch(self.history.uri, name, self.history.write_context(), ReadTarget(origin))
+            create_branch(self.history.uri, name, self.history.work(), ReadTarget(origin))
             heads[name] = Commit(heads[origin].image, [heads[origin]])
 
     def delete(self, name: str) -> None:
-        delete_branch(self.history.uri, name, self.history.write_context())
+        delete_branch(self.history.uri, name, self.history.work())
         del self.model.heads[name]
 
     def merge(self, source: str, into: str) -> None:
         if source == into:
             return
         before = self.history.ages(into)
-        result = merge_branch(self.history.uri, source, into, self.history.write_context())
+        result = merge_branch(self.history.uri, source, into, self.history.work())
         heads = self.model.heads
         ours, theirs = heads[into], heads[source]
         expected = self.model.merge(source, into)
@@ -165,12 +165,12 @@ class Both:
         assert result.status is not MergeStatus.CONFLICT or (self.history.ages(into) == before and result.conflicts)
 
     def gc(self, keep: int) -> None:
-        collect_garbage(self.history.uri, self.history.write_context(), Retention(keep, timedelta(0), timedelta(0)))
+        collect_garbage(self.history.uri, self.history.work(), Retention(keep, timedelta(0), timedelta(0)))
 
     def optimize(self, branch: str) -> None:
         head = self.model.heads[branch]
         options = OptimizeOptions(fragments=1, deleted_share=0.0, scalar_rows=1, stale_rows=0, stale_share=0.0)
-        if optimize_tables(self.history.uri, self.history.write_context(), options, branch).tables:
+        if optimize_tables(self.history.uri, self.history.work(), options, branch).tables:
             self.model.heads[branch] = Commit(head.image, [head])
 
 

@@ -37,8 +37,8 @@ def code(failure: pytest.ExceptionInfo[GitopsError]) -> str:
 
 def test_two_branches_that_write_one_table_in_turns_never_disturb_each_other(history: History) -> None:
     history.people("main", a=1, b=2)
-    create_branch(history.uri, "dev", history.write_context())
-    create_branch(history.uri, "exp", history.write_context(), ReadTarget("dev"))
+    create_branch(history.uri, "dev", history.work())
+    create_branch(history.uri, "exp", history.work(), ReadTarget("dev"))
     expected = {name: {"a": 1, "b": 2} for name in ("main", "dev", "exp")}
     for turn in range(3):
         for number, name in enumerate(expected):
@@ -74,7 +74,7 @@ def test_an_index_serves_each_branch_its_own_rows_and_row_ids_mean_one_row(local
 def test_a_branch_says_where_when_and_by_whom_it_was_made(history: History) -> None:
     version = history.people("main", a=1)
     fork = history.at().manifest.txn_id
-    made = create_branch(history.uri, "team/dev", history.write_context(message="try it"))
+    made = create_branch(history.uri, "team/dev", history.work(message="try it"))
     assert made.to_json() == list_branches(history.uri)[1].to_json()
     assert made.to_json() | {"created_at": ""} == {
         "name": "team/dev",
@@ -107,18 +107,18 @@ def test_a_branch_starts_at_any_version_of_any_branch(local: History) -> None:
 
 def test_a_name_that_is_used_again_is_another_branch(history: History) -> None:
     history.people("main", a=1)
-    create_branch(history.uri, "dev", history.write_context())
+    create_branch(history.uri, "dev", history.work())
     late = history.stage("dev", {"node:Person": [person("late")]})
-    delete_branch(history.uri, "dev", history.write_context())
+    delete_branch(history.uri, "dev", history.work())
     with pytest.raises(GitopsError) as failure:
         history.at("dev")
     assert code(failure) == "graph_branch_missing"
-    create_branch(history.uri, "dev", history.write_context())
+    create_branch(history.uri, "dev", history.work())
     with pytest.raises(ConflictError) as failure:
         late.publish()
     assert code(failure) == "graph_conflict"
     assert history.ages("dev") == {"a": 1}
-    delete_branch(history.uri, "dev", history.write_context())
+    delete_branch(history.uri, "dev", history.work())
     with pytest.raises(GitopsError) as failure:
         history.stage("dev", {})
     assert code(failure) == "graph_branch_missing"
@@ -147,21 +147,21 @@ def test_only_the_newest_version_of_a_branch_has_successors(local: History) -> N
 
 
 def test_branches_that_are_there_or_not_there(history: History) -> None:
-    create_branch(history.uri, "dev", history.write_context())
+    create_branch(history.uri, "dev", history.work())
     for name in ("dev", "main"):
         with pytest.raises(GitopsError) as failure:
-            create_branch(history.uri, name, history.write_context())
+            create_branch(history.uri, name, history.work())
         assert code(failure) == "graph_branch_exists"
     for deed in (
-        lambda: delete_branch(history.uri, "gone", history.write_context()),
-        lambda: create_branch(history.uri, "x", history.write_context(), ReadTarget("gone")),
+        lambda: delete_branch(history.uri, "gone", history.work()),
+        lambda: create_branch(history.uri, "x", history.work(), ReadTarget("gone")),
         lambda: read_log(history.uri, "gone"),
     ):
         with pytest.raises(GitopsError) as failure:
             deed()
         assert code(failure) == "graph_branch_missing"
     with pytest.raises(GitopsError) as failure:
-        delete_branch(history.uri, "main", history.write_context())
+        delete_branch(history.uri, "main", history.work())
     assert code(failure) == "graph_branch_name"
 
 

@@ -52,7 +52,7 @@ def changes(history: History, before: ReadTarget = MAIN, after: ReadTarget = DEV
 
 def test_rows_that_came_went_and_changed(history: History) -> None:
     history.people("main", a=1, b=2, c=3)
-    create_branch(history.uri, "dev", history.write_context())
+    create_branch(history.uri, "dev", history.work())
     history.put("dev", {"node:Person": [person("b", 9, "b@x"), person("d")], "edge:Knows": [knows("e", "a", "b")]})
     history.put("dev", {}, {"node:Person": ["c"]})
     assert changes(history) == [
@@ -77,7 +77,7 @@ def test_rows_that_came_went_and_changed(history: History) -> None:
 
 def test_nothing_differs_from_itself(history: History) -> None:
     history.people("main", a=1)
-    create_branch(history.uri, "dev", history.write_context())
+    create_branch(history.uri, "dev", history.work())
     assert changes(history) == []
     history.people("dev", a=1)
     assert changes(history) == []
@@ -96,7 +96,7 @@ def test_a_change_of_every_kind_of_value_is_seen(tmp_path: Path, name: str) -> N
     values = {key: pair[0] for key, pair in CHANGES.items()}
     row = {"id": "t", "name": "t", **values}
     history.put("main", {"node:Thing": [row]})
-    create_branch(history.uri, "dev", history.write_context())
+    create_branch(history.uri, "dev", history.work())
     history.put("dev", {"node:Thing": [row]})
     assert changes(history) == []
     history.put("dev", {"node:Thing": [row | {name: CHANGES[name][1]}]})
@@ -107,8 +107,8 @@ def test_compaction_and_indexes_change_no_row(history: History) -> None:
     for n in range(4):
         history.people("main", **{f"p{n}": n, f"q{n}": None})
     history.put("main", {}, {"node:Person": ["p2"]})
-    create_branch(history.uri, "dev", history.write_context())
-    optimize_tables(history.uri, history.write_context(), OptimizeOptions(fragments=1, scalar_rows=1), "dev")
+    create_branch(history.uri, "dev", history.work())
+    optimize_tables(history.uri, history.work(), OptimizeOptions(fragments=1, scalar_rows=1), "dev")
     assert changes(history) == []
     history.people("dev", p1=8)
     assert changes(history) == [("node:Person", "changed", "p1", "age")]
@@ -137,7 +137,7 @@ def test_what_the_versions_share_is_not_read(history: History) -> None:
     """Without the data files of shared fragments a table cannot be read, but compared."""
     history.people("main", **{f"p{n:03}": n for n in range(300)})
     shared = set(Path(history.uri).glob("nodes/*/data/*.lance"))
-    create_branch(history.uri, "dev", history.write_context())
+    create_branch(history.uri, "dev", history.work())
     history.people("dev", new=1)
     for file in shared:
         file.unlink()
@@ -164,7 +164,7 @@ def test_a_diff_leads_from_one_version_to_the_other(
     history = History(str(tmp_path_factory.mktemp("d") / "g.omni"))
     if start:
         history.people("main", **start)
-    create_branch(history.uri, "dev", history.write_context())
+    create_branch(history.uri, "dev", history.work())
     for branch, name, age in steps:
         if age is None:
             history.put(branch, {}, {"node:Person": [name]})

@@ -57,12 +57,12 @@ def test_a_shorter_vector_is_asked_for_once_it_is_known_to_matter() -> None:
         ({"data": [{"index": 0, "embedding": [1.0, 2.0, 3.0]}]}, "3 numbers, and the property has 4"),
         ({"data": []}, "one vector for each text"),
         ({"data": [{"index": 1, "embedding": [1.0] * 4}]}, "one vector for each text"),
-        ({"data": [{"index": 0, "embedding": ["1"] * 4}]}, "no vector"),
-        ({"data": [{"index": 0, "embedding": [True] * 4}]}, "no vector"),
-        ({"data": [{"index": True, "embedding": [1.0] * 4}]}, "no vector"),
+        ({"data": [{"index": 0, "embedding": ["1"] * 4}]}, "invalid vector"),
+        ({"data": [{"index": 0, "embedding": [True] * 4}]}, "invalid vector"),
+        ({"data": [{"index": True, "embedding": [1.0] * 4}]}, "invalid vector"),
         ({"data": {}}, "one vector for each text"),
         ([], "one vector for each text"),
-        ({"data": [None]}, "no vector"),
+        ({"data": [None]}, "invalid vector"),
     ],
 )
 def test_an_answer_that_is_none_is_refused(answer: Any, said: str) -> None:
@@ -73,13 +73,13 @@ def test_an_answer_that_is_none_is_refused(answer: Any, said: str) -> None:
 
 def test_an_endless_number_is_no_number() -> None:
     body = b'{"data": [{"index": 0, "embedding": [NaN, 1, 1, 1]}]}'
-    with HttpService(lambda _: Reply(200, body)) as service, pytest.raises(GitopsError, match="no vector"):
+    with HttpService(lambda _: Reply(200, body)) as service, pytest.raises(GitopsError, match="invalid vector"):
         _embedder(service).embed(["a"], dimension=4, model=None)
 
 
 @pytest.mark.parametrize("number", [10**400, float("1e308") * 10])
 def test_a_number_that_no_vector_holds_is_refused(number: float) -> None:
     embedder = ServiceEmbedder(lambda _path, _body: {"data": [{"index": 0, "embedding": [number]}]}, "small")
-    with pytest.raises(GitopsError, match="no vector") as failure:
+    with pytest.raises(GitopsError, match="invalid vector") as failure:
         embedder.embed(["a"], dimension=1, model=None)
     assert failure.value.code == "embedding_failed"

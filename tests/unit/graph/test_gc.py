@@ -50,7 +50,7 @@ def present(tmp_path: Path) -> History:
 
 
 def collect(history: History, retention: Retention = SHARP, *, dry: bool = False) -> GcResult:
-    return collect_garbage(history.uri, history.write_context(), retention, dry_run=dry)
+    return collect_garbage(history.uri, history.work(), retention, dry_run=dry)
 
 
 def people_versions(history: History) -> list[int]:
@@ -62,7 +62,7 @@ def people_versions(history: History) -> list[int]:
 def test_old_versions_go_and_the_others_read_as_before(history: History) -> None:
     for age in range(5):
         history.people("main", a=age)
-    create_branch(history.uri, "dev", history.write_context(), ReadTarget(version=2))
+    create_branch(history.uri, "dev", history.work(), ReadTarget(version=2))
     history.people("dev", b=1)
     kept = {name: history.image(name) for name in ("main", "dev")}
     dry = collect(history, dry=True)
@@ -112,7 +112,7 @@ def test_a_reader_with_a_lease_reads_on(history: History) -> None:
     for age in range(5):
         history.people("main", a=age)
     old = history.at(version=2)
-    with hold_lease(old, history.write_context()) as held:
+    with hold_lease(old, history.work()) as held:
         collect(history)
         held.renew()
         assert read_rows(old, "node:Person") == [person("a", 0)]
@@ -162,10 +162,10 @@ def test_a_writer_that_slept_through_it_all_does_not_publish_into_the_past(local
 
 def test_what_a_branch_had_alone_goes_with_it(history: History) -> None:
     history.people("main", a=1)
-    create_branch(history.uri, "dev", history.write_context())
+    create_branch(history.uri, "dev", history.work())
     history.people("dev", **{f"x{n}": n for n in range(50)})
     history.people("main", a=2)
-    delete_branch(history.uri, "dev", history.write_context())
+    delete_branch(history.uri, "dev", history.work())
     assert collect(history).bytes > 0
     assert history.ages() == {"a": 2}
     assert history.at().folder.children(layout.BRANCHES) == ()

@@ -34,11 +34,11 @@ def begin(history: History) -> None:
         "edge:Knows": [knows("k1", "a", "b")],
     }
     history.put("main", rows)
-    create_branch(history.uri, "dev", history.write_context())
+    create_branch(history.uri, "dev", history.work())
 
 
 def bring(history: History, source: str = "dev", into: str = "main") -> MergeResult:
-    return merge_branch(history.uri, source, into, history.write_context())
+    return merge_branch(history.uri, source, into, history.work())
 
 
 def kinds(result: MergeResult) -> list[tuple[str, str, str, str]]:
@@ -79,7 +79,7 @@ def test_a_target_without_changes_takes_the_tables_as_they_are(history: History)
 
 
 def test_a_source_without_changes_brings_nothing(history: History) -> None:
-    create_branch(history.uri, "idle", history.write_context())
+    create_branch(history.uri, "idle", history.work())
     for age in (8, 9):
         head = history.at().manifest
         assert bring(history, "idle").status is MergeStatus.UP_TO_DATE
@@ -210,7 +210,7 @@ def test_a_conflict_that_is_settled_on_one_side_merges(history: History) -> None
 def test_values_that_one_side_freed_may_be_used_by_the_other(history: History) -> None:
     history.put("main", {"node:Person": [person("a", 1, "m@x")]})
     history.put("main", {"node:Person": [person("b", 2)]})
-    create_branch(history.uri, "two", history.write_context())
+    create_branch(history.uri, "two", history.work())
     history.put("two", {"node:Person": [person("a", 1, None), person("c", 3, "m@x")]})
     history.put("main", {"node:Person": [person("z")]})
     assert bring(history, "two").status is MergeStatus.MERGED
@@ -219,8 +219,8 @@ def test_values_that_one_side_freed_may_be_used_by_the_other(history: History) -
 def test_compaction_on_one_side_is_no_change(history: History) -> None:
     history.people("dev", b=9)
     history.people("main", a=8)
-    optimize_tables(history.uri, history.write_context(), OptimizeOptions(fragments=1, scalar_rows=1))
-    optimize_tables(history.uri, history.write_context(), OptimizeOptions(fragments=1, scalar_rows=1), "dev")
+    optimize_tables(history.uri, history.work(), OptimizeOptions(fragments=1, scalar_rows=1))
+    optimize_tables(history.uri, history.work(), OptimizeOptions(fragments=1, scalar_rows=1), "dev")
     assert bring(history).status is MergeStatus.MERGED
     assert history.ages() == {"a": 8, "b": 9, "c": 3}
 
@@ -229,8 +229,8 @@ def test_merges_that_crossed_each_other_do_not_lose_what_was_taken_back(history:
     """Both heads merge the other's older head: the bases differ in row `a`, so taking it back is no silent loss."""
     history.people("dev", a=5)
     history.people("main", b=5)
-    make_branch(open_snapshot(history.uri, ReadTarget("main")), "main-old", history.write_context())
-    make_branch(open_snapshot(history.uri, ReadTarget("dev")), "dev-old", history.write_context())
+    make_branch(open_snapshot(history.uri, ReadTarget("main")), "main-old", history.work())
+    make_branch(open_snapshot(history.uri, ReadTarget("dev")), "dev-old", history.work())
     assert bring(history, "dev-old", "main").status is MergeStatus.MERGED
     assert bring(history, "main-old", "dev").status is MergeStatus.MERGED
     history.people("main", a=1)
@@ -246,8 +246,8 @@ def test_a_removed_branch_leaves_what_others_need_for_a_merge(history: History) 
     history.people("dev", a=5)
     bring(history)
     history.people("dev", a=6)
-    create_branch(history.uri, "more", history.write_context(), ReadTarget("dev"))
-    delete_branch(history.uri, "dev", history.write_context())
+    create_branch(history.uri, "more", history.work(), ReadTarget("dev"))
+    delete_branch(history.uri, "dev", history.work())
     history.people("main", b=7)
     assert bring(history, "more").status is MergeStatus.MERGED
     assert history.ages() == {"a": 6, "b": 7, "c": 3}
@@ -291,7 +291,7 @@ def test_a_merge_that_another_writer_outran_publishes_nothing(history: History) 
     history.people("dev", b=9)
     history.people("main", a=9)
     with pytest.raises(ConflictError):
-        merge_branch(history.uri, "dev", "main", history.write_context(PublishBetween(history)))
+        merge_branch(history.uri, "dev", "main", history.work(PublishBetween(history)))
     assert history.ages() == {"a": 9, "b": 2, "c": 3}
-    assert merge_branch(history.uri, "dev", "main", history.write_context(NoFaults())).status is MergeStatus.MERGED
+    assert merge_branch(history.uri, "dev", "main", history.work(NoFaults())).status is MergeStatus.MERGED
     assert len(history.rows("node:Town")) == 3

@@ -53,7 +53,7 @@ def indexes(history: History, key: str, branch: str = "main") -> dict[str, int]:
 
 def test_every_declared_index_is_built_and_the_rows_stay(history: History) -> None:
     before, versions = history.image(), history.at().manifest.n
-    result = optimize_tables(history.uri, history.write_context(), EAGER)
+    result = optimize_tables(history.uri, history.work(), EAGER)
     assert history.image() == before
     assert indexes(history, "node:Doc") == dict.fromkeys(
         [
@@ -78,41 +78,41 @@ def test_every_declared_index_is_built_and_the_rows_stay(history: History) -> No
 
 
 def test_a_second_run_has_nothing_to_do(history: History) -> None:
-    optimize_tables(history.uri, history.write_context(), EAGER)
+    optimize_tables(history.uri, history.work(), EAGER)
     head = history.at().manifest
-    assert optimize_tables(history.uri, history.write_context(), EAGER).tables == {}
+    assert optimize_tables(history.uri, history.work(), EAGER).tables == {}
     assert history.at().manifest == head
 
 
 def test_small_tables_are_left_alone(history: History) -> None:
     head = history.at().manifest
-    assert optimize_tables(history.uri, history.write_context()).to_json() == {"manifest_version": head.n, "tables": {}}
+    assert optimize_tables(history.uri, history.work()).to_json() == {"manifest_version": head.n, "tables": {}}
 
 
 def test_rows_that_came_later_are_indexed_by_the_next_run(history: History) -> None:
-    optimize_tables(history.uri, history.write_context(), EAGER)
+    optimize_tables(history.uri, history.work(), EAGER)
     history.put("main", {"node:Doc": [document(20)]})
-    assert optimize_tables(history.uri, history.write_context(), EAGER).tables["node:Doc"][-1] == "refreshed indexes"
+    assert optimize_tables(history.uri, history.work(), EAGER).tables["node:Doc"][-1] == "refreshed indexes"
     assert set(indexes(history, "node:Doc").values()) == {13}
 
 
 def test_one_branch_is_optimized_and_the_others_are_not_touched(history: History) -> None:
-    create_branch(history.uri, "dev", history.write_context())
+    create_branch(history.uri, "dev", history.work())
     head, before = history.at().manifest, history.image()
-    optimize_tables(history.uri, history.write_context(), EAGER, "dev")
+    optimize_tables(history.uri, history.work(), EAGER, "dev")
     assert (history.at().manifest, history.image(), history.image("dev")) == (head, before, before)
     assert (indexes(history, "node:Doc"), len(indexes(history, "node:Doc", "dev"))) == ({}, 9)
 
 
 def test_only_the_types_that_are_named(history: History) -> None:
     chosen = OptimizeOptions(fragments=1, scalar_rows=1, types=("edge:Cites",))
-    assert set(optimize_tables(history.uri, history.write_context(), chosen).tables) == {"edge:Cites"}
+    assert set(optimize_tables(history.uri, history.work(), chosen).tables) == {"edge:Cites"}
 
 
 def test_on_an_object_store_too(s3: S3Place) -> None:
     history = fill(History(f"{s3.root}/graphs/g.omni", SCHEMA))
     before = history.image()
-    optimize_tables(history.uri, history.write_context(), EAGER)
+    optimize_tables(history.uri, history.work(), EAGER)
     assert history.image() == before
     assert len(indexes(history, "node:Doc")) == 9
 
@@ -132,13 +132,13 @@ class Rival:
 
 
 def test_what_another_writer_publishes_meanwhile_is_kept(history: History) -> None:
-    optimize_tables(history.uri, history.write_context(Rival(history, 1)), EAGER)
+    optimize_tables(history.uri, history.work(Rival(history, 1)), EAGER)
     assert [row["id"] for row in history.rows("node:Doc")][-1] == "d30"
     assert len(indexes(history, "node:Doc")) == 9
 
 
 def test_writers_that_are_always_faster_win(history: History) -> None:
     with pytest.raises(ConflictError):
-        optimize_tables(history.uri, history.write_context(Rival(history, 9)), EAGER)
+        optimize_tables(history.uri, history.work(Rival(history, 9)), EAGER)
     assert len(history.rows("node:Doc")) == 15
     assert verify_graph(history.uri, deep=True).ok

@@ -99,7 +99,7 @@ def test_a_preview_tells_what_each_step_touches_and_leaves_main_byte_for_byte(lo
 def test_a_preview_on_an_object_store(s3: S3Place) -> None:
     history = fill(History(f"{s3.root}/graphs/g.omni", SCHEMA))
     manifests = {n: history.at(version=n).manifest for n in (1, 2)}
-    assert preview_migration(history.uri, NEXT, history.write_context()).supported
+    assert preview_migration(history.uri, NEXT, history.work()).supported
     assert {n: history.at(version=n).manifest for n in (1, 2)} == manifests
     history.people("main", d=1)
     assert history.ages() == {"a": 1, "b": None, "c": 3, "d": 1}
@@ -183,5 +183,5 @@ def test_every_kind_of_property_is_counted(tmp_path: Path) -> None:
     cells += [[cell] for cell in cells[:10]]
     full = {f"p{at}X": cell for at, cell in enumerate(cells)}
     history.put("main", {"node:N": [{"id": "a", "k": "a", **full}, {"id": "b", "k": "b"}]})
-    report = preview_migration(history.uri, b"node N { k: String @key }", history.write_context())
+    report = preview_migration(history.uri, b"node N { k: String @key }", history.work())
     assert [rows for _, rows in effects(report)] == [1] * len(types)

@@ -60,7 +60,7 @@ def stored(history: History) -> bytes:
 def test_dropped_types_and_properties_go_and_the_rest_stays(history: History) -> None:
     migrate(history, LATER)
     dropped = history.at().manifest.n
-    result = purge_dropped(history.uri, history.write_context())
+    result = purge_dropped(history.uri, history.work())
     assert (result.types, dict(result.properties)) == (("node:Town",), {"node:Human": ("secret",)})
     assert result.manifest_version == dropped + 1
     people = [{name: row[name] for name in ("id", "years")} for row in history.rows("node:Human")]
@@ -73,7 +73,7 @@ def test_dropped_types_and_properties_go_and_the_rest_stays(history: History) ->
     assert verify_graph(history.uri, deep=True).findings == ()
     if not history.uri.startswith("s3:"):
         assert SECRET.encode() not in stored(history)
-    assert collect_garbage(history.uri, history.write_context(), Retention()).paths == ()
+    assert collect_garbage(history.uri, history.work(), Retention()).paths == ()
 
 
 def test_blobs_beside_a_purged_property_stay(local: History) -> None:

@@ -71,7 +71,7 @@ def test_a_table_that_is_lost_is_not_taken_for_a_dropped_one(tmp_path: Path) -> 
 def test_a_hard_drop_that_was_staged_before_a_branch_was_made_does_not_take_its_tables(history: History) -> None:
     people(history, a=1)
     staged = hard_drop(history)
-    create_branch(history.uri, "dev", history.write_context())
+    create_branch(history.uri, "dev", history.work())
     with pytest.raises(GitopsError, match="dev") as failure:
         staged.publish()
     assert failure.value.code == "graph_has_branches"
@@ -97,10 +97,10 @@ def test_who_opened_the_newest_version_reads_on_for_the_grace_period(tmp_path: P
 def test_a_lease_that_cannot_be_given_back_does_not_undo_what_was_done(s3: S3Place) -> None:
     history = History(f"{s3.root}/graphs/g.omni")
     s3.server.fault = lambda asked: 403 if asked.method == "DELETE" and "/leases/" in asked.path else None
-    with hold_lease(history.at(), history.write_context()):
+    with hold_lease(history.at(), history.work()):
         pass
-    create_branch(history.uri, "dev", history.write_context())
-    with pytest.raises(ZeroDivisionError), hold_lease(history.at(), history.write_context()):
+    create_branch(history.uri, "dev", history.work())
+    with pytest.raises(ZeroDivisionError), hold_lease(history.at(), history.work()):
         raise ZeroDivisionError
     s3.server.fault = lambda _asked: None
     assert len(read_leases(history.at().store)) == 3
@@ -115,6 +115,6 @@ def test_gc_does_not_leave_the_graph_over_a_link(tmp_path: Path) -> None:
     (aside / "mine" / "kept").write_text("mine")
     (root / "edges").symlink_to(aside)
     with pytest.raises(GitopsError, match="not followed") as failure:
-        collect_garbage(history.uri, history.write_context(), Retention(1, timedelta(0), timedelta(0)))
+        collect_garbage(history.uri, history.work(), Retention(1, timedelta(0), timedelta(0)))
     assert failure.value.code == "storage_failed"
     assert (aside / "mine" / "kept").read_text() == "mine"

@@ -73,10 +73,10 @@ class Busy:
         self._turn += 1
         turn, branch = self._turn, "trial" if self._turn > 6 and self._turn % 2 else "main"
         if turn == 5:
-            create_branch(self.history.uri, "trial", self.history.write_context(), ReadTarget())
+            create_branch(self.history.uri, "trial", self.history.work(), ReadTarget())
             branch = "trial"
         elif turn % 7 == 0:
-            optimize_tables(self.history.uri, self.history.write_context(), options=EAGER, branch=branch)
+            optimize_tables(self.history.uri, self.history.work(), options=EAGER, branch=branch)
         elif turn % 3 == 0:
             self.history.put(branch, {"edge:Knows": [knows(f"k{turn}", "ann", "ann")]})
         else:

@@ -15,7 +15,7 @@ import pytest
 
 from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
-from gitops.graph import show
+from gitops.graph import read_log, show
 from gitops.graph.engine import LanceEngine
 from gitops.graph.layout import ARTIFACTS
 from gitops.graph.load import Loader, LoadRequest
@@ -171,7 +171,7 @@ def test_a_graph_taken_out_of_a_bucket_is_a_graph_on_disk(engine: LanceEngine, s
         target.write_bytes(store.read(key) or b"")
     assert show.describe_graph(str(tmp_path)) == show.describe_graph(uri)
     assert show.read_rows(str(tmp_path), "P", 9) == show.read_rows(uri, "P", 9) == [{"id": "a", "k": "a"}]
-    assert show.list_versions(str(tmp_path)) == show.list_versions(uri)
+    assert read_log(str(tmp_path)) == read_log(uri)
     migrated = engine.prepare_migration(str(tmp_path), b"// here\n" + SCHEMA, actor=None)
     assert migrated.publish() == 3
 

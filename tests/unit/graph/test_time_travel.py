@@ -36,7 +36,7 @@ def test_every_version_is_found_by_number_commit_and_time(history: History) -> N
     seen = {}
     for age in range(4):
         seen[history.people("main", a=age)] = {"a": age}
-    create_branch(history.uri, "dev", history.write_context())
+    create_branch(history.uri, "dev", history.work())
     for age in range(10, 13):
         seen[history.people("dev", a=age)] = {"a": age}
     for version, ages in seen.items():
@@ -74,7 +74,7 @@ def test_what_gc_took_is_gone_and_says_so(history: History) -> None:
     for age in range(6):
         history.people("main", a=age)
     first = history.at(version=2).manifest
-    collect_garbage(history.uri, history.write_context(), Retention(2, timedelta(0), timedelta(0)))
+    collect_garbage(history.uri, history.work(), Retention(2, timedelta(0), timedelta(0)))
     assert refused(history, version=2) == "graph_version_gone"
     assert refused(history, commit=first.txn_id) == "graph_version_gone"
     assert refused(history, time=first.ts) == "graph_version_gone"
@@ -84,10 +84,10 @@ def test_what_gc_took_is_gone_and_says_so(history: History) -> None:
 
 def test_what_a_removed_branch_had_is_gone_for_those_who_came_from_it(history: History) -> None:
     history.people("main", a=1)
-    create_branch(history.uri, "dev", history.write_context())
+    create_branch(history.uri, "dev", history.work())
     version = history.people("dev", b=1)
-    create_branch(history.uri, "more", history.write_context(), origin=history_target("dev"))
-    delete_branch(history.uri, "dev", history.write_context())
+    create_branch(history.uri, "more", history.work(), origin=history_target("dev"))
+    delete_branch(history.uri, "dev", history.work())
     assert history.ages("more") == {"a": 1, "b": 1}
     assert refused(history, "more", version=version) == "graph_version_gone"
     assert history.ages("more", version=2) == {"a": 1}
@@ -132,7 +132,7 @@ def test_a_graph_whose_versions_are_of_the_first_format_goes_on(history: History
         path.write_text(json.dumps(form), encoding="utf-8")
     assert (history.ages(), history.ages(version=2)) == ({"a": 2}, {"a": 1})
     history.people("main", a=3)
-    create_branch(history.uri, "dev", history.write_context(), origin=None)
+    create_branch(history.uri, "dev", history.work(), origin=None)
     assert history.ages("dev", version=2) == {"a": 1}
     parent = open_snapshot(history.uri).manifest.parent
     assert parent is not None

@@ -60,7 +60,7 @@ def local(tmp_path: Path) -> History:
 
 
 def plan_of(history: History, branch: str = "main") -> BulkPlan:
-    return plan_bulk(history.uri, history.write_context(), branch)
+    return plan_bulk(history.uri, history.work(), branch)
 
 
 def part(history: History, plan: BulkPlan, key: str, **columns: Any) -> BulkPart:
@@ -68,7 +68,7 @@ def part(history: History, plan: BulkPlan, key: str, **columns: Any) -> BulkPart
 
 
 def publish(history: History, plan: BulkPlan, *parts: BulkPart, mode: LoadMode = LoadMode.MERGE) -> dict[str, int]:
-    return dict(publish_bulk(plan, parts, history.write_context(), mode).rows)
+    return dict(publish_bulk(plan, parts, history.work(), mode).rows)
 
 
 def refusals(
@@ -218,7 +218,7 @@ def test_other_writers_go_on(history: History) -> None:
     plan = plan_of(history)
     written = part(history, plan, "node:Person", name=["bob"], age=[2])
     history.people("main", ann=5, cid=3)
-    optimize_tables(history.uri, history.write_context(), options=EAGER)
+    optimize_tables(history.uri, history.work(), options=EAGER)
     publish(history, plan, written)
     assert history.ages() == {"ann": 5, "bob": 2, "cid": 3}
     assert verify_graph(history.uri, deep=True).ok
@@ -273,7 +273,7 @@ def test_publishing_again_after_a_crash(history: History, point: str) -> None:
         part(history, plan, "edge:Knows", to=["ann"], **{"from": ["bob"]}),
     ]
     with pytest.raises(Crash):
-        publish_bulk(plan, parts, history.write_context(DieAt(f"engine.load.{point}")))
+        publish_bulk(plan, parts, history.work(DieAt(f"engine.load.{point}")))
     assert history.ages() in ({"ann": 1}, {"ann": 1, "bob": 2})
     assert verify_graph(history.uri, deep=True).ok
     assert publish(history, plan, *parts) == {"node:Person": 1, "edge:Knows": 1}
@@ -281,7 +281,7 @@ def test_publishing_again_after_a_crash(history: History, point: str) -> None:
     assert history.at().manifest.n == 3
     assert history.ages() == {"ann": 1, "bob": 2}
     assert len(history.rows("edge:Knows")) == 1
-    collect_garbage(history.uri, history.write_context(), Retention(1, timedelta(0), timedelta(0)))
+    collect_garbage(history.uri, history.work(), Retention(1, timedelta(0), timedelta(0)))
     assert history.ages() == {"ann": 1, "bob": 2}
     assert verify_graph(history.uri, deep=True).ok
 
@@ -363,12 +363,12 @@ def test_gc_leaves_parts_alone_while_the_plan_stands_and_takes_them_a_week_later
     for age in range(3):
         history.people("main", ann=age)
     sharp = Retention(1, timedelta(0), timedelta(0))
-    collect_garbage(history.uri, history.write_context(), sharp)
+    collect_garbage(history.uri, history.work(), sharp)
     assert left in data_files(tmp_path / "g.omni")
     assert history.at(version=plan.version).manifest.n == plan.version
     publish(history, plan, written)
     _grow_old(tmp_path, timedelta(days=8))
-    collect_garbage(history.uri, history.write_context(), sharp)
+    collect_garbage(history.uri, history.work(), sharp)
     assert left not in data_files(tmp_path / "g.omni")
     assert history.ages() == {"ann": 2, "bob": 2}
     assert verify_graph(history.uri, deep=True).ok
