@@ -26,7 +26,7 @@ _DIGITS = 12
 
 
 def fmt(options: argparse.Namespace) -> int:
-    """`gitops fmt`. Exit code 1 if a file does not parse, or if `--check` finds one that is not formatted."""
+    """`gitops fmt`. Exit code 1 if a file does not parse, or if `--check` finds an unformatted file."""
     folder = options.config or "."
     here = os.path.abspath(folder)  # noqa: PTH100 - links stay as they are
     paths = [os.path.relpath(path, here) for path in options.paths] or None
@@ -107,7 +107,7 @@ def _form(outcome: FormatOutcome, found: Diagnostics, written: AbstractSet[str])
 
 
 def _replace(path: str, file: FileLayout) -> None:
-    """Replace a file in one step, keeping its permissions, if its content is still the one that was read.
+    """Replace a file in one step, keeping its permissions, if its content did not change since it was read.
 
     Raises ConflictError `resource_content_changed`, RemoteError `storage_failed`.
     """

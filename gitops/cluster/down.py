@@ -25,7 +25,7 @@ __all__ = ["DownOutcome", "ReverseMigration", "down_between", "down_of_graph"]
 
 @dataclass(frozen=True, slots=True)
 class ReverseMigration:
-    """A migration, the one that reverses it, and the schema text whose plan the reverse is."""
+    """A migration, its reverse, and the schema text whose plan the reverse is."""
 
     forward: Migration
     back: Migration
@@ -41,7 +41,7 @@ class DownOutcome(VerbOutcome):
 
 
 def down_of_graph(workspace: Workspace, graph: str) -> DownOutcome:
-    """Plan from the schema that the folder declares back to the one that is applied to a graph.
+    """Plan from the schema that the folder declares back to the applied schema of a graph.
 
     Raises UsageError if the folder does not declare the graph.
     """

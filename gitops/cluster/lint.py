@@ -224,7 +224,7 @@ class _LintRun:
             self._problems[path].setdefault(each, []).append(schema)
 
     def _read(self, path: str, missing: Code, declared: _Declared | None) -> SourceText | None:
-        """The text of a file; one that cannot be read is reported once."""
+        """The text of a file; an unreadable file is reported once."""
         if path not in self._texts:
             try:
                 self._texts[path] = SourceText(self._tree.read(path))

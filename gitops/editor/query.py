@@ -184,7 +184,9 @@ class QueryReader:
         elif block in _CLAUSES and self._hop(token):
             return
         else:
-            self._add_occurrence(token, self._value(token.text))
+            # As a value `$name` is a parameter before it is a binding.
+            known = self._parameters.get(token.text) or self._bound.get(token.text)
+            self._add_occurrence(token, known or Symbol(SymbolKind.VARIABLE, token.text))
 
     def _parameter(self, token: Token) -> None:
         words = []
@@ -206,7 +208,7 @@ class QueryReader:
 
     def _property(self, token: Token) -> None:
         """Read `$v.p`, where `$v` is always a binding."""
-        symbol = self._binding(token.text) or Symbol(SymbolKind.VARIABLE, token.text)
+        symbol = self._bound.get(token.text) or Symbol(SymbolKind.VARIABLE, token.text)
         self._add_occurrence(token, symbol)
         dot, name = self._token_at(1), self._token_at(2)
         if dot is None or name is None or name.kind is not TokenKind.NAME:
@@ -219,7 +221,7 @@ class QueryReader:
     def _bind(self, token: Token) -> None:
         type_name = self._token_at(2)
         if type_name is None or type_name.kind is not TokenKind.TYPE_NAME:
-            self._add_occurrence(token, self._binding(token.text) or Symbol(SymbolKind.VARIABLE, token.text))
+            self._add_occurrence(token, self._bound.get(token.text) or Symbol(SymbolKind.VARIABLE, token.text))
             return
         symbol, fresh = self._bind_name(token, SymbolKind.VARIABLE, type_name.text)
         self._add_occurrence(token, symbol, declares=fresh)
@@ -241,8 +243,12 @@ class QueryReader:
         if edge is None or (undirected and self._kind(at + 1) not in (TokenKind.GT, None)):
             return False
         at += 1 + undirected
-        if edge.text in _OPERATORS and self._compares(at):
-            return False
+        if edge.text in _OPERATORS:
+            follows = self._kind(at)
+            if follows not in (TokenKind.VAR, TokenKind.LBRACE):
+                return False
+            if follows is TokenKind.VAR and self._kind(at + 1) is TokenKind.DOT:
+                return False
         if self._kind(at) is TokenKind.LBRACE:
             while at < len(self._tokens) and self._kind(at) not in (TokenKind.RBRACE, TokenKind.VAR):
                 at += 1
@@ -254,16 +260,10 @@ class QueryReader:
         self._bind_ends(left, binding, edge, right)
         return True
 
-    def _compares(self, at: int) -> bool:
-        kind = self._kind(at)
-        return kind not in (TokenKind.VAR, TokenKind.LBRACE) or (
-            kind is TokenKind.VAR and self._kind(at + 1) is TokenKind.DOT
-        )
-
     def _bind_ends(self, left: Token, binding: Token | None, edge: Token, right: Token | None) -> None:
         declared = None if self._schema is None else self._schema.edge(edge.text)
-        known_left = self._binding(left.text)
-        known_right = None if right is None else self._binding(right.text)
+        known_left = self._bound.get(left.text)
+        known_right = None if right is None else self._bound.get(right.text)
         types = ("", "") if declared is None else (declared.source, declared.target)
         if (known_left is not None and known_left.owner != types[0]) or (
             known_left is None and known_right is not None and known_right.owner != types[1]
@@ -281,7 +281,7 @@ class QueryReader:
             self._add_occurrence(binding, symbol, declares=fresh)
 
     def _bind_name(self, token: Token, sort: SymbolKind, owner: str) -> tuple[Symbol, bool]:
-        known = self._binding(token.text)
+        known = self._bound.get(token.text)
         if known is not None:
             return known, False
         kind = TypeKind.EDGE if sort is SymbolKind.EDGE_VARIABLE else TypeKind.NODE
@@ -295,7 +295,11 @@ class QueryReader:
         frame = self._frames[-1]
         if self._name is None and token.text == "query":
             self._add_occurrence(token, Symbol(SymbolKind.KEYWORD, token.text))
-            self._query_name()
+            name = self._token_at(1)
+            if name is not None and name.kind is TokenKind.NAME:
+                self._name = name
+                self._at += 1
+                self._add_occurrence(name, Symbol(SymbolKind.QUERY, name.text), declares=True)
         elif frame.block in (BracketContent.PAIRS, BracketContent.SET) and self._at_kind(TokenKind.COLON):
             self._property_name(token, frame.owner)
         elif frame.block is BracketContent.BODY:
@@ -311,13 +315,6 @@ class QueryReader:
             self._add_occurrence(token, self._aliases[token.text])
         elif token.text in (*_OPERATORS, "asc", "desc", "as", "true", "false"):
             self._add_occurrence(token, Symbol(SymbolKind.KEYWORD, token.text))
-
-    def _query_name(self) -> None:
-        name = self._token_at(1)
-        if name is not None and name.kind is TokenKind.NAME:
-            self._name = name
-            self._at += 1
-            self._add_occurrence(name, Symbol(SymbolKind.QUERY, name.text), declares=True)
 
     def _section(self, token: Token) -> None:
         """Read a keyword between the sections of a body, or the property after `where`."""
@@ -377,15 +374,8 @@ class QueryReader:
         ):
             self._description = value.value
 
-    def _value(self, name: str) -> Symbol:
-        """The symbol of `$name` as a value: a parameter, else a binding."""
-        return self._parameters.get(name) or self._binding(name) or Symbol(SymbolKind.VARIABLE, name)
-
-    def _binding(self, name: str) -> Symbol | None:
-        return self._bound.get(name)
-
     def _token_at(self, distance: int) -> Token | None:
-        """The token at a distance after the one that is being read, or before it for a negative distance."""
+        """The token at a distance after the current one, or before it for a negative distance."""
         at = self._at - 1 + distance
         return self._tokens[at] if 0 <= at < len(self._tokens) else None
 

@@ -225,7 +225,10 @@ class _Reader:
         self._type()
         written = "" if first == self._at else self._text(self._tokens[first], self._tokens[self._at - 1])
         self._documentation["description"] = ""
-        while self._at_kind(TokenKind.AT) and not self._constraint_next():
+        while self._at_kind(TokenKind.AT):
+            word = self._peek(1)
+            if word is not None and word.text in CONSTRAINTS and self._at_kind(TokenKind.LPAREN, 2):
+                break
             self._at += 1
             self._annotation(owner)
         text = self._text(name, self._tokens[self._at - 1])
@@ -250,10 +253,6 @@ class _Reader:
                 token.kind is TokenKind.NAME and token.text == "enum" and depth == 0
             ):
                 self._add_occurrence(token, Symbol(SymbolKind.BASE_TYPE, token.text))
-
-    def _constraint_next(self) -> bool:
-        name = self._peek(1)
-        return name is not None and name.text in CONSTRAINTS and self._at_kind(TokenKind.LPAREN, 2)
 
     def _annotation(self, owner: tuple[TypeKind, str] | None) -> str:
         """Read the name and arguments after an `@`; returns the text of a body constraint, else an empty one."""

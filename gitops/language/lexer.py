@@ -197,7 +197,7 @@ class Lexer:
         self.kind, self.text, self.start, self.end = token
 
     def advance(self) -> Token:
-        """Move to the next token, and return the one that was passed."""
+        """Move to the next token, and return the passed one."""
         passed = make(Token, (self.kind, self.text, self.start, self.end))
         self.step()
         return passed

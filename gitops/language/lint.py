@@ -169,7 +169,7 @@ def lint_queries(catalog: Catalog, source: bytes) -> LintReport:
 
 
 def lint_grammar(source: bytes) -> LintReport | None:
-    """The report on a query file that does not parse, for which no schema is needed; None for one that does."""
+    """The report on a query file that does not parse, for which no schema is needed; None for a file that parses."""
     try:
         parse_queries(source)
     except LanguageError as error:

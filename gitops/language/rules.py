@@ -36,7 +36,7 @@ class LanguageRule(NamedTuple):
 
 _TABLE = """
 S-01 | parse | schema text that does not match the grammar
-S-02 | parse | a string escape other than quote, backslash, n, r and t, or one that is cut off
+S-02 | parse | a string escape other than quote, backslash, n, r and t, or an incomplete escape
 S-03 | parse | a node that implements an interface that is not declared
 S-04 | parse | a node property whose type differs from that of its interface
 S-05 | parse | a cardinality bound over 4294967295
@@ -70,8 +70,8 @@ S-32 | parse | a key over a nullable property
 S-33 | parse | a key over a list, vector or blob property
 S-34 | parse | a unique group over a property that is not declared
 S-35 | parse | an index over a property that is not declared, or over a blob
-S-36 | parse | a range in an edge, over an unknown property, or over one that is not a single number
-S-37 | parse | a check in an edge, over an unknown property, or over one that is not a single String
+S-36 | parse | a range in an edge, over an unknown property, or over a property that is not a single number
+S-37 | parse | a check in an edge, over an unknown property, or over a property that is not a single String
 S-38 | catalog | two nodes or two edges of one name
 S-39 | catalog | an edge that ends at something that is not a node type
 S-40 | catalog | two edge names that differ in case only
@@ -92,7 +92,7 @@ T2 | type | an inline pair that names an unknown property
 T3 | type | a literal that does not fit its property; a blob in a pattern; a list compared as a whole
 T4 | type | a hop over an unknown edge type
 T5 | type | a hop whose end has a type that the edge does not join
-T6 | type | a property of an unbound variable, or one that its type does not have
+T6 | type | a property of an unbound variable, or a property that its type does not have
 T7 | type | a parameter, `now()` or comparison of types that do not go together
 T8 | type | an aggregate over a value that it cannot take
 T9 | type | a negation that mentions no variable bound before it; a return that mixes aggregates with other expressions

@@ -10,7 +10,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from gitops.cluster.lint_report import LintOutcome, LocatedProblem, QueryReport, Region, SchemaReport
+from gitops.cluster.lint_report import LintOutcome, LocatedProblem, Region
 from gitops.language.lint import LintLevel
 from gitops.language.text import SourceText
 from gitops.render.characters import visible
@@ -31,7 +31,7 @@ _TAB = "    "
 def lint_text(outcome: LintOutcome, display: Callable[[str], str] = str) -> str:
     """Every problem with its line, then the files that could not be read, and the counts; each line ended by a line feed.
 
-    `display` converts a path of the cluster folder to one that the reader can open.
+    `display` converts a path of the cluster folder to a path that the reader can open.
     """
     schemas: defaultdict[str, set[str]] = defaultdict(set)
     for report in outcome.queries:
@@ -62,8 +62,20 @@ def lint_form(outcome: LintOutcome, *, config_dir: str, strict: bool = False) ->
         "errors": outcome.count(LintLevel.ERROR),
         "warnings": outcome.count(LintLevel.WARNING),
         "infos": outcome.count(LintLevel.INFO),
-        "schemas": [_schema_form(each) for each in outcome.schemas],
-        "reports": [_report_form(each) for each in outcome.queries],
+        "schemas": [
+            {
+                "path": each.path,
+                "graphs": list(each.graphs),
+                "status": "error" if each.errors else "ok",
+                "errors": each.errors,
+            }
+            for each in outcome.schemas
+        ],
+        "reports": [
+            each.report.to_json(schema_source={"kind": "file", "path": each.schema}, query_path=each.path)
+            | {"graphs": list(each.graphs)}
+            for each in outcome.queries
+        ],
         "not_checked": [{"query_path": each.path, "schema": each.schema} for each in outcome.unchecked],
         "problems": [_problem_form(each) for each in outcome.problems],
         "diagnostics": [each.to_json() for each in outcome.diagnostics],
@@ -113,21 +125,6 @@ def _summary(outcome: LintOutcome) -> str:
         f"lint: {errors} error(s), {warnings} warning(s) in {len(outcome.schemas)} schema(s), "
         f"{len(files)} query file(s), {queries} quer{'y' if queries == 1 else 'ies'}"
     )
-
-
-def _schema_form(report: SchemaReport) -> Form:
-    return {
-        "path": report.path,
-        "graphs": list(report.graphs),
-        "status": "error" if report.errors else "ok",
-        "errors": report.errors,
-    }
-
-
-def _report_form(report: QueryReport) -> Form:
-    source = {"kind": "file", "path": report.schema}
-    form: Form = report.report.to_json(schema_source=source, query_path=report.path)
-    return form | {"graphs": list(report.graphs)}
 
 
 def _problem_form(problem: LocatedProblem) -> Form:

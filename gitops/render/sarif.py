@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from urllib.parse import quote
 
 from gitops import __version__
@@ -48,46 +47,31 @@ _LINK = re.compile(r"\[(?=[^\[\]]*\]\()")
 _PLACEHOLDER = re.compile(r"\{(\d+)\}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    """The rules of a run, and the index of each by its id."""
-
-    forms: Sequence[Form]
-    index: Mapping[str, int]
-
-
 def sarif_log(outcome: LintOutcome, place: Callable[[str], str]) -> Form:
     """The log as plain JSON values. `place` gives the path of a file of the cluster folder from the root of the repository.
 
-    An absolute path, or one that starts with `..`, is outside of it. At most 5,000 results, errors first; a notification
+    An absolute path, or a path that starts with `..`, is outside of it. At most 5,000 results, errors first; a notification
     has the number of the others.
     """
-    rules = _rules(outcome.diagnostics)
+    rules = [_rule(rule) for rule in RULES.values() if rule.found in _SUBJECTS]
+    rules += [code_rule(code) for code in sorted({each.code for each in outcome.diagnostics})]
+    index = {rule["id"]: at for at, rule in enumerate(rules)}
     problems = sorted(outcome.problems, key=lambda each: _WORST_FIRST.index(each.level))
-    results = [*_diagnostic_results(outcome.diagnostics, rules, place), *_results(problems, outcome, rules, place)]
+    results = [*_diagnostic_results(outcome.diagnostics, index, place), *_results(problems, outcome, index, place)]
+    notifications = []
+    if len(results) > MAX_RESULTS:
+        left_out = f"{len(results) - MAX_RESULTS} more results are left out"
+        notifications.append({"level": "warning", "message": {"text": left_out}})
     run: Form = {
-        "tool": {"driver": {"name": "gitops", "version": __version__, "rules": list(rules.forms)}},
+        "tool": {"driver": {"name": "gitops", "version": __version__, "rules": rules}},
         "automationDetails": {"id": "gitops/lint/"},
         "columnKind": "unicodeCodePoints",
         "newlineSequences": ["\n"],
         "originalUriBaseIds": {_BASE: {"description": {"text": "the root of the repository"}}},
-        "invocations": [_invocation(len(results))],
+        "invocations": [present(executionSuccessful=True, toolExecutionNotifications=notifications or None)],
         "results": results[:MAX_RESULTS],
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
-
-
-def _invocation(found: int) -> Form:
-    notes = []
-    if found > MAX_RESULTS:
-        notes.append({"level": "warning", "message": {"text": f"{found - MAX_RESULTS} more results are left out"}})
-    return present(executionSuccessful=True, toolExecutionNotifications=notes or None)
-
-
-def _rules(diagnostics: Sequence[Diagnostic]) -> _Rules:
-    forms = [_rule(rule) for rule in RULES.values() if rule.found in _SUBJECTS]
-    forms += [code_rule(code) for code in sorted({each.code for each in diagnostics})]
-    return _Rules(forms, {form["id"]: index for index, form in enumerate(forms)})
 
 
 def _rule(rule: LanguageRule) -> Form:
@@ -122,7 +106,7 @@ def code_rule(name: Code) -> Form:
 
 
 def _results(
-    problems: Sequence[LocatedProblem], outcome: LintOutcome, rules: _Rules, place: Callable[[str], str]
+    problems: Sequence[LocatedProblem], outcome: LintOutcome, index: Mapping[str, int], place: Callable[[str], str]
 ) -> Iterator[Form]:
     same: Counter[str] = Counter()
     for each in problems:
@@ -134,19 +118,24 @@ def _results(
             logicalLocations=None if each.query is None else [{"name": visible(each.query), "kind": "function"}],
         )
         message = each.message if each.fix is None else f"{each.message}; {each.fix}"
+        change = {"deletedRegion": region, "insertedContent": {"text": each.replacement}}
+        fix = {
+            "description": {"text": plain_text(each.fix or "")},
+            "artifactChanges": [{"artifactLocation": artifact, "replacements": [change]}],
+        }
         yield present(
             ruleId=each.code,
-            ruleIndex=rules.index[each.code],
+            ruleIndex=index[each.code],
             level=_LEVELS[each.level],
             message={"text": plain_text(message)},
             locations=[location],
             partialFingerprints=fingerprint(identity, same),
-            fixes=None if each.replacement is None else [_fix(each.fix or "", artifact, region, each.replacement)],
+            fixes=None if each.replacement is None else [fix],
         )
 
 
 def _diagnostic_results(
-    diagnostics: Sequence[Diagnostic], rules: _Rules, place: Callable[[str], str]
+    diagnostics: Sequence[Diagnostic], index: Mapping[str, int], place: Callable[[str], str]
 ) -> Iterator[Form]:
     same: Counter[str] = Counter()
     for each in diagnostics:
@@ -158,7 +147,7 @@ def _diagnostic_results(
             locations = [{"physicalLocation": present(artifactLocation=_artifact(where), region=region)}]
         yield present(
             ruleId=each.code,
-            ruleIndex=rules.index[each.code],
+            ruleIndex=index[each.code],
             level=each.severity.value,
             message={"text": plain_text(f"{each.path}: {each.message}" if each.path else each.message)},
             locations=locations,
@@ -174,14 +163,6 @@ def _region(region: Region) -> Form:
         "endColumn": region.end_column,
         "byteOffset": region.start,
         "byteLength": region.end - region.start,
-    }
-
-
-def _fix(description: str, artifact: Form, region: Form, text: str) -> Form:
-    change = {"deletedRegion": region, "insertedContent": {"text": text}}
-    return {
-        "description": {"text": plain_text(description)},
-        "artifactChanges": [{"artifactLocation": artifact, "replacements": [change]}],
     }
 
 

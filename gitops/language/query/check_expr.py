@@ -79,16 +79,12 @@ def _variable(scope: Scope, expr: ast.Variable) -> ParameterValue | NodeValue:
         return ParameterValue(expr.name, declared)
     node = scope.nodes.get(expr.name)
     if node is None:
-        _refuse_variable(scope, expr)
+        if expr.name in scope.edges:
+            fix = f"name a property of it: `${expr.name}.p`"
+            refuse("T23", f"edge variable `${expr.name}` cannot stand alone as a value", expr.span, fix)
+        known = (*scope.params, *scope.nodes)
+        refuse("", f"variable `${expr.name}` is not bound", expr.span, suggest(expr.name, known))
     return NodeValue(expr.name, node.name)
-
-
-def _refuse_variable(scope: Scope, expr: ast.Variable) -> NoReturn:
-    if expr.name in scope.edges:
-        fix = f"name a property of it: `${expr.name}.p`"
-        refuse("T23", f"edge variable `${expr.name}` cannot stand alone as a value", expr.span, fix)
-    known = (*scope.params, *scope.nodes)
-    refuse("", f"variable `${expr.name}` is not bound", expr.span, suggest(expr.name, known))
 
 
 def _alias(expr: ast.Alias, aliases: Mapping[str, int] | None) -> AliasValue:

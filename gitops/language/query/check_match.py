@@ -60,7 +60,12 @@ def _bind(scope: Scope, clause: ast.Bind) -> Scan:
     variable, type_name = clause.variable.text, clause.type_name.text
     node = scope.catalog.nodes.get(type_name)
     if node is None:
-        _refuse_node_type(scope, clause.type_name)
+        fix = suggest(type_name, scope.catalog.nodes)
+        if type_name in scope.catalog.edges:
+            fix = f"`{type_name}` is an edge type; match it with a hop"
+        elif type_name in scope.catalog.interfaces:
+            fix = f"`{type_name}` is an interface; match a node type that implements it"
+        refuse("T1", f"unknown node type `{type_name}`", clause.type_name.span, fix)
     tests = tuple([_pair(scope, node, variable, pair) for pair in clause.pairs])
     if variable == ast.ANONYMOUS:
         refuse("", "`$_` is never bound: it can only end a hop", clause.variable.span, "name the variable")
@@ -72,15 +77,6 @@ def _bind(scope: Scope, clause: ast.Bind) -> Scan:
         refuse("", f"{message} to `{node.name}`", clause.variable.span)
     scope.bind_node(variable, node)
     return Scan(variable, node.name, tests)
-
-
-def _refuse_node_type(scope: Scope, name: ast.Ident) -> NoReturn:
-    fix = suggest(name.text, scope.catalog.nodes)
-    if name.text in scope.catalog.edges:
-        fix = f"`{name.text}` is an edge type; match it with a hop"
-    elif name.text in scope.catalog.interfaces:
-        fix = f"`{name.text}` is an interface; match a node type that implements it"
-    refuse("T1", f"unknown node type `{name.text}`", name.span, fix)
 
 
 def _pair(scope: Scope, node: NodeType, variable: str, pair: ast.PropertyPair) -> PairTest:
@@ -101,7 +97,8 @@ def _pair(scope: Scope, node: NodeType, variable: str, pair: ast.PropertyPair) -
 def _hop(scope: Scope, clause: ast.Hop) -> Traverse:
     edge = scope.catalog.edge(clause.edge.text)
     if edge is None:
-        _refuse_edge_type(scope, clause.edge)
+        known = [each[:1].lower() + each[1:] for each in scope.catalog.edges]
+        refuse("T4", f"unknown edge type `{clause.edge.text}`", clause.edge.span, suggest(clause.edge.text, known))
     low, high = _bounds(clause.bounds)
     if clause.undirected and edge.source != edge.target:
         message = f"undirected hop over `{edge.name}` requires a same-endpoint-type edge"
@@ -122,11 +119,6 @@ def _hop(scope: Scope, clause: ast.Hop) -> Traverse:
     binding = None if clause.binding is None else clause.binding.text
     left, right = _named(clause.left), _named(clause.right)
     return Traverse(left, left_type, edge.name, direction, right, right_type, low, high, binding)
-
-
-def _refuse_edge_type(scope: Scope, name: ast.Ident) -> NoReturn:
-    known = [each[:1].lower() + each[1:] for each in scope.catalog.edges]
-    refuse("T4", f"unknown edge type `{name.text}`", name.span, suggest(name.text, known))
 
 
 def _bounds(bounds: ast.HopBounds | None) -> tuple[int, int]:

@@ -12,9 +12,6 @@ from gitops.language.query.types import STRING
 from gitops.language.schema.types import Catalog, EdgeType, NodeType, PropType, Scalar, TypeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import NoReturn
-
     from gitops.language.query.scope import Scope
 
 _ENDPOINTS = {"from": STRING, "to": STRING}
@@ -44,29 +41,22 @@ def _insert(scope: Scope, statement: ast.Insert) -> TypedInsert:
             if end not in given:
                 message = f"insert of edge `{owner.name}` lacks required endpoint `{end}`"
                 refuse("T12", message, statement.type_name.span, f"give the node id: `{end}: $id`")
-    _check_complete(owner, given, statement)
-    return TypedInsert(_kind(owner), owner.name, assignments)
-
-
-def _check_complete(owner: NodeType | EdgeType, given: set[str], statement: ast.Insert) -> None:
-    """Refuse an insert without a value, or a value to embed, for a property that is not nullable."""
     embeds = owner.embeds if isinstance(owner, NodeType) else {}
     for name in sorted(owner.properties):
-        if owner.properties[name].nullable or name in given:
-            continue
         source = embeds.get(name)
-        if source in given:
+        if owner.properties[name].nullable or name in given or source in given:
             continue
         also = f" or @embed source `{source}`" if source is not None else ""
         message = f"insert of `{owner.name}` must provide non-nullable property `{name}`{also}"
         refuse("T12", message, statement.type_name.span)
+    return TypedInsert(_kind(owner), owner.name, assignments)
 
 
 def _update(scope: Scope, statement: ast.Update) -> TypedUpdate:
     name = statement.type_name
     if name.text in scope.catalog.edges and name.text not in scope.catalog.nodes:
         message = f"update mutation for edge type `{name.text}` is not supported"
-        refuse("T16", message, name.span, "delete the edge and insert it anew")
+        refuse("T16", message, name.span, "delete the edge and insert it again")
     owner = _owner(scope.catalog, name)
     _refuse_repeats(statement.pairs)
     assignments = _assignments(scope, owner, statement.pairs)
@@ -120,12 +110,8 @@ def _declared(scope: Scope, owner: NodeType | EdgeType, name: ast.Ident) -> Prop
         return _ENDPOINTS[name.text]
     found = owner.properties.get(name.text)
     if found is None:
-        _refuse_property(owner, name, owner.properties)
+        known = (*owner.properties, *_ENDPOINTS) if isinstance(owner, EdgeType) else tuple(owner.properties)
+        message = f"{_kind(owner)} type `{owner.name}` has no property `{name.text}`"
+        refuse("T11", message, name.span, suggest(name.text, known))
     scope.uses.add((owner.name, name.text))
     return found
-
-
-def _refuse_property(owner: NodeType | EdgeType, name: ast.Ident, properties: Mapping[str, PropType]) -> NoReturn:
-    known = (*properties, *_ENDPOINTS) if isinstance(owner, EdgeType) else tuple(properties)
-    message = f"{_kind(owner)} type `{owner.name}` has no property `{name.text}`"
-    refuse("T11", message, name.span, suggest(name.text, known))

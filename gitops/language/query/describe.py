@@ -83,7 +83,12 @@ def return_item(value: TypedExpr, item: ReturnExpression) -> ReturnItem:
 
 def result_column(item: ReturnItem) -> ResultColumn:
     """The described column of a return item."""
-    return ResultColumn(item.alias or _static_name(item.value), item.column, type_of(item.value))
+    value = item.value
+    if isinstance(value, (PropertyValue, AliasValue)):
+        name = value.name
+    else:
+        name = value.function.value if isinstance(value, AggregateValue) else _row_name(value)
+    return ResultColumn(item.alias or name, item.column, type_of(value))
 
 
 def statement_access(catalog: Catalog, statements: tuple[TypedStatement, ...]) -> tuple[set[Access], set[Access]]:
@@ -119,12 +124,6 @@ def statement_access(catalog: Catalog, statements: tuple[TypedStatement, ...]) -
 
 def _written_kind(statement: TypedStatement) -> TypeKind:
     return TypeKind.NODE if isinstance(statement, TypedUpdate) else statement.kind
-
-
-def _static_name(value: TypedExpr) -> str:
-    if isinstance(value, (PropertyValue, AliasValue)):
-        return value.name
-    return _row_name(value) if not isinstance(value, AggregateValue) else value.function.value
 
 
 def _row_name(value: TypedExpr) -> str:

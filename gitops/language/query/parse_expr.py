@@ -166,27 +166,21 @@ class ExpressionParser:
             self._lexer.require(_RPAREN)
             node = Aggregate(_AGGREGATES[word], argument, self.span_from(name.start))
         else:
-            self._refuse_function(name)
+            from gitops.language.suggest import did_you_mean
+
+            known = ("now", "nearest", "rrf", "date", "datetime", *_TEXT, *_AGGREGATES)
+            self._lexer.fail(f"unknown function {name}", name.span, did_you_mean(word, known))
         self.leave()
         return node
 
-    def _refuse_function(self, name: Token) -> NoReturn:
-        from gitops.language.suggest import did_you_mean
-
-        known = ("now", "nearest", "rrf", "date", "datetime", *_TEXT, *_AGGREGATES)
-        self._lexer.fail(f"unknown function {name}", name.span, did_you_mean(name.text, known))
-
     def _nearest(self, name: Token) -> Nearest:
-        target = self._property_of_nearest()
+        variable = self.variable("a vector property `$v.p`")
+        self._lexer.require(_DOT)
+        target = self._property_of(variable)
         self._lexer.require(_COMMA)
         query = self.expression()
         self._lexer.require(_RPAREN)
         return Nearest(target, query, self.span_from(name.start))
-
-    def _property_of_nearest(self) -> PropertyAccess:
-        variable = self.variable("a vector property `$v.p`")
-        self._lexer.require(_DOT)
-        return self._property_of(variable)
 
     def _text_call(self, name: Token, function: TextFunction) -> TextCall:
         field = self.expression()
@@ -222,9 +216,6 @@ class ExpressionParser:
         self._lexer.require(_RPAREN)
         return Now(self.span_from(name.start))
 
-    def _literal(self) -> Literal:
-        return self._literal_from(self._start("a literal"))
-
     def _literal_from(self, first: Token) -> Literal:
         kind = first.kind
         if kind is TokenKind.STRING:
@@ -249,9 +240,9 @@ class ExpressionParser:
         self.enter(opened)
         items: list[Literal] = []
         if self._lexer.kind is not TokenKind.RBRACKET:
-            items.append(self._literal())
+            items.append(self._literal_from(self._start("a literal")))
             while self._lexer.skip(_COMMA):
-                items.append(self._literal())
+                items.append(self._literal_from(self._start("a literal")))
         self._lexer.require(TokenKind.RBRACKET, "`,` or `]`")
         self.leave()
         return Literal(LiteralKind.LIST, tuple(items), self.span_from(opened.start))

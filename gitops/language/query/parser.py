@@ -65,8 +65,11 @@ class _QueryParser(MatchParser):
         body: Read | tuple[Statement, ...]
         if lexer.at(_NAME, "match"):
             body = self._read()
-        elif self._at_write():
-            body = self._writes()
+        elif lexer.kind is _NAME and lexer.text in _WRITES:
+            statements = [self._write()]
+            while lexer.kind is _NAME and lexer.text in _WRITES:
+                statements.append(self._write())
+            body = tuple(statements)
         else:
             lexer.unexpected("`match`, `insert`, `update` or `delete`")
         if lexer.kind is not _RBRACE:
@@ -212,15 +215,6 @@ class _QueryParser(MatchParser):
                 self._lexer.fail("`nearest` takes no direction: the nearest come first", direction.span)
         return OrderExpression(value, descending, self.span_from(start))
 
-    def _at_write(self) -> bool:
-        return self._lexer.kind is _NAME and self._lexer.text in _WRITES
-
-    def _writes(self) -> tuple[Statement, ...]:
-        statements: list[Statement] = []
-        while self._at_write():
-            statements.append(self._write())
-        return tuple(statements)
-
     def _write(self) -> Statement:
         verb = self._lexer.advance()
         type_name = self.ident(TokenKind.TYPE_NAME, "a type name")
@@ -237,15 +231,12 @@ class _QueryParser(MatchParser):
 
     def _assignments(self) -> tuple[PropertyPair, ...]:
         self._lexer.require(_LBRACE)
-        pairs = [self._assignment()]
-        while not self._lexer.skip(_RBRACE):
-            pairs.append(self._assignment())
-        return tuple(pairs)
-
-    def _assignment(self) -> PropertyPair:
-        pair = self.pair()
+        pairs = [self.pair()]
         self._lexer.skip(_COMMA)
-        return pair
+        while not self._lexer.skip(_RBRACE):
+            pairs.append(self.pair())
+            self._lexer.skip(_COMMA)
+        return tuple(pairs)
 
     def _test(self) -> WhereCondition:
         self._keyword("where")

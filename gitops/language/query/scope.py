@@ -95,7 +95,10 @@ class Scope:
         else:
             edge = self.edges.get(variable)
             if edge is None:
-                self._refuse_unbound(rule, variable, place.variable.span)
+                fix = suggest(variable, (*self.nodes, *self.edges))
+                if variable in self.params:
+                    fix = f"`${variable}` is a parameter; only a binding has properties"
+                refuse(rule, f"variable `${variable}` is not bound", place.variable.span, fix)
             owner, kind, properties = edge.name, _EDGE, edge.properties
         found = properties.get(name)
         if found is None:
@@ -105,9 +108,3 @@ class Scope:
             refuse(rule, f"{kind} type `{owner}` has no property `{name}`", place.name.span, fix)
         self.uses.add((owner, name))
         return make(PropertyValue, (variable, kind, owner, name, found))
-
-    def _refuse_unbound(self, rule: str, variable: str, span: Span) -> NoReturn:
-        fix = suggest(variable, (*self.nodes, *self.edges))
-        if variable in self.params:
-            fix = f"`${variable}` is a parameter; only a binding has properties"
-        refuse(rule, f"variable `${variable}` is not bound", span, fix)

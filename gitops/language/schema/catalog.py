@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from gitops.language.schema.ast import ArgumentValue, InterfaceDeclaration, NodeDeclaration, ValueKind
+from gitops.language.schema.ast import ArgumentValue, NodeDeclaration, ValueKind
 from gitops.language.schema.ir import IrAnnotation, IrConstraint, IrEdge, IrNode, SchemaIR, property_id, type_id
 from gitops.language.schema.problems import ProblemCollector, UnknownName
 from gitops.language.schema.types import (
@@ -56,7 +56,7 @@ def check_catalog(document: ast.SchemaDocument, problems: ProblemCollector) -> N
                 ids, ("type", type_id(kind, each.name.text)), f"{kind}:{each.name.text}", each.name.span, problems
             )
             _check_properties(kind, each, ids, problems)
-            if not isinstance(each, InterfaceDeclaration):
+            if isinstance(each, NodeDeclaration):
                 _check_patterns(each, problems)
     _check_endpoints(document, problems)
     _check_folding(document.edges, problems)
@@ -91,26 +91,19 @@ def _claim_id(
         problems.add_catalog("S-49", message, span, "rename one of the two")
 
 
-def _check_patterns(owner: ast.NodeDeclaration | ast.EdgeDeclaration, problems: ProblemCollector) -> None:
+def _check_patterns(owner: ast.NodeDeclaration, problems: ProblemCollector) -> None:
     for each in owner.constraints:
         pattern = each.arguments[-1]
-        if (
-            each.kind is ConstraintKind.CHECK
-            and isinstance(owner, NodeDeclaration)
-            and isinstance(pattern, ArgumentValue)
-            and pattern.kind is ValueKind.STRING
-        ):
-            _check_pattern(owner.name.text, pattern, problems)
+        is_text = isinstance(pattern, ArgumentValue) and pattern.kind is ValueKind.STRING
+        if each.kind is ConstraintKind.CHECK and isinstance(pattern, ArgumentValue) and is_text:
+            # Few schemas have patterns, and the module that reads them is large.
+            from gitops.language.schema.pattern import PatternError, check_pattern
 
-
-def _check_pattern(owner: str, pattern: ArgumentValue, problems: ProblemCollector) -> None:
-    # Few schemas have patterns, and what reads them is large.
-    from gitops.language.schema.pattern import PatternError, check_pattern
-
-    try:
-        check_pattern(pattern.text)
-    except PatternError as error:
-        problems.add_catalog("K5", f"invalid regex in `@check` of node `{owner}`: {error}", pattern.span)
+            try:
+                check_pattern(pattern.text)
+            except PatternError as error:
+                message = f"invalid regex in `@check` of node `{owner.name.text}`: {error}"
+                problems.add_catalog("K5", message, pattern.span)
 
 
 def _check_endpoints(document: ast.SchemaDocument, problems: ProblemCollector) -> None:

@@ -13,14 +13,29 @@ import pytest
 from comment_cases import SUBJECT
 from render_cases import BASE, HEAD, VERBS, digest
 
-from gitops.language.schema import MigrationStep
+from gitops.language.schema import (
+    AddIndex,
+    AddProperty,
+    AddType,
+    DropProperty,
+    DropType,
+    ExtendEnum,
+    MigrationStep,
+    PropType,
+    RenameProperty,
+    RenameType,
+    Scalar,
+    TypeKind,
+    UnsupportedChange,
+    UpdatePropertyMetadata,
+    UpdateTypeMetadata,
+)
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Action
 from gitops.model.execution import ExecutionGraph
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import ApprovalRequirement, Plan
-from gitops.render import migration
 from gitops.render.characters import visible, visible_json
 from gitops.render.comment import ApprovalState, PlanComment, marker, plan_comment
 from gitops.render.json import plain, to_line, to_text
@@ -319,7 +334,22 @@ def test_text_and_json_load_no_template_engine():
 
 
 def test_every_step_of_a_migration_has_words():
-    assert {step.kind for step in get_args(MigrationStep)} == set(migration._WORDS)
+    node, text = TypeKind.NODE, PropType(Scalar.STRING, nullable=True)
+    steps = [
+        AddType(node, "A"),
+        RenameType(node, "A", "B"),
+        AddProperty(node, "A", "p", text),
+        RenameProperty(node, "A", "p", "q"),
+        AddIndex(node, "A", ("p",)),
+        UpdateTypeMetadata(node, "A", ()),
+        UpdatePropertyMetadata(node, "A", "p", ()),
+        ExtendEnum(node, "A", "p", ("m",)),
+        DropType(node, "A"),
+        DropProperty(node, "A", "p"),
+        UnsupportedChange("node:A", "reason"),
+    ]
+    assert {type(step) for step in steps} == set(get_args(MigrationStep))
+    assert [step for step in steps if in_words(step.to_json()) == code(to_line(step.to_json()))] == []
 
 
 def test_lists_that_are_not_of_text_are_shown_as_they_are():
