@@ -24,11 +24,11 @@ from gitops.language.schema import (
     Reversibility,
     Scalar,
     TypeKind,
+    check,
     compile_schema,
     pattern,
     plan_migration,
 )
-from gitops.language.schema import annotations as annotations_of
 from gitops.language.schema import parser as schemas
 from gitops.language.schema.check import ROW_COLUMNS
 from gitops.language.schema.problems import MAX_PROBLEMS
@@ -82,7 +82,7 @@ def test_what_the_parsers_know_is_in_the_reference():
         *schemas._DECLARATIONS,
         *schemas._BASES,
         *(f"@{name}" for name in schemas._CONSTRAINTS),
-        *(f"@{name}" for name in annotations_of._ONCE),
+        *(f"@{name}" for name in check._ONCE),
         "@card",
         *ROW_COLUMNS,
     }
