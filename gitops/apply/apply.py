@@ -48,7 +48,7 @@ class _Run:
     session: Session
     swept: Sweep
     plan: Plan
-    admitted: AcceptedApprovals
+    accepted: AcceptedApprovals
     operation: str
     intents: dict[str, Intent]
     view: LedgerView
@@ -130,7 +130,7 @@ def _prepare(current: Session) -> _Run | None:
     swept = recover(current.opened, current.state, current.problems, at=workspace.stamp())
     before = len(current.problems)
     planned = plan_session(current, swept.state, swept.pending)
-    plan, admitted = planned.plan, planned.admitted
+    plan, accepted = planned.plan, planned.approvals
     current.problems.extend(plan.diagnostics)
     satisfied = {r.resource: r.satisfied for r in plan.approvals_required}
     for change in plan.changes:
@@ -140,12 +140,12 @@ def _prepare(current: Session) -> _Run | None:
     check_debts(current, planned)
     if any(problem.severity is Severity.ERROR for problem in list(current.problems)[before:]):
         return None
-    owed = announced_debts(admitted.announced, swept.consumed)
+    owed = announced_debts(accepted.announced, swept.consumed)
     return _Run(
         session=current,
         swept=replace(swept, state=with_debts(swept.state, owed)),
         plan=plan,
-        admitted=admitted,
+        accepted=accepted,
         operation=workspace.ids.ulid(),
         intents=_intents(current, plan),
         view=current.view,
@@ -219,7 +219,7 @@ def _announce(run: _Run) -> bool:
 
 def _uses(run: _Run, approvals: Iterable[Approval]) -> tuple[ApprovalUse, ...]:
     """Where these approvals come from; those of a ledger folder are unsigned and left out."""
-    uses = run.admitted.uses
+    uses = run.accepted.uses
     return tuple(uses[a.approval_id] for a in approvals if a.approval_id in uses)
 
 
@@ -255,7 +255,7 @@ def _settle(run: _Run, results: Sequence[NodeResult]) -> Settlement:
     settled = settle(
         run.plan, run.session.desired, run.swept.state, results, at=workspace.stamp(), actor=workspace.actor
     )
-    opened = tuple(run.admitted.debts[a.approval_id] for a in settled.consumed if a.approval_id in run.admitted.debts)
+    opened = tuple(run.accepted.debts[a.approval_id] for a in settled.consumed if a.approval_id in run.accepted.debts)
     run.debts = (*run.debts, *opened)
     return replace(settled, state=with_debts(settled.state, opened))
 

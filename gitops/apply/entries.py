@@ -114,11 +114,11 @@ def settle_debts(current: Session) -> bool:
 
 def check_debts(current: Session, planned: SessionPlan) -> None:
     """Rule 2: report every open debt, as an error where it stops the run."""
-    admitted = planned.admitted
+    approvals = planned.approvals
     used = {a.approval_id for r in planned.plan.approvals_required if r.satisfied for a in r.approvals}
     applies = any(change.disposition is Disposition.APPLIED for change in planned.plan.changes)
-    stops = bool(admitted.earlier.open) and applies and not used & admitted.emergencies
-    report_debts(admitted.earlier.open, current.problems, Severity.ERROR if stops else Severity.WARNING)
+    stops = bool(approvals.earlier.open) and applies and not used & approvals.emergencies
+    report_debts(approvals.earlier.open, current.problems, Severity.ERROR if stops else Severity.WARNING)
 
 
 def announced_debts(announced: Sequence[ApprovalEvidence], completed: Iterable[str]) -> tuple[Debt, ...]:

@@ -33,7 +33,7 @@ from gitops.plan.draft import StateDraft
 
 @dataclass(frozen=True, slots=True)
 class GraphProbe:
-    """What is seen of a root: whether it exists, and what it says if it opens."""
+    """What is observed of a root: whether it exists, and its content if it opens."""
 
     existence: Existence
     reading: GraphReading | None = None
@@ -90,7 +90,7 @@ class _Progress:
             "recovered_at": self.at,
             "actor": intent.actor,
         }
-        self.draft.recovered(intent.operation_id, record)
+        self.draft.record_recovery(intent.operation_id, record)
         self.diagnostics.add(
             Code.CLUSTER_RECOVERY_ROLLED_FORWARD,
             graph_address(intent.graph_id),

@@ -1,15 +1,17 @@
-"""What a verb saw of ledger and lock, as its envelope reports it."""
+"""What a verb observed of ledger and lock, as its envelope reports it."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
 from gitops.core.clock import parse_timestamp
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostics
 from gitops.ledger.port import LedgerReader, LedgerView
 from gitops.model.lock import LockObservation
 from gitops.model.outcome import StateObservations
 
-# Problems name what they are about relative to the storage root, whatever the store; the paths of the envelope are for people.
+# Problems name places relative to the storage root, whatever the store is; the paths of the envelope are for people.
 STATE_FILE = "__cluster/state.json"
 LOCK_FILE = "__cluster/lock.json"
 RECOVERIES = "__cluster/recoveries"
@@ -36,3 +38,12 @@ def observe(
         lock_age_seconds=age,
         acquired_lock_id=acquired,
     )
+
+
+def warn_of_intents(ledger: LedgerReader, problems: Diagnostics, message: str) -> None:
+    """Add a warning for each operation that is not settled, in the order of their files, with this message."""
+    listing = ledger.intents()
+    if listing.problem is not None:
+        problems.add(Code.RECOVERY_SIDECAR_READ_ERROR, RECOVERIES, listing.problem)
+    for name in sorted([i.operation_id + ".json" for i in listing.intents] + [u.name for u in listing.unreadable]):
+        problems.add(Code.CLUSTER_RECOVERY_PENDING, f"{RECOVERIES}/{name}", message)

@@ -3,9 +3,9 @@
 Rules:
 
 1. Only what is applied counts: graphs, queries, policies and bindings come from the ledger and its catalog, and of
-   `cluster.yaml` no more is read than where the ledger is. What is declared and not applied never shows.
-2. No lock is taken, and one that is held is no obstacle: the ledger is read as one picture.
-3. Everything that stands in the way is reported in one run, and anything that cannot be decided stands in the way.
+   `cluster.yaml` only the place of the ledger is read. What is declared and not applied never shows.
+2. No lock is taken, and a held lock does not matter: the ledger is read as one snapshot.
+3. Every problem is reported in one run, and whatever cannot be checked is a problem.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def ready(workspace: Workspace) -> ReadyOutcome:
     try:
         if header is not None:
             stores = workspace.open_stores(header.storage)
-            held, view = _look(stores.ledger, problems)
+            held, view = _read_ledger(stores.ledger, problems)
             seen = observe(stores.ledger, view, held, workspace.clock.now())
             if view.state is not None:
                 inspection = _Inspection(stores, view.state, problems)
@@ -61,8 +61,8 @@ def ready(workspace: Workspace) -> ReadyOutcome:
     )
 
 
-def _look(ledger: LedgerReader, problems: Diagnostics) -> tuple[LockObservation, LedgerView]:
-    """The ledger as it is; no ledger, one that does not read, and operations that are not settled are errors."""
+def _read_ledger(ledger: LedgerReader, problems: Diagnostics) -> tuple[LockObservation, LedgerView]:
+    """The lock and the ledger; a ledger that is missing or unreadable, and operations that are not settled, are errors."""
     held, view, listing = ledger.observe_lock(), ledger.view(), ledger.intents()
     problems.extend(view.problems)
     if not view.found:
@@ -77,7 +77,7 @@ def _look(ledger: LedgerReader, problems: Diagnostics) -> tuple[LockObservation,
 
 
 class _Inspection:
-    """The parts of one recorded state, each looked at once."""
+    """The checks of one recorded state; each part is read once."""
 
     def __init__(self, stores: Stores, state: State, problems: Diagnostics) -> None:
         self._stores = stores
@@ -89,7 +89,7 @@ class _Inspection:
         self._bound: dict[str, list[str]] = defaultdict(list)
 
     def run(self) -> None:
-        """Look at everything."""
+        """Check everything."""
         addresses = sorted(self._state.resources)
         for address in addresses:
             if address.kind is Kind.GRAPH and is_name(address.name):

@@ -1,4 +1,4 @@
-"""The common frame of the verbs: load, open the stores, lock, read the ledger; and give the lock back on every path."""
+"""What the verbs have in common: load, open the stores, lock, read the ledger; and release the lock on every path."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T", bound=VerbOutcome)
 
 
 class StateNeed(Enum):
-    """What a verb expects of the ledger."""
+    """Whether a verb needs a ledger: not necessarily, yes, or that there is none yet."""
 
     OPTIONAL = auto()
     REQUIRED = auto()
@@ -34,7 +34,7 @@ class StateNeed(Enum):
 
 @dataclass(slots=True)
 class Session:
-    """One verb at work. `ready` is False when it has to stop; `problems` then says why."""
+    """One verb at work on a workspace. `ready` is False when it has to stop; `problems` then has the reason."""
 
     workspace: Workspace
     loaded: LoadResult
@@ -47,14 +47,14 @@ class Session:
 
     @property
     def desired(self) -> DesiredState:
-        """What the folder declares; only asked for when `ready`."""
+        """What the folder declares; only for sessions that are `ready`."""
         if self.loaded.desired is None:
             raise AssertionError("a session without desired state is never ready")
         return self.loaded.desired
 
     @property
     def opened(self) -> Stores:
-        """The stores; only asked for when `ready`."""
+        """The stores; only for sessions that are `ready`."""
         if self.stores is None:
             raise AssertionError("a session without stores is never ready")
         return self.stores
@@ -65,7 +65,7 @@ class Session:
         return self.view.state or State()
 
     def observations(self) -> StateObservations:
-        """What was seen of ledger and lock so far."""
+        """What the session has observed of ledger and lock so far."""
         if self.stores is None:
             return StateObservations(state_path="", lock_path="")
         now = self.workspace.clock.now()
@@ -75,12 +75,13 @@ class Session:
 def in_session(
     workspace: Workspace, operation: str, need: StateNeed, body: Callable[[Session], T], *, exclusive: bool = True
 ) -> T:
-    """What `body` makes of a session on the folder as it is, loaded from its files alone; else as `run_session`."""
-    return run_session(begin(workspace, load_desired(workspace.tree)), operation, need, body, exclusive=exclusive)
+    """As `run_session`, on the folder loaded from its files alone."""
+    session = open_session(workspace, load_desired(workspace.tree))
+    return run_session(session, operation, need, body, exclusive=exclusive)
 
 
-def begin(workspace: Workspace, loaded: LoadResult) -> Session:
-    """A session that has loaded its folder; the stores are open if it is sound."""
+def open_session(workspace: Workspace, loaded: LoadResult) -> Session:
+    """A session on a loaded folder; the stores are open if the folder has no errors."""
     current = Session(workspace, loaded, Diagnostics(loaded.diagnostics))
     if loaded.desired is not None and not current.problems.has_errors:
         try:
@@ -93,10 +94,11 @@ def begin(workspace: Workspace, loaded: LoadResult) -> Session:
 def run_session(
     current: Session, operation: str, need: StateNeed, body: Callable[[Session], T], *, exclusive: bool = True
 ) -> T:
-    """What `body` makes of the session, ready or not. The lock is given back when it returns or raises.
+    """Take the lock, read the ledger, and return the outcome of `body`, which runs whether or not the session is ready.
 
-    A lock that cannot be given back takes nothing from what was done: the outcome says so in a warning. `exclusive` False
-    leaves out the lock where the ledger's reads are snapshots anyway.
+    The lock is released when `body` returns or raises. A failure to release it is a warning of the outcome, which stays as
+    it is. `operation` is the verb's name in the lock. `exclusive` False takes no lock where the ledger's reads are
+    snapshots anyway.
     """
     try:
         if current.stores is not None:
@@ -104,14 +106,14 @@ def run_session(
             current.ready = (not lock or _take_lock(current, operation)) and _read_ledger(current, need)
         outcome = body(current)
     except BaseException:
-        _give_back(current)
+        _release_lock(current)
         raise
-    left = _give_back(current)
+    left = _release_lock(current)
     return replace(outcome, diagnostics=(*outcome.diagnostics, *left)) if left else outcome
 
 
-def _give_back(current: Session) -> Diagnostics:
-    """Release the lock if it was taken, and say so if that failed."""
+def _release_lock(current: Session) -> Diagnostics:
+    """Release the lock if it was taken; a failure is returned as a warning."""
     left = Diagnostics()
     if current.lock_id is not None:
         try:
@@ -128,7 +130,7 @@ def _take_lock(current: Session, operation: str) -> bool:
         current.problems.add(
             Code.STATE_LOCK_DISABLED,
             "state.lock",
-            "runs are not kept apart; only the compare-and-swap guards the ledger",
+            "operations are not locked against each other; only the compare-and-swap protects the ledger",
         )
         return True
     info = LockInfo(workspace.ids.ulid(), operation, timestamp(workspace.clock.now()), workspace.pid)

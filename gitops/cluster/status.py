@@ -5,13 +5,13 @@ from __future__ import annotations
 from gitops.approvals.decisions import open_debts
 from gitops.cluster.catalog import verify_catalog
 from gitops.cluster.gate import report_debts
-from gitops.cluster.observations import LOCK_FILE, RECOVERIES, STATE_FILE, observe
+from gitops.cluster.observations import LOCK_FILE, STATE_FILE, observe, warn_of_intents
 from gitops.cluster.workspace import Workspace
 from gitops.config.cluster_yaml import declared_storage, header_of, read_cluster
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
-from gitops.ledger.port import LedgerReader, LedgerView
+from gitops.ledger.port import LedgerView
 from gitops.model.lock import LockObservation
 from gitops.model.outcome import StateObservations, StatusOutcome
 from gitops.storage.address import StorageRootError
@@ -20,68 +20,47 @@ from gitops.storage.address import StorageRootError
 def status(workspace: Workspace) -> StatusOutcome:
     """Report state, lock, pending recoveries and the condition of the catalog.
 
-    Lock and recoveries are looked at even if the header of cluster.yaml is wrong, as long as it says where they are; the
-    ledger is read only under a header that is right.
+    Lock and recoveries are read even if the header of cluster.yaml has errors, as long as it says where they are; the
+    ledger is read only under a header without errors.
     """
     cluster, problems = read_cluster(workspace.tree)
     if cluster is None:
-        return _blind(workspace, problems)
+        return _without_ledger(workspace, problems)
     header_problems = Diagnostics()
     header = header_of(cluster, header_problems)
     try:
         ledger = workspace.open_stores(declared_storage(cluster)).ledger
     except StorageRootError:
-        return _blind(workspace, header_problems)
+        return _without_ledger(workspace, header_problems)
     except GitopsError as error:
         header_problems.add_error(error)
-        return _blind(workspace, header_problems)
+        return _without_ledger(workspace, header_problems)
     held, view = LockObservation(held=False), LedgerView()
     try:
         held = ledger.observe_lock()
-        _report_lock(held, problems)
-        _report_intents(ledger, problems)
+        if held.problem is not None:
+            problems.add(held.problem, LOCK_FILE, held.detail, severity=Severity.WARNING)
+        warn_of_intents(ledger, problems, "an interrupted operation is not settled")
         problems.extend(header_problems)
         if header is not None:
             view = ledger.view()
-            _report_ledger(ledger, view, problems)
+            problems.extend(view.problems)
+            if not view.found:
+                problems.add(Code.STATE_MISSING, STATE_FILE, "there is no ledger yet", severity=Severity.WARNING)
+            elif view.state is not None:
+                verify_catalog(ledger, view.state, problems)
+                report_debts(open_debts(view.state), problems)
     except GitopsError as error:
         problems.add_error(error)
-    return _outcome(workspace, observe(ledger, view, held, workspace.clock.now()), view, problems)
-
-
-def _blind(workspace: Workspace, problems: Diagnostics) -> StatusOutcome:
-    """What can be said without knowing where the ledger is."""
-    return _outcome(workspace, StateObservations(state_path="", lock_path=""), LedgerView(), problems)
-
-
-def _report_lock(held: LockObservation, problems: Diagnostics) -> None:
-    if held.problem is not None:
-        problems.add(held.problem, LOCK_FILE, held.detail, severity=Severity.WARNING)
-
-
-def _report_ledger(ledger: LedgerReader, view: LedgerView, problems: Diagnostics) -> None:
-    problems.extend(view.problems)
-    if not view.found:
-        problems.add(Code.STATE_MISSING, STATE_FILE, "there is no ledger yet", severity=Severity.WARNING)
-    elif view.state is not None:
-        verify_catalog(ledger, view.state, problems)
-        report_debts(open_debts(view.state), problems)
-
-
-def _report_intents(ledger: LedgerReader, problems: Diagnostics) -> None:
-    listing = ledger.intents()
-    if listing.problem is not None:
-        problems.add(Code.RECOVERY_SIDECAR_READ_ERROR, RECOVERIES, listing.problem)
-    for name in sorted([i.operation_id + ".json" for i in listing.intents] + [u.name for u in listing.unreadable]):
-        problems.add(Code.CLUSTER_RECOVERY_PENDING, f"{RECOVERIES}/{name}", "an interrupted operation is not settled")
-
-
-def _outcome(
-    workspace: Workspace, observations: StateObservations, view: LedgerView, problems: Diagnostics
-) -> StatusOutcome:
     return StatusOutcome(
         config_dir=workspace.config_dir,
-        observations=observations,
+        observations=observe(ledger, view, held, workspace.clock.now()),
         state=view.state,
         diagnostics=tuple(problems),
     )
+
+
+def _without_ledger(workspace: Workspace, problems: Diagnostics) -> StatusOutcome:
+    """The report where it is not known where the ledger is."""
+    nothing = StateObservations(state_path="", lock_path="")
+    return StatusOutcome(config_dir=workspace.config_dir, observations=nothing, diagnostics=tuple(problems))

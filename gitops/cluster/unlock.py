@@ -9,7 +9,7 @@ from gitops.cluster.workspace import Workspace
 from gitops.config.cluster_yaml import load_header
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
-from gitops.ledger.port import LedgerReader, LedgerView
+from gitops.ledger.port import LedgerView
 from gitops.model.outcome import StateObservations, UnlockOutcome
 
 
@@ -32,19 +32,16 @@ def force_unlock(workspace: Workspace, lock_id: str) -> UnlockOutcome:
         removed = True
     except GitopsError as error:
         found.add_error(error)
-    # The holder stays in the report, so that it can be told who lost the lock.
+    # The report names the holder of the removed lock.
     seen = replace(held, held=False) if removed else held
+    try:
+        view = ledger.view()
+    except GitopsError:
+        # Only for the report: a lock must be removable whatever else is broken.
+        view = LedgerView()
     return UnlockOutcome(
         config_dir=workspace.config_dir,
-        observations=observe(ledger, _view(ledger), seen, workspace.clock.now()),
+        observations=observe(ledger, view, seen, workspace.clock.now()),
         lock_removed=removed,
         diagnostics=tuple(found),
     )
-
-
-def _view(ledger: LedgerReader) -> LedgerView:
-    """The ledger for the report alone: a lock must come off whatever else is broken."""
-    try:
-        return ledger.view()
-    except GitopsError:
-        return LedgerView()

@@ -1,4 +1,4 @@
-"""What every verb is given: a source tree, the way to its stores, time, chance, identity, and governance if there is any."""
+"""What every verb works with: a source tree, its stores, time, ids, identity, and governance for a branch ledger."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from gitops.model.trust import TrustRoot
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Where a cluster lives once its storage root is known; `graph_uri` derives a graph's root from its id.
+    """The stores of a cluster once its storage root is known; `graph_uri` derives a graph's root from its id.
 
-    `data_problem` says why graphs must not be created or changed here, such as a checkout that will be thrown away; reading
-    what is there is still possible.
+    `data_problem` says why graphs must not be created or changed here, such as a checkout that is deleted afterwards; reading
+    is still possible.
     """
 
     ledger: LedgerStore
@@ -36,7 +36,7 @@ class Stores:
 class Governance:
     """What a branch ledger adds to a run: target, source commit, authorship, and the keys and rules of that commit.
 
-    `authors` are the identities whose work is applied. `trust_files` are the files of keys and rules at the source
+    `authors` are the authors of what is applied. `trust_files` are the files of keys and rules at the source
     commit (path to bytes) and `trust` what they say. `changed_files` lists the files of the cluster folder that differ from
     another tree of it. `admit` raises a GitopsError if the source commit must not be applied on top of the given view.
     """
@@ -52,23 +52,23 @@ class Governance:
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What lets a verb that only advises load faster: a tree of the same folder as the workspace's, and a cache.
+    """What lets `validate` and `plan` load faster: a tree of the same folder as the workspace's, and a cache.
 
-    A cache is no evidence. No verb that permits, carries out or checks for a change request looks here.
+    A cache is not evidence. No verb that permits, applies or checks a change request uses it.
     """
 
     tree: StampedTree
     cache: CompileCache
 
 
-def _nowhere(graph: str, digest: str) -> bytes | None:  # noqa: ARG001 - the default of a lookup
-    """Git has nothing: plan from the live graph."""
+def _no_schema(graph: str, digest: str) -> bytes | None:  # noqa: ARG001 - the default of a lookup
+    """The default: git has no text, so plan from the live graph."""
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """One cluster as a verb sees it.
+    """A cluster folder with its ledger, engine and clock.
 
     `config_dir` is echoed as given. `open_stores` takes the declared storage root (None for the default) and raises
     GitopsError when it cannot be used. `accepted_schema` finds the applied schema text of a graph by its digest, where git
@@ -85,7 +85,7 @@ class Workspace:
     workers: int = 1
     fail_fast: bool = False
     governance: Governance | None = None
-    accepted_schema: Callable[[str, str], bytes | None] = _nowhere
+    accepted_schema: Callable[[str, str], bytes | None] = _no_schema
     faults: Faults = field(default_factory=NoFaults)
     pid: int = 0
     hints: Hints | None = None

@@ -1,4 +1,4 @@
-"""Problems as values: what is wrong, where, and the way out.
+"""Problems as values: what is wrong, where, and the remedy.
 
 Codes are contract, messages are not. Diagnostics are kept in emission order; severity and summary come from the
 registry unless a command emits a code with another severity on purpose (a held lock is an error for `apply` and a fact
@@ -86,7 +86,7 @@ class Diagnostics:
         self._items.append(Diagnostic(code, severity or entry.severity, path, message, source, entry.fix))
 
     def add_error(self, error: GitopsError) -> None:
-        """Append what an exception says."""
+        """Append the code, place and detail of an exception."""
         self.add(error.code, error.path, error.detail)
 
     def extend(self, others: Iterable[Diagnostic]) -> None:

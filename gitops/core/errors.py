@@ -1,6 +1,6 @@
 """The five ways in which an operation can fail other than by a diagnosable problem.
 
-Diagnostics say what a person can fix in the input; these exceptions say that the world did not answer as needed. An
+Diagnostics say what a person can fix in the input; these exceptions say that something outside did not answer as needed. An
 adapter turns every foreign exception into one of these, and a verb turns them into its outcome.
 """
 
@@ -13,7 +13,7 @@ class GitopsError(Exception):
     """Base of every error that this package raises on purpose; `code` is a registered diagnostic code."""
 
     def __init__(self, code: Code, detail: str, *, path: str = "") -> None:
-        """`detail` says what is wrong and the way out; `path` names the place (config path, address or file)."""
+        """`detail` says what is wrong and what to do; `path` names the place (config path, address or file)."""
         super().__init__(detail)
         self.code = code
         self.detail = detail
@@ -25,7 +25,7 @@ class UsageError(GitopsError):
 
 
 class ConflictError(GitopsError):
-    """Somebody else was faster: a compare-and-swap lost, or a lock is held."""
+    """A compare-and-swap failed because of another writer, or a lock is held."""
 
 
 class RemoteError(GitopsError):
@@ -37,7 +37,7 @@ class RemoteError(GitopsError):
     def __init__(
         self, code: Code, detail: str, *, path: str = "", retryable: bool = False, status: int | None = None
     ) -> None:
-        """As `GitopsError`, with the verdict on retrying and the status."""
+        """As `GitopsError`, with whether a retry may help, and the status."""
         super().__init__(code, detail, path=path)
         self.retryable = retryable
         self.status = status

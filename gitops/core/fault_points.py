@@ -1,8 +1,8 @@
-"""The names of all fault points, each with the moment that it stands for.
+"""The names of all fault points, each with the moment that it names.
 
-A name says where and when: `area.before_step` is reached when nothing of the step is durable yet, `area.after_step` when all
-of it is. Names that begin with `cluster_` belong to a verb, `ledger.` to a ledger store, `engine.` to the graph engine, `server.`
-to the server.
+A name gives the place and the moment: `area.before_step` is reached when nothing of the step is durable yet,
+`area.after_step` when all of it is. Names that begin with `cluster_` belong to a verb, `ledger.` to a ledger store,
+`engine.` to the graph engine, `server.` to the server.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ FAULT_POINTS: Mapping[str, str] = MappingProxyType(
         "cluster_apply.before_state_write": "the next state is settled in memory, the ledger is as before",
         "cluster_refresh.before_state_write": "everything is observed, the ledger is as before",
         "cluster_import.before_state_write": "everything is observed, there is no ledger yet",
-        "cluster_approve.before_push": "an approval is signed in the local objects, nobody can see it",
+        "cluster_approve.before_push": "an approval is signed in the local objects, it is not pushed yet",
         "cluster_approve.after_push": "an approval is where the bot looks for it",
-        "cluster_decide.before_push": "a revocation or countersignature is signed in the local objects, nobody can see it",
+        "cluster_decide.before_push": "a revocation or countersignature is signed in the local objects, it is not pushed yet",
         "cluster_decide.after_push": "a revocation or countersignature is where every run looks for it",
         # Ledger stores.
         "ledger.lock.before_take": "the lock is free",
@@ -46,8 +46,8 @@ FAULT_POINTS: Mapping[str, str] = MappingProxyType(
         "ledger.blob.after_write": "the text of a query or policy is in the catalog, the state does not name it yet",
         "ledger.approval.before_record": "an approval was granted, nothing of it is durable",
         "ledger.approval.after_record": "the approval is durable",
-        "ledger.approval.before_mark": "the state says that an approval is spent, its document does not",
-        "ledger.approval.after_mark": "the document of a spent approval says so too",
+        "ledger.approval.before_mark": "the state records that an approval is consumed, its document does not",
+        "ledger.approval.after_mark": "the document of a consumed approval records it too",
         "ledger.commit.before_state": "the next state of a ledger folder is ready, the old one is in force",
         "ledger.commit.after_state": "the next state is in force, nothing is tidied up",
         "ledger.commit.after_retire": "settled intents are gone, spent approvals are not marked",
@@ -63,7 +63,7 @@ FAULT_POINTS: Mapping[str, str] = MappingProxyType(
         "server.queue.before_accept": "a delivery is believed and read, nothing of it is durable",
         "server.queue.after_accept": "the event is in the queue, the forge has no answer yet",
         "server.worker.before_handle": "an event is marked as being worked on, nothing of it is done",
-        "server.worker.after_handle": "an event is handled, the queue says that it is being worked on",
+        "server.worker.after_handle": "an event is handled, the queue has it as being worked on",
         # Graph engine.
         "engine.create.before_tables": "a new graph has its staging place and its schema, but no table",
         "engine.create.staged": "a new graph is whole in its staging place, no root exists",
@@ -76,7 +76,7 @@ FAULT_POINTS: Mapping[str, str] = MappingProxyType(
         "engine.delete.before_remove": "a graph is about to be removed",
         "engine.delete.after_remove": "nothing is left at the root or beside it",
         "engine.load.before_tables": "records are checked and lie in data files, no table has a new version",
-        "engine.branch.create.before_manifest": "a branch is wanted, nothing of it is durable",
+        "engine.branch.create.before_manifest": "the creation of a branch has begun, nothing of it is durable",
         "engine.branch.create.after_manifest": "the first version of a branch lies on a line without a name",
         "engine.branch.create.before_index": "the same, and the name is about to be given",
         "engine.branch.create.after_index": "the branch exists",

@@ -1,7 +1,7 @@
 """Secrets are `${NAME}` references, resolved at the last moment and never shown.
 
 `Secret` keeps a resolved value out of repr, str, JSON and logs; `Redactor` removes known values from text that is about
-to leave the process. What this does not do: find secrets that nobody named.
+to leave the process. What this does not do: find secrets that are not named to it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Approvals: the document of the ledger, the statement that a signature covers, and the evidence found in git.
 
-An approval is a person's own signature, or what the bot attests of a review on a forge, or an emergency of one person
-alone. It can be taken back by a revocation; an emergency leaves a debt, which somebody else's countersignature settles.
+An approval is a person's own signature, the bot's attestation of a review on a forge, or an emergency of one person
+alone. A revocation ends it; an emergency leaves a debt, which a second person's countersignature settles.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Via(StrEnum):
 
 
 class GrantSource(StrEnum):
-    """What somebody approved with on a forge."""
+    """How an account approved on a forge."""
 
     REVIEW = "review"
     COMMENT = "comment"
@@ -35,7 +35,7 @@ class GrantSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ForgeGrant:
-    """What an account did on a forge that is attested as its approval.
+    """The review or comment of an account on a forge that the bot attests as an approval.
 
     `account` is the forge's unchanging number for it, such as `github:583231`; `login` and `url` are for people and decide
     nothing. `reference` is the forge's id of the review or comment in change request `request`, given at `at` (RFC 3339 UTC)
@@ -125,7 +125,7 @@ class ApprovalStatement:
 
 @dataclass(frozen=True, slots=True)
 class CommitSignature:
-    """The cryptographic half of a verdict on a signed object: is it good, and for which key.
+    """What cryptography says about a signed object: whether the signature is good, and for which key.
 
     `key` is the base64 text of the SSH public key blob (the second field of a public key line), empty when unsigned.
     `good` says that the signature is mathematically valid for the payload in `namespace`; whether the key is trusted is

@@ -1,4 +1,4 @@
-"""Ledger entries: one signed commit each, saying what was done, by whom, from which commit, with which approvals."""
+"""Ledger entries: one signed commit each, with what was done, by whom, from which commit and with which approvals."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ApprovalUse:
 class Debt:
     """What an emergency left: `principal` alone let `resource` be changed, for `reason`, by an approval and its commit.
 
-    It is open until somebody else countersigns it; until then nothing but that, and further emergencies, is applied.
+    It is open until a second person countersigns it; until then only that, and further emergencies, are applied.
     """
 
     approval_id: str
@@ -79,7 +79,7 @@ class DebtSettlement:
 
 
 UNKNOWN_AUTHOR = "<unknown>"
-"""Stands among authors for people whom nobody could ask for. No commit and no account can have this name."""
+"""The author where authors could not be determined. No commit and no account can have this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class LedgerEntry:
     """`entry.json` of one ledger commit.
 
     `number` counts from 1 without gaps; `previous` is the commit id of the entry before (None for the first) and must be
-    the commit's first parent. `authors` are the identities whose work is applied, which may not approve it. `at` is RFC 3339
+    the commit's first parent. `authors` are the authors of what is applied, who may not approve it. `at` is RFC 3339
     UTC and never runs backwards along the chain. `changeset` identifies the run of one plan. `policy_digest` is that of the
     keys and rules under which the entry was made; `trust_digest` that of those in force after it. `debts` are opened by this
     entry, `settled` are closed by it.

@@ -1,4 +1,4 @@
-"""Blast radius of a schema change, by what it touches: the stored queries that use a type or property that changes.
+"""Impact of a schema change: the stored queries that use a type or property that changes.
 
 It explains a plan and decides nothing. A declared query that does not check against the new schema is an error before there
 is a plan, so a query that is listed here either goes on as it is, or is changed or removed by the same change.
@@ -48,7 +48,7 @@ class ResultChange:
 
 @dataclass(frozen=True, slots=True)
 class SchemaImpact:
-    """What hangs on one schema update that has a migration preview.
+    """What one schema update affects, if it has a migration preview.
 
     `touches` has one entry per step of the preview, in its order; each is in order of the queries. `policies` are the
     policies bound to the graph.

@@ -114,7 +114,7 @@ class ApproveOutcome(VerbOutcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionOutcome(VerbOutcome):
-    """`revoke` and `countersign`: what was decided about an approval, by whom, and the commit that says so.
+    """`revoke` and `countersign`: the decision about an approval, who made it, and its commit.
 
     `resource` is what the approval is for. `commit` is None when the command failed.
     """
@@ -147,7 +147,7 @@ class ServedGraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyOutcome(VerbOutcome):
-    """`ready`: what a server would serve of the applied revision; nothing at all if anything stands in its way."""
+    """`ready`: what a server would serve of the applied revision; nothing at all if there is any problem."""
 
     observations: StateObservations
     graphs: tuple[ServedGraph, ...] = ()

@@ -33,7 +33,7 @@ class PlanInputs:
     `approvals` are the unconsumed approvals that already passed every check of their store (in a branch ledger: signature,
     signer, target, author, expiry). `pending` are graph ids whose interrupted operation is not settled. `previews` holds a
     migration preview per schema address where the accepted schema could be read. `recorded` holds per schema address what the
-    ledger records of the graph, if the plan is to say what hangs on the migration. `approvals_needed` is how many distinct
+    ledger records of the graph, if the plan is to explain what the migration affects. `approvals_needed` is how many distinct
     people must approve an irreversible change; each of the approvals in `alone` is enough by itself.
     """
 
@@ -74,7 +74,7 @@ class ApprovalRequirement:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The one planner's answer; comment, text, JSON and the run all read this.
+    """The result of the planner; comment, text, JSON and the run all read it.
 
     `digest` covers the config digest and each change's address, action, before, after, bindings flag and migration steps:
     not serial, time, disposition or evidence, so that it survives approval and merge unless reality moved.

@@ -19,8 +19,8 @@ class Resource:
     """One declared resource.
 
     `path` is the path as it is written in the configuration (queries and policies and schemas), None for graphs.
-    `data` is the bytes that the digest covers, or how to get them, None for graphs: the digest says as much, so it counts
-    nothing in a comparison. `applies_to` is the normalized bindings of a policy.
+    `data` is the bytes that the digest covers, or a function that reads them, None for graphs; it is left out of
+    comparisons, since the digest identifies it. `applies_to` is the normalized bindings of a policy.
     """
 
     address: Address
@@ -31,7 +31,7 @@ class Resource:
 
     @property
     def content(self) -> bytes | None:
-        """The bytes that the digest covers, None for graphs. Raises what `data` raises, if it is a way to get them."""
+        """The bytes that the digest covers, None for graphs. Raises what `data` raises if it is a function."""
         return self.data() if callable(self.data) else self.data
 
 

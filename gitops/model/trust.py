@@ -1,4 +1,4 @@
-"""Whom a branch ledger trusts: keys, roles and rules, read from the last applied entry, never from a change request."""
+"""The trust rules of a branch ledger: keys, roles and rules, read from the last applied entry, never from a change request."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class TrustRoot:
 
     `approvers` and `ledger_signers` are principals; an empty `approvers` means every principal that is not a ledger signer.
     `required` distinct people must approve an irreversible change. `expires_after` is the longest life of an approval.
-    `revoked` holds key blobs that count no more. `digest` identifies the whole bundle (the policy digest of statements).
+    `revoked` holds key blobs that no longer count. `digest` identifies the whole bundle (the policy digest of statements).
     `accounts` pairs forge accounts (`github:583231`) with principals; a review on the forge counts for the kinds of change in
-    `via_forge` (`reversible`, `irreversible`), and `forge_verdict` asks for the forge's own verdict on top. `break_glass` are
+    `via_forge` (`reversible`, `irreversible`), and `forge_verdict` also requires the forge's own decision. `break_glass` are
     the principals who may act alone in an emergency.
     """
 
@@ -62,7 +62,7 @@ class TrustRoot:
         return None
 
     def names(self, key: str) -> frozenset[str]:
-        """Every principal that is listed for `key`, whether or not it counts now: all the names its owner goes by."""
+        """Every principal that is listed for `key`, whether or not it counts now: all the names that its owner uses."""
         return frozenset(name for signer in self.signers if signer.key == key for name in signer.principals)
 
     def known_as(self, names: Iterable[str]) -> frozenset[str]:

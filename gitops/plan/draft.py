@@ -15,7 +15,7 @@ from gitops.model.state import AppliedResource, State, StatusRecord
 class StateDraft:
     """A state under edit. Each edit costs what it touches, not what the ledger holds: a run edits once per graph.
 
-    It has maps of its own; `state` gives them away, so a draft is used up then.
+    It has maps of its own; `state` hands them over, so a draft must not be edited after that.
     """
 
     def __init__(self, state: State) -> None:
@@ -55,11 +55,11 @@ class StateDraft:
         self._records[2][address] = observation
 
     def use_approvals(self, approval_ids: Iterable[str], record: Mapping[str, Any]) -> None:
-        """Record approvals as used; what is known of an earlier use stays, whoever tells it again."""
+        """Record approvals as used; the record of an earlier use stays."""
         for approval_id in approval_ids:
             self._records[0].setdefault(approval_id, record)
 
-    def recovered(self, operation_id: str, record: Mapping[str, Any]) -> None:
+    def record_recovery(self, operation_id: str, record: Mapping[str, Any]) -> None:
         """Record a settled operation."""
         self._records[1][operation_id] = record
 

@@ -54,7 +54,7 @@ Rank = tuple[int, str, int, str]
 def build_graph(
     changes: Sequence[Change], dependencies: Sequence[Dependency], applied_dependencies: Sequence[Dependency]
 ) -> tuple[ExecutionGraph, tuple[Diagnostic, ...]]:
-    """The execution graph of the changes that apply carries out; the others are no nodes.
+    """The execution graph of the changes that apply carries out; the others have no nodes.
 
     `dependencies` are the desired references, `applied_dependencies` those that the ledger records. The order of the
     arguments' items does not matter. `position` is the order of the serial run: graph creates by id, each with its schema;
@@ -98,17 +98,17 @@ class _Plan:
         return cls(by_text, active, _references(desired), _references(recorded))
 
     def reached(self, start: Address, references: References) -> list[tuple[Address, tuple[Address, ...]]]:
-        """What `start` refers to, nearest first, each with the unchanged resources on the way to it."""
+        """What `start` refers to, nearest first, each with the unchanged resources between."""
         found: dict[Address, tuple[Address, ...]] = {}
         queue: deque[tuple[Address, tuple[Address, ...]]] = deque([(start, ())])
         while queue:
-            name, way = queue.popleft()
+            name, between = queue.popleft()
             for target in references.get(name, ()):
                 if target in found:
                     continue
-                found[target] = way
+                found[target] = between
                 if target not in self.active:
-                    queue.append((target, (*way, target)))
+                    queue.append((target, (*between, target)))
         return list(found.items())
 
 
@@ -123,32 +123,32 @@ def _reference_edges(change: Change, plan: _Plan, problems: Diagnostics) -> list
     """Edges that the references of one change give, by the table of this module."""
     edges: list[ExecEdge] = []
     name, deleted = change.address, change.action is Action.DELETE
-    for target, way in () if deleted else plan.reached(name, plan.desired):
+    for target, between in () if deleted else plan.reached(name, plan.desired):
         other = plan.changes.get(target)
         if other is None:
             continue
         if other.action is Action.DELETE:
             problems.add(Code.DEPENDS_ON_DELETED, name, f"{name} still needs {target}, which is deleted")
         elif target in plan.active:
-            edges.append(_edge(other, change, (change.address, other.address), way))
+            edges.append(_edge(other, change, (change.address, other.address), between))
         elif other.action is Action.CREATE:
             problems.add(Code.MISSING_DEPENDENCY, name, f"{name} needs {target}, which this run does not create")
-    for target, way in plan.reached(name, plan.recorded):
+    for target, between in plan.reached(name, plan.recorded):
         other = plan.active.get(target)
         if other is None:
             continue
         if other.action is Action.DELETE:
-            edges.append(_edge(change, other, (change.address, other.address), way))
+            edges.append(_edge(change, other, (change.address, other.address), between))
         elif deleted:
-            edges.append(_edge(other, change, (change.address, other.address), way))
+            edges.append(_edge(other, change, (change.address, other.address), between))
     return edges
 
 
-def _edge(before: Change, after: Change, reference: tuple[Address, Address], way: tuple[Address, ...]) -> ExecEdge:
-    """An edge whose reason is the reference from the first address to the second, along `way`."""
+def _edge(before: Change, after: Change, reference: tuple[Address, Address], between: tuple[Address, ...]) -> ExecEdge:
+    """An edge whose reason is the reference from the first address to the second, through the unchanged resources `between`."""
     source, target = reference
-    if way:
-        reason, detail = "via_unchanged", " > ".join(way)
+    if between:
+        reason, detail = "via_unchanged", " > ".join(between)
     else:
         reason = _REASONS.get((source.kind, target.kind), "explicit_dependency")
         detail = target if target.graph is None else target.graph

@@ -1,4 +1,4 @@
-"""Blast radius of schema updates: which queries use what they touch."""
+"""Impact of schema updates: which queries use what they touch."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def schema_impact(
         return ()
     fates = {c.address: _FATES[c.action] for c in changes if c.address.kind is Kind.QUERY}
     return tuple(
-        _of_schema(change, desired, recorded[change.address], fates)
+        _impact_of(change, desired, recorded[change.address], fates)
         for change in changes
         if change.migration is not None and change.address in recorded
     )
 
 
-def _of_schema(
+def _impact_of(
     change: Change, desired: DesiredState, recorded: RecordedGraph, fates: Mapping[Address, Fate]
 ) -> SchemaImpact:
     graph, steps = change.address.name, change.migration.steps if change.migration else ()
-    files = _Files(recorded, desired)
+    files = _QueryFiles(recorded, desired)
     declared = {query_address(graph, name): query for name, query in desired.graphs[graph].queries.items()}
     subjects = step_subjects(steps)
     old, new = (frozenset().union(*side) for side in zip(*subjects, strict=True)) if subjects else ((), ())
@@ -49,9 +49,9 @@ def _of_schema(
     before = {text: used_subjects(query) for text, query in former.items() if _touches_any(query, old)}
     touches = tuple(tuple(_touches(each, before, after)) for each in subjects)
     touched = sorted({touch.query for found in touches for touch in found})
-    kept = {text for text in touched if fates.get(text) is Fate.CHANGED and files.same_text(text)}
-    touches = tuple(tuple(_fated(each, fates, kept) for each in found) for found in touches)
-    # What nobody edits has its old result, except where a step gives a property another type.
+    kept = {text for text in touched if fates.get(text) is Fate.CHANGED and files.has_same_text(text)}
+    touches = tuple(tuple(_with_fate(each, fates, kept) for each in found) for found in touches)
+    # A query that is not edited keeps its result, except where a step gives a property another type.
     retyped = {
         touch.query
         for step, found in zip(steps, touches, strict=True)
@@ -75,12 +75,12 @@ def _of_schema(
 
 
 def _may_name(content: bytes, subjects: Collection[Subject]) -> bool:
-    """Whether a query in this file can use one of them: a property is always named, a type may come by way of an edge."""
+    """Whether a query in this file can use one of them: a property is always named, a type may be reached through an edge."""
     return any(s.property_name is None or s.property_name.encode() in content for s in subjects)
 
 
 def _touches_any(query: CheckedQuery, subjects: Collection[Subject]) -> bool:
-    """A cheap look at what the checker noted; it does not tell nodes from edges, nor what is named from what is touched."""
+    """A cheap test with what the checker noted: nodes and edges, and names and uses, are not distinguished."""
     types = {access.type_name for access in (*query.reads, *query.writes)}
     return any(
         (s.type_name, s.property_name) in query.uses if s.property_name else s.type_name in types for s in subjects
@@ -100,7 +100,7 @@ def _touches(
             yield Touch(text, reads, writes, Fate.KEPT)
 
 
-def _fated(touch: Touch, fates: Mapping[Address, Fate], kept: Container[Address]) -> Touch:
+def _with_fate(touch: Touch, fates: Mapping[Address, Fate], kept: Container[Address]) -> Touch:
     return touch if touch.query in kept else replace(touch, fate=fates.get(touch.query, Fate.KEPT))
 
 
@@ -109,16 +109,16 @@ def _results(
 ) -> Iterator[ResultChange]:
     for text in touched:
         if text in former and text in declared:
-            before, after = (tuple(map(_spelled, each[text].columns)) for each in (former, declared))
+            before, after = (tuple(map(_column_text, each[text].columns)) for each in (former, declared))
             if before != after:
                 yield ResultChange(text, before, after)
 
 
-def _spelled(column: ResultColumn) -> str:
+def _column_text(column: ResultColumn) -> str:
     return f"{column.column}: {'Node' if column.type is None else column.type}"
 
 
-class _Files:
+class _QueryFiles:
     """Query files as recorded and as declared, each parsed once however many queries it holds."""
 
     def __init__(self, recorded: RecordedGraph, desired: DesiredState) -> None:
@@ -136,14 +136,14 @@ class _Files:
                     found[text] = check_query(query, self._recorded.schema.catalog)
         return found
 
-    def same_text(self, text: Address) -> bool:
+    def has_same_text(self, text: Address) -> bool:
         """Whether a query reads the same in both of its files: then what changed is another query of the file."""
         before, after = self._recorded.queries.get(text), self._desired.resources[text].content
         old = None if before is None else self._query(text, before)
         if before is None or after is None or old is None:
             return False
         spelled = before[old.span.start : old.span.end]
-        # Most texts that changed are told apart by this search, which is far cheaper than to parse the new file.
+        # This search finds most texts that changed, and is far cheaper than parsing the new file.
         new = self._query(text, after) if spelled in after else None
         return new is not None and spelled == after[new.span.start : new.span.end]
 

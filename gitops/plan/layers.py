@@ -109,7 +109,7 @@ def validate(graph: ExecutionGraph) -> tuple[Diagnostic, ...]:
             problems.add(
                 Code.MISSING_DEPENDENCY,
                 edge.after,
-                f"{edge.after} waits for {edge.before} [{edge.reason}], but there is no {' and no '.join(missing)}",
+                f"{edge.after} waits for {edge.before} [{edge.reason}]; missing: {', '.join(missing)}",
             )
     for cycle in cycles(graph):
         problems.add(Code.DEPENDENCY_CYCLE, cycle[0], f"each of these waits for the others: {', '.join(cycle)}")

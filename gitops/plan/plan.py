@@ -7,20 +7,18 @@ from dataclasses import dataclass
 from gitops.approvals.decisions import open_debts
 from gitops.cluster.gate import AcceptedApprovals, accept_approvals, report_debts
 from gitops.cluster.loading import load_advice
-from gitops.cluster.session import Session, StateNeed, begin, run_session
-from gitops.cluster.workspace import Governance, Workspace
+from gitops.cluster.observations import warn_of_intents
+from gitops.cluster.session import Session, StateNeed, open_session, run_session
+from gitops.cluster.workspace import Workspace
 from gitops.config.load import load_desired
 from gitops.config.result import LoadResult
 from gitops.config.source import SourceMovedError
-from gitops.core.codes import Code
-from gitops.core.diagnostics import Diagnostics
-from gitops.ledger.port import IntentListing
 from gitops.model.entry import Debt
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import Plan, PlanInputs, TrustChange
 from gitops.model.state import State
 from gitops.plan.planner import diff, make_plan
-from gitops.plan.previews import previews, recorded_graphs
+from gitops.plan.previews import preview_migrations, recorded_graphs
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +26,11 @@ class SessionPlan:
     """A plan with the approvals that it counted."""
 
     plan: Plan
-    admitted: AcceptedApprovals
+    approvals: AcceptedApprovals
 
 
 def plan(workspace: Workspace) -> PlanOutcome:
-    """Load, read the ledger, plan: what is remembered may help, since nothing is permitted or carried out by it."""
+    """Load, read the ledger, plan. The compile cache may help, since nothing is permitted or applied by a plan."""
     try:
         return _plan(workspace, load_advice(workspace))
     except SourceMovedError:
@@ -40,32 +38,35 @@ def plan(workspace: Workspace) -> PlanOutcome:
 
 
 def _plan(workspace: Workspace, loaded: LoadResult) -> PlanOutcome:
-    return run_session(begin(workspace, loaded), "plan", StateNeed.OPTIONAL, _planned, exclusive=False)
+    return run_session(open_session(workspace, loaded), "plan", StateNeed.OPTIONAL, _plan_outcome, exclusive=False)
 
 
-def _planned(current: Session) -> PlanOutcome:
-    loaded = current.loaded
-    planned = None
+def _plan_outcome(current: Session) -> PlanOutcome:
+    loaded, problems = current.loaded, current.problems
+    plan: Plan | None = None
+    debts: tuple[Debt, ...] = ()
     if current.ready:
-        _warn_of_intents(current.opened.ledger.intents(), current.problems)
+        detail = (
+            "an interrupted operation is not settled; apply settles it first and may then block more than this shows"
+        )
+        warn_of_intents(current.opened.ledger, problems, detail)
         planned = plan_session(current, current.state, explain=True)
-        current.problems.extend(planned.plan.diagnostics)
-        report_debts(_owed(current, planned), current.problems)
+        plan, debts = planned.plan, planned.approvals.earlier.open
+        problems.extend(plan.diagnostics)
+        if current.workspace.governance is None:
+            # Only governance has countersignatures: all debts that the ledger records are open.
+            debts = open_debts(current.state)
+        report_debts(debts, problems)
     return PlanOutcome(
         config_dir=current.workspace.config_dir,
         observations=current.observations(),
         config_digest=None if loaded.desired is None else loaded.desired.config_digest,
         resource_digests=loaded.digests(),
         dependencies=loaded.dependencies,
-        plan=None if planned is None or current.problems.has_errors else planned.plan,
-        debts=() if planned is None else _owed(current, planned),
-        diagnostics=tuple(current.problems),
+        plan=None if problems.has_errors else plan,
+        debts=debts,
+        diagnostics=tuple(problems),
     )
-
-
-def _owed(current: Session, planned: SessionPlan) -> tuple[Debt, ...]:
-    """Open debts: without governance countersignatures are not read, so all that the ledger records."""
-    return open_debts(current.state) if current.workspace.governance is None else planned.admitted.earlier.open
 
 
 def plan_session(
@@ -73,12 +74,16 @@ def plan_session(
 ) -> SessionPlan:
     """Plan from an open session against `state`; problems of approvals and previews go to the session.
 
-    `explain` also says what hangs on each migration, for people; nothing that is carried out depends on it.
+    `pending` are graph ids whose interrupted operation is not settled. `explain` adds what each migration affects, for people;
+    nothing that is applied depends on it.
     """
     desired, governance = current.desired, current.workspace.governance
-    trust = trust_change(governance, current)
+    trust, in_force = None, current.view.trust
+    # Before the first entry no keys and rules are in force, so nothing changes them.
+    if governance is not None and in_force is not None:
+        trust = TrustChange(governance.target.cluster, in_force.digest, governance.trust.digest)
     changes = diff(desired, state, trust)
-    admitted = accept_approvals(
+    approvals = accept_approvals(
         current.opened.ledger,
         changes=changes,
         desired=desired,
@@ -87,36 +92,16 @@ def plan_session(
         governance=governance,
         problems=current.problems,
     )
-    migrations = previews(current, changes)
+    migrations = preview_migrations(current, changes)
     inputs = PlanInputs(
         desired=desired,
         state=state,
-        approvals=admitted.approvals,
+        approvals=approvals.approvals,
         pending=pending,
-        previews={text: found.preview for text, found in migrations.items()},
+        previews={schema: found.preview for schema, found in migrations.items()},
         recorded=recorded_graphs(current, changes, migrations) if explain else {},
         trust_change=trust,
-        approvals_needed=admitted.needed,
-        alone=admitted.emergencies,
+        approvals_needed=approvals.needed,
+        alone=approvals.emergencies,
     )
-    return SessionPlan(make_plan(inputs), admitted)
-
-
-def trust_change(governance: Governance | None, current: Session) -> TrustChange | None:
-    """The change of keys and rules between the ledger and the source commit; none before the first entry."""
-    in_force = current.view.trust
-    if governance is None or in_force is None:
-        return None
-    return TrustChange(governance.target.cluster, in_force.digest, governance.trust.digest)
-
-
-def _warn_of_intents(listing: IntentListing, problems: Diagnostics) -> None:
-    if listing.problem is not None:
-        problems.add(Code.RECOVERY_SIDECAR_READ_ERROR, "__cluster/recoveries", listing.problem)
-    names = [i.operation_id + ".json" for i in listing.intents] + [u.name for u in listing.unreadable]
-    for name in sorted(names):
-        problems.add(
-            Code.CLUSTER_RECOVERY_PENDING,
-            f"__cluster/recoveries/{name}",
-            "an interrupted operation is not settled; apply settles it first and may then block more than this shows",
-        )
+    return SessionPlan(make_plan(inputs), approvals)

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Previewed:
-    """A migration preview; `accepted` is the schema that it starts from, where that was read on the way."""
+    """A migration preview; `accepted` is the schema that it starts from, where that was read for it."""
 
     preview: MigrationPreview
     accepted: Schema | None = None
 
 
-def previews(current: Session, changes: Sequence[Change]) -> dict[Address, Previewed]:
+def preview_migrations(current: Session, changes: Sequence[Change]) -> dict[Address, Previewed]:
     """The preview of each schema update by address; a missing one is a warning of the session."""
     found: dict[Address, Previewed] = {}
     for change in changes:
@@ -43,7 +43,7 @@ def recorded_graphs(
 ) -> dict[Address, RecordedGraph]:
     """What is recorded of each graph with a preview, by schema address.
 
-    It serves to explain, so what cannot be read is left out without a word: the verbs that need it report it.
+    It only explains, so what cannot be read is left out silently: the verbs that need it report it.
     """
     texts: dict[Address, dict[Address, bytes]] = {}
     for change in changes:
@@ -61,15 +61,15 @@ def recorded_graphs(
 
 
 def _preview(current: Session, change: Change) -> Previewed:
-    """From the schema that the ledger says is applied, where git has it, else from the live graph."""
+    """From the recorded schema, where git has its text, else from the live graph."""
     graph = change.address.name
-    wanted = current.desired.graphs[graph].schema
+    desired = current.desired.graphs[graph].schema
     source = current.workspace.accepted_schema(graph, change.before or "")
-    if source is not None and wanted is not None:
+    if source is not None and desired is not None:
         from gitops.language.schema import compile_schema, plan_migration
 
         accepted = compile_schema(source)
-        migration = plan_migration(accepted, wanted)
+        migration = plan_migration(accepted, desired)
         steps = tuple(step.to_json() for step in migration.steps)
         return Previewed(MigrationPreview(migration.supported, steps), accepted)
     content = current.desired.resources[change.address].content or b""

@@ -13,7 +13,7 @@ in the same order always give the same starts.
    b. whatever depends on it or on (a): BLOCKED;
    c. with `fail_fast`, everything else that has not started: SKIPPED.
    `blocked_by` names the failed node in all three. Running nodes finish.
-5. After `stop`, everything that has not started is SKIPPED, blocked by nobody.
+5. After `stop`, everything that has not started is SKIPPED, without a blocker.
 
 A node that was found waiting for a lock is parked on it, and looked at again only when that lock may have become free for it:
 a thousand nodes that want one lock cost as little per start as nodes that want none.

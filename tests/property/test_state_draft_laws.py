@@ -101,6 +101,6 @@ def test_the_state_that_a_draft_starts_with_is_never_edited(state, edits):
         else:
             draft.mark(where, None)
     draft.use_approvals(["a"], {"consumed_at": "now"})
-    draft.recovered("o", {"outcome": "rolled_forward"})
+    draft.record_recovery("o", {"outcome": "rolled_forward"})
     assert (dict(state.resources), dict(state.statuses), dict(state.observations)) == before
     assert (dict(state.approval_records), dict(state.recovery_records)) == ({}, {})
