@@ -39,12 +39,12 @@ __all__ = [
     "MAX_EVENT",
     "REPOSITORY",
     "Readers",
+    "check_match",
     "comment_event",
     "decode_job",
     "decode_webhook",
-    "ignored",
+    "ignored_event",
     "manual_event",
-    "matching",
     "ref_of",
     "request_event",
     "run_event",
@@ -84,8 +84,8 @@ _REQUEST_ACTIONS = {
 
 def decode_webhook(kind: str, delivery: str, headers: Mapping[str, str], body: bytes, readers: Readers) -> Delivery:
     """A webhook of a kind; `delivery` is its id, the same when it is sent again. Raises GitopsError `event_invalid`."""
-    matching(_NAME, kind, "the header of the event")
-    matching(_ID, delivery, "the header of the delivery")
+    check_match(_NAME, kind, "the header of the event")
+    check_match(_ID, delivery, "the header of the delivery")
     sent_as = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if sent_as != "application/json":
         detail = f"the webhook sends {sent_as[:80]!r}: set its content type to application/json"
@@ -100,17 +100,17 @@ def decode_job(environ: Mapping[str, str], body: bytes, readers: Readers) -> Del
     The variables have GitHub's names on all of these forges. Raises GitopsError `event_invalid`.
     https://docs.github.com/en/actions/reference/workflows-and-actions/variables
     """
-    kind = matching(_NAME, environ.get("GITHUB_EVENT_NAME", ""), "GITHUB_EVENT_NAME")
+    kind = check_match(_NAME, environ.get("GITHUB_EVENT_NAME", ""), "GITHUB_EVENT_NAME")
     run = f"{environ.get('GITHUB_RUN_ID', '0')}-{environ.get('GITHUB_RUN_ATTEMPT', '1')}"
     # What a timer writes is not described: only its name counts.
     data = event_object(body if body.strip() else b"{}", MAX_EVENT)
     named = _repository_of(data)
-    repository = matching(REPOSITORY, environ.get("GITHUB_REPOSITORY") or named, "GITHUB_REPOSITORY")
+    repository = check_match(REPOSITORY, environ.get("GITHUB_REPOSITORY") or named, "GITHUB_REPOSITORY")
     if named and named.lower() != repository.lower():
         event: Event = IgnoredEvent("the event is of another repository than the job")
     else:
         event = _read(kind, data, readers)
-    return Delivery(matching(_ID, run, "GITHUB_RUN_ID"), repository, event)
+    return Delivery(check_match(_ID, run, "GITHUB_RUN_ID"), repository, event)
 
 
 def request_event(data: JsonObject, target_field: str) -> Event:
@@ -122,7 +122,7 @@ def request_event(data: JsonObject, target_field: str) -> Event:
     if action == "edited" and data.has("changes") and data.part("changes").has(target_field):
         known = RequestAction.UPDATED
     if known is None:
-        return ignored("pull_request", data)
+        return ignored_event("pull_request", data)
     return RequestEvent(request.number("number"), known, request.part("head").commit("sha"))
 
 
@@ -130,7 +130,7 @@ def comment_event(data: JsonObject, account: Callable[[JsonObject], Account], bo
     """A comment with a text; `on_request` says whether it is on a change request and not on an issue."""
     comment = data.part("comment")
     if data.text("action", 100) != "created":
-        return ignored("issue_comment", data)
+        return ignored_event("issue_comment", data)
     if not on_request:
         return IgnoredEvent("a comment on an issue, not on a change request")
     if not comment.has("user"):
@@ -148,7 +148,7 @@ def run_event(data: JsonObject) -> Event:
     """A workflow has ended."""
     run = data.part("workflow_run")
     if data.text("action", 100) != "completed":
-        return ignored("workflow_run", data)
+        return ignored_event("workflow_run", data)
     if run.text_or("event") not in _FROM_REQUESTS:
         return IgnoredEvent("a workflow that no change request started")
     return HeadEvent(run.commit("head_sha"))
@@ -177,17 +177,17 @@ def _input(value: Any) -> str:
 
 def ref_of(data: JsonObject, name: str) -> str:
     """The full name of a ref. Raises GitopsError `event_invalid`."""
-    return matching(_REF, data.text(name), name)
+    return check_match(_REF, data.text(name), name)
 
 
-def matching(pattern: re.Pattern[str], text: str, what: str) -> str:
+def check_match(pattern: re.Pattern[str], text: str, what: str) -> str:
     """The text, if it has the form of what a forge sends. Raises GitopsError `event_invalid`."""
     if not pattern.fullmatch(text):
         raise GitopsError(Code.EVENT_INVALID, f"{what} is {text[:80]!r}, which is not sent")
     return text
 
 
-def ignored(kind: str, data: JsonObject) -> IgnoredEvent:
+def ignored_event(kind: str, data: JsonObject) -> IgnoredEvent:
     """An action that the bot does nothing about."""
     return IgnoredEvent(f"{kind} that was {data.line('action', 40)}: nothing to do")
 
@@ -201,4 +201,4 @@ def _repository_of(data: JsonObject) -> str:
     """`owner/name` of the repository of an event; empty for an event of an organization or an app."""
     if not data.has("repository"):
         return ""
-    return matching(REPOSITORY, data.part("repository").text("full_name"), "repository.full_name")
+    return check_match(REPOSITORY, data.part("repository").text("full_name"), "repository.full_name")

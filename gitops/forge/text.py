@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["MAX_TEXT", "carries", "cut", "cut_markdown", "first_line_marker", "hidden_line", "same_text", "with_marker"]
+__all__ = [
+    "MAX_TEXT",
+    "cut",
+    "cut_markdown",
+    "first_line_marker",
+    "has_marker",
+    "hidden_line",
+    "same_text",
+    "with_marker",
+]
 
 MAX_TEXT = 65_536
 """Characters of a comment, an issue or the text of a change request, on every forge.
@@ -68,7 +77,7 @@ def with_marker(marker: str, body: str) -> str:
     return body if _first_line(body) == line else f"{line}\n{body}"
 
 
-def carries(body: str, marker: str) -> bool:
+def has_marker(body: str, marker: str) -> bool:
     """Whether the first line of a text is that of a marker. It does not say who wrote it."""
     return _first_line(body) == hidden_line(marker)
 

@@ -33,7 +33,7 @@ from gitops.forge.port import (
     RequestState,
 )
 from gitops.forge.reader import HostedReader
-from gitops.forge.text import MAX_TEXT, carries, cut, same_text, with_marker
+from gitops.forge.text import MAX_TEXT, cut, has_marker, same_text, with_marker
 from gitops.forge.web import WebAnswer, WebRequest
 
 __all__ = ["HostedForge"]
@@ -169,13 +169,13 @@ class HostedForge(HostedReader):
         return self._dialect.escape(text)
 
     def _own_comments(self, number: int, marker: str) -> list[Comment]:
-        own = [c for c in self.comments(number) if c.marker is not None and carries(c.body, marker)]
+        own = [c for c in self.comments(number) if c.marker is not None and has_marker(c.body, marker)]
         return sorted(own, key=lambda comment: int(comment.id))
 
     def _own_issues(self, marker: str) -> Iterator[ForgeIssue]:
         me = self.me()
         found = map(self._dialect.read_issue, self._list(self._dialect.list_issues(me)))
-        own = [i for i in found if i is not None and i.account == me.id and carries(i.body, marker)]
+        own = [i for i in found if i is not None and i.account == me.id and has_marker(i.body, marker)]
         return iter(sorted(own, key=lambda issue: issue.number))
 
     def _create(self, request: WebRequest, find: Callable[[], T | None], read: Callable[[WebAnswer], T]) -> T:

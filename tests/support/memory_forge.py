@@ -69,7 +69,7 @@ class MemoryForge(DocumentForge):
     def _push(self, push: PushedBranch, text: str | None) -> tuple[ChangeRequest, bool]:
         at = self._now()
         with self._shared.mutex:
-            request, opened = records.pushed(self._all(), push, at)
+            request, opened = records.request_after_push(self._all(), push, at)
             ref = records.meta_ref(request.number)
             files = dict(records.request_files(request))
             if text is not None:

@@ -55,7 +55,7 @@ def _issue_comment(data: JsonObject) -> Event:
 
 def _review(data: JsonObject) -> Event:
     if data.text("action", 100) not in ("submitted", "edited", "dismissed"):
-        return actions.ignored("pull_request_review", data)
+        return actions.ignored_event("pull_request_review", data)
     return ReviewEvent(data.part("pull_request").number("number"))
 
 
@@ -71,7 +71,7 @@ def _push(data: JsonObject) -> Event:
 
 def _merge_group(data: JsonObject) -> Event:
     if data.text("action", 100) != "checks_requested":
-        return actions.ignored("merge_group", data)
+        return actions.ignored_event("merge_group", data)
     group = data.part("merge_group")
     target = actions.ref_of(group, "base_ref")
     return QueueEvent(head=group.commit("head_sha"), base=group.commit("base_sha"), target=target)

@@ -33,7 +33,7 @@ from gitops.forge.port import (
     ReviewDecision,
 )
 from gitops.forge.refs import records, reports
-from gitops.forge.refs.records import EMPTY, DocumentFolder, NewComment, PushedBranch
+from gitops.forge.refs.records import EMPTY, DocumentFolder, PushedBranch
 from gitops.forge.refs.reports import RecordedIssue
 from gitops.git.port import Person
 
@@ -123,7 +123,7 @@ class DocumentForge(ABC):
     @property
     def identity(self) -> str:
         """The author of the bot's comments."""
-        return records.identity_of(self._bot)
+        return records.author_name(self._bot)
 
     @property
     def features(self) -> Features:
@@ -207,16 +207,16 @@ class DocumentForge(ABC):
         Raises GitopsError `request_not_found`, `request_closed` if it is closed, or merged as another commit.
         """
         state = RequestState.MERGED
-        return self._change(number, state.value, lambda request: records.ended(request, state, commit))
+        return self._change(number, state.value, lambda request: records.end_request(request, state, commit))
 
     def close(self, number: int) -> ChangeRequest:
         """Close a request without merging it. Raises GitopsError `request_not_found`, `request_closed` if it is merged."""
         state = RequestState.CLOSED
-        return self._change(number, state.value, lambda request: records.ended(request, state))
+        return self._change(number, state.value, lambda request: records.end_request(request, state))
 
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
         """Add labels to a request and remove labels. Raises GitopsError `request_not_found`."""
-        self._change(number, "labels", lambda request: records.labelled(request, add, remove))
+        self._change(number, "labels", lambda request: records.change_labels(request, add, remove))
 
     def _change(self, number: int, what: str, change: Callable[[ChangeRequest], ChangeRequest]) -> ChangeRequest:
         def amend(folder: DocumentFolder) -> Mapping[str, bytes]:
@@ -256,12 +256,16 @@ class DocumentForge(ABC):
         self._comment(number, author, None, body)
 
     def _comment(self, number: int, author: str, marker: str | None, body: str) -> None:
-        comment = NewComment(author, marker, body, self._now())
-        self._amend_request(number, "comment", lambda folder: records.with_comment(folder, comment))
+        at = self._now()
+        self._amend_request(
+            number,
+            "comment",
+            lambda folder: records.comment_files(folder, body, author=author, at=at, marker=marker),
+        )
 
     def react(self, number: int, comment: str, reaction: Reaction) -> None:
         """Answer a comment by a reaction. Raises GitopsError `request_not_found`."""
-        self._amend_request(number, "reaction", lambda folder: reports.with_reaction(folder, comment, reaction))
+        self._amend_request(number, "reaction", lambda folder: reports.reaction_files(folder, comment, reaction))
 
     def reactions(self, number: int, comment: str) -> tuple[Reaction, ...]:
         """The bot's answers to a comment. Raises GitopsError `request_not_found`."""
@@ -276,7 +280,7 @@ class DocumentForge(ABC):
     def set_status(self, status: CheckStatus) -> None:
         """Set the status of a commit in a context, replacing the one before. The commit itself need not be here."""
         ref, what = records.status_ref(status.commit), f"statuses: {status.commit[:12]}"
-        self._amend(ref, what, lambda folder: records.with_status(folder, status))
+        self._amend(ref, what, lambda folder: records.status_files(folder, status))
 
     def checks(self, commit: str) -> tuple[CommitCheck, ...]:
         """Checks of a commit with their annotations, by name."""
@@ -285,7 +289,7 @@ class DocumentForge(ABC):
     def set_check(self, check: CommitCheck) -> None:
         """Write the check of a commit with this name, or replace it; the commit itself need not be here."""
         ref, what = reports.check_ref(check.commit), f"checks: {check.commit[:12]}"
-        self._amend(ref, what, lambda folder: reports.with_check(folder, check))
+        self._amend(ref, what, lambda folder: reports.check_files(folder, check))
 
     def deployment(self, environment: str) -> Deployment | None:
         """The newest deployment to an environment."""
@@ -295,7 +299,7 @@ class DocumentForge(ABC):
         """Record the state of a deployment; earlier ones stay in the history of the ref."""
         at, ref = self._now(), reports.deployment_ref(deployment.environment)
         what = f"deployment: {deployment.commit[:12]} {deployment.state.value}"
-        self._amend(ref, what, lambda folder: reports.with_deployment(folder, deployment, at))
+        self._amend(ref, what, lambda folder: reports.deployment_files(folder, deployment, at))
 
     # Issues
 
@@ -309,13 +313,13 @@ class DocumentForge(ABC):
             reports.issue_ref(marker, self.identity),
             RecordedIssue(marker, self.identity, title, body, self._now()),
         )
-        before = self._amend(ref, "issue", lambda folder: reports.with_issue(folder, issue))
+        before = self._amend(ref, "issue", lambda folder: reports.issue_files(folder, issue))
         return f"{ref}:{reports.issue_path(before)}"
 
     def close_issue(self, marker: str, comment: str) -> None:
         """Close the bot's open issue with this marker, if there is one, with a last comment."""
         ref = reports.issue_ref(marker, self.identity)
-        self._amend(ref, "issue: closed", lambda folder: reports.with_issue_closed(folder, comment))
+        self._amend(ref, "issue: closed", lambda folder: reports.closed_issue_files(folder, comment))
 
     def _now(self) -> str:
         return timestamp(self._clock.now())

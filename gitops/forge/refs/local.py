@@ -75,7 +75,9 @@ class LocalForge(DocumentForge):
 
         def attempt() -> tuple[ChangeRequest, bool]:
             known = {found.request.number: found for found in self._found_all()}
-            request, opened = records.pushed((found.request for found in known.values()), push, timestamp(now))
+            request, opened = records.request_after_push(
+                (found.request for found in known.values()), push, timestamp(now)
+            )
             before = known.get(request.number, _Found(request, None, None, records.EMPTY))
             files = dict(records.request_files(request) if opened or request != before.request else {})
             if text is not None:

@@ -71,17 +71,7 @@ class PushedBranch:
     pusher: str
 
 
-@dataclass(frozen=True, slots=True)
-class NewComment:
-    """A comment to write, by `author` at the time `at`; `marker` is None for a person's."""
-
-    author: str
-    marker: str | None
-    body: str
-    at: str
-
-
-def identity_of(person: Person) -> str:
+def author_name(person: Person) -> str:
     """The name under which the bot writes."""
     return f"{person.name} <{person.email}>"
 
@@ -112,7 +102,7 @@ def not_found(number: int) -> GitopsError:
 
 def read_request(folder: DocumentFolder, number: int) -> ChangeRequest:
     """The request that a folder holds. Raises IntegrityError `request_invalid`, also for another's number."""
-    document = wire.read_request(required(folder, _DOCUMENT))
+    document = wire.read_request(read_required(folder, _DOCUMENT))
     if document.number != number:
         raise IntegrityError(Code.REQUEST_INVALID, f"the documents of request {number} are those of {document.number}")
     return ChangeRequest(
@@ -155,12 +145,12 @@ def text_files(folder: DocumentFolder, text: str) -> Mapping[str, bytes]:
     return {} if folder.read(_TEXT) == data else {_TEXT: data}
 
 
-def labelled(request: ChangeRequest, add: Iterable[str], remove: Iterable[str]) -> ChangeRequest:
+def change_labels(request: ChangeRequest, add: Iterable[str], remove: Iterable[str]) -> ChangeRequest:
     """The request with labels added and removed; a label in both lists is added."""
     return replace(request, labels=tuple(sorted((set(request.labels) - set(remove)) | set(add))))
 
 
-def pushed(known: Iterable[ChangeRequest], push: PushedBranch, at: str) -> tuple[ChangeRequest, bool]:
+def request_after_push(known: Iterable[ChangeRequest], push: PushedBranch, at: str) -> tuple[ChangeRequest, bool]:
     """The request after a push, and whether the push opens it; `known` are all requests there are.
 
     A pusher who pushes again moves to the end, so that the last one is the last pusher.
@@ -186,7 +176,7 @@ def pushed(known: Iterable[ChangeRequest], push: PushedBranch, at: str) -> tuple
     return request, True
 
 
-def ended(request: ChangeRequest, state: RequestState, merged_as: str | None = None) -> ChangeRequest:
+def end_request(request: ChangeRequest, state: RequestState, merged_as: str | None = None) -> ChangeRequest:
     """The request merged or closed. Raises GitopsError `request_closed` if it ended otherwise before."""
     after = replace(request, state=state, merged_as=merged_as)
     if request.state is not RequestState.OPEN and after != request:
@@ -201,29 +191,31 @@ def read_comments(folder: DocumentFolder, own: str) -> tuple[Comment, ...]:
     """All comments, oldest first; only those by `own` have their marker."""
     comments: list[Comment] = []
     for stem in _stems(folder):
-        document = _document(folder, stem)
+        document = wire.read_comment(read_required(folder, f"{stem}.json"))
         marker = document.marker if document.author == own else None
         name = stem.removeprefix(f"{_COMMENTS}/")
         comments.append(Comment(document.author, _body(folder, stem), document.at, marker, name))
     return tuple(comments)
 
 
-def with_comment(folder: DocumentFolder, comment: NewComment) -> Mapping[str, bytes]:
+def comment_files(
+    folder: DocumentFolder, body: str, *, author: str, at: str, marker: str | None = None
+) -> Mapping[str, bytes]:
     """The files to write for a comment: in place of the author's comment with its marker, else as a new one.
 
-    A comment written again keeps its time and place. Raises UsageError `comment_too_large`.
+    `marker` is None for a comment of a person. A comment that is changed keeps its time and place. Raises UsageError
+    `comment_too_large`.
     """
-    text = text_bytes(comment.body)
+    text = text_bytes(body)
     stems = _stems(folder)
     # A person's comment is always new: the comments before it are not read.
-    for stem in stems if comment.marker is not None else ():
-        document = _document(folder, stem)
-        if (document.author, document.marker) == (comment.author, comment.marker):
-            return {} if _body(folder, stem) == comment.body else {f"{stem}.md": text}
+    for stem in stems if marker is not None else ():
+        document = wire.read_comment(read_required(folder, f"{stem}.json"))
+        if (document.author, document.marker) == (author, marker):
+            return {} if _body(folder, stem) == body else {f"{stem}.md": text}
     sequence = 1 + (_sequence(stems[-1]) if stems else 0)
-    stem = f"{_COMMENTS}/{sequence:04}-{slug(comment.marker or comment.author)}"
-    document = wire.CommentDocument(comment.author, comment.at, comment.marker)
-    return {f"{stem}.json": wire.write_comment(document), f"{stem}.md": text}
+    stem = f"{_COMMENTS}/{sequence:04}-{slug(marker or author)}"
+    return {f"{stem}.json": wire.write_comment(wire.CommentDocument(author, at, marker)), f"{stem}.md": text}
 
 
 def _stems(folder: DocumentFolder) -> list[str]:
@@ -236,13 +228,9 @@ def _sequence(stem: str) -> int:
     return int(stem.removeprefix(f"{_COMMENTS}/").partition("-")[0])
 
 
-def _document(folder: DocumentFolder, stem: str) -> wire.CommentDocument:
-    return wire.read_comment(required(folder, f"{stem}.json"))
-
-
 def _body(folder: DocumentFolder, stem: str) -> str:
     try:
-        return required(folder, f"{stem}.md").decode()
+        return read_required(folder, f"{stem}.md").decode()
     except UnicodeDecodeError as error:
         raise IntegrityError(Code.REQUEST_INVALID, f"{stem}.md is not UTF-8", path=stem) from error
 
@@ -262,10 +250,10 @@ def text_bytes(body: str) -> bytes:
 
 def status_ref(commit: str) -> str:
     """The ref of the statuses of a commit. Raises UsageError `usage_error` for anything but a full id."""
-    return sharded(STATUSES, commit)
+    return shard_ref(STATUSES, commit)
 
 
-def sharded(prefix: str, commit: str) -> str:
+def shard_ref(prefix: str, commit: str) -> str:
     """The ref below `prefix` for the documents of a commit. Raises UsageError `usage_error` for anything but a full id."""
     if _OBJECT_ID.fullmatch(commit) is None:
         raise UsageError(Code.USAGE_ERROR, f"{commit[:80]!r} is not the full id of a commit")
@@ -274,14 +262,14 @@ def sharded(prefix: str, commit: str) -> str:
 
 def read_statuses(folder: DocumentFolder, commit: str) -> tuple[CheckStatus, ...]:
     """Statuses of one commit, by context. Raises IntegrityError `request_invalid`."""
-    documents = [wire.read_status(required(folder, f"{commit}/{name}")) for name in folder.names(commit)]
+    documents = [wire.read_status(read_required(folder, f"{commit}/{name}")) for name in folder.names(commit)]
     if any(document.commit != commit for document in documents):
         raise IntegrityError(Code.REQUEST_INVALID, f"a status of {commit} says that it is another commit's")
     statuses = (CheckStatus(commit, d.context, CheckState(d.state), d.description, d.at) for d in documents)
     return tuple(sorted(statuses, key=lambda status: status.context))
 
 
-def with_status(folder: DocumentFolder, status: CheckStatus) -> Mapping[str, bytes]:
+def status_files(folder: DocumentFolder, status: CheckStatus) -> Mapping[str, bytes]:
     """The files to write for a status."""
     path = f"{status.commit}/{file_name(status.context)}.json"
     document = wire.StatusDocument(status.commit, status.context, status.state.value, status.description, status.at)
@@ -299,7 +287,7 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower())[:_SLUG].strip("-") or "text"
 
 
-def required(folder: DocumentFolder, path: str) -> bytes:
+def read_required(folder: DocumentFolder, path: str) -> bytes:
     """Content of a file. Raises IntegrityError `request_invalid` if it is not there."""
     content = folder.read(path)
     if content is None:

@@ -20,7 +20,7 @@ from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 from gitops.forge.port import Annotation, CheckState, CommitCheck, Deployment, DeploymentState, Reaction
 from gitops.forge.refs import documents as wire
-from gitops.forge.refs.records import DocumentFolder, file_name, required, sharded, text_bytes
+from gitops.forge.refs.records import DocumentFolder, file_name, read_required, shard_ref, text_bytes
 from gitops.forge.text import MAX_TEXT, cut, cut_markdown
 
 MAX_ANNOTATIONS = 1000
@@ -55,7 +55,7 @@ class RecordedIssue:
 
 def check_ref(commit: str) -> str:
     """The ref of the checks of a commit. Raises UsageError `usage_error` for anything but a full id."""
-    return sharded(_CHECKS, commit)
+    return shard_ref(_CHECKS, commit)
 
 
 def read_checks(folder: DocumentFolder, commit: str) -> tuple[CommitCheck, ...]:
@@ -65,7 +65,7 @@ def read_checks(folder: DocumentFolder, commit: str) -> tuple[CommitCheck, ...]:
 
 
 def _check(folder: DocumentFolder, stem: str) -> CommitCheck:
-    document = wire.read_check(required(folder, f"{stem}.json"))
+    document = wire.read_check(read_required(folder, f"{stem}.json"))
     notes = (
         Annotation(note.path, note.line, note.message, Severity(note.severity), note.title, note.end_line)
         for note in document.notes
@@ -75,29 +75,29 @@ def _check(folder: DocumentFolder, stem: str) -> CommitCheck:
         name=document.name,
         state=CheckState(document.state),
         title=document.title,
-        summary=required(folder, f"{stem}.md").decode(errors="replace"),
+        summary=read_required(folder, f"{stem}.md").decode(errors="replace"),
         annotations=tuple(notes),
     )
 
 
-def with_check(folder: DocumentFolder, report: CommitCheck) -> Mapping[str, bytes]:
+def check_files(folder: DocumentFolder, check: CommitCheck) -> Mapping[str, bytes]:
     """The files to write for a check, in place of the one with its name; what is too long is cut."""
-    stem = f"{report.commit}/{file_name(report.name)}"
+    stem = f"{check.commit}/{file_name(check.name)}"
     document = wire.CheckDocument(
-        commit=report.commit,
-        name=report.name,
-        state=report.state.value,
-        title=report.title,
-        notes=tuple(_note(annotation) for annotation in report.annotations[:MAX_ANNOTATIONS]),
+        commit=check.commit,
+        name=check.name,
+        state=check.state.value,
+        title=check.title,
+        notes=tuple(_annotation_document(annotation) for annotation in check.annotations[:MAX_ANNOTATIONS]),
     )
     files = {
         f"{stem}.json": wire.write_check(document),
-        f"{stem}.md": text_bytes(cut_markdown(report.summary, MAX_TEXT)),
+        f"{stem}.md": text_bytes(cut_markdown(check.summary, MAX_TEXT)),
     }
-    return _changed(folder, files)
+    return _changed_files(folder, files)
 
 
-def _note(annotation: Annotation) -> wire.CheckNote:
+def _annotation_document(annotation: Annotation) -> wire.CheckNote:
     return wire.CheckNote(
         path=_line(annotation.path) or "?",
         line=max(annotation.line, 1),
@@ -130,7 +130,7 @@ def read_deployment(folder: DocumentFolder) -> Deployment | None:
     return Deployment(found.commit, found.environment, DeploymentState(found.state), found.description, found.url)
 
 
-def with_deployment(folder: DocumentFolder, deployment: Deployment, at: str) -> Mapping[str, bytes]:
+def deployment_files(folder: DocumentFolder, deployment: Deployment, at: str) -> Mapping[str, bytes]:
     """The files to write for a deployment; an unchanged one keeps its time."""
     if read_deployment(folder) == deployment:
         return {}
@@ -154,7 +154,7 @@ def read_reactions(folder: DocumentFolder, comment: str) -> tuple[Reaction, ...]
     return () if data is None else tuple(map(Reaction, wire.read_reactions(data).reactions))
 
 
-def with_reaction(folder: DocumentFolder, comment: str, reaction: Reaction) -> Mapping[str, bytes]:
+def reaction_files(folder: DocumentFolder, comment: str, reaction: Reaction) -> Mapping[str, bytes]:
     """The files to write for a reaction to a comment. Raises GitopsError `request_not_found` if there is no such comment."""
     if folder.read(f"comments/{comment}.json") is None:
         raise GitopsError(Code.REQUEST_NOT_FOUND, f"there is no comment {comment[:80]!r}")
@@ -184,13 +184,13 @@ def read_issues(folder: DocumentFolder) -> tuple[RecordedIssue, ...]:
 
 
 def _issue(folder: DocumentFolder, stem: str) -> RecordedIssue:
-    document = wire.read_issue(required(folder, f"{stem}.json"))
+    document = wire.read_issue(read_required(folder, f"{stem}.json"))
     comment = folder.read(f"{stem}.remark.md")
     return RecordedIssue(
         marker=document.marker,
         author=document.author,
         title=document.title,
-        body=required(folder, f"{stem}.md").decode(errors="replace"),
+        body=read_required(folder, f"{stem}.md").decode(errors="replace"),
         opened_at=document.opened_at,
         open=document.state == "open",
         last_comment=None if comment is None else comment.decode(errors="replace"),
@@ -198,11 +198,11 @@ def _issue(folder: DocumentFolder, stem: str) -> RecordedIssue:
     )
 
 
-def with_issue(folder: DocumentFolder, issue: RecordedIssue) -> Mapping[str, bytes]:
+def issue_files(folder: DocumentFolder, issue: RecordedIssue) -> Mapping[str, bytes]:
     """The files to write for an issue: in place of the open one, else as a new one. Raises UsageError `comment_too_large`."""
     known, path = read_issues(folder), issue_path(folder)
     since = next((old.opened_at for old in known if old.path == path), issue.opened_at)
-    return _issue_files(folder, replace(issue, opened_at=since, path=path))
+    return _files_of_issue(folder, replace(issue, opened_at=since, path=path))
 
 
 def issue_path(folder: DocumentFolder) -> str:
@@ -214,24 +214,24 @@ def issue_path(folder: DocumentFolder) -> str:
     return f"issues/{last + 1:04}.md"
 
 
-def with_issue_closed(folder: DocumentFolder, comment: str) -> Mapping[str, bytes]:
+def closed_issue_files(folder: DocumentFolder, comment: str) -> Mapping[str, bytes]:
     """The files to write for closing the open issue; none if there is none. Raises UsageError `comment_too_large`."""
     known = read_issues(folder)
     if not known or not known[-1].open:
         return {}
-    return _issue_files(folder, replace(known[-1], open=False, last_comment=comment))
+    return _files_of_issue(folder, replace(known[-1], open=False, last_comment=comment))
 
 
-def _issue_files(folder: DocumentFolder, issue: RecordedIssue) -> Mapping[str, bytes]:
+def _files_of_issue(folder: DocumentFolder, issue: RecordedIssue) -> Mapping[str, bytes]:
     stem = issue.path.removesuffix(".md")
     state = "open" if issue.open else "closed"
     document = wire.IssueDocument(issue.marker, issue.author, issue.title, state, issue.opened_at)
     files = {f"{stem}.json": wire.write_issue(document), f"{stem}.md": text_bytes(issue.body)}
     if issue.last_comment is not None:
         files[f"{stem}.remark.md"] = text_bytes(issue.last_comment)
-    return _changed(folder, files)
+    return _changed_files(folder, files)
 
 
-def _changed(folder: DocumentFolder, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
+def _changed_files(folder: DocumentFolder, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
     """The files whose content differs from what the folder has."""
     return {path: data for path, data in files.items() if folder.read(path) != data}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from gitops.forge.text import carries, cut, cut_markdown, first_line_marker, hidden_line, with_marker
+from gitops.forge.text import cut, cut_markdown, first_line_marker, has_marker, hidden_line, with_marker
 
 _LINES = st.lists(
     st.sampled_from(["```", "````", "~~~", "~~~~ x", "```sh", "text", "a `b` c", "", "    ```", "  ```", "``` a`b"]),
@@ -40,8 +40,8 @@ def test_a_marker_is_the_whole_first_line() -> None:
     line = "<!-- gitops cluster=library -->"
     assert hidden_line("gitops cluster=library") == hidden_line(line) == line
     assert with_marker("gitops cluster=library", f"{line}\nx") == with_marker(line, "x") == f"{line}\nx"
-    assert carries(f"{line}\r\nx", "gitops cluster=library")
-    assert carries(line, line)
+    assert has_marker(f"{line}\r\nx", "gitops cluster=library")
+    assert has_marker(line, line)
 
 
 @pytest.mark.parametrize(
@@ -50,4 +50,4 @@ def test_a_marker_is_the_whole_first_line() -> None:
 )
 def test_anything_else_is_no_marker(body: str) -> None:
     assert first_line_marker(body) is None
-    assert not carries(body, "a")
+    assert not has_marker(body, "a")
