@@ -13,7 +13,7 @@ OK, FAILED, USAGE = 0, 1, 2
 
 
 def show(outcome: VerbOutcome, *, as_json: bool) -> int:
-    """Print what a verb returned, as text or as one JSON document, and say its exit code."""
+    """Print the outcome of a command, as text or as one JSON document, and return the exit code."""
     if as_json:
         from gitops.render import json
 
@@ -33,7 +33,7 @@ def show_form(form: Mapping[str, Any] | list[Any]) -> None:
 
 
 def show_error(error: GitopsError, *, as_json: bool) -> int:
-    """Print a problem that ended a command before there was an outcome."""
+    """Print the problem that ended a command before it had an outcome, and return the exit code."""
     from gitops.core.diagnostics import Diagnostics
     from gitops.render import json, text
     from gitops.render.characters import visible
@@ -48,7 +48,7 @@ def show_error(error: GitopsError, *, as_json: bool) -> int:
 
 
 def say(text: str, *, flush: bool = False) -> None:
-    """Print to standard output, without a second newline at the end. With `flush` it is to be seen at once."""
+    """Print to standard output, with one newline at the end. With `flush` the text is visible at once."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
     if flush:
         sys.stdout.flush()

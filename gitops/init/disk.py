@@ -1,4 +1,4 @@
-"""Files of a repository's work tree, for `init`: read without following links, made once and never replaced."""
+"""Files that `init` reads and writes: the scaffold, and the work tree, whose links are not followed and whose files are kept."""
 
 from __future__ import annotations
 
@@ -7,16 +7,39 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
+from importlib.abc import Traversable
+from importlib.resources import files
+from pathlib import Path
 
+import gitops
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
 
-__all__ = ["create_file", "read_file"]
-
+_TEMPLATES = (
+    "gitops.yaml",
+    "cluster/cluster.yaml",
+    "cluster/schema.pg",
+    "cluster/notes.gq",
+    "github/gitops-plan.yml",
+    "github/gitops.yml",
+    "gitlab/gitlab-ci.yml",
+    "gitlab/gitops.gitlab-ci.yml",
+    "gitea/gitops.yml",
+)
+_ACTION = "action.yml"
 _MAX = 4 * 1024 * 1024
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def read_templates() -> dict[str, str]:
+    """The files of the scaffold by name, from the installed wheel or from the source checkout."""
+    packaged, checkout = files(gitops) / "_data" / "scaffold", Path(gitops.__file__).resolve().parent.parent
+    folder: Traversable = packaged if packaged.is_dir() else checkout / "scaffold"
+    action = packaged / _ACTION if packaged.is_dir() else checkout / ".github/actions/gitops" / _ACTION
+    found = {name: folder.joinpath(*name.split("/")).read_text("utf-8") for name in _TEMPLATES}
+    return {**found, _ACTION: action.read_text("utf-8")}
 
 
 def read_file(root: str, path: str) -> bytes | None:

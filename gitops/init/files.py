@@ -100,11 +100,11 @@ class InitOutcome:
 
 
 def init(request: InitRequest, templates: Mapping[str, str], existing: Callable[[str], bytes | None]) -> InitOutcome:
-    """What the request makes of a repository; nothing is written.
+    """What the request makes of a repository; nothing is before it writes a file.
 
     `templates` are the files of the scaffold by name; `existing` reads a file of the repository, None if there is none. Raises
-    UsageError `usage_error` for a word of the request that cannot be used, GitopsError `trust_invalid` and `trust_missing` where
-    its keys do not suffice.
+    UsageError `usage_error` for an invalid value, GitopsError `trust_invalid` and `trust_missing` if
+    its keys do not form a quorum.
     """
     _check(request)
     made = _files(request, templates)
@@ -121,7 +121,7 @@ def init(request: InitRequest, templates: Mapping[str, str], existing: Callable[
         if own and _is_cluster_file(request, path):
             state = FileState.OWN
         if state is FileState.DIFFERS:
-            found.add(Code.INIT_FILE_DIFFERS, path, f"{path} is there and says something else; it was left as it is")
+            found.add(Code.INIT_FILE_DIFFERS, path, f"{path} exists with other content; it was not changed")
         files.append(InitFile(path, content, state, before))
     effective = {f.path: f.content if f.before is None else f.before for f in files}
     _check_trust(lambda path: effective[path] if path in effective else existing(path), found)
@@ -135,7 +135,7 @@ def _state(content: bytes, before: bytes | None) -> FileState:
 
 
 def _check_trust(read: Callable[[str], bytes | None], found: Diagnostics) -> None:
-    """Keys and rules as they will be, with what the repository has already."""
+    """Check the keys and rules that result from new and existing files."""
     try:
         config = parse_bot_config(read(CONFIG_FILE) or b"")
         files = {path: read(path) for path in trust_paths(config)}
@@ -145,23 +145,23 @@ def _check_trust(read: Callable[[str], bytes | None], found: Diagnostics) -> Non
 
 
 def _check(request: InitRequest) -> None:
-    """Step 1. Raises UsageError for the first word that is not plain."""
+    """Step 1: check the values. Raises UsageError for the first invalid one."""
     if not is_name(request.cluster):
         raise _unfit("the cluster", request.cluster, "letters, digits, _ and -, starting with a letter or _")
     if not is_name(request.environment):
         raise _unfit("the environment", request.environment, "letters, digits, _ and -, starting with a letter or _")
     if request.path != "." and not _PATH.fullmatch(request.path):
-        raise _unfit("the path", request.path, "names of folders of letters, digits, ., _ and -, with / between them")
+        raise _unfit("the path", request.path, "folder names of letters, digits, ., _ and -, separated by /")
     unfit_branch = request.branch.startswith("gitops/") or request.branch.endswith(".lock")
     if unfit_branch or not _BRANCH.fullmatch(request.branch):
-        raise _unfit("the branch", request.branch, "a plain name that does not begin with gitops/")
+        raise _unfit("the branch", request.branch, "a plain name that does not start with gitops/")
     if not _REPOSITORY.fullmatch(request.repository):
         raise _unfit("the repository", request.repository, "such as owner/name")
     for principal in (request.bot, *(name for name, _ in request.approvers)):
         if not _PRINCIPAL.fullmatch(principal):
             raise _unfit("the principal", principal, "a name or an address such as ada@brain.example")
     if request.action is not None and not _ACTION.fullmatch(request.action):
-        raise _unfit("the action", request.action, "owner/name/path@commit, with the whole hash of the commit")
+        raise _unfit("the action", request.action, "owner/name/path@commit, with the full hash of the commit")
     if request.storage is not None:
         try:
             parse_storage(request.storage)
@@ -176,7 +176,7 @@ def _unfit(what: str, text: str, form: str) -> UsageError:
 
 
 def _files(request: InitRequest, templates: Mapping[str, str]) -> dict[str, bytes]:
-    """Step 2: every file of this forge by its path."""
+    """Step 2: make every file for this forge, by path."""
     made = {
         CONFIG_FILE: _fill(request, templates["gitops.yaml"]),
         DEFAULT_SIGNERS: _signers(request),
@@ -206,20 +206,20 @@ _PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
 
 
 def _signers(request: InitRequest) -> bytes:
-    """The allowed-signers file: the bot, then those who may approve."""
+    """The allowed-signers file: the bot, then the approvers."""
     people = ((request.bot, request.bot_key), *request.approvers)
     return "".join(f'{who} namespaces="git" {key.kind} {key.blob}\n' for who, key in people).encode()
 
 
 def _fill(request: InitRequest, template: str) -> bytes:
-    """A template with its words filled in, and the lines that this request has no use for left out."""
+    """Fill in a template, and leave out the lines that this request does not need."""
     values, flags = _values(request), _flags(request)
     lines: list[str] = []
     for line in template.splitlines(keepends=True):
         rest = line
         if (mark := _LINE.match(line)) is not None:
             if mark[1] not in flags:
-                raise BugError(f"a template asks for {mark[1]!r}, which no request says")
+                raise BugError(f"a template uses the unknown flag {mark[1]!r}")
             if not flags[mark[1]]:
                 continue
             rest = mark[2]
@@ -260,7 +260,7 @@ def _flags(request: InitRequest) -> Mapping[str, bool]:
 
 
 def _scalar(text: str) -> str:
-    """A text as a YAML scalar that is nothing but a text."""
+    """A text as a YAML scalar that every reader takes as a text."""
     plain = _WORD.fullmatch(text) and text.lower() not in _WORDS_OF_YAML
     return text if plain else json.dumps(text)
 

@@ -1,7 +1,7 @@
 """An execution graph for people: terminal text and a Mermaid flowchart.
 
-Names come from change requests and ledgers, so they are hostile: the text form spells out whatever acts instead of being
-seen, and the diagram knows no character but letters, digits and a few harmless signs as themselves.
+Names come from change requests and ledgers, so they may be hostile: the text form escapes every control character, and
+the diagram escapes every character except letters, digits and a few harmless signs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What hangs on a plan, as the comment and the terminal show it: names where something is taken away, else a count."""
+"""The impact of a plan, as comments and the terminal show it: names if something is removed, else a count."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gitops.model.impact import Fate, ResultChange, SchemaImpact, Touch
 from gitops.model.plan import Plan
 
 SHOWN = 20
-"""How many names a list has before the rest is a number."""
+"""The number of names in a list before the rest becomes a count."""
 
 _NAMED_STEPS = frozenset(
     {"drop_type", "drop_property", "rename_type", "rename_property", "extend_enum", "unsupported_change"}

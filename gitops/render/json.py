@@ -51,8 +51,8 @@ def to_line(value: Any) -> str:
 def plain(value: Any, depth: int = 0) -> Any:
     """`value` as plain JSON: maps become dicts and tuples lists.
 
-    Free-form parts of a ledger are foreign data: beyond 64 levels a note stands for the rest, and a number that JSON does
-    not have becomes its text, so that showing an outcome never fails.
+    Free-form parts of a ledger are foreign data: a note replaces everything below 64 levels, and a number that JSON does
+    not have becomes its text, so that printing an outcome never fails.
     """
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
@@ -66,7 +66,7 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def envelope(outcome: VerbOutcome) -> Form:
-    """The envelope of any verb's outcome. Raises TypeError for an outcome of no verb."""
+    """The JSON envelope of an outcome. Raises TypeError for an unknown outcome."""
     match outcome:
         case ValidateOutcome():
             return validate_form(outcome)
@@ -90,7 +90,7 @@ def envelope(outcome: VerbOutcome) -> Form:
 
 
 def validate_form(outcome: ValidateOutcome) -> Form:
-    """The envelope of `validate`: what loaded, also when there were errors."""
+    """The envelope of `validate`: everything that was loaded, even if there were errors."""
     resources = sorted(outcome.resources, key=lambda r: r.address)
     return {
         "ok": outcome.ok,
@@ -143,7 +143,7 @@ def apply_form(outcome: ApplyOutcome) -> Form:
 
 
 def approve_form(outcome: ApproveOutcome) -> Form:
-    """The envelope of `approve`; `commit` is there only if the approval is a commit of a branch ledger."""
+    """The envelope of `approve`; `commit` is present only if the approval is a commit of a branch ledger."""
     form: Form = {"ok": outcome.ok, "config_dir": outcome.config_dir}
     approval = outcome.approval
     if outcome.ok and approval is not None:
@@ -157,7 +157,7 @@ def approve_form(outcome: ApproveOutcome) -> Form:
 
 
 def decision_form(outcome: DecisionOutcome) -> Form:
-    """The envelope of `revoke` and `countersign`; what was decided only if it was."""
+    """The envelope of `revoke` and `countersign`; the decision is present only if it was made."""
     form: Form = {"ok": outcome.ok, "operation": outcome.operation, "approval_id": outcome.approval_id}
     if outcome.commit is not None:
         form.update(resource=outcome.resource, decided_by=outcome.decided_by, commit=outcome.commit)
@@ -226,7 +226,7 @@ def unlock_form(outcome: UnlockOutcome) -> Form:
 
 
 def observations_form(seen: StateObservations) -> Form:
-    """What the command saw of ledger and lock; `locked` speaks of a lock that was there before."""
+    """The ledger and the lock as the command found them; `locked` refers to a lock that existed before."""
     holder = seen.held.info
     return present(
         state_path=seen.state_path,
@@ -262,7 +262,7 @@ def change_form(change: Change, *, migration: bool = False) -> Form:
 
 
 def impact_form(impact: Iterable[Impact]) -> list[Form]:
-    """The blast radius: changes on which nothing depends are left out."""
+    """The impact of a plan, without changes that nothing depends on."""
     return [{"resource": i.resource, "affected": list(i.affected)} for i in impact if i.affected]
 
 
@@ -272,7 +272,7 @@ def approvals_form(required: Iterable[ApprovalRequirement]) -> list[Form]:
 
 
 def debts_form(debts: Iterable[Debt]) -> Form:
-    """Emergencies that wait for a second person; no field where there are none."""
+    """Emergencies that need a countersignature; no field if there are none."""
     found = [
         {
             "approval_id": debt.approval_id,
@@ -287,7 +287,7 @@ def debts_form(debts: Iterable[Debt]) -> Form:
 
 
 def present(**fields: Any) -> Form:
-    """The fields that have a value, in the order given."""
+    """The fields that have a value, in the given order."""
     return {name: value for name, value in fields.items() if value is not None}
 
 

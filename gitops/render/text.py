@@ -1,6 +1,6 @@
-"""What a person reads in a terminal: one line of verdict, a body, then the problems.
+"""The output for a terminal: one line with the result, a body, then the problems.
 
-Every line starts with words of ours and holds no character that acts on a terminal or on a CI runner's log.
+Every line starts with a word of the program and contains no character that controls a terminal or the log of a CI runner.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SERVING_NOTE = "  serving: a server reads the applied revision when it starts; 
 
 
 def to_text(outcome: VerbOutcome) -> str:
-    """The whole output of a verb, each line ended by a line feed. Raises TypeError for an outcome of no verb."""
+    """The whole output of a command, each line ended by a line feed. Raises TypeError for an unknown outcome."""
     return "".join(visible(line) + "\n" for line in [*_body(outcome), *diagnostic_lines(outcome.diagnostics)])
 
 
@@ -114,7 +114,7 @@ def _decision(outcome: DecisionOutcome) -> list[str]:
     if outcome.commit is None:
         return [f"cluster {outcome.operation} failed"]
     what = f"approval {outcome.approval_id} of {outcome.resource}"
-    done = "taken back" if outcome.operation == "revoke" else "countersigned"
+    done = "revoked" if outcome.operation == "revoke" else "countersigned"
     return [f"cluster {outcome.operation}: {what} {done} by {outcome.decided_by}", f"  commit: {outcome.commit}"]
 
 
@@ -191,7 +191,7 @@ def _migrations(plan: Plan) -> dict[str, list[str]]:
     """The lines below each schema update whose migration is known."""
     if all(change.migration is None for change in plan.changes):
         return {}
-    # It knows the steps of the schema language, which is large to import: most plans change no schema.
+    # It imports the schema language, which is large, and most plans change no schema.
     from gitops.render.impact import migration_views, result_line, step_note
 
     lines: dict[str, list[str]] = {}

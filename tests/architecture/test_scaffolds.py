@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gitops.cli.init import templates
+from gitops.init.disk import read_templates as templates
 from tests.support.actions.scaffolds import OWN, PINNED, made, own_workflows
 from tests.support.pages import ROOT
 

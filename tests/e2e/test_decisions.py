@@ -128,7 +128,7 @@ def test_a_ledger_folder_knows_no_emergencies(held: Loop, tmp_path: Path) -> Non
 def test_an_approval_is_taken_back_before_it_is_used(held: Loop) -> None:
     first = _id(held.gitops("bob", "approve", "graph.legacy").text)
     told = held.gitops("bob", "revoke", first, "--reason", "not yet").text
-    assert f"approval {first} of graph.legacy taken back by {email('bob')}" in told
+    assert f"approval {first} of graph.legacy revoked by {email('bob')}" in told
     held.gitops("carol", "approve", "graph.legacy")
     assert held.graph("legacy").exists()
     _id(held.gitops("bob", "approve", "graph.legacy").text)

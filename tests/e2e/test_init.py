@@ -268,7 +268,7 @@ def test_links_are_not_followed(machine: Machine, link: str) -> None:
         (".", (), "not_a_repository"),
         ("company", ("--forge", "github", "--cluster", "a b"), "the cluster 'a b' cannot be used"),
         ("company", ("--approver", "bo"), "PRINCIPAL=FILE"),
-        ("company", ("--bot-key", "x"), "give one of them"),
+        ("company", ("--bot-key", "x"), "use one of them"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(
@@ -292,7 +292,7 @@ def test_without_an_address_the_forge_must_be_said(machine: Machine) -> None:
     machine.run("git", "remote", "remove", "origin", at="company")
     code, told = machine.init("--yes", check=False)
     assert code == 1
-    assert "say with --forge" in told
+    assert "set --forge to" in told
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from gitops.cli.init import templates
+from gitops.init.disk import read_templates as templates
 from gitops.init.files import ForgeKind, InitOutcome, InitRequest, PublicKey, init
 from tests.support.pages import ROOT
 
