@@ -114,7 +114,7 @@ ledger_signature_invalid | E | a ledger entry is not signed by a ledger key | co
 ledger_entry_invalid | E | a ledger entry contradicts itself | compare with another clone; do not apply
   an entry disagrees with its own documents
 ledger_state_mismatch | E | a ledger entry does not explain its state | compare with another clone; do not apply
-  the state changed in another way than the changes of the entry say
+  the state does not match the changes of the entry
 ledger_blob_mismatch | E | a catalog blob does not have its digest | compare with another clone; do not apply
   a blob of the ledger branch was replaced
 ledger_change_unapproved | E | an irreversible change has no valid approval | compare with another clone; do not apply

@@ -15,7 +15,7 @@ ULID_LENGTH = 26
 
 
 class Clock(Protocol):
-    """Tells the time; read once per operation."""
+    """A clock; read once per operation."""
 
     def now(self) -> datetime:
         """The current time, aware, in UTC."""
@@ -23,7 +23,7 @@ class Clock(Protocol):
 
 
 class IdSource(Protocol):
-    """Makes ids that were never made before."""
+    """Makes ids that are never used twice."""
 
     def ulid(self) -> str:
         """A new ULID, sorting after those this source made before."""

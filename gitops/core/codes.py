@@ -255,7 +255,7 @@ class CodeEntry:
 def _read(*tables: str) -> Mapping[Code, CodeEntry]:
     """Parse tables of `code | E or W | summary | fix` lines, each with its cause in an indented line below.
 
-    Raises ValueError for a code given twice, or one that is not a member of Code: both are defects.
+    Raises ValueError for a code that is registered twice, or is not a member of Code: both are bugs.
     """
     registry: dict[Code, CodeEntry] = {}
     code = None

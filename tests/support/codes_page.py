@@ -13,11 +13,11 @@ _HEAD = """\
 # Codes
 
 Every problem that `gitops` reports carries one of these codes, in text as `ERROR code path: message` and in JSON as `code`.
-A code keeps its meaning for ever and is never used for something else. The severity is the usual one: a command may report a
-code with the other severity where the situation means something else to it. Warnings never change the exit code.
+The meaning of a code never changes, and a code is never reused. The severity is the usual one: a command may report a
+code with the other severity if the situation means something else to it. Warnings never change the exit code.
 
-*Meaning* is what is said of every problem with the code, *cause* what usually is behind it; the message of a problem says
-what it was this time. Where a problem has a place, it is given as `file:line:column`, and in JSON as `source`.
+*Meaning* is the same for every problem with the code, *cause* is its usual cause; the message of a problem contains
+the details. The place of a problem, if it has one, is shown as `file:line:column`, and in JSON as `source`.
 
 This page is made from the registry in `gitops/core/codes.py` by `make docs`.
 """

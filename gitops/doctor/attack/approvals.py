@@ -77,7 +77,7 @@ def _elsewhere(field: str, value: str) -> Callable[[ClusterCopy], str]:
 def _own_work(copy: ClusterCopy) -> str:
     first = copy.rules.first_approver
     again = {copy.path("README.md"): b"Mine.\n"}
-    message = f"change\n\nCo-authored-by: Somebody <{first}>\n"
+    message = f"change\n\nCo-authored-by: Author <{first}>\n"
     copy.move_ref(copy.target, copy.commit(STRANGER, again, message=message))
     approve_except_first(copy)
     copy.approve(first, blind=True)

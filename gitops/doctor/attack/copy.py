@@ -116,7 +116,7 @@ class ClusterCopy:
         return answer.stdout
 
     def local(self, at: datetime | None = None) -> LocalProject:
-        """Open the project, with the clock of the machine or one that always shows `at`."""
+        """Open the project, with the clock of the machine or a clock that always shows `at`."""
         local = LocalProject(RepositoryChoice(str(self.server)), environ=self.environment())
         if at is not None:
             local.project.tools = replace(local.project.tools, clock=FixedClock(at))

@@ -114,7 +114,7 @@ def _tampered_entry(copy: ClusterCopy) -> str:
     store = copy.store()
     tree = store.commit(head).tree
     entry = read_entry(store.read(tree, "entry.json") or b"")
-    other = store.write_files(tree, {"entry.json": write_entry(replace(entry, actor="nobody"))})
+    other = store.write_files(tree, {"entry.json": write_entry(replace(entry, actor="stranger"))})
     raw = copy.git("cat-file", "commit", head).replace(tree.encode(), other.encode())
     return _expect_audit_failure(copy, copy.write_object("commit", raw))
 
