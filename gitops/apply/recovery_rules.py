@@ -1,18 +1,18 @@
-"""The recovery sweep: interrupted operations are settled by what is seen of their graph, never by guessing.
+"""The recovery sweep: interrupted operations are settled by what is observed of their graph, never by guessing.
 
-Rows (live = digest of the live schema text, recorded = digest in the ledger, wanted = digest in the intent):
+Rows (live = digest of the live schema text, recorded = digest in the ledger, intended = digest in the intent):
 
 C1 create, root absent: the intent is void.                 C2 create, live = recorded: already recorded.
-C3 create, live = wanted: roll forward.                     C4 create, other content: keep, drifted.
+C3 create, live = intended: roll forward.                   C4 create, other content: keep, drifted.
 C5 create, root does not open: keep, error.
 S0 schema, root definitely absent: the intent is void.      S1 schema, does not open: keep.
-S2 schema, live = recorded: nothing happened.               S3 schema, live = wanted: roll forward.
+S2 schema, live = recorded: nothing happened.               S3 schema, live = intended: roll forward.
 S4 schema, other content: keep, drifted.
 D1 delete, root present: retire, the delete is proposed again.
 D2 delete, root absent, not recorded: already recorded.     D3 delete, root absent, recorded: roll forward.
 
 A root whose existence is unknown is treated like one that does not open, for every kind (S1). Graphs of kept intents are
-pending: changes to them are blocked in this run. The sweep edits only the state value; it never touches a graph.
+pending: changes to them are blocked in this run. The sweep edits only the state value, never a graph.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class GraphProbe:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Outcome: the edited state, intents to retire, graphs that wait, approvals that turned out to be used.
+    """The edited state, the intents to retire, the graphs that wait, and the approvals that were used.
 
     `consumed` maps approval id to the operation that used it.
     """
@@ -59,7 +59,7 @@ class Sweep:
 
 
 @dataclass(slots=True)
-class _Progress:
+class _SweepProgress:
     """The sweep while it runs over the intents, in ULID order."""
 
     draft: StateDraft
@@ -94,13 +94,13 @@ class _Progress:
         self.diagnostics.add(
             Code.CLUSTER_RECOVERY_ROLLED_FORWARD,
             graph_address(intent.graph_id),
-            f"operation {intent.operation_id} ({intent.kind}) had completed; the ledger now says so",
+            f"operation {intent.operation_id} ({intent.kind}) had completed and is now recorded",
         )
 
 
 def sweep(state: State, intents: Sequence[Intent], probe: Callable[[str], GraphProbe], *, at: str) -> Sweep:
     """Settle every intent in order; `probe` reads a graph by id, `at` is the RFC 3339 time of this run."""
-    progress = _Progress(StateDraft(state), at)
+    progress = _SweepProgress(StateDraft(state), at)
     rows = {
         IntentKind.GRAPH_CREATE: _settle_create,
         IntentKind.SCHEMA_APPLY: _settle_schema,
@@ -118,7 +118,7 @@ def sweep(state: State, intents: Sequence[Intent], probe: Callable[[str], GraphP
     )
 
 
-def _unverifiable(progress: _Progress, intent: Intent) -> bool:
+def _unverifiable(progress: _SweepProgress, intent: Intent) -> bool:
     """Row S1, for every kind when existence is unknown."""
     progress.keep(
         intent,
@@ -128,7 +128,7 @@ def _unverifiable(progress: _Progress, intent: Intent) -> bool:
     return False
 
 
-def _roll_forward(progress: _Progress, intent: Intent, live: str) -> bool:
+def _roll_forward(progress: _SweepProgress, intent: Intent, live: str) -> bool:
     """Rows C3 and S3."""
     graph = intent.graph_id
     progress.draft.put(schema_address(graph), AppliedResource(live))
@@ -138,24 +138,24 @@ def _roll_forward(progress: _Progress, intent: Intent, live: str) -> bool:
     return True
 
 
-def _refuse(progress: _Progress, intent: Intent) -> bool:
+def _refuse(progress: _SweepProgress, intent: Intent) -> bool:
     """Rows C4 and S4."""
     progress.mark(
         intent.graph_id,
         Status.DRIFTED,
         "actual_applied_state_pending",
-        "the live schema is neither the recorded nor the wanted one",
+        "the live schema is neither the recorded nor the intended one",
     )
     progress.keep(
         intent,
         Code.CLUSTER_RECOVERY_PENDING,
-        f"operation {intent.operation_id} ({intent.kind}) left a schema that is neither recorded nor wanted; "
+        f"operation {intent.operation_id} ({intent.kind}) left a schema that is neither recorded nor intended; "
         "refresh records what is live, once the folder declares the graph",
     )
     return False
 
 
-def _settle_create(progress: _Progress, intent: Intent, seen: GraphProbe) -> bool:
+def _settle_create(progress: _SweepProgress, intent: Intent, seen: GraphProbe) -> bool:
     if seen.existence is Existence.UNKNOWN:
         return _unverifiable(progress, intent)
     if seen.existence is Existence.ABSENT:  # C1
@@ -178,7 +178,7 @@ def _settle_create(progress: _Progress, intent: Intent, seen: GraphProbe) -> boo
     return _refuse(progress, intent)  # C4
 
 
-def _settle_schema(progress: _Progress, intent: Intent, seen: GraphProbe) -> bool:
+def _settle_schema(progress: _SweepProgress, intent: Intent, seen: GraphProbe) -> bool:
     if seen.existence is Existence.ABSENT:  # S0
         return True
     live = seen.live
@@ -191,7 +191,7 @@ def _settle_schema(progress: _Progress, intent: Intent, seen: GraphProbe) -> boo
     return _refuse(progress, intent)  # S4
 
 
-def _settle_delete(progress: _Progress, intent: Intent, seen: GraphProbe) -> bool:
+def _settle_delete(progress: _SweepProgress, intent: Intent, seen: GraphProbe) -> bool:
     graph = intent.graph_id
     if seen.existence is Existence.UNKNOWN:
         return _unverifiable(progress, intent)

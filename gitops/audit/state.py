@@ -174,8 +174,8 @@ def _observed(after: State, address: Address, new: AppliedResource | None) -> bo
 
 
 def _check_composites(after: State) -> None:
-    graphs = [text.removeprefix("graph.") for text in after.resources if text.startswith("graph.")]
-    expected = recompute_graphs(after, graphs)
-    for graph in sorted(graphs):
-        if after.resources[graph_address(graph)] != expected.resources[graph_address(graph)]:
-            raise _mismatch(f"the digest of graph.{graph} is not that of its parts")
+    graphs = sorted(address for address in after.resources if address.kind is Kind.GRAPH)
+    expected = recompute_graphs(after, [address.name for address in graphs])
+    for address in graphs:
+        if after.resources[address] != expected.resources[address]:
+            raise _mismatch(f"the digest of {address} is not that of its parts")

@@ -15,6 +15,7 @@ from gitops.core.errors import IntegrityError
 from gitops.git.port import GitReader
 from gitops.ledger.chain import TrustCache, VerifiedEntry, read_verified_entry
 from gitops.ledger.documents import read_intent
+from gitops.model.address import graph_address
 from gitops.model.approval import DecisionEvidence
 from gitops.model.entry import EntryKind, LedgerEntry
 from gitops.model.resource import DesiredState
@@ -121,7 +122,7 @@ def announced_operations(
     for item in () if root is None else reader.entries(root):
         intent = read_intent(reader.read(root or "", item.name) or b"")
         named = set(intent.approval_ids)
-        permitted = bool(named) and named <= granted and f"graph.{intent.graph_id}" in approved
+        permitted = bool(named) and named <= granted and graph_address(intent.graph_id) in approved
         begun.setdefault(intent.operation_id, AnnouncedOperation(intent, permitted))
     return begun
 

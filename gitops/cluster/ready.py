@@ -169,7 +169,7 @@ class _Inspection:
         if not bindings:
             self._found.add(Code.POLICY_BINDINGS_MISSING, address, "the ledger does not say what it applies to")
         for scope in bindings or ():
-            if scope != CLUSTER_SCOPE and scope.removeprefix("graph.") not in self._schemas:
+            if scope != CLUSTER_SCOPE and Address(scope).graph not in self._schemas:
                 self._found.add(Code.POLICY_BINDING_UNKNOWN, address, f"{scope} is not applied")
             self._bound[scope].append(address.name)
 

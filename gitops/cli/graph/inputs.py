@@ -21,7 +21,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.redact import resolve
 from gitops.graph import ReadTarget
-from gitops.model.address import is_name
+from gitops.model.address import Kind, is_name
 from gitops.wiring.stores import graph_uri, storage_root
 from gitops.wiring.system import RandomIds, SystemClock
 
@@ -156,13 +156,12 @@ def _stored_query(options: argparse.Namespace) -> tuple[str, bytes]:
         raise GitopsError(Code.QUERY_UNKNOWN, detail)
     loader = ResourceLoader(SourceReader(tree, found))
     loader.graph(graph)
-    start = f"query.{options.graph}."
-    stored = {text.removeprefix(start): each for text, each in loader.resources.items() if text.startswith(start)}
+    stored = {address.name: each for address, each in loader.resources.items() if address.kind is Kind.QUERY}
     resource = stored.get(options.query) if is_name(options.query) else None
     if resource is None or resource.content is None:
         hint = did_you_mean(options.query, stored)
         detail = f"graph {options.graph} has no stored query {options.query[:80]!r}" + (f"; {hint}" if hint else "")
-        raise GitopsError(Code.QUERY_UNKNOWN, detail, path=start.rstrip("."))
+        raise GitopsError(Code.QUERY_UNKNOWN, detail, path=f"query.{options.graph}")
     return resource.path or options.query, resource.content
 
 
