@@ -39,12 +39,12 @@ from gitops.core.faults import NoFaults
 from gitops.ledger import layout
 from gitops.ledger.documents import write_lock, write_state
 from gitops.ledger.folder import FolderLedger
-from gitops.ledger.memory import MemoryLedger
 from gitops.ledger.port import BlobCondition, LedgerView
 from gitops.model.address import graph_address
 from gitops.storage.local import LocalStore
 from gitops.storage.port import ObjectStore
 from gitops.storage.s3 import S3Store
+from tests.support.memory_ledger import MemoryLedger
 from tests.support.memory_store import MemoryStore
 from tests.support.s3 import S3Place
 

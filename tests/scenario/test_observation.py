@@ -11,9 +11,9 @@ from gitops.core.canonical import digest
 from gitops.core.errors import RemoteError
 from gitops.ledger.folder import FolderLedger
 from gitops.ledger.layout import LOCK, STATE, intent_key
-from gitops.ledger.memory import MemoryLedger
 from gitops.model.state import State
 from tests.support.cluster import POLICY, QUERY, SCHEMA, WIDER, Cluster, codes, found, rulings, statuses
+from tests.support.memory_ledger import MemoryLedger
 
 GRAPH, QUERY_ADDRESS, SCHEMA_ADDRESS = "graph.knowledge", "query.knowledge.find_person", "schema.knowledge"
 BLOB = f"__cluster/resources/query/knowledge/find_person/{digest(QUERY.encode())}.gq"

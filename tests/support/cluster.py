@@ -34,7 +34,6 @@ from gitops.graph.port import GraphEngine
 from gitops.ledger.documents import read_state, write_lock, write_state
 from gitops.ledger.folder import FolderLedger
 from gitops.ledger.layout import LOCK, STATE, graph_root
-from gitops.ledger.memory import MemoryLedger
 from gitops.ledger.port import LedgerStore
 from gitops.model.address import Address
 from gitops.model.change import Change
@@ -56,6 +55,7 @@ from gitops.plan.plan import plan
 from gitops.storage.local import LocalStore
 from tests.support.ids import SequentialIds
 from tests.support.memory_engine import MemoryEngine
+from tests.support.memory_ledger import MemoryLedger
 
 SCHEMA = "node Person {\n  handle: String @key\n  born: I32?\n}\n"
 WIDER = "node Person {\n  handle: String @key\n  born: I32?\n  city: String?\n}\n"

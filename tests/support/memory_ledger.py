@@ -1,7 +1,7 @@
-"""The in-memory twin of a ledger, for rehearsals and tests: same answers, nothing on disk.
+"""An in-memory implementation of the ledger, for tests: the same answers, nothing on disk.
 
 It keeps the bytes that a folder would keep, in one dictionary behind one mutex, and no protocol of its own: what the other
-stores reach by atomic primitives is here simply a critical section. Every handle made by `share` sees the same ledger.
+stores do with atomic primitives is a critical section here. Every handle made by `share` sees the same ledger.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class MemoryLedger:
                 raise ConflictError(Code.STATE_LOCK_ID_MISMATCH, lock_held_message(seen), path=layout.LOCK)
             del files[layout.LOCK]
 
-    def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:  # noqa: ARG002
+    def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:
         """Nothing to announce."""
         with self._call("begin"):
             return view
