@@ -1,12 +1,12 @@
-"""The ledger as a branch: the same tree as a ledger folder, as a signed, linear chain of commits that anyone can verify.
+"""The ledger as a branch: the same tree as a ledger folder, in a signed, linear chain of commits that everybody can verify.
 
-What lies where, and which entries are believed, is said in `gitops.ledger.chain`.
+`gitops.ledger.chain` describes the files of an entry and the rules by which entries are verified.
 
 Rules of this module:
 
-1. The branch moves only by compare-and-swap on the remote, so that a lost race writes nothing.
-2. Only a head that `gitops.ledger.heads` believes is read from.
-3. Our own entry is verified like anybody's before it is pushed: an entry that nobody believes would end the ledger.
+1. The branch changes only by compare-and-swap on the remote, so that a conflict writes nothing.
+2. Only a head that `gitops.ledger.heads` accepts is read.
+3. The program's own entry is verified like every other before it is pushed: one that fails verification would end the ledger.
 4. Blobs and changed sidecars wait in memory for the next entry: objects that no ref names are not durable.
 """
 
@@ -75,7 +75,7 @@ Files = Mapping[str, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """An entry that nobody can see yet, and what of the waiting files is in it."""
+    """A signed entry that is not pushed yet, and the staged files that it contains."""
 
     found: VerifiedEntry
     staged: Files
@@ -103,7 +103,7 @@ class BranchLedger:
 
     @property
     def snapshot_reads(self) -> bool:
-        """A commit is one picture by nature."""
+        """True: a commit is an immutable snapshot."""
         return True
 
     @property
@@ -121,7 +121,7 @@ class BranchLedger:
         return self._lock.observe()
 
     def view(self) -> LedgerView:
-        """The newest entry, verified. A branch that does not verify is a problem, never silently another ledger."""
+        """The newest entry, verified. A branch that does not verify is a problem of the view, never an empty ledger."""
         try:
             found = self._heads.newest()
             view = LedgerView() if found is None else self._view_at(found)
@@ -142,25 +142,25 @@ class BranchLedger:
             return IntentListing(problem=error.detail)
 
     def approvals(self) -> ApprovalListing:
-        """Consumed approvals from the head, and all approval and decision commits from their branches, spent ones too."""
+        """Approval documents from the head, and all approval and decision commits from their branches, consumed ones too."""
         listing = ApprovalListing()
         try:
             listing = approval_listing(self._documents(layout.APPROVALS))
-            waiting, head = self._heads.approvals(), self._head()
-            alarms = self._heads.contradicted(head, waiting)
+            signed, head = self._heads.approvals(), self._head()
+            contradicting = self._heads.contradicted(head, signed)
             begun = [a.approval_id for a in listing.documents if a.consumed_at is None]
             announced = () if head is None or not begun else announced_evidence(self._store, head, begun)
         except GitopsError as error:
             return replace(listing, problem=error.detail)
-        store, line = self._store, LedgerEntries(self._store, head)
-        given = [pair for pair in waiting.items() if pair[0].startswith(APPROVALS)]
-        decided = [pair for pair in waiting.items() if not pair[0].startswith(APPROVALS)]
+        store, entries = self._store, LedgerEntries(self._store, head)
+        approvals = [pair for pair in signed.items() if pair[0].startswith(APPROVALS)]
+        decisions = [pair for pair in signed.items() if not pair[0].startswith(APPROVALS)]
         return replace(
             listing,
-            evidence=tuple(read_evidence(store, ref, oid, line) for ref, oid in given),
-            decisions=tuple(read_decision_evidence(store, ref, oid, line) for ref, oid in decided),
+            evidence=tuple(read_evidence(store, ref, oid, entries) for ref, oid in approvals),
+            decisions=tuple(read_decision_evidence(store, ref, oid, entries) for ref, oid in decisions),
             announced=announced,
-            unreadable=(*listing.unreadable, *alarms),
+            unreadable=(*listing.unreadable, *contradicting),
         )
 
     def blob(self, address: Address, digest: str) -> BlobReading:
@@ -179,7 +179,7 @@ class BranchLedger:
         self._lock.acquire(info, self._place.author)
 
     def release(self, lock_id: str) -> None:
-        """Delete the lock ref if it still is ours."""
+        """Delete the lock ref if it still has this id."""
         self._lock.release(lock_id)
 
     def break_lock(self, lock_id: str) -> None:
@@ -187,7 +187,7 @@ class BranchLedger:
         self._lock.break_lock(lock_id)
 
     def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:
-        """Push one entry with all intents of the run and the approvals that they use, before its first side effect."""
+        """Push one entry with all intents of an operation and the approvals that they use, before its first side effect."""
         due = require_entry(entry)
         try:
             files = approval_documents(self._store, due.approvals) | {intent_key(i): write_intent(i) for i in intents}
@@ -213,7 +213,7 @@ class BranchLedger:
             raise sidecar_error(intent, "the operation was not announced")
 
     def amend(self, intent: Intent) -> None:
-        """Keep what is known by now for the next entry."""
+        """Stage the changed intent for the next entry."""
         self._stage(intent_key(intent), write_intent(intent))
 
     def disarm(self, operation_id: str) -> None:
@@ -242,7 +242,7 @@ class BranchLedger:
         return found
 
     def record_approval(self, approval: Approval) -> None:
-        """A branch ledger takes approvals as signed commits on branches of their own, not as documents."""
+        """Refused: approvals for a branch ledger are signed commits on branches of their own."""
         raise GitopsError(
             Code.APPROVAL_WRITE_ERROR,
             "approve with a signed commit: gitops approve ADDRESS --request N",
@@ -299,12 +299,12 @@ class BranchLedger:
         return self._publish(view, self._draft(view, entry, files))
 
     def _draft(self, view: LedgerView, entry: LedgerEntry, files: Files) -> _Draft:
-        """Sign the entry that follows `view`. Raises GitopsError `ledger_not_writable` for one that nobody would believe."""
+        """Sign the entry that follows `view`. Raises GitopsError `ledger_not_writable` for one that would not verify."""
         if view.found and view.entry is None:
-            raise BugError("an entry on top of one that was not believed")
+            raise BugError("an entry on top of one that was not accepted")
         with self._guard:
             staged = dict(self._staged)
-        # What the caller decides outranks what waited: a retired sidecar is not amended again.
+        # The files of the caller replace staged ones: a retired sidecar is not amended again.
         with around(self._faults, "ledger.branch", "sign"):
             return _Draft(self._sign(view, next_entry(entry, view), {**staged, **files}), staged)
 
@@ -334,7 +334,7 @@ class BranchLedger:
         return self._last
 
     def _sign(self, view: LedgerView, entry: LedgerEntry, files: Files) -> VerifiedEntry:
-        """Write the commit of an entry, and verify it while nobody can see it."""
+        """Write the commit of an entry, and verify it before it is pushed."""
         if self._place.signing_key is None:
             raise GitopsError(Code.SIGNING_KEY_MISSING, "entries of a branch ledger are signed", path=self._ref)
         base = None if view.head is None else self._store.commit(view.head).tree

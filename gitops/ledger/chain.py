@@ -1,23 +1,23 @@
-"""Names and content of a ledger branch, and when an entry of it is believed.
+"""Names and files of a ledger branch, and the rules by which its entries are verified.
 
-    entry.json                     what this entry did
+    entry.json                     the entry
     trust/<path>                   the keys and rules in force after it
     __cluster/...                  state, catalog blobs, recovery sidecars, consumed approvals
 
 The first parent of an entry is the entry before; further parents are the approval commits that it consumed, and the
-countersignatures that it took in.
+countersignatures that it recorded.
 
-Rules of belief:
+Rules:
 
 1. The parents of an entry are exactly the entry before and the commits that it names; the first entry has no parent.
-2. It is signed by a ledger signer of the keys in force before it (of its own keys, for the first entry), judged at the
-   entry's own time.
-3. Numbers count up by one and times never run backwards, so an entry cannot be dated back to when its key was still good.
-4. A head is believed when all of this holds for every entry back to one that was believed before. One forged entry would
-   otherwise bring the keys that make the next one look good. A chain of which nothing was believed before brings all of its
-   keys itself, so its first entry must also be anchored: in a source commit of the target branch with the same keys.
+2. It is signed by a ledger signer of the keys in force before it (of its own keys, for the first entry), at the entry's
+   own time.
+3. Numbers count up by one and times never decrease, so an entry cannot be dated back to when its key was still good.
+4. A head is accepted when all of this holds for every entry back to one that was accepted before. Otherwise one forged entry
+   could bring the keys that make the next one look good. A chain without an accepted entry brings all of its keys itself, so
+   its first entry must also be anchored: in a source commit of the target branch with the same keys.
 
-What is not checked here: that an entry tells the truth about state, source and approvals. That is the auditor's work.
+Whether an entry agrees with state, source and approvals is not checked here, but by the audit.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ APPROVALS = "refs/heads/gitops/approvals/"
 REVOCATIONS = "refs/heads/gitops/revocations/"
 COUNTERSIGNATURES = "refs/heads/gitops/countersignatures/"
 SIGNED = (APPROVALS, REVOCATIONS, COUNTERSIGNATURES)
-"""The folders of create-only branches, each with one folder per cluster, that carry what people sign."""
+"""The folders of create-only branches with signed commits, each with one folder per cluster."""
 
 TrustCache = dict[str, TrustRoot]
-"""Tree id of the folder of keys and rules to what it says: most entries share one."""
+"""Tree id of the folder of keys and rules to its content: most entries share one."""
 
 
 def ledger_ref(cluster: str) -> str:
@@ -80,18 +80,18 @@ def approvals_prefix(cluster: str) -> str:
 
 
 def revocations_prefix(cluster: str) -> str:
-    """Prefix of the create-only branches that take approvals of a cluster back."""
+    """Prefix of the create-only branches that carry the revocations of a cluster."""
     return f"{REVOCATIONS}{cluster}/"
 
 
 def countersignatures_prefix(cluster: str) -> str:
-    """Prefix of the create-only branches that agree to what was done in an emergency."""
+    """Prefix of the create-only branches that carry the countersignatures of a cluster."""
     return f"{COUNTERSIGNATURES}{cluster}/"
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedEntry:
-    """One entry with its commit, and the keys and rules under which it was made and those after it."""
+    """An entry that passed rules 1 and 2, with its commit, the keys and rules before it, and those after it."""
 
     commit: Commit
     entry: LedgerEntry
@@ -119,7 +119,7 @@ def entry_trust(reader: GitReader, commit_id: str) -> TrustRoot:
 def read_verified_entry(reader: GitReader, commit_id: str, known: TrustCache | None = None) -> VerifiedEntry:
     """Read an entry and check its own links and signature: rules 1 and 2 of this module.
 
-    `known` is filled and used by callers that read many entries. Raises IntegrityError `ledger_entry_invalid`,
+    `known` is a cache for callers that read many entries. Raises IntegrityError `ledger_entry_invalid`,
     `ledger_chain_broken`, `ledger_signature_invalid`.
     """
     known = {} if known is None else known
@@ -163,7 +163,7 @@ def first_entry(reader: GitReader, head: str) -> VerifiedEntry:
 
 
 def is_continuation(reader: GitReader, head: str, old: str) -> bool:
-    """Whether commit `old` is on the line of first parents from `head`. Works in shallow repositories too."""
+    """Whether commit `old` is on the first-parent chain of `head`. Works in shallow repositories too."""
     at: str | None = head
     while at is not None and at != old:
         at = next(iter(reader.commit(at).parents), None)
@@ -188,7 +188,9 @@ def _check_signature(reader: GitReader, commit_id: str, entry: LedgerEntry, befo
     moment = parse_timestamp(entry.at)
     signer = None if moment is None else before.principal(signature.key, at=moment)
     if not signature.good or signer not in before.ledger_signers:
-        why = signature.problem or ("it is not signed" if not signature.signed else "its key is no ledger key in force")
+        why = signature.problem or (
+            "it is not signed" if not signature.signed else "its key is not a ledger key in force"
+        )
         raise IntegrityError(Code.LEDGER_SIGNATURE_INVALID, f"{commit_id[:12]}: {why}", path=commit_id)
 
 

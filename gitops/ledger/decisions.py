@@ -1,4 +1,4 @@
-"""Decision commits as found in git, read without believing anything: what counts is decided by the planner's steps."""
+"""Decision commits as found in git, unverified: `gitops.approvals.decisions` decides which of them count."""
 
 from __future__ import annotations
 

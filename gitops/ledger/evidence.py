@@ -1,4 +1,4 @@
-"""Approval commits as found in git, read without believing anything: what counts is decided by the planner's steps."""
+"""Approval commits as found in git, unverified: `gitops.approvals.verify` decides which of them count."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 def read_evidence(store: GitReader, ref: str, commit_id: str, chain: Container[str]) -> ApprovalEvidence:
     """The evidence that a commit gives; `chain` are the ids of all ledger entries. Never raises for its content.
 
-    What can be read is returned together with the first problem, so that a refusal can name the change it was meant for.
+    What can be read is returned together with the first problem, so that a refusal can name the change that it is for.
     """
     try:
         commit = store.commit(commit_id)
@@ -59,7 +59,7 @@ def read_evidence(store: GitReader, ref: str, commit_id: str, chain: Container[s
 def _reviewed_tree(store: GitReader, statement: ApprovalStatement) -> str | None:
     """The cluster folder of the commit that was reviewed on a forge, where that is at hand.
 
-    A commit without the folder has the empty tree: not the one that anybody means to approve.
+    A commit without the folder has the empty tree, which no statement names.
     """
     if statement.grant is None or store.resolve(statement.grant.commit) is None:
         return None
@@ -68,9 +68,9 @@ def _reviewed_tree(store: GitReader, statement: ApprovalStatement) -> str | None
 
 
 def announced_evidence(store: GitReader, head: str, approval_ids: Iterable[str]) -> tuple[ApprovalEvidence, ...]:
-    """The approvals of these ids as the newest entries that used them name their commits, whatever became of their branches.
+    """The approvals of these ids in the commits named by the newest entries that use them, also without their branches.
 
-    For approvals that an entry announced and that no state records as used yet: their run was cut short.
+    For approvals that an entry announced and no state records as consumed: their operation was interrupted.
     """
     wanted, found = set(approval_ids), list[ApprovalEvidence]()
     at: str | None = head

@@ -1,10 +1,10 @@
-"""A lock as a git ref: taken by creating it, with a commit that has no parent and that nobody else can have made.
+"""A lock as a git ref: taken by creating it, with a unique commit that has no parent.
 
 The commit has no parent, because a descendant could be pushed over its holder; it carries a fresh id, because pushing the
 very same object again would look like success. Hosts that refuse refs outside of `refs/heads/` get a branch.
 
-So the lock can be in two places, and a host may refuse one of them to some writers or for some time only. Whoever created
-one ref therefore looks for the other before believing in it: of two holders in two places at least one sees the other.
+So the lock can be at two refs, and a host may refuse one of them to some writers or for some time only. After creating one
+ref a writer therefore looks for the other: of two holders at two refs at least one sees the other.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class _FoundLock:
 
 
 def push_own(remote: GitRemote, update: RefUpdate) -> None:
-    """Push one ref to a commit that nobody else can have made, or delete it. Raises as `push` does.
+    """Push one ref to a commit that only this process made, or delete it. Raises as `push` does.
 
-    A transport may send a push again whose answer it lost; the second one then finds the ref moved, by the first. As the
-    commit is ours alone, the ref tells who won.
+    A transport may send a push again whose answer it lost; the second one then finds the ref moved by the first. As the
+    commit is unique, the ref shows whether the first one succeeded.
     """
     try:
         remote.push([update])
@@ -50,7 +50,7 @@ def push_own(remote: GitRemote, update: RefUpdate) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LockRefs:
-    """`fallback` is used, and told to `remember`, where the host refuses `ref`."""
+    """Where the host refuses `ref`, `fallback` is used, and `remember` is called with it."""
 
     ref: str
     fallback: str
@@ -58,15 +58,15 @@ class LockRefs:
 
 
 class GitLock:
-    """The lock of one cluster. `ref` is where it was taken last, or is going to be tried first."""
+    """The lock of one cluster. `ref` is the one that is tried first: the ref where the lock was taken last, if it was."""
 
-    def __init__(self, store: GitStore, remote: GitRemote, places: LockRefs, faults: Faults) -> None:
-        """The lock of the cluster that has these places."""
+    def __init__(self, store: GitStore, remote: GitRemote, refs: LockRefs, faults: Faults) -> None:
+        """The lock of the cluster that uses these refs."""
         self._store = store
         self._remote = remote
-        self.ref = places.ref
-        self._places = tuple(dict.fromkeys((places.ref, places.fallback)))
-        self._remember = places.remember
+        self.ref = refs.ref
+        self._places = tuple(dict.fromkeys((refs.ref, refs.fallback)))
+        self._remember = refs.remember
         self._faults = faults
 
     def observe(self) -> LockObservation:
@@ -103,7 +103,7 @@ class GitLock:
                 with around(self._faults, "ledger.lock", "give_back"):
                     push_own(self._remote, RefUpdate(ours.ref, ours.oid, ZERO))
         except ConflictError:
-            # Somebody broke it between the look and the push: it is not ours to remove any more.
+            # The lock was broken between the look and the push: it is not this process's any more.
             return
         except GitopsError as error:
             raise GitopsError(Code.STATE_UNLOCK_ERROR, error.detail, path=self.ref) from error
@@ -144,7 +144,7 @@ class GitLock:
                 return
 
     def _take_back(self, oid: str) -> None:
-        """Remove our own ref after an attempt that did not end well; anybody else's stays."""
+        """Remove our own ref after a failed attempt; another one stays."""
         for place in self._places:
             with contextlib.suppress(GitopsError):
                 if self._remote.refs(place).get(place) == oid:

@@ -1,4 +1,4 @@
-"""Where things are: the keys of a ledger and of graph roots, relative to the storage root.
+"""The keys of the files of a ledger and of graph roots, relative to the storage root.
 
 Every store uses the same keys, so that a folder can be compared with a branch file by file. A name or digest that comes
 out of a document is checked here before it becomes part of a key.
@@ -46,12 +46,12 @@ def approval_key(approval_id: str) -> str:
 
 
 def document_id(name: str) -> str | None:
-    """The id that a file name of the sidecar and approval folders stands for; None for names that are not considered."""
+    """The id in a file name of the sidecar and approval folders; None for names of other files."""
     return name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else None
 
 
 def blob_key(address: Address, digest: str) -> str | None:
-    """The key of a catalog blob; None where there can be none: another kind, or an unsafe name or digest."""
+    """The key of a catalog blob; None for another kind, and for an unsafe name or digest."""
     if not is_digest(digest) or not is_name(address.name):
         return None
     suffix = rules_of(address).catalog_suffix

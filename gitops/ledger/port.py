@@ -1,6 +1,6 @@
 """The ledger: what is applied, under one lock, changed only by compare-and-swap.
 
-Two stores pass one contract suite: a `__cluster/` folder, and the same tree as a signed, linear chain of commits on a
+Two stores pass one contract test suite: a `__cluster/` folder, and the same tree as a signed, linear chain of commits on a
 branch. The read half and the write half are two interfaces.
 """
 
@@ -40,7 +40,7 @@ class LedgerView:
 
 
 class BlobCondition(StrEnum):
-    """What is found where a catalog blob should be."""
+    """The condition of a catalog blob."""
 
     OK = "ok"
     MISSING = "missing"
@@ -70,8 +70,8 @@ class IntentListing:
 class ApprovalListing:
     """All approvals: `documents` of the store itself, `evidence` of approval commits that wait to be consumed.
 
-    `decisions` take approvals back or settle debts. `announced` are the approvals of `documents` that an entry announced and none
-    records as used: with the commits that the ledger itself names.
+    `decisions` revoke approvals or settle debts. `announced` are the approvals of `documents` that an entry announced and none
+    records as consumed, with the commits that the ledger names.
     """
 
     documents: tuple[Approval, ...] = ()
@@ -86,7 +86,7 @@ class ApprovalListing:
 class LedgerWrite:
     """One update of the ledger, all of it or nothing.
 
-    `retire` are operation ids of sidecars to remove with it, `consumed` the approvals to mark as used (with the
+    `retire` are operation ids of sidecars to remove with it, `consumed` the approvals to mark as consumed (with the
     approval commits that become extra parents of the entry, in a branch ledger). `entry` is required by a branch ledger and
     ignored by a folder; its `number` and `previous` are set by the store. `trust_files` replaces the snapshot of keys and
     rules (path to bytes) when given.
@@ -104,7 +104,7 @@ class LedgerReader(Protocol):
 
     @property
     def snapshot_reads(self) -> bool:
-        """Whether `view` is one immutable snapshot by nature (a commit), so that planning needs no lock."""
+        """Whether `view` is an immutable snapshot (a commit), so that planning needs no lock."""
         ...
 
     @property
@@ -146,7 +146,7 @@ class LedgerStore(LedgerReader, Protocol):
         ...
 
     def release(self, lock_id: str) -> None:
-        """Give the lock back if it still carries `lock_id`; quiet when it does not.
+        """Release the lock if it still has `lock_id`; no error when it does not.
 
         Raises GitopsError `state_unlock_error` if it cannot be removed.
         """
@@ -157,7 +157,7 @@ class LedgerStore(LedgerReader, Protocol):
         ...
 
     def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:
-        """Announce the intents of a run before its first side effect; returns the view to commit against.
+        """Announce the intents of an operation before its first side effect; returns the view to commit against.
 
         A branch ledger makes them durable here, in one signed entry; a folder makes each durable in `arm`.
         Raises GitopsError `recovery_sidecar_write_error`, or `ledger_not_writable` where a remote refuses the entry;
@@ -170,11 +170,11 @@ class LedgerStore(LedgerReader, Protocol):
         ...
 
     def amend(self, intent: Intent) -> None:
-        """Rewrite an armed intent with what is known by now. Raises like `arm`; the caller goes on."""
+        """Update an armed intent. Raises like `arm`; the caller continues in that case."""
         ...
 
     def disarm(self, operation_id: str) -> None:
-        """Withdraw an armed intent of which provably nothing happened. Quiet on failure: the sweep settles it."""
+        """Withdraw an armed intent of which provably nothing happened. No error on failure: recovery settles it."""
         ...
 
     def retire(self, view: LedgerView, operation_ids: Sequence[str], entry: LedgerEntry | None) -> LedgerView:

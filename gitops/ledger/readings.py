@@ -1,4 +1,4 @@
-"""What stored bytes mean: from the files of a ledger to the values of the port. Pure; every store reads through these."""
+"""From the files of a ledger to the values of the port. Pure; every store uses these functions."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def view_of(data: bytes | None) -> LedgerView:
 
 
 def unreadable_view(problem: GitopsError) -> LedgerView:
-    """The view of a state document that is perhaps there: not absent, or somebody would import over it."""
+    """The view when the state document cannot be read: as found, so that no import overwrites it."""
     return LedgerView(found=True, problems=_problem(Code.STATE_READ_ERROR, layout.STATE, problem.detail))
 
 
 def lock_observation(data: bytes | None) -> LockObservation:
-    """What the bytes of the lock document say; None when there is none."""
+    """The lock in the bytes of the lock document; None when there is none."""
     if data is None:
         return LockObservation(held=False)
     try:
@@ -78,7 +78,7 @@ def lock_observation(data: bytes | None) -> LockObservation:
 
 
 def lock_held_message(seen: LockObservation, at: str | None = None) -> str:
-    """Whose lock it is, since when, how to break it, and with `at` (RFC 3339) how old it is by then, in whole seconds."""
+    """Who holds the lock, since when, how to break it, and with `at` (RFC 3339) its age in whole seconds."""
     if not seen.held:
         return "the lock was just freed; run the command again"
     if seen.info is None:
@@ -132,13 +132,13 @@ def is_same_state(view: LedgerView, data: bytes | None) -> bool:
 
 
 def conflict_error() -> ConflictError:
-    """The error of a compare-and-swap that lost."""
-    detail = "another writer changed the ledger during this run; nothing was written"
+    """The error of a compare-and-swap that failed."""
+    detail = "another writer changed the ledger during this command; nothing was written"
     return ConflictError(Code.STATE_CAS_MISMATCH, detail, path=layout.STATE)
 
 
 def check_write(view: LedgerView, write: LedgerWrite) -> None:
-    """Hold the caller of `commit` to its half: a readable base, and a revision that moves by exactly one.
+    """Check what the caller of `commit` has to ensure: a readable base, and a revision that grows by exactly one.
 
     Raises BugError.
     """

@@ -1,4 +1,4 @@
-"""Keys and rules as source commits hold them; those of ledger entries are in `gitops.ledger.chain`."""
+"""The keys and rules of source commits; `gitops.ledger.chain` reads those of ledger entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an entry of a branch ledger consists of: its place in the chain, its documents and their keys. Nothing here writes."""
+"""The parts of a new entry of a branch ledger: its position in the chain, its documents and their keys. Pure."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ __all__ = [
 
 
 def require_entry(entry: LedgerEntry | None) -> LedgerEntry:
-    """The entry of a write, which a branch ledger insists on. Raises BugError."""
+    """The entry of a write, which a branch ledger requires. Raises BugError."""
     if entry is None:
         raise BugError("a branch ledger is written with an entry")
     return entry
 
 
 def next_entry(entry: LedgerEntry, view: LedgerView) -> LedgerEntry:
-    """The entry with its place in the chain. A clock that is behind that of the last writer must not turn time back."""
+    """The entry with its position in the chain. Its time is at least that of the entry before, whatever the clock says."""
     if view.entry is None:
         return replace(entry, number=1, previous=None)
     at, before = parse_timestamp(entry.at), parse_timestamp(view.entry.at)
@@ -48,9 +48,9 @@ def next_entry(entry: LedgerEntry, view: LedgerView) -> LedgerEntry:
 
 
 def approval_documents(reader: GitReader, uses: Iterable[ApprovalUse]) -> dict[str, bytes | None]:
-    """The documents of verified approvals, as they were signed, so that whoever completes an interrupted run can mark them.
+    """The documents of verified approvals, as they were signed, so that the completion of an interrupted operation can mark them.
 
-    They permit nothing by themselves: what counts are the approval commits.
+    They permit nothing by themselves: the approval commits count.
     """
     found: dict[str, bytes | None] = {}
     for use in uses:
@@ -62,7 +62,7 @@ def approval_documents(reader: GitReader, uses: Iterable[ApprovalUse]) -> dict[s
 
 
 def consumed_approval(approval: Approval, state: State, now: str) -> Approval:
-    """The document of a consumed approval, which says what the state's own record of it says."""
+    """The document of a consumed approval, with the time and operation of the state's record of it."""
     record = state.approval_records.get(approval.approval_id, {})
     at, by = record.get("consumed_at"), record.get("consumed_by_operation")
     return replace(
@@ -73,16 +73,16 @@ def consumed_approval(approval: Approval, state: State, now: str) -> Approval:
 
 
 def replacement_files(held: Iterable[str], files: Mapping[str, bytes]) -> dict[str, bytes | None]:
-    """What to write so that of the paths `held` and `files` only `files` are left.
+    """The writes and removals (None) after which only `files` are left of the paths `held` and `files`.
 
-    A file where a folder was, or the other way round, takes its place and needs no removal.
+    A file that replaces a folder, or a folder that replaces a file, needs no removal.
     """
     gone = (path for path in held if not any(path.startswith(f"{new}/") or new.startswith(f"{path}/") for new in files))
     return {**dict.fromkeys(gone), **files}
 
 
 def approval_key(approval: Approval) -> str:
-    """Where the document of an approval is. Raises GitopsError `approval_write_error` for an id that is no file name."""
+    """Where the document of an approval is. Raises GitopsError `approval_write_error` for an id that is not a file name."""
     try:
         return layout.approval_key(approval.approval_id)
     except ValueError as error:
@@ -90,7 +90,7 @@ def approval_key(approval: Approval) -> str:
 
 
 def intent_key(intent: Intent) -> str:
-    """Where the sidecar of an intent is. Raises GitopsError `recovery_sidecar_write_error` for an id that is no file name."""
+    """Where the sidecar of an intent is. Raises GitopsError `recovery_sidecar_write_error` for an id that is not a file name."""
     try:
         return layout.intent_key(intent.operation_id)
     except ValueError as error:
@@ -98,7 +98,7 @@ def intent_key(intent: Intent) -> str:
 
 
 def intent_keys(operation_ids: Iterable[str]) -> list[str]:
-    """Keys of sidecars to remove; an id that is no file name has none."""
+    """Keys of sidecars to remove; an id that is not a file name has none."""
     keys = []
     for operation_id in operation_ids:
         with contextlib.suppress(ValueError):
