@@ -295,7 +295,7 @@ def test_one_person_does_not_count_twice_unless_that_defence_falls(
             module, "one_per_person", lambda verified: tuple(each for each in verified if each.accepted)
         )
     # The planner counts people once more.
-    monkeypatch.setattr(planner, "_chosen", lambda valid, inputs: (tuple(valid), inputs.approvals_needed))
+    monkeypatch.setattr(planner, "_choose_approvals", lambda valid, inputs: (tuple(valid), inputs.approvals_needed))
     assert _ended(_attacked(other, "one-person-twice"), Defence.FELL) == {"one-person-twice"}
 
 

@@ -64,7 +64,7 @@ class StageForge:
 
     @property
     def features(self) -> Features:
-        return replace(self.local.features, reviews=True, verdicts=True, permissions=True, queue=True)
+        return replace(self.local.features, reviews=True, review_decisions=True, permissions=True, queue=True)
 
     def comments(self, number: int) -> tuple[Comment, ...]:
         """Those of the local forge, with the account and the time that a test gave them."""
