@@ -14,7 +14,7 @@ from typing import NamedTuple
 from gitops.editor.documentation import CLUSTER_KEYS
 from gitops.language.text import Span
 
-__all__ = ["ClusterView", "YamlEntry", "YamlScalar", "documentation_path", "keys_below", "read_cluster_text"]
+__all__ = ["ClusterEntry", "ClusterScalar", "ClusterView", "documentation_path", "keys_below", "read_cluster_text"]
 
 _LINE = re.compile(
     rb"(?P<indent> *)(?P<dashes>(?:-(?: +|$))*)"
@@ -25,19 +25,19 @@ _MAX_LINES = 50_000
 _MAX_DEPTH = 32
 
 
-class YamlScalar(NamedTuple):
+class ClusterScalar(NamedTuple):
     """A scalar; the span is that of its text without quotes."""
 
     text: str
     span: Span
 
 
-class YamlEntry(NamedTuple):
+class ClusterEntry(NamedTuple):
     """A key, or an item of a list (without a key), with the path of keys that leads to it; `end` is the end of its line."""
 
     path: tuple[str, ...]
-    key: YamlScalar | None
-    values: tuple[YamlScalar, ...]
+    key: ClusterScalar | None
+    values: tuple[ClusterScalar, ...]
     indent: int
     end: int
 
@@ -45,28 +45,28 @@ class YamlEntry(NamedTuple):
 class ClusterView:
     """The entries of a text in its order; of several keys with one path the first counts."""
 
-    def __init__(self, entries: tuple[YamlEntry, ...]) -> None:
+    def __init__(self, entries: tuple[ClusterEntry, ...]) -> None:
         """Index the entries by their paths."""
         self.entries = entries
-        self._below: defaultdict[tuple[str, ...], list[YamlEntry]] = defaultdict(list)
-        self._at: defaultdict[tuple[str, ...], list[YamlEntry]] = defaultdict(list)
+        self._below: defaultdict[tuple[str, ...], list[ClusterEntry]] = defaultdict(list)
+        self._at: defaultdict[tuple[str, ...], list[ClusterEntry]] = defaultdict(list)
         for each in entries:
             self._at[each.path].append(each)
             if each.key is not None:
                 self._below[each.path[:-1]].append(each)
 
-    def below(self, *path: str) -> tuple[YamlEntry, ...]:
+    def below(self, *path: str) -> tuple[ClusterEntry, ...]:
         """The keys directly below a key."""
         return tuple(self._below.get(path, ()))
 
-    def values(self, *path: str) -> Iterator[YamlScalar]:
+    def values(self, *path: str) -> Iterator[ClusterScalar]:
         """The scalars of a key and of its list."""
         for each in self._at.get(path, ()):
             yield from each.values
 
-    def names(self, section: str) -> dict[str, YamlScalar]:
+    def names(self, section: str) -> dict[str, ClusterScalar]:
         """The names that a section declares."""
-        found: dict[str, YamlScalar] = {}
+        found: dict[str, ClusterScalar] = {}
         for each in self.below(section):
             if each.key is not None:
                 found.setdefault(each.key.text, each.key)
@@ -81,7 +81,7 @@ class ClusterView:
         around = [n for n in range(1, len(path) + 1) if depths.get(path[:n], 0) < indent]
         return path[: max(around, default=0)]
 
-    def at(self, offset: int) -> tuple[YamlEntry, YamlScalar] | None:
+    def at(self, offset: int) -> tuple[ClusterEntry, ClusterScalar] | None:
         """The key or value over an offset."""
         for each in self.entries:
             for value in (each.key, *each.values):
@@ -92,7 +92,7 @@ class ClusterView:
 
 def read_cluster_text(data: bytes) -> ClusterView:
     """Read the text; raises nothing for any bytes."""
-    entries: list[YamlEntry] = []
+    entries: list[ClusterEntry] = []
     open_keys: list[tuple[int, str]] = []
     at = 0
     for line in data.split(b"\n")[:_MAX_LINES]:
@@ -109,7 +109,7 @@ def read_cluster_text(data: bytes) -> ClusterView:
                 open_keys.append((indent, key.text))
             values = tuple(_read_scalars(found["rest"], at + found.start("rest")))
             path = tuple(name for _, name in open_keys)
-            entries.append(YamlEntry(path, key, values, indent, at + len(line)))
+            entries.append(ClusterEntry(path, key, values, indent, at + len(line)))
         at += len(line) + 1
     return ClusterView(tuple(entries))
 
@@ -130,17 +130,17 @@ def keys_below(path: tuple[str, ...]) -> dict[str, str]:
     return {key: words for key, words in found.items() if "." not in key and key != "*"}
 
 
-def _read_scalars(rest: bytes, at: int) -> Iterator[YamlScalar]:
+def _read_scalars(rest: bytes, at: int) -> Iterator[ClusterScalar]:
     for found in _VALUE.finditer(rest):
         if found[0].startswith(b"#"):
             return
         yield _read_scalar(found[0], at + found.start())
 
 
-def _read_scalar(text: bytes, at: int) -> YamlScalar:
+def _read_scalar(text: bytes, at: int) -> ClusterScalar:
     quote = text[:1]
     if quote in (b'"', b"'"):
         inner = text[1:-1] if len(text) > 1 and text.endswith(quote) else text[1:]
-        return YamlScalar(inner.decode("utf-8", "replace"), Span(at + 1, at + 1 + len(inner)))
+        return ClusterScalar(inner.decode("utf-8", "replace"), Span(at + 1, at + 1 + len(inner)))
     text = text.rstrip()
-    return YamlScalar(text.decode("utf-8", "replace"), Span(at, at + len(text)))
+    return ClusterScalar(text.decode("utf-8", "replace"), Span(at, at + len(text)))

@@ -28,7 +28,11 @@ __all__ = [
 BASE_TYPES = tuple(scalar.value for scalar in Scalar)
 CONSTRAINTS = tuple(kind.value for kind in ConstraintKind)
 _KEYWORDS = {kind.value: kind for kind in TypeKind}
-_SORTS = {TypeKind.NODE: SymbolKind.NODE, TypeKind.EDGE: SymbolKind.EDGE, TypeKind.INTERFACE: SymbolKind.INTERFACE}
+_SYMBOL_KINDS = {
+    TypeKind.NODE: SymbolKind.NODE,
+    TypeKind.EDGE: SymbolKind.EDGE,
+    TypeKind.INTERFACE: SymbolKind.INTERFACE,
+}
 _ENDS = ("src", "dst")
 
 
@@ -135,7 +139,7 @@ class SchemaView:
         if symbol.kind is SymbolKind.PROPERTY:
             found = self.property(symbol)
             return None if found is None else self._in_file(found[0], found[1].span)
-        kinds = {sort: kind for kind, sort in _SORTS.items()}
+        kinds = {symbol_kind: kind for kind, symbol_kind in _SYMBOL_KINDS.items()}
         declaration = self.declaration(kinds.get(symbol.kind), symbol.name)
         return None if declaration is None else self._in_file(declaration, declaration.span)
 
@@ -145,10 +149,10 @@ class SchemaView:
 
 def read_schema_piece(data: bytes) -> SchemaPiece:
     """Read one piece; raises nothing for any bytes."""
-    return _Reader(data).read()
+    return _PieceReader(data).read()
 
 
-class _Reader:
+class _PieceReader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._tokens = read_tokens(data)
@@ -162,11 +166,11 @@ class _Reader:
             return SchemaPiece(None, ())
         kind, name = _KEYWORDS[tokens[0].text], tokens[1]
         self._add_occurrence(tokens[0], Symbol(SymbolKind.KEYWORD, tokens[0].text))
-        self._add_occurrence(name, Symbol(_SORTS[kind], name.text), declares=True)
+        self._add_occurrence(name, Symbol(_SYMBOL_KINDS[kind], name.text), declares=True)
         self._at = 2
         ends, implements = self._head()
         head = self._text(tokens[0], self._tokens[self._at - 1])
-        notes = dict(self._documentation)
+        documentation = dict(self._documentation)
         properties, rules = self._body(kind, name.text)
         source, target = (*ends, "", "")[:2]
         return SchemaPiece(
@@ -180,8 +184,8 @@ class _Reader:
                 implements,
                 source,
                 target,
-                notes["description"],
-                notes["instruction"],
+                documentation["description"],
+                documentation["instruction"],
             ),
             tuple(sorted(self._occurrences, key=lambda occurrence: occurrence.start)),
         )
@@ -282,8 +286,8 @@ class _Reader:
     def _reference(self, token: Token, owner: tuple[TypeKind, str], *, quoted: bool) -> None:
         if token.kind is TokenKind.NAME:
             end = owner[0] is TypeKind.EDGE and token.text in _ENDS
-            sort = SymbolKind.END if end else SymbolKind.PROPERTY
-            self._add_occurrence(token, Symbol(sort, token.text, owner[1], owner[0]))
+            kind = SymbolKind.END if end else SymbolKind.PROPERTY
+            self._add_occurrence(token, Symbol(kind, token.text, owner[1], owner[0]))
         elif quoted and token.kind is TokenKind.STRING:
             self._add_occurrence(token, Symbol(SymbolKind.PROPERTY, token.value, owner[1], owner[0]))
 

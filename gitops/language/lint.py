@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from gitops.language.query import CheckedQuery, QueryKind, check_query, parse_queries
+from gitops.language.query import CheckedQuery, QueryEffect, check_query, parse_queries
 from gitops.language.query import ast as tree
 from gitops.language.query.typed import TypedRead, TypedUpdate
 from gitops.language.text import LanguageError, LanguageProblem, Span
@@ -76,7 +76,7 @@ class QueryLintResult(NamedTuple):
     """The result of one query: `checked`, or the `problem` that it has. `span` is its name."""
 
     name: str
-    kind: QueryKind
+    kind: QueryEffect
     warnings: tuple[str, ...]
     checked: CheckedQuery | None
     problem: LanguageProblem | None
@@ -188,8 +188,8 @@ def _parse_finding(error: LanguageError) -> LintFinding:
 
 
 def _check(query: tree.Query, catalog: Catalog) -> QueryLintResult:
-    kind = QueryKind.READ if isinstance(query.body, tree.Read) else QueryKind.MUTATION
-    bare = kind is QueryKind.MUTATION and not query.params
+    kind = QueryEffect.READ if isinstance(query.body, tree.Read) else QueryEffect.MUTATION
+    bare = kind is QueryEffect.MUTATION and not query.params
     warnings = ("mutation declares no params: it does the same every time",) if bare else ()
     name = query.name
     try:

@@ -14,7 +14,7 @@ import pytest
 
 from gitops.graph.query import QueryResult, Strategy
 from gitops.graph.snapshot import open_snapshot
-from gitops.language.query import CheckedQuery, QueryKind, check_query, parse_queries
+from gitops.language.query import CheckedQuery, QueryEffect, check_query, parse_queries
 from gitops.language.query.typed import ParameterValue, PropertyValue, TypedInsert
 from gitops.language.schema import PropType, Scalar, Schema, compile_schema
 from gitops.language.schema.types import TypeKind
@@ -59,7 +59,7 @@ def test_every_stored_read_gives_what_the_reference_gives(cluster):
     graph, snapshot = query_engine.contents_of(uri, schema), open_snapshot(uri)
     found = 0
     for query in queries:
-        if query.kind is not QueryKind.READ:
+        if query.kind is not QueryEffect.READ:
             continue
         for pick in range(PICKS):
             params = parameters(query, schema, graph, pick)
@@ -85,7 +85,7 @@ def test_every_stored_mutation_leaves_what_the_reference_leaves(cluster):
     schema, queries, _, world, shared = cluster
     uri = world.copy(shared)
     for number, query in enumerate(queries):
-        if query.kind is not QueryKind.MUTATION:
+        if query.kind is not QueryEffect.MUTATION:
             continue
         graph = query_engine.contents_of(uri, schema)
         params = parameters(query, schema, graph, pick=number)

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from gitops.language.query import QueryKind, check_query, parse_queries
+from gitops.language.query import QueryEffect, check_query, parse_queries
 from gitops.language.schema import Schema
 from tests.reference import Mode, Refused, empty, evaluate, load, mutate
 
@@ -26,7 +26,7 @@ def run_example(schema: Schema, data: str, query: bytes, params: dict[str, Any] 
     (parsed,) = parse_queries(query)
     checked = check_query(parsed, schema.catalog)
     try:
-        if checked.kind is QueryKind.READ:
+        if checked.kind is QueryEffect.READ:
             return Result(rows=evaluate(schema, graph, checked, params))
         outcome = mutate(schema, graph, checked, params)
     except Refused as refusal:

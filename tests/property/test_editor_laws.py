@@ -128,7 +128,7 @@ def test_a_schema_of_the_repository_is_seen_as_its_catalog(path: Path) -> None:
 def same_as_catalog(view: SchemaView, schema: Schema) -> None:
     catalog = schema.catalog
     for kind, types in ((TypeKind.NODE, catalog.nodes), (TypeKind.EDGE, catalog.edges)):
-        declared = {each.name: each for each in view.all(kind)}
+        declared = {each.name: each for each in view.declarations(kind)}
         assert set(declared) == set(types)
         for name, node in types.items():
             found = view.properties(declared[name])

@@ -22,7 +22,7 @@ from gitops.graph.write.final_image import check_final_image
 from gitops.graph.write.operands import Operands, mutation_error
 from gitops.graph.write.retry import retry_until_published, sleep_jittered
 from gitops.graph.write.statements import MutationRun
-from gitops.language.query import CheckedQuery, QueryKind
+from gitops.language.query import CheckedQuery, QueryEffect
 from gitops.language.query.typed import TypedDelete, TypedInsert, TypedRead, TypedStatement, TypedUpdate
 from gitops.language.schema import Catalog, TypeKind
 
@@ -125,7 +125,7 @@ class Mutator:
 
 
 def _statements(query: CheckedQuery) -> tuple[TypedStatement, ...]:
-    if query.kind is not QueryKind.MUTATION:
+    if query.kind is not QueryEffect.MUTATION:
         raise GitopsError(Code.MUTATION_INVALID, f"query {query.name} reads and changes nothing; run it as a query")
     statements = query.body
     if isinstance(statements, TypedRead):

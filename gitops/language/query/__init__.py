@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gitops.language.query.ast import AggregateFunction, ComparisonOperator, Query, TextFunction
-from gitops.language.query.check import CheckedQuery, QueryKind, check_query
+from gitops.language.query.check import CheckedQuery, QueryEffect, check_query
 from gitops.language.query.describe import ResultColumn
 from gitops.language.query.parser import parse_queries
 from gitops.language.query.typed import Access
@@ -26,7 +26,7 @@ __all__ = [
     "ParameterCode",
     "ParameterError",
     "Query",
-    "QueryKind",
+    "QueryEffect",
     "ResultColumn",
     "TextFunction",
     "check_query",

@@ -47,7 +47,7 @@ RESERVED = "__nanograph_now"
 MAX_DIMENSION = 2**31 - 1
 
 
-class QueryKind(StrEnum):
+class QueryEffect(StrEnum):
     """Whether a query reads or writes."""
 
     READ = "read"
@@ -62,7 +62,7 @@ class CheckedQuery(Record):
     """
 
     name: str
-    kind: QueryKind
+    kind: QueryEffect
     params: Mapping[str, PropType]
     columns: tuple[ResultColumn, ...]
     reads: tuple[Access, ...]
@@ -88,12 +88,12 @@ def check_query(query: ast.Query, catalog: Catalog) -> CheckedQuery:
     columns: tuple[ResultColumn, ...] = ()
     body: TypedRead | tuple[TypedStatement, ...]
     if isinstance(query.body, ast.Read):
-        kind = QueryKind.READ
+        kind = QueryEffect.READ
         body = _read(scope, query.body)
         columns = tuple([result_column(item) for item in body.items])
         reads, writes = scope.touched, set[Access]()
     else:
-        kind = QueryKind.MUTATION
+        kind = QueryEffect.MUTATION
         body = tuple([check_statement(scope, statement) for statement in query.body])
         reads, writes = statement_access(catalog, body)
     return CheckedQuery(
