@@ -44,7 +44,7 @@ def test_the_comments_of_an_app_are_no_commands(hub: Hub, runner: Runner) -> Non
     planned, heard = runner.settle()
     assert (planned.job.verb, heard.job.verb) == ("plan", "command")
     assert (heard.code, heard.calls) == (0, ())
-    assert "no command" in heard.text
+    assert "not a command" in heard.text
     assert runner.settle() == []
     (comment,) = hub.world.issue(pull.number).comments
     assert (comment.author, comment.reactions) == (APP, [])
