@@ -222,7 +222,10 @@ class ObjectRoot:
         raise IntegrityError(Code.GRAPH_UNREADABLE, detail, path=self._uri)
 
     def _require_free(self) -> tuple[bytes | None, list[str]]:
-        """The claim that lies here, or None for an empty root, and then what makers left. Raises GitopsError `graph_exists`."""
+        """The claim at the root, or None for an empty root, and the keys that earlier creators left.
+
+        Raises GitopsError `graph_exists`.
+        """
         try:
             marker = self._marker()
         except IntegrityError:
@@ -341,7 +344,7 @@ def _is_claim(marker: bytes) -> bool:
 
 
 def _storage_root(address: str) -> str:
-    """What lies above a graph root: the storage root of its cluster, or the place above."""
+    """The address above a graph root: the storage root of its cluster, or the parent prefix."""
     above = address.rpartition("/")[0]
     bucket, slash, prefix = above.removeprefix("s3://").partition("/")
     return f"s3://{bucket}{f'{slash}{prefix}'.removesuffix('/graphs')}"

@@ -191,7 +191,7 @@ class VersionDescription(GraphOutcome):
 
 @dataclass(frozen=True, slots=True)
 class BranchInfo:
-    """A branch: its newest version, and where, when and by whom it was made (empty for `main`)."""
+    """A branch: its newest version, and the origin, time and actor of its creation (empty for `main`)."""
 
     name: str
     manifest_version: int

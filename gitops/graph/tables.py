@@ -172,7 +172,7 @@ def _raw(kind: pa.DataType) -> pa.DataType:
 
 
 class TableWriter:
-    """Changes one table, version by version, from the one that the manifest names."""
+    """Changes one table, version by version, from the version that the manifest names."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class TableWriter:
         known: frozenset[str] | None = None,
         opened: lance.LanceDataset | None = None,
     ) -> None:
-        """Open the table, unless it is `opened` at the entry's version, and undo what lies beyond that version.
+        """Open the table, unless it is `opened` at the entry's version, and undo later versions.
 
         `known` is what the table consisted of before anything was staged for it, where something was. Raises ConflictError
         `graph_conflict` when another writer is at work, GitopsError `graph_unreadable` when the named version is gone.

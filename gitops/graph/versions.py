@@ -38,7 +38,7 @@ class ReadTarget:
 
 
 def find_version(store: ObjectStore, line: Line, target: ReadTarget) -> tuple[Line, Manifest]:
-    """The manifest that the target names, and the branch that has it: `line`, or another one that has the commit.
+    """The manifest that the target names, and the branch that has it: `line`, or another branch with the commit.
 
     Raises as `open_snapshot`.
     """

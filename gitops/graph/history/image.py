@@ -120,7 +120,7 @@ class GraphImage:
                 yield RuleViolation(RuleKind.CARDINALITY, key, source, "src", detail)
 
     def values(self, key: str) -> Iterator[RuleViolation]:
-        """Rows that break a rule by themselves, or whose id is not the one that their key makes."""
+        """Rows that break a rule by themselves, or whose id differs from the id that their key makes."""
         declared = self.declared(key)
         blobs = [name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB]
         for batch in self._batches(

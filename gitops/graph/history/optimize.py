@@ -186,7 +186,7 @@ class _Optimizer(TableWriter):
     """A writer whose changes leave every row as it is."""
 
     def carry_out(self, steps: _OptimizeSteps, options: OptimizeOptions) -> Iterator[str]:
-        """Carry out the steps; yields the description of each one that is done."""
+        """Carry out the steps; yields the description of each finished step."""
         if steps.compact and self._compact(options):
             yield "compacted"
         for index in steps.build:

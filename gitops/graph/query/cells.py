@@ -36,7 +36,10 @@ class Constants:
     """The constants of one run."""
 
     def __init__(self, query: CheckedQuery, params: object, now: datetime) -> None:
-        """Take the parameters. Raises GitopsError `query_params_invalid` for one that is missing, null, or of another type."""
+        """Take the parameters.
+
+        Raises GitopsError `query_params_invalid` for a parameter that is missing, null, or of another type.
+        """
         try:
             values = coerce_params(query.params, params)
         except ParameterError as error:

@@ -21,7 +21,7 @@ _RANGE = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What planning knows of a snapshot: the rows of a table by its key, 0 for one that is not there.
+    """What planning knows of a snapshot: the rows of a table by its key, 0 for an absent table.
 
     `reversible` says that a hop of several steps may be walked from its other end, which `self_loops` forbids: a node's own
     edge counts at the far end only.

@@ -1,6 +1,6 @@
 """Columns that stay in memory between queries, once asking for cells has cost about what reading the whole column costs.
 
-A version of a table never changes, so a kept column is as good as one that is read. It lives in the cache of the caller, counts
+A version of a table never changes, so a kept column equals the stored column. It lives in the cache of the caller, counts
 there by its bytes, and goes when the cache is full. What a query gets does not depend on any of this.
 """
 

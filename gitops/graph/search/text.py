@@ -2,7 +2,7 @@
 
 The rank is BM25 with k1 = 1.2, b = 0.75 and idf = ln(1 + (N - n + 0.5) / (n + 0.5)), where N counts the rows of the
 table that have a text, n those with the word, and lengths are counted in tokens. (Robertson, Zaragoza, "The Probabilistic
-Relevance Framework: BM25 and Beyond", 2009; the idf is the one that Lucene uses.) An index gives candidates and
+Relevance Framework: BM25 and Beyond", 2009; the idf is that of Lucene.) An index gives candidates and
 never scores: the scores of the driver depend on when its index was built.
 """
 

@@ -157,7 +157,7 @@ class JointChecks:
                         self._problems.add(0, text)
 
     def _check_cardinality(self, key: str, edge: EdgeType, table: TableIntake) -> None:
-        """Every source whose edges change; one that is left without edges is not examined."""
+        """Every source whose edges change; a source without any edge left is not checked."""
         outcome, (low, high) = self._outcomes[key], edge.cardinality
         spill, present = table.ends["src"], self._edges_of_sources(key, table, outcome)
         for number in range(PARTS):

@@ -47,10 +47,10 @@ def test_a_version_before_a_hard_drop_says_that_its_rows_are_gone(history: Histo
     people(history, a=1)
     old = history.at()
     hard_drop(history).publish()
-    with pytest.raises(GitopsError, match="dropped for good") as failure:
+    with pytest.raises(GitopsError, match="dropped permanently") as failure:
         read_rows(old, "node:Person")
     assert failure.value.code == "graph_version_gone"
-    with pytest.raises(GitopsError, match="dropped for good") as failure:
+    with pytest.raises(GitopsError, match="dropped permanently") as failure:
         show_rows(history.uri, "Person", 9, old.manifest.n)
     assert failure.value.code == "graph_version_gone"
     assert read_rows(old, "node:Town") == []
