@@ -39,7 +39,7 @@ class LanceEngine:
         self._faults = faults or NoFaults()
 
     def exists(self, uri: str) -> Existence:
-        """Whether anything lies at the root; only a definite not-found is ABSENT."""
+        """Whether anything is at the root; only a definite not-found is ABSENT."""
         try:
             return find_root(uri).existence()
         except GitopsError:

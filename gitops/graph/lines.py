@@ -45,7 +45,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*"
 
 @dataclass(frozen=True, slots=True)
 class InheritedVersions:
-    """Versions up to `until` that lie on another line."""
+    """Versions up to `until` that are on another line."""
 
     line: str
     until: int

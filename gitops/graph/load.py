@@ -184,7 +184,7 @@ class LoadPublisher:
 
 
 def _superseded_addresses(writer: TableWriter, before: set[int], outcome: TableCheck) -> list[int]:
-    """Where the superseded rows lie: the new fragments hold the rows of the load in the order of their coming."""
+    """The addresses of the superseded rows: the new fragments hold the rows of the load in their order."""
     found: list[int] = []
     wanted = iter(outcome.superseded_rows)
     ordinal = next(wanted, None)

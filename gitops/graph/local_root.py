@@ -106,7 +106,7 @@ class LocalFolder:
         sync_folder(place.parent)
 
     def _real(self, path: str) -> Path:
-        """The place of a path below the folder. Raises OSError for a link on the way: what is removed must lie in the graph."""
+        """The absolute path of a path below the folder. Raises OSError for a link on it: only files of the graph are removed."""
         place = self._path
         for part in filter(None, path.split("/")):
             place /= part
@@ -128,7 +128,7 @@ class LocalRoot:
         return str(self._path)
 
     def existence(self) -> Existence:
-        """Whether anything lies at the path, a dangling link included."""
+        """Whether anything is at the path, a dangling link included."""
         return layout.existence(self._path)
 
     def open(self) -> tuple[GraphIdentity, LocalFolder]:

@@ -5,7 +5,7 @@ Rules of this module:
 1. A manifest that exists is never changed; publishing creates the next number of its line, and only if it is absent.
 2. The reader is strict: an unknown or missing member, a wrong type or an unsafe path refuses the whole document.
 3. A reader opens tables at the versions named here, never at their latest.
-4. Versions lie on lines: `main`, and one line per incarnation of a branch. A line begins one number after the version that it
+4. Versions are on lines: `main`, and one line per incarnation of a branch. A line begins one number after the version that it
    was forked from, so a number means one version in the history of a branch. `txn_id` is the id of the commit.
 """
 

@@ -205,7 +205,7 @@ class ObjectRoot:
         return ObjectFolder(self._store, identity.graph_id, self._options)
 
     def _marker(self) -> bytes | None:
-        """The content of `graph.json`, or None when nothing at all lies here.
+        """The content of `graph.json`, or None when the root is empty.
 
         Raises IntegrityError `graph_unreadable` for objects without it; RemoteError.
         """
@@ -351,6 +351,6 @@ def _storage_root(address: str) -> str:
 
 
 def _in_folder(key: str) -> bool:
-    """Whether the key lies in the folder of a graph."""
+    """Whether the key is in the folder of a graph."""
     name, slash, _ = key.partition("/")
     return bool(slash) and is_ulid(name)

@@ -24,7 +24,7 @@ __all__ = ["DatasetLocation", "GraphFolder", "GraphRoot", "Staging", "StoredFile
 
 @dataclass(frozen=True, slots=True)
 class DatasetLocation:
-    """Where a dataset lies, as the Lance driver takes it; no options for the local disk."""
+    """The address of a dataset for the Lance driver; no options for the local disk."""
 
     uri: str
     options: Mapping[str, str] | None = None

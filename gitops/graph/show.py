@@ -72,7 +72,7 @@ def read_rows(
 def _cells(
     dataset: LanceDataset, heads: list[str], properties: Mapping[str, PropType], limit: int
 ) -> dict[str, list[Any]]:
-    """The first rows by id; blobs are fetched by row, since a scan gives only where they lie."""
+    """The first rows by id; blobs are fetched by row, since a scan gives only their addresses."""
     blobs = [name for name, kind in properties.items() if kind.scalar is Scalar.BLOB]
     plain = [*heads, *(name for name in properties if name not in blobs)]
     if not limit:

@@ -37,7 +37,7 @@ class Snapshot:
 
     @property
     def branch(self) -> str:
-        """The name of the branch that was opened; its version may lie on a line that the branch inherits from."""
+        """The name of the branch that was opened; its version may be on a line that the branch inherits from."""
         return self.line.name
 
     @property

@@ -35,7 +35,7 @@ class StagedGraph:
         self._open = True
 
     def publish(self) -> int:
-        """Give the graph its root. Raises ConflictError `graph_conflict` when something lies there by now."""
+        """Give the graph its root. Raises ConflictError `graph_conflict` when the root is no longer free."""
         if not self._open:
             raise BugError("staged work is used twice")
         self._faults.reach("engine.create.before_publish")

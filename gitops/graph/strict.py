@@ -39,7 +39,7 @@ class Members:
     """The members of one object; every method raises IntegrityError `graph_unreadable`."""
 
     def __init__(self, form: Mapping[str, Any], place: str) -> None:
-        """`place` is where the document lies, for people."""
+        """`place` is the address of the document, for messages."""
         self._form = form
         self._place = place
 

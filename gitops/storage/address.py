@@ -41,7 +41,7 @@ class StorageRoot:
     prefix: str = ""
 
     def local_path(self, config_dir: str) -> str:
-        """The folder of a LOCAL root; a relative one lies under `config_dir`."""
+        """The folder of a LOCAL root; a relative one is under `config_dir`."""
         return normpath(join(config_dir, self.path))
 
 

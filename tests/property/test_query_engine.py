@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
+from gitops.graph import HashEmbedder
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.graph.history.verify import verify_graph
@@ -24,7 +25,6 @@ from gitops.graph.history.write_context import WriteContext
 from gitops.graph.load import LoadMode
 from gitops.graph.query import QueryResult, ReadCache, Strategy
 from gitops.graph.results import MutationResult
-from gitops.graph.search import HashEmbedder
 from gitops.graph.snapshot import ReadTarget, open_snapshot
 from gitops.language.query import CheckedQuery, check_query, parse_queries
 from gitops.language.schema import NodeType, Schema

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
+from gitops.graph import HashEmbedder
 from gitops.graph.engine import LanceEngine
 from gitops.graph.load import Loader, LoadMode, LoadRequest
 from gitops.graph.query import QueryOptions, QueryResult, ReadCache, Strategy, run_query
 from gitops.graph.results import MutationResult
-from gitops.graph.search import HashEmbedder
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.graph.tables import open_table, raw_columns
 from gitops.graph.write.mutate import MutationOptions, Mutator

@@ -62,7 +62,7 @@ def _pair_tables(one: Snapshot, other: Snapshot, types: tuple[str, ...]) -> dict
     pairs = {key: (folders.pop(entry.path, None), key) for key, entry in sorted(other.manifest.tables.items())}
     found: dict[str, tuple[str | None, str | None]] = {**pairs}
     for key in folders.values():
-        # A type that was dropped and declared again lies in another folder: both are compared under the one name.
+        # A type that was dropped and declared again has another folder: both are compared under one name.
         again = key in pairs and pairs[key][0] is None
         found[key if key not in pairs or again else f"{key} (dropped)"] = (key, key if again else None)
     names = {key: {key, key.partition(":")[2]} for key in found}

@@ -61,7 +61,7 @@ class References:
 
 
 def all_lines(folder: GraphFolder) -> tuple[str, ...]:
-    """The ids of all lines of which anything lies there, `main` first."""
+    """The ids of all lines that have files, `main` first."""
     return (layout.MAIN, *(name for name in folder.children(layout.BRANCHES) if layout.is_line(name)))
 
 

@@ -53,7 +53,7 @@ class NodeNumbering:
 
 @dataclass(frozen=True)
 class HalfAdjacency:
-    """One direction: the far ends and the row ids of the edges of the node at position p lie from offset p to offset p+1."""
+    """One direction: offsets p to p+1 hold the far ends and the row ids of the edges of the node at position p."""
 
     offsets: np.ndarray
     nodes: np.ndarray

@@ -58,7 +58,7 @@ class SortedTexts:
 
 
 class ColumnShelf:
-    """Where the columns of one table version lie: two functions of the cache."""
+    """The columns of one table version in the cache, through two functions."""
 
     def __init__(
         self, find: Callable[[str], Any], put: Callable[[str, pa.Array | np.ndarray | SortedTexts], None]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from gitops.graph.query.encode import json_cells
+from gitops.graph.tables import raw_columns
+from gitops.graph.values import cell_to_json
 from gitops.language.query import Access
-from gitops.language.schema import PropType
+from gitops.language.schema import PropType, Scalar
 
 __all__ = ["QueryResult"]
+
+_AS_THEY_ARE = (Scalar.STRING, Scalar.BOOL, Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,19 @@ class QueryResult:
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows as JSON objects."""
-        cells = [json_cells(self.table.column(name), kind) for name, kind in zip(self.columns, self.types, strict=True)]
+        cells = [
+            _json_cells(self.table.column(name), kind) for name, kind in zip(self.columns, self.types, strict=True)
+        ]
         if not cells:
             return []
         return [dict(zip(self.columns, row, strict=True)) for row in zip(*cells, strict=True)]
+
+
+def _json_cells(column: pa.ChunkedArray, kind: PropType) -> list[Any]:
+    """The JSON value of each cell: whole numbers as they are, floats that are not finite by name, dates and times as text."""
+    cells: list[Any] = raw_columns(pa.table({"cells": column}))["cells"]
+    if kind.scalar in _AS_THEY_ARE:
+        return cells
+    if kind.scalar is Scalar.F64 and not kind.is_list:
+        return [cell if cell is None or math.isfinite(cell) else cell_to_json(cell, kind) for cell in cells]
+    return [cell_to_json(cell, kind) for cell in cells]

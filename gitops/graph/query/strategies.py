@@ -22,7 +22,7 @@ from gitops.graph.query.neighbours import Neighbours, ProbedNeighbours, StoredNe
 from gitops.graph.query.options import QueryOptions, Strategy
 from gitops.graph.query.plan import HopOp
 from gitops.graph.query.tables import ReadTable
-from gitops.graph.search.memo import Memo
+from gitops.graph.search.text import Memo
 from gitops.graph.snapshot import Snapshot
 from gitops.language.query.typed import Direction
 from gitops.language.schema import Catalog

@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from gitops.graph.search.memo import Memo, recompute
 from gitops.graph.search.tokens import edits_within, tokens
 
 if TYPE_CHECKING:
     from lance.dataset import LanceDataset
     from numpy.typing import NDArray
 
-__all__ = ["TEXT_INDEX", "TextColumn"]
+__all__ = ["TEXT_INDEX", "Memo", "TextColumn"]
 
 TEXT_INDEX: dict[str, Any] = {
     "with_position": False,
@@ -37,6 +36,19 @@ TEXT_INDEX: dict[str, Any] = {
 """Options of an INVERTED index that this module may use; see `tokens`."""
 
 _K1, _B = 1.2, 0.75
+
+
+class Memo(Protocol):
+    """Gives the value of a key, made by `make` when it is not there. A value never changes, so it may be dropped any time."""
+
+    def __call__(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """The value. Raises what `make` raises."""
+        ...
+
+
+def recompute(key: Hashable, make: Callable[[], Any]) -> Any:  # noqa: ARG001 - the form of a Memo
+    """A Memo that keeps nothing."""
+    return make()
 
 
 class CorpusSize(NamedTuple):

@@ -20,7 +20,7 @@ from gitops.language.schema import EdgeType, NodeType, PropType, Scalar
 __all__ = ["ADDRESS", "CommittedTable"]
 
 ADDRESS = "_rowaddr"
-"""The column that says where a row lies in this version: what `TableWriter.exchange` takes."""
+"""The column with the address of a row in this version, which `TableWriter.exchange` takes."""
 
 _TEXT = PropType(Scalar.STRING)
 _PROBES_AT_ONCE = 1024
@@ -81,14 +81,14 @@ class CommittedTable:
                 yield raw_columns(found)
 
     def addresses(self, ids: Collection[str]) -> dict[str, int]:
-        """Where the rows with these ids lie; an id that is not there is left out."""
+        """The addresses of the rows with these ids; absent ids are left out."""
         found: dict[str, int] = {}
         for columns in self.find("id", ids, ["id"]):
             found.update(zip(columns["id"], columns[ADDRESS], strict=True))
         return found
 
     def blobs(self, names: Sequence[str], addresses: Sequence[int]) -> Mapping[str, list[bytes | None]]:
-        """The blobs of the rows at these addresses, in their order; a scan gives only where they lie."""
+        """The blobs of the rows at these addresses, in their order; a scan gives only their addresses."""
         if not addresses:
             return {name: [] for name in names}
         dataset = self._dataset()

@@ -56,7 +56,7 @@ class TableChanges:
             raise GitopsError(Code.RESOURCE_LIMIT, f"one mutation writes at most {MAX_BYTES} bytes to {name}")
 
     def replaced_addresses(self) -> dict[str, int]:
-        """Where the committed rows lie that written ones replace."""
+        """The addresses of the committed rows that written ones replace."""
         unknown = self.written.keys() - self.replaced.keys() - self.new
         self.replaced.update(self.committed.addresses(unknown))
         self.new.update(unknown - self.replaced.keys())

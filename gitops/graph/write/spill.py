@@ -57,7 +57,7 @@ class Spill:
     def part(self, number: int) -> Iterator[tuple[str, int, int]]:
         """The rows of a part, from 0 to 63, in the order of their coming.
 
-        They are read batch by batch: all edges of one node have one key, and so lie in one part, however many there are.
+        They are read batch by batch: all edges of one node have one key, and so are in one part, however many there are.
         """
         if self._parts is None:
             self._parts = _apart(self._pending)
