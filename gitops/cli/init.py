@@ -75,7 +75,9 @@ def _take(question: str, default: str | None) -> str | None:
 
 def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitRequest:
     """Collect all values. Raises UsageError `usage_error`, GitopsError `init_key_missing`, `init_key_refused`."""
-    forge = options.forge or ask("Where are change requests: github, gitlab, gitea or hooks", _forge_of(checkout))
+    # The address of origin shows the kind of forge for well-known hosts; a folder of this machine has hooks.
+    known = ForgeKind.HOOKS if checkout.server is not None else _HOSTS.get(checkout.host or "")
+    forge = options.forge or ask("Where are change requests: github, gitlab, gitea or hooks", known)
     if forge not in [str(kind) for kind in ForgeKind]:
         raise UsageError(Code.USAGE_ERROR, "set --forge to github, gitlab, gitea or hooks")
     cluster = options.cluster or ask("Name of the cluster", _name(checkout.name.rpartition("/")[2])) or ""
@@ -85,7 +87,14 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         raise GitopsError(
             Code.INIT_KEY_MISSING, "set git config user.email and user.signingKey, or pass your key with --key FILE"
         )
-    bot = options.bot or ask("Name of the bot that signs the ledger", _bot_name(principal)) or ""
+    bot = (
+        options.bot
+        or ask(
+            "Name of the bot that signs the ledger",
+            f"bot@{principal.partition('@')[2]}" if "@" in principal else "gitops-bot",
+        )
+        or ""
+    )
     public = options.bot_key or options.new_bot_key or ask("Public key of the bot", None)
     if not public:
         detail = "the bot that signs the ledger has no key: --new-bot-key FILE creates one, --bot-key FILE names one"
@@ -124,18 +133,13 @@ def _bot_key(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> bool:
     if not options.new_bot_key:
         return False
     path = os.path.realpath(os.path.expanduser(options.new_bot_key))  # noqa: PTH111
-    inside = Path(path).is_relative_to(checkout.root) or _in_work_tree(path)
-    if inside:
+    parents = Path(path).parents
+    if Path(checkout.root) in parents or any((folder / ".git").exists() for folder in parents):
         raise GitopsError(Code.INIT_KEY_REFUSED, f"{path} is inside a repository: a private key must not be", path=path)
     options.new_bot_key = path
     if options.diff:
         return False
     return make_key(path, options.bot or "gitops")
-
-
-def _in_work_tree(path: str) -> bool:
-    """Whether a folder on the way to `path` is the root of some repository's work tree."""
-    return any((folder / ".git").exists() for folder in Path(path).parents)
 
 
 def _private_key(options: argparse.Namespace) -> str | None:
@@ -149,16 +153,6 @@ def _name(text: str) -> str:
     """The name of a repository, in the form of a cluster name."""
     name = _UNFIT.sub("-", text).strip("-")
     return name if name[:1].isalpha() else "main"
-
-
-def _bot_name(principal: str) -> str:
-    return f"bot@{principal.partition('@')[2]}" if "@" in principal else "gitops-bot"
-
-
-def _forge_of(checkout: Checkout) -> str | None:
-    """The kind of forge by the address of origin, None if the address does not show it."""
-    found = ForgeKind.HOOKS if checkout.server is not None else _HOSTS.get(checkout.host or "")
-    return None if found is None else str(found)
 
 
 _WORDS = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gitops.core.diagnostics import Diagnostic
@@ -66,27 +66,9 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def envelope(outcome: VerbOutcome) -> Form:
-    """The JSON envelope of an outcome. Raises TypeError for an unknown outcome."""
-    match outcome:
-        case ValidateOutcome():
-            return validate_form(outcome)
-        case PlanOutcome():
-            return plan_form(outcome)
-        case ApplyOutcome():
-            return apply_form(outcome)
-        case ApproveOutcome():
-            return approve_form(outcome)
-        case DecisionOutcome():
-            return decision_form(outcome)
-        case StatusOutcome():
-            return status_form(outcome)
-        case RefreshOutcome():
-            return refresh_form(outcome)
-        case ReadyOutcome():
-            return ready_form(outcome)
-        case UnlockOutcome():
-            return unlock_form(outcome)
-    raise TypeError(f"no envelope for {type(outcome).__name__}")
+    """The JSON envelope of an outcome. Raises KeyError for an unknown outcome."""
+    form: Form = _FORMS[type(outcome)](outcome)
+    return form
 
 
 def validate_form(outcome: ValidateOutcome) -> Form:
@@ -313,3 +295,16 @@ def _status(record: StatusRecord) -> Form:
 
 def _observed(state: State | None) -> Form:
     return {text: plain(state.observations[text]) for text in sorted(state.observations)} if state else {}
+
+
+_FORMS: Mapping[type[VerbOutcome], Callable[[Any], Form]] = {
+    ValidateOutcome: validate_form,
+    PlanOutcome: plan_form,
+    ApplyOutcome: apply_form,
+    ApproveOutcome: approve_form,
+    DecisionOutcome: decision_form,
+    StatusOutcome: status_form,
+    RefreshOutcome: refresh_form,
+    ReadyOutcome: ready_form,
+    UnlockOutcome: unlock_form,
+}

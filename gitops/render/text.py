@@ -5,7 +5,8 @@ Every line starts with a word of the program and contains no character that cont
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.model.change import Change
@@ -30,8 +31,9 @@ _SERVING_NOTE = "  serving: a server reads the applied revision when it starts; 
 
 
 def to_text(outcome: VerbOutcome) -> str:
-    """The whole output of a command, each line ended by a line feed. Raises TypeError for an unknown outcome."""
-    return "".join(visible(line) + "\n" for line in [*_body(outcome), *diagnostic_lines(outcome.diagnostics)])
+    """The whole output of a command, each line ended by a line feed. Raises KeyError for an unknown outcome."""
+    body: list[str] = _BODIES[type(outcome)](outcome)
+    return "".join(visible(line) + "\n" for line in [*body, *diagnostic_lines(outcome.diagnostics)])
 
 
 def diagnostic_lines(diagnostics: Iterable[Diagnostic]) -> list[str]:
@@ -45,29 +47,6 @@ def diagnostic_lines(diagnostics: Iterable[Diagnostic]) -> list[str]:
         if is_error and d.fix is not None:
             lines.append(f"      fix: {d.fix}")
     return lines
-
-
-def _body(outcome: VerbOutcome) -> list[str]:
-    match outcome:
-        case ValidateOutcome():
-            return _validate(outcome)
-        case PlanOutcome():
-            return _plan(outcome)
-        case ApplyOutcome():
-            return _apply(outcome)
-        case ApproveOutcome():
-            return _approve(outcome)
-        case DecisionOutcome():
-            return _decision(outcome)
-        case StatusOutcome():
-            return _status(outcome)
-        case RefreshOutcome():
-            return _refresh(outcome)
-        case ReadyOutcome():
-            return _ready(outcome)
-        case UnlockOutcome():
-            return _unlock(outcome)
-    raise TypeError(f"no text for {type(outcome).__name__}")
 
 
 def _validate(outcome: ValidateOutcome) -> list[str]:
@@ -143,13 +122,10 @@ def _ready(outcome: ReadyOutcome) -> list[str]:
         return ["cluster ready: no; a server would refuse to start"]
     lines = [f"cluster ready: {_extent(outcome.observations)} can be served"]
     for graph in outcome.graphs:
+        queries = "query" if len(graph.queries) == 1 else "queries"
         under = f", policy {graph.policy}" if graph.policy else ""
-        lines.append(f"  graph {graph.graph_id}: {len(graph.queries)} quer{_ies(len(graph.queries))}{under}")
+        lines.append(f"  graph {graph.graph_id}: {len(graph.queries)} {queries}{under}")
     return lines if outcome.cluster_policy is None else [*lines, f"  cluster: policy {outcome.cluster_policy}"]
-
-
-def _ies(count: int) -> str:
-    return "y" if count == 1 else "ies"
 
 
 def _unlock(outcome: UnlockOutcome) -> list[str]:
@@ -211,3 +187,16 @@ def _disposition(change: Change) -> str:
 
 def _flag(value: bool) -> str:
     return "true" if value else "false"
+
+
+_BODIES: Mapping[type[VerbOutcome], Callable[[Any], list[str]]] = {
+    ValidateOutcome: _validate,
+    PlanOutcome: _plan,
+    ApplyOutcome: _apply,
+    ApproveOutcome: _approve,
+    DecisionOutcome: _decision,
+    StatusOutcome: _status,
+    RefreshOutcome: _refresh,
+    ReadyOutcome: _ready,
+    UnlockOutcome: _unlock,
+}

@@ -35,14 +35,14 @@ def operator_of(
         return {name: level for key, level in _KEYS.items() for name in (setting(key) or "").split()}
 
     def guarded() -> Collection[str] | None:
-        if git_dir is None or not _is_guarded(git_dir):
+        if git_dir is None or not has_server_hook(git_dir):
             return None
         return frozenset(ref.removeprefix("refs/heads/") for ref in branches())
 
     return OperatorSettings(people, guarded)
 
 
-def _is_guarded(git_dir: str) -> bool:
+def has_server_hook(git_dir: str) -> bool:
     """Whether the hook that checks pushes is installed; a hook that cannot be read counts as missing."""
     try:
         return "pre-receive" in installed_hooks(git_dir, "server")

@@ -31,7 +31,7 @@ from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack.rules import DELETE_LEGACY, STRANGER, CopiedRules
 from gitops.git.command import GitProgram
-from gitops.git.hooks import install_hooks, installed_hooks
+from gitops.git.hooks import install_hooks
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.repository import Repository
 from gitops.ledger.chain import approvals_prefix, ledger_ref
@@ -39,6 +39,7 @@ from gitops.ledger.evidence import read_evidence
 from gitops.model.address import graph_address
 from gitops.model.approval import Approval, ApprovalStatement
 from gitops.model.outcome import ApplyOutcome
+from gitops.wiring.operator import has_server_hook
 from gitops.wiring.project import LocalProject, RepositoryChoice, open_commit_tree
 from gitops.wiring.system import RandomIds
 
@@ -163,10 +164,7 @@ class ClusterCopy:
 
     def has_hook(self) -> bool:
         """Whether the hook that checks pushes is installed."""
-        try:
-            return "pre-receive" in installed_hooks(str(self.server), "server")
-        except GitopsError:
-            return False
+        return has_server_hook(str(self.server))
 
     def hook_refusals(self, ref: str, new: str) -> tuple[str, ...]:
         """The reasons why the server's hook refuses to move a ref; empty if it accepts, or is not installed."""

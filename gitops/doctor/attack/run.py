@@ -21,8 +21,8 @@ from gitops.doctor.attack.messages import MESSAGE_ATTACKS
 from gitops.doctor.attack.rules import copy_rules
 from gitops.doctor.attack.steps import Attack
 from gitops.doctor.findings import AttackReport, AttackResult, Defence
-from gitops.git.hooks import installed_hooks
 from gitops.git.remote import SelfRemote
+from gitops.wiring.operator import has_server_hook
 from gitops.wiring.project import LocalProject
 
 ATTACKS = (*APPROVAL_ATTACKS, *HISTORY_ATTACKS, *CONTENT_ATTACKS, *MESSAGE_ATTACKS)
@@ -52,7 +52,7 @@ def attack(
     # The repository that people push to, if it is a folder of this machine.
     server = store.git_dir if isinstance(local.remote, SelfRemote) else local.remote.url
     is_local = Path(server).is_absolute()
-    with_hook = is_local and _has_hook(server)
+    with_hook = is_local and has_server_hook(server)
     with tempfile.TemporaryDirectory(prefix="gitops-attack-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary)
         keys = folder / "keys"
@@ -70,13 +70,6 @@ def attack(
         results = tuple(_run_one(each, states[each.state], folder, end) for each in chosen)
     notes = (_SMALL_CLUSTER,) if with_hook else (_SMALL_CLUSTER, _NO_HOOK)
     return AttackReport(cluster.name, results, notes)
-
-
-def _has_hook(server: str) -> bool:
-    try:
-        return "pre-receive" in installed_hooks(server, "server")
-    except GitopsError:
-        return False
 
 
 def _run_one(each: Attack, state: ClusterCopy, folder: Path, end: float) -> AttackResult:

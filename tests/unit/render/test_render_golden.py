@@ -73,7 +73,7 @@ def test_ok_says_whether_an_error_is_among_the_diagnostics(name):
 
 def test_an_outcome_of_no_verb_is_refused():
     outcome = VerbOutcome(config_dir=".")
-    with pytest.raises(TypeError):
+    with pytest.raises(KeyError):
         render_json.envelope(outcome)
-    with pytest.raises(TypeError):
+    with pytest.raises(KeyError):
         render_text.to_text(outcome)
