@@ -87,14 +87,8 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         raise GitopsError(
             Code.INIT_KEY_MISSING, "set git config user.email and user.signingKey, or pass your key with --key FILE"
         )
-    bot = (
-        options.bot
-        or ask(
-            "Name of the bot that signs the ledger",
-            f"bot@{principal.partition('@')[2]}" if "@" in principal else "gitops-bot",
-        )
-        or ""
-    )
+    default_bot = f"bot@{principal.partition('@')[2]}" if "@" in principal else "gitops-bot"
+    bot = options.bot or ask("Name of the bot that signs the ledger", default_bot) or ""
     public = options.bot_key or options.new_bot_key or ask("Public key of the bot", None)
     if not public:
         detail = "the bot that signs the ledger has no key: --new-bot-key FILE creates one, --bot-key FILE names one"

@@ -6,7 +6,7 @@ deleting the ledger. What the token cannot read is reported as unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -31,19 +31,6 @@ class ForgeFacts:
     kind: str
     clusters: Sequence[ClusterRule]
     queue: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """One rule of a branch: its value (None: unknown), the required value, and what to report and do if they differ."""
-
-    check: str
-    seen: bool | None
-    wanted: bool
-    detail: str
-    fix: str
-    held: str = "a change request is required"
-    grave: bool = False
 
 
 def unreachable_forge_findings(reason: str) -> Iterator[DoctorFinding]:
@@ -99,18 +86,17 @@ def _target_branch(
 ) -> Iterator[DoctorFinding]:
     """The rules of a branch that clusters follow."""
     menu = _MENUS.get(facts.kind, _HOOK)
-    for part, seen, bad, fix in (
-        ("force-push", rules.force_push, "rewritten", "block force pushes"),
-        ("deletion", rules.deletion, "deleted", "restrict deletions"),
-    ):
-        detail, held = f"{branch} can be {bad}", f"it cannot be {bad}"
-        rule = _Rule(f"forge.target.{part}", seen, False, detail, f"{menu}: {fix} of {branch}", held)
-        yield _check_rule(rule, branch, rules)
+    yield from _permanence("forge.target", branch, branch, menu, rules, warning)
     if facts.kind == "local":
         return
     detail = f"{branch} accepts pushes without a change request"
     fix = f"{menu}: require a change request for {branch}"
-    yield _check_rule(_Rule("forge.target.request", rules.request_needed, True, detail, fix), branch, rules)
+    if rules.request_needed is None:
+        yield unknown("forge.target.request", _why_unknown(rules), fix, branch)
+    elif rules.request_needed:
+        yield good("forge.target.request", "a change request is required", branch)
+    else:
+        yield warning("forge.target.request", detail, fix, branch)
     yield from _checks(branch, [f"gitops/plan/{name}" for name in clusters], menu, rules)
     if rules.queue and not facts.queue:
         fix = "run gitops bot verify on merge_group (docs/bot.md)"
@@ -136,13 +122,7 @@ def _reserved_branch(facts: ForgeFacts, check: str, branch: str, rules: BranchRu
     """The rules of a branch that only the bot writes, or that must never change."""
     menu, pattern = _MENUS.get(facts.kind, _HOOK), branch.rpartition("/")[0] + "/**"
     is_ledger = check == "forge.ledger"
-    for part, seen, bad, fix in (
-        ("force-push", rules.force_push, "rewritten", "block force pushes"),
-        ("deletion", rules.deletion, "deleted", "restrict deletions"),
-    ):
-        detail, held = f"{branch} can be {bad}", f"it cannot be {bad}"
-        rule = _Rule(f"{check}.{part}", seen, False, detail, f"{menu}: {fix} of {pattern}", held, grave=is_ledger)
-        yield _check_rule(rule, branch, rules)
+    yield from _permanence(check, branch, pattern, menu, rules, error if is_ledger else warning)
     if rules.request_needed and facts.kind != "local":
         texts = f"{branch} accepts no pushes without a change request, so the bot cannot write it"
         yield error(
@@ -165,12 +145,26 @@ def _pushers(branch: str, menu: str, pattern: str, rules: BranchRules) -> Doctor
     return good(check, f"may push {branch}: {', '.join(rules.pushers) or 'no account by name'}", branch)
 
 
-def _check_rule(rule: _Rule, branch: str, rules: BranchRules) -> DoctorFinding:
-    if rule.seen is None:
-        return unknown(rule.check, _why_unknown(rules), rule.fix, branch)
-    if rule.seen is rule.wanted:
-        return good(rule.check, rule.held, branch)
-    return (error if rule.grave else warning)(rule.check, rule.detail, rule.fix, branch)
+def _permanence(
+    check: str,
+    branch: str,
+    pattern: str,
+    menu: str,
+    rules: BranchRules,
+    report: Callable[[str, str, str, str], DoctorFinding],
+) -> Iterator[DoctorFinding]:
+    """Whether a branch can be rewritten or deleted. `report` makes the finding if it can."""
+    for part, allowed, damage, fix in (
+        ("force-push", rules.force_push, "rewritten", "block force pushes"),
+        ("deletion", rules.deletion, "deleted", "restrict deletions"),
+    ):
+        name, remedy = f"{check}.{part}", f"{menu}: {fix} of {pattern}"
+        if allowed is None:
+            yield unknown(name, _why_unknown(rules), remedy, branch)
+        elif allowed:
+            yield report(name, f"{branch} can be {damage}", remedy, branch)
+        else:
+            yield good(name, f"it cannot be {damage}", branch)
 
 
 def _why_unknown(rules: BranchRules) -> str:
