@@ -15,7 +15,7 @@ from gitops.doctor.examine import Examination
 from gitops.doctor.findings import Health, sort_findings
 from gitops.doctor.render import attack_form, attack_text, findings_form, findings_text
 from gitops.render import json
-from gitops.wiring.forge import LOCAL, job_kind, login_of, token_of
+from gitops.wiring.forge import LOCAL, job_kind, remote_login, token_of
 from gitops.wiring.project import LocalProject
 
 
@@ -24,7 +24,7 @@ def doctor(options: argparse.Namespace) -> int:
     if options.only and not options.attack:
         raise UsageError(Code.USAGE_ERROR, "--only names attacks: use it with --attack")
     kind = options.forge or job_kind(os.environ) or LOCAL
-    login = login_of(kind, os.environ, LocalProject(choice_of(options)).setting) if kind != LOCAL else None
+    login = remote_login(kind, os.environ, LocalProject(choice_of(options)).setting) if kind != LOCAL else None
     local = LocalProject(choice_of(options), login=login)
     if options.attack:
         return _attack(local, options)

@@ -21,7 +21,7 @@ from gitops.git.port import Person
 from gitops.git.remote import SelfRemote
 from gitops.ledger.trust import trust_at
 from gitops.model.trust import TrustRoot
-from gitops.wiring.forge import LOCAL, choose, open_forge
+from gitops.wiring.forge import LOCAL, choose_forge, open_forge
 from gitops.wiring.project import LocalProject, open_commit_tree
 from gitops.wiring.stores import open_store
 from gitops.wiring.system import RandomIds, SystemClock
@@ -172,7 +172,7 @@ class Examination:
             return
         remote = local.setting(f"remote.{self._remote_name}.url")
         try:
-            choice = choose(kind, self._environ, local.setting, config.forge, remote)
+            choice = choose_forge(kind, self._environ, local.setting, config.forge, remote)
         except GitopsError as problem:
             yield from unreachable_forge_findings(problem.detail)
             return

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 __all__ = [
     "LOCAL",
     "ForgeChoice",
-    "choose",
+    "choose_forge",
     "decoder",
     "forge_over",
     "job_kind",
-    "login_of",
     "open_client",
     "open_forge",
+    "remote_login",
     "run_address",
     "secrets_of",
     "token_of",
@@ -93,7 +93,7 @@ def secrets_of(environ: Mapping[str, str]) -> tuple[Secret, ...]:
     return tuple(Secret(name, environ[name]) for name in names if environ.get(name))
 
 
-def choose(
+def choose_forge(
     kind: str, environ: Mapping[str, str], setting: Setting, rule: ForgeRule | None, remote_url: str | None
 ) -> ForgeChoice:
     """The forge of a known kind. Raises UsageError `usage_error` if its address or project is not set."""
@@ -158,7 +158,7 @@ def decoder(kind: str) -> Decode:
     raise UsageError(Code.USAGE_ERROR, f"a forge of kind {kind} has no event files")
 
 
-def login_of(kind: str, environ: Mapping[str, str], setting: Setting) -> Callable[[str], str]:
+def remote_login(kind: str, environ: Mapping[str, str], setting: Setting) -> Callable[[str], str]:
     """A function that adds the token to the address of a git remote on the host of the forge; others stay unchanged."""
     token = token_of(kind, environ)
     hosts = _hosts(setting("gitops.forgeUrl") or _job_address(kind, environ) or _PUBLIC.get(kind) or "")

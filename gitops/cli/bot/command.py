@@ -30,12 +30,12 @@ from gitops.render.characters import visible
 from gitops.wiring.bot import build_bot
 from gitops.wiring.forge import (
     LOCAL,
-    choose,
+    choose_forge,
     decoder,
     forge_over,
     job_kind,
-    login_of,
     open_client,
+    remote_login,
     run_address,
     secrets_of,
 )
@@ -155,13 +155,13 @@ def _bot(
     Raises GitopsError if the repository or the forge cannot be used.
     """
     choice = choice_of(options)
-    login = login_of(kind, environ, LocalProject(choice).setting) if kind != LOCAL else None
+    login = remote_login(kind, environ, LocalProject(choice).setting) if kind != LOCAL else None
     local = LocalProject(choice, login=login)
     local.complete()
     rule = local.project.config().forge
     kind = options.forge or rule.kind or kind
     remote = local.setting(f"remote.{options.remote or 'origin'}.url")
-    found = choose(kind, environ, local.setting, rule, remote)
+    found = choose_forge(kind, environ, local.setting, rule, remote)
     if found.silent and verb in _NEED_TOKEN:
         raise UsageError(Code.USAGE_ERROR, f"gitops bot {verb} asks the forge: set GITOPS_TOKEN")
     forge: Forge

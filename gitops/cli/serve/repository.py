@@ -21,7 +21,7 @@ from gitops.forge.port import Forge
 from gitops.server.deliveries import WebhookFormat, repository_key
 from gitops.server.watched_forge import WatchedForge
 from gitops.wiring.bot import build_bot
-from gitops.wiring.forge import LOCAL, ForgeChoice, choose, login_of, open_forge, token_of
+from gitops.wiring.forge import LOCAL, ForgeChoice, choose_forge, open_forge, remote_login, token_of
 from gitops.wiring.project import LocalProject, RepositoryChoice
 
 __all__ = ["KINDS", "ServedRepository", "server_environment", "webhook_format"]
@@ -95,12 +95,12 @@ class ServedRepository:
     def _open(self) -> tuple[LocalProject, ForgeChoice]:
         """The repository as it is now, and its forge."""
         plain = LocalProject(self._choice, environ=self._child_environ)
-        login = login_of(self.kind, self._environ, plain.setting) if token_of(self.kind, self._environ) else None
+        login = remote_login(self.kind, self._environ, plain.setting) if token_of(self.kind, self._environ) else None
         local = LocalProject(self._choice, environ=self._child_environ, login=login, faults=self._faults)
         local.complete()
         rule = local.project.config().forge
         remote = local.setting(f"remote.{self._choice.remote}.url")
-        return local, choose(self.kind, self._environ, local.setting, rule, remote)
+        return local, choose_forge(self.kind, self._environ, local.setting, rule, remote)
 
 
 def _ignore(report: ClusterReport) -> None:

@@ -14,10 +14,10 @@ from gitops.forge.port import Account, Features, RequestState
 from gitops.forge.pulls_api import GONE, PullsDialect, segment
 from gitops.forge.web import WebAnswer, WebRequest
 
-__all__ = ["PAGE", "GiteaDialect"]
+__all__ = ["GiteaDialect"]
 
-PAGE = 50
-"""Entries of a page that are asked for; an instance may give fewer (`MAX_RESPONSE_ITEMS`)."""
+# An instance may give fewer entries than this (`MAX_RESPONSE_ITEMS`).
+_PAGE = 50
 
 _API = "/api/v1"
 _HIDDEN = frozenset({403, 404})
@@ -30,7 +30,7 @@ class GiteaDialect(PullsDialect):
 
     features = Features(reviews=True, labels=True, reactions=True, issues=True, permissions=True, branch_rules=True)
     null_is_empty = True
-    page = (("page", "1"), ("limit", str(PAGE)))
+    page = (("page", "1"), ("limit", str(_PAGE)))
 
     # Answers
 

@@ -24,13 +24,13 @@ from gitops.forge.pulls_api import GONE, PullsDialect, repository_path, segment
 from gitops.forge.text import cut, cut_markdown
 from gitops.forge.web import WebRequest
 
-__all__ = ["MAX_FILES", "TASK", "GitHubDialect"]
+__all__ = ["MAX_FILES", "GitHubDialect"]
 
 MAX_FILES = 3000
 """Files of one request that GitHub lists at most: https://docs.github.com/en/rest/pulls/pulls#list-pull-requests-files"""
 
-TASK = "gitops"
-"""The task of the bot's deployments, which distinguishes them from others."""
+# The task of the bot's deployments, which distinguishes them from others.
+_TASK = "gitops"
 
 _HEADERS = {
     # The second form is what GitHub's own description calls its answers; see the media types of the REST interface.
@@ -178,14 +178,14 @@ class GitHubDialect(PullsDialect):
 
     def deployments(self, deployment: Deployment) -> WebRequest:
         """The bot's deployments of a commit to an environment, newest first."""
-        query = (("sha", deployment.commit), ("environment", deployment.environment), ("task", TASK))
+        query = (("sha", deployment.commit), ("environment", deployment.environment), ("task", _TASK))
         return self._list("/deployments", *query)
 
     def open_deployment(self, deployment: Deployment) -> WebRequest:
         """A new deployment; GitHub does not merge branches or wait for checks."""
         form = {
             "ref": deployment.commit,
-            "task": TASK,
+            "task": _TASK,
             "auto_merge": False,
             "required_contexts": [],
             "environment": deployment.environment,

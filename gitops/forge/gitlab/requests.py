@@ -18,10 +18,10 @@ from gitops.forge.gitlab import answers
 from gitops.forge.port import Account, CheckState, CheckStatus, DeploymentState, Features, Reaction, RequestState
 from gitops.forge.web import WebAnswer, WebRequest
 
-PER_PAGE = 100
+_PER_PAGE = 100
 """Rows of a page, the most that GitLab gives: https://docs.gitlab.com/api/rest/#pagination."""
 
-LONGEST_STATUS = 255
+_LONGEST_STATUS = 255
 """Characters of the name of a status, and of its description."""
 
 _STATES = {RequestState.OPEN: "opened", RequestState.MERGED: "merged", RequestState.CLOSED: "closed"}
@@ -210,8 +210,8 @@ class GitLabDialect(Dialect):
         """
         form = {
             "state": _CHECKS[status.state],
-            "name": status.context[:LONGEST_STATUS],
-            "description": status.description[:LONGEST_STATUS],
+            "name": status.context[:_LONGEST_STATUS],
+            "description": status.description[:_LONGEST_STATUS],
         }
         if ref is not None:
             form["ref"] = ref
@@ -278,7 +278,7 @@ class GitLabDialect(Dialect):
         return f"{self._root}/merge_requests/{number}"
 
     def _list(self, path: str, *query: tuple[str, str]) -> WebRequest:
-        return WebRequest("GET", f"{self._root}{path}", (*query, ("per_page", str(PER_PAGE))), quiet=_MISSING)
+        return WebRequest("GET", f"{self._root}{path}", (*query, ("per_page", str(_PER_PAGE))), quiet=_MISSING)
 
 
 def _write(method: str, path: str, form: dict[str, Any], *, quiet: frozenset[int] = frozenset()) -> WebRequest:

@@ -6,7 +6,7 @@ import pytest
 
 from gitops.config.gitops_yaml import ForgeRule
 from gitops.core.errors import UsageError
-from gitops.wiring.forge import ForgeChoice, choose, job_kind, login_of, run_address, secrets_of, token_of
+from gitops.wiring.forge import ForgeChoice, choose_forge, job_kind, remote_login, run_address, secrets_of, token_of
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",
@@ -53,13 +53,13 @@ def test_a_job_says_on_what_it_runs(environ: dict[str, str], kind: str | None) -
     ],
 )
 def test_the_job_says_where_else_the_public_one(kind: str, environ: dict[str, str], base: str, project: str) -> None:
-    found = choose(kind, environ, _nothing, None, "https://host.example/own/path.git")
+    found = choose_forge(kind, environ, _nothing, None, "https://host.example/own/path.git")
     assert (found.base, found.project) == (base, project)
 
 
 def test_the_operator_says_where_and_no_commit_can() -> None:
     rule = ForgeRule(kind="github", project="from/file")
-    found = choose("github", GITHUB, {"gitops.forgeUrl": "https://own.example/api/v3/"}.get, rule, None)
+    found = choose_forge("github", GITHUB, {"gitops.forgeUrl": "https://own.example/api/v3/"}.get, rule, None)
     assert (found.base, found.project) == ("https://own.example/api/v3", "octo/brain")
     assert {"base", "url", "host"}.isdisjoint(ForgeRule.model_fields)
 
@@ -68,23 +68,23 @@ def test_the_operator_says_where_and_no_commit_can() -> None:
     "url", ["git@host.example:own/path.git", "ssh://git@host.example/own/path", "https://h.example/own/path/"]
 )
 def test_without_a_job_the_remote_names_the_project(url: str) -> None:
-    assert choose("github", {}, _nothing, None, url).project == "own/path"
-    assert choose("github", {}, _nothing, ForgeRule(project="from/file"), url).project == "from/file"
+    assert choose_forge("github", {}, _nothing, None, url).project == "own/path"
+    assert choose_forge("github", {}, _nothing, ForgeRule(project="from/file"), url).project == "from/file"
 
 
 def test_what_nobody_says_is_asked_for() -> None:
     with pytest.raises(UsageError, match=r"gitops\.forgeUrl"):
-        choose("gitea", {}, _nothing, None, "https://host.example/own/path")
+        choose_forge("gitea", {}, _nothing, None, "https://host.example/own/path")
     with pytest.raises(UsageError, match=r"forge\.project"):
-        choose("github", {}, _nothing, None, "/srv/brain.git")
-    assert choose("local", GITHUB, _nothing, None, None) == ForgeChoice("local")
+        choose_forge("github", {}, _nothing, None, "/srv/brain.git")
+    assert choose_forge("local", GITHUB, _nothing, None, None) == ForgeChoice("local")
 
 
 def test_a_token_of_our_own_name_comes_first_and_is_never_shown() -> None:
     found = token_of("gitea", {"GITHUB_TOKEN": "hub-secret", "GITEA_TOKEN": "tea-secret"})
     assert found is not None
     assert found.reveal() == "tea-secret"
-    assert "tea-secret" not in repr(choose("gitea", {**GITEA, "GITEA_TOKEN": "tea-secret"}, _nothing, None, None))
+    assert "tea-secret" not in repr(choose_forge("gitea", {**GITEA, "GITEA_TOKEN": "tea-secret"}, _nothing, None, None))
     mine = token_of("github", {"GITHUB_TOKEN": "hub-secret", "GITOPS_TOKEN": "own-secret"})
     assert mine is not None
     assert mine.reveal() == "own-secret"
@@ -93,7 +93,7 @@ def test_a_token_of_our_own_name_comes_first_and_is_never_shown() -> None:
         "hub",
         "lab",
     ]
-    assert choose("gitlab", GITLAB, _nothing, None, None).silent
+    assert choose_forge("gitlab", GITLAB, _nothing, None, None).silent
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_token_of_our_own_name_comes_first_and_is_never_shown() -> None:
     ],
 )
 def test_the_token_goes_to_the_host_of_the_forge_alone(url: str, sent: bool) -> None:
-    login = login_of("github", {**GITHUB, "GITHUB_TOKEN": "to/ken@1"}, _nothing)
+    login = remote_login("github", {**GITHUB, "GITHUB_TOKEN": "to/ken@1"}, _nothing)
     assert login(url) == (url.replace("//", "//x-access-token:to%2Fken%401@", 1) if sent else url)
 
 
@@ -127,14 +127,14 @@ def test_the_token_goes_to_the_host_of_the_forge_alone(url: str, sent: bool) -> 
     ],
 )
 def test_the_login_of_gitlabs_runner_gives_way_to_the_token(url: str, sent: bool) -> None:
-    login = login_of("gitlab", {**GITLAB, "GITLAB_TOKEN": "token"}, _nothing)
+    login = remote_login("gitlab", {**GITLAB, "GITLAB_TOKEN": "token"}, _nothing)
     assert login(url) == ("https://x-access-token:token@git.example/group/part/brain.git" if sent else url)
 
 
 def test_the_repositories_of_the_public_github_are_not_on_its_service() -> None:
-    login = login_of("github", {"GITHUB_TOKEN": "token"}, _nothing)
+    login = remote_login("github", {"GITHUB_TOKEN": "token"}, _nothing)
     assert login("https://github.com/octo/brain") == "https://x-access-token:token@github.com/octo/brain"
-    assert login_of("github", {}, _nothing)("https://github.com/octo/brain") == "https://github.com/octo/brain"
+    assert remote_login("github", {}, _nothing)("https://github.com/octo/brain") == "https://github.com/octo/brain"
 
 
 def test_a_run_has_a_page() -> None:
