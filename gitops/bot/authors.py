@@ -1,4 +1,4 @@
-"""The authors of commits: nobody approves their own work, so a run must know whose work each commit is.
+"""The authors of commits. Authors do not approve their own changes, so a run must know the authors of each commit.
 
 The author field of a commit is not enough: everybody with push rights writes there what they like. A commit of a target branch
 is accounted for in one of three cases. Otherwise its author is unknown, and no approval counts.

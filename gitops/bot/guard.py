@@ -1,13 +1,12 @@
-"""What a repository accepts: the rules of the server-side pre-receive hook.
+"""The rules of the server-side pre-receive hook: which pushes a repository accepts.
 
-Among the refs that carry trust, everything that is not plainly allowed here is refused; a check that fails to run refuses
-the push.
+The refs that carry trust accept only what is allowed here. A check that fails to run refuses the push.
 
 1. The ledger moves only forward, by entries that continue it and are signed by a ledger key in force.
-2. An approval branch is created once, with a well-formed commit signed by a trusted key, and never moved or deleted. So is a
-   branch that takes one back, or countersigns an emergency.
-3. A lock is named after a cluster, created and deleted, never moved, and its commit has no parent.
-4. Other refs of the bot are written by the bot alone.
+2. An approval branch is created once, with a well-formed commit signed by a trusted key, and never moved or deleted. The same
+   holds for the branch of a revocation or a countersignature.
+3. A lock has the name of a cluster, is created and deleted, never moved, and its commit has no parent.
+4. Only the bot writes its other refs.
 5. The target branch only moves forward, to a commit whose cluster folders are valid.
 """
 
@@ -16,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from gitops.bot.project import require_plain
-from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
+from gitops.config.gitops_yaml import CONFIG_FILE, ClusterRule, parse_bot_config, trust_root
 from gitops.config.load import load_desired
 from gitops.config.source import SourceTree
 from gitops.core.clock import Clock
-from gitops.core.diagnostics import Diagnostic, Severity
+from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, GitReader, RefUpdate
 from gitops.ledger.chain import (
@@ -45,8 +44,8 @@ _OWN = ("refs/gitops/", "refs/heads/gitops/")
 _MAX_NEW_ENTRIES = 1000
 
 
-class Guard:
-    """Judges the refs of a push before they move. `reader` sees the objects of the push, still in quarantine."""
+class PushGuard:
+    """Checks the refs of a push before they move. `reader` sees the objects of the push, still in quarantine."""
 
     def __init__(
         self, reader: GitReader, default_ref: str, open_tree: Callable[[GitReader, str, str], SourceTree], clock: Clock
@@ -56,9 +55,10 @@ class Guard:
         self._default_ref = default_ref
         self._open_tree = open_tree
         self._clock = clock
+        self._declared_clusters: tuple[ClusterRule, ...] | None = None
 
-    def check(self, updates: Sequence[RefUpdate]) -> Iterator[str]:
-        """Reasons to refuse the push, one line each; nothing when it may pass."""
+    def refusals(self, updates: Sequence[RefUpdate]) -> Iterator[str]:
+        """Reasons to refuse the push, one line each; empty if it is accepted."""
         for update in updates:
             try:
                 yield from (f"{update.ref}: {reason}" for reason in self._check(update))
@@ -76,8 +76,8 @@ class Guard:
         elif ref.startswith(_LOCKS):
             yield from self._check_lock(update)
         elif f"{ref}/".startswith(_OWN):
-            yield "push_refused: refs of the bot are written by the bot alone"
-        elif self._is_target(ref):
+            yield "push_refused: only the bot writes its refs"
+        elif ref == self._default_ref or any(rule.ref == ref for rule in self._declared()):
             yield from self._check_target(update)
 
     def _check_ledger(self, update: RefUpdate) -> Iterator[str]:
@@ -85,37 +85,31 @@ class Guard:
         if update.new == ZERO:
             yield "push_refused: a ledger is never deleted"
             return
-        if not self._is_near(update):
-            yield f"push_refused: more than {_MAX_NEW_ENTRIES} entries in one push"
-            return
-        verify_chain(self._reader, update.new, None if update.old == ZERO else update.old)
-        if update.old == ZERO:
-            yield from self._check_first(update)
-
-    def _is_near(self, update: RefUpdate) -> bool:
-        """Whether few enough commits are new for their signatures to be looked at."""
+        # A longer push is refused before its signatures are checked, which takes long.
         at: str | None = update.new
         for _ in range(_MAX_NEW_ENTRIES):
             if at is None or at == update.old:
-                return True
+                break
             at = next(iter(self._reader.commit(at).parents), None)
-        return at is None or at == update.old
-
-    def _check_first(self, update: RefUpdate) -> Iterator[str]:
-        """A ledger begins once, with the keys and rules of the branch of its cluster: nobody brings their own."""
+        if at is not None and at != update.old:
+            yield f"push_refused: more than {_MAX_NEW_ENTRIES} entries in one push"
+            return
+        verify_chain(self._reader, update.new, None if update.old == ZERO else update.old)
+        if update.old != ZERO:
+            return
+        # The first entry has the keys and rules of the branch of its cluster: a push cannot bring its own.
         name = update.ref.removeprefix(LEDGERS)
-        config = self._config(self._reader.resolve(self._default_ref))
-        rule = next((r for r in config.clusters if r.name == name), None) if config else None
-        tip = None if rule is None else self._reader.resolve(rule.ref)
-        if tip is None:
+        rule = next((r for r in self._declared() if r.name == name), None)
+        target = None if rule is None else self._reader.resolve(rule.ref)
+        if target is None:
             yield f"cluster_not_found: there is no cluster {name}"
             return
-        trust = trust_root(trust_at(self._reader, self._reader.commit(tip).tree))
+        trust = trust_root(trust_at(self._reader, self._reader.commit(target).tree))
         if trust.digest != first_entry(self._reader, update.new).after.digest:
             yield "ledger_diverged: the first entry has other keys and rules than the target branch"
 
     def _check_approval(self, update: RefUpdate) -> Iterator[str]:
-        """Rule 2. Whether the approval covers anything is decided when it is used."""
+        """Rule 2. Whether the approval covers a change is decided when it is used."""
         if update.old != ZERO or update.new == ZERO:
             yield "push_refused: an approval branch is created once, and never moved or deleted"
             return
@@ -127,9 +121,9 @@ class Guard:
         evidence = read_evidence(self._reader, update.ref, update.new, frozenset())
         approval, signature = evidence.approval, evidence.signature
         if evidence.problem or approval is None or evidence.statement is None or approval.approval_id != name:
-            yield f"approval_malformed: {evidence.problem or 'the commit is no approval of this name'}"
+            yield f"approval_malformed: {evidence.problem or 'the commit is not an approval with this name'}"
         elif not signature.signed:
-            yield "approval_unsigned: the commit carries no signature"
+            yield "approval_unsigned: the commit has no signature"
         elif not signature.good:
             yield f"approval_signature_invalid: {signature.problem}"
         elif entry_trust(self._reader, head).principal(signature.key, at=self._clock.now()) is None:
@@ -139,7 +133,7 @@ class Guard:
         """Rule 2. Whether it counts, and for which approval, is decided by every run."""
         kind = DecisionKind.REVOKE if update.ref.startswith(REVOCATIONS) else DecisionKind.COUNTERSIGN
         if update.old != ZERO or update.new == ZERO:
-            yield f"push_refused: a branch of what people {kind} is created once, and never moved or deleted"
+            yield "push_refused: the branch of a decision is created once, and never moved or deleted"
             return
         cluster, _, name = update.ref.removeprefix(REVOCATIONS).removeprefix(COUNTERSIGNATURES).partition("/")
         head = self._reader.resolve(ledger_ref(cluster))
@@ -149,9 +143,9 @@ class Guard:
         evidence = read_decision_evidence(self._reader, update.ref, update.new, frozenset())
         decision, signature = evidence.decision, evidence.signature
         if evidence.problem or decision is None or (decision.kind, decision.decision_id) != (kind, name):
-            yield f"decision_malformed: {evidence.problem or 'the commit is no decision of this name'}"
+            yield f"decision_malformed: {evidence.problem or 'the commit is not a decision with this name'}"
         elif not signature.good:
-            yield f"decision_refused: {signature.problem or 'the commit carries no signature'}"
+            yield f"decision_refused: {signature.problem or 'the commit has no signature'}"
         elif entry_trust(self._reader, head).principal(signature.key, at=self._clock.now()) is None:
             yield f"decision_refused: its {signature.key_type} key is not trusted"
 
@@ -165,7 +159,7 @@ class Guard:
             yield "push_refused: the commit of a lock has no parent"
 
     def _check_target(self, update: RefUpdate) -> Iterator[str]:
-        """Rule 5."""
+        """Rule 5, for the clusters of the branch before and after the push."""
         if update.new == ZERO:
             yield "push_refused: the target branch is never deleted"
             return
@@ -175,7 +169,14 @@ class Guard:
         tree = self._reader.commit(update.new).tree
         # Raises for a tree of a few objects that stands for billions of files.
         self._reader.changed_paths(None if update.old == ZERO else self._reader.commit(update.old).tree, tree)
-        for rule in self._rules(update):
+        try:
+            before = self._declared()
+        except GitopsError:
+            # A broken `gitops.yaml` on the default branch, from before this guard, must not refuse its own repair.
+            if update.ref != self._default_ref:
+                raise
+            before = ()
+        for rule in {r.name: r for r in (*before, *self._clusters_at(update.new))}.values():
             if rule.ref == update.ref:
                 yield from self._check_folder(rule, tree)
         if self._reader.read(tree, CONFIG_FILE) is not None:
@@ -184,38 +185,20 @@ class Guard:
     def _check_folder(self, rule: ClusterRule, tree: str) -> Iterator[str]:
         folder = self._reader.subtree(tree, rule.path)
         if folder is None:
-            yield f"cluster_not_found: cluster {rule.name} has no folder {rule.path} any more"
+            yield f"cluster_not_found: cluster {rule.name} no longer has a folder {rule.path}"
             return
         require_plain(self._reader, folder, rule.path)
         for problem in load_desired(self._open_tree(self._reader, folder, rule.path)).diagnostics:
             if problem.severity is Severity.ERROR:
-                yield _line(rule, problem)
+                source = "" if problem.source is None else f" ({rule.path}/{problem.source})"
+                yield f"{problem.code}: {problem.path}: {problem.message}{source}"
 
-    def _is_target(self, ref: str) -> bool:
-        if ref == self._default_ref:
-            return True
-        config = self._config(self._reader.resolve(self._default_ref))
-        return config is not None and any(r.ref == ref for r in config.clusters)
+    def _declared(self) -> tuple[ClusterRule, ...]:
+        """The clusters of the default branch before the push; empty without a `gitops.yaml`. The file is read once."""
+        if self._declared_clusters is None:
+            self._declared_clusters = self._clusters_at(self._reader.resolve(self._default_ref))
+        return self._declared_clusters
 
-    def _rules(self, update: RefUpdate) -> tuple[ClusterRule, ...]:
-        """The clusters of the branch as it is, and as the push would make it.
-
-        A `gitops.yaml` on the default branch that cannot be read, from before this guard, must not keep its own repair out.
-        """
-        try:
-            before = self._config(self._reader.resolve(self._default_ref))
-        except GitopsError:
-            if update.ref != self._default_ref:
-                raise
-            before = None
-        after = self._config(update.new)
-        return tuple({r.name: r for config in (before, after) if config for r in config.clusters}.values())
-
-    def _config(self, commit: str | None) -> BotConfig | None:
+    def _clusters_at(self, commit: str | None) -> tuple[ClusterRule, ...]:
         content = None if commit is None else self._reader.read(self._reader.commit(commit).tree, CONFIG_FILE)
-        return None if content is None else parse_bot_config(content)
-
-
-def _line(rule: ClusterRule, problem: Diagnostic) -> str:
-    place = "" if problem.source is None else f" ({rule.path}/{problem.source})"
-    return f"{problem.code}: {problem.path}: {problem.message}{place}"
+        return () if content is None else tuple(parse_bot_config(content).clusters)

@@ -1,4 +1,4 @@
-"""`plan.json` behind the ref of a plan: what was told about a change request last. It explains; no permission reads it."""
+"""`plan.json` behind the ref of a kept plan: which plan was reported last. It only explains; no decision reads it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["PlanRecord", "read_plan_record", "write_plan_record"]
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """Which plan was told: `head` merged into `base`. `plan_digest` is None where there was no plan.
+    """The plan that was reported: `head` merged into `base`. `plan_digest` is None if there was no plan.
 
-    `told` is a digest of everything in the report that people decide by, so that saying the same again can be left out.
+    `told` is a digest of everything in the report that people decide by, so that an equal report can be left out.
     """
 
     cluster: str

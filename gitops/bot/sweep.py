@@ -1,8 +1,8 @@
 """The sweep: apply merges that no run applied, then plan requests that no run planned, whatever became of their events.
 
 A merge with `[skip ci]`, a run that was cancelled, a webhook that got lost: each leaves a branch ahead of its ledger, or a head
-without the status of its plan. The sweep finds both by looking. It never breaks a lock, because a dead holder cannot be told from
-a slow one; it shows the lock with the command that removes it.
+without the status of its plan. The sweep finds both by looking. It never breaks a lock, because a dead holder looks like a slow
+one; it shows the lock with the command that removes it.
 """
 
 from __future__ import annotations

@@ -61,13 +61,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _pre_receive(_: list[str]) -> int:
     """Refuse what breaks a rule of the repository."""
-    from gitops.bot.guard import Guard
+    from gitops.bot.guard import PushGuard
 
     updates = list(_updates())
     quarantine = Quarantine.from_environment(os.environ)
     local = LocalProject(RepositoryChoice(_git_dir()), quarantine=quarantine)
-    guard = Guard(local.repository, local.default_ref(), open_commit_tree, local.project.tools.clock)
-    reasons = list(guard.check(updates))
+    guard = PushGuard(local.repository, local.default_ref(), open_commit_tree, local.project.tools.clock)
+    reasons = list(guard.refusals(updates))
     for reason in reasons:
         complain(visible(f"gitops: {reason}"))
     return FAILED if reasons else OK

@@ -16,7 +16,7 @@ import pytest
 
 from gitops.approvals import verify as approvals
 from gitops.bot import comment_commands
-from gitops.bot.guard import Guard
+from gitops.bot.guard import PushGuard
 from gitops.bot.project import Project
 from gitops.cli.main import main
 from gitops.cluster import gate
@@ -198,22 +198,22 @@ WEAKNESSES: dict[str, tuple[Weaken, set[str], set[str]]] = {
         {"changed-after-approval", "edited-approval"},
     ),
     "a hook that lets ledgers move": (
-        _patched(Guard, "_check_ledger", _nothing),
+        _patched(PushGuard, "_check_ledger", _nothing),
         {"ledger-rewound", "ledger-deleted", "entry-forged", "entry-tampered", "target-rewritten"},
         {"ledger-rewound", "ledger-deleted", "entry-forged", "entry-tampered"},
     ),
     "a hook that lets targets move": (
-        _patched(Guard, "_check_target", _nothing),
+        _patched(PushGuard, "_check_target", _nothing),
         {"target-rewritten", "target-deleted", "symbolic-link", "submodule", "yaml-bomb", "wildcard-principal"},
         {"target-rewritten", "target-deleted", "symbolic-link", "submodule", "yaml-bomb", "wildcard-principal"},
     ),
     "a hook that lets locks move": (
-        _patched(Guard, "_check_lock", _nothing),
+        _patched(PushGuard, "_check_lock", _nothing),
         {"lock-pushed-over", "moved-approval"},
         {"lock-pushed-over"},
     ),
     "a hook that lets approvals move": (
-        _patched(Guard, "_check_approval", _nothing),
+        _patched(PushGuard, "_check_approval", _nothing),
         {"lock-pushed-over", "moved-approval"},
         {"moved-approval"},
     ),

@@ -24,7 +24,7 @@ from gitops.apply.apply import apply
 from gitops.apply.refresh import import_cluster
 from gitops.approvals.documents import statement_message, write_approval
 from gitops.approving.approve import ApprovalPublisher, sign_approval
-from gitops.bot.guard import Guard
+from gitops.bot.guard import PushGuard
 from gitops.cluster.workspace import Workspace
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.clock import FixedClock
@@ -171,8 +171,8 @@ class ClusterCopy:
         if not self.has_hook():
             return ()
         local = self.local()
-        guard = Guard(local.repository, local.default_ref(), open_commit_tree, local.project.tools.clock)
-        return tuple(guard.check([RefUpdate(ref, local.repository.resolve(ref) or ZERO, new)]))
+        guard = PushGuard(local.repository, local.default_ref(), open_commit_tree, local.project.tools.clock)
+        return tuple(guard.refusals([RefUpdate(ref, local.repository.resolve(ref) or ZERO, new)]))
 
     def workspace(self, at: datetime | None = None) -> Workspace:
         """The workspace of the cluster at the head of its branch."""
