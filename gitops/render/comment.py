@@ -1,8 +1,8 @@
 """Comments on change requests: what a plan would do, what an apply did, why a command was refused.
 
-A comment is found again by its first line, a hidden marker, together with the author's id; its second line names the commit
-and the plan that it speaks of, and its last paragraph says both to people. These three are made here, whatever the templates
-are. A comment only tells: no later decision reads it.
+The bot finds its comment by the first line, a hidden marker, and by the id of its author. The second line names the commit and
+the plan of the comment, and the last paragraph shows both to people. These three are made here, with any templates. A comment
+only reports: no later decision reads it.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from gitops.render.comment_rows import (
     DONE,
     PLANNED,
     apply_verdict,
-    approvals,
-    gated,
+    approval_states,
+    change_rows,
+    errors_and_warnings,
+    gated_addresses,
     plan_verdict,
-    problems,
-    rows,
-    stops,
+    stopped_changes,
 )
-from gitops.render.explain import explain
+from gitops.render.explain import explanations
 from gitops.render.graph import to_mermaid
 from gitops.render.impact import affected_views, breaks_views, migration_views
 from gitops.render.json import plan_form, to_text
@@ -75,7 +75,7 @@ __all__ = [
     "plan_document",
     "plan_summary",
     "refusal_comment",
-    "rendered",
+    "render_template",
 ]
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
@@ -98,9 +98,9 @@ def marker(cluster: str) -> str:
 
 
 def plan_comment(comment: PlanComment) -> str:
-    """What merging would do, most dangerous first, and what is still missing; at most 65,536 characters.
+    """What merging would do, irreversible changes first, and which approvals are missing; at most 65,536 characters.
 
-    Raises ValueError for a subject that is not of names and commit ids.
+    Raises ValueError for a subject that does not consist of names and commit ids.
     """
     digest = _digest(comment.outcome)
     head = _marks("plan", comment.subject, digest)
@@ -123,9 +123,9 @@ def plan_summary(comment: PlanComment) -> str:
 def plan_document(outcome: PlanOutcome) -> bytes:
     """The whole plan as one JSON document, to be kept in git: the same plan always gives the same bytes.
 
-    It is the envelope of `plan` without what was seen of lock and ledger, with the digest of the plan and its graph. Digests and
-    dependencies are those of what changes: the others are in the commit, and a large cluster has many. It is laid out for
-    `git show` and `git diff`, and holds no character that acts on a terminal.
+    It is the JSON envelope of `plan` without the observations of lock and ledger, with the digest of the plan and its execution
+    graph. Digests and dependencies are those of the changes: the others are in the commit, and a large cluster has many. The
+    layout is made for `git show` and `git diff`, and has no character that acts on a terminal.
     """
     plan = outcome.plan
     changed = frozenset[str]() if plan is None else frozenset(change.address for change in plan.changes)
@@ -147,9 +147,9 @@ def apply_comment(comment: ApplyComment) -> str:
     values = {
         **_frame(subject),
         "verdict": apply_verdict(outcome),
-        "rows": rows(outcome.changes, {a.resource for a in comment.approvals}, DONE),
+        "rows": change_rows(outcome.changes, {a.resource for a in comment.approvals}, DONE),
         "approvals": comment.approvals,
-        "stopped": stops(outcome.results),
+        "stopped": stopped_changes(outcome.results),
         "retry": _forge_command(comment, "retry") if not (outcome.ok and outcome.converged) else "",
         **_debts(comment.debts),
         "refusals": comment.refusals,
@@ -161,7 +161,7 @@ def apply_comment(comment: ApplyComment) -> str:
     parts += [f"entry {code(outcome.entry_id)}"] if outcome.entry_id else []
     speaks = f"commit {code(subject.head[:12])}{_plan_words(outcome.plan_digest)}"
     foot = _foot(subject, [f"{speaks}. {', '.join(parts)}.", _pointer(comment.run, "")])
-    sections = rendered("apply.md.j2", values, outcome.diagnostics, comment.templates)
+    sections = render_template("apply.md.j2", values, outcome.diagnostics, comment.templates)
     return assemble((head, *sections, foot))
 
 
@@ -183,31 +183,31 @@ def refusal_comment(comment: RefusalComment) -> str:
         "notes": comment.notes,
     }
     foot = _foot(subject, [f"{_onto(subject)}. Nothing was changed.", _pointer(comment.run, "")])
-    return assemble((head, *rendered("refusal.md.j2", values, found, comment.templates), foot))
+    return assemble((head, *render_template("refusal.md.j2", values, found, comment.templates), foot))
 
 
-def rendered(
+def render_template(
     template: str, values: Mapping[str, object], diagnostics: Sequence[Diagnostic], own: Templates
 ) -> tuple[Section, ...]:
-    """The sections of a template, which also gets `errors` and `warnings`.
+    """The sections of a template, whose values also have `errors` and `warnings`.
 
-    If one of the repository is no good, ours is used and warns of it.
+    If a template of the repository breaks a rule, the built-in one is used, and warns of it.
     """
-    # jinja2 takes longer to import than a plan to make: only the verbs that comment pay for it.
-    from gitops.render.environment import fill
+    # To import jinja2 takes longer than to make a plan, so only the verbs that comment import it.
+    from gitops.render.environment import render_sections
 
-    filled = fill(template, {**values, **problems(diagnostics)}, own)
-    if filled.broken is None:
-        return filled.sections
-    told, broken = Diagnostics(diagnostics), filled.broken
-    message = f"{broken.why}; the built-in templates are used instead"
-    told.add(Code.TEMPLATE_INVALID, broken.name, message, source=SourceRef(broken.name, broken.line))
-    return fill(template, {**values, **problems(told)}).sections
+    rendered = render_sections(template, {**values, **errors_and_warnings(diagnostics)}, own)
+    if rendered.problem is None:
+        return rendered.sections
+    reported, problem = Diagnostics(diagnostics), rendered.problem
+    message = f"{problem.why}; the built-in templates are used instead"
+    reported.add(Code.TEMPLATE_INVALID, problem.name, message, source=SourceRef(problem.name, problem.line))
+    return render_sections(template, {**values, **errors_and_warnings(reported)}).sections
 
 
 def _plan_sections(comment: PlanComment, nodes: int) -> tuple[Section, ...]:
     outcome, plan = comment.outcome, comment.outcome.plan
-    gates = approvals(plan, comment.approvals)
+    gates = approval_states(plan, comment.approvals)
     asked = [a for a in gates if not a.satisfied]
     drawn = plan is not None and len(plan.graph.nodes) > 1
     values = {
@@ -218,15 +218,15 @@ def _plan_sections(comment: PlanComment, nodes: int) -> tuple[Section, ...]:
         "forge_commands": "\n".join(_approve(comment, a) for a in asked if a.via_forge and comment.forge_commands),
         "refusals": comment.refusals,
         **_debts(comment.debts),
-        "rows": rows(plan.changes, gated(plan), PLANNED) if plan else (),
+        "rows": change_rows(plan.changes, gated_addresses(plan), PLANNED) if plan else (),
         "migrations": tuple(migration_views(plan).values()) if plan else (),
         "breaks": breaks_views(plan) if plan else (),
-        "explained": explain(outcome, comment.explained, gates),
+        "explained": explanations(outcome, comment.explained, gates),
         "others": comment.others,
         "impact": affected_views(plan) if plan else (),
         "graph": to_mermaid(plan.graph, most=nodes).rstrip("\n") if plan is not None and drawn else "",
     }
-    return rendered("plan.md.j2", values, outcome.diagnostics, comment.templates)
+    return render_template("plan.md.j2", values, outcome.diagnostics, comment.templates)
 
 
 def _frame(subject: CommentSubject) -> dict[str, object]:
@@ -257,9 +257,9 @@ def _marks(kind: str, subject: CommentSubject, digest: str | None) -> Section:
 
 
 def _plan_foot(comment: PlanComment, digest: str | None) -> Section:
-    void = " An approval is void as soon as the change that it covers moves." if comment.outcome.plan and digest else ""
+    stale = " Any later edit of an approved change makes its approval stale." if comment.outcome.plan and digest else ""
     gates = comment.outcome.plan.approvals_required if comment.outcome.plan else ()
-    speaks = f"{_onto(comment.subject)}{_plan_words(digest)}.{void if gates else ''}"
+    speaks = f"{_onto(comment.subject)}{_plan_words(digest)}.{stale if gates else ''}"
     return _foot(comment.subject, [speaks, _pointer(comment.full_plan.url, comment.full_plan.ref)])
 
 
@@ -278,7 +278,7 @@ def _plan_words(digest: str | None) -> str:
 
 
 def _pointer(url: str, ref: str) -> str:
-    """Where there is more to read."""
+    """Where the whole plan or the job is."""
     where = [link(url, "the page of the job")] if url else []
     where += [f"{code(ref)} in this repository"] if ref else []
     return f"In full: {' and '.join(where)}." if where else ""
@@ -289,14 +289,14 @@ def _approve(comment: PlanComment, state: ApprovalState) -> str:
 
 
 def _forge_command(comment: PlanComment | ApplyComment | RefusalComment, words: str) -> str:
-    """A command for a comment, which names its cluster where there are several."""
+    """A command for a comment, which names its cluster if the repository has several."""
     if not comment.forge_commands:
         return ""
     return f"/gitops {words}{f' --cluster {comment.subject.cluster}' if comment.several else ''}"
 
 
 def _line(words: str) -> str:
-    """A command is one line, whatever a name in it holds."""
+    """A command on one line: a name in it may have line breaks."""
     return " ".join(words.splitlines())
 
 

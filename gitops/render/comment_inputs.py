@@ -1,4 +1,4 @@
-"""What the renderers of comments are given: values, read by nobody else and deciding nothing."""
+"""The inputs of the comment renderers. They are only shown: no decision reads them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Templates = Mapping[str, str]
 """Texts of the target branch that override ours, by name (`TEMPLATE_NAMES`)."""
 
 TEMPLATE_NAMES = ("plan.md.j2", "apply.md.j2", "refusal.md.j2", "drift.md.j2", "macros.md.j2")
-"""The files of a repository's template folder that mean something."""
+"""The files of a repository's template folder that are read."""
 
 
 def _none() -> Templates:
@@ -25,7 +25,7 @@ def _none() -> Templates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommentSubject:
-    """What a comment speaks of: a cluster in an environment, a change request, and commit ids of 40 or 64 hex digits."""
+    """The subject of a comment: a cluster in an environment, a change request, and commit ids of 40 or 64 hex digits."""
 
     cluster: str
     environment: str
@@ -36,11 +36,11 @@ class CommentSubject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalState:
-    """Where the approval of one change stands.
+    """The state of the approval of one change.
 
-    `by` are the people who gave it, of whom `needed` distinct ones must. `code` and `detail` say why what was given does
+    `by` are the people who gave it; `needed` different people have to. `code` and `detail` say why a given approval does
     not count (a registered code and one line). `reason` says why the change needs an approval; a plan knows it. `command`
-    gives the missing approval, ready to be pasted into a shell. `via_forge` says that a review or a command in a comment
+    gives the missing approval, quoted for a shell. `via_forge` says that a review or a command in a comment
     counts, too.
     """
 
@@ -66,13 +66,13 @@ class OtherRequest:
 
     @property
     def words(self) -> str:
-        """What a link to it says."""
+        """The text of a link to it."""
         return f"request {self.number}"
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedCommand:
-    """A command of a comment that was not carried out, with the code and the words that say why."""
+    """A command of a comment that was not carried out, with the code and the reason."""
 
     command: str
     code: Code
@@ -81,7 +81,7 @@ class RefusedCommand:
 
 @dataclass(frozen=True, slots=True)
 class FullPlan:
-    """Where the whole plan lies: the page of the job that made it, and the ref of the repository that keeps it."""
+    """Where the whole plan is: the page of the job that made it, and the ref of the repository that keeps it."""
 
     url: str = ""
     ref: str = ""
@@ -91,9 +91,9 @@ class FullPlan:
 class PlanComment:
     """Input of `plan_comment` and `plan_summary`.
 
-    `others` touch the same resources. `explained` are address texts to be told in full. `refusals` are commands that were
+    `others` touch the same resources. `explained` are address texts to describe in full. `refusals` are commands that were
     not carried out. `forge_commands` says that comments may give commands, which name the cluster if there are `several`.
-    `debts` stand in the way of the next apply.
+    `debts` stop the next apply until they are settled.
     """
 
     subject: CommentSubject
@@ -113,8 +113,8 @@ class PlanComment:
 class ApplyComment:
     """Input of `apply_comment`; the commit applied is the subject's head.
 
-    `deployment` and `run` are addresses of the forge's record and of the job. `notes` are lines of our own on how it came to
-    this run, such as that the sweep found the merge. `debts` were incurred by it.
+    `deployment` and `run` are addresses of the forge's record and of the job. `notes` are fixed lines on how this run
+    was started, such as by the sweep. `debts` were added by it.
     """
 
     subject: CommentSubject
@@ -147,10 +147,10 @@ class RefusalComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftReport:
-    """Input of `drift_body`: what `drift` found in a cluster, as seen `at` (RFC 3339 UTC).
+    """Input of `drift_body`: what `drift` found in a cluster, observed `at` (RFC 3339 UTC).
 
-    `adopt` and `reapply` are the commands of the two ways out, ready to be pasted into a shell; empty where there is no such
-    way. `proposal` is the address of a change request that adopts what is there, if the bot opened one.
+    `adopt` and `reapply` are the commands of the two remedies, quoted for a shell; empty if one is not possible. `proposal` is
+    the address of a change request that adopts the drift, if the bot opened one.
     """
 
     cluster: str

@@ -16,21 +16,21 @@ from gitops.render.comment_inputs import ApprovalState
 _IRREVERSIBLE, _MIGRATION, _DELETE, _UPDATE, _CREATE = range(5)
 
 PLANNED: Mapping[Disposition, str] = {
-    Disposition.APPLIED: "runs",
+    Disposition.APPLIED: "will be applied",
     Disposition.DERIVED: "follows from its parts",
     Disposition.DEFERRED: "deferred",
     Disposition.BLOCKED: "blocked",
 }
-"""What becomes of a change that is planned."""
+"""What an apply would do with a planned change."""
 
 DONE: Mapping[Disposition, str] = {**PLANNED, Disposition.APPLIED: "applied"}
-"""What became of a change when it was applied."""
+"""What an apply did with a change."""
 
 _BECAUSE: Mapping[Reason, str] = {
     Reason.APPROVAL_REQUIRED: "an approval is missing",
-    Reason.RECOVERY_PENDING: "an interrupted operation is not settled",
-    Reason.DEPENDENCY_NOT_APPLIED: "something that it needs is not applied",
-    Reason.UNSUPPORTED_KIND: "apply does not carry this out",
+    Reason.RECOVERY_PENDING: "an interrupted operation is not recovered",
+    Reason.DEPENDENCY_NOT_APPLIED: "a resource that it needs is not applied",
+    Reason.UNSUPPORTED_KIND: "apply does not support this kind",
     Reason.GRAPH_CREATE_FAILED: "the graph could not be created",
     Reason.SCHEMA_APPLY_FAILED: "the schema change failed",
     Reason.GRAPH_DELETE_FAILED: "the graph could not be deleted",
@@ -38,8 +38,8 @@ _BECAUSE: Mapping[Reason, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A line of the table of changes: risk first (0 cannot be taken back), what happens, to what, what apply does with it."""
+class ChangeRow:
+    """A line of the table of changes: its risk (0 is irreversible), the action, the resource, and what apply does with it."""
 
     risk: int
     action: str
@@ -48,35 +48,35 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """A change that was not carried out: how it ended, and the failure that kept it from starting, if it was another's."""
+class StoppedChange:
+    """A change that was not applied: how it ended, and the failed resource that kept it from starting, if there is one."""
 
     resource: str
     how: str
     blocked_by: str
 
 
-def rows(changes: Iterable[Change], gated: set[str], words: Mapping[Disposition, str]) -> tuple[Row, ...]:
+def change_rows(changes: Iterable[Change], gated: set[str], words: Mapping[Disposition, str]) -> tuple[ChangeRow, ...]:
     """Irreversible changes first, then migrations, deletes, updates and creates; each group in address order."""
-    found = [Row(_risk(c, gated), action_words(c, gated), c.address, effect(c, words)) for c in changes]
+    found = [ChangeRow(_risk(c, gated), action_words(c, gated), c.address, effect_words(c, words)) for c in changes]
     return tuple(sorted(found, key=lambda row: (row.risk, row.resource)))
 
 
 def action_words(change: Change, gated: set[str]) -> str:
-    """What happens to a resource, in a word or two."""
+    """The action on a resource, in a word or two."""
     if _risk(change, gated) == _MIGRATION:
         return "migrate"
     return "update bindings" if change.binding_change else change.action.value
 
 
-def effect(change: Change, words: Mapping[Disposition, str]) -> str:
-    """What apply does with a change, and why if it is not carried out."""
+def effect_words(change: Change, words: Mapping[Disposition, str]) -> str:
+    """What apply does with a change, and why if it is not applied."""
     known = words[change.disposition]
     return known if change.reason is None else f"{known}, {_BECAUSE[change.reason]}"
 
 
 def _risk(change: Change, gated: set[str]) -> int:
-    """Where a change stands in the table. It orders and explains; what needs an approval is the planner's decision."""
+    """The rank of a change in the table. It orders and explains; the planner decides what needs an approval."""
     if change.address in gated or change.reason is Reason.APPROVAL_REQUIRED:
         return _IRREVERSIBLE
     if change.action is Action.DELETE:
@@ -86,13 +86,13 @@ def _risk(change: Change, gated: set[str]) -> int:
     return _MIGRATION if change.address.kind is Kind.SCHEMA else _UPDATE
 
 
-def gated(plan: Plan | None) -> set[str]:
+def gated_addresses(plan: Plan | None) -> set[str]:
     """Address texts of the changes that need an approval."""
     return {need.resource for need in plan.approvals_required} if plan else set()
 
 
-def approvals(plan: Plan | None, states: Sequence[ApprovalState]) -> tuple[ApprovalState, ...]:
-    """One state per gate of the plan; a gate is open only if the plan and the state that was handed in both say so."""
+def approval_states(plan: Plan | None, states: Sequence[ApprovalState]) -> tuple[ApprovalState, ...]:
+    """One state per gate of the plan; a gate is open only if both the plan and the given state say so."""
     known = {s.resource: s for s in states}
     result: list[ApprovalState] = []
     for need in plan.approvals_required if plan else ():
@@ -104,7 +104,7 @@ def approvals(plan: Plan | None, states: Sequence[ApprovalState]) -> tuple[Appro
 
 
 def plan_verdict(outcome: PlanOutcome, gates: Sequence[ApprovalState]) -> str:
-    """What a plan comes to, in one line."""
+    """The result of a plan, in one line."""
     plan = outcome.plan
     if not outcome.ok or plan is None:
         return f"failed, {count(_errors(outcome.diagnostics), 'error')}"
@@ -121,20 +121,22 @@ def plan_verdict(outcome: PlanOutcome, gates: Sequence[ApprovalState]) -> str:
 
 
 def apply_verdict(outcome: ApplyOutcome) -> str:
-    """What an apply came to, in one line."""
+    """The result of an apply, in one line."""
     counts = f"{outcome.applied_count} applied, {outcome.deferred_count} deferred or blocked"
     if not outcome.ok:
         return f"failed, {count(_errors(outcome.diagnostics), 'error')}, {counts}"
     return f"{counts}, {'converged' if outcome.converged else 'not converged'}"
 
 
-def stops(results: Iterable[NodeResult]) -> tuple[Stop, ...]:
-    """What did not end well, in the order of the run."""
-    return tuple(Stop(r.node_id, r.outcome.value, r.blocked_by or "") for r in results if r.outcome is not Outcome.DONE)
+def stopped_changes(results: Iterable[NodeResult]) -> tuple[StoppedChange, ...]:
+    """The changes that were not applied, in the order of the run."""
+    return tuple(
+        StoppedChange(r.node_id, r.outcome.value, r.blocked_by or "") for r in results if r.outcome is not Outcome.DONE
+    )
 
 
-def problems(diagnostics: Iterable[Diagnostic]) -> dict[str, tuple[Diagnostic, ...]]:
-    """Errors and warnings apart, for a template."""
+def errors_and_warnings(diagnostics: Iterable[Diagnostic]) -> dict[str, tuple[Diagnostic, ...]]:
+    """Errors and warnings as two values of a template."""
     items = tuple(diagnostics)
     return {
         "errors": tuple(d for d in items if d.severity is Severity.ERROR),

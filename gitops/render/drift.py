@@ -1,4 +1,4 @@
-"""The report of drift: the text of the one issue or change request of a cluster, with both ways out."""
+"""The report of drift: the text of the one issue or change request of a cluster, with both remedies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gitops.apply.drift import DriftItem, DriftKind
 from gitops.model.address import is_name
-from gitops.render.comment import rendered
+from gitops.render.comment import render_template
 from gitops.render.comment_inputs import DriftReport
 from gitops.render.comment_rows import count
 from gitops.render.markdown import MUST_KEEP, NAME_LIMIT, Section, assemble, code, hidden
@@ -16,15 +16,15 @@ __all__ = ["drift_body", "drift_gone", "drift_marker", "drift_title"]
 # What is lost first.
 _ORDER = (DriftKind.MISSING, DriftKind.SCHEMA, DriftKind.CATALOG)
 _WORDS = {
-    DriftKind.MISSING: "is gone",
-    DriftKind.SCHEMA: "has another schema",
-    DriftKind.CATALOG: "has another text",
+    DriftKind.MISSING: "is missing",
+    DriftKind.SCHEMA: "has a different schema",
+    DriftKind.CATALOG: "has a different text",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """One line of the table: the resource, what is other than recorded, and both digests."""
+class DriftRow:
+    """One line of the table: the resource, its difference from the ledger, and both digests."""
 
     resource: str
     what: str
@@ -42,9 +42,9 @@ def drift_marker(cluster: str) -> str:
 
 
 def drift_title(report: DriftReport) -> str:
-    """One plain line that stays the same while the drift does, such as `Drift in production/knowledge: 2 resources`.
+    """One plain line that is the same for the same drift, such as `Drift in production/knowledge: 2 resources`.
 
-    A title is not Markdown, so a place that is not of names is left out. Raises ValueError like `drift_marker`.
+    A title is not Markdown, so an environment that is not a name is left out. Raises ValueError like `drift_marker`.
     """
     drift_marker(report.cluster)
     place = f"{report.environment}/{report.cluster}" if is_name(report.environment) else report.cluster
@@ -52,7 +52,7 @@ def drift_title(report: DriftReport) -> str:
 
 
 def drift_body(report: DriftReport) -> str:
-    """Which resources differ from the ledger and how, and both ways out; at most 65,536 characters.
+    """Which resources differ from the ledger and how, and both remedies; at most 65,536 characters.
 
     Raises ValueError like `drift_marker`.
     """
@@ -70,18 +70,18 @@ def drift_body(report: DriftReport) -> str:
     }
     head = Section("Marks", MUST_KEEP, hidden(drift_marker(report.cluster)))
     return assemble(
-        (head, *rendered("drift.md.j2", values, report.outcome.diagnostics, report.templates), _foot(report))
+        (head, *render_template("drift.md.j2", values, report.outcome.diagnostics, report.templates), _foot(report))
     )
 
 
 def drift_gone(report: DriftReport) -> str:
-    """The last comment on the issue of a cluster in which nothing differs any more."""
-    seen = f"Seen {code(report.at)}, ledger revision {report.outcome.observations.state_revision}."
-    return f"Nothing differs any more from the ledger of {code(f'{report.environment}/{report.cluster}')}. {seen}\n"
+    """The last comment on the issue of a cluster without drift."""
+    seen = f"Observed {code(report.at)}, ledger revision {report.outcome.observations.state_revision}."
+    return f"{code(f'{report.environment}/{report.cluster}')} no longer differs from its ledger. {seen}\n"
 
 
-def _difference(item: DriftItem) -> Difference:
-    return Difference(item.address, _WORDS[item.kind], item.detail, item.recorded, item.live or "", item.adoptable)
+def _difference(item: DriftItem) -> DriftRow:
+    return DriftRow(item.address, _WORDS[item.kind], item.detail, item.recorded, item.live or "", item.adoptable)
 
 
 def _rank(item: DriftItem) -> tuple[int, str]:
@@ -89,6 +89,6 @@ def _rank(item: DriftItem) -> tuple[int, str]:
 
 
 def _foot(report: DriftReport) -> Section:
-    told = "It is brought up to date by every look, and closed when nothing differs."
-    body = f"---\n\nSeen {code(report.at)} against ledger revision {report.outcome.observations.state_revision}. {told}"
+    updates = "Every run of the drift check updates this report, and closes it when nothing differs."
+    body = f"---\n\nObserved {code(report.at)} against ledger revision {report.outcome.observations.state_revision}. {updates}"
     return Section("Reference", MUST_KEEP, body)

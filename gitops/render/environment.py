@@ -1,15 +1,15 @@
-"""The template engine, set up so that no template can do more than lay out values that were escaped.
+"""The template engine, restricted so that a template can only lay out escaped values.
 
-Templates are ours or those of the target branch, values are neither. Rules, for both alike:
+Templates are built in or come from the target branch; values come from anywhere. The same rules hold for both kinds of template:
 
 1. Every value passes one of the filters `code`, `text`, `block`, `link` or `step`; only what a filter, a macro or `section`
    made, and whole numbers, may be printed. Anything else stops the rendering.
 2. A template is a small part of the language, listed below; nothing in it builds text, calls a method or reads a private
    name. Fixed text has no HTML, code mark, escape or line that a forge could obey: `section` folds, `block` fences.
-3. It names no template but ours and those that override them, and an undefined name stops the rendering.
-4. Work is counted: what loops, macros and filters make, and what is printed, has one bound.
+3. It names only the built-in templates and those that override them, and an undefined name stops the rendering.
+4. Work is counted: the output of loops, macros and filters, and the printed text, share one bound.
 
-If a template of the repository breaks a rule, the caller is told where, and uses the built-in ones.
+If a template of the repository breaks a rule, the caller gets its place, and uses the built-in ones.
 Source: https://jinja.palletsprojects.com/en/stable/sandbox/
 """
 
@@ -49,21 +49,21 @@ from gitops.render.characters import visible
 from gitops.render.markdown import MOST_SECTIONS, MUST_KEEP, TITLE, Section
 
 BUILT_IN = "builtin/"
-"""Before the name of a template: ours, also where the repository has one of that name."""
+"""The prefix that names the built-in template, even if the repository has one with that name."""
 
 TEMPLATE_LIMIT = 65_536
 """Characters of one template."""
 
-# What a comment needs, and what each change, migration or warning of a plan adds to it.
+# The work of a comment, and what each change, migration or warning of a plan adds to it.
 _WORK, _WORK_PER_ITEM = 8_000_000, 2_000
 _UNBOUNDED = 1 << 62
 _STEP = 50
 _DEPTH = 60
 _HEAD_LIMIT = 4_000
 _LEAST_RANK, _LAST_RANK = 1, 99
-# Control characters never survive a filter and are refused in a template, so nothing but `section` can start a section.
+# Filters remove control characters and templates cannot contain them, so only `section` can start a section.
 _START, _FIELD = "\x1e", "\x1f"
-# Around each escaped value: two that touch would join their code marks, so that neither were code.
+# Around each escaped value: the code marks of two adjacent values would join, and neither would be code.
 _OPEN, _CLOSE = "\x1c", "\x1d"
 
 _KNOWN_NODES = (
@@ -73,14 +73,14 @@ _KNOWN_NODES = (
 )  # fmt: skip
 _RESERVED = frozenset({"self", "super", "caller", "varargs", "kwargs"})
 _MEMORY = re.compile(r" at 0x[0-9a-f]+")
-# Signs alone, since a text may be put together from pieces.
+# Single characters, since a text may be joined from pieces.
 _LIVE_TEXT = re.compile(r"[`\\<~]|\$\Z|(?:\A|\n)[^\S\n]*/")
 _LINKED_VALUE = re.compile(r"\]\([^)]*\x1c")
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
-    """Why a template of the repository could not be used: its name, the line if it is known, and what is wrong there."""
+class TemplateProblem:
+    """Why a template of the repository could not be used: its name, the line if it is known, and the reason."""
 
     name: str
     line: int
@@ -88,11 +88,11 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
-    """What a template gave, or why one of the repository gave nothing."""
+class RenderedTemplate:
+    """The sections of a template, or the problem of a template of the repository."""
 
     sections: tuple[Section, ...]
-    broken: Broken | None = None
+    problem: TemplateProblem | None = None
 
 
 class _RuleError(TemplateError):
@@ -103,19 +103,21 @@ class _RuleError(TemplateError):
         self.lineno = lineno
 
 
-def fill(template: str, values: Mapping[str, object], own: Mapping[str, str] = MappingProxyType({})) -> Filled:
-    """Fill a template and split it at its `section` marks; what precedes the first mark is kept whatever happens.
+def render_sections(
+    template: str, values: Mapping[str, object], own: Mapping[str, str] = MappingProxyType({})
+) -> RenderedTemplate:
+    """Render a template and split it at its `section` marks; the text before the first mark is always kept.
 
-    `own` are the templates of the repository by name, such as `plan.md.j2`; if one of them is no good, there are no sections.
+    `own` are the templates of the repository by name, such as `plan.md.j2`; if one of them breaks a rule, there are no sections.
     Raises BugError if a built-in one breaks a rule.
     """
     if own:
         try:
-            return Filled(_sections(template, values, own))
-        except Exception as error:  # noqa: BLE001 - a foreign template may fail in any way, and must never fail the report
-            return Filled((), _explain(error, own, template))
+            return RenderedTemplate(_sections(template, values, own))
+        except Exception as error:  # noqa: BLE001 - a template of the repository may fail in any manner, which must not fail the report
+            return RenderedTemplate((), _explain(error, own, template))
     try:
-        return Filled(_sections(template, values, {}))
+        return RenderedTemplate(_sections(template, values, {}))
     except TemplateError as error:
         raise BugError(f"template {template}: {error}") from error
 
@@ -164,13 +166,13 @@ class _Environment(ImmutableSandboxedEnvironment):
         self.globals = {"section": _mark, "_spend": self.spend}
 
     def spend(self, characters: int = 0) -> None:
-        """Count one step and what it makes. Raises TemplateError when a comment needs no more."""
+        """Count one step and its output. Raises TemplateError above the bound."""
         self.left -= _STEP + characters
         if self.left < 0:
             raise _RuleError("it does more work than a comment needs")
 
     def is_safe_callable(self, obj: Any) -> bool:
-        """Macros and our own functions: no method of any value."""
+        """Macros and the functions of this module: no method of any value."""
         return isinstance(obj, Macro) or obj is _mark or obj == self.spend
 
     def getitem(self, obj: Any, argument: Any) -> Any:
@@ -203,7 +205,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 class _Loader(BaseLoader):
-    """Finds a template by name, checks it, and has it count its own work."""
+    """Finds a template by name, checks it, and makes it count its work."""
 
     def __init__(self, own: Mapping[str, str]) -> None:
         self._own = own
@@ -215,7 +217,7 @@ class _Loader(BaseLoader):
         name: str,
         globals: MutableMapping[str, Any] | None = None,  # noqa: A002
     ) -> Template:
-        """The template called `name`: the repository's, else ours."""
+        """The template called `name`: that of the repository, else the built-in one."""
         return environment.template_class.from_code(environment, _compiled(name, self._text(name)), globals or {}, None)
 
     def _text(self, name: str) -> str:
@@ -239,7 +241,7 @@ def _templates() -> Traversable:
 
 @lru_cache(maxsize=32)
 def _compiled(name: str, text: str) -> CodeType:
-    """The program of a template that passed every check; the same text always gives the same."""
+    """The compiled code of a template that passed every check."""
     environment = _Environment()
     tree = environment.parse(text, name, name)
     _check(tree)
@@ -249,14 +251,14 @@ def _compiled(name: str, text: str) -> CodeType:
 
 
 def _count(node: Any, environment: Environment) -> None:
-    """Make each pass through a body count itself with the fixed text that it holds."""
+    """Insert a call that counts each pass through a body, with the length of its fixed text."""
     length = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
     call = nodes.Call(nodes.Name("_spend", "load"), [nodes.Const(length)], [], None, None)
     node.body.insert(0, nodes.ExprStmt(call).set_lineno(node.lineno).set_environment(environment))
 
 
 def _check(tree: nodes.Template) -> None:
-    """Refuse what templates do not need. Raises TemplateError with the line."""
+    """Refuse a template that uses more than the allowed part of the language. Raises TemplateError with the line."""
     stack: list[tuple[nodes.Node, int, int]] = [(tree, 1, 0)]
     while stack:
         node, line, depth = stack.pop()
@@ -291,7 +293,7 @@ def _problems(node: nodes.Node) -> Iterator[str]:
 
 
 def _bounded(node: nodes.Compare) -> bool:
-    """Whether what is compared cannot take long."""
+    """Whether a comparison takes a bounded time."""
     left: nodes.Expr = node.expr
     for operand in node.ops:
         right = operand.expr
@@ -302,8 +304,8 @@ def _bounded(node: nodes.Compare) -> bool:
     return True
 
 
-def _explain(error: Exception, own: Mapping[str, str], template: str) -> Broken:
-    """The place of a failure: what the error says itself, else the innermost line of a template on its way."""
+def _explain(error: Exception, own: Mapping[str, str], template: str) -> TemplateProblem:
+    """The place of a failure: that of the error, else the innermost template line of its traceback."""
     name, line = template if template in own else next(iter(sorted(own))), 0
     trace = error.__traceback__
     while trace is not None:
@@ -323,13 +325,13 @@ def _explain(error: Exception, own: Mapping[str, str], template: str) -> Broken:
             why = error.message or type(error).__name__
         case _:
             why = f"{type(error).__name__}: {error}"
-    # The same failure is told in the same words: without the place of an object in memory.
+    # The same failure has the same message: without the address of an object in memory.
     first = _MEMORY.sub("", why.partition("\n")[0]).rstrip(". ")
-    return Broken(name, line, first[: markdown.VALUE_LIMIT])
+    return TemplateProblem(name, line, first[: markdown.VALUE_LIMIT])
 
 
 def _mark(title: object, rank: object, *, fold: object = False) -> Markup:
-    """The start of a section; what it is made of must be fixed."""
+    """The start of a section; title and rank must be fixed."""
     if not isinstance(title, str) or not TITLE.match(title):
         raise _RuleError("the title of a section is a few plain words")
     if not isinstance(rank, int) or not _LEAST_RANK <= rank <= _LAST_RANK:
@@ -337,7 +339,7 @@ def _mark(title: object, rank: object, *, fold: object = False) -> Markup:
     return Markup(f"{_START}{title}{_FIELD}{rank:d}{_FIELD}{int(fold is True)}{_FIELD}")  # noqa: S704 - checked above
 
 
-# With the context it is asked at every run, also for what is fixed: a fixed text is a value like any other.
+# With the context, jinja calls it at every run, also for constants: a constant text is a value like any other.
 @pass_context
 def _printed(context: Context, value: object) -> object:
     if isinstance(value, Markup):
@@ -351,7 +353,7 @@ def _printed(context: Context, value: object) -> object:
 
 
 def _block(value: str, language: str = "") -> str:
-    # Wherever a template prints it, a block stands at the start of a line and out of any list.
+    # A block starts at the beginning of a line and outside of any list, wherever a template prints it.
     return f"\n\n{markdown.block(value, language)}\n\n"
 
 

@@ -1,4 +1,4 @@
-"""Everything about one change of a plan, for somebody who asked for it by its address."""
+"""Everything about one change of a plan, as `/gitops explain ADDRESS` asks for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gitops.model.execution import ExecEdge
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import Plan
 from gitops.render.comment_inputs import ApprovalState
-from gitops.render.comment_rows import PLANNED, action_words, effect, gated
+from gitops.render.comment_rows import PLANNED, action_words, effect_words, gated_addresses
 from gitops.render.impact import SHOWN, MigrationView, migration_views
 
 _STEPS: tuple[tuple[str, frozenset[str]], ...] = (
@@ -19,12 +19,12 @@ _STEPS: tuple[tuple[str, frozenset[str]], ...] = (
     ("its signature is good", frozenset({Code.APPROVAL_UNSIGNED, Code.APPROVAL_SIGNATURE_INVALID})),
     ("its key is trusted now, for one person", frozenset({Code.APPROVAL_SIGNER_UNKNOWN})),
     (
-        "this person may approve, and did not write the change",
+        "this person may approve, and is not an author of the change",
         frozenset({Code.APPROVAL_SIGNER_NOT_ALLOWED, Code.APPROVAL_SELF}),
     ),
-    ("it is meant for this cluster, branch and folder", frozenset({Code.APPROVAL_WRONG_TARGET})),
+    ("it is for this cluster, branch and folder", frozenset({Code.APPROVAL_WRONG_TARGET})),
     (
-        "it is not used, taken back or past its time",
+        "it is not consumed, revoked or expired",
         frozenset({Code.APPROVAL_SPENT, Code.APPROVAL_REVOKED, Code.APPROVAL_EXPIRED}),
     ),
     ("it covers exactly this change", frozenset({Code.APPROVAL_STALE})),
@@ -32,16 +32,16 @@ _STEPS: tuple[tuple[str, frozenset[str]], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbour:
-    """A node that runs before or after, and why."""
+class RelatedChange:
+    """A change that is applied before or after, and why."""
 
     resource: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """A numbered step of the check of an approval: `passed`, `refused` or `not reached`."""
+class VerificationStep:
+    """A numbered step of the verification of an approval: `passed`, `refused` or `not reached`."""
 
     number: int
     words: str
@@ -50,7 +50,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One change in full; `changed` is false for a resource that the plan leaves as it is, of which only `after` is known.
+    """One change in full; `changed` is false for a resource that the plan does not change: then only `after` is set.
 
     `waits_for` and `awaited_by` are its edges of the execution graph, `needed_by` what depends on the resource, each cut
     after 20 with the number of `more`.
@@ -62,17 +62,19 @@ class Explanation:
     effect: str = ""
     before: str = ""
     after: str = ""
-    waits_for: tuple[Neighbour, ...] = ()
-    awaited_by: tuple[Neighbour, ...] = ()
+    waits_for: tuple[RelatedChange, ...] = ()
+    awaited_by: tuple[RelatedChange, ...] = ()
     more_edges: int = 0
     needed_by: tuple[str, ...] = ()
     more_needed: int = 0
     migration: MigrationView | None = None
     approval: ApprovalState | None = None
-    checks: tuple[Check, ...] = ()
+    checks: tuple[VerificationStep, ...] = ()
 
 
-def explain(outcome: PlanOutcome, addresses: Sequence[str], states: Sequence[ApprovalState]) -> tuple[Explanation, ...]:
+def explanations(
+    outcome: PlanOutcome, addresses: Sequence[str], states: Sequence[ApprovalState]
+) -> tuple[Explanation, ...]:
     """One explanation per address text, in their order, each once."""
     return tuple(_explain(outcome, Address(address), states) for address in dict.fromkeys(addresses))
 
@@ -82,15 +84,15 @@ def _explain(outcome: PlanOutcome, address: Address, states: Sequence[ApprovalSt
     change = None if plan is None else plan.change(address)
     if plan is None or change is None:
         return Explanation(address, changed=False, after=outcome.resource_digests.get(address, ""))
-    before = [Neighbour(e.before, _reason(e)) for e in plan.graph.edges if e.after == address]
-    after = [Neighbour(e.after, _reason(e)) for e in plan.graph.edges if e.before == address]
+    before = [RelatedChange(e.before, _reason(e)) for e in plan.graph.edges if e.after == address]
+    after = [RelatedChange(e.after, _reason(e)) for e in plan.graph.edges if e.before == address]
     needed = _needed_by(plan, address)
     approval = next((state for state in states if state.resource == address), None)
     return Explanation(
         address,
         changed=True,
-        action=action_words(change, gated(plan)),
-        effect=effect(change, PLANNED),
+        action=action_words(change, gated_addresses(plan)),
+        effect=effect_words(change, PLANNED),
         before=change.before or "",
         after=change.after or "",
         waits_for=tuple(before[:SHOWN]),
@@ -100,19 +102,19 @@ def _explain(outcome: PlanOutcome, address: Address, states: Sequence[ApprovalSt
         more_needed=max(0, len(needed) - SHOWN),
         migration=migration_views(plan).get(address),
         approval=approval,
-        checks=() if approval is None else checks(approval),
+        checks=() if approval is None else verification_steps(approval),
     )
 
 
-def checks(approval: ApprovalState) -> tuple[Check, ...]:
-    """How far what was given came in the numbered check of approvals; empty if nothing was given, or the code says nothing."""
+def verification_steps(approval: ApprovalState) -> tuple[VerificationStep, ...]:
+    """The steps of the verification that an approval passed; empty without an approval, or if its code belongs to no step."""
     if approval.satisfied:
-        return tuple(Check(n, words, "passed") for n, (words, _) in enumerate(_STEPS, start=1))
+        return tuple(VerificationStep(n, words, "passed") for n, (words, _) in enumerate(_STEPS, start=1))
     failed = next((n for n, (_, codes) in enumerate(_STEPS, start=1) if approval.code in codes), None)
     if failed is None:
         return ()
     states = ["passed"] * (failed - 1) + ["refused"] + ["not reached"] * (len(_STEPS) - failed)
-    return tuple(Check(n, words, states[n - 1]) for n, (words, _) in enumerate(_STEPS, start=1))
+    return tuple(VerificationStep(n, words, states[n - 1]) for n, (words, _) in enumerate(_STEPS, start=1))
 
 
 def _needed_by(plan: Plan, address: str) -> tuple[str, ...]:

@@ -1,10 +1,10 @@
-"""Markdown out of untrusted values: escaping, and documents that fit into a comment.
+"""Markdown from untrusted values: escaping, and documents that fit into a comment.
 
-A value of a change request must not become a mention, a link, a reference that closes an issue, a forge command, HTML, or
-the end of the table or fence it stands in. One rule serves all of that: only plain words stay text, everything else is
-shown as code, where no forge interprets anything. No escape character is needed, so none can be forgotten.
+A value of a change request must not become a mention, a link, a reference that closes an issue, a forge command, HTML, or the end
+of the table or fence around it. One rule is enough: only plain words stay text, and everything else is shown as code, where no
+forge interprets anything. No escape character is needed, so none can be forgotten.
 
-One dialect serves GitHub, GitLab and Gitea: what CommonMark, GFM tables, `<details>` and Mermaid fences mean in all three.
+GitHub, GitLab and Gitea get one dialect: CommonMark with GFM tables, `<details>` and Mermaid fences.
 Sources: CommonMark 0.31 (code spans, fenced code blocks); GitHub Flavored Markdown (tables, autolinks); GitLab quick
 actions, which read lines that begin with a slash outside of code.
 """
@@ -38,7 +38,7 @@ _FOREIGN_COMMAND = re.compile(r"^(\s*)/(?!gitops )", re.MULTILINE)
 _ADDRESS = re.compile(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~/%+=&?#:@-]*)?\Z", re.ASCII)
 _ADDRESS_LIMIT = 1_000
 _NOTICE_ROOM = 2_000
-# A section cut to less than a heading, a table head and one row says nothing.
+# Less than a heading, a table head and one row is useless.
 _LEAST_LINES = 5
 
 
@@ -46,8 +46,8 @@ _LEAST_LINES = 5
 class Section:
     """A part of a comment in reading order.
 
-    `rank` says how long it is kept: `MUST_KEEP` for ever, then the higher the rank, the earlier it goes. `title` is a fixed
-    word of ours that names it when it is left out, and heads it when it is folded. `body` is Markdown whose values are
+    `rank` is the order in which sections are left out, highest first; one with `MUST_KEEP` is always kept. `title` is a fixed
+    text that names the section when it is left out, and is its heading when it is folded. `body` is Markdown whose values are
     escaped.
     """
 
@@ -120,16 +120,16 @@ def hidden(note: str) -> str:
 
 
 def assemble(sections: Sequence[Section], *, limit: int = COMMENT_LIMIT, measure: Callable[[str], int] = len) -> str:
-    """The document of `sections`, at most `limit` by `measure`, every fence and fold closed.
+    """The document of `sections`, at most `limit` by `measure`, with every fence and fold closed.
 
-    What does not fit goes in the order of ranks, last first. A section that is too long itself keeps its first lines: in the
-    room that the sections after it leave, or in half of the room if they need more. A last line says what is missing.
-    Raises ValueError if the sections that must stay do not fit: they hold bounded values only.
+    Sections that do not fit are left out, highest rank first. A section that is too long itself keeps its first lines: as many as
+    the later sections leave room for, or half of the room if they need more. A last line says what is missing.
+    Raises ValueError if the sections that must stay do not fit; their values are bounded.
     """
-    whole = _joined([_dressed(s, s.body) for s in sections])
+    whole = _joined([_folded(s, s.body) for s in sections])
     if measure(whole) <= limit:
         return whole
-    cost = [measure(_dressed(s, s.body)) + 2 for s in sections]
+    cost = [measure(_folded(s, s.body)) + 2 for s in sections]
     room = limit - _NOTICE_ROOM - sum(c for s, c in zip(sections, cost, strict=True) if s.rank == MUST_KEEP)
     if room < 0:
         raise ValueError("the fixed parts of a comment do not fit")
@@ -142,10 +142,10 @@ def assemble(sections: Sequence[Section], *, limit: int = COMMENT_LIMIT, measure
             bodies[index] = section.body
             continue
         later -= cost[index]
-        around = measure(_dressed(section, "x")) - 1
-        kept, omitted = _fitted(section.body, room - around, max(room // 2, room - later) - around, measure)
+        around = measure(_folded(section, "x")) - 1
+        kept, omitted = _fit(section.body, room - around, max(room // 2, room - later) - around, measure)
         if kept:
-            bodies[index] = _dressed(section, kept)
+            bodies[index] = _folded(section, kept)
             room -= measure(bodies[index]) + 2
         if omitted:
             missing[index] = f"{omitted} lines of {section.title}" if kept else f"all of {section.title}"
@@ -153,16 +153,16 @@ def assemble(sections: Sequence[Section], *, limit: int = COMMENT_LIMIT, measure
     return _joined([*(bodies[i] for i in sorted(bodies)), notice])
 
 
-def _dressed(section: Section, body: str) -> str:
-    """`body` within the fold of its section; nothing if it says nothing."""
+def _folded(section: Section, body: str) -> str:
+    """`body` inside the fold of its section; empty if it is blank."""
     inner = body.strip("\n")
     if not section.fold or not inner:
         return inner
     return f"<details>\n<summary>{section.title}</summary>\n\n{inner}\n\n</details>"
 
 
-def _fitted(body: str, room: int, share: int, measure: Callable[[str], int]) -> tuple[str, int]:
-    """The part of `body` that gets a place, and how many of its lines do not: all in `room`, or else lines in `share`."""
+def _fit(body: str, room: int, share: int, measure: Callable[[str], int]) -> tuple[str, int]:
+    """The part of `body` that fits, and how many lines do not: all of it in `room`, or its first lines in `share`."""
     if measure(body) + 2 <= room:
         return body, 0
     lines = body.split("\n")

@@ -181,5 +181,5 @@ def test_a_plan_says_that_the_forge_has_not_approved_yet(judged: Loop) -> None:
     assert stage.loop.status(head, "plan") == "failure: 2 change(s); needs the forge's own approval"
     stage.verdicts[1] = ReviewDecision.APPROVED
     assert verdict(stage.handle(_event(stage))) is RunResult.DONE
-    stage.broken.add("verdict")
+    stage.broken.add("review_decision")
     assert verdict(stage.handle(_event(stage))) is RunResult.WAITS

@@ -81,7 +81,7 @@ class StageForge:
         return tuple(self.given)
 
     def review_decision(self, number: int) -> ReviewDecision:
-        self._ask("verdict")
+        self._ask("review_decision")
         return self.verdicts.get(number, ReviewDecision.REQUIRED)
 
 

@@ -11,7 +11,7 @@ from render_cases import PLAN
 from gitops.core.errors import BugError
 from gitops.render import environment
 from gitops.render.comment import PlanComment, plan_comment
-from gitops.render.environment import TEMPLATE_LIMIT, fill
+from gitops.render.environment import TEMPLATE_LIMIT, render_sections
 from gitops.render.markdown import MUST_KEEP, Section
 
 COMMENT = PlanComment(subject=SUBJECT, outcome=planned("plan_ok"), approvals=(MISSING,))
@@ -166,8 +166,8 @@ def test_a_built_in_template_that_breaks_a_rule_is_a_defect(tmp_path, monkeypatc
     monkeypatch.setattr(environment, "_templates", lambda: tmp_path)
     for name in ("raw", "undefined", "absent"):
         with pytest.raises(BugError):
-            fill(f"{name}.md.j2", {"value": "<b>"})
-    assert fill("good.md.j2", {"value": "<b>"}).sections == (
+            render_sections(f"{name}.md.j2", {"value": "<b>"})
+    assert render_sections("good.md.j2", {"value": "<b>"}).sections == (
         Section("Head", MUST_KEEP, "`<b>` 3"),
         Section("A", 1, "x"),
         Section("B", 2, "y", fold=True),
