@@ -103,7 +103,7 @@ def _carry_out(
 
 
 def _cluster_of(context: EventContext, request: ChangeRequest, command: CommentCommand) -> ClusterRule:
-    """The cluster of a command: the one that it names, or the only one that follows the target of the request."""
+    """The cluster that a command names, or the only cluster that follows the target of the request."""
     following = context.rules_for(request.target)
     rules = [rule for rule in following if command.cluster in (None, rule.name)]
     if len(rules) == 1:

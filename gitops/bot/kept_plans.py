@@ -39,8 +39,10 @@ def plan_record(subject: CommentSubject, outcome: PlanOutcome) -> PlanRecord:
     """The record of a plan that is about to be reported."""
     plan = outcome.plan
     gates = [] if plan is None else [[r.resource, r.needed, len(r.approvals)] for r in plan.approvals_required]
-    told = canonical_digest([subject.head, [d.to_json() for d in outcome.diagnostics], gates, plan and plan.digest])
-    return PlanRecord(subject.cluster, subject.request, subject.head, subject.base, plan.digest if plan else None, told)
+    digest = canonical_digest([subject.head, [d.to_json() for d in outcome.diagnostics], gates, plan and plan.digest])
+    return PlanRecord(
+        subject.cluster, subject.request, subject.head, subject.base, plan.digest if plan else None, digest
+    )
 
 
 def kept_plan(project: Project, cluster: str, number: int) -> PlanRecord | None:

@@ -15,7 +15,7 @@ __all__ = ["PlanRecord", "read_plan_record", "write_plan_record"]
 class PlanRecord:
     """The plan that was reported: `head` merged into `base`. `plan_digest` is None if there was no plan.
 
-    `told` is a digest of everything in the report that people decide by, so that an equal report can be left out.
+    The last digest is over everything in the report that people decide by, so that an equal report can be left out.
     """
 
     cluster: str

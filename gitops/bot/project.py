@@ -88,7 +88,7 @@ class LedgerPosition:
     def people_of(self, request: ChangeRequest) -> frozenset[str]:
         """The people whom a forge knows as pushers or opener of a request, by their names in the trust rules.
 
-        Accounts are compared without the name of their forge: to count somebody as an author by mistake permits nothing.
+        Accounts are compared without the name of their forge: to count a person as an author by mistake permits nothing.
         """
         return self.names_of(request.pushers, () if request.author is None else (request.author.id,))
 

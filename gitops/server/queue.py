@@ -82,7 +82,7 @@ class EventQueue:
     def __init__(
         self, path: Path, clock: Clock, *, most: int = 10_000, attempts: int = 8, faults: Faults | None = None
     ) -> None:
-        """At most `most` events may wait. One that was tried `attempts` times without an end is given up when the queue opens."""
+        """At most `most` events may wait. An event with `attempts` unfinished attempts is given up when the queue opens."""
         self._file, self._clock, self._most = Database(path), clock, most
         self._attempts, self._faults = attempts, faults or NoFaults()
 
