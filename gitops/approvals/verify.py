@@ -245,7 +245,7 @@ def _coverage(case: _Case) -> _Refusal | None:
     """Step 7."""
     grant, seen = case.statement.grant, case.evidence.reviewed_tree
     if grant is not None and seen not in (None, grant.tree):
-        return Code.APPROVAL_MALFORMED, f"commit {_short(grant.commit)} has another cluster folder than it says"
+        return Code.APPROVAL_MALFORMED, f"commit {_short(grant.commit)} does not have the cluster folder that it names"
     if grant is not None and grant.tree != case.statement.cluster_tree:
         return Code.APPROVAL_STALE, f"what was reviewed in {_short(grant.commit)} is not what would be applied"
     difference = _difference(case.evidence, case.approval, case.statement, case.need)
@@ -265,7 +265,7 @@ def _form_problem(
         statement.via is not Via.FORGE,
         statement.via is not Via.BREAK_GLASS,
     ):
-        return "it does not say how it was given"
+        return "its grant or emergency does not fit how it was given"
     same = statement.approval_id == approval.approval_id and statement.config_digest == approval.bound_config_digest
     return None if same else "its message and its document differ"
 

@@ -31,13 +31,13 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.git.port import GitReader
+from gitops.ledger import layout
 from gitops.ledger.chain import VerifiedEntry, read_verified_entry
 from gitops.model.approval import CommitSignature
 from gitops.model.trust import TrustRoot
 
 __all__ = ["VerifiedEnvelope", "check_envelope", "statement_of"]
 
-_STATE = "__cluster/state.json"
 _CODE = Code.ENVELOPE_INVALID
 
 
@@ -53,7 +53,7 @@ class VerifiedEnvelope:
 def statement_of(reader: GitReader, found: VerifiedEntry) -> bytes:
     """The statement of an entry that was verified. Raises IntegrityError for one without a state."""
     commit, at = found.commit, parse_timestamp(found.entry.at)
-    state = reader.read(commit.tree, _STATE)
+    state = reader.read(commit.tree, layout.STATE)
     if state is None or at is None:
         raise IntegrityError(Code.LEDGER_STATE_MISMATCH, f"{commit.id[:12]} has no state document")
     signer = found.before.principal(reader.signature(commit.id).key, at=at)

@@ -16,6 +16,7 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import GitReader
+from gitops.ledger import layout
 from gitops.ledger.chain import ENTRY, TrustCache, VerifiedEntry, read_verified_entry
 from gitops.ledger.decisions import read_decision_evidence
 from gitops.ledger.documents import read_entry, read_state
@@ -27,8 +28,6 @@ from gitops.model.entry import ApprovalUse, Debt, DebtSettlement, EntryChange, L
 from gitops.model.state import State
 
 __all__ = ["LedgerPosition", "change_of", "read_trail", "settlement_problem", "state_of", "verify_used_approval"]
-
-_STATE = "__cluster/state.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ def _unverified_entry(reader: GitReader, commit_id: str) -> LedgerEntry | None:
 
 def state_of(reader: GitReader, commit_id: str) -> State | None:
     """The state document of an entry. Raises IntegrityError when it is not valid."""
-    content = reader.read(reader.commit(commit_id).tree, _STATE)
+    content = reader.read(reader.commit(commit_id).tree, layout.STATE)
     return None if content is None else read_state(content)
 
 

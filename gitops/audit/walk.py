@@ -13,6 +13,7 @@ from gitops.config.source import SourceTree
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.git.port import GitReader
+from gitops.ledger import layout
 from gitops.ledger.chain import TrustCache, VerifiedEntry, read_verified_entry
 from gitops.ledger.documents import read_intent
 from gitops.model.address import graph_address
@@ -33,8 +34,6 @@ __all__ = [
 ]
 
 TreeOpener = Callable[[GitReader, str], SourceTree]
-
-_RECOVERIES = "__cluster/recoveries"
 
 
 class SourceRules:
@@ -117,7 +116,7 @@ def announced_operations(
     if found.entry.kind is not EntryKind.INTENT:
         return {}
     granted = {use.approval_id for use in found.entry.approvals if use.resource in approved}
-    root = reader.subtree(found.commit.tree, _RECOVERIES)
+    root = reader.subtree(found.commit.tree, layout.RECOVERIES)
     begun: dict[str, AnnouncedOperation] = {}
     for item in () if root is None else reader.entries(root):
         intent = read_intent(reader.read(root or "", item.name) or b"")
@@ -138,7 +137,7 @@ def start_after(walk: Walk, since: str, approvals_of: Callable[[Walk, VerifiedEn
     if state is None:
         raise IntegrityError(Code.LEDGER_STATE_MISMATCH, f"{since[:12]} has no state document")
     pending, at = [found], found
-    while walk.reader.subtree(at.commit.tree, _RECOVERIES) is not None and at.entry.previous is not None:
+    while walk.reader.subtree(at.commit.tree, layout.RECOVERIES) is not None and at.entry.previous is not None:
         at = read_verified_entry(walk.reader, at.entry.previous, walk.known)
         pending.append(at)
     for each in reversed(pending):

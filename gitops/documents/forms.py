@@ -257,7 +257,7 @@ def record(kind: Callable[..., T], members: Members, *, check: Callable[[T], Non
 
 
 def variants(tag: str, kinds: Mapping[str, tuple[type[Any], Members]]) -> Form[Any]:
-    """An object whose member `tag` says by which of `kinds` the other members are read; written by the type of the value."""
+    """An object whose member `tag` selects the record of `kinds` that has the other members; written by the type of the value."""
     forms = {name: record(kind, members) for name, (kind, members) in kinds.items()}
     names = {kind: name for name, (kind, _) in kinds.items()}
 

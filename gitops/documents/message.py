@@ -35,7 +35,7 @@ class SignedMessage(Generic[T]):
         """The value in a message.
 
         Raises IntegrityError with the document's code for anything but what `write` gives. Does not check the signature,
-        nor that what the document says is true.
+        nor what the document states.
         """
         lines = message.removesuffix("\n").split("\n")
         if len(lines) != 3 or lines[1]:  # noqa: PLR2004 - subject, empty line, document

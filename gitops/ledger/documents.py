@@ -10,7 +10,7 @@ plain line, every digest and id is checked for its form, and the writer reads ba
 
 `recoveries/<operation_id>.json` is an intent: an operation on a graph root that has begun.
 
-`lock.json` says who holds the ledger's lock; it has no final newline.
+`lock.json` names who holds the ledger's lock; it has no final newline.
 """
 
 from __future__ import annotations

@@ -8,13 +8,14 @@ from typing import TypeVar
 from gitops.approvals.documents import read_approval, read_statement
 from gitops.core.errors import GitopsError
 from gitops.git.port import GitReader
+from gitops.ledger import layout
+from gitops.ledger.chain import ENTRY
 from gitops.ledger.documents import read_entry
 from gitops.model.approval import ApprovalEvidence, ApprovalStatement, CommitSignature
 
 __all__ = ["announced_evidence", "read_evidence"]
 
-_APPROVALS = "__cluster/approvals/"
-_ENTRY = "entry.json"
+_APPROVALS = f"{layout.APPROVALS}/"
 _MAX_PATHS = 100
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _WITH_APPROVALS = 2
@@ -76,7 +77,7 @@ def announced_evidence(store: GitReader, head: str, approval_ids: Iterable[str])
     at: str | None = head
     while wanted and at is not None:
         commit = store.commit(at)
-        content = store.read(commit.tree, _ENTRY)
+        content = store.read(commit.tree, ENTRY)
         uses = () if content is None or len(commit.parents) < _WITH_APPROVALS else read_entry(content).approvals
         for use in uses:
             if use.approval_id in wanted:

@@ -2,11 +2,11 @@
 
 Rules of this module:
 
-1. `state.json` is the publish point. Blobs and sidecars come before it, removals and consumed approvals after it.
+1. `state.json` is the publish point. Blobs and sidecars are written before it; removals and consumed approvals follow.
 2. The state is replaced only if its bytes still are those that the caller's view saw.
-3. The lock is one object that is created exclusively; it is removed only by who knows its id, and never by time.
-4. What comes after the publish point may fail quietly: the next sweep finds the sidecar and settles it without harm,
-   and an approval whose id the state records is spent whatever its own document says.
+3. The lock is one object that is created exclusively; removing it takes its id, and it never expires.
+4. Steps after the publish point may fail without an error: recovery finds the sidecar and settles it, and an approval whose
+   id the state records is consumed, whether or not its document is marked.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FolderLedger:
 
     @property
     def snapshot_reads(self) -> bool:
-        """Files change under a reader: only the lock makes several readings one picture."""
+        """False: files can change between two reads, unless the reader holds the lock."""
         return False
 
     @property
@@ -111,7 +111,7 @@ class FolderLedger:
     def acquire(self, info: LockInfo) -> None:
         """Take the lock by exclusive creation.
 
-        Raises ConflictError `state_lock_held`, which tells holder, age and the id to force-unlock where they are known, or
+        Raises ConflictError `state_lock_held`, which names holder, age and the id to force-unlock where they are known, or
         RemoteError `state_lock_error`.
         """
         document = write_lock(info)
@@ -129,7 +129,7 @@ class FolderLedger:
             )
 
     def release(self, lock_id: str) -> None:
-        """Give the lock back if it still is ours. Raises RemoteError `state_unlock_error` if it cannot be removed."""
+        """Release the lock if it still has this id. Raises RemoteError `state_unlock_error` if it cannot be removed."""
         try:
             info = lock_observation(self._store.read(layout.LOCK)).info
             if info is not None and info.lock_id == lock_id:
@@ -141,7 +141,7 @@ class FolderLedger:
             ) from error
 
     def break_lock(self, lock_id: str) -> None:
-        """Remove the lock with exactly this id; the first obstacle of the decision table is raised, nothing changed."""
+        """Remove the lock with exactly this id; otherwise raises the first row of the decision table that applies."""
         seen = self.observe_lock()
         if not seen.held:
             raise ConflictError(Code.STATE_LOCK_MISSING, "the ledger is not locked", path=layout.LOCK)
@@ -160,7 +160,7 @@ class FolderLedger:
             ) from error
 
     def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:  # noqa: ARG002
-        """Nothing to announce: each intent becomes durable in `arm`."""
+        """Announces nothing: each intent becomes durable in `arm`."""
         return view
 
     def arm(self, intent: Intent) -> None:
@@ -283,7 +283,7 @@ class FolderLedger:
                     self._store.write(layout.approval_key(approval.approval_id), write_approval(used))
 
     def _take_back(self, document: bytes) -> None:
-        """Remove our own lock after a creation that failed half-way; anybody else's stays."""
+        """Remove our own lock after a creation that failed half-way; another one stays."""
         with contextlib.suppress(RemoteError):
             if self._store.read(layout.LOCK) == document:
                 self._store.delete(layout.LOCK)

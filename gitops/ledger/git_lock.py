@@ -28,7 +28,7 @@ _LOOKS = 3
 
 @dataclass(frozen=True, slots=True)
 class _FoundLock:
-    """A lock ref on the remote: its name, the commit it names, and what that says."""
+    """A lock ref on the remote: its name, its commit, and the observed lock."""
 
     ref: str
     oid: str
@@ -70,7 +70,7 @@ class GitLock:
         self._faults = faults
 
     def observe(self) -> LockObservation:
-        """What the lock says on the remote now. Raises RemoteError."""
+        """The lock as it is on the remote now. Raises RemoteError."""
         return next((found.seen for found in self._find(*self._order())), LockObservation(held=False))
 
     def acquire(self, info: LockInfo, author: Person) -> None:

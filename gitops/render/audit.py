@@ -1,11 +1,13 @@
-"""The ledger for people and programs: its entries with who approved what, and the findings of an audit."""
+"""The text and JSON of `gitops log` and `gitops audit`: entries with who approved what, and the findings of an audit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gitops.approvals.decisions import debt_form
+from gitops.approvals.documents import TARGET
 from gitops.audit.report import AuditFinding, AuditReport, LogRecord, UsedCountersignature
-from gitops.model.approval import Target, Via
+from gitops.model.approval import Via
 from gitops.model.entry import ApprovalUse, Debt, EntryChange, EntryKind
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
@@ -26,7 +28,7 @@ def log_form(records: Sequence[LogRecord]) -> Form:
 
 
 def audit_text(report: AuditReport) -> str:
-    """A line of verdict, the findings, then what could not be looked at."""
+    """One line with the result, the findings, then notes about what could not be checked."""
     extent = f"{report.verified - report.since} of {report.entries - report.since} ledger entry(s) verified"
     behind = f" after entry {report.since}" if report.since else ""
     verdict = "good" if report.ok else "failed"
@@ -54,7 +56,7 @@ def audit_form(report: AuditReport) -> Form:
 
 
 def finding_line(finding: AuditFinding) -> str:
-    """A finding as people read it; not made harmless for a terminal yet."""
+    """A finding as text; the caller escapes it for a terminal."""
     place = f"entry {finding.number}" if finding.number else "chain"
     return f"ERROR {finding.code} {place} ({finding.commit[:_SHORT]}): {finding.detail}"
 
@@ -89,8 +91,8 @@ def _entry_lines(record: LogRecord) -> list[str]:
 def _change_line(change: EntryChange, record: LogRecord) -> str:
     mark = " [bindings]" if change.binding_change else ""
     reason = f": {change.reason}" if change.reason is not None else ""
-    fate = "" if change.disposition == "applied" else f"  {change.disposition}{reason}"
-    return f"  {change.operation} {change.resource}{mark}{fate}{_approved(change.resource, record)}"
+    result = "" if change.disposition == "applied" else f"  {change.disposition}{reason}"
+    return f"  {change.operation} {change.resource}{mark}{result}{_approved(change.resource, record)}"
 
 
 def _approved(resource: str, record: LogRecord) -> str:
@@ -103,7 +105,7 @@ def _approved(resource: str, record: LogRecord) -> str:
 
 
 def _debt_line(debt: Debt) -> str:
-    return f"  owes a countersignature: {debt.resource} by {debt.principal} ({debt.approval_id}): {debt.reason}"
+    return f"  needs a countersignature: {debt.resource} by {debt.principal} ({debt.approval_id}): {debt.reason}"
 
 
 def _settlement_line(each: UsedCountersignature) -> str:
@@ -124,7 +126,7 @@ def _entry_form(record: LogRecord) -> Form:
         "operation": entry.operation,
         "at": entry.at,
         **present(actor=entry.actor),
-        "target": _target(entry.target),
+        "target": TARGET.write(entry.target),
         **present(
             previous=entry.previous,
             source=source,
@@ -139,19 +141,9 @@ def _entry_form(record: LogRecord) -> Form:
         "approvals": [_use_form(v.use, v.result) for v in record.approvals],
         "authors": list(entry.authors),
         "recovered": list(entry.recovered),
-        "debts": [_debt_form(debt) for debt in entry.debts],
+        "debts": [{"approval_id": debt.approval_id, **debt_form(debt)} for debt in entry.debts],
         "settled": [_settlement_form(each) for each in record.settlements],
         "owed": list(record.owed),
-    }
-
-
-def _target(target: Target) -> Form:
-    return {
-        "repository": target.repository,
-        "cluster": target.cluster,
-        "environment": target.environment,
-        "ref": target.ref,
-        "path": target.path,
     }
 
 
@@ -173,16 +165,6 @@ def _use_form(use: ApprovalUse, verdict: str) -> Form:
         "principal": use.principal,
         "via": use.via.value,
         "verdict": verdict,
-    }
-
-
-def _debt_form(debt: Debt) -> Form:
-    return {
-        "approval_id": debt.approval_id,
-        "commit": debt.commit,
-        "resource": debt.resource,
-        "principal": debt.principal,
-        "reason": debt.reason,
     }
 
 

@@ -1,9 +1,9 @@
-"""What an audit found as a SARIF log, for code scanning of forges and dashboards.
+"""The findings of an audit as a SARIF log, for code scanning of forges and dashboards.
 
 A finding is at the document of the entry that does not hold, or at that of the head where the ledger as a whole does not.
 Paths are relative to the tree of the ledger branch, which no checkout of the sources has. Rules are codes of the
 registry; a fingerprint is made of cluster, rule, commit and message, so that a finding stays the same one while the
-ledger grows. What could not be looked at is a notification.
+ledger grows. What could not be checked is a notification.
 
 Source: SARIF 2.1.0 with errata 01, https://docs.oasis-open.org/sarif/sarif/v2.1.0/.
 """
@@ -75,6 +75,6 @@ def _result(finding: AuditFinding, report: AuditReport, rules: Sequence[str], sa
 
 
 def _identity(finding: AuditFinding, report: AuditReport) -> Sequence[str]:
-    """A finding about the whole chain is told at its head, which moves on."""
+    """A finding about the whole chain is reported at its head, which changes."""
     at = finding.commit if finding.number else ""
     return (report.cluster, finding.code, at, finding.detail if finding.number else finding.code)
