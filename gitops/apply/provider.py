@@ -1,7 +1,7 @@
 """Carries out graph, schema, query, policy and trust changes on the graph engine and the catalog.
 
-Order within an operation that moves a graph: arm the intent, check the source, act, note what is known. A failure after
-the intent was armed leaves it armed unless nothing can have happened; the next sweep settles it.
+Order within an operation that moves a graph: arm the intent, check the source, act, record the new version. A failure after
+the intent was armed leaves it armed unless nothing can have happened; the next recovery settles it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ClusterProvider:
     """Provider of all kinds that live in a cluster folder."""
 
     def __init__(self, work: ClusterWork) -> None:
-        """Work on these stores."""
+        """`work` has the stores and the intents of one run."""
         self._work = work
 
     def apply(self, node: ExecNode, change: Change) -> NodeResult:
@@ -57,18 +57,18 @@ class ClusterProvider:
         elif rules_of(change.address).catalog_suffix and action is not Action.DELETE:
             resource = self._work.resources[change.address]
             self._work.ledger.put_blob(resource.address, resource.content or b"")
-        # Everything else changes the ledger alone: schemas that ride on their graph, removed queries and policies, trust.
+        # Everything else changes only the ledger: schemas created or deleted with their graph, removed texts, trust.
 
     def _create(self, node: ExecNode, graph: str, facts: dict[str, object]) -> None:
         work, intent = self._work, self._work.intents[node.id]
         uri = work.graph_uri(graph)
         work.ledger.arm(intent)
-        self._before("cluster_apply.before_graph_create", Code.GRAPH_CREATE_FAILED, node)
-        source = self._source(graph, intent, Code.GRAPH_CREATE_FAILED, facts)
+        self._fault_before("cluster_apply.before_graph_create", Code.GRAPH_CREATE_FAILED, node)
+        source = self._read_source(graph, intent, Code.GRAPH_CREATE_FAILED, facts)
         with _failing_as(Code.GRAPH_CREATE_FAILED, node):
             version = _publish(work.engine.prepare_create(uri, source, actor=work.actor))
-        self._done(intent, version, facts)
-        self._after("cluster_apply.after_graph_create")
+        self._record_version(intent, version, facts)
+        self._fault_after("cluster_apply.after_graph_create")
 
     def _migrate(self, node: ExecNode, graph: str, facts: dict[str, object]) -> None:
         work, intent = self._work, self._work.intents[node.id]
@@ -84,35 +84,35 @@ class ClusterProvider:
                 )
         intent = replace(intent, observed_manifest_version=before.manifest_version)
         work.ledger.arm(intent)
-        self._before("cluster_apply.before_schema_apply", Code.SCHEMA_APPLY_FAILED, node)
-        source = self._source(graph, intent, Code.SCHEMA_APPLY_FAILED, facts)
+        self._fault_before("cluster_apply.before_schema_apply", Code.SCHEMA_APPLY_FAILED, node)
+        source = self._read_source(graph, intent, Code.SCHEMA_APPLY_FAILED, facts)
         try:
             with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
                 version = _publish(work.engine.prepare_migration(uri, source, actor=work.actor))
         except GitopsError:
             self._disarm_if_unmoved(uri, intent, before.schema_source, facts)
             raise
-        self._done(intent, version, facts)
-        self._after("cluster_apply.after_schema_apply")
+        self._record_version(intent, version, facts)
+        self._fault_after("cluster_apply.after_schema_apply")
 
     def _delete(self, node: ExecNode, graph: str) -> None:
         work, intent = self._work, self._work.intents[node.id]
         work.ledger.arm(intent)
-        self._before("cluster_apply.before_graph_delete", Code.GRAPH_DELETE_FAILED, node)
+        self._fault_before("cluster_apply.before_graph_delete", Code.GRAPH_DELETE_FAILED, node)
         with _failing_as(Code.GRAPH_DELETE_FAILED, node):
             work.engine.delete_tree(work.graph_uri(graph))
-        self._after("cluster_apply.after_graph_delete")
+        self._fault_after("cluster_apply.after_graph_delete")
 
-    def _source(self, graph: str, intent: Intent, code: Code, facts: dict[str, object]) -> bytes:
-        """The schema text, read again; when it moved or vanished nothing happened yet, so the intent is withdrawn."""
+    def _read_source(self, graph: str, intent: Intent, code: Code, facts: dict[str, object]) -> bytes:
+        """The schema text, read again; if it changed or vanished, nothing has happened yet, so the intent is disarmed."""
         resource = self._work.resources[schema_address(graph)]
         try:
             source = self._work.read_source(resource.path or "")
         except GitopsError as error:
-            self._withdraw(intent, facts)
+            self._disarm(intent, facts)
             raise GitopsError(code, error.detail, path=resource.address) from error
         if digest(source) != resource.digest:
-            self._withdraw(intent, facts)
+            self._disarm(intent, facts)
             raise GitopsError(
                 Code.RESOURCE_CONTENT_CHANGED, f"{resource.path} changed during the run", path=resource.address
             )
@@ -124,27 +124,27 @@ class ClusterProvider:
         except GitopsError:
             return
         if now.schema_source == before and now.manifest_version == intent.observed_manifest_version:
-            self._withdraw(intent, facts)
+            self._disarm(intent, facts)
 
-    def _withdraw(self, intent: Intent, facts: dict[str, object]) -> None:
+    def _disarm(self, intent: Intent, facts: dict[str, object]) -> None:
         self._work.ledger.disarm(intent.operation_id)
         facts[DISARMED] = True
 
-    def _done(self, intent: Intent, version: int, facts: dict[str, object]) -> None:
+    def _record_version(self, intent: Intent, version: int, facts: dict[str, object]) -> None:
         facts["manifest_version"] = version
-        # Best effort: the version is forensic, the sweep does not need it.
+        # Best effort: the version is only a record, recovery does not need it.
         try:
             self._work.ledger.amend(replace(intent, expected_manifest_version=version))
         except GitopsError as error:
             facts["amend"] = error.detail
 
-    def _before(self, point: str, code: Code, node: ExecNode) -> None:
+    def _fault_before(self, point: str, code: Code, node: ExecNode) -> None:
         try:
             self._work.faults.reach(point)
         except GitopsError as error:
             raise GitopsError(code, error.detail, path=node.id) from error
 
-    def _after(self, point: str) -> None:
+    def _fault_after(self, point: str) -> None:
         try:
             self._work.faults.reach(point)
         except GitopsError as error:

@@ -121,11 +121,10 @@ def _demote(
     }
     final = []
     for change in changes:
-        text = change.address
-        undone = text in results and results[text].outcome is not Outcome.DONE
-        hit = undone or text in bound or change.address.graph in graphs
-        if change.disposition is Disposition.APPLIED and hit:
-            reason = failures.get(text, Reason.DEPENDENCY_NOT_APPLIED)
+        address, result = change.address, results.get(change.address)
+        undone = result is not None and result.outcome is not Outcome.DONE
+        if change.disposition is Disposition.APPLIED and (undone or address in bound or address.graph in graphs):
+            reason = failures.get(address, Reason.DEPENDENCY_NOT_APPLIED)
             change = replace(change, disposition=Disposition.BLOCKED, reason=reason)  # noqa: PLW2901
         final.append(change)
     return tuple(final)
@@ -133,14 +132,14 @@ def _demote(
 
 def _warn_of_unapplied(changes: Sequence[Change], diagnostics: Diagnostics) -> None:
     for change in changes:
-        text = change.address
+        address = change.address
         if change.disposition is Disposition.DEFERRED:
-            diagnostics.add(Code.APPLY_UNSUPPORTED_CHANGE, text, f"{change.action} of {text} is not carried out")
+            diagnostics.add(Code.APPLY_UNSUPPORTED_CHANGE, address, f"{change.action} of {address} is not carried out")
         elif change.disposition is Disposition.BLOCKED and change.address.kind is Kind.TRUST:
-            diagnostics.add(Code.TRUST_CHANGE_PENDING, text, "the keys and rules of the last entry stay in force")
+            diagnostics.add(Code.TRUST_CHANGE_PENDING, address, "the keys and rules of the last entry stay in force")
         elif change.disposition is Disposition.BLOCKED and change.reason is not None:
             why = f"{change.reason}: {_BLOCKED_MESSAGES[change.reason]}"
-            diagnostics.add(Code.APPLY_DEPENDENCY_BLOCKED, text, why)
+            diagnostics.add(Code.APPLY_DEPENDENCY_BLOCKED, address, why)
 
 
 def _has_status(change: Change) -> bool:
@@ -155,15 +154,13 @@ def _has_status(change: Change) -> bool:
 def _no_longer_blocked(changes: Sequence[Change], state: State) -> dict[Address, StatusRecord | None]:
     """The statuses of resources that were blocked and have no change any more, because the declaration was taken back."""
     changed = {change.address for change in changes}
-    rest = {}
-    for text, record in state.statuses.items():
-        if (
-            record.status is Status.BLOCKED
-            and text not in changed
-            and Reason.RECOVERY_PENDING.value not in record.conditions
-        ):
-            rest[text] = StatusRecord(Status.APPLIED) if text in state.resources else None
-    return rest
+    return {
+        address: StatusRecord(Status.APPLIED) if address in state.resources else None
+        for address, record in state.statuses.items()
+        if record.status is Status.BLOCKED
+        and address not in changed
+        and Reason.RECOVERY_PENDING.value not in record.conditions
+    }
 
 
 def _next_state(
@@ -179,26 +176,26 @@ def _next_state(
     removed: list[tuple[str, str | None]] = []
     consumed: list[Approval] = []
     for change in changes:
-        text = change.address
+        address = change.address
         if change.disposition is Disposition.APPLIED:
-            if text in granted:
-                consumed += granted[text].approvals
+            if address in granted:
+                consumed += granted[address].approvals
             if change.address.kind is Kind.TRUST:
                 continue
             if change.action is not Action.DELETE:
-                draft.put(text, AppliedResource(change.after or "", desired.resources[text].applies_to))
-                draft.mark(text, StatusRecord(Status.APPLIED))
+                draft.put(address, AppliedResource(change.after or "", desired.resources[address].applies_to))
+                draft.mark(address, StatusRecord(Status.APPLIED))
                 continue
-            draft.drop(text)
-            draft.mark(text, None)
+            draft.drop(address)
+            draft.mark(address, None)
             if change.address.kind is Kind.GRAPH:
-                approvals = granted[text].approvals if text in granted else ()
+                approvals = granted[address].approvals if address in granted else ()
                 removed.append((change.address.name, approvals[0].approval_id if approvals else None))
         elif _has_status(change) and change.reason is not None:
             message = _BLOCKED_MESSAGES[change.reason]
-            draft.mark(text, StatusRecord(Status.BLOCKED, (change.reason.value,), message))
-    for address, rest in _no_longer_blocked(changes, state).items():
-        draft.mark(address, rest)
+            draft.mark(address, StatusRecord(Status.BLOCKED, (change.reason.value,), message))
+    for address, status in _no_longer_blocked(changes, state).items():
+        draft.mark(address, status)
     used = {"consumed_at": at, "consumed_by_operation": "apply"}
     draft.use_approvals((a.approval_id for a in consumed), used)
     for graph, approval_id in removed:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gitops.language.schema import Schema
 
 
-class Fate(StrEnum):
+class QueryChange(StrEnum):
     """What the same plan does to a query; one whose file changes while its own text stays is unchanged."""
 
     KEPT = "unchanged"
@@ -28,13 +28,13 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Touch:
+class AffectedQuery:
     """A query that reads or writes the subject of a step, or both."""
 
     query: Address
     reads: bool
     writes: bool
-    fate: Fate
+    change: QueryChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,12 @@ class ResultChange:
 class SchemaImpact:
     """What one schema update affects, if it has a migration preview.
 
-    `touches` has one entry per step of the preview, in its order; each is in order of the queries. `policies` are the
+    `queries` has one entry per step of the preview, in its order; each is in order of the queries. `policies` are the
     policies bound to the graph.
     """
 
     schema: Address
-    touches: tuple[tuple[Touch, ...], ...]
+    queries: tuple[tuple[AffectedQuery, ...], ...]
     results: tuple[ResultChange, ...]
     policies: tuple[Address, ...]
 

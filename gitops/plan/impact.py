@@ -1,8 +1,8 @@
-"""Impact of schema updates: which queries use what they touch."""
+"""Impact of schema updates: which queries use what they change."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -10,34 +10,38 @@ from gitops.language.query import CheckedQuery, Query, ResultColumn, check_query
 from gitops.language.text import LanguageError
 from gitops.model.address import Address, Kind, query_address
 from gitops.model.change import Action, Change
-from gitops.model.impact import Fate, RecordedGraph, ResultChange, SchemaImpact, Touch
+from gitops.model.impact import AffectedQuery, QueryChange, RecordedGraph, ResultChange, SchemaImpact
 from gitops.model.resource import DesiredState
 from gitops.plan.subjects import StepSubjects, Subject, Use, step_subjects, used_subjects
 
-_FATES = {Action.CREATE: Fate.ADDED, Action.UPDATE: Fate.CHANGED, Action.DELETE: Fate.REMOVED}
+_QUERY_CHANGES = {
+    Action.CREATE: QueryChange.ADDED,
+    Action.UPDATE: QueryChange.CHANGED,
+    Action.DELETE: QueryChange.REMOVED,
+}
 _RETYPING = frozenset({"extend_enum", "unsupported_change"})
 
 
 def schema_impact(
     changes: Sequence[Change], desired: DesiredState, recorded: Mapping[Address, RecordedGraph]
 ) -> tuple[SchemaImpact, ...]:
-    """Per schema update of `recorded` that has a migration preview, the queries that use what it touches.
+    """Per schema update of `recorded` that has a migration preview, the queries that use what it changes.
 
     `recorded` is keyed by schema address. Queries as declared are found by their use of the desired schema, and those
     that are changed or removed also by their use of the accepted one, where their recorded text is known and checks.
     """
     if not recorded:
         return ()
-    fates = {c.address: _FATES[c.action] for c in changes if c.address.kind is Kind.QUERY}
+    query_changes = {c.address: _QUERY_CHANGES[c.action] for c in changes if c.address.kind is Kind.QUERY}
     return tuple(
-        _impact_of(change, desired, recorded[change.address], fates)
+        _impact_of(change, desired, recorded[change.address], query_changes)
         for change in changes
         if change.migration is not None and change.address in recorded
     )
 
 
 def _impact_of(
-    change: Change, desired: DesiredState, recorded: RecordedGraph, fates: Mapping[Address, Fate]
+    change: Change, desired: DesiredState, recorded: RecordedGraph, query_changes: Mapping[Address, QueryChange]
 ) -> SchemaImpact:
     graph, steps = change.address.name, change.migration.steps if change.migration else ()
     files = _QueryFiles(recorded, desired)
@@ -45,21 +49,27 @@ def _impact_of(
     subjects = step_subjects(steps)
     old, new = (frozenset().union(*side) for side in zip(*subjects, strict=True)) if subjects else ((), ())
     former = files.former({text: content for text, content in recorded.queries.items() if _may_name(content, old)})
-    after = {text: used_subjects(query) for text, query in declared.items() if _touches_any(query, new)}
-    before = {text: used_subjects(query) for text, query in former.items() if _touches_any(query, old)}
-    touches = tuple(tuple(_touches(each, before, after)) for each in subjects)
-    touched = sorted({touch.query for found in touches for touch in found})
-    kept = {text for text in touched if fates.get(text) is Fate.CHANGED and files.has_same_text(text)}
-    touches = tuple(tuple(_with_fate(each, fates, kept) for each in found) for found in touches)
+    after = {text: used_subjects(query) for text, query in declared.items() if _uses_any(query, new)}
+    before = {text: used_subjects(query) for text, query in former.items() if _uses_any(query, old)}
+    queries = tuple(tuple(_affected_queries(each, before, after)) for each in subjects)
+    affected = sorted({each.query for found in queries for each in found})
+    kept = {text for text in affected if query_changes.get(text) is QueryChange.CHANGED and files.has_same_text(text)}
+    queries = tuple(
+        tuple(
+            each if each.query in kept else replace(each, change=query_changes.get(each.query, QueryChange.KEPT))
+            for each in found
+        )
+        for found in queries
+    )
     # A query that is not edited keeps its result, except where a step gives a property another type.
     retyped = {
-        touch.query
-        for step, found in zip(steps, touches, strict=True)
-        for touch in found
-        if step.get("kind") in _RETYPING and touch.query not in fates
+        each.query
+        for step, found in zip(steps, queries, strict=True)
+        for each in found
+        if step.get("kind") in _RETYPING and each.query not in query_changes
     }
     former.update(files.former({text: desired.resources[text].content or b"" for text in retyped}))
-    edited = {t: recorded.queries[t] for t in touched if t in recorded.queries and t not in former}
+    edited = {t: recorded.queries[t] for t in affected if t in recorded.queries and t not in former}
     former.update(files.former(edited))
     policies = {
         edge.source
@@ -68,8 +78,8 @@ def _impact_of(
     }
     return SchemaImpact(
         schema=change.address,
-        touches=touches,
-        results=tuple(_results(touched, former, declared)),
+        queries=queries,
+        results=tuple(_results(affected, former, declared)),
         policies=tuple(sorted(policies)),
     )
 
@@ -79,7 +89,7 @@ def _may_name(content: bytes, subjects: Collection[Subject]) -> bool:
     return any(s.property_name is None or s.property_name.encode() in content for s in subjects)
 
 
-def _touches_any(query: CheckedQuery, subjects: Collection[Subject]) -> bool:
+def _uses_any(query: CheckedQuery, subjects: Collection[Subject]) -> bool:
     """A cheap test with what the checker noted: nodes and edges, and names and uses, are not distinguished."""
     types = {access.type_name for access in (*query.reads, *query.writes)}
     return any(
@@ -87,27 +97,23 @@ def _touches_any(query: CheckedQuery, subjects: Collection[Subject]) -> bool:
     )
 
 
-def _touches(
+def _affected_queries(
     subjects: StepSubjects,
     before: Mapping[Address, Mapping[Subject, Use]],
     after: Mapping[Address, Mapping[Subject, Use]],
-) -> Iterator[Touch]:
+) -> Iterator[AffectedQuery]:
     for text in sorted({*before, *after}):
         found = [before[text][s] for s in subjects.before if s in before.get(text, ())]
         found += [after[text][s] for s in subjects.after if s in after.get(text, ())]
         if found:
             reads, writes = any(u.reads for u in found), any(u.writes for u in found)
-            yield Touch(text, reads, writes, Fate.KEPT)
-
-
-def _with_fate(touch: Touch, fates: Mapping[Address, Fate], kept: Container[Address]) -> Touch:
-    return touch if touch.query in kept else replace(touch, fate=fates.get(touch.query, Fate.KEPT))
+            yield AffectedQuery(text, reads, writes, QueryChange.KEPT)
 
 
 def _results(
-    touched: Iterable[Address], former: Mapping[Address, CheckedQuery], declared: Mapping[Address, CheckedQuery]
+    affected: Iterable[Address], former: Mapping[Address, CheckedQuery], declared: Mapping[Address, CheckedQuery]
 ) -> Iterator[ResultChange]:
-    for text in touched:
+    for text in affected:
         if text in former and text in declared:
             before, after = (tuple(map(_column_text, each[text].columns)) for each in (former, declared))
             if before != after:

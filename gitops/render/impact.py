@@ -9,7 +9,7 @@ from typing import Any
 from gitops.graph.observation import MigrationPreview
 from gitops.language.schema import Reversibility, UnsupportedChange, reversibility_of
 from gitops.model.address import Kind
-from gitops.model.impact import Fate, ResultChange, SchemaImpact, Touch
+from gitops.model.impact import AffectedQuery, QueryChange, ResultChange, SchemaImpact
 from gitops.model.plan import Plan
 
 SHOWN = 20
@@ -91,7 +91,7 @@ class MigrationView:
 class AffectedView:
     """Who needs a resource: names, how many `more` there are, and queries that are only counted.
 
-    `using` of the counted queries use what a migration touches; it is None where none is known. `policies` bind the graph.
+    `using` of the counted queries use what a migration changes; it is None where none is known. `policies` bind the graph.
     """
 
     resource: str
@@ -211,28 +211,28 @@ def _by_schema(plan: Plan) -> dict[str, SchemaImpact]:
 def _migration(resource: str, preview: MigrationPreview, found: SchemaImpact | None) -> MigrationView:
     if found is None:
         return MigrationView(resource, preview.supported, tuple(StepView(step) for step in preview.steps))
-    steps = tuple(_step(step, touches) for step, touches in zip(preview.steps, found.touches, strict=True))
+    steps = tuple(_step(step, queries) for step, queries in zip(preview.steps, found.queries, strict=True))
     return MigrationView(resource, preview.supported, steps, tuple(map(_result, found.results)))
 
 
 def _using(found: SchemaImpact) -> int:
     """How many declared queries use what changes."""
-    return len({t.query for touches in found.touches for t in touches if t.fate is not Fate.REMOVED})
+    return len({t.query for queries in found.queries for t in queries if t.change is not QueryChange.REMOVED})
 
 
-def _step(step: Any, touches: Sequence[Touch]) -> StepView:
+def _step(step: Any, queries: Sequence[AffectedQuery]) -> StepView:
     if step.get("kind") not in _NAMED_STEPS:
-        number = len(touches)
+        number = len(queries)
         return StepView(step, note=f"used by {number} {'query' if number == 1 else 'queries'}" if number else "")
-    if not touches:
+    if not queries:
         return StepView(step, note="used by no stored query")
-    users = tuple(User(touch.query, _how(touch)) for touch in touches[:SHOWN])
-    return StepView(step, users, max(0, len(touches) - SHOWN))
+    users = tuple(User(touch.query, _how(touch)) for touch in queries[:SHOWN])
+    return StepView(step, users, max(0, len(queries) - SHOWN))
 
 
-def _how(touch: Touch) -> str:
+def _how(touch: AffectedQuery) -> str:
     use = " and ".join(word for word, is_so in (("reads", touch.reads), ("writes", touch.writes)) if is_so)
-    return f"{use}, {touch.fate.value}"
+    return f"{use}, {touch.change.value}"
 
 
 def _result(change: ResultChange) -> ResultView:

@@ -131,8 +131,8 @@ def test_no_query_is_listed_that_names_neither_the_subject_nor_anything_bound_to
     said = {name: f"{before.get(name, '')} {after.get(name, '')}" for name in {*before, *after}}
     ends = {edge: {*pair} for edge, pair in EDGES.items()}
     subjects = step_subjects(change.migration.steps)
-    for about, touches in zip(subjects, impact_of(plan).touches, strict=True):
-        for touch in touches:
+    for about, queries in zip(subjects, impact_of(plan).queries, strict=True):
+        for touch in queries:
             words = set(re.findall(r"\w+", said[touch.query.rpartition(".")[2] + ".gq"]))
             assert any(_named(subject, words, ends) for subject in about.before | about.after)
 

@@ -1,4 +1,4 @@
-"""What a plan says of the queries that use what a schema update touches, from the ledger and the graph that are there.
+"""What a plan says of the queries that use what a schema update queries, from the ledger and the graph that are there.
 
 Every story runs over a ledger folder on disk and over the ledger in memory; graphs are those of the in-memory engine.
 """
@@ -14,7 +14,7 @@ import pytest
 from gitops.core.canonical import digest
 from gitops.ledger.layout import blob_key
 from gitops.model.address import Address, query_address
-from gitops.model.impact import Fate, ResultChange, Touch
+from gitops.model.impact import AffectedQuery, QueryChange, ResultChange
 from gitops.render.text import to_text
 from tests.support.cluster import QUERY, Cluster
 
@@ -48,7 +48,7 @@ def test_a_renamed_property_names_the_query_that_follows_it_and_how_its_result_c
     outcome = cluster.plan()
     (impact,) = outcome.plan.schema_impact
     address = "query.knowledge.when_born"
-    assert impact.touches == ((Touch(Address(address), reads=True, writes=False, fate=Fate.CHANGED),),)
+    assert impact.queries == ((AffectedQuery(Address(address), reads=True, writes=False, change=QueryChange.CHANGED),),)
     assert impact.results == (ResultChange(Address(address), ("p.born: I32?",), ("p.year: I32?",)),)
     assert impact.policies == ("policy.base",)
     text = to_text(outcome)
@@ -63,7 +63,7 @@ def test_a_removed_query_is_known_from_the_ledger_alone(cluster):
     (cluster.folder / "born.gq").unlink()
     cluster.save()
     (impact,) = cluster.plan().plan.schema_impact
-    assert [t.fate for touches in impact.touches for t in touches] == [Fate.REMOVED]
+    assert [t.change for queries in impact.queries for t in queries] == [QueryChange.REMOVED]
     assert impact.results == ()
 
 
@@ -76,7 +76,7 @@ def test_without_the_recorded_text_the_plan_is_as_good_and_says_what_is_declared
     assert outcome.ok
     assert (outcome.plan.digest, outcome.plan.changes) == (whole.plan.digest, whole.plan.changes)
     (impact,) = outcome.plan.schema_impact
-    assert [t.query for touches in impact.touches for t in touches] == ["query.knowledge.when_born"]
+    assert [t.query for queries in impact.queries for t in queries] == ["query.knowledge.when_born"]
     assert impact.results == ()
 
 

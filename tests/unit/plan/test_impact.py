@@ -7,7 +7,7 @@ import yaml
 
 from gitops.model.address import Address
 from gitops.model.change import Change
-from gitops.model.impact import Fate, RecordedGraph
+from gitops.model.impact import QueryChange, RecordedGraph
 from gitops.plan.impact import schema_impact
 from gitops.plan.subjects import Subject, step_subjects
 from gitops.render.impact import migration_views as views
@@ -28,7 +28,7 @@ def sides(case):
 
 def how(touch) -> str:
     use = " and ".join(word for word, is_so in (("reads", touch.reads), ("writes", touch.writes)) if is_so)
-    return f"{use}, {touch.fate}"
+    return f"{use}, {touch.change}"
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
@@ -36,8 +36,8 @@ def test_who_uses_what_a_step_touches(case):
     plan = planned(*sides(case))
     steps = plan.change(Address("schema.g")).migration.steps
     found = [
-        [step["kind"], {t.query.removeprefix("query.g."): how(t) for t in touches}]
-        for step, touches in zip(steps, impact_of(plan).touches, strict=True)
+        [step["kind"], {t.query.removeprefix("query.g."): how(t) for t in queries}]
+        for step, queries in zip(steps, impact_of(plan).queries, strict=True)
     ]
     assert found == case["touches"]
 
@@ -81,7 +81,7 @@ def test_without_the_recorded_text_of_a_query_the_declared_one_still_speaks():
     plan = planned(before, after)
     recorded = {"schema.g": RecordedGraph(before.graphs["g"].schema)}
     (found,) = schema_impact(plan.changes, after, recorded)
-    assert all(touches == () for touches in found.touches)
+    assert all(queries == () for queries in found.queries)
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,13 @@ def test_a_recorded_text_that_cannot_be_checked_is_left_out(content):
     plan = planned(before, desired(PERSON, {"ages.gq": AGES["ages.gq"] + "\n"}))
     recorded = {"schema.g": RecordedGraph(before.graphs["g"].schema, {Address("query.g.ages"): content})}
     (found,) = schema_impact(plan.changes, after, recorded)
-    assert found.touches == ((),)
+    assert found.queries == ((),)
 
 
 def test_a_query_whose_text_stays_while_its_file_changes_is_unchanged():
     edited = {"ages.gq": "// an old favourite\n" + AGES["ages.gq"]}
     plan = planned(desired("node Person { handle: String @key  age: I32? }", AGES), desired(_indexed(), edited))
-    assert [t.fate for touches in impact_of(plan).touches for t in touches] == [Fate.KEPT]
+    assert [t.change for queries in impact_of(plan).queries for t in queries] == [QueryChange.KEPT]
 
 
 def _indexed() -> str:

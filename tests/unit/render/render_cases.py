@@ -21,7 +21,7 @@ from gitops.model.entry import (
     SourceRevision,
 )
 from gitops.model.execution import ExecutionGraph, NodeResult, Outcome
-from gitops.model.impact import Fate, ResultChange, SchemaImpact, Touch
+from gitops.model.impact import AffectedQuery, QueryChange, ResultChange, SchemaImpact
 from gitops.model.lock import LockInfo, LockObservation
 from gitops.model.outcome import (
     ApplyOutcome,
@@ -194,15 +194,21 @@ TOUCHED = replace(
     schema_impact=(
         SchemaImpact(
             schema=Address("schema.knowledge"),
-            touches=(
+            queries=(
                 tuple(
-                    Touch(Address(f"query.knowledge.q{n:02}"), reads=True, writes=False, fate=Fate.KEPT)
+                    AffectedQuery(
+                        Address(f"query.knowledge.q{n:02}"), reads=True, writes=False, change=QueryChange.KEPT
+                    )
                     for n in range(3)
                 ),
                 (
-                    Touch(Address("query.knowledge.`odd`"), reads=True, writes=True, fate=Fate.REMOVED),
+                    AffectedQuery(
+                        Address("query.knowledge.`odd`"), reads=True, writes=True, change=QueryChange.REMOVED
+                    ),
                     *(
-                        Touch(Address(f"query.knowledge.q{n:02}"), reads=True, writes=False, fate=Fate.CHANGED)
+                        AffectedQuery(
+                            Address(f"query.knowledge.q{n:02}"), reads=True, writes=False, change=QueryChange.CHANGED
+                        )
                         for n in range(22)
                     ),
                 ),
