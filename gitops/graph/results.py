@@ -272,12 +272,16 @@ class RowChange:
 
 
 @dataclass(frozen=True, slots=True)
-class TableCounts(GraphOutcome):
-    """How many rows of one table came, went and changed."""
+class TableCounts:
+    """How many rows of one table were added, removed and changed."""
 
     added: int = 0
     removed: int = 0
     changed: int = 0
+
+    def to_json(self) -> dict[str, int]:
+        """The numbers as plain JSON."""
+        return {"added": self.added, "removed": self.removed, "changed": self.changed}
 
 
 @dataclass(frozen=True, slots=True)
