@@ -109,7 +109,7 @@ class CommitRef:
 class Manifest:
     """Graph version `n`. `tables` maps `node:T` and `edge:E` to their tables; digests are 64 hex digits.
 
-    `lineage` says up to which number each other line is part of this version. `branch`, `actor`, `operation` and `message`
+    `lineage` has the number up to which each other line is part of this version. `branch`, `actor`, `operation` and `message`
     explain who made the version and how; they never decide anything. What publishes a version fills in `branch`, `line`,
     `parent` and `lineage` from the version that it is based on.
     """

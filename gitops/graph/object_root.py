@@ -10,7 +10,7 @@ An object store has no rename, so a graph becomes visible when `graph.json` name
    owner publishes compares with its own claim, and fails. So a dead creator does not block others, and of two creators the
    later one wins.
 3. Publishing is one compare-and-replace, of the claim by the identity. Before it there is nothing but a claim, and a root with
-   nothing but a claim is ABSENT, whatever folders its makers left.
+   nothing but a claim is ABSENT, whatever folders other creators left.
 4. A creator deletes the folders that it saw before its claim: their creators are fenced by it, or were before. Folders that it
    sees later may belong to the next creator, which has replaced its claim. Otherwise only `remove` deletes folders.
 5. `remove` deletes `graph.json` first, so that a crash leaves a root that does not open, never a graph with
@@ -171,11 +171,12 @@ class ObjectRoot:
         return contextlib.nullcontext()
 
     def stage(self, identity: GraphIdentity) -> ObjectStaging:
-        """Claim the root, and clear it of what other makers left.
+        """Claim the root, and clear it of what other creators left.
 
-        1. The root must be empty, or hold a claim and folders of makers.
+        1. The root must be empty, or hold a claim and folders of creators.
         2. The claim is put there, against exactly what was seen.
-        3. What was seen in folders is deleted. What is seen now is not: it may be of a maker that replaced this claim.
+        3. Folders that were seen in step 1 are deleted. Later ones are not: they may belong to a creator that replaced this
+           claim.
         """
         seen, left = self._require_free()
         claim = _claim(identity.graph_id)
@@ -209,7 +210,7 @@ class ObjectRoot:
 
         Raises IntegrityError `graph_unreadable` for objects without it; RemoteError.
         """
-        # The second look is for a maker that claimed the root between the read and the listing.
+        # The second attempt is for a creator that claimed the root between the read and the listing.
         for _ in range(2):
             marker = self._store.read(layout.IDENTITY)
             if marker is not None:
@@ -273,7 +274,7 @@ class ObjectStaging:
 
         The order matters when the answer of `take_root` was lost: either the claim is gone and the request cannot succeed any
         more, or it has succeeded and nothing may be removed. A claim without owner stays behind: deleting it cannot be made
-        conditional, and would hit the claim of the next maker.
+        conditional, and would hit the claim of the next creator.
         """
         with contextlib.suppress(RemoteError):
             if not _swap(self._root, self._claim, _claim(None)):

@@ -337,7 +337,7 @@ class MergeConflict:
 
 @dataclass(frozen=True, slots=True)
 class MergeResult(GraphOutcome):
-    """`manifest_version` is the target's newest version afterwards; `rows` says how many rows came in, by table key."""
+    """`manifest_version` is the target's newest version afterwards; `rows` has the number of rows that came in, by table key."""
 
     status: MergeStatus
     source: str

@@ -110,7 +110,7 @@ class StagedVersion:
             raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
         self._faults.reach(f"{point}.after_publish")
         for path in self._purged:
-            # What a failure leaves is removed by gc: the new version says that it is purged.
+            # After a failure gc removes the rest: the new version records that it is purged.
             with contextlib.suppress(OSError, RemoteError):
                 self._base.folder.remove(path)
         return self._manifest.n

@@ -1,4 +1,4 @@
-"""The storage root: where ledger, catalog and graphs live, as `storage:` says it."""
+"""The storage root: where the ledger, the catalog and the graphs are stored, from `storage:`."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def lance_options() -> dict[str, str]:
 
 
 def _service(environ: Mapping[str, str]) -> _Service:
-    """What the environment says. Raises GitopsError `storage_root_invalid`."""
+    """The service of the environment. Raises GitopsError `storage_root_invalid`."""
     # The client library ends the process for a value that cannot be part of a request, such as a secret with a line end.
     unfit = sorted(name for name, value in environ.items() if name.startswith("AWS_") and not value.isprintable())
     if unfit:

@@ -38,7 +38,7 @@ _PAUSE_S = 0.1
 class S3Store:
     """An ObjectStore below `s3://bucket[/prefix]`; safe for threads. There are no folders: a key may be below another one.
 
-    The environment says where the service is and who asks: `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`, `AWS_REGION`,
+    The environment has the address of the service and the credentials: `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`, `AWS_REGION`,
     `AWS_ALLOW_HTTP`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, or the identity of the machine.
     """
 

@@ -81,7 +81,7 @@ def _count(base: Snapshot, made: Manifest) -> dict[str, int]:
     for key, entry in made.tables.items():
         found[key] = call_driver(entry.path, open_table(base.folder, entry).count_rows)
         if found[key] != entry.rows:
-            raise BugError(f"the migration left {found[key]} rows in {key}, and its manifest says {entry.rows}")
+            raise BugError(f"the migration left {found[key]} rows in {key}, and its manifest records {entry.rows}")
     return found
 
 

@@ -170,7 +170,7 @@ class _Verification:
                 VerifyFindingCode.COLUMNS_MISMATCH, place, "the columns are not those of the manifest and the schema"
             )
         if rows != entry.rows:
-            self._add(VerifyFindingCode.ROWS_MISMATCH, place, f"{rows} rows, and the manifest says {entry.rows}")
+            self._add(VerifyFindingCode.ROWS_MISMATCH, place, f"{rows} rows, and the manifest records {entry.rows}")
 
     def _check_rules(self, line: Line) -> None:
         """Step 5."""

@@ -1,6 +1,6 @@
 """Constants of a query: literals, parameters and `now()` as cells, read once before anything else happens.
 
-A cell is what a column holds, as `gitops.graph.values` says: dates are days, times are milliseconds.
+A cell is the value in a column, as in `gitops.graph.values`: dates are days, times are milliseconds.
 """
 
 from __future__ import annotations

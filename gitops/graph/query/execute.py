@@ -289,7 +289,7 @@ def _split_conditions(table: ReadTable, conditions: Sequence[Condition]) -> tupl
 
 
 def _equal_text(table: ReadTable, condition: Condition) -> str | None:
-    """The text that a property of texts has to equal, if that is what the condition says."""
+    """The text that a String property has to equal, if the condition is such an equality."""
     left, right = condition.left, condition.right
     if condition.sign is not Sign.EQ or not isinstance(left, PropertyValue) or not isinstance(right, Cell):
         return None

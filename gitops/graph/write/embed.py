@@ -18,14 +18,14 @@ def embed_rows(
     declared: NodeType | EdgeType,
     rows: Sequence[dict[str, Any]],
     given: Sequence[Mapping[str, Any]],
-    maker: Embedder | None,
+    embedder: Embedder | None,
 ) -> None:
     """Fill in every vector that its record does not mention and whose source text is there.
 
-    `given` has the members that each row was written with: a null that was written stays. Without a maker nothing is filled
-    in. Raises GitopsError `embedding_failed` for vectors that do not fit the property, and as the maker.
+    `given` has the members that each row was written with: a null that was written stays. Without an embedder nothing is filled
+    in. Raises GitopsError `embedding_failed` for vectors that do not fit the property, and as the embedder.
     """
-    if maker is None or not isinstance(declared, NodeType):
+    if embedder is None or not isinstance(declared, NodeType):
         return
     for target, source in declared.embeds.items():
         kind = declared.properties[target]
@@ -35,7 +35,7 @@ def embed_rows(
         if not lacking:
             continue
         texts = [row[source] for row in lacking]
-        made = maker.embed(texts, dimension=kind.dimension or 0, model=declared.embed_models.get(target))
+        made = embedder.embed(texts, dimension=kind.dimension or 0, model=declared.embed_models.get(target))
         if len(made) != len(texts):
             raise GitopsError(
                 Code.EMBEDDING_FAILED, f"{len(texts)} texts were to be embedded and {len(made)} vectors came back"

@@ -77,12 +77,12 @@ class TableIntake:
 class LoadIntake:
     """Takes rows in; a context manager that closes the spills."""
 
-    def __init__(self, snapshot: Snapshot, maker: Embedder | None) -> None:
-        """Data files go to the tables of the snapshot, whose schema says what rows have to be."""
+    def __init__(self, snapshot: Snapshot, embedder: Embedder | None) -> None:
+        """Data files go to the tables of the snapshot, whose schema the rows must fit."""
         self.snapshot = snapshot
         self.catalog = snapshot.schema().catalog
         self.problems = RecordProblems()
-        self._maker = maker
+        self._embedder = embedder
         self._opened: dict[str, tuple[TableEntry, lance.LanceDataset]] = {}
         self._pending_bytes = self._pending_keys = 0
         self.tables: dict[str, TableIntake] = {}
@@ -101,7 +101,7 @@ class LoadIntake:
         return sum(table.rows for table in self.tables.values())
 
     def add(self, incoming: IncomingRow) -> None:
-        """Take one row. Raises LoadError, RemoteError `storage_failed`, and as the maker of vectors."""
+        """Take one row. Raises LoadError, RemoteError `storage_failed`, and as the embedder."""
         table = self.tables.get(incoming.key) or self.open_table(incoming.key)
         row = incoming.row
         if not incoming.new:
@@ -173,7 +173,7 @@ class LoadIntake:
         if self.problems.total:
             return
         rows = [each.row for each in pending]
-        embed_rows(declared, rows, [each.given for each in pending], self._maker)
+        embed_rows(declared, rows, [each.given for each in pending], self._embedder)
         columns = {name: [row[name] for row in rows] for name in rows[0]}
         for check in declared.checks if isinstance(declared, NodeType) else ():
             for at in find_mismatches(check, columns[check.property_name]):

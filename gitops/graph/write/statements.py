@@ -39,7 +39,7 @@ class MutationRun:
     changes: GraphChanges
     operands: Operands
     ids: IdSource
-    maker: Embedder | None = None
+    embedder: Embedder | None = None
     nodes: int = 0
     edges: int = 0
     ends: dict[str, dict[str, tuple[str, str]]] = field(default_factory=lambda: defaultdict(dict))
@@ -61,7 +61,7 @@ class MutationRun:
         row: Row = dict.fromkeys(declared.properties)
         given = self._assigned(declared, statement.assignments)
         row.update(given)
-        embed_rows(declared, [row], [given], self.maker)
+        embed_rows(declared, [row], [given], self.embedder)
         _check(declared, row)
         table = self.changes.node(declared.name)
         own = node_id(declared, row)
