@@ -23,10 +23,8 @@ from gitops.forge.port import (
 from gitops.forge.web import WebAnswer
 
 _MAX_TITLE = 255
-_MAX_BODY = 1 << 20
 _HEADS = "refs/heads/"
 _FOUND = 200
-_GHOST = "ghost"
 _LARGEST = 10**18
 _REVIEWS = {
     "APPROVED": ReviewState.APPROVED,

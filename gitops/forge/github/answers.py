@@ -28,9 +28,6 @@ from gitops.forge.port import (
 from gitops.forge.web import WebAnswer
 
 _MAX_TITLE = 256
-_MAX_BODY = 1 << 20
-# Somebody whose account was deleted: https://docs.github.com/en/account-and-profile/reference/deleting-your-personal-account
-_GHOST = "ghost"
 _NOT_PROTECTED = "Branch not protected"
 _LIMITED = frozenset({"RATE_LIMIT", "RATE_LIMITED"})
 _NOT_FOUND = 404

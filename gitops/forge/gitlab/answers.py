@@ -87,7 +87,10 @@ def change_request(data: JsonObject) -> ChangeRequest:
     state = _STATES.get(data.text("state"))
     if state is None:
         raise RemoteError(Code.FORGE_UNAVAILABLE, f"GitLab gives merge request {number} a state that is not documented")
-    author = account(data.part("author"))
+    author, merged_as = account(data.part("author")), None
+    if state is RequestState.MERGED:
+        # The merge commit, else the squashed one, else, after a fast-forward, the head.
+        merged_as = data.commit_or("merge_commit_sha") or data.commit_or("squash_commit_sha") or data.commit_or("sha")
     return ChangeRequest(
         number=number,
         title=data.line("title", _TITLE),
@@ -98,7 +101,7 @@ def change_request(data: JsonObject) -> ChangeRequest:
         state=state,
         opened_at=data.moment("created_at"),
         pushers=(f"gitlab:{author.id}",),
-        merged_as=_merged_as(data) if state is RequestState.MERGED else None,
+        merged_as=merged_as,
         author=author,
         head_ref=f"refs/merge-requests/{number}/head",
         # The branch's project is null once a fork is gone.
@@ -106,11 +109,6 @@ def change_request(data: JsonObject) -> ChangeRequest:
         url=data.text_or("web_url"),
         labels=tuple(sorted(name for name in data.values("labels") if isinstance(name, str))),
     )
-
-
-def _merged_as(data: JsonObject) -> str | None:
-    """The commit that merged a request: the merge commit, else the squashed one, else, after a fast-forward, its head."""
-    return data.commit_or("merge_commit_sha") or data.commit_or("squash_commit_sha") or data.commit_or("sha")
 
 
 def file_names(data: JsonObject) -> tuple[str, ...]:
@@ -232,7 +230,15 @@ def branch_rules(
     signed = None if push_rule is None else push_rule.flag("reject_unsigned_commits")
     queue = project.flag("merge_trains_enabled") if project.has("merge_trains_enabled") else None
     if not matching:
-        return BranchRules(False, False, True, True, signed, checks, None, queue)
+        return BranchRules(
+            protected=False,
+            request_needed=False,
+            force_push=True,
+            deletion=True,
+            signatures_needed=signed,
+            required_checks=checks,
+            queue=queue,
+        )
     pushers = tuple(sorted({name for row in matching for name in _pushers(row)}))
     return BranchRules(
         protected=True,
@@ -243,7 +249,7 @@ def branch_rules(
         required_checks=checks,
         pushers=pushers,
         queue=queue,
-        notes=("who may lift the protection can delete the branch on GitLab's own pages",),
+        notes=("an account that may remove the protection can delete the branch on GitLab's pages",),
     )
 
 

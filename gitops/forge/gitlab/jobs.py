@@ -75,15 +75,11 @@ def _request(environ: Mapping[str, str]) -> Event:
     if environ.get("CI_MERGE_REQUEST_EVENT_TYPE") == "merge_train":
         target = _text(environ, "CI_MERGE_REQUEST_TARGET_BRANCH_NAME")
         return QueueEvent(built, _commit(environ, "CI_MERGE_REQUEST_TARGET_BRANCH_SHA"), f"refs/heads/{target}")
-    # The head is another commit than the one that was built only if GitLab built a merge.
-    head = _commit(environ, "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA") if _merged(environ) else built
+    # The head is another commit than the one that was built only if GitLab built a merge, and then it has this variable.
+    source = "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA"
+    merged = environ.get("CI_MERGE_REQUEST_EVENT_TYPE") == "merged_result" or environ.get(source)
+    head = _commit(environ, source) if merged else built
     return RequestEvent(_number(environ, "CI_MERGE_REQUEST_IID"), RequestAction.UPDATED, head)
-
-
-def _merged(environ: Mapping[str, str]) -> bool:
-    return environ.get("CI_MERGE_REQUEST_EVENT_TYPE") == "merged_result" or bool(
-        environ.get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA")
-    )
 
 
 def _push(environ: Mapping[str, str]) -> Event:
