@@ -3,6 +3,9 @@
 A request is planned for each cluster of its target branch that it touches, and for each for which it was planned before: a
 request that no longer touches a cluster must not keep its old plan there. Its head is fetched and merged in memory; nothing is
 checked out.
+
+Two requests overlap where both differ from their common target at the same address. They are compared by git alone, and only
+files that differ are loaded, so neither a large cluster nor many requests for other clusters cost much.
 """
 
 from __future__ import annotations
@@ -13,21 +16,23 @@ from gitops.bot.authors import opens_a_gate, with_pushers
 from gitops.bot.changes import changes_cluster
 from gitops.bot.context import EventContext, comment_subject
 from gitops.bot.kept_plans import kept_plan, plan_record
-from gitops.bot.overlaps import overlapping_requests
 from gitops.bot.report import report_plan, report_refusal, report_untouched, set_labels
 from gitops.bot.results import LogLine, RunResult, diagnostics_of
+from gitops.config.difference import Differences
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, ReviewDecision
 from gitops.git.port import ZERO
 from gitops.model.outcome import PlanOutcome
 from gitops.plan.plan import plan
-from gitops.render.comment_inputs import CommentSubject, RefusedCommand
+from gitops.render.comment_inputs import CommentSubject, OtherRequest, RefusedCommand
 
 __all__ = ["NEEDS_APPROVAL", "PLAN_FAILED", "plan_request", "plan_requests", "requests_of_cluster"]
 
 NEEDS_APPROVAL, PLAN_FAILED = "gitops/needs-approval", "gitops/failed"
 """Labels of a request that an approver, or its author, has to look at."""
+
+_MOST_OTHERS = 50
 
 
 def plan_requests(context: EventContext, chosen: Callable[[ChangeRequest], bool]) -> Iterator[LogLine]:
@@ -132,7 +137,7 @@ def _plan_cluster(
         context,
         subject,
         outcome,
-        others=overlapping_requests(context, rule, request),
+        others=_overlapping_requests(context, rule, request),
         explained=explained,
         refusals=refusals,
         debts=position.debts,
@@ -163,3 +168,40 @@ def _forge_approves(context: EventContext, request: ChangeRequest) -> bool:
 def _prefixed(prefix: str, lines: Iterator[LogLine]) -> Iterator[LogLine]:
     for line in lines:
         yield LogLine(prefix + line.text, line.result)
+
+
+def _overlapping_requests(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> tuple[OtherRequest, ...]:
+    """The other open requests that change a resource which `request` changes, by number; of the newest fifty."""
+    others = [r for r in context.open_requests(request.target) if r.number != request.number][-_MOST_OTHERS:]
+    context.project.fetch_heads(others)
+    target = context.project.head_of(request.target)
+    if not others or target is None or not context.project.has_head(request):
+        return ()
+    differences = Differences()
+    ours = _changed_addresses(context, rule, target, request, differences)
+    found = []
+    for other in others if ours else ():
+        if context.project.has_head(other):
+            common = sorted(ours & _changed_addresses(context, rule, target, other, differences))
+            if common:
+                found.append(OtherRequest(other.number, other.title, other.url, tuple(common)))
+    return tuple(found)
+
+
+def _changed_addresses(
+    context: EventContext, rule: ClusterRule, target: str, request: ChangeRequest, differences: Differences
+) -> frozenset[str]:
+    """The addresses that a request declares differently from the commit at which it left its target."""
+    store, open_tree = context.store, context.project.tools.open_tree
+    try:
+        base = store.merge_base(target, request.head)
+        if base is None:
+            return frozenset()
+        before, after = (store.subtree(store.commit(c).tree, rule.path) for c in (base, request.head))
+        if before is None or after is None or before == after:
+            return frozenset()
+        old, new = (open_tree(store, tree, rule.path) for tree in (before, after))
+        return differences.addresses(old, new, store.changed_paths(before, after))
+    except GitopsError:
+        # The plan of that request reports the problem; to call all of it changed would be a false alarm.
+        return frozenset()
