@@ -25,7 +25,7 @@ from gitops.core.errors import ConflictError, GitopsError
 from gitops.core.faults import Faults, around
 from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.ledger.chain import countersignatures_prefix, revocations_prefix
-from gitops.ledger.decisions import read_decision_evidence
+from gitops.ledger.evidence import read_decision_evidence
 from gitops.ledger.port import LedgerStore, LedgerView
 from gitops.model.approval import ApprovalEvidence, Decision, DecisionKind, Target
 from gitops.model.lock import LockInfo

@@ -18,9 +18,8 @@ from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import GitReader
 from gitops.ledger import layout
 from gitops.ledger.chain import ENTRY, TrustCache, VerifiedEntry, read_verified_entry
-from gitops.ledger.decisions import read_decision_evidence
 from gitops.ledger.documents import read_entry, read_state
-from gitops.ledger.evidence import read_evidence
+from gitops.ledger.evidence import read_decision_evidence, read_evidence
 from gitops.ledger.witnesses import LedgerEntries
 from gitops.model.approval import DecisionKind
 from gitops.model.change import Action, Change

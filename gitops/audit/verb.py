@@ -44,7 +44,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import GitReader
 from gitops.ledger.chain import REVOCATIONS, VerifiedEntry, read_verified_entry
-from gitops.ledger.decisions import read_decision_evidence
+from gitops.ledger.evidence import read_decision_evidence
 from gitops.ledger.layout import blob_key
 from gitops.ledger.trailers import commit_message
 from gitops.ledger.witnesses import Anchor, WitnessedLedger

@@ -33,8 +33,7 @@ from gitops.ledger.chain import (
     ledger_ref,
     verify_chain,
 )
-from gitops.ledger.decisions import read_decision_evidence
-from gitops.ledger.evidence import read_evidence
+from gitops.ledger.evidence import read_decision_evidence, read_evidence
 from gitops.ledger.trust import trust_at
 from gitops.model.address import is_name
 from gitops.model.approval import DecisionKind

@@ -26,9 +26,8 @@ from gitops.core.faults import Faults, NoFaults, around
 from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, RefUpdate
 from gitops.ledger import layout
 from gitops.ledger.chain import APPROVALS, ENTRY, TRUST, VerifiedEntry, read_verified_entry, trust_files
-from gitops.ledger.decisions import read_decision_evidence
 from gitops.ledger.documents import write_entry, write_intent, write_state
-from gitops.ledger.evidence import announced_evidence, read_evidence
+from gitops.ledger.evidence import announced_evidence, read_decision_evidence, read_evidence
 from gitops.ledger.git_lock import GitLock, LockRefs, push_own
 from gitops.ledger.heads import BranchSettings, Heads
 from gitops.ledger.port import (

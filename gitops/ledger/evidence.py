@@ -1,19 +1,19 @@
-"""Approval commits as found in git, unverified: `gitops.approvals.verify` decides which of them count."""
+"""Approval and decision commits as found in git, unverified: `gitops.approvals` decides which of them count."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 from typing import TypeVar
 
-from gitops.approvals.documents import read_approval, read_statement
+from gitops.approvals.documents import read_approval, read_decision, read_statement
 from gitops.core.errors import GitopsError
 from gitops.git.port import GitReader
 from gitops.ledger import layout
 from gitops.ledger.chain import ENTRY
 from gitops.ledger.documents import read_entry
-from gitops.model.approval import ApprovalEvidence, ApprovalStatement, CommitSignature
+from gitops.model.approval import ApprovalEvidence, ApprovalStatement, CommitSignature, DecisionEvidence
 
-__all__ = ["announced_evidence", "read_evidence"]
+__all__ = ["announced_evidence", "read_decision_evidence", "read_evidence"]
 
 _APPROVALS = f"{layout.APPROVALS}/"
 _MAX_PATHS = 100
@@ -85,6 +85,32 @@ def announced_evidence(store: GitReader, head: str, approval_ids: Iterable[str])
                 found.append(read_evidence(store, "", use.commit, frozenset()))
         at = next(iter(commit.parents), None)
     return tuple(found)
+
+
+def read_decision_evidence(store: GitReader, ref: str, commit_id: str, chain: Container[str]) -> DecisionEvidence:
+    """The evidence that a commit gives; `chain` are the ids of all ledger entries. Never raises for its content."""
+    try:
+        commit = store.commit(commit_id)
+        parent = commit.parents[0] if commit.parents else None
+        same = parent is not None and store.commit(parent).tree == commit.tree
+        signature = store.signature(commit_id)
+    except GitopsError as error:
+        unsigned = CommitSignature(signed=False, good=False)
+        return DecisionEvidence(commit_id, ref, (), None, unsigned, problem=error.detail)
+    decision, problem = None, "" if same else "it changes files"
+    try:
+        decision = read_decision(commit.message)
+    except GitopsError as error:
+        problem = error.detail
+    return DecisionEvidence(
+        commit=commit_id,
+        ref=ref,
+        parents=commit.parents,
+        decision=decision,
+        signature=signature,
+        on_chain=parent in chain,
+        problem=problem,
+    )
 
 
 def _attempt(read: Callable[[], T]) -> tuple[T | None, str]:
