@@ -28,14 +28,14 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
 from gitops.forge.refs.local import LocalForge
+from gitops.git.cached_remote import CachedRemote
 from gitops.git.command import GitProgram, Quarantine, config_key
-from gitops.git.pins import HeadPin
+from gitops.git.commit_tree import CommitTree
+from gitops.git.head_pin import HeadPin
 from gitops.git.port import GitReader, GitRemote, Person
-from gitops.git.remembered import RememberedRemote
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import Repository
-from gitops.git.tracking import TrackingRemote
-from gitops.git.tree import CommitTree
+from gitops.git.tracking_remote import TrackingRemote
 from gitops.ledger.branch import BranchLedger, BranchSettings
 from gitops.ledger.chain import LEDGERS, approvals_prefix
 from gitops.ledger.heads import Heads
@@ -128,7 +128,7 @@ class LocalProject:
                 self.repository.reopen()
             named = {} if self.setting("gitops.targetBranch") is not None else remote.head()
             self.project.default_ref = next(iter(named), self.project.default_ref)
-            self.remote = RememberedRemote(remote, named)
+            self.remote = CachedRemote(remote, named)
             self.project.tools = replace(self.project.tools, remote=self.remote)
         if self.repository.is_shallow:
             raise GitopsError(

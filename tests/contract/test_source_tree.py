@@ -13,8 +13,8 @@ import pytest
 
 from gitops.config.folder import FolderTree
 from gitops.config.source import EntryKind, MemoryTree, SourceError, SourceLimits, SourceTree, normalize
+from gitops.git.commit_tree import CommitTree
 from gitops.git.port import EntryType, TreeEntry
-from gitops.git.tree import CommitTree
 
 FILES = {
     "cluster.yaml": b"version: 1\n",

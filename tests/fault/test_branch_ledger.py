@@ -10,7 +10,7 @@ import pytest
 
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
-from gitops.git.pins import HeadPin
+from gitops.git.head_pin import HeadPin
 from gitops.git.port import GitRemote, RefUpdate
 from gitops.ledger import layout
 from gitops.ledger.branch import BranchLedger, BranchSettings

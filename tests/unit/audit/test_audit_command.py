@@ -24,7 +24,7 @@ from gitops.audit.intoto import (
 )
 from gitops.cli.main import main
 from gitops.core.canonical import canonical
-from gitops.git.pins import HeadPin
+from gitops.git.head_pin import HeadPin
 from gitops.git.signatures import sign, verify_detached
 from gitops.ledger.chain import ENTRY
 from tests.support.audited import CLUSTER, LEDGER, STATE, Lie, Life, saying

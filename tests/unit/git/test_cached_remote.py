@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gitops.core.errors import ConflictError
+from gitops.git.cached_remote import CachedRemote
 from gitops.git.port import ZERO, RefUpdate
-from gitops.git.remembered import RememberedRemote
 from gitops.git.remote import SelfRemote
 from tests.support.git_fixture import bare, commit, opened
 
@@ -40,7 +40,7 @@ def _move(far: Asked, ref: str = MAIN) -> str:
 
 
 def test_a_branch_is_asked_for_once(far: Asked) -> None:
-    remote = RememberedRemote(far)
+    remote = CachedRemote(far)
     before = remote.refs(MAIN)
     _move(far)
     assert remote.refs(MAIN) == before
@@ -51,7 +51,7 @@ def test_a_branch_is_asked_for_once(far: Asked) -> None:
 def test_what_was_asked_just_now_is_not_asked_again(far: Asked) -> None:
     found = {MAIN: far.refs(MAIN)[MAIN], "refs/heads/gitops/ledger/brain": "0" * 40}
     far.log.clear()
-    remote = RememberedRemote(far, found)
+    remote = CachedRemote(far, found)
     assert remote.refs(MAIN) == {MAIN: found[MAIN]}
     assert far.log == []
     # The ledger is never taken from what is remembered.
@@ -60,7 +60,7 @@ def test_what_was_asked_just_now_is_not_asked_again(far: Asked) -> None:
 
 @pytest.mark.parametrize("ref", ["refs/heads/gitops/ledger/brain", "refs/gitops/locks/brain", "refs/pull/7/head"])
 def test_what_decides_is_asked_for_each_time(far: Asked, ref: str) -> None:
-    remote = RememberedRemote(far)
+    remote = CachedRemote(far)
     assert remote.refs(ref) == {}
     assert remote.refs("refs/heads/gitops") == {}
     new = _move(far, ref)
@@ -70,7 +70,7 @@ def test_what_decides_is_asked_for_each_time(far: Asked, ref: str) -> None:
 
 
 def test_a_push_forgets_whether_it_wins_or_loses(far: Asked) -> None:
-    remote = RememberedRemote(far)
+    remote = CachedRemote(far)
     first = remote.refs(MAIN)[MAIN]
     second = _move(far)
     with pytest.raises(ConflictError):

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 
 from gitops.git.port import GitRemote, RefUpdate
 
-__all__ = ["RememberedRemote"]
+__all__ = ["CachedRemote"]
 
 _BRANCHES, _OWN = "refs/heads/", "refs/heads/gitops/"
 
 
-class RememberedRemote:
+class CachedRemote:
     """Implements GitRemote over another one, for one run of one process."""
 
     def __init__(self, remote: GitRemote, known: Mapping[str, str] | None = None) -> None:
