@@ -1,4 +1,4 @@
-"""Git hooks: installing them, and what an installed one does."""
+"""Git hooks: installing them, and what an installed hook does."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _pre_receive(_: list[str]) -> int:
 
 
 def _post_receive(_: list[str]) -> int:
-    """Plan, apply, report. The push is in already: a problem is told, and is not an exit code that anybody would see."""
+    """Plan, apply, report. The push is accepted already: git ignores the exit code, so a problem is only printed."""
     from gitops.bot.receive_push import receive_push
 
     updates = [u for u in _updates() if not u.ref.startswith("refs/gitops/")]
@@ -123,7 +123,7 @@ def _pre_commit(_: list[str]) -> int:
 
 
 def _checks_format(repository: Repository) -> bool:
-    """Whether git config `gitops.formatCheck` asks for it. Raises UsageError for a value that is no boolean."""
+    """Whether git config `gitops.formatCheck` is true. Raises UsageError for a value that is not a boolean."""
     git = GitProgram(repository.git_dir, as_user=True)
     answer = git.run("config", "--type=bool", "--get", "--", "gitops.formatCheck")
     if not answer.ok and answer.status != _NOT_SET:
@@ -132,7 +132,7 @@ def _checks_format(repository: Repository) -> bool:
 
 
 def _format_problems(repository: Repository, subtree: str, folder: str) -> Diagnostics:
-    """What `gitops fmt --check` says about the files of a staged cluster folder."""
+    """What `gitops fmt --check` reports about the files of a staged cluster folder."""
     from gitops.cli.fmt import layout_problems
     from gitops.cluster.fmt import format_cluster
 
@@ -140,7 +140,7 @@ def _format_problems(repository: Repository, subtree: str, folder: str) -> Diagn
 
 
 def _commit_msg(rest: list[str]) -> int:
-    """Refuse a message made by hand that looks like one of the ledger or of an approval: the bot knows its own by them."""
+    """Refuse a message made by hand that looks like one of the ledger or of an approval: the bot recognises its commits by it."""
     from gitops.approvals.documents import read_decision, read_statement
     from gitops.ledger.trailers import parse_trailers
 
@@ -177,7 +177,7 @@ def _pre_push(rest: list[str]) -> int:
     try:
         config = local.project.config()
     except GitopsError:
-        # Before the first push there is no target branch that could say anything.
+        # Before the first push there is no target branch with a configuration.
         return OK
     failed = False
     for update in updates:
@@ -233,12 +233,12 @@ def _push_lines() -> Iterator[RefUpdate]:
 
 
 def _lines(count: int) -> Iterator[list[str]]:
-    """Lines of `count` fields; one that cannot be read would be a ref that is not checked, so it refuses the push."""
+    """Lines of `count` fields. A line that cannot be read refuses the push, since its ref could not be checked."""
     for number, line in enumerate(sys.stdin.buffer):
         if number >= _MAX_REFS:
             raise GitopsError(Code.PUSH_REFUSED, f"more than {_MAX_REFS} refs in one push")
         try:
-            # Only the first field, a revision as somebody typed it, may hold blanks.
+            # Only the first field, a revision as a person typed it, may have blanks.
             fields = line.decode().removesuffix("\n").rsplit(" ", count - 1)
         except UnicodeDecodeError as error:
             raise GitopsError(Code.PUSH_REFUSED, f"the name of a ref is not UTF-8: {line!r}") from error

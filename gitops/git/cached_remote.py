@@ -1,7 +1,7 @@
-"""A remote whose branches are asked for once in a run: most questions of a run are about the same few.
+"""A remote whose branches are listed once in a run: most questions of a run are about the same few.
 
-Remembered are branches of people alone. The ledger, approvals, locks and everything else of the bot is asked for each time,
-because what is decided by them must be true now. A push, whether it succeeds or not, forgets everything: it may have taken long.
+Only branches of people are cached. The ledger, approvals, locks and all other refs of the bot are listed each time, because
+decisions about them must use their current values. A push, whether it succeeds or not, empties the cache: it may have taken long.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class CachedRemote:
     """Implements GitRemote over another one, for one run of one process."""
 
     def __init__(self, remote: GitRemote, known: Mapping[str, str] | None = None) -> None:
-        """`known` are branches that the run has asked for just now."""
+        """`known` are branches that the run has just listed."""
         self._remote = remote
-        self._known: dict[str, Mapping[str, str]] = {ref: {ref: tip} for ref, tip in (known or {}).items()}
+        self._known: dict[str, Mapping[str, str]] = {ref: {ref: head} for ref, head in (known or {}).items()}
 
     @property
     def url(self) -> str:
@@ -29,7 +29,7 @@ class CachedRemote:
         return self._remote.url
 
     def refs(self, prefix: str) -> Mapping[str, str]:
-        """Refs under `prefix`: branches of people as they were when this was first asked, everything else as it is."""
+        """Refs under `prefix`: branches of people as they were when first listed, all others as they are."""
         if not prefix.startswith(_BRANCHES) or f"{prefix}/".startswith(_OWN):
             return self._remote.refs(prefix)
         if prefix not in self._known:
@@ -37,11 +37,11 @@ class CachedRemote:
         return self._known[prefix]
 
     def fetch(self, refspecs: Sequence[str]) -> None:
-        """Fetch, as the other does."""
+        """Fetch from the other remote."""
         self._remote.fetch(refspecs)
 
     def push(self, updates: Sequence[RefUpdate]) -> None:
-        """Push, as the other does, and ask anew from then on."""
+        """Push to the other remote, and list its branches again from then on."""
         try:
             self._remote.push(updates)
         finally:

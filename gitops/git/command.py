@@ -1,17 +1,17 @@
-"""The one way in which this package starts the git program and ssh-keygen.
+"""Starting the git program and ssh-keygen: all of this package does it here.
 
 Rules that hold for every run:
 
 1. An argument vector, never a shell; the repository is named explicitly, never found from the working directory.
 2. Every inherited `GIT_*` variable is dropped: inside a server hook they point at the repository of the pusher. Only a
-   `Quarantine` that is handed in brings back the three that let a hook see the objects of a push not yet accepted.
+   `Quarantine` that is passed in restores the three that let a hook see the objects of a push not yet accepted.
 3. Replacement refs, grafts, hooks, the system configuration and prompts are off; messages are in English, unlocalized.
 4. Output and time are bounded. On time-out the program gets SIGTERM first, so that git removes its lock files.
 
 The user's own configuration is read only for runs `as_user`: talking to a remote needs the credential helper, the ssh
 command, proxies and certificates that the user set up. All other runs do not read it, so nothing in it (aliases of
-objects, signing, hooks) can change what they do. Hooks of a *remote* repository still run: git does not hand our
-settings on to the receiving side.
+objects, signing, hooks) can change what they do. Hooks of a *remote* repository still run: git does not pass our
+settings to the receiving side.
 
 Sources: git(1) environment variables, githooks(5), git-config(1).
 """
@@ -71,7 +71,7 @@ _CONFIG = (
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a program left: exit status (negative: a signal), its output, its messages, and whether its time ran out."""
+    """The result of a program: exit status (negative: a signal), its output, its messages, and whether its time ran out."""
 
     status: int
     stdout: bytes
@@ -226,7 +226,7 @@ def _collect(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, 
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a program that still runs: politely, then not."""
+    """End a program that still runs: first with SIGTERM, then with SIGKILL."""
     if process.poll() is not None:
         return
     process.terminate()

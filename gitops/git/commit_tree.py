@@ -26,7 +26,7 @@ class CommitTree:
     def __init__(
         self, reader: GitReader, tree_id: str, *, root: str | None = None, limits: SourceLimits | None = None
     ) -> None:
-        """`tree_id` is the tree of the cluster folder itself, `root` what people call it (default: the id)."""
+        """`tree_id` is the tree of the cluster folder itself, `root` its name for people (default: the id)."""
         self._reader = reader
         self._tree = tree_id
         self._root = root or tree_id
@@ -49,7 +49,7 @@ class CommitTree:
         return self._meter.limits
 
     def stamps(self, places: Iterable[str], kind: EntryKind) -> list[str | None]:
-        """The ids of blobs and trees; the id of a tree also says that nothing below it changed."""
+        """The ids of blobs and trees; the id of a tree also proves that nothing below it changed."""
         return [self._stamp(place, kind) for place in places]
 
     def reopened(self) -> CommitTree:
@@ -120,5 +120,5 @@ class CommitTree:
             entries = self._reader.entries(tree_id)
             level = self._levels[tree_id] = {e.name: e for e in entries}
             if len(level) != len(entries):
-                raise SourceError(Code.SOURCE_NAME_UNSAFE, f"tree {tree_id} holds a name twice", path=".")
+                raise SourceError(Code.SOURCE_NAME_UNSAFE, f"tree {tree_id} has a name twice", path=".")
         return level

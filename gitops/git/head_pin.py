@@ -1,7 +1,7 @@
-"""What a clone saw last, kept in a file beside its refs.
+"""The newest ledger head that a clone has seen, in a file beside its refs.
 
-A ref is exact, but whoever mirrors a remote (`+refs/*:refs/*` with pruning) loses the refs that the remote does not have, and
-takes over those that it invents. No fetch writes here.
+A ref is exact, but a clone that mirrors a remote (`+refs/*:refs/*` with pruning) loses the refs that the remote does not have,
+and accepts those that it invents. No fetch writes this file.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _FOLDER = "gitops/seen"
 
 
 class HeadPin:
-    """The last ledger head that a clone saw of one cluster."""
+    """The newest ledger head that a clone has seen of one cluster."""
 
     def __init__(self, git_dir: str | Path, cluster: str) -> None:
         """`git_dir` is what all work trees of the clone share. Raises ValueError for a cluster with an impossible name."""
         if not is_name(cluster):
-            raise ValueError(f"{cluster!r} is no name of a cluster")
+            raise ValueError(f"{cluster!r} is not a valid cluster name")
         self._path = Path(git_dir) / _FOLDER / cluster
 
     def read(self) -> str | None:
-        """The id, or None where nothing was noted or the note cannot be read."""
+        """The id, or None if there is no file or it cannot be read."""
         try:
             text = self._path.read_text("ascii").strip()
         except (OSError, UnicodeDecodeError):
@@ -35,7 +35,7 @@ class HeadPin:
         return text if is_id(text) else None
 
     def write(self, head: str) -> None:
-        """Note a head, in one step. A repository that cannot be written keeps what it has: the ref was there first."""
+        """Write a head, in one step. If the repository cannot be written, the old head stays: the ref was written first."""
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=".")

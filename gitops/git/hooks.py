@@ -2,11 +2,11 @@
 
 Rules:
 
-1. A hook of somebody else is never overwritten or removed; ours are known by a line of their own.
+1. A hook that this program did not write is never overwritten or removed; ours are recognised by a line of their own.
 2. A hook names the program by an absolute path, quoted for the shell. It searches no PATH and expands nothing.
 3. All is checked before anything is written; each hook appears whole and executable, or not at all.
 4. Where git would not run the hooks of the repository (`core.hooksPath`), nothing is installed.
-5. A server is told to check the objects that it is sent (`receive.fsckObjects`), unless its operator decided about that.
+5. A server is configured to check the objects that it receives (`receive.fsckObjects`), unless its operator has set that.
 
 Source: githooks(5), git-config(1) `core.hooksPath`, `receive.fsckObjects`.
 """
@@ -77,13 +77,13 @@ def expected_hooks(kind: HookKind) -> tuple[str, ...]:
 
 
 def stale_hooks(git_dir: str, kind: HookKind, command: Sequence[str]) -> tuple[str, ...]:
-    """Names of our installed hooks that `install_hooks` with this `command` would write anew. Raises as `installed_hooks`."""
+    """Names of our installed hooks that `install_hooks` with this `command` would change. Raises as `installed_hooks`."""
     folder = _folder(git_dir)
     return tuple(n for n in installed_hooks(git_dir, kind) if (folder / n).read_bytes() != _content(n, command))
 
 
 def remove_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
-    """Remove our hooks of one kind and return their names; those of others stay.
+    """Remove our hooks of one kind and return their names; other hooks stay.
 
     Raises UsageError `not_a_repository`, GitopsError `storage_failed`.
     """
@@ -123,9 +123,9 @@ def _common_dir(git_dir: str) -> Path:
 
 
 def _hooks_path(git_dir: str) -> str | None:
-    """What the configuration that git reads when the user runs it says of `core.hooksPath`, or None."""
+    """The value of `core.hooksPath` in the configuration that git reads when the user runs it, or None."""
     git = GitProgram(git_dir, as_user=True)
-    # The system's configuration counts here too; what the program itself sets is of scope `command`.
+    # The system configuration counts here too; settings of this program have the scope `command`.
     output = git.run("config", "--show-scope", "-z", "--get-all", "core.hooksPath", extra={"GIT_CONFIG_NOSYSTEM": "0"})
     parts = output.stdout.decode("utf-8", "replace").split("\0")
     values = [value for scope, value in zip(parts[::2], parts[1::2], strict=False) if scope != "command"]

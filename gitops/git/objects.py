@@ -1,7 +1,7 @@
 """Bytes of git objects: commits and trees read strictly and written canonically, and names of refs. Pure.
 
-libgit2 is forgiving where a signature check must not be: it takes the first of two `tree` headers and lets grafts
-change parents. What this module reads is what the bytes say.
+libgit2 is lenient where a signature check must be strict: it takes the first of two `tree` headers and lets grafts change
+parents. This module reads exactly the bytes.
 
 Sources: git-check-ref-format(1); git's commit.c and fsck.c for the order of headers.
 """
@@ -45,7 +45,7 @@ def is_ref(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RawCommit:
-    """A commit as its bytes say: headers in order with continuation lines joined, the message, and the whole."""
+    """A commit exactly as its bytes are: headers in order with continuation lines joined, the message, and the whole."""
 
     headers: tuple[tuple[bytes, bytes], ...]
     message: bytes
@@ -156,7 +156,7 @@ class RawEntry:
 
     @property
     def type(self) -> EntryType:
-        """What the mode says; all modes of regular files are one type."""
+        """The type by mode; all modes of regular files are one type."""
         return _TYPES.get(self.mode, EntryType.FILE)
 
 
@@ -174,7 +174,7 @@ def tree_level(tree_id: str, raw: bytes) -> dict[bytes, tuple[bytes, bytes]]:
     A folder that a ledger adds to has tens of thousands of entries, of which a reader wants one.
     """
     rows = _ENTRY.findall(raw)
-    # Rows that do not fill the object have something between them that is no entry.
+    # If the rows do not fill the object, there is something between them that is not an entry.
     if sum(map(len, chain.from_iterable(rows))) + 2 * len(rows) != len(raw):
         raise IntegrityError(Code.GIT_FAILED, f"tree {tree_id} is malformed")
     level = {name: (mode, object_id) for mode, name, object_id in rows}

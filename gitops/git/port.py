@@ -159,7 +159,7 @@ class GitRemote(Protocol):
 
     @property
     def url(self) -> str:
-        """Where it is, without credentials."""
+        """The address, without credentials."""
         ...
 
     def refs(self, prefix: str) -> Mapping[str, str]:
@@ -174,6 +174,6 @@ class GitRemote(Protocol):
         """Move all refs on the remote or none, each only from its `old`; `new` objects must exist locally.
 
         After a failure that may hide a success the refs are read back. Raises ConflictError `git_ref_conflict`, GitopsError
-        `push_refused` (a hook or rule of the remote said no; detail carries its text), RemoteError `git_remote_unavailable`.
+        `push_refused` (a hook or rule of the remote refused it; detail carries its text), RemoteError `git_remote_unavailable`.
         """
         ...

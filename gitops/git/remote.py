@@ -1,6 +1,6 @@
 """Other repositories, reached through the git program, and a repository as its own remote.
 
-Why the git program: a push by libgit2 to a path is no compare-and-swap (two racing creators can both win), runs no hook,
+Why the git program: a push by libgit2 to a path is not a compare-and-swap (two racing creators can both win), runs no hook,
 and returns normally when a hook refuses.
 
 Rules of a push:
@@ -8,7 +8,7 @@ Rules of a push:
 1. Every ref moves from exactly its `old`: `--force-with-lease=REF:OLD`, with an empty OLD for a ref that must not exist.
    Never `+` or `--force`, which defeat the lease. Several refs go with `--atomic`.
 2. Only the porcelain flag of each ref says that it moved; an exit status of 0 does not: a ref that is already at the
-   new id is reported as up to date although somebody else put it there.
+   new id is reported as up to date although another push put it there.
 3. A refusal is final, a lost race is a conflict, and after anything else the refs are read back, because a lost answer
    may hide a success.
 
@@ -33,7 +33,7 @@ from gitops.git.port import ZERO, RefUpdate
 from gitops.git.repository import Repository, check_updates, is_below
 
 _MAX_TEXT = 4000
-# The time of a fetch grows with the square of their number, and an argument list has an end: anybody may push many branches.
+# The time of a fetch grows with the square of their number, and an argument list has an end: any person may push many branches.
 _MOST_REFSPECS = 300
 _MOVED = frozenset(" +*-")
 _UP_TO_DATE = "="
@@ -81,8 +81,8 @@ _FINAL = (
 )
 
 
-class _Verdict(Enum):
-    """What became of one ref in a push, or of a push."""
+class _PushResult(Enum):
+    """The result of a push, or of one ref in it."""
 
     MOVED = auto()
     LOST = auto()
@@ -158,7 +158,7 @@ class ProgramRemote:
 
     @property
     def url(self) -> str:
-        """Where it is, without credentials."""
+        """The address, without credentials."""
         return self._location.shown
 
     def _run(self, *arguments: str) -> Output:
@@ -193,7 +193,7 @@ class ProgramRemote:
             raise self._unavailable(output)
 
     def fetch(self, refspecs: Sequence[str]) -> None:
-        """Fetch exactly these refspecs: no tags on the side, no pruning, nothing run afterwards.
+        """Fetch exactly these refspecs: no tags on the side, no pruning, no program run afterwards.
 
         Raises UsageError `git_failed` for a malformed refspec, ConflictError `git_ref_conflict` when a local ref would not
         move forward, RemoteError `git_remote_unavailable`.
@@ -237,16 +237,16 @@ class ProgramRemote:
         self._require_objects([update.new for update in updates if update.new != ZERO])
         leases = [f"--force-with-lease={u.ref}:{'' if u.old == ZERO else u.old}" for u in updates]
         specs = [f"{'' if u.new == ZERO else u.new}:{u.ref}" for u in updates]
-        # A single ref is atomic by itself, also on servers that know nothing of the option.
+        # A single ref is atomic by itself, also on servers that do not know the option.
         atomic = ("--atomic",) if len(updates) > 1 else ()
         calm = ("--no-verify", "--no-follow-tags", "--no-signed", "--recurse-submodules=no", "--no-force-if-includes")
         output = self._run("push", "--porcelain", *atomic, *calm, *leases, "--", self._location.argument, *specs)
-        verdict = _judge(updates, output)
-        if verdict is _Verdict.MOVED:
+        result = _push_result(updates, output)
+        if result is _PushResult.MOVED:
             return
-        if verdict is _Verdict.LOST:
+        if result is _PushResult.LOST:
             raise _conflict(updates)
-        if verdict is _Verdict.REFUSED:
+        if result is _PushResult.REFUSED:
             raise GitopsError(Code.PUSH_REFUSED, self._refusal(output))
         self._read_back(updates, output)
 
@@ -258,7 +258,7 @@ class ProgramRemote:
             raise GitopsError(Code.GIT_OBJECT_MISSING, ", ".join(missing) or self._text(output.stderr))
 
     def _read_back(self, updates: Sequence[RefUpdate], output: Output) -> None:
-        """Return if the refs are where the push meant to bring them; else raise what went wrong."""
+        """Return if the refs are where the push should have moved them; else raise what went wrong."""
         try:
             now = {u.ref: self.refs(u.ref).get(u.ref, ZERO) for u in updates}
         except RemoteError as error:
@@ -270,7 +270,7 @@ class ProgramRemote:
         raise self._unavailable(output)
 
     def _unavailable(self, output: Output) -> RemoteError:
-        """Why the remote did not do what was asked; retrying helps unless it knows us and says no."""
+        """Why the remote did not answer; a retry helps unless the remote has refused."""
         text = "no answer in time" if output.timed_out else self._text(output.stderr)
         retryable = not any(phrase in text.lower() for phrase in _FINAL)
         return RemoteError(Code.GIT_REMOTE_UNAVAILABLE, f"{self.url}: {text}", retryable=retryable)
@@ -316,9 +316,9 @@ class SelfRemote:
 
 
 def _conflict(updates: Sequence[RefUpdate]) -> ConflictError:
-    """The push came too late."""
+    """The conflict of a push that came too late."""
     names = ", ".join(update.ref for update in updates)
-    return ConflictError(Code.GIT_REF_CONFLICT, f"the remote moved meanwhile: {names}")
+    return ConflictError(Code.GIT_REF_CONFLICT, f"the remote has changed: {names}")
 
 
 def _is_pattern(name: str) -> bool:
@@ -339,32 +339,32 @@ def _report(output: Output) -> list[tuple[str, str, str]]:
     return [(match[1], match[2], match[3]) for match in matches if match is not None]
 
 
-def _judge(updates: Sequence[RefUpdate], output: Output) -> _Verdict:
-    """The verdict on a whole push: a refusal outweighs a lost race, which outweighs the refs that only went along."""
+def _push_result(updates: Sequence[RefUpdate], output: Output) -> _PushResult:
+    """The result of a whole push: a refusal outweighs a lost race, which outweighs refs that failed because of another one."""
     rows = {ref: (flag, summary) for flag, ref, summary in _report(output)}
-    found = [_judge_ref(u, *rows[u.ref]) if u.ref in rows else _Verdict.UNKNOWN for u in updates]
-    if _Verdict.REFUSED in found:
-        return _Verdict.REFUSED
-    if _Verdict.LOST in found or (not rows and "remote ref does not exist" in output.stderr):
-        return _Verdict.LOST
-    if output.ok and all(verdict is _Verdict.MOVED for verdict in found):
-        return _Verdict.MOVED
-    if _Verdict.FOLLOWS in found and any(phrase in output.stderr for phrase in _LOST):
-        return _Verdict.LOST
-    return _Verdict.UNKNOWN
+    found = [_ref_result(u, *rows[u.ref]) if u.ref in rows else _PushResult.UNKNOWN for u in updates]
+    if _PushResult.REFUSED in found:
+        return _PushResult.REFUSED
+    if _PushResult.LOST in found or (not rows and "remote ref does not exist" in output.stderr):
+        return _PushResult.LOST
+    if output.ok and all(result is _PushResult.MOVED for result in found):
+        return _PushResult.MOVED
+    if _PushResult.FOLLOWS in found and any(phrase in output.stderr for phrase in _LOST):
+        return _PushResult.LOST
+    return _PushResult.UNKNOWN
 
 
-def _judge_ref(update: RefUpdate, flag: str, summary: str) -> _Verdict:
-    """The verdict on one ref. A rejection by the remote that is neither a race nor a breakdown is its rule saying no."""
+def _ref_result(update: RefUpdate, flag: str, summary: str) -> _PushResult:
+    """The result of one ref. A rejection by the remote that is neither a race nor a breakdown is a refusal by its rules."""
     if flag in _MOVED:
-        return _Verdict.MOVED
+        return _PushResult.MOVED
     if flag == _UP_TO_DATE:
-        return _Verdict.MOVED if update.old == update.new else _Verdict.LOST
+        return _PushResult.MOVED if update.old == update.new else _PushResult.LOST
     text = summary.lower()
     if any(phrase in text for phrase in _LOST):
-        return _Verdict.LOST
+        return _PushResult.LOST
     if any(phrase in text for phrase in _FOLLOWS):
-        return _Verdict.FOLLOWS
+        return _PushResult.FOLLOWS
     if not text.startswith("[remote rejected]"):
-        return _Verdict.LOST if text.startswith("[rejected]") else _Verdict.UNKNOWN
-    return _Verdict.UNKNOWN if any(phrase in text for phrase in _BROKEN) else _Verdict.REFUSED
+        return _PushResult.LOST if text.startswith("[rejected]") else _PushResult.UNKNOWN
+    return _PushResult.UNKNOWN if any(phrase in text for phrase in _BROKEN) else _PushResult.REFUSED

@@ -28,7 +28,7 @@ from gitops.git.command import GitProgram, Output, Quarantine
 from gitops.git.objects import format_commit, is_id, is_ref, parse_commit, parse_tree, with_signature
 from gitops.git.port import ZERO, Commit, EntryType, MergeResult, NewCommit, RefUpdate, TreeEntry
 from gitops.git.signatures import sign, verify_commit
-from gitops.git.trees import Levels, TreeWriter, changed_paths
+from gitops.git.trees import TreeLevels, TreeWriter, changed_paths
 from gitops.model.approval import CommitSignature
 
 _KINDS = {"commit": ObjectType.COMMIT, "tree": ObjectType.TREE, "blob": ObjectType.BLOB, "tag": ObjectType.TAG}
@@ -46,7 +46,7 @@ class Repository:
         environ: Mapping[str, str] | None = None,
         quarantine: Quarantine | None = None,
     ) -> None:
-        """Open the work tree or bare repository at `path` itself, whoever owns it.
+        """Open the work tree or bare repository at `path` itself, of any owner.
 
         `quarantine` adds the objects of a push that is not accepted yet. Raises UsageError `not_a_repository`,
         GitopsError `git_failed` for a repository with grafts.
@@ -86,7 +86,7 @@ class Repository:
         return bool(self._repo.is_shallow)
 
     def reopen(self) -> None:
-        """Forget what was read. An open handle goes on taking a history for cut off that was fetched meanwhile, silently."""
+        """Drop what was read. An open handle does not see that a shallow history has been completed by a fetch since."""
         self._local = threading.local()
 
     @property
@@ -94,7 +94,7 @@ class Repository:
         """The libgit2 repository of the current thread."""
         repo: pygit2.Repository | None = getattr(self._local, "repo", None)
         if repo is None:
-            # Reading data that somebody else owns is harmless: no hook and no program named in its configuration is run.
+            # Reading data of another owner is harmless: no hook and no program named in its configuration is run.
             pygit2.settings.owner_validation = False
             try:
                 repo = pygit2.Repository(self._path, RepositoryOpenFlag.NO_SEARCH)
@@ -106,11 +106,11 @@ class Repository:
         return repo
 
     @property
-    def _levels(self) -> Levels:
-        """The trees that the current thread read lately."""
-        levels: Levels | None = getattr(self._local, "levels", None)
+    def _levels(self) -> TreeLevels:
+        """The trees that the current thread has read recently."""
+        levels: TreeLevels | None = getattr(self._local, "levels", None)
         if levels is None:
-            levels = self._local.levels = Levels(self._read)
+            levels = self._local.levels = TreeLevels(self._read)
         return levels
 
     @property
@@ -141,7 +141,7 @@ class Repository:
     def _history_of(self, *commits: str) -> pygit2.Repository:
         """The repository, if it has these commits and all of its history."""
         if self.is_shallow:
-            raise GitopsError(Code.SHALLOW_REPOSITORY, "the repository is shallow, so its history cannot be judged")
+            raise GitopsError(Code.SHALLOW_REPOSITORY, "the repository is shallow, so its history cannot be checked")
         for commit_id in commits:
             self._read(commit_id, "commit")
         return self._repo
@@ -181,7 +181,7 @@ class Repository:
         return {name: target for name, target in targets.items() if target is not None}
 
     def commit(self, commit_id: str) -> Commit:
-        """Read a commit as its bytes say."""
+        """Read a commit exactly as its bytes are."""
         return parse_commit(commit_id, self._read(commit_id, "commit"))
 
     def subtree(self, tree_id: str, path: str) -> str | None:
@@ -261,7 +261,7 @@ class Repository:
             return _merged(repo, repo.merge_trees(ancestor, ours, theirs))
 
     def _check_size(self, one: str, other: str) -> None:
-        """Refuse a merge of what anybody pushed that would never end: ten small trees can hold ten billion files."""
+        """Refuse a merge that would never end: ten small trees, which any person can push, can hold ten billion files."""
         if next(islice(changed_paths(self._read, one, other), _MAX_MERGED, None), None) is not None:
             raise GitopsError(
                 Code.SOURCE_TOO_LARGE, f"more than {_MAX_MERGED} files differ, which is too much to merge"
@@ -303,7 +303,7 @@ class Repository:
             raise self._update_failure(updates, output)
 
     def _update_failure(self, updates: Sequence[RefUpdate], output: Output) -> GitopsError:
-        """A conflict if a ref is not where it was expected, or was locked by somebody else just then."""
+        """A conflict if a ref is not where it was expected, or was locked by another process just then."""
         moved = [u.ref for u in updates if (self._ref_target(u.ref) or ZERO) != u.old]
         if moved or "cannot lock ref" in output.stderr:
             names = ", ".join(moved) or output.stderr.strip()
@@ -312,7 +312,7 @@ class Repository:
 
 
 def is_below(name: str, prefix: str) -> bool:
-    """Whether ref `name` is `prefix` itself or lies in the folder `prefix`."""
+    """Whether ref `name` is `prefix` itself or is in the folder `prefix`."""
     folder = prefix.rstrip("/")
     return name == folder or name.startswith(f"{folder}/")
 

@@ -1,7 +1,9 @@
-"""Signatures of commits: check them over the raw bytes, and make them through ssh-keygen.
+"""Signatures of commits and the SSH keys for them: checked over the raw bytes, made by ssh-keygen.
 
-The verdict is about mathematics only: is this signature good, and for which key. Author, committer and date of a commit
-are claims of whoever wrote it and play no part.
+A check is about mathematics only: is this signature good, and for which key. Author, committer and date of a commit are claims
+of the person who wrote it and do not matter here.
+
+Sources: git-config(1) `user.signingKey`, ssh-keygen(1).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
@@ -19,12 +22,14 @@ from gitops.git.objects import read_commit
 from gitops.git.sshsig import ARMOR_BEGIN, verify_detached
 from gitops.model.approval import CommitSignature
 
-__all__ = ["NAMESPACE", "sign", "verify_commit", "verify_detached"]
+__all__ = ["NAMESPACE", "make_key", "read_public_key", "sign", "verify_commit", "verify_detached"]
 
 NAMESPACE = "git"
 # A person may have to type a passphrase or touch a key.
 _SIGN_TIMEOUT_S = 120.0
-_LITERAL = "key::"
+_LITERAL_KEY = "key::"
+_KEY_LINE = re.compile(r"([a-z0-9@.-]+) ([A-Za-z0-9+/]+={0,2})(?:[ \t][^\r\n]*)?\s*", re.ASCII)
+_MAX_KEY_BYTES = 16 * 1024
 _PUBLIC_KEY = re.compile(r"[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}(?: [\x20-\x7e]*)?", re.ASCII)
 
 
@@ -53,7 +58,7 @@ def sign(payload: bytes, key: str, *, namespace: str = NAMESPACE, environ: Mappi
     """Sign `payload` with an SSH key and return the armored signature.
 
     `key` is what git takes as `user.signingKey`: the path of a private key, that of a public key (`.pub`), or a public key
-    itself behind `key::`. With a public one the private half is asked from the agent, which may be a security key that has
+    itself after `key::`. With a public one the private half is asked from the agent, which may be a security key that has
     to be touched. The signature is checked before it is handed out. Raises GitopsError `signing_failed`.
     Source: git-config(1), user.signingKey.
     """
@@ -73,14 +78,59 @@ def sign(payload: bytes, key: str, *, namespace: str = NAMESPACE, environ: Mappi
 
 @contextlib.contextmanager
 def _key_file(key: str) -> Iterator[str]:
-    """The path that ssh-keygen is given: a public key that is written out lies in a file of its own meanwhile."""
-    if not key.startswith(_LITERAL):
+    """The path that ssh-keygen is given: a literal public key is in a temporary file."""
+    if not key.startswith(_LITERAL_KEY):
         yield key
         return
-    line = key.removeprefix(_LITERAL).strip()
+    line = key.removeprefix(_LITERAL_KEY).strip()
     if not _PUBLIC_KEY.fullmatch(line):
-        raise GitopsError(Code.SIGNING_FAILED, "user.signingKey holds no public key behind key::")
+        raise GitopsError(Code.SIGNING_FAILED, "user.signingKey has no public key after key::")
     with tempfile.NamedTemporaryFile("w", suffix=".pub", encoding="ascii", prefix="gitops-") as file:
         file.write(f"{line}\n")
         file.flush()
         yield file.name
+
+
+def read_public_key(named: str) -> tuple[str, str]:
+    """Type and base64 of a public key.
+
+    `named` is what git takes as `user.signingKey`: the path of a public key, that of a private one whose public half is beside
+    it as `.pub`, or a key itself, perhaps after `key::`. The private half is never opened. Raises GitopsError
+    `init_key_refused`.
+    """
+    text = named.removeprefix(_LITERAL_KEY).strip()
+    if not named.startswith(_LITERAL_KEY) and not _KEY_LINE.fullmatch(text):
+        path = named if named.endswith(".pub") else f"{named}.pub"
+        try:
+            with Path(path).open("rb") as file:
+                text = file.read(_MAX_KEY_BYTES).decode("utf-8", "replace")
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise GitopsError(
+                Code.INIT_KEY_REFUSED, f"the public key {path} cannot be read: {reason}", path=path
+            ) from error
+    found = _KEY_LINE.fullmatch(text)
+    if found is None:
+        # Never more of it than a path.
+        name = named[:200] if named.isprintable() else "the key"
+        raise GitopsError(Code.INIT_KEY_REFUSED, f"{name} is not a public SSH key", path=name)
+    return found[1], found[2]
+
+
+def make_key(path: str, principal: str, *, environ: Mapping[str, str] | None = None) -> bool:
+    """Make an Ed25519 key without passphrase at `path`, readable by its owner alone; whether one was made.
+
+    A pair that is there already is kept. Raises GitopsError `init_key_refused` if only half of one is there, and
+    `signing_failed` if ssh-keygen cannot make it.
+    """
+    halves = [os.path.lexists(path), os.path.lexists(f"{path}.pub")]
+    if all(halves):
+        return False
+    if any(halves):
+        raise GitopsError(Code.INIT_KEY_REFUSED, f"there is one half of a key at {path} already", path=path)
+    env = {**(os.environ if environ is None else environ), "LC_ALL": "C"}
+    output = run_program(("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", principal, "-f", path), env=env)
+    if not output.ok:
+        raise GitopsError(Code.SIGNING_FAILED, f"ssh-keygen could not make {path}: {output.stderr.strip()}", path=path)
+    Path(path).chmod(0o600)
+    return True

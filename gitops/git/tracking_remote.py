@@ -1,4 +1,4 @@
-"""A remote as it was when this clone last fetched: what can be read of it offline."""
+"""A remote as this clone last fetched it, for offline reading."""
 
 from __future__ import annotations
 

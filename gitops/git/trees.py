@@ -35,8 +35,8 @@ def split_path(path: str) -> tuple[str, ...] | None:
     return None if any(part in ("", ".", "..") or "\0" in part for part in parts) else parts
 
 
-class Levels:
-    """Levels of trees that were read lately, by id: what an id names never changes. For one thread."""
+class TreeLevels:
+    """Levels of trees that were read recently, by id: the content of an id never changes. For one thread."""
 
     def __init__(self, read: ReadObject) -> None:
         """`read` gives the bytes of an object."""
@@ -111,7 +111,7 @@ def _folder(entry: RawEntry | None) -> str | None:
 
 
 def _is_leaf(entry: RawEntry | None) -> bool:
-    """Whether an entry is there and is no folder."""
+    """Whether there is an entry, and it is not a folder."""
     return entry is not None and entry.type is not EntryType.TREE
 
 
@@ -134,12 +134,12 @@ class TreeWriter:
     def write(self, base_tree: str | None, files: Mapping[str, bytes | None]) -> str:
         """`base_tree` with `files` written or removed; folders that become empty vanish. Returns the tree id.
 
-        What stands in the way of a new folder or file is replaced. Raises GitopsError `source_name_unsafe` for a path
+        An entry in the way of a new folder or file is replaced. Raises GitopsError `source_name_unsafe` for a path
         that git would not check out, that is deeper than 64 folders, or that is both a file and a folder.
         """
         root = _Edit()
         for path, content in files.items():
-            _place(root, path, content)
+            _add_edit(root, path, content)
         return self._apply(base_tree, root) or self._write("tree", b"")
 
     def _apply(self, base: str | None, edit: _Edit) -> str | None:
@@ -160,7 +160,7 @@ class TreeWriter:
         return self._write("tree", _format_tree(entries)) if entries else None
 
 
-def _place(root: _Edit, path: str, content: bytes | None) -> None:
+def _add_edit(root: _Edit, path: str, content: bytes | None) -> None:
     """Put one path into the edits."""
     parts = split_path(path)
     if not parts or len(parts) > _MAX_WRITE_DEPTH or any(part.lower() == ".git" for part in parts):
@@ -168,7 +168,7 @@ def _place(root: _Edit, path: str, content: bytes | None) -> None:
     edit = root
     for part in parts[:-1]:
         if part in edit.files:
-            raise GitopsError(Code.SOURCE_NAME_UNSAFE, f"{path!r} lies below a file that is written too")
+            raise GitopsError(Code.SOURCE_NAME_UNSAFE, f"{path!r} is below a file that is written too")
         edit = edit.folders.setdefault(part, _Edit())
     if parts[-1] in edit.folders:
         raise GitopsError(Code.SOURCE_NAME_UNSAFE, f"{path!r} is written as a file and as a folder")

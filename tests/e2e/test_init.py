@@ -226,10 +226,10 @@ def test_private_halves_are_never_opened(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n", "is no public SSH key"),
-        (b"", "is no public SSH key"),
-        (b"ssh-ed25519 AAAA extra\nssh-ed25519 BBBB\n", "is no public SSH key"),
-        (b"\xff\xfe", "is no public SSH key"),
+        (b"-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n", "is not a public SSH key"),
+        (b"", "is not a public SSH key"),
+        (b"ssh-ed25519 AAAA extra\nssh-ed25519 BBBB\n", "is not a public SSH key"),
+        (b"\xff\xfe", "is not a public SSH key"),
     ],
 )
 def test_what_is_no_public_key_is_refused(machine: Machine, text: bytes, why: str) -> None:

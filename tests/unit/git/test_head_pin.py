@@ -39,6 +39,6 @@ def test_where_nothing_can_be_written_nothing_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "../brain", "a/b", "a.b", "."])
-def test_a_name_is_no_path(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="no name"):
+def test_a_path_is_not_a_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="not a valid cluster name"):
         HeadPin(tmp_path, name)

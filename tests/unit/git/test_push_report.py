@@ -6,7 +6,7 @@ import pytest
 
 from gitops.git.command import Output
 from gitops.git.port import ZERO, RefUpdate
-from gitops.git.remote import _judge, _Verdict
+from gitops.git.remote import _push_result, _PushResult
 
 ONE, TWO = "1" * 40, "2" * 40
 CREATE = RefUpdate("refs/x/lock", ZERO, ONE)
@@ -54,33 +54,36 @@ def report(update: RefUpdate, flag: str, summary: str) -> str:
 @pytest.mark.parametrize(("status", "flag", "summary", "stderr", "verdict"), SINGLE)
 def test_one_ref(status: int, flag: str, summary: str, stderr: str, verdict: str) -> None:
     stdout = f"To https://example.org/x.git\n{report(CREATE, flag, summary)}Done\n".encode()
-    assert _judge([CREATE], Output(status, stdout, stderr)) is _Verdict[verdict]
+    assert _push_result([CREATE], Output(status, stdout, stderr)) is _PushResult[verdict]
 
 
 def test_silence_is_no_success() -> None:
-    assert _judge([CREATE], Output(0, b"Everything up-to-date\n", "")) is _Verdict.UNKNOWN
-    assert _judge([CREATE, MOVE], Output(0, report(CREATE, "*", "[new reference]").encode(), "")) is _Verdict.UNKNOWN
+    assert _push_result([CREATE], Output(0, b"Everything up-to-date\n", "")) is _PushResult.UNKNOWN
+    assert (
+        _push_result([CREATE, MOVE], Output(0, report(CREATE, "*", "[new reference]").encode(), ""))
+        is _PushResult.UNKNOWN
+    )
 
 
 def test_a_line_about_another_ref_counts_for_nothing() -> None:
     other = RefUpdate("refs/x/other", ZERO, ONE)
-    assert _judge([CREATE], Output(0, report(other, "*", "[new reference]").encode(), "")) is _Verdict.UNKNOWN
+    assert _push_result([CREATE], Output(0, report(other, "*", "[new reference]").encode(), "")) is _PushResult.UNKNOWN
 
 
 def test_a_refusal_outweighs_a_lost_race_and_a_lost_race_what_goes_along() -> None:
     refused = report(CREATE, "!", "[remote rejected] (hook declined)")
     lost = report(MOVE, "!", "[rejected] (stale info)")
     along = report(CREATE, "!", "[rejected] (atomic push failed)")
-    assert _judge([CREATE, MOVE], Output(1, (refused + lost).encode(), "")) is _Verdict.REFUSED
-    assert _judge([CREATE, MOVE], Output(1, (along + lost).encode(), "")) is _Verdict.LOST
+    assert _push_result([CREATE, MOVE], Output(1, (refused + lost).encode(), "")) is _PushResult.REFUSED
+    assert _push_result([CREATE, MOVE], Output(1, (along + lost).encode(), "")) is _PushResult.LOST
 
 
 def test_a_guarding_ref_may_be_up_to_date() -> None:
     guard = RefUpdate("refs/heads/main", ONE, ONE)
     lines = report(guard, "=", "[up to date]") + report(CREATE, "*", "[new reference]")
-    assert _judge([guard, CREATE], Output(0, lines.encode(), "")) is _Verdict.MOVED
+    assert _push_result([guard, CREATE], Output(0, lines.encode(), "")) is _PushResult.MOVED
 
 
 def test_a_ref_that_is_gone_was_deleted_by_somebody_else() -> None:
     gone = Output(1, b"", "error: unable to delete 'refs/x/lock': remote ref does not exist\n")
-    assert _judge([RefUpdate("refs/x/lock", ONE, ZERO)], gone) is _Verdict.LOST
+    assert _push_result([RefUpdate("refs/x/lock", ONE, ZERO)], gone) is _PushResult.LOST

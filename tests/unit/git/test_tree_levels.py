@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gitops.core.errors import IntegrityError
 from gitops.git.objects import parse_tree
-from gitops.git.trees import Levels
+from gitops.git.trees import TreeLevels
 
 NAME = st.binary(min_size=1, max_size=6).filter(lambda n: not set(n) & {0, 47})
 ROWS = st.dictionaries(
@@ -65,7 +65,7 @@ def test_reading_again_asks_for_nothing_and_little_is_kept() -> None:
         asked.append(object_id)
         return leaf
 
-    levels = Levels(read)
+    levels = TreeLevels(read)
     for _ in range(3):
         found = levels.find("a", "00007")
         assert found is not None
@@ -82,5 +82,5 @@ def test_reading_again_asks_for_nothing_and_little_is_kept() -> None:
 
 @pytest.mark.parametrize("path", ["\ud800", "a/\ud800", "", "/", "..", "a//b", "a\0b"])
 def test_a_path_that_names_nothing_finds_nothing(path: str) -> None:
-    levels = Levels(lambda _, __: tree({b"a": (b"100644", bytes(20))}))
+    levels = TreeLevels(lambda _, __: tree({b"a": (b"100644", bytes(20))}))
     assert levels.find("t", path) is None
