@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.git.command import GitProgram
-from gitops.git.keys import make_key, read_public_key
 from gitops.git.repository import Repository
+from gitops.git.signatures import make_key, read_public_key
 
 __all__ = ["Checkout", "make_key", "open_checkout", "read_public_key"]
 
