@@ -116,7 +116,7 @@ def _schema_drift(current: Session) -> Iterator[DriftItem]:
 
 
 def _catalog_drift(current: Session) -> Iterator[DriftItem]:
-    """Blobs that are missing or have another digest; one that cannot be read is a problem, not a difference."""
+    """Blobs that are missing or have another digest; an unreadable blob is a problem, not a difference."""
     found = Diagnostics()
     verify_catalog(current.opened.ledger, current.state, found)
     for problem in found:

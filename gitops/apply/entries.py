@@ -2,7 +2,7 @@
 
 1. Before a run plans, countersignatures that count go into an entry of their own, so that no entry both opens and settles debts.
 2. While a debt is open, nothing is applied but a further emergency.
-3. A run that uses an emergency opens its debt; one that completes an interrupted run opens those that it had announced.
+3. A run that uses an emergency opens its debt; a run that completes an interrupted one opens the debts announced there.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def probe_graph(stores: Stores, graph: str) -> tuple[GraphProbe, str | None]:
     uri = stores.graph_uri(graph)
     existence = stores.engine.exists(uri)
     if existence is not Existence.PRESENT:
-        return GraphProbe(existence), None if existence is Existence.ABSENT else f"cannot tell whether {uri} exists"
+        return GraphProbe(existence), None if existence is Existence.ABSENT else f"it is unknown whether {uri} exists"
     try:
         return GraphProbe(existence, stores.engine.read(uri)), None
     except GitopsError as error:

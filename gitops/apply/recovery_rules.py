@@ -11,7 +11,7 @@ S4 schema, other content: keep, drifted.
 D1 delete, root present: retire, the delete is proposed again.
 D2 delete, root absent, not recorded: already recorded.     D3 delete, root absent, recorded: roll forward.
 
-A root whose existence is unknown is treated like one that does not open, for every kind (S1). Graphs of kept intents are
+A root whose existence is unknown is treated like a root that does not open, for every kind (S1). Graphs of kept intents are
 pending: changes to them are blocked in this run. The sweep edits only the state value, never a graph.
 """
 

@@ -205,7 +205,7 @@ class _Coordinator:
         return self._seq, self._clock.now()
 
     def _emit(self, event: Event) -> None:
-        """Hand an event to the observer; one that raises gets no more events."""
+        """Hand an event to the observer; an observer that raises gets no more events."""
         if self._on_event is not None:
             observer, self._on_event = self._on_event, None
             observer(event)
@@ -213,7 +213,7 @@ class _Coordinator:
 
 
 def _checked(node: ExecNode, result: object) -> NodeResult:
-    """`result`, if it is one that this node may have. Raises BugError otherwise: its provider is at fault."""
+    """`result`, if the node may have it. Raises BugError otherwise: its provider is at fault."""
     if not isinstance(result, NodeResult) or result.node_id != node.id or result.outcome not in ENDINGS:
         raise BugError(f"the provider of {node.id} gave a result that the node cannot have")
     return result

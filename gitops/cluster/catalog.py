@@ -21,7 +21,7 @@ _FINDINGS = {
 def verify_catalog(ledger: LedgerReader, state: State, problems: Diagnostics) -> State:
     """Report every blob that is not OK, and return the state as a refresh records it.
 
-    A missing or corrupt blob drops the digest, so that the next apply publishes it again; one that cannot be read
+    A missing or corrupt blob drops the digest, so that the next apply publishes it again; an unreadable blob
     keeps its digest, until it can be read again. `status` uses only the reports.
     """
     resources, statuses = dict(state.resources), dict(state.statuses)

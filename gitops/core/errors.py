@@ -21,7 +21,7 @@ class GitopsError(Exception):
 
 
 class UsageError(GitopsError):
-    """The command line or the set-up cannot be used as given."""
+    """The command line or the setup cannot be used as given."""
 
 
 class ConflictError(GitopsError):

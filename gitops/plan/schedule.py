@@ -235,7 +235,7 @@ class Schedule:
         return Skip(reason, result)
 
     def _leave_line(self, name: str) -> None:
-        """A ready node is no candidate any more, and waits for no lock."""
+        """A ready node stops being a candidate, and waits for no lock."""
         at = bisect_left(self._candidates, self._priority[name])
         if at < len(self._candidates) and self._candidates[at] == self._priority[name]:
             del self._candidates[at]

@@ -12,7 +12,7 @@ from gitops.core.fault_points import FAULT_POINTS
 from tests.support.pages import ROOT, read_page
 
 _ROW = r"\b[CSD]\d\b"
-_REACHING = {"reach", "_before", "_after"}
+_REACHING = {"reach", "_fault_before", "_fault_after"}
 _SOURCES = [p for p in sorted((ROOT / "gitops").rglob("*.py")) if p.name != "faults.py"]
 
 
