@@ -213,12 +213,12 @@ def test_refs_of_the_bot_are_not_for_people(pending: Loop) -> None:
     )
     pending.store.update_refs([RefUpdate("refs/gitops/locks/brain", "0" * 40, root)])
     refs = {
-        "refs/gitops/requests/1/meta": "written by the bot alone",
-        "refs/gitops/requests/9/head": "written by the bot alone",
-        "refs/gitops/statuses/00": "written by the bot alone",
-        "refs/gitops/seen/brain": "written by the bot alone",
-        "refs/heads/gitops/anything": "written by the bot alone",
-        "refs/heads/gitops": "written by the bot alone",
+        "refs/gitops/requests/1/meta": "only the bot writes its refs",
+        "refs/gitops/requests/9/head": "only the bot writes its refs",
+        "refs/gitops/statuses/00": "only the bot writes its refs",
+        "refs/gitops/seen/brain": "only the bot writes its refs",
+        "refs/heads/gitops/anything": "only the bot writes its refs",
+        "refs/heads/gitops": "only the bot writes its refs",
         "refs/gitops/locks/brain": "a lock is taken by creating it",
         "refs/heads/gitops/locks/brain": "the commit of a lock has no parent",
         "refs/gitops/locks/other/thing": "a lock has the name of a cluster",
