@@ -23,6 +23,7 @@ from gitops.audit.intoto import (
     write_envelope,
 )
 from gitops.core.errors import IntegrityError
+from gitops.ledger.documents import read_entry
 from tests.unit.render.render_cases import ANNOUNCED_ENTRY, APPLIED_ENTRY
 
 CASES = json.loads((Path(__file__).parents[2] / "data" / "dsse" / "envelopes.json").read_text("utf-8"))
@@ -106,3 +107,16 @@ def test_a_statement_has_the_form_of_in_toto(entry) -> None:
     assert set(digests[2]) == {"sha256"}
     assert form["predicate"]["entry"]["number"] == entry.number
     assert form["predicate"]["signer"] == "bot"
+
+
+DOCUMENTS = Path(__file__).parents[2] / "data" / "documents"
+
+
+def test_the_golden_statement_and_envelope_keep_their_bytes() -> None:
+    written = (DOCUMENTS / "intoto.statement.json").read_bytes()
+    entry = read_entry((DOCUMENTS / "entry.emergency.json").read_bytes())
+    state = (DOCUMENTS / "state.full.json").read_bytes()
+    assert statement(commit="b" * 40, entry=entry, state=state, signer="ledger@example.org") == written
+    envelope = (DOCUMENTS / "intoto.envelope.json").read_bytes()
+    assert read_envelope(envelope).payload == written
+    assert write_envelope(read_envelope(envelope)) == envelope
