@@ -1,4 +1,4 @@
-"""One change to a real cluster, from the first push to the audit, in a sandbox that is left behind to play with.
+"""One change to a real cluster, from the first push to the audit, in a sandbox that stays for your own experiments.
 
     python examples/demo.py [FOLDER]        (default: demo/ beside this repository's README)
 
@@ -39,7 +39,7 @@ apply:
 
 
 class Demo:
-    """The sandbox and the way to run commands in it."""
+    """The sandbox, and how to run commands in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,11 +47,11 @@ class Demo:
         self.graph = folder / "data" / "brain" / "graphs" / "knowledge.omni"
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         kept = {k: v for k, v in os.environ.items() if not k.startswith("GIT_") and k != "CI"}
-        # Each person has a home of their own, so that nothing of this machine's user leaks into the story.
+        # Each person has a separate home folder, so that settings of this machine's user have no effect.
         self.env = {**kept, "PATH": path, "GIT_CONFIG_NOSYSTEM": "1", "NO_COLOR": "1"}
 
     def run(self, who: str, *command: str, expect: int = 0, shown: int = 0, at: str = "") -> str:
-        """Run a command as somebody, print it and its output (at most `shown` lines), and check its exit code."""
+        """Run a command as a person, print it and its output (at most `shown` lines), and check its exit code."""
         folder = self.folder / (at or who)
         print(f"{who}$ {shlex.join(command)}", flush=True)
         env = {**self.env, "HOME": str(self.folder / "home" / who)}
@@ -70,12 +70,12 @@ class Demo:
         return done.stdout
 
     def quietly(self, *command: str, cwd: Path | None = None, who: str = "bot") -> None:
-        """Run a command of the set-up without showing it."""
+        """Run a command of the setup without showing it."""
         env = {**self.env, "HOME": str(self.folder / "home" / who)}
         subprocess.run(command, cwd=cwd or self.folder, env=env, check=True, capture_output=True)
 
     def edit(self, path: str, old: str, new: str) -> None:
-        """Change a file in alice's clone, and say so."""
+        """Change a file in alice's clone, and print the change."""
         file = self.folder / "alice" / path
         text = file.read_text()
         if old not in text:
@@ -146,7 +146,7 @@ def soft_drop(demo: Demo) -> None:
 
 
 def graph_delete(demo: Demo) -> None:
-    """A graph delete: refused without approval, refused with the author's own, carried out with bob's."""
+    """A graph delete: refused without approval, refused with the author's own approval, applied with bob's."""
     demo.run("alice", "git", "fetch", "--quiet", "origin")
     demo.run("alice", "git", "switch", "--quiet", "--create", "retire-legacy", "origin/main")
     text = (demo.folder / "alice" / "cluster" / "cluster.yaml").read_text()
@@ -155,7 +155,7 @@ def graph_delete(demo: Demo) -> None:
     demo.run("alice", "git", "commit", "--quiet", "--all", "--message", "Retire the legacy graph")
     demo.run("alice", "git", "push", "--quiet", "origin", "retire-legacy")
     demo.run("alice", "gitops", "request", "show", "2")
-    print("\nalice merges without waiting for anybody. The graph stays:\n")
+    print("\nalice merges without waiting for an approval. The graph stays:\n")
     demo.run("alice", "gitops", "request", "merge", "2")
     legacy = demo.graph.with_name("legacy.omni")
     demo.run("bot", "gitops", "graph", "show", "legacy", "--root", str(legacy), at=".")
@@ -167,7 +167,7 @@ def graph_delete(demo: Demo) -> None:
 
 
 def new_approver(demo: Demo) -> None:
-    """Who may approve is itself approved: planned, approved before the merge, merged, in force."""
+    """A change of the approvers: planned, approved before the merge, merged, in force."""
     home = demo.folder / "home" / "carol"
     home.mkdir()
     demo.quietly("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "carol@brain.example", "-f", str(home / "key"))
@@ -186,7 +186,7 @@ def new_approver(demo: Demo) -> None:
 
 
 def ledger(demo: Demo) -> None:
-    """The trail, for people and for the auditor."""
+    """The audit trail, for people and for the auditor."""
     demo.run("bob", "git", "fetch", "--quiet", "origin")
     demo.run("bob", "git", "log", "--graph", "--format=%h %an: %s", "origin/gitops/ledger/brain")
     demo.run("bob", "gitops", "log")
@@ -197,7 +197,7 @@ def ledger(demo: Demo) -> None:
 
 def tamper(demo: Demo) -> None:
     """One byte of the ledger is changed in the mirror; the auditor finds the entry."""
-    print("\nSomebody rewrites the newest entry of the mirror, with one byte of a stored query changed:\n")
+    print("\nAn attacker rewrites the newest entry of the mirror, with one byte of a stored query changed:\n")
     mirror = demo.folder / "mirror.git"
     script = (
         "tree=$(git rev-parse gitops/ledger/brain^{tree}) && "
@@ -238,7 +238,7 @@ def main() -> None:
     ledger(demo)
     step("A tampered ledger does not pass")
     tamper(demo)
-    print(f"\nDone in {time.monotonic() - started:.0f} s. The sandbox stays in {folder}: go on with it.")
+    print(f"\nDone in {time.monotonic() - started:.0f} s. The sandbox stays in {folder}.")
 
 
 if __name__ == "__main__":
