@@ -134,7 +134,7 @@ def test_an_approval_is_taken_back_before_it_is_used(held: Loop) -> None:
     _id(held.gitops("bob", "approve", "graph.legacy").text)
     assert not held.graph("legacy").exists()
     used = held.gitops("bob", "revoke", first, check=False)
-    assert "taken back" in used.text
+    assert "revoked by" in used.text
     spent = held.approvals()[-1].removeprefix(APPROVALS)
     late = held.gitops("bob", "revoke", spent, check=False)
     assert (late.code, "approval_spent" in late.text) == (1, True)
