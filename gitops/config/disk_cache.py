@@ -2,7 +2,7 @@
 
 Rules of this module:
 
-1. The folder belongs to the user and nobody else may write to it: a link, a foreign owner or a wider mode makes it no cache.
+1. The folder belongs to the user and no other user may write to it: a link, a foreign owner or a wider mode makes it no cache.
 2. An entry is one file, named by a digest of the edition of the program and the name of the entry, and it begins with that
    digest and the digest of its content: whatever is cut off, mixed up or of another edition is not there.
 3. A file appears whole or not at all. It is not synced: what a crash takes is compiled again.
@@ -30,7 +30,7 @@ _TEMPORARY = ".new-"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# A cache that cannot be used is one that has nothing.
+# A cache that cannot be used counts as empty.
 _TROUBLE = (OSError, ValueError)
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 

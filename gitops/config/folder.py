@@ -125,7 +125,7 @@ class FolderTree:
                     _refuse_submodule(descriptor, _REPOSITORY, place)
                 if not stat.S_ISREG(status.st_mode):
                     raise SourceError(Code.SOURCE_UNREADABLE, f"{place} is not a regular file", path=place)
-                # The size is asked first and a file that grows meanwhile is cut off, so that memory is bounded.
+                # The size is asked first and a file that grows while it is read is cut off, so that memory is bounded.
                 self._meter.check(place, status.st_size)
                 with os.fdopen(descriptor, "rb", closefd=False) as file:
                     data = file.read(self._meter.limits.file_bytes + 1)
@@ -137,7 +137,7 @@ class FolderTree:
         return data
 
     def names(self, path: str) -> tuple[str, ...]:
-        """The names in the folder at `path`; the `.git` of a work tree is no part of the cluster folder."""
+        """The names in the folder at `path`; the `.git` of a work tree does not belong to the cluster folder."""
         place = normalize(path, confined=self._confined)
         with self._parent(place) as (parent, name):
             if name is not None and not stat.S_ISDIR(_mode(parent, name, place)):

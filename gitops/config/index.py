@@ -1,7 +1,7 @@
 """The index of a cluster folder: what a load found without problems, so that the next one looks only at what changed.
 
 Files and folders are in columns of equal length, so that the state of a whole cluster is compared as a few lists. A graph is
-recorded only if its load found no problem at all. The document is a hint: one of another form is ignored, and the folder is
+recorded only if its load found no problem at all. The document is a hint: another form is ignored, and the folder is
 loaded as if for the first time.
 """
 

@@ -49,7 +49,7 @@ _ORDINARY = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)*[A-Za-z0-9_][A-Za-z0-9
 
 
 class SourceError(GitopsError):
-    """A path of a source tree cannot be read; which way is said by `code`, `path` is the path concerned.
+    """A path of a source tree cannot be read; `code` is the reason, `path` the path.
 
     `source_missing`: nothing is there. `source_unreadable`: not a regular file (or folder), or the system refused.
     `source_symlink`, `source_submodule`, `source_path_escapes`, `source_name_unsafe`, `source_too_large`: refused on
@@ -105,7 +105,7 @@ class SourceTree(Protocol):
 
 
 class StampedTree(SourceTree, Protocol):
-    """A tree that can tell that something is what it was, without reading it. It explains, and permits nothing.
+    """A tree that can prove that a file or folder is unchanged, without reading it. It explains, and permits nothing.
 
     A stamp is an opaque text. Two equal stamps of one path, taken from trees of one `identity`, say that the content of the
     file, or the names in the folder, were equal at both moments.
@@ -124,7 +124,7 @@ class StampedTree(SourceTree, Protocol):
     def stamps(self, places: Iterable[str], kind: EntryKind) -> list[str | None]:
         """The stamp of each normalized path, in order; None where nothing of that kind is, or no stamp can be trusted.
 
-        Nothing counts as read. What lies above a path is not looked at: ask for its folders too.
+        Nothing counts as read. The folders above a path are not looked at: ask for its folders too.
         """
         ...
 
@@ -258,7 +258,7 @@ def _require_safe(name: str, path: str) -> None:
 
 
 class MemoryTree:
-    """A confined tree over a mapping of paths to contents: the twin of the other trees for tests and tools."""
+    """A confined tree over a mapping of paths to contents: for tests and tools."""
 
     def __init__(
         self,
