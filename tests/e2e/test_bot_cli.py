@@ -14,7 +14,8 @@ import pytest
 from gitops.bot.kept_plans import plan_ref
 from gitops.git.port import RefUpdate
 from tests.support.bot_stage import QUERY, take_lock
-from tests.support.loop import CLUSTER, DELETE_LEGACY, LEDGER, MAIN, PROGRAM, Loop
+from tests.support.loop import CLUSTER, DELETE_LEGACY, LEDGER, MAIN, Loop
+from tests.support.prefork import PROGRAM
 
 pytestmark = pytest.mark.e2e
 

@@ -15,7 +15,8 @@ from gitops.forge.port import RequestState
 from gitops.render.drift import drift_marker
 from gitops.wiring.stores import graph_engine
 from tests.support.bot_stage import Stage, said, verdict
-from tests.support.loop import CLUSTER, LEDGER, MAIN, PROGRAM, Loop
+from tests.support.loop import CLUSTER, LEDGER, MAIN, Loop
+from tests.support.prefork import PROGRAM
 
 pytestmark = pytest.mark.e2e
 

@@ -16,7 +16,8 @@ import pytest
 from gitops.cli.main import main
 from gitops.git.hooks import install_hooks, remove_hooks
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
-from tests.support.loop import CONFIG, DELETE_LEGACY, LEDGER, MAIN, PROGRAM, SIGNERS, Done, Loop, email
+from tests.support.loop import CONFIG, DELETE_LEGACY, LEDGER, MAIN, SIGNERS, Done, Loop, email
+from tests.support.prefork import PROGRAM
 
 pytestmark = [pytest.mark.e2e, pytest.mark.journey]
 

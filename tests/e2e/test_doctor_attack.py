@@ -146,7 +146,7 @@ _REAL_COMMENTS = records.read_comments
 _REAL_LOCATE = remote._locate
 
 
-def _by_marker(folder: records.Folder, own: str) -> tuple[Comment, ...]:
+def _by_marker(folder: records.DocumentFolder, own: str) -> tuple[Comment, ...]:
     """A comment is the bot's if it carries the marker, whoever wrote it."""
     found = []
     for comment in _REAL_COMMENTS(folder, own):

@@ -34,9 +34,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "plan": (
         (
             "gitops/plan/planner.py",
-            "gitops/plan/diff.py",
-            "gitops/plan/classify.py",
-            "gitops/plan/needs.py",
+            "gitops/plan/draft.py",
             "gitops/plan/graph.py",
             "gitops/plan/layers.py",
             "gitops/plan/impact.py",
@@ -48,7 +46,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/unit/plan", "tests/property/test_scheduler_laws.py", "tests/property/test_schedule_line_laws.py"),
     ),
     "apply": (
-        ("gitops/apply/settle.py", "gitops/apply/recovery_rules.py", "gitops/plan/composites.py"),
+        ("gitops/apply/settle.py", "gitops/apply/recovery_rules.py"),
         (
             "tests/unit/plan",
             "tests/unit/apply",
@@ -60,9 +58,12 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("gitops/core/canonical.py", "gitops/core/redact.py", "gitops/core/clock.py", "gitops/model/digests.py"),
         ("tests/unit/core", "tests/unit/documents", "tests/unit/config"),
     ),
-    "git": (("gitops/git/sshsig.py", "gitops/git/trees.py"), ("tests/unit/git", "tests/property/test_git_laws.py")),
+    "git": (
+        ("gitops/git/sshsig.py", "gitops/git/trees.py"),
+        ("tests/integration/git", "tests/property/test_git_laws.py"),
+    ),
     "schema": (
-        ("gitops/language/schema/diff.py", "gitops/language/schema/down.py", "gitops/language/schema/constraints.py"),
+        ("gitops/language/schema/migration.py", "gitops/language/schema/constraints.py"),
         ("tests/unit/language", "tests/property/test_schema_laws.py"),
     ),
     "query": (

@@ -1,12 +1,23 @@
-"""The life of one cluster on a branch ledger, lived once for all who look at it: nobody moves its refs."""
+"""Unit tests are about rules: they start no process, open no connection and have no folder of their own."""
 
 from __future__ import annotations
 
+import socket
+import subprocess
+from typing import Any, NoReturn
+
 import pytest
 
-from tests.support.audited import Life
 
+@pytest.fixture(autouse=True)
+def _nothing_outside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that needs a process, a socket or a folder belongs to `tests/integration`; `outside` marks an exception."""
+    if request.node.get_closest_marker("outside") is not None:
+        return
 
-@pytest.fixture(scope="session")
-def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
-    return Life(tmp_path_factory.mktemp("life")).live()
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise AssertionError("a unit test starts no process and opens no connection: move it to tests/integration")
+
+    assert "tmp_path" not in request.fixturenames, "a unit test has no folder: move it to tests/integration"
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)

@@ -115,6 +115,7 @@ def test_the_ledger_commit_is_the_golden_message() -> None:
     assert parse_trailers(message) == trailers(ENTRY)
 
 
+@pytest.mark.outside
 def test_git_itself_reads_the_same_trailers() -> None:
     program = shutil.which("git")
     assert program is not None

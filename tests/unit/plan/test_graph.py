@@ -334,6 +334,7 @@ print(json.dumps(to_json(build_graph([*made, *gone], [], old)[0])))
 """
 
 
+@pytest.mark.outside
 def test_json_is_the_same_for_every_hash_seed():
     outputs = {
         subprocess.run(

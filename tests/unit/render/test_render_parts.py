@@ -325,6 +325,7 @@ def test_the_first_lines_of_a_comment_find_it_again():
     assert BASE[:12] in body
 
 
+@pytest.mark.outside
 def test_text_and_json_load_no_template_engine():
     script = (
         "import sys, gitops.render.json, gitops.render.text, gitops.render.audit, gitops.render.comment;"

@@ -157,6 +157,7 @@ def test_every_value_of_a_plan_is_there_for_a_template():
     assert f"\n\n{'1' * len(names)}\n\n" in plan_comment(replace(everything(), templates={"plan.md.j2": text}))
 
 
+@pytest.mark.outside
 def test_a_built_in_template_that_breaks_a_rule_is_a_defect(tmp_path, monkeypatch):
     (tmp_path / "raw.md.j2").write_text("{{ value }}")
     (tmp_path / "undefined.md.j2").write_text("{{ other|code }}")

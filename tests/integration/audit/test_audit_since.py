@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.audit.test_audit import LIES
 
 from gitops.audit.verb import AuditScope
 from tests.support.audited import MAIN, Lie, Life, saying
-from tests.unit.audit.test_audit import LIES
 
 ENTRIES = 14
 
