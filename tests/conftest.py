@@ -5,8 +5,11 @@ No deadlines, because a busy machine is no fault of the code.
 
 from __future__ import annotations
 
+import fnmatch
 import os
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,8 +29,12 @@ os.environ.pop("CI", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every property test as a law: a full run tries each of them with more cases."""
+    """Mark property tests as laws, of which a full run tries more cases, and the tests of `data/slow.txt` as slow."""
+    lines = (Path(__file__).parent / "data" / "slow.txt").read_text(encoding="utf-8").splitlines()
+    slow = re.compile("|".join(fnmatch.translate(line) for line in lines if not line.startswith("#")))
     for item in items:
+        if slow.match(item.nodeid):
+            item.add_marker("slow")
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker("law")
 

@@ -43,9 +43,9 @@ def test_the_requests_of_each_deed_are_those_of_the_page(s3: S3Place) -> None:
     def migrate(source: bytes) -> int:
         return engine.prepare_migration(uri, source, actor=None).publish()
 
-    assert cost("see that a root is free", lambda: engine.exists(uri)) is Existence.ABSENT
+    assert cost("find a root free", lambda: engine.exists(uri)) is Existence.ABSENT
     cost("create a graph of two types", lambda: engine.prepare_create(uri, BASE, actor=None).publish())
-    assert cost("see that a graph is there", lambda: engine.exists(uri)) is Existence.PRESENT
+    assert cost("find a graph", lambda: engine.exists(uri)) is Existence.PRESENT
     assert cost("read the accepted schema", lambda: engine.read(uri)).schema_source == BASE
     loader.load(person("ada"))
     assert cost("load one row into a table with rows", lambda: loader.load(person("bob"))).rows == {"node:Person": 1}

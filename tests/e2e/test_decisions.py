@@ -60,7 +60,6 @@ def _acted(loop: Loop) -> str:
     return _id(told)
 
 
-@pytest.mark.journey
 def test_an_emergency_from_the_command_to_the_audit(held: Loop) -> None:
     identity = _acted(held)
     status = held.gitops("bob", "status")

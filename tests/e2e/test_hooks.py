@@ -53,7 +53,6 @@ def _commit(loop: Loop, *arguments: str, check: bool = True) -> Done:
     return loop.program("alice", "git", "commit", "-q", *arguments, check=check)
 
 
-@pytest.mark.journey
 def test_pre_commit_validates_what_is_staged(clone: Loop) -> None:
     schema = clone.clone("alice") / "cluster" / "notes.pg"
     good = schema.read_bytes()

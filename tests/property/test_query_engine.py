@@ -31,6 +31,7 @@ from gitops.language.schema import NodeType, Schema
 from tests.reference import Graph, Mode, Options, Refused, answer, empty, load, mutate
 from tests.reference.ranking import mock_embedding
 from tests.support import query_engine, random_graphs, random_queries
+from tests.support.effort import FULL
 from tests.support.ids import SequentialIds
 from tests.support.query_cases import NOW, contents, same_result
 from tests.support.query_engine import Run, outcome, refused_alike
@@ -181,7 +182,7 @@ def every_life(data: st.DataObject, steps: int, queries: int) -> None:
         both.verify()
 
 
-QUICK = settings(max_examples=8, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=8 if FULL else 4, suppress_health_check=list(HealthCheck))
 THOROUGH = settings(max_examples=300, suppress_health_check=list(HealthCheck))
 LONG = settings(max_examples=100, suppress_health_check=list(HealthCheck))
 

@@ -149,7 +149,7 @@ PLANS = st.builds(
     config_digest=st.just("b" * 64),
     digest=st.just("e" * 64),
     changes=several(CHANGES),
-    impact=several(st.builds(Impact, HOSTILE, several(HOSTILE, 30))),
+    impact=several(st.builds(Impact, HOSTILE.map(Address), several(HOSTILE.map(Address), 30))),
     approvals_required=several(st.builds(ApprovalRequirement, HOSTILE, HOSTILE, HOSTILE)),
     graph=GRAPHS,
 )
