@@ -76,6 +76,7 @@ _MEMORY = re.compile(r" at 0x[0-9a-f]+")
 # Single characters, since a text may be joined from pieces.
 _LIVE_TEXT = re.compile(r"[`\\<~]|\$\Z|(?:\A|\n)[^\S\n]*/")
 _LINKED_VALUE = re.compile(r"\]\([^)]*\x1c")
+_VALUE = re.compile(f"{_OPEN}[^{_CLOSE}]*{_CLOSE}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,8 @@ def _sections(template: str, values: Mapping[str, object], own: Mapping[str, str
     # The built-in ones loop over a plan once and need no bound.
     work = _WORK + _WORK_PER_ITEM * items if own else _UNBOUNDED
     text = "".join(_Environment(own, work).get_template(template).generate(**values))
-    if _LINKED_VALUE.search(text):
+    # What a value itself holds cannot begin a link: it is escaped.
+    if _LINKED_VALUE.search(_VALUE.sub(_OPEN + _CLOSE, text)):
         raise _RuleError("a value is the address of a link; use the filter link")
     text = text.replace(_CLOSE + _OPEN, " ").replace(_OPEN, "").replace(_CLOSE, "")
     head, *parts = text.split(_START)

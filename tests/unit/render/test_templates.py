@@ -9,6 +9,8 @@ from comment_cases import MISSING, OWN, SUBJECT, everything, planned
 from render_cases import PLAN
 
 from gitops.core.errors import BugError
+from gitops.model.address import Address
+from gitops.model.entry import Debt
 from gitops.render import environment
 from gitops.render.comment import PlanComment, plan_comment
 from gitops.render.environment import TEMPLATE_LIMIT, render_sections
@@ -173,3 +175,8 @@ def test_a_built_in_template_that_breaks_a_rule_is_a_defect(tmp_path, monkeypatc
         Section("A", 1, "x"),
         Section("B", 2, "y", fold=True),
     )
+
+
+def test_a_value_that_looks_like_a_link_does_not_stop_a_built_in_template():
+    debt = Debt("a", "b" * 40, Address("graph.x"), "ada", "](")
+    assert "`](`" in plan_comment(replace(everything(), debts=(debt,)))
