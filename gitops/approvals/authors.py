@@ -46,7 +46,7 @@ def signers_of(
     """Principals whose keys signed one of the commits that `authors_of` looks at.
 
     Every listed key counts, also an expired or revoked one and one for another purpose: signing with an old key does not make
-    somebody else the author. For the same reason all principals of a key's line count.
+    another person the author. For the same reason all principals of a key's line count.
     """
     named = {signer.key: signer.principals for signer in trust.signers}
     found: set[str] = set()

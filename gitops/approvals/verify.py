@@ -3,10 +3,10 @@
 `verify_approval` works by numbered steps; each refusal has its own code, and a step that cannot be decided refuses:
 
 1. The commit has the form of an approval: one parent, which is an entry of this ledger and the head it names, exactly one
-   added document, and a message that repeats what the document says.
+   added document, and a message that repeats the content of the document.
 2. It is signed, and the signature is good over the raw commit in the namespace `git`.
 3. The key is trusted at this ledger position and belongs to the principal that the document names. An attestation is signed
-   by a ledger signer instead, and the document names the principal to whom the account belongs.
+   by a ledger signer instead, and the document names the principal that owns the account.
 4. The principal may approve, and is not, under any name or account, an author or pusher of the change. Attestations count only
    for the kinds of change that the rules list. In an emergency it is sufficient to be listed for emergencies.
    Keys and rules themselves are approved by signature alone.
@@ -94,7 +94,7 @@ class ApprovalNeed:
     """What an approval must match: the change, the folder and rules that it belongs to, and the ledger's position.
 
     `at` is the time at that position; `consumed` are the ids of consumed approvals, `revoked` the ids and approvers of revoked
-    ones; `authors` are the identities whose work the change is.
+    ones; `authors` are the authors of the change.
     """
 
     target: Target

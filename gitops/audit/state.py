@@ -2,7 +2,7 @@
 
 1. An intent entry changes nothing. Every other entry that changes the state raises its revision by one.
 2. Records of approvals, countersignatures and recoveries only grow, and only by what the entry names.
-3. First come the interrupted operations that the entry says it completed: each announced before, deletes with approval.
+3. First come the interrupted operations that the entry records as completed: each announced before, deletes with approval.
 4. Then the changes that it lists: each from the digest before to the digest after, and nothing changed that is not listed.
    A refresh or an import lists none: it may record what it observed of graphs, and nothing else.
 5. A graph's digest is that of its parts.
@@ -71,7 +71,7 @@ def _mismatch(detail: str) -> IntegrityError:
 
 
 def _completed_operations(transition: StateTransition) -> tuple[AnnouncedOperation, ...]:
-    """The operations that this entry says were completed, in order."""
+    """The operations that this entry records as completed, in order."""
     before, after = transition.before.recovery_records, transition.after.recovery_records
     if any(after.get(operation) != record for operation, record in before.items()):
         raise _mismatch("the record of an earlier recovery is gone")

@@ -1,4 +1,4 @@
-"""`gitops.yaml`: how the bot treats the clusters of a repository, and whom it trusts. Read from the target branch only."""
+"""`gitops.yaml`: how the bot treats the clusters of a repository, and which people it trusts. Read from the target branch only."""
 
 from __future__ import annotations
 
@@ -295,7 +295,7 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
     speaking = {signer.principals[0] for signer in signers if signer.key not in revoked}
     if speaking.isdisjoint(config.ledger.signers):
         raise GitopsError(
-            Code.TRUST_MISSING, "ledger.signers names nobody who has a key to sign entries", path=CONFIG_FILE
+            Code.TRUST_MISSING, "ledger.signers names no principal that has a key to sign entries", path=CONFIG_FILE
         )
     _check_quorum(config, speaking)
     form = {

@@ -4,8 +4,8 @@ It is a function of the graph, the number of workers, the failure policy and the
 in the same order always give the same starts.
 
 1. A node is ready when everything before it is done. Ready nodes are looked at by position.
-2. A node starts when a worker is free and all its locks are; it takes them together, holding none while it waits, so there
-   is no deadlock. What an earlier node waits for counts as taken for later ones, so there is no starvation.
+2. A node starts when a worker is free and all its locks are; it takes them together, holding none while it waits, so a
+   deadlock cannot happen. What an earlier node waits for counts as taken for later ones, so there is no starvation.
 3. With one worker, the ready node of the lowest position starts: the serial run. `build_graph` numbers nodes in an order
    that no edge contradicts, so for its graphs that is the plan order.
 4. Every node ends with exactly one result. After a failure (failed, or of unknown effect):

@@ -29,7 +29,7 @@ _TIME_S = 240
 ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "approvals": (
         ("gitops/approvals/verify.py", "gitops/approvals/decisions.py", "gitops/approvals/authors.py"),
-        ("tests/unit/plan", "tests/unit/approvals", "tests/property/test_approval_laws.py"),
+        ("tests/unit/plan", "tests/integration/approvals", "tests/property/test_approval_laws.py"),
     ),
     "plan": (
         (

@@ -68,7 +68,7 @@ def viewer(answer: WebAnswer) -> Account:
 
 
 def review_decision(answer: WebAnswer) -> ReviewDecision:
-    """What the rules say about the reviews. Raises as `graphql_data`."""
+    """What the rules decide about the reviews. Raises as `graphql_data`."""
     request = graphql_data(answer).part("repository").part("pullRequest")
     return _VERDICTS.get(request.text_or("reviewDecision"), ReviewDecision.UNKNOWN)
 

@@ -56,7 +56,7 @@ class GitHubForge(HostedForge):
         return self._paths(iter(entries))
 
     def review_decision(self, number: int) -> ReviewDecision:
-        """What the rules of the target branch say, code owners included. Raises GitopsError `request_not_found`."""
+        """What the rules of the target branch decide, code owners included. Raises GitopsError `request_not_found`."""
         try:
             return answers.review_decision(self._sender.send(self._api.review_decision(number)))
         except RemoteError as error:

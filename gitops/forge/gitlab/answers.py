@@ -160,7 +160,7 @@ def reviews(approvals: JsonObject | None, reviewers: Sequence[JsonObject]) -> tu
 def review_decision(
     request: JsonObject, approvals: JsonObject | None, reviewers: Sequence[JsonObject]
 ) -> ReviewDecision:
-    """What GitLab's rules say, the stricter of its answers.
+    """What GitLab's rules decide, the stricter of its answers.
 
     `detailed_merge_status` names only the first thing that stops a merge, and the approvals know only the rules of editions that
     have them: without `approvals_required`, or with none required, there are no rules. Source:

@@ -76,7 +76,7 @@ class GitLabForge(HostedForge):
         return answers.reviews(*self._opinions(self.request(number).number))
 
     def review_decision(self, number: int) -> ReviewDecision:
-        """What GitLab's approval rules say; UNKNOWN for editions and projects without any."""
+        """What GitLab's approval rules decide; UNKNOWN for editions and projects without any."""
         request = self._get_request(number)
         return answers.review_decision(request, *self._opinions(number))
 
