@@ -2,7 +2,7 @@
 
 In order; the first part that fails is the finding:
 
-1. Every approval that the entry uses passes the verification steps of a plan at that position, and was given as the entry records.
+1. Every approval that the entry uses passes the verification steps of a plan at that position, and was given as recorded.
 2. None of them had been revoked. A revocation names the newest entry of its time, and does not undo what that entry did.
 3. Irreversible changes that were applied have a quorum, or one emergency.
 4. Every countersignature that the entry records passes its steps, for a debt that was open.

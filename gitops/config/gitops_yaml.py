@@ -1,4 +1,4 @@
-"""`gitops.yaml`: how the bot treats the clusters of a repository, and which people it trusts. Read from the target branch only."""
+"""`gitops.yaml`: how the bot treats the clusters of a repository, and which people it trusts. Read from the target branch."""
 
 from __future__ import annotations
 
