@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import NoReturn
 
 from gitops.core.codes import Code
-from gitops.core.errors import UsageError
+from gitops.core.errors import BugError, UsageError
 from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.paging import linked_page
 from gitops.forge.port import (
@@ -210,7 +210,7 @@ class Dialect(ABC):
         return text
 
     def _lacks(self, feature: str, *_: object) -> NoReturn:
-        raise NotImplementedError(f"{type(self).__name__} has the feature {feature} and does not implement it")
+        raise BugError(f"{type(self).__name__} declares the feature {feature} without its methods")
 
 
 def full_id(commit: str) -> str:

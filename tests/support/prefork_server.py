@@ -16,7 +16,7 @@ import types
 
 import gitops
 
-# Their drivers belong to extras, or start threads of their own, which a fork would lose.
+# The drivers of the language server and of the web server belong to extras, and a server is started for real.
 _LEFT_OUT = ("gitops.__main__", "gitops.cli.lsp", "gitops.server")
 
 

@@ -1,0 +1,15 @@
+"""A dialect that declares a feature and lacks its methods is a defect of this program."""
+
+from __future__ import annotations
+
+import pytest
+
+from gitops.core.errors import BugError
+from gitops.forge.dialect import Dialect
+from gitops.forge.gitea.requests import GiteaDialect
+
+
+def test_a_feature_without_its_methods_is_a_defect() -> None:
+    dialect = GiteaDialect("o/r", "https://gitea.example.org")
+    with pytest.raises(BugError, match="GiteaDialect declares the feature issues"):
+        Dialect.close_issue(dialect, 1)
