@@ -27,11 +27,9 @@ from gitops.ledger.port import LedgerView, LedgerWrite
 from gitops.model.address import Kind, schema_address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change, Disposition
-from gitops.model.entry import ApprovalUse, Debt, EntryKind
-from gitops.model.execution import NodeResult, Outcome
-from gitops.model.intent import Intent, IntentKind
+from gitops.model.ledger import ApprovalUse, Debt, EntryKind, Intent, IntentKind
 from gitops.model.outcome import ApplyOutcome
-from gitops.model.plan import Plan
+from gitops.model.plan import NodeOutcome, NodeResult, Plan
 from gitops.plan.plan import plan_session
 
 _INTENTS = {
@@ -278,7 +276,7 @@ def _publish(run: _Run, results: Sequence[NodeResult], settled: Settlement) -> b
     retire = list(run.swept.retire)
     for result in results:
         intent = run.intents.get(result.node_id)
-        open_ended = result.outcome in (Outcome.FAILED, Outcome.UNKNOWN) and not result.facts.get(DISARMED)
+        open_ended = result.outcome in (NodeOutcome.FAILED, NodeOutcome.UNKNOWN) and not result.facts.get(DISARMED)
         if intent is not None and not open_ended:
             retire.append(intent.operation_id)
     changed = settled.state != current.state or settled.trust_applied or _has_unrecorded_authors(run, settled)

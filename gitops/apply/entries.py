@@ -19,8 +19,7 @@ from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerView, LedgerWrite
 from gitops.model.approval import ApprovalEvidence
 from gitops.model.change import Change, Disposition
-from gitops.model.changeset import changeset_key
-from gitops.model.entry import ApprovalUse, Debt, DebtSettlement, EntryChange, EntryKind, LedgerEntry
+from gitops.model.ledger import ApprovalUse, Debt, DebtSettlement, EntryChange, EntryKind, LedgerEntry, changeset_key
 from gitops.plan.plan import SessionPlan
 
 __all__ = ["announced_debts", "check_debts", "make_entry", "settle_debts"]

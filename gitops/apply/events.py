@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from gitops.core.diagnostics import Diagnostic
-from gitops.model.execution import LockClaim, Outcome
+from gitops.model.plan import LockClaim, NodeOutcome
 from gitops.plan.schedule import SkipReason
 
 
@@ -81,7 +81,7 @@ class NodeFailed(Event):
     type: ClassVar[str] = "node_failed"
     node: str
     worker: int
-    outcome: Outcome
+    outcome: NodeOutcome
     diagnostics: tuple[Diagnostic, ...]
 
 
@@ -100,5 +100,5 @@ class ApplyFinished(Event):
     """The last event. `counts` has every outcome; `interrupted` says that the run was broken off by an exception."""
 
     type: ClassVar[str] = "apply_finished"
-    counts: Mapping[Outcome, int]
+    counts: Mapping[NodeOutcome, int]
     interrupted: bool

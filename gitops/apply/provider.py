@@ -16,9 +16,9 @@ from gitops.core.errors import GitopsError
 from gitops.graph.port import PreparedVersion
 from gitops.model.address import Kind, schema_address
 from gitops.model.change import Action, Change
-from gitops.model.execution import ExecNode, NodeResult, Outcome
-from gitops.model.intent import Intent
 from gitops.model.kinds import rules_of
+from gitops.model.ledger import Intent
+from gitops.model.plan import ExecNode, NodeOutcome, NodeResult
 
 
 class _InjectedCrashError(Exception):
@@ -40,11 +40,11 @@ class ClusterProvider:
             self._dispatch(node, change, facts)
         except GitopsError as error:
             problems.add(error.code, error.path or node.id, error.detail)
-            return NodeResult(node.id, Outcome.FAILED, tuple(problems), facts=facts)
+            return NodeResult(node.id, NodeOutcome.FAILED, tuple(problems), facts=facts)
         except _InjectedCrashError as crash:
             problems.add(Code.INJECTED_FAILPOINT, node.id, str(crash))
-            return NodeResult(node.id, Outcome.FAILED, tuple(problems), facts={CRASHED: True})
-        return NodeResult(node.id, Outcome.DONE, tuple(problems), facts=facts)
+            return NodeResult(node.id, NodeOutcome.FAILED, tuple(problems), facts={CRASHED: True})
+        return NodeResult(node.id, NodeOutcome.DONE, tuple(problems), facts=facts)
 
     def _dispatch(self, node: ExecNode, change: Change, facts: dict[str, object]) -> None:
         kind, action = change.address.kind, change.action

@@ -16,11 +16,10 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.graph.observation import Existence
 from gitops.model.address import graph_address
-from gitops.model.intent import IntentKind
-from gitops.model.state import State
+from gitops.model.ledger import IntentKind, LedgerState
 
 
-def recover(stores: Stores, state: State, problems: Diagnostics, *, at: str) -> Sweep:
+def recover(stores: Stores, state: LedgerState, problems: Diagnostics, *, at: str) -> Sweep:
     """Settle interrupted operations in the state value; intents that cannot be read are reported and left alone."""
     listing = stores.ledger.intents()
     if listing.problem is not None:

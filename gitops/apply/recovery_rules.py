@@ -26,8 +26,7 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.graph.observation import Existence, GraphReading
 from gitops.model.address import graph_address, schema_address
-from gitops.model.intent import Intent, IntentKind
-from gitops.model.state import AppliedResource, State, Status, StatusRecord
+from gitops.model.ledger import AppliedResource, Intent, IntentKind, LedgerState, Status, StatusRecord
 from gitops.plan.draft import StateDraft
 
 
@@ -51,7 +50,7 @@ class Sweep:
     `consumed` maps approval id to the operation that used it.
     """
 
-    state: State
+    state: LedgerState
     retire: tuple[str, ...] = ()
     pending: frozenset[str] = frozenset()
     consumed: Mapping[str, str] = field(default_factory=dict)
@@ -98,7 +97,7 @@ class _SweepProgress:
         )
 
 
-def sweep(state: State, intents: Sequence[Intent], probe: Callable[[str], GraphProbe], *, at: str) -> Sweep:
+def sweep(state: LedgerState, intents: Sequence[Intent], probe: Callable[[str], GraphProbe], *, at: str) -> Sweep:
     """Settle every intent in order; `probe` reads a graph by id, `at` is the RFC 3339 time of this run."""
     progress = _SweepProgress(StateDraft(state), at)
     rows = {

@@ -22,9 +22,8 @@ from gitops.core.errors import GitopsError
 from gitops.graph.observation import Existence
 from gitops.ledger.port import LedgerWrite
 from gitops.model.address import Address, Kind, graph_address, schema_address
-from gitops.model.entry import EntryKind
+from gitops.model.ledger import AppliedResource, EntryKind, LedgerState, Status, StatusRecord
 from gitops.model.outcome import RefreshOutcome
-from gitops.model.state import AppliedResource, State, Status, StatusRecord
 from gitops.plan.draft import StateDraft
 from gitops.plan.planner import diff
 
@@ -43,7 +42,7 @@ def import_cluster(workspace: Workspace) -> RefreshOutcome:
 
 def _record_observations(current: Session, operation: str) -> RefreshOutcome:
     digests: Mapping[Address, str] = current.loaded.digests()
-    state: State | None = None
+    state: LedgerState | None = None
     if current.ready:
         _observe_and_write(current, operation)
         state = current.view.state

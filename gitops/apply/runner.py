@@ -36,7 +36,7 @@ from gitops.core.clock import Clock
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import BugError, GitopsError
-from gitops.model.execution import ExecNode, ExecutionGraph, NodeResult, Outcome
+from gitops.model.plan import ExecNode, ExecutionGraph, NodeOutcome, NodeResult
 from gitops.plan.graph import BARRIER_KIND
 from gitops.plan.layers import neighbours
 from gitops.plan.schedule import ENDINGS, Progress, Schedule
@@ -98,7 +98,7 @@ class _Coordinator:
         self._answers: SimpleQueue[_Answer] = SimpleQueue()
         self._slots: dict[str, int] = {}
         self._started: dict[str, datetime] = {}
-        self._outcomes: Counter[Outcome] = Counter()
+        self._outcomes: Counter[NodeOutcome] = Counter()
         self._seq = 0
 
     def run(self, pool: ThreadPoolExecutor, *, workers: int, fail_fast: bool) -> tuple[NodeResult, ...]:
@@ -136,7 +136,7 @@ class _Coordinator:
         self._started[node.id] = event.at
         self._emit(event)
         if barrier:
-            self._end(NodeResult(node.id, Outcome.DONE), slot)
+            self._end(NodeResult(node.id, NodeOutcome.DONE), slot)
             return
         self._slots[node.id] = slot
         pool.submit(self._work, node)
@@ -150,7 +150,7 @@ class _Coordinator:
                 result = _failure(node, error)
             answer = _Answer(node.id, result)
         except BaseException as crash:  # noqa: BLE001 - raised again in the coordinating thread
-            answer = _Answer(node.id, NodeResult(node.id, Outcome.UNKNOWN), crash)
+            answer = _Answer(node.id, NodeResult(node.id, NodeOutcome.UNKNOWN), crash)
         self._answers.put(answer)
 
     def _await_answer(self) -> None:
@@ -168,7 +168,7 @@ class _Coordinator:
         result = replace(result, started_at=started, finished_at=result.finished_at or now)
         progress = self._schedule.finish(name, result)
         self._outcomes[result.outcome] += 1
-        if result.outcome is Outcome.DONE:
+        if result.outcome is NodeOutcome.DONE:
             self._emit(NodeFinished(*stamp, name, worker))
         else:
             self._emit(NodeFailed(*stamp, name, worker, result.outcome, result.diagnostics))
@@ -193,11 +193,11 @@ class _Coordinator:
             self._end(answer.result, self._slots.pop(answer.node_id))
         # A node whose hand-over to a worker was itself interrupted has no answer, so its effect is not known.
         for name in self._schedule.running:
-            self._end(NodeResult(name, Outcome.UNKNOWN), self._slots.pop(name, 0))
+            self._end(NodeResult(name, NodeOutcome.UNKNOWN), self._slots.pop(name, 0))
         self._emit(ApplyFinished(*self._stamp(), self._counts(), interrupted=True))
 
-    def _counts(self) -> dict[Outcome, int]:
-        return {outcome: self._outcomes[outcome] for outcome in Outcome}
+    def _counts(self) -> dict[NodeOutcome, int]:
+        return {outcome: self._outcomes[outcome] for outcome in NodeOutcome}
 
     def _stamp(self) -> tuple[int, datetime]:
         """The next event's number, and the time."""
@@ -231,4 +231,4 @@ def _failure(node: ExecNode, error: Exception) -> NodeResult:
         frame, line = list(walk_tb(error.__traceback__))[-1]
         place = f"{PurePath(frame.f_code.co_filename).name}:{line}"
         problems.add(Code.INTERNAL_ERROR, node.id, f"{type(error).__name__} was raised at {place}")
-    return NodeResult(node.id, Outcome.FAILED, tuple(problems))
+    return NodeResult(node.id, NodeOutcome.FAILED, tuple(problems))

@@ -10,11 +10,10 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import Address, Kind
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change, Disposition, Reason
-from gitops.model.execution import NodeResult, Outcome
 from gitops.model.kinds import rules_of
-from gitops.model.plan import ApprovalRequirement, Plan
+from gitops.model.ledger import AppliedResource, LedgerState, Status, StatusRecord
+from gitops.model.plan import ApprovalRequirement, NodeOutcome, NodeResult, Plan
 from gitops.model.resource import DesiredState
-from gitops.model.state import AppliedResource, State, Status, StatusRecord
 from gitops.plan.draft import StateDraft
 from gitops.plan.planner import diff
 
@@ -43,7 +42,7 @@ class Settlement:
     `trust_waits` that they do not yet: then the run has not converged, though the state may be what is declared.
     """
 
-    state: State
+    state: LedgerState
     changes: tuple[Change, ...]
     consumed: tuple[Approval, ...]
     converged: bool
@@ -54,7 +53,7 @@ class Settlement:
 
 
 def settle(
-    plan: Plan, desired: DesiredState, state: State, results: Iterable[NodeResult], *, at: str, actor: str | None
+    plan: Plan, desired: DesiredState, state: LedgerState, results: Iterable[NodeResult], *, at: str, actor: str | None
 ) -> Settlement:
     """Fold the results of a run by `actor`, settled at the RFC 3339 time `at`, into the state that it started from."""
     by_node = {r.node_id: r for r in results}
@@ -64,13 +63,13 @@ def settle(
             diagnostics.extend(by_node[node.id].diagnostics)
     failures = _moving_failures(plan.changes, by_node)
     for change, reason in failures.items():
-        if by_node[change].outcome in (Outcome.SKIPPED, Outcome.BLOCKED):
+        if by_node[change].outcome in (NodeOutcome.SKIPPED, NodeOutcome.BLOCKED):
             blocker = by_node[change].blocked_by or "an earlier failure"
             diagnostics.add(_SKIPPED_CODES[reason], change, f"not tried because of {blocker}")
     changes = _demote(plan.changes, failures, by_node, desired)
     _warn_of_unapplied(changes, diagnostics)
     publishable = not any(
-        by_node[c.address].outcome in (Outcome.FAILED, Outcome.UNKNOWN)
+        by_node[c.address].outcome in (NodeOutcome.FAILED, NodeOutcome.UNKNOWN)
         for c in plan.changes
         if rules_of(c.address).catalog_suffix and c.address in by_node
     )
@@ -103,7 +102,7 @@ def _moving_failures(changes: Sequence[Change], results: Mapping[str, NodeResult
     for change in changes:
         reason = reasons.get((change.address.kind, change.action))
         result = results.get(change.address)
-        if reason is not None and result is not None and result.outcome is not Outcome.DONE:
+        if reason is not None and result is not None and result.outcome is not NodeOutcome.DONE:
             failed[change.address] = reason
     return failed
 
@@ -122,7 +121,7 @@ def _demote(
     final = []
     for change in changes:
         address, result = change.address, results.get(change.address)
-        undone = result is not None and result.outcome is not Outcome.DONE
+        undone = result is not None and result.outcome is not NodeOutcome.DONE
         if change.disposition is Disposition.APPLIED and (undone or address in bound or address.graph in graphs):
             reason = failures.get(address, Reason.DEPENDENCY_NOT_APPLIED)
             change = replace(change, disposition=Disposition.BLOCKED, reason=reason)  # noqa: PLW2901
@@ -151,7 +150,7 @@ def _has_status(change: Change) -> bool:
     return blocked and change.address.kind is not Kind.TRUST
 
 
-def _no_longer_blocked(changes: Sequence[Change], state: State) -> dict[Address, StatusRecord | None]:
+def _no_longer_blocked(changes: Sequence[Change], state: LedgerState) -> dict[Address, StatusRecord | None]:
     """The statuses of resources that were blocked and have no change any more, because the declaration was taken back."""
     changed = {change.address for change in changes}
     return {
@@ -166,12 +165,12 @@ def _no_longer_blocked(changes: Sequence[Change], state: State) -> dict[Address,
 def _next_state(
     changes: Sequence[Change],
     desired: DesiredState,
-    state: State,
+    state: LedgerState,
     granted: Mapping[Address, ApprovalRequirement],
     *,
     at: str,
     actor: str | None,
-) -> tuple[State, tuple[Approval, ...]]:
+) -> tuple[LedgerState, tuple[Approval, ...]]:
     draft = StateDraft(state)
     removed: list[tuple[str, str | None]] = []
     consumed: list[Approval] = []

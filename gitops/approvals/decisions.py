@@ -25,14 +25,13 @@ from typing import Any
 from gitops.model.address import Address
 from gitops.model.approval import (
     ApprovalEvidence,
+    ClusterTarget,
     Decision,
     DecisionEvidence,
     DecisionKind,
-    Target,
     Via,
 )
-from gitops.model.entry import Debt, DebtSettlement
-from gitops.model.state import State
+from gitops.model.ledger import Debt, DebtSettlement, LedgerState
 from gitops.model.trust import TrustRoot
 
 __all__ = [
@@ -58,7 +57,7 @@ _UNKNOWN = "unknown"
 class DecisionNeed:
     """What a decision must be about: an approval for `target`, given by `principal` in `commit`. `at` is the ledger's time."""
 
-    target: Target
+    target: ClusterTarget
     at: datetime
     approval_id: str
     commit: str
@@ -136,7 +135,7 @@ def verify_revocations(
     decisions: Iterable[DecisionEvidence],
     trust: TrustRoot,
     *,
-    target: Target,
+    target: ClusterTarget,
     at: datetime,
 ) -> tuple[DecisionVerification, ...]:
     """Verify every revocation that names one of these approvals, at time `at` of the ledger."""
@@ -168,7 +167,7 @@ def revoked_approvals(revocations: Iterable[DecisionVerification]) -> frozenset[
 
 
 def verify_countersignatures(
-    debt: Debt, decisions: Iterable[DecisionEvidence], trust: TrustRoot, *, target: Target, at: datetime
+    debt: Debt, decisions: Iterable[DecisionEvidence], trust: TrustRoot, *, target: ClusterTarget, at: datetime
 ) -> tuple[DecisionVerification, ...]:
     """Verify every countersignature that names the approval of a debt, at time `at` of the ledger."""
     need = DecisionNeed(target, at, debt.approval_id, debt.commit, debt.principal)
@@ -186,7 +185,7 @@ def find_settlements(
     decisions: Sequence[DecisionEvidence],
     trust: TrustRoot,
     *,
-    target: Target,
+    target: ClusterTarget,
     at: datetime,
     recorded: Iterable[str] = (),
 ) -> tuple[DebtSettlement, ...]:
@@ -228,7 +227,7 @@ def is_approval_record(record: Mapping[str, Any]) -> bool:
     return "countersigns" not in record
 
 
-def open_debts(state: State) -> tuple[Debt, ...]:
+def open_debts(state: LedgerState) -> tuple[Debt, ...]:
     """Debts without a countersignature, by approval id. A debt that cannot be read is open until it is settled."""
     settled = {str(r["countersigns"]) for r in state.approval_records.values() if not is_approval_record(r)}
     debts = []
@@ -246,7 +245,7 @@ def debt_form(debt: Debt) -> dict[str, str]:
     return {"commit": debt.commit, "resource": debt.resource, "principal": debt.principal, "reason": debt.reason}
 
 
-def with_debts(state: State, debts: Iterable[Debt]) -> State:
+def with_debts(state: LedgerState, debts: Iterable[Debt]) -> LedgerState:
     """The state with `debts` in the records of the approvals that left them."""
     records = dict(state.approval_records)
     for debt in debts:
@@ -254,7 +253,7 @@ def with_debts(state: State, debts: Iterable[Debt]) -> State:
     return replace(state, approval_records=records) if records != state.approval_records else state
 
 
-def with_settled(state: State, settled: Iterable[DebtSettlement], at: str) -> State:
+def with_settled(state: LedgerState, settled: Iterable[DebtSettlement], at: str) -> LedgerState:
     """The state with a record of each countersignature beside the debt that it settles."""
     records = dict(state.approval_records)
     for each in settled:

@@ -34,11 +34,11 @@ from gitops.model.address import Address
 from gitops.model.approval import (
     Approval,
     ApprovalStatement,
+    ClusterTarget,
     Decision,
     DecisionKind,
     ForgeGrant,
     GrantSource,
-    Target,
     Via,
 )
 from gitops.model.change import Action
@@ -86,8 +86,8 @@ APPROVAL = Document(
 
 _BRANCH = text_form(lambda ref: is_line(ref) and ref.startswith("refs/heads/"), "the full name of a branch")
 
-TARGET: Form[Target] = record(
-    Target, {"repository": LINE, "cluster": LINE, "environment": LINE, "ref": _BRANCH, "path": LINE}
+TARGET: Form[ClusterTarget] = record(
+    ClusterTarget, {"repository": LINE, "cluster": LINE, "environment": LINE, "ref": _BRANCH, "path": LINE}
 )
 
 # -- the message of an approval commit ---------------------------------------------------------------------------------

@@ -27,9 +27,9 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import Kind
-from gitops.model.approval import Approval, ApprovalEvidence, ApprovalStatement, Target, Via
+from gitops.model.approval import Approval, ApprovalEvidence, ApprovalStatement, ClusterTarget, Via
 from gitops.model.change import Action, Change
-from gitops.model.entry import UNKNOWN_AUTHOR
+from gitops.model.ledger import UNKNOWN_AUTHOR
 from gitops.model.trust import TrustRoot
 
 REFUSALS = frozenset(
@@ -97,7 +97,7 @@ class ApprovalNeed:
     ones; `authors` are the authors of the change.
     """
 
-    target: Target
+    target: ClusterTarget
     cluster_tree: str
     config_digest: str
     policy_digest: str
@@ -270,7 +270,7 @@ def _form_problem(
     return None if same else "its message and its document differ"
 
 
-def _target_difference(approved: Target, needed: Target) -> str:
+def _target_difference(approved: ClusterTarget, needed: ClusterTarget) -> str:
     for name in ("repository", "cluster", "environment", "ref", "path"):
         theirs, ours = getattr(approved, name), getattr(needed, name)
         if theirs != ours:

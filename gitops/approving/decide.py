@@ -27,8 +27,8 @@ from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.ledger.chain import countersignatures_prefix, revocations_prefix
 from gitops.ledger.evidence import read_decision_evidence
 from gitops.ledger.port import LedgerStore, LedgerView
-from gitops.model.approval import ApprovalEvidence, Decision, DecisionKind, Target
-from gitops.model.lock import LockInfo
+from gitops.model.approval import ApprovalEvidence, ClusterTarget, Decision, DecisionKind
+from gitops.model.ledger import LockInfo
 from gitops.model.outcome import DecisionOutcome
 from gitops.model.trust import TrustRoot
 
@@ -42,7 +42,7 @@ class DecisionContext:
     """The ledger of a cluster, and who signs decisions about its approvals."""
 
     ledger: LedgerStore
-    target: Target
+    target: ClusterTarget
     publisher: ApprovalPublisher
     clock: Clock
     ids: IdSource

@@ -23,8 +23,7 @@ from gitops.ledger.chain import VerifiedEntry
 from gitops.model.address import Address, Kind
 from gitops.model.approval import DecisionEvidence, DecisionKind
 from gitops.model.change import Action, Disposition
-from gitops.model.entry import Debt, EntryChange, EntryKind
-from gitops.model.state import State
+from gitops.model.ledger import Debt, EntryChange, EntryKind, LedgerState
 
 __all__ = ["approved_addresses", "check_approvals", "check_debt_records"]
 
@@ -60,7 +59,7 @@ def approved_addresses(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
     return frozenset(address for address, each in accepted.items() if select_quorum(each, found.before.required))
 
 
-def check_debt_records(walk: Walk, found: VerifiedEntry, state: State) -> None:
+def check_debt_records(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
     """Part 6. Raises IntegrityError `ledger_debt_mismatch`."""
     old, new = walk.state.approval_records, state.approval_records
     debts: set[Debt] = set()

@@ -25,7 +25,7 @@ from gitops.core.canonical import canonical, digest
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.ledger.documents import write_entry
-from gitops.model.entry import LedgerEntry
+from gitops.model.ledger import LedgerEntry
 
 __all__ = [
     "NAMESPACE",

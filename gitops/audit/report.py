@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from gitops.core.codes import Code
-from gitops.model.entry import ApprovalUse, DebtSettlement, LedgerEntry
+from gitops.model.ledger import ApprovalUse, DebtSettlement, LedgerEntry
 
 
 @dataclass(frozen=True, slots=True)

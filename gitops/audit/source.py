@@ -8,16 +8,14 @@ from gitops.config.load import load_desired
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.ledger.chain import VerifiedEntry, trust_files
-from gitops.model.changeset import changeset_key
-from gitops.model.entry import EntryKind, SourceRevision
+from gitops.model.ledger import EntryKind, LedgerState, SourceRevision, changeset_key
 from gitops.model.resource import DesiredState
-from gitops.model.state import State
 from gitops.plan.planner import diff
 
 __all__ = ["check_source"]
 
 
-def check_source(walk: Walk, found: VerifiedEntry, state: State) -> None:
+def check_source(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
     """Raise IntegrityError `ledger_source_mismatch` or `ledger_entry_invalid` for the first difference."""
     entry, reader, source = found.entry, walk.reader, found.entry.source
     if source is None or entry.config_digest is None:

@@ -17,9 +17,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.model.address import Address, Kind, graph_address, schema_address
 from gitops.model.change import Action, Disposition
-from gitops.model.entry import EntryChange, EntryKind, LedgerEntry
-from gitops.model.intent import Intent, IntentKind
-from gitops.model.state import AppliedResource, State
+from gitops.model.ledger import AppliedResource, EntryChange, EntryKind, Intent, IntentKind, LedgerEntry, LedgerState
 from gitops.plan.draft import recompute_graph, recompute_graphs, remove_graph
 
 __all__ = ["AnnouncedOperation", "StateTransition", "check_transition"]
@@ -40,8 +38,8 @@ class StateTransition:
     """The state before and after an entry; `approved` are addresses whose irreversible change is approved by it."""
 
     entry: LedgerEntry
-    before: State
-    after: State
+    before: LedgerState
+    after: LedgerState
     approved: frozenset[str]
     announced: Mapping[str, AnnouncedOperation]
 
@@ -98,7 +96,7 @@ def _check_approval_records(transition: StateTransition, completed: tuple[Announ
         raise _mismatch("an approval that was used is not recorded, so it could be used again")
 
 
-def _state_after(transition: StateTransition, completed: tuple[AnnouncedOperation, ...]) -> State:
+def _state_after(transition: StateTransition, completed: tuple[AnnouncedOperation, ...]) -> LedgerState:
     """The state before the entry with the interrupted operations completed that it says it completed."""
     state = transition.before
     for known in completed:
@@ -130,7 +128,7 @@ def _listed(entry: LedgerEntry) -> dict[Address, EntryChange]:
     return {text: change for text, change in listed.items() if change.disposition == Disposition.APPLIED}
 
 
-def _check_listed(transition: StateTransition, start: State, listed: Mapping[Address, EntryChange]) -> None:
+def _check_listed(transition: StateTransition, start: LedgerState, listed: Mapping[Address, EntryChange]) -> None:
     """Every listed change went from what was there to what is there; graphs and trust have checks of their own."""
     if listed and transition.entry.kind in _RECORDING:
         raise _mismatch(f"a {transition.entry.kind} changes nothing by itself")
@@ -147,7 +145,9 @@ def _check_listed(transition: StateTransition, start: State, listed: Mapping[Add
             raise _mismatch(f"{text} is not at {change.after} now")
 
 
-def _check_resource(transition: StateTransition, start: State, address: Address, change: EntryChange | None) -> None:
+def _check_resource(
+    transition: StateTransition, start: LedgerState, address: Address, change: EntryChange | None
+) -> None:
     """One resource changed only as listed, or as observed."""
     old, new = start.resources.get(address), transition.after.resources.get(address)
     if address.kind is Kind.GRAPH and new is None and transition.entry.kind not in _RECORDING:
@@ -162,7 +162,7 @@ def _check_resource(transition: StateTransition, start: State, address: Address,
     raise _mismatch(f"{address} changed from {was} to {now}, which the entry does not list")
 
 
-def _observed(after: State, address: Address, new: AppliedResource | None) -> bool:
+def _observed(after: LedgerState, address: Address, new: AppliedResource | None) -> bool:
     """Whether a refresh or an import may have recorded this of a graph, by its own observation of it."""
     graph = address.graph_address
     if graph is None or address.kind is Kind.QUERY:
@@ -173,7 +173,7 @@ def _observed(after: State, address: Address, new: AppliedResource | None) -> bo
     return address.kind is Kind.GRAPH or seen.get("schema_digest") == new.digest
 
 
-def _check_composites(after: State) -> None:
+def _check_composites(after: LedgerState) -> None:
     graphs = sorted(address for address in after.resources if address.kind is Kind.GRAPH)
     expected = recompute_graphs(after, [address.name for address in graphs])
     for address in graphs:

@@ -23,8 +23,7 @@ from gitops.ledger.evidence import read_decision_evidence, read_evidence
 from gitops.ledger.witnesses import LedgerEntries
 from gitops.model.approval import DecisionKind
 from gitops.model.change import Action, Change
-from gitops.model.entry import ApprovalUse, Debt, DebtSettlement, EntryChange, LedgerEntry
-from gitops.model.state import State
+from gitops.model.ledger import ApprovalUse, Debt, DebtSettlement, EntryChange, LedgerEntry, LedgerState
 
 __all__ = ["LedgerPosition", "change_of", "read_trail", "settlement_problem", "state_of", "verify_used_approval"]
 
@@ -96,7 +95,7 @@ def _unverified_entry(reader: GitReader, commit_id: str) -> LedgerEntry | None:
         return None
 
 
-def state_of(reader: GitReader, commit_id: str) -> State | None:
+def state_of(reader: GitReader, commit_id: str) -> LedgerState | None:
     """The state document of an entry. Raises IntegrityError when it is not valid."""
     content = reader.read(reader.commit(commit_id).tree, layout.STATE)
     return None if content is None else read_state(content)

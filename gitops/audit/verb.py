@@ -50,9 +50,8 @@ from gitops.ledger.trailers import commit_message
 from gitops.ledger.witnesses import Anchor, WitnessedLedger
 from gitops.model.address import Address, trust_address
 from gitops.model.approval import DecisionEvidence
-from gitops.model.entry import EntryKind
 from gitops.model.kinds import rules_of
-from gitops.model.state import State
+from gitops.model.ledger import EntryKind, LedgerState
 
 __all__ = ["AuditScope", "TreeOpener", "audit"]
 
@@ -185,7 +184,7 @@ def _check_trust(walk: Walk, found: VerifiedEntry, approved: frozenset[str]) -> 
         raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "keys or rules changed without an approval of just that")
 
 
-def _check_blobs(walk: Walk, found: VerifiedEntry, state: State) -> None:
+def _check_blobs(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
     """Step 7; blobs that neither the folder nor the state changed were checked with the entry before."""
     folder = walk.reader.subtree(found.commit.tree, _RESOURCES)
     same = folder == walk.blobs
@@ -199,7 +198,7 @@ def _check_blobs(walk: Walk, found: VerifiedEntry, state: State) -> None:
     walk.blobs = folder
 
 
-def _blob_paths(state: State) -> Sequence[tuple[Address, str | None]]:
+def _blob_paths(state: LedgerState) -> Sequence[tuple[Address, str | None]]:
     """The resources whose texts are in the catalog, each with the path of its text; None for a name that cannot be one."""
     return [
         (address, blob_key(address, resource.digest))

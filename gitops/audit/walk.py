@@ -18,9 +18,8 @@ from gitops.ledger.chain import TrustCache, VerifiedEntry, read_verified_entry
 from gitops.ledger.documents import read_intent
 from gitops.model.address import graph_address
 from gitops.model.approval import DecisionEvidence
-from gitops.model.entry import EntryKind, LedgerEntry
+from gitops.model.ledger import EntryKind, LedgerEntry, LedgerState
 from gitops.model.resource import DesiredState
-from gitops.model.state import State
 
 __all__ = [
     "ConsumedApproval",
@@ -89,7 +88,7 @@ class Walk:
     rules: SourceRules
     known: TrustCache = field(default_factory=dict)
     previous: VerifiedEntry | None = None
-    state: State = field(default_factory=State)
+    state: LedgerState = field(default_factory=LedgerState)
     blobs: str | None = None
     settled: bool = True
     announced: dict[str, AnnouncedOperation] = field(default_factory=dict)
@@ -142,14 +141,14 @@ def start_after(walk: Walk, since: str, approvals_of: Callable[[Walk, VerifiedEn
         pending.append(at)
     for each in reversed(pending):
         before = None if each.entry.previous is None else state_of(walk.reader, each.entry.previous)
-        walk.state = State() if before is None else before
+        walk.state = LedgerState() if before is None else before
         for operation, begun in announced_operations(walk.reader, each, approvals_of(walk, each)).items():
             walk.announced.setdefault(operation, begun)
     walk.previous, walk.state = found, state
     walk.settled = is_settled_after(walk, found.entry, state)
 
 
-def is_settled_after(walk: Walk, entry: LedgerEntry, state: State) -> bool:
+def is_settled_after(walk: Walk, entry: LedgerEntry, state: LedgerState) -> bool:
     """Whether an entry left nothing unapplied: no change, and no new keys or rules."""
     source = None if entry.source is None else entry.source.commit
     waits = False

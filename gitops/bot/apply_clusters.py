@@ -34,7 +34,7 @@ from gitops.forge.port import ChangeRequest, DeploymentState, ReviewDecision
 from gitops.git.port import Commit
 from gitops.ledger.trust import trust_waits
 from gitops.model.change import Reason
-from gitops.model.entry import UNKNOWN_AUTHOR, Debt
+from gitops.model.ledger import UNKNOWN_AUTHOR, Debt
 from gitops.model.outcome import ApplyOutcome
 from gitops.render.comment_inputs import CommentSubject
 

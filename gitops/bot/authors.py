@@ -28,7 +28,7 @@ from gitops.forge.events import PushEvent
 from gitops.forge.port import ChangeRequest, Push
 from gitops.git.port import ZERO, Commit, GitReader, RefUpdate
 from gitops.ledger.trust import trust_at
-from gitops.model.entry import UNKNOWN_AUTHOR
+from gitops.model.ledger import UNKNOWN_AUTHOR
 from gitops.model.outcome import PlanOutcome
 
 __all__ = [

@@ -27,8 +27,8 @@ from gitops.git.port import EntryType, GitReader, GitRemote, GitStore
 from gitops.ledger.chain import VerifiedEntry, ledger_ref
 from gitops.ledger.port import LedgerReader, LedgerView
 from gitops.ledger.trust import trust_at, trust_waits
-from gitops.model.approval import Target
-from gitops.model.entry import Debt, SourceRevision
+from gitops.model.approval import ClusterTarget
+from gitops.model.ledger import Debt, SourceRevision
 from gitops.model.trust import TrustRoot
 
 _LINKS = {
@@ -130,7 +130,7 @@ class Project:
             return config.repository
         return "root:" + self.tools.store.commits_between(None, commit, first_parent=True)[-1].id
 
-    def target(self, rule: ClusterRule, commit: str | None = None, config: BotConfig | None = None) -> Target:
+    def target(self, rule: ClusterRule, commit: str | None = None, config: BotConfig | None = None) -> ClusterTarget:
         """What approvals of a cluster are bound to; `commit` stands for its branch if that does not exist.
 
         `config` is `gitops.yaml` of the default branch, if the caller has read it.
@@ -138,7 +138,7 @@ class Project:
         anchor = self.head_of(rule.ref) or commit
         if anchor is None:
             raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {rule.branch}", path=rule.name)
-        return Target(
+        return ClusterTarget(
             repository=self.repository_id(config or self.config(), anchor),
             cluster=rule.name,
             environment=rule.environment,

@@ -21,7 +21,7 @@ from gitops.forge.port import Annotation, CheckState, CheckStatus, CommitCheck, 
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Reason
-from gitops.model.entry import Debt
+from gitops.model.ledger import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.render.characters import visible
 from gitops.render.comment import apply_comment, marker, plan_comment, refusal_comment

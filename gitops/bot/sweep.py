@@ -22,7 +22,7 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest
 from gitops.model.change import Disposition
-from gitops.model.lock import LockObservation
+from gitops.model.ledger import LockObservation
 from gitops.plan.plan import plan
 
 __all__ = ["sweep"]

@@ -8,7 +8,7 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.ledger.port import BlobCondition, LedgerReader
 from gitops.model.kinds import rules_of
-from gitops.model.state import State, Status, StatusRecord
+from gitops.model.ledger import LedgerState, Status, StatusRecord
 
 _UNREAD = "payload_read_error"
 _FINDINGS = {
@@ -18,7 +18,7 @@ _FINDINGS = {
 }
 
 
-def verify_catalog(ledger: LedgerReader, state: State, problems: Diagnostics) -> State:
+def verify_catalog(ledger: LedgerReader, state: LedgerState, problems: Diagnostics) -> LedgerState:
     """Report every blob that is not OK, and return the state as a refresh records it.
 
     A missing or corrupt blob drops the digest, so that the next apply publishes it again; an unreadable blob

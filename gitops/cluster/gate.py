@@ -34,7 +34,7 @@ from gitops.ledger.port import ApprovalListing, LedgerReader, LedgerView
 from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalEvidence
 from gitops.model.change import Change
-from gitops.model.entry import ApprovalUse, Debt, DebtSettlement
+from gitops.model.ledger import ApprovalUse, Debt, DebtSettlement
 from gitops.model.resource import DesiredState
 
 

@@ -8,7 +8,7 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.ledger.port import LedgerReader, LedgerView
-from gitops.model.lock import LockObservation
+from gitops.model.ledger import LockObservation
 from gitops.model.outcome import StateObservations
 
 # Problems name places relative to the storage root, whatever the store is; the paths of the envelope are for people.

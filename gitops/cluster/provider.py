@@ -11,8 +11,8 @@ from gitops.graph.port import GraphEngine
 from gitops.ledger.port import LedgerStore
 from gitops.model.address import Address
 from gitops.model.change import Change
-from gitops.model.execution import ExecNode, NodeResult
-from gitops.model.intent import Intent
+from gitops.model.ledger import Intent
+from gitops.model.plan import ExecNode, NodeResult
 from gitops.model.resource import Resource
 
 # Facts of a result that the apply verb reads.

@@ -25,9 +25,8 @@ from gitops.language.schema import Schema
 from gitops.language.text import LanguageError
 from gitops.ledger.port import BlobCondition, LedgerReader, LedgerView
 from gitops.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, is_name, schema_address
-from gitops.model.lock import LockObservation
+from gitops.model.ledger import LedgerState, LockObservation
 from gitops.model.outcome import ReadyOutcome, ServedGraph, StateObservations
-from gitops.model.state import State
 
 _BLOBS = {
     BlobCondition.MISSING: Code.CATALOG_PAYLOAD_MISSING,
@@ -79,7 +78,7 @@ def _read_ledger(ledger: LedgerReader, problems: Diagnostics) -> tuple[LockObser
 class _Inspection:
     """The checks of one recorded state; each part is read once."""
 
-    def __init__(self, stores: Stores, state: State, problems: Diagnostics) -> None:
+    def __init__(self, stores: Stores, state: LedgerState, problems: Diagnostics) -> None:
         self._stores = stores
         self._state = state
         self._compiler = LanguageCompiler(problems)

@@ -16,10 +16,9 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerView
-from gitops.model.lock import LockInfo, LockObservation
+from gitops.model.ledger import LedgerState, LockInfo, LockObservation
 from gitops.model.outcome import StateObservations, VerbOutcome
 from gitops.model.resource import DesiredState
-from gitops.model.state import State
 
 T = TypeVar("T", bound=VerbOutcome)
 
@@ -60,9 +59,9 @@ class Session:
         return self.stores
 
     @property
-    def state(self) -> State:
+    def state(self) -> LedgerState:
         """The recorded state, empty when there is no ledger."""
-        return self.view.state or State()
+        return self.view.state or LedgerState()
 
     def observations(self) -> StateObservations:
         """What the session has observed of ledger and lock so far."""

@@ -12,7 +12,7 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerView
-from gitops.model.lock import LockObservation
+from gitops.model.ledger import LockObservation
 from gitops.model.outcome import StateObservations, StatusOutcome
 from gitops.storage.address import StorageRootError
 

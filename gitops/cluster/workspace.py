@@ -13,8 +13,8 @@ from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.port import GraphEngine
 from gitops.ledger.port import LedgerStore, LedgerView
-from gitops.model.approval import Target
-from gitops.model.entry import SourceRevision
+from gitops.model.approval import ClusterTarget
+from gitops.model.ledger import SourceRevision
 from gitops.model.trust import TrustRoot
 
 
@@ -41,7 +41,7 @@ class Governance:
     another tree of it. `admit` raises a GitopsError if the source commit must not be applied on top of the given view.
     """
 
-    target: Target
+    target: ClusterTarget
     source: SourceRevision
     authors: frozenset[str]
     trust_files: Mapping[str, bytes]

@@ -36,8 +36,7 @@ from gitops.model.address import (
     query_address,
     schema_address,
 )
-from gitops.model.digests import graph_composite
-from gitops.model.resource import GraphDeclaration, Resource
+from gitops.model.resource import GraphDeclaration, Resource, graph_composite
 
 if TYPE_CHECKING:
     from gitops.config.compiler import LanguageCompiler

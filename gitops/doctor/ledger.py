@@ -11,7 +11,7 @@ from gitops.core.errors import ConflictError, GitopsError, IntegrityError, Remot
 from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
 from gitops.git.port import ZERO, GitReader, GitRemote, GitStore, NewCommit, Person, RefUpdate
 from gitops.ledger.chain import ledger_ref, verify_chain
-from gitops.model.lock import LockObservation
+from gitops.model.ledger import LockObservation
 
 _LOCKS = (("custom", "refs/gitops/locks/"), ("branch", "refs/heads/gitops/locks/"))
 

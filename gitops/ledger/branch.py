@@ -62,9 +62,7 @@ from gitops.ledger.writings import (
 )
 from gitops.model.address import Address
 from gitops.model.approval import Approval
-from gitops.model.entry import LedgerEntry
-from gitops.model.intent import Intent
-from gitops.model.lock import LockInfo, LockObservation
+from gitops.model.ledger import Intent, LedgerEntry, LockInfo, LockObservation
 
 __all__ = ["BranchLedger", "BranchSettings"]
 

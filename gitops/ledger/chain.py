@@ -30,7 +30,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import Commit, GitReader
 from gitops.ledger.documents import read_entry
-from gitops.model.entry import LedgerEntry
+from gitops.model.ledger import LedgerEntry
 from gitops.model.trust import TrustRoot
 
 __all__ = [

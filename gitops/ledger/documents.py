@@ -45,18 +45,22 @@ from gitops.documents.forms import (
 from gitops.documents.json_bytes import MalformedError
 from gitops.model.address import Address, is_name
 from gitops.model.approval import Via
-from gitops.model.entry import (
+from gitops.model.ledger import (
+    AppliedResource,
     ApprovalUse,
     Debt,
     DebtSettlement,
     EntryChange,
     EntryKind,
+    Intent,
+    IntentKind,
     LedgerEntry,
+    LedgerState,
+    LockInfo,
     SourceRevision,
+    Status,
+    StatusRecord,
 )
-from gitops.model.intent import Intent, IntentKind
-from gitops.model.lock import LockInfo
-from gitops.model.state import AppliedResource, State, Status, StatusRecord
 
 __all__ = [
     "read_entry",
@@ -100,7 +104,7 @@ _EMPTY: Mapping[str, Any] = MappingProxyType({})
 STATE = Document(
     versions={
         1: record(
-            State,
+            LedgerState,
             {
                 "state_revision": optional(integer(), 0, attribute="revision"),
                 "applied_revision": {

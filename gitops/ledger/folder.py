@@ -40,9 +40,7 @@ from gitops.ledger.readings import (
 )
 from gitops.model.address import Address, graph_address
 from gitops.model.approval import Approval
-from gitops.model.entry import LedgerEntry
-from gitops.model.intent import Intent
-from gitops.model.lock import LockInfo, LockObservation
+from gitops.model.ledger import Intent, LedgerEntry, LockInfo, LockObservation
 from gitops.storage.port import ObjectStore
 
 __all__ = ["FolderLedger"]

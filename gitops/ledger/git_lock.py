@@ -20,7 +20,7 @@ from gitops.core.faults import Faults, around
 from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpdate
 from gitops.ledger.documents import write_lock
 from gitops.ledger.readings import lock_held_message, lock_observation
-from gitops.model.lock import LockInfo, LockObservation
+from gitops.model.ledger import LockInfo, LockObservation
 
 _DOCUMENT = "lock.json"
 _LOOKS = 3

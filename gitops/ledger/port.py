@@ -14,10 +14,7 @@ from typing import Protocol
 from gitops.core.diagnostics import Diagnostic
 from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalEvidence, DecisionEvidence, UnreadableApproval
-from gitops.model.entry import LedgerEntry
-from gitops.model.intent import Intent, UnreadableIntent
-from gitops.model.lock import LockInfo, LockObservation
-from gitops.model.state import State
+from gitops.model.ledger import Intent, LedgerEntry, LedgerState, LockInfo, LockObservation, UnreadableIntent
 from gitops.model.trust import TrustRoot
 
 
@@ -31,7 +28,7 @@ class LedgerView:
     """
 
     found: bool = False
-    state: State | None = None
+    state: LedgerState | None = None
     cas: str | None = None
     problems: tuple[Diagnostic, ...] = ()
     head: str | None = None
@@ -92,7 +89,7 @@ class LedgerWrite:
     rules (path to bytes) when given.
     """
 
-    state: State
+    state: LedgerState
     entry: LedgerEntry | None = None
     retire: tuple[str, ...] = ()
     consumed: tuple[Approval, ...] = ()

@@ -16,8 +16,7 @@ from gitops.ledger import layout
 from gitops.ledger.documents import read_intent, read_lock, read_state
 from gitops.ledger.port import ApprovalListing, BlobCondition, BlobReading, IntentListing, LedgerView, LedgerWrite
 from gitops.model.approval import Approval, UnreadableApproval
-from gitops.model.intent import Intent, UnreadableIntent
-from gitops.model.lock import LockObservation
+from gitops.model.ledger import Intent, LockObservation, UnreadableIntent
 
 __all__ = [
     "FoundDocument",

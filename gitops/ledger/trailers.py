@@ -14,7 +14,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.documents.forms import is_line
 from gitops.model.change import Disposition
-from gitops.model.entry import EntryKind, LedgerEntry
+from gitops.model.ledger import EntryKind, LedgerEntry
 
 __all__ = ["commit_message", "parse_trailers", "trailers"]
 

@@ -14,9 +14,7 @@ from gitops.ledger import layout
 from gitops.ledger.port import LedgerView
 from gitops.model.address import graph_address
 from gitops.model.approval import Approval
-from gitops.model.entry import ApprovalUse, LedgerEntry
-from gitops.model.intent import Intent
-from gitops.model.state import State
+from gitops.model.ledger import ApprovalUse, Intent, LedgerEntry, LedgerState
 
 __all__ = [
     "approval_documents",
@@ -61,7 +59,7 @@ def approval_documents(reader: GitReader, uses: Iterable[ApprovalUse]) -> dict[s
     return found
 
 
-def consumed_approval(approval: Approval, state: State, now: str) -> Approval:
+def consumed_approval(approval: Approval, state: LedgerState, now: str) -> Approval:
     """The document of a consumed approval, with the time and operation of the state's record of it."""
     record = state.approval_records.get(approval.approval_id, {})
     at, by = record.get("consumed_at"), record.get("consumed_by_operation")

@@ -84,7 +84,7 @@ class UnreadableApproval:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ClusterTarget:
     """What an approval, a plan or an entry is for: one cluster of one repository on one branch in one environment.
 
     `repository` is a stable id of the repository, `ref` the full name of the target branch, `path` the cluster folder
@@ -109,7 +109,7 @@ class ApprovalStatement:
     """
 
     approval_id: str
-    target: Target
+    target: ClusterTarget
     cluster_tree: str
     plan_digest: str
     config_digest: str
@@ -180,7 +180,7 @@ class Decision:
 
     kind: DecisionKind
     decision_id: str
-    target: Target
+    target: ClusterTarget
     approval_id: str
     subject: str
     reason: str

@@ -10,12 +10,9 @@ from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Change
-from gitops.model.entry import Debt
-from gitops.model.execution import NodeResult
-from gitops.model.lock import LockObservation
-from gitops.model.plan import Plan
+from gitops.model.ledger import Debt, LedgerState, LockObservation
+from gitops.model.plan import NodeResult, Plan
 from gitops.model.resource import Dependency, Resource
-from gitops.model.state import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +82,7 @@ class ApplyOutcome(VerbOutcome):
     changes: tuple[Change, ...] = ()
     converged: bool = False
     state_written: bool = False
-    state: State | None = None
+    state: LedgerState | None = None
     results: tuple[NodeResult, ...] = ()
     debts: tuple[Debt, ...] = ()
     plan_digest: str | None = None
@@ -131,7 +128,7 @@ class StatusOutcome(VerbOutcome):
     """`status`: the ledger as recorded."""
 
     observations: StateObservations
-    state: State | None = None
+    state: LedgerState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +158,7 @@ class RefreshOutcome(VerbOutcome):
     operation: str
     observations: StateObservations
     digests: Mapping[Address, str] = field(default_factory=lambda: MappingProxyType({}))
-    state: State | None = None
+    state: LedgerState | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

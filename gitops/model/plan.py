@@ -4,17 +4,154 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from gitops.core.diagnostics import Diagnostic
 from gitops.graph.observation import MigrationPreview
 from gitops.model.address import Address
 from gitops.model.approval import Approval
-from gitops.model.change import Change
-from gitops.model.execution import ExecutionGraph
-from gitops.model.impact import RecordedGraph, SchemaImpact
+from gitops.model.change import Action, Change
+from gitops.model.ledger import LedgerState
 from gitops.model.resource import DesiredState
-from gitops.model.state import State
+
+if TYPE_CHECKING:
+    from gitops.language.schema import Schema
+
+
+class LockMode(StrEnum):
+    """Exclusive: one holder. Shared: many, but no exclusive one."""
+
+    EXCLUSIVE = "exclusive"
+    SHARED = "shared"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LockClaim:
+    """A lock that a node holds while it runs."""
+
+    key: str
+    mode: LockMode = LockMode.EXCLUSIVE
+
+
+@dataclass(frozen=True, slots=True)
+class ExecNode:
+    """One active change as a unit of work.
+
+    `id` is the address (or `barrier.<name>`), `kind` the resource kind (or `barrier`). `position` is unique and is the
+    tie-break of the serial order. `locks` is sorted. `group` names a failure group: after one of its nodes failed, no further
+    node of the group starts (graph-moving work stops at its first failure); empty means none.
+    """
+
+    id: str
+    kind: str
+    action: Action
+    position: int
+    locks: tuple[LockClaim, ...] = ()
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ExecEdge:
+    """`before` must have finished successfully when `after` starts; `reason` is a stable label."""
+
+    before: str
+    after: str
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionGraph:
+    """Nodes in plan order and edges sorted; acyclic by construction of `build_graph`."""
+
+    nodes: tuple[ExecNode, ...] = ()
+    edges: tuple[ExecEdge, ...] = ()
+
+
+class NodeOutcome(StrEnum):
+    """How a node ended. UNKNOWN: its effect could not be determined, so it is never retried blindly."""
+
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    BLOCKED = "blocked"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResult:
+    """The one outcome of a node.
+
+    `blocked_by` names the node whose failure kept this one from starting. `facts` is plain JSON that the provider
+    reports (such as the manifest version after a migration).
+    """
+
+    node_id: str
+    outcome: NodeOutcome
+    diagnostics: tuple[Diagnostic, ...] = ()
+    blocked_by: str | None = None
+    facts: dict[str, object] = field(default_factory=dict)
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class QueryChange(StrEnum):
+    """What the same plan does to a query; one whose file changes while its own text stays is unchanged."""
+
+    KEPT = "unchanged"
+    ADDED = "new here"
+    CHANGED = "changed here"
+    REMOVED = "removed here"
+
+
+@dataclass(frozen=True, slots=True)
+class AffectedQuery:
+    """A query that reads or writes the subject of a step, or both."""
+
+    query: Address
+    reads: bool
+    writes: bool
+    change: QueryChange
+
+
+@dataclass(frozen=True, slots=True)
+class ResultChange:
+    """A query that stays and whose result changes with the schema; columns are spelled `name: Type`, `Node` for a node."""
+
+    query: Address
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaImpact:
+    """What one schema update affects, if it has a migration preview. It explains a plan and decides nothing.
+
+    A declared query that does not check against the new schema is an error before there is a plan, so a query that is listed
+    here either goes on as it is, or is changed or removed by the same change.
+
+    `queries` has one entry per step of the preview, in its order; each is in order of the queries. `policies` are the
+    policies bound to the graph.
+    """
+
+    schema: Address
+    queries: tuple[tuple[AffectedQuery, ...], ...]
+    results: tuple[ResultChange, ...]
+    policies: tuple[Address, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedGraph:
+    """What a ledger records of a graph whose schema changes: the accepted schema, and the texts of its queries.
+
+    Only the texts of queries that the plan changes or removes are needed; what could not be read is left out.
+    """
+
+    schema: Schema
+    queries: Mapping[Address, bytes] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +175,7 @@ class PlanInputs:
     """
 
     desired: DesiredState
-    state: State
+    state: LedgerState
     approvals: tuple[Approval, ...] = ()
     pending: frozenset[str] = frozenset()
     previews: Mapping[Address, MigrationPreview] = field(default_factory=lambda: MappingProxyType({}))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, overload
 
+from gitops.core.canonical import digest
 from gitops.model.address import Address, Kind
 
 if TYPE_CHECKING:
@@ -160,3 +161,14 @@ class DesiredState:
     def digests(self) -> Mapping[Address, str]:
         """Address to digest, in address order."""
         return digests_of(self.resources)
+
+
+def graph_composite(graph: str, schema_digest: str, queries: Mapping[str, str]) -> str:
+    """Digest of a graph: its id, the digest of its schema (empty if there is none) and of its queries by name.
+
+    The input is `graph NUL <id> NUL schema NUL <digest> NUL`, then `query NUL <name> NUL <digest> NUL` per query by name.
+    """
+    parts = ["graph", graph, "schema", schema_digest]
+    for name in sorted(queries):
+        parts += ["query", name, queries[name]]
+    return digest("".join(f"{part}\0" for part in parts).encode())

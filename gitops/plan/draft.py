@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from gitops.model.address import Address, Kind, graph_address, schema_address
-from gitops.model.digests import graph_composite
-from gitops.model.state import AppliedResource, State, StatusRecord
+from gitops.model.ledger import AppliedResource, LedgerState, StatusRecord
+from gitops.model.resource import graph_composite
 
 
 class StateDraft:
@@ -18,7 +18,7 @@ class StateDraft:
     It has maps of its own; `state` hands them over, so a draft must not be edited after that.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: LedgerState) -> None:
         """Start with a state, which stays as it is."""
         self._start = state
         self._resources = dict(state.resources)
@@ -84,7 +84,7 @@ class StateDraft:
         tombstone = {"kind": "tombstone", "deleted_at": at, "approval_id": approval_id, "actor": actor}
         self.observe(graph_address(graph), tombstone)
 
-    def state(self) -> State:
+    def state(self) -> LedgerState:
         """The edited state."""
         approvals, recoveries, observations = self._records
         return replace(
@@ -97,14 +97,14 @@ class StateDraft:
         )
 
 
-def recompute_graph(state: State, graph: str, *, create: bool = False) -> State:
+def recompute_graph(state: LedgerState, graph: str, *, create: bool = False) -> LedgerState:
     """The state with the composite of one graph renewed; a graph that is not recorded is left out unless `create`."""
     draft = StateDraft(state)
     draft.renew(graph, create=create)
     return draft.state()
 
 
-def recompute_graphs(state: State, graphs: Iterable[str]) -> State:
+def recompute_graphs(state: LedgerState, graphs: Iterable[str]) -> LedgerState:
     """The state with the composites of these graphs renewed, as far as they are recorded."""
     draft = StateDraft(state)
     for graph in graphs:
@@ -112,7 +112,7 @@ def recompute_graphs(state: State, graphs: Iterable[str]) -> State:
     return draft.state()
 
 
-def remove_graph(state: State, graph: str, *, at: str, approval_id: str | None, actor: str | None) -> State:
+def remove_graph(state: LedgerState, graph: str, *, at: str, approval_id: str | None, actor: str | None) -> LedgerState:
     """The state without a graph's subtree, with its tombstone."""
     draft = StateDraft(state)
     draft.remove_graph(graph, at=at, approval_id=approval_id, actor=actor)

@@ -30,8 +30,8 @@ from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import BugError
 from gitops.model.address import CLUSTER_SCOPE, Address, Kind
 from gitops.model.change import Action, Change, Disposition
-from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
 from gitops.model.kinds import rules_of
+from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
 from gitops.model.resource import Dependency
 from gitops.plan.layers import serial_order, validate
 

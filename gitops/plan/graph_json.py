@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph
+from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph
 from gitops.plan.layers import cycles, layers
 
 VERSION = 1

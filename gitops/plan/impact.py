@@ -10,7 +10,7 @@ from gitops.language.query import CheckedQuery, Query, ResultColumn, check_query
 from gitops.language.text import LanguageError
 from gitops.model.address import Address, Kind, query_address
 from gitops.model.change import Action, Change
-from gitops.model.impact import AffectedQuery, QueryChange, RecordedGraph, ResultChange, SchemaImpact
+from gitops.model.plan import AffectedQuery, QueryChange, RecordedGraph, ResultChange, SchemaImpact
 from gitops.model.resource import DesiredState
 from gitops.plan.subjects import StepSubjects, Subject, Use, step_subjects, used_subjects
 

@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics
-from gitops.model.execution import ExecutionGraph
+from gitops.model.plan import ExecutionGraph
 
 Neighbours = Mapping[str, tuple[str, ...]]
 

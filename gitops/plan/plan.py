@@ -13,10 +13,9 @@ from gitops.cluster.workspace import Workspace
 from gitops.config.load import load_desired
 from gitops.config.result import LoadResult
 from gitops.config.source import SourceMovedError
-from gitops.model.entry import Debt
+from gitops.model.ledger import Debt, LedgerState
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import Plan, PlanInputs, TrustChange
-from gitops.model.state import State
 from gitops.plan.planner import diff, make_plan
 from gitops.plan.previews import preview_migrations, recorded_graphs
 
@@ -70,7 +69,7 @@ def _plan_outcome(current: Session) -> PlanOutcome:
 
 
 def plan_session(
-    current: Session, state: State, pending: frozenset[str] = frozenset(), *, explain: bool = False
+    current: Session, state: LedgerState, pending: frozenset[str] = frozenset(), *, explain: bool = False
 ) -> SessionPlan:
     """Plan from an open session against `state`; problems of approvals and previews go to the session.
 

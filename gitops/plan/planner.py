@@ -12,11 +12,10 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import Address, Kind, trust_address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change
-from gitops.model.impact import SchemaImpact
 from gitops.model.kinds import Situation, rules_of
-from gitops.model.plan import ApprovalRequirement, Impact, Plan, PlanInputs, TrustChange
+from gitops.model.ledger import LedgerState
+from gitops.model.plan import ApprovalRequirement, Impact, Plan, PlanInputs, SchemaImpact, TrustChange
 from gitops.model.resource import Dependency, DesiredState, edges_near
-from gitops.model.state import State
 from gitops.plan.graph import build_graph
 
 __all__ = ["classify", "diff", "find_impact", "make_plan", "recorded_dependencies", "survey"]
@@ -67,7 +66,7 @@ def make_plan(inputs: PlanInputs) -> Plan:
     )
 
 
-def diff(desired: DesiredState, state: State, trust: TrustChange | None = None) -> tuple[Change, ...]:
+def diff(desired: DesiredState, state: LedgerState, trust: TrustChange | None = None) -> tuple[Change, ...]:
     """All differences between recorded and desired, sorted by address; dispositions are still the default.
 
     A policy of unchanged content whose recorded bindings are absent or differ gives an update with equal digests, marked
@@ -136,7 +135,7 @@ def find_impact(changes: Sequence[Change], dependencies: Sequence[Dependency]) -
     )
 
 
-def recorded_dependencies(changes: Sequence[Change], state: State) -> tuple[Dependency, ...]:
+def recorded_dependencies(changes: Sequence[Change], state: LedgerState) -> tuple[Dependency, ...]:
     """What the changed resources need directly or indirectly, as far as the ledger records it: the order of tearing down."""
     edges: set[Dependency] = set()
     seen: set[Address] = set()

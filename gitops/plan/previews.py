@@ -12,7 +12,7 @@ from gitops.core.errors import GitopsError
 from gitops.graph.observation import MigrationPreview
 from gitops.model.address import Address, Kind
 from gitops.model.change import Action, Change
-from gitops.model.impact import RecordedGraph
+from gitops.model.plan import RecordedGraph
 
 if TYPE_CHECKING:
     from gitops.language.schema import Schema

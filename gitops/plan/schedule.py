@@ -28,10 +28,10 @@ from enum import StrEnum
 
 from gitops.core.codes import Code
 from gitops.core.errors import BugError, UsageError
-from gitops.model.execution import ExecNode, ExecutionGraph, LockClaim, LockMode, NodeResult, Outcome
+from gitops.model.plan import ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
 from gitops.plan.layers import neighbours, validate
 
-ENDINGS = frozenset({Outcome.DONE, Outcome.FAILED, Outcome.UNKNOWN})
+ENDINGS = frozenset({NodeOutcome.DONE, NodeOutcome.FAILED, NodeOutcome.UNKNOWN})
 """The outcomes that a node may have which was started; the others are the schedule's to give."""
 
 Priority = tuple[int, str]
@@ -181,7 +181,7 @@ class Schedule:
         self._locks.release(node_id, self._claims[node_id])
         self._wake(node_id)
         self._results[node_id] = result
-        if result.outcome is Outcome.DONE:
+        if result.outcome is NodeOutcome.DONE:
             return Progress(ready=self._release(node_id))
         return Progress(skipped=self._give_up(node_id))
 
@@ -223,7 +223,7 @@ class Schedule:
         return tuple(skips[name] for name in self._ordered(skips))
 
     def _skip(self, name: str, reason: SkipReason, blocked_by: str | None) -> Skip:
-        outcome = Outcome.BLOCKED if reason is SkipReason.DEPENDENCY_FAILED else Outcome.SKIPPED
+        outcome = NodeOutcome.BLOCKED if reason is SkipReason.DEPENDENCY_FAILED else NodeOutcome.SKIPPED
         result = NodeResult(name, outcome, blocked_by=blocked_by)
         self._pending.remove(name)
         at = bisect_left(self._ready, self._priority[name])

@@ -8,7 +8,7 @@ from gitops.approvals.decisions import debt_form
 from gitops.approvals.documents import TARGET
 from gitops.audit.report import AuditFinding, AuditReport, LogRecord, UsedCountersignature
 from gitops.model.approval import Via
-from gitops.model.entry import ApprovalUse, Debt, EntryChange, EntryKind
+from gitops.model.ledger import ApprovalUse, Debt, EntryChange, EntryKind
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
 

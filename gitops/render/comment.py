@@ -15,7 +15,7 @@ from dataclasses import replace
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity, SourceRef
 from gitops.model.address import is_name
-from gitops.model.entry import Debt
+from gitops.model.ledger import Debt
 from gitops.model.outcome import PlanOutcome
 from gitops.plan.graph_json import to_json
 from gitops.render.comment_inputs import (

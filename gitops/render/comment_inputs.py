@@ -9,7 +9,7 @@ from types import MappingProxyType
 from gitops.apply.drift import DriftOutcome
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic
-from gitops.model.entry import Debt
+from gitops.model.ledger import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
 
 Templates = Mapping[str, str]

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.model.address import Kind
 from gitops.model.change import Action, Change, Disposition, Reason
-from gitops.model.execution import NodeResult, Outcome
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
-from gitops.model.plan import Plan
+from gitops.model.plan import NodeOutcome, NodeResult, Plan
 from gitops.render.comment_inputs import ApprovalState
 
 _IRREVERSIBLE, _MIGRATION, _DELETE, _UPDATE, _CREATE = range(5)
@@ -131,7 +130,9 @@ def apply_verdict(outcome: ApplyOutcome) -> str:
 def stopped_changes(results: Iterable[NodeResult]) -> tuple[StoppedChange, ...]:
     """The changes that were not applied, in the order of the run."""
     return tuple(
-        StoppedChange(r.node_id, r.outcome.value, r.blocked_by or "") for r in results if r.outcome is not Outcome.DONE
+        StoppedChange(r.node_id, r.outcome.value, r.blocked_by or "")
+        for r in results
+        if r.outcome is not NodeOutcome.DONE
     )
 
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from gitops.core.codes import Code
 from gitops.model.address import Address
-from gitops.model.execution import ExecEdge
 from gitops.model.outcome import PlanOutcome
-from gitops.model.plan import Plan
+from gitops.model.plan import ExecEdge, Plan
 from gitops.render.comment_inputs import ApprovalState
 from gitops.render.comment_rows import PLANNED, action_words, effect_words, gated_addresses
 from gitops.render.impact import SHOWN, MigrationView, migration_views

@@ -9,8 +9,7 @@ from typing import Any
 from gitops.graph.observation import MigrationPreview
 from gitops.language.schema import Reversibility, UnsupportedChange, reversibility_of
 from gitops.model.address import Kind
-from gitops.model.impact import AffectedQuery, QueryChange, ResultChange, SchemaImpact
-from gitops.model.plan import Plan
+from gitops.model.plan import AffectedQuery, Plan, QueryChange, ResultChange, SchemaImpact
 
 SHOWN = 20
 """The number of names in a list before the rest becomes a count."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from gitops.core.diagnostics import Diagnostic
 from gitops.model.change import Change
-from gitops.model.entry import Debt
+from gitops.model.ledger import Debt, LedgerState, StatusRecord
 from gitops.model.outcome import (
     ApplyOutcome,
     ApproveOutcome,
@@ -29,7 +29,6 @@ from gitops.model.outcome import (
 )
 from gitops.model.plan import ApprovalRequirement, Impact
 from gitops.model.resource import Dependency
-from gitops.model.state import State, StatusRecord
 from gitops.render.characters import visible_json
 
 Form = dict[str, Any]
@@ -281,7 +280,7 @@ def _dependencies(edges: Iterable[Dependency]) -> list[Form]:
     return [edge.to_json() for edge in sorted(edges)]
 
 
-def _statuses(state: State | None) -> dict[str, Form]:
+def _statuses(state: LedgerState | None) -> dict[str, Form]:
     return {text: _status(state.statuses[text]) for text in sorted(state.statuses)} if state else {}
 
 
@@ -293,7 +292,7 @@ def _status(record: StatusRecord) -> Form:
     )
 
 
-def _observed(state: State | None) -> Form:
+def _observed(state: LedgerState | None) -> Form:
     return {text: plain(state.observations[text]) for text in sorted(state.observations)} if state else {}
 
 

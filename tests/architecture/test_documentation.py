@@ -21,7 +21,7 @@ from gitops.ledger.chain import ledger_ref
 from gitops.ledger.documents import read_entry
 from gitops.ledger.trailers import trailers
 from gitops.model.approval import ApprovalStatement
-from gitops.model.entry import EntryKind, LedgerEntry
+from gitops.model.ledger import EntryKind, LedgerEntry
 from tests.support import cli_page, codes_page
 from tests.support.pages import ROOT, read_page
 

@@ -15,8 +15,7 @@ from gitops.apply.entries import make_entry
 from gitops.bot.project import LedgerPosition
 from gitops.config.load import load_desired
 from gitops.ledger.port import LedgerWrite
-from gitops.model.entry import EntryKind
-from gitops.model.state import AppliedResource, State, Status, StatusRecord
+from gitops.model.ledger import AppliedResource, EntryKind, LedgerState, Status, StatusRecord
 from gitops.wiring.system import RandomIds
 from tests.bench.clusters import write_cluster
 from tests.bench.measure import GITOPS, Program, Usage
@@ -196,7 +195,7 @@ def _seed_ledger(loop: Loop, commit: str) -> None:
     desired = load_desired(workspace.tree).desired
     if desired is None or workspace.governance is None:
         raise RuntimeError("the cluster does not load")
-    state = State(
+    state = LedgerState(
         revision=1,
         config_digest=desired.config_digest,
         resources={text: AppliedResource(r.digest) for text, r in desired.resources.items()},

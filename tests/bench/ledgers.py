@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gitops.git.port import GitRemote
     from gitops.git.repository import Repository
     from gitops.ledger.port import LedgerStore
-    from gitops.model.entry import LedgerEntry
+    from gitops.model.ledger import LedgerEntry
 
 _CLUSTER = "bench"
 _RESOURCES = 40
@@ -52,15 +52,14 @@ def figures(effort: Effort) -> Iterator[Figure]:
 def _store_figures(effort: Effort, label: str, ledger: LedgerStore, trust: Mapping[str, bytes]) -> Iterator[Figure]:
     from gitops.ledger.port import LedgerWrite
     from gitops.model.address import Address
-    from gitops.model.lock import LockInfo
-    from gitops.model.state import AppliedResource, State, Status, StatusRecord
+    from gitops.model.ledger import AppliedResource, LedgerState, LockInfo, Status, StatusRecord
 
     clock, fresh = _time_and_ids()
     names = [f"query.g.q{n:03}" for n in range(_RESOURCES)]
     view = ledger.view()
     commits = []
     for revision in range(1, effort.samples + 2):
-        state = State(
+        state = LedgerState(
             revision=revision,
             config_digest=f"{revision:064x}",
             resources={Address(name): AppliedResource(f"{revision:064x}") for name in names},
@@ -146,8 +145,8 @@ def _time_and_ids() -> tuple[Callable[[], str], Callable[[], str]]:
 
 def _entry(trust: Mapping[str, bytes], at: str) -> LedgerEntry:
     from gitops.config.gitops_yaml import trust_root
-    from gitops.model.approval import Target
-    from gitops.model.entry import EntryKind, LedgerEntry
+    from gitops.model.approval import ClusterTarget
+    from gitops.model.ledger import EntryKind, LedgerEntry
 
     rules = trust_root(trust).digest
     return LedgerEntry(
@@ -156,7 +155,7 @@ def _entry(trust: Mapping[str, bytes], at: str) -> LedgerEntry:
         operation="",
         at=at,
         actor="bench",
-        target=Target("bench/bench", _CLUSTER, "production", "refs/heads/main", "."),
+        target=ClusterTarget("bench/bench", _CLUSTER, "production", "refs/heads/main", "."),
         previous=None,
         source=None,
         changeset=None,

@@ -18,7 +18,7 @@ from tests.bench.clusters import write_cluster
 from tests.bench.measure import Effort, Figure
 
 if TYPE_CHECKING:
-    from gitops.model.execution import ExecutionGraph, NodeResult
+    from gitops.model.plan import ExecutionGraph, NodeResult
 
 _GOAL_PERCENT = 5.0
 
@@ -75,7 +75,7 @@ def _run(folder: Path, graphs: int, workers: int) -> _Run:
 
 def played(graph: ExecutionGraph, durations: Mapping[str, float], workers: int) -> float:
     """Makespan of the graph under the schedule with these durations, if starting and ending a node cost nothing."""
-    from gitops.model.execution import NodeResult, Outcome
+    from gitops.model.plan import NodeOutcome, NodeResult
     from gitops.plan.schedule import Schedule
 
     schedule, now = Schedule(graph, workers=workers), 0.0
@@ -85,7 +85,7 @@ def played(graph: ExecutionGraph, durations: Mapping[str, float], workers: int) 
             schedule.start(node.id)
             heappush(running, (now + durations.get(node.id, 0.0), node.id))
         now, name = heappop(running)
-        schedule.finish(name, NodeResult(name, Outcome.DONE))
+        schedule.finish(name, NodeResult(name, NodeOutcome.DONE))
     return now
 
 

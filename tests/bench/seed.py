@@ -13,7 +13,7 @@ from gitops.config.load import load_desired
 from gitops.core.faults import NoFaults
 from gitops.ledger.folder import FolderLedger
 from gitops.ledger.port import LedgerWrite
-from gitops.model.state import AppliedResource, State, Status, StatusRecord
+from gitops.model.ledger import AppliedResource, LedgerState, Status, StatusRecord
 from gitops.storage.local import LocalStore
 from gitops.wiring.system import SystemClock
 
@@ -24,7 +24,7 @@ def seed(folder: Path) -> None:
     if desired is None:
         raise SystemExit(f"{folder} does not load")
     ledger = FolderLedger(LocalStore(folder), clock=SystemClock(), faults=NoFaults())
-    state = State(
+    state = LedgerState(
         revision=1,
         config_digest=desired.config_digest,
         resources={text: AppliedResource(r.digest) for text, r in desired.resources.items()},

@@ -33,7 +33,7 @@ from gitops.ledger import layout
 from gitops.ledger.documents import write_intent, write_lock, write_state
 from gitops.ledger.port import BlobCondition, LedgerView
 from gitops.ledger.readings import state_cas
-from gitops.model.state import State
+from gitops.model.ledger import LedgerState
 
 
 class DocumentContract:
@@ -67,7 +67,7 @@ class DocumentContract:
         minimal = (DOCUMENTS / "state.minimal.json").read_bytes()
         files.plant(layout.STATE, minimal)
         view = make_store().view()
-        assert view.state == State()
+        assert view.state == LedgerState()
         assert view.cas == "sha256:27f545ef6d142d8a707299ab0dfa64ba684871d8307176fd660f84ad2d51b3ac"
         assert make_store().commit(view, write(state(1))).state == state(1)
 
@@ -78,7 +78,7 @@ class DocumentContract:
         store.record_approval(approval(3))
         store.put_blob(QUERY, CONTENT)
         store.put_blob(POLICY, CONTENT)
-        assert files.stored("__cluster/state.json") == write_state(state(1)) == write_state(view.state or State())
+        assert files.stored("__cluster/state.json") == write_state(state(1)) == write_state(view.state or LedgerState())
         assert files.stored("__cluster/lock.json") == write_lock(lock(2))
         assert files.stored(f"__cluster/recoveries/{ulid(1)}.json") == write_intent(intent(1))
         assert files.stored(f"__cluster/approvals/{ulid(3)}.json") == write_approval(approval(3))

@@ -14,12 +14,20 @@ from gitops.core.clock import encode_ulid
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerStore, LedgerView, LedgerWrite
 from gitops.model.address import Address, policy_address, query_address
-from gitops.model.approval import Approval, Target
+from gitops.model.approval import Approval, ClusterTarget
 from gitops.model.change import Action
-from gitops.model.entry import EntryKind, LedgerEntry, SourceRevision
-from gitops.model.intent import Intent, IntentKind
-from gitops.model.lock import LockInfo
-from gitops.model.state import AppliedResource, State, Status, StatusRecord
+from gitops.model.ledger import (
+    AppliedResource,
+    EntryKind,
+    Intent,
+    IntentKind,
+    LedgerEntry,
+    LedgerState,
+    LockInfo,
+    SourceRevision,
+    Status,
+    StatusRecord,
+)
 
 T = TypeVar("T")
 MakeStore = Callable[[], LedgerStore]
@@ -42,9 +50,9 @@ def ulid(number: int) -> str:
     return encode_ulid(1_700_000_000_000, number)
 
 
-def state(revision: int, **resources: str) -> State:
+def state(revision: int, **resources: str) -> LedgerState:
     """A state whose config digest follows from its revision, so that a torn reading would show."""
-    return State(
+    return LedgerState(
         revision=revision,
         config_digest=digest(str(revision).encode()),
         resources={Address(f"graph.{name}"): AppliedResource(text) for name, text in resources.items()},
@@ -59,7 +67,7 @@ def entry(kind: EntryKind, revision: int) -> LedgerEntry:
         operation=ulid(900 + revision),
         at=f"2026-07-02T09:{revision % 60:02}:00Z",
         actor="mira",
-        target=Target("library/clusters", "library", "production", "refs/heads/main", "clusters/library"),
+        target=ClusterTarget("library/clusters", "library", "production", "refs/heads/main", "clusters/library"),
         previous=None,
         source=SourceRevision("2" * 40, "3" * 40),
         changeset=None,
@@ -71,7 +79,7 @@ def entry(kind: EntryKind, revision: int) -> LedgerEntry:
     )
 
 
-def write(after: State, *, retire: Sequence[str] = (), consumed: Sequence[Approval] = ()) -> LedgerWrite:
+def write(after: LedgerState, *, retire: Sequence[str] = (), consumed: Sequence[Approval] = ()) -> LedgerWrite:
     kind = EntryKind.IMPORT if after.revision == 1 else EntryKind.APPLY
     return LedgerWrite(after, entry(kind, after.revision), tuple(retire), tuple(consumed))
 

@@ -34,8 +34,7 @@ from gitops.ledger.documents import write_state
 from gitops.ledger.port import BlobCondition, LedgerStore, LedgerView
 from gitops.ledger.readings import state_cas
 from gitops.model.address import Address, graph_address, query_address
-from gitops.model.entry import EntryKind
-from gitops.model.lock import LockInfo
+from gitops.model.ledger import EntryKind, LockInfo
 
 
 class StateContract:

@@ -35,7 +35,7 @@ from gitops.git.port import ZERO, RefUpdate
 from gitops.ledger import layout
 from gitops.ledger.chain import read_verified_entry, trust_files
 from gitops.ledger.port import BlobCondition, LedgerView, LedgerWrite
-from gitops.model.entry import EntryKind
+from gitops.model.ledger import EntryKind
 from tests.support.branch_ledger import CONFIG, LOCK, LOCK_BRANCH, REF, SEEN, Keys, World, make_keys
 from tests.support.git_fixture import commit, hook, run
 from tests.support.git_http import GitServer

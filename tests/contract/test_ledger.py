@@ -366,7 +366,7 @@ from gitops.core.clock import FixedClock
 from gitops.core.errors import ConflictError
 from gitops.core.faults import NoFaults
 from gitops.ledger.folder import FolderLedger
-from gitops.model.lock import LockInfo
+from gitops.model.ledger import LockInfo
 from gitops.storage.local import LocalStore
 
 ledger = FolderLedger(LocalStore(sys.argv[1]), clock=FixedClock(datetime(2026, 7, 2, tzinfo=UTC)), faults=NoFaults())

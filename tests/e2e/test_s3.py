@@ -14,7 +14,7 @@ from gitops.core.errors import GitopsError
 from gitops.git.port import RefUpdate
 from gitops.ledger import layout
 from gitops.ledger.documents import write_lock
-from gitops.model.lock import LockInfo
+from gitops.model.ledger import LockInfo
 from gitops.storage.s3 import S3Store
 from tests.support.cluster import WIDER, Cluster
 from tests.support.loop import CLUSTER_YAML, CONFIG, MAIN, Loop

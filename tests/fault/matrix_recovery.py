@@ -11,8 +11,8 @@ from gitops.cluster.status import status
 from gitops.cluster.unlock import force_unlock
 from gitops.graph import read_log, show
 from gitops.model.change import Disposition
+from gitops.model.ledger import LedgerState
 from gitops.model.outcome import VerbOutcome
-from gitops.model.state import State
 from gitops.plan.plan import plan
 from tests.fault.matrix import OLD, VERBS, locked_by
 from tests.fault.matrix_world import AFTER, AGAIN, PEOPLE, Scene
@@ -32,7 +32,7 @@ class Seen:
     """A scene at one moment, as far as recovery is concerned."""
 
     revision: int
-    state: State
+    state: LedgerState
     sidecars: int
     approvals: int
     locked: bool
@@ -42,7 +42,7 @@ class Seen:
 def look(scene: Scene) -> Seen:
     """The scene now."""
     ledger, found = scene.stores.ledger, status(scene.workspace())
-    state = found.state or State()
+    state = found.state or LedgerState()
     return Seen(
         revision=state.revision,
         state=state,
@@ -140,7 +140,7 @@ def _require_graphs(scene: Scene) -> None:
         assert [row["title"] for row in show.read_rows(stores.graph_uri("old"), "Note", 10)] == ["to be deleted"]
 
 
-def _require_permission(scene: Scene, state: State) -> None:
+def _require_permission(scene: Scene, state: LedgerState) -> None:
     """A graph is gone only with an approval, which is spent in all places."""
     gone = state.observations.get(OLD, {}).get("kind") == "tombstone"
     assert gone == (OLD not in scene.desired.resources)

@@ -17,7 +17,7 @@ from gitops.cluster.workspace import Workspace
 from gitops.core.faults import Faults
 from gitops.ledger.chain import approvals_prefix
 from gitops.model.address import Address
-from gitops.model.entry import EntryKind
+from gitops.model.ledger import EntryKind
 from gitops.model.outcome import ApproveOutcome
 from gitops.wiring.project import LocalProject, RepositoryChoice
 from gitops.wiring.stores import folder_workspace

@@ -26,7 +26,7 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.faults import NoFaults
 from gitops.ledger.documents import read_state
 from gitops.ledger.layout import LOCK, STATE
-from gitops.model.lock import LockInfo
+from gitops.model.ledger import LockInfo
 from gitops.storage.local import LocalStore
 from gitops.wiring.system import RandomIds, SystemClock
 from tests.fault.test_apply_race import AloneInFolder, policy

@@ -25,9 +25,8 @@ from gitops.ledger.branch import BranchLedger
 from gitops.ledger.documents import read_state
 from gitops.ledger.folder import FolderLedger
 from gitops.ledger.layout import STATE
-from gitops.model.lock import LockInfo
+from gitops.model.ledger import LedgerState, LockInfo
 from gitops.model.outcome import ApplyOutcome
-from gitops.model.state import State
 from gitops.storage.local import LocalStore
 from gitops.wiring.system import RandomIds, SystemClock
 from tests.support.audited import FILES, Life, declared
@@ -141,7 +140,7 @@ class Race:
         assert import_cluster(self.workspace()).ok
         assert apply(self.workspace()).converged
 
-    def state(self) -> State:
+    def state(self) -> LedgerState:
         """What is recorded now."""
         if self.life is None:
             return read_state((self.home / "cluster" / STATE).read_bytes())

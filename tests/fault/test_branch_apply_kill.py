@@ -18,7 +18,7 @@ import pytest
 from gitops.core.clock import FixedClock
 from gitops.graph import show
 from gitops.graph.load import Loader, LoadRequest
-from gitops.model.entry import EntryKind
+from gitops.model.ledger import EntryKind
 from gitops.wiring.system import RandomIds, SystemClock
 from tests.support.audited import FILES, GRAPHS, START, WIDER, Life, declared
 from tests.support.git_fixture import environment, run

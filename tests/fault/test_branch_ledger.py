@@ -16,8 +16,7 @@ from gitops.ledger import layout
 from gitops.ledger.branch import BranchLedger, BranchSettings
 from gitops.ledger.port import BlobCondition, LedgerView
 from gitops.model.address import query_address
-from gitops.model.intent import Intent, IntentKind
-from gitops.model.state import State
+from gitops.model.ledger import Intent, IntentKind, LedgerState
 from tests.support.branch_ledger import (
     CLUSTER,
     LOCK,
@@ -309,7 +308,7 @@ def test_an_old_answer_is_no_rewind(world: World, clone: str) -> None:
     ledger = BranchLedger(world.repository(clone), slow, place, world.clock)
     view = ledger.view()
     assert (view.head, view.problems) == (two, ())
-    assert ledger.view().state == State(revision=3)
+    assert ledger.view().state == LedgerState(revision=3)
     assert world.repository(clone).resolve(SEEN) == ledger.view().head
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from gitops.core.errors import GitopsError
 from gitops.ledger.chain import verify_chain
-from gitops.model.lock import LockInfo
+from gitops.model.ledger import LockInfo
 from tests.support.branch_ledger import REF, Keys, World, entry_at, make_keys, written
 from tests.support.git_fixture import opened
 from tests.support.git_http import Drop, GitServer

@@ -55,7 +55,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
     ),
     "core": (
-        ("gitops/core/canonical.py", "gitops/core/redact.py", "gitops/core/clock.py", "gitops/model/digests.py"),
+        ("gitops/core/canonical.py", "gitops/core/redact.py", "gitops/core/clock.py", "gitops/model/resource.py"),
         ("tests/unit/core", "tests/unit/documents", "tests/unit/config"),
     ),
     "git": (

@@ -31,25 +31,25 @@ from gitops.model.approval import (
     Approval,
     ApprovalEvidence,
     ApprovalStatement,
+    ClusterTarget,
     CommitSignature,
     Decision,
     DecisionEvidence,
     DecisionKind,
     ForgeGrant,
     GrantSource,
-    Target,
     Via,
 )
 from gitops.model.change import Action
+from gitops.model.ledger import LedgerState
 from gitops.model.plan import PlanInputs
-from gitops.model.state import State
 from gitops.model.trust import Signer, TrustRoot
 from gitops.plan.planner import make_plan
 from tests.support.planning import change, desired, hexed, state
 
 NOW = datetime(2026, 6, 11, 8, tzinfo=UTC)
 HEAD, TREE = "1" * 40, "3" * 40
-TARGET = Target("repo", "library", "production", "refs/heads/main", "library")
+TARGET = ClusterTarget("repo", "library", "production", "refs/heads/main", "library")
 DELETE = change("graph.g", "delete")
 PEOPLE = ("ada", "ben", "cleo", "dan")
 
@@ -242,7 +242,7 @@ def test_an_emergency_leaves_one_debt_that_one_other_person_settles(person: str,
     debt = debt_of(item)
     assert verdict.is_emergency
     assert debt is not None
-    owing = with_debts(State(approval_records={debt.approval_id: {"consumed_at": "x"}}), [debt])
+    owing = with_debts(LedgerState(approval_records={debt.approval_id: {"consumed_at": "x"}}), [debt])
     assert open_debts(owing) == (debt,)
     assert with_debts(owing, [debt]) == owing
     decisions = [decided(DecisionKind.COUNTERSIGN, item, key, n) for n, key in enumerate(by)]
@@ -256,7 +256,7 @@ def test_an_emergency_leaves_one_debt_that_one_other_person_settles(person: str,
 
 @given(st.dictionaries(st.text(max_size=3), st.recursive(st.none() | st.text(max_size=3), st.lists, max_leaves=3)))
 def test_a_debt_that_cannot_be_read_is_still_owed(form: dict[str, object]) -> None:
-    (debt,) = open_debts(State(approval_records={"A": {"debt": form}}))
+    (debt,) = open_debts(LedgerState(approval_records={"A": {"debt": form}}))
     assert debt.approval_id == "A"
 
 

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from gitops.ledger.documents import read_state, write_state
 from gitops.ledger.layout import STATE, intent_key
-from gitops.model.intent import IntentKind
+from gitops.model.ledger import IntentKind
 from tests.support.cluster import codes
 from tests.support.control_model import sha
 from tests.support.held_cluster import GRAPHS, LONGEST_CUT, HeldCluster

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gitops.ledger.documents import write_intent
 from gitops.ledger.layout import LOCK, STATE, approval_key, intent_key
-from gitops.model.intent import Intent, IntentKind
+from gitops.model.ledger import Intent, IntentKind
 from gitops.model.outcome import VerbOutcome
 from gitops.render import json as forms
 from gitops.render import text

@@ -15,9 +15,7 @@ from gitops.core.diagnostics import Diagnostic, Severity, SourceRef
 from gitops.graph.observation import MigrationPreview
 from gitops.model.address import Address
 from gitops.model.change import Action, Change, Disposition, Reason
-from gitops.model.entry import Debt
-from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, NodeResult, Outcome
-from gitops.model.lock import LockInfo, LockObservation
+from gitops.model.ledger import Debt, LedgerState, LockInfo, LockObservation, Status, StatusRecord
 from gitops.model.outcome import (
     ApplyOutcome,
     PlanOutcome,
@@ -26,8 +24,16 @@ from gitops.model.outcome import (
     StatusOutcome,
     UnlockOutcome,
 )
-from gitops.model.plan import ApprovalRequirement, Impact, Plan
-from gitops.model.state import State, Status, StatusRecord
+from gitops.model.plan import (
+    ApprovalRequirement,
+    ExecEdge,
+    ExecNode,
+    ExecutionGraph,
+    Impact,
+    NodeOutcome,
+    NodeResult,
+    Plan,
+)
 from gitops.render import json as render_json
 from gitops.render import text as render_text
 from gitops.render.comment import (
@@ -121,7 +127,7 @@ SEEN = st.builds(
     lock_age_seconds=st.none() | st.integers(0, 99),
 )
 STATES = st.builds(
-    State,
+    LedgerState,
     statuses=st.dictionaries(HOSTILE, st.builds(StatusRecord, st.sampled_from(Status), message=HOSTILE), max_size=2),
     observations=st.dictionaries(HOSTILE, st.dictionaries(HOSTILE, JSON, max_size=2), max_size=2),
 )
@@ -163,7 +169,7 @@ APPLY_OUTCOMES = st.builds(
     actor=st.none() | HOSTILE,
     changes=several(CHANGES),
     state=st.none() | STATES,
-    results=several(st.builds(NodeResult, HOSTILE, st.sampled_from(Outcome), blocked_by=st.none() | HOSTILE)),
+    results=several(st.builds(NodeResult, HOSTILE, st.sampled_from(NodeOutcome), blocked_by=st.none() | HOSTILE)),
     entry_id=st.none() | HOSTILE,
     diagnostics=PROBLEMS,
 )

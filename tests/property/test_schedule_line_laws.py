@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.model.change import Action
-from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeResult, Outcome
+from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
 from gitops.plan.schedule import LockWait, Schedule
 from tests.support.effort import cases
 
@@ -68,7 +68,7 @@ def test_every_start_and_every_wait_is_that_of_a_plain_scan(graph, workers, fail
                 break
             schedule.start(node.id)
         ended = data.draw(st.sampled_from(schedule.running))
-        outcome = data.draw(st.sampled_from([Outcome.DONE, Outcome.DONE, Outcome.DONE, Outcome.FAILED]))
+        outcome = data.draw(st.sampled_from([NodeOutcome.DONE, NodeOutcome.DONE, NodeOutcome.DONE, NodeOutcome.FAILED]))
         schedule.finish(ended, NodeResult(ended, outcome))
         if data.draw(st.integers(0, 30)) == 0:
             schedule.stop()

@@ -20,7 +20,7 @@ from gitops.apply.runner import run_graph
 from gitops.core.clock import FixedClock
 from gitops.model.address import Address
 from gitops.model.change import Action, Change
-from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeResult, Outcome
+from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
 from gitops.model.resource import Dependency
 from gitops.plan.graph import BARRIER, build_graph
 from gitops.plan.graph_json import to_json
@@ -38,7 +38,7 @@ class Case:
 
     graph: ExecutionGraph
     durations: dict[str, int]
-    endings: dict[str, Outcome]
+    endings: dict[str, NodeOutcome]
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Trace:
     def started(self) -> list[str]:
         return [name for kind, name, _ in self.events if kind == "start"]
 
-    def outcomes(self) -> dict[str, Outcome]:
+    def outcomes(self) -> dict[str, NodeOutcome]:
         return {r.node_id: r.outcome for r in self.results}
 
 
@@ -82,8 +82,8 @@ def graphs(draw: st.DrawFn, *, largest: int = 40) -> ExecutionGraph:
 def cases(draw: st.DrawFn, *, failures: bool = True) -> Case:
     graph = draw(graphs())
     ids = [n.id for n in graph.nodes]
-    bad = st.sampled_from([Outcome.DONE] * 6 + [Outcome.FAILED, Outcome.UNKNOWN])
-    endings = bad if failures else st.just(Outcome.DONE)
+    bad = st.sampled_from([NodeOutcome.DONE] * 6 + [NodeOutcome.FAILED, NodeOutcome.UNKNOWN])
+    endings = bad if failures else st.just(NodeOutcome.DONE)
     return Case(graph, {n: draw(st.integers(0, 5)) for n in ids}, {n: draw(endings) for n in ids})
 
 
@@ -155,7 +155,7 @@ def serial_oracle(case: Case) -> list[tuple[str, str]]:
     while chosen := next((n for n in waiting if good.issuperset(before[n.id]) and n.group not in failed_groups), None):
         waiting.remove(chosen)
         happened += [("start", chosen.id), ("end", chosen.id)]
-        if case.endings[chosen.id] is Outcome.DONE:
+        if case.endings[chosen.id] is NodeOutcome.DONE:
             good.add(chosen.id)
         elif chosen.group:
             failed_groups.add(chosen.group)
@@ -170,7 +170,7 @@ def test_p1_no_node_starts_before_all_its_dependencies_are_done(case, workers, f
     for name, at in starts.items():
         for source in before[name]:
             assert ends[source] < at
-            assert case.endings[source] is Outcome.DONE
+            assert case.endings[source] is NodeOutcome.DONE
 
 
 @given(cases(), WORKERS)
@@ -200,27 +200,27 @@ def test_p4_p9_every_run_ends_and_every_node_ends_once(case, workers, fail_fast)
 def test_p5_descendants_of_a_failure_never_start_and_blame_a_failed_node(case, workers, fail_fast):
     trace = simulate(case, workers, fail_fast=fail_fast)
     outcomes = trace.outcomes()
-    failed = {n for n in trace.started() if case.endings[n] is not Outcome.DONE}
+    failed = {n for n in trace.started() if case.endings[n] is not NodeOutcome.DONE}
     behind = descendants(case.graph, failed)
     assert behind.isdisjoint(trace.started())
     for result in trace.results:
-        if result.outcome in (Outcome.SKIPPED, Outcome.BLOCKED):
+        if result.outcome in (NodeOutcome.SKIPPED, NodeOutcome.BLOCKED):
             assert result.blocked_by in failed
         else:
             assert result.blocked_by is None
-        if result.outcome is Outcome.BLOCKED:
+        if result.outcome is NodeOutcome.BLOCKED:
             _, before = neighbours(case.graph)
-            assert any(outcomes[n] is not Outcome.DONE for n in before[result.node_id])
+            assert any(outcomes[n] is not NodeOutcome.DONE for n in before[result.node_id])
 
 
 @given(cases(), WORKERS)
 def test_p6_what_no_failure_reaches_finishes(case, workers):
     trace = simulate(case, workers)
-    failed = {n for n in trace.started() if case.endings[n] is not Outcome.DONE}
+    failed = {n for n in trace.started() if case.endings[n] is not NodeOutcome.DONE}
     groups = {n.group for n in case.graph.nodes if n.id in failed and n.group}
     grouped = {n.id for n in case.graph.nodes if n.group in groups} if groups else set()
     reached = failed | grouped | descendants(case.graph, failed | grouped)
-    done = {n for n, outcome in trace.outcomes().items() if outcome is Outcome.DONE}
+    done = {n for n, outcome in trace.outcomes().items() if outcome is NodeOutcome.DONE}
     assert done >= {n.id for n in case.graph.nodes} - reached
 
 
@@ -228,7 +228,7 @@ def test_p6_what_no_failure_reaches_finishes(case, workers):
 def test_p7_fail_fast_starts_nothing_after_the_first_failure(case, workers):
     events = simulate(case, workers, fail_fast=True).events
     failures = [
-        i for i, (kind, name, _) in enumerate(events) if kind == "end" and case.endings[name] is not Outcome.DONE
+        i for i, (kind, name, _) in enumerate(events) if kind == "end" and case.endings[name] is not NodeOutcome.DONE
     ]
     if failures:
         assert all(kind != "start" for kind, _, _ in events[failures[0] :])
@@ -240,7 +240,7 @@ def test_group_starts_nothing_after_its_first_failure(case, workers):
     broken = set()
     for kind, name, _ in simulate(case, workers).events:
         assert kind != "start" or group[name] not in broken
-        if kind == "end" and group[name] and case.endings[name] is not Outcome.DONE:
+        if kind == "end" and group[name] and case.endings[name] is not NodeOutcome.DONE:
             broken.add(group[name])
 
 
@@ -259,7 +259,7 @@ def test_p10_one_worker_is_the_serial_run(case):
 def test_p11_without_failures_the_end_does_not_depend_on_workers_or_durations(case, workers, seed):
     slower = Case(case.graph, {n: (seed >> i % 32) % 7 for i, n in enumerate(case.durations)}, case.endings)
     assert simulate(case, 1).results == simulate(slower, workers).results
-    assert set(simulate(slower, workers).outcomes().values()) <= {Outcome.DONE}
+    assert set(simulate(slower, workers).outcomes().values()) <= {NodeOutcome.DONE}
 
 
 @given(cases(), WORKERS, st.booleans())
@@ -337,7 +337,7 @@ def test_p18_cancelled_anywhere_every_node_ends_and_no_lock_is_held(case, worker
     assert all(kind != "start" for kind in kinds[stop_at:])
     for result in trace.results:
         cancelled = trace.reasons.get(result.node_id) is SkipReason.CANCELLED
-        assert not cancelled or (result.outcome, result.blocked_by) == (Outcome.SKIPPED, None)
+        assert not cancelled or (result.outcome, result.blocked_by) == (NodeOutcome.SKIPPED, None)
 
 
 @st.composite
@@ -392,7 +392,7 @@ def test_cluster_plans_always_have_a_graph_and_its_positions_are_topological(pla
 def test_graphs_are_deleted_last_and_not_after_any_failure(plan, workers, data):
     graph, _ = build_graph(*plan)
     ids = [n.id for n in graph.nodes]
-    endings = {n: data.draw(st.sampled_from([Outcome.DONE] * 9 + [Outcome.FAILED])) for n in ids}
+    endings = {n: data.draw(st.sampled_from([NodeOutcome.DONE] * 9 + [NodeOutcome.FAILED])) for n in ids}
     durations = {n: data.draw(st.integers(0, 3)) for n in ids}
     trace = simulate(Case(graph, durations, endings), workers)
     gone = {n.id for n in graph.nodes if n.kind == "graph" and n.action is Action.DELETE}
@@ -403,13 +403,13 @@ def test_graphs_are_deleted_last_and_not_after_any_failure(plan, workers, data):
         if kind == "start" and name in gone:
             assert not failed
             assert all(other not in early for _, other, _ in trace.events[index:])
-        failed = failed or (kind == "end" and endings[name] is Outcome.FAILED and name in early | {BARRIER})
+        failed = failed or (kind == "end" and endings[name] is NodeOutcome.FAILED and name in early | {BARRIER})
 
 
 @given(plans())
 def test_serial_run_is_the_plan_order_and_moves_graphs_by_id_first_and_last(plan):
     graph, _ = build_graph(*plan)
-    case = Case(graph, {n.id: 1 for n in graph.nodes}, {n.id: Outcome.DONE for n in graph.nodes})
+    case = Case(graph, {n.id: 1 for n in graph.nodes}, {n.id: NodeOutcome.DONE for n in graph.nodes})
     started = simulate(case, 1).started()
     assert started == [n.id for n in graph.nodes] == list(serial_order(graph))
     moving = [n for n in graph.nodes if n.group]
@@ -476,7 +476,7 @@ def test_threads_obey_the_same_laws(case, workers, fail_fast):
 @given(cases(failures=False), WORKERS)
 def test_threads_end_like_the_serial_run_when_nothing_fails(case, workers):
     def execute(node: ExecNode) -> NodeResult:
-        return NodeResult(node.id, Outcome.DONE, facts={"position": node.position})
+        return NodeResult(node.id, NodeOutcome.DONE, facts={"position": node.position})
 
     clock = FixedClock(datetime(2026, 1, 2, tzinfo=UTC))
     one = run_graph(case.graph, execute, clock=clock)

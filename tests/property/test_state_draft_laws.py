@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.model.address import Address, graph_address, query_address, schema_address
-from gitops.model.digests import graph_composite
-from gitops.model.state import AppliedResource, State, Status, StatusRecord
+from gitops.model.ledger import AppliedResource, LedgerState, Status, StatusRecord
+from gitops.model.resource import graph_composite
 from gitops.plan.draft import StateDraft
 
 GRAPHS = ("g", "g_a", "h")
@@ -21,7 +21,7 @@ ADDRESSES = (
 )
 DIGESTS = st.sampled_from("123")
 STATES = st.builds(
-    lambda resources, statuses: State(
+    lambda resources, statuses: LedgerState(
         revision=3,
         resources={t: AppliedResource(d * 64) for t, d in resources.items()},
         statuses={t: StatusRecord(Status.APPLIED) for t in statuses},

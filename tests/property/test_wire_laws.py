@@ -23,12 +23,22 @@ from gitops.ledger.documents import (
 )
 from gitops.ledger.trailers import commit_message, parse_trailers, trailers
 from gitops.model.address import NAME
-from gitops.model.approval import Approval, ApprovalStatement, Target
+from gitops.model.approval import Approval, ApprovalStatement, ClusterTarget
 from gitops.model.change import Action
-from gitops.model.entry import ApprovalUse, EntryChange, EntryKind, LedgerEntry, SourceRevision
-from gitops.model.intent import Intent, IntentKind
-from gitops.model.lock import LockInfo
-from gitops.model.state import AppliedResource, State, Status, StatusRecord
+from gitops.model.ledger import (
+    AppliedResource,
+    ApprovalUse,
+    EntryChange,
+    EntryKind,
+    Intent,
+    IntentKind,
+    LedgerEntry,
+    LedgerState,
+    LockInfo,
+    SourceRevision,
+    Status,
+    StatusRecord,
+)
 
 relaxed = settings(suppress_health_check=[HealthCheck.too_slow])
 
@@ -48,7 +58,7 @@ free = st.recursive(
 )
 records = st.dictionaries(text, st.dictionaries(text, free, max_size=3), max_size=3)
 states = st.builds(
-    State,
+    LedgerState,
     revision=counts,
     config_digest=st.none() | text,
     resources=st.dictionaries(
@@ -63,7 +73,7 @@ states = st.builds(
     recovery_records=records,
     observations=records,
 )
-targets = st.builds(Target, lines, lines, lines, lines.map(lambda name: f"refs/heads/{name}"), lines)
+targets = st.builds(ClusterTarget, lines, lines, lines, lines.map(lambda name: f"refs/heads/{name}"), lines)
 entries = st.builds(
     LedgerEntry,
     number=st.just(3),
@@ -101,7 +111,7 @@ entries = st.builds(
 
 @relaxed
 @given(states)
-def test_a_state_survives_being_stored(state: State) -> None:
+def test_a_state_survives_being_stored(state: LedgerState) -> None:
     data = write_state(state)
     assert read_state(data) == state
     assert write_state(read_state(data)) == data

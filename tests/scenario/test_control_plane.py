@@ -12,8 +12,8 @@ import pytest
 from gitops.core.canonical import digest
 from gitops.ledger.layout import LOCK, STATE
 from gitops.model.address import Address, policy_address, query_address
-from gitops.model.digests import graph_composite
-from gitops.model.state import AppliedResource, State
+from gitops.model.ledger import AppliedResource, LedgerState
+from gitops.model.resource import graph_composite
 from tests.support.cluster import (
     POLICY,
     QUERY,
@@ -64,7 +64,7 @@ def test_plan_without_a_ledger_is_all_creates_and_leaves_nothing_behind(cluster)
 
 def test_plan_lists_create_delete_and_update_by_address(cluster):
     cluster.put_state(
-        State(
+        LedgerState(
             resources={
                 Address(SCHEMA_ADDRESS): AppliedResource("0" * 64),
                 Address(GRAPH): AppliedResource("1" * 64),
@@ -90,7 +90,7 @@ def test_plan_reads_a_ledger_without_optional_sections(cluster):
 
 
 def test_plan_reports_revision_and_the_token_of_the_exact_bytes(cluster):
-    cluster.put_state(State(revision=7))
+    cluster.put_state(LedgerState(revision=7))
     seen = cluster.plan().observations
     assert seen.state_revision == 7
     assert seen.state_cas == "sha256:" + digest(cluster.state_bytes)
@@ -122,7 +122,7 @@ def test_a_held_lock_stops_the_verb_and_names_the_way_out(cluster, verb):
 def test_a_lock_switched_off_is_a_warning_and_no_lock_file_ever(cluster):
     cluster.options["state"] = {"lock": False}
     cluster.save()
-    cluster.put_state(State(revision=1))
+    cluster.put_state(LedgerState(revision=1))
     seen = []
     outcome = cluster.apply(faults=DoAt("cluster_apply.before_state_write", lambda: seen.append(cluster.locked)))
     assert outcome.ok

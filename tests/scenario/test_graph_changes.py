@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from gitops.core.errors import RemoteError
-from gitops.model.state import State
+from gitops.model.ledger import LedgerState
 from tests.support.cluster import (
     COMMENTED,
     QUERY,
@@ -50,7 +50,7 @@ def remove_graph(cluster: Cluster, graph: str = "knowledge") -> None:
 @pytest.mark.parametrize("workers", [1, 4])
 def test_one_apply_creates_graph_schema_query_and_policy(cluster, workers):
     cluster.workers = workers
-    cluster.put_state(State())
+    cluster.put_state(LedgerState())
     outcome = cluster.apply(actor="sam")
     assert rulings(outcome.changes) == dict.fromkeys(sorted(ALL), "create applied")
     assert outcome.converged
@@ -60,7 +60,7 @@ def test_one_apply_creates_graph_schema_query_and_policy(cluster, workers):
 
 
 def test_junk_at_the_root_blocks_the_graph_and_what_needs_it(cluster):
-    cluster.put_state(State())
+    cluster.put_state(LedgerState())
     cluster.twin.leave_partial_root(cluster.uri("knowledge"))
     outcome = cluster.apply()
     assert found(outcome, "graph_create_failed").path == GRAPH
@@ -109,7 +109,7 @@ def test_after_a_failed_create_the_next_graph_waits_but_the_catalog_goes_on(clus
     cluster.graphs = {"alpha": {}, "beta": {}}
     cluster.policies = {"wide": ["cluster"], "narrow": ["beta"]}
     cluster.save()
-    cluster.put_state(State())
+    cluster.put_state(LedgerState())
     cluster.twin.leave_partial_root(cluster.uri("alpha"))
     outcome = cluster.apply()
     assert found(outcome, "graph_create_skipped").path == "graph.beta"
@@ -131,7 +131,7 @@ def test_two_graphs_with_spanning_policies_converge_in_one_apply(cluster, worker
     cluster.graphs = {"alpha": {"find_person": "people.gq"}, "beta": {"find_person": "people.gq"}}
     cluster.policies = {"both": ["alpha", "beta"], "wide": ["cluster"]}
     cluster.save()
-    cluster.put_state(State())
+    cluster.put_state(LedgerState())
     outcome = cluster.apply()
     assert outcome.converged
     assert outcome.applied_count == 8
@@ -168,7 +168,7 @@ def test_a_comment_in_a_schema_is_applied_and_does_not_drift(cluster):
 
 
 def test_a_schema_that_changes_during_the_run_is_not_used(cluster):
-    cluster.put_state(State())
+    cluster.put_state(LedgerState())
     point = DoAt("cluster_apply.before_graph_create", lambda: cluster.write("knowledge.pg", WIDER))
     outcome = cluster.apply(faults=point)
     assert found(outcome, "resource_content_changed").path == SCHEMA_ADDRESS
@@ -195,7 +195,7 @@ def test_fail_fast_leaves_out_what_is_left_and_records_the_truth(cluster):
     cluster.graphs = {"alpha": {}}
     cluster.policies = {"wide": ["cluster"]}
     cluster.save()
-    cluster.put_state(State())
+    cluster.put_state(LedgerState())
     cluster.twin.leave_partial_root(cluster.uri("alpha"))
     outcome = cluster.apply(fail_fast=True)
     assert rulings(outcome.changes)["policy.wide"] == "create blocked:dependency_not_applied"

@@ -11,7 +11,7 @@ from gitops.core.canonical import digest
 from gitops.core.errors import RemoteError
 from gitops.ledger.folder import FolderLedger
 from gitops.ledger.layout import LOCK, STATE, intent_key
-from gitops.model.state import State
+from gitops.model.ledger import LedgerState
 from tests.support.cluster import POLICY, QUERY, SCHEMA, WIDER, Cluster, codes, found, rulings, statuses
 from tests.support.memory_ledger import MemoryLedger
 
@@ -271,7 +271,7 @@ def test_status_repeats_what_was_recorded(cluster):
 
 
 def test_force_unlock_removes_exactly_the_lock_it_names(cluster):
-    cluster.put_state(State())
+    cluster.put_state(LedgerState())
     lock = cluster.hold_lock(LOCK_ID)
     for wrong in (LOCK_ID.lower(), LOCK_ID[:-1], "", "01JZ0000000000000000000CCD"):
         outcome = cluster.unlock(wrong)
@@ -323,7 +323,7 @@ def test_a_foreign_backend_ends_every_verb_before_the_lock(cluster, verb):
 
 
 def test_a_lock_taken_over_by_another_is_not_released(cluster):
-    cluster.put_state(State())
+    cluster.put_state(LedgerState())
     theirs = []
 
     class Takeover:
@@ -336,7 +336,7 @@ def test_a_lock_taken_over_by_another_is_not_released(cluster):
 
 
 def test_what_was_done_is_told_even_if_the_lock_cannot_be_given_back(cluster, monkeypatch):
-    cluster.put_state(State())
+    cluster.put_state(LedgerState())
 
     def release(ledger: object, lock_id: str) -> None:
         raise RemoteError("state_unlock_error", "the disk went away", path=LOCK)

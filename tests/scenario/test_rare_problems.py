@@ -15,7 +15,7 @@ from gitops.apply.apply import apply
 from gitops.model.address import Kind, graph_address, schema_address
 from gitops.model.change import Change, Disposition
 from gitops.model.kinds import KINDS, GraphKind, Ruling, Situation
-from gitops.model.state import AppliedResource
+from gitops.model.ledger import AppliedResource
 from tests.support.cluster import WIDER, Cluster, codes, found, lance_engine, rulings, statuses
 from tests.support.pages import ROOT
 

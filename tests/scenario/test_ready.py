@@ -9,8 +9,8 @@ import pytest
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
 from gitops.ledger.layout import STATE, intent_key
+from gitops.model.ledger import AppliedResource, LedgerState
 from gitops.model.outcome import ServedGraph
-from gitops.model.state import AppliedResource, State
 from tests.support.cluster import POLICY, QUERY, SCHEMA, WIDER, Cluster, codes, found
 
 OPERATION = "01JZ0000000000000000000AAA"
@@ -71,7 +71,7 @@ def test_without_a_ledger_there_is_nothing_to_serve(cluster):
 
 
 def test_an_empty_revision_is_refused(cluster):
-    cluster.put_state(State(revision=3))
+    cluster.put_state(LedgerState(revision=3))
     outcome = cluster.ready()
     assert codes(outcome) == ["cluster_empty"]
     assert outcome.observations.state_revision == 3

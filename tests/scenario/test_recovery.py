@@ -14,8 +14,7 @@ from gitops.core.errors import GitopsError
 from gitops.graph.observation import Existence
 from gitops.ledger.documents import write_intent, write_state
 from gitops.ledger.layout import STATE, intent_key
-from gitops.model.intent import Intent, IntentKind
-from gitops.model.state import State
+from gitops.model.ledger import Intent, IntentKind, LedgerState
 from tests.support.cluster import (
     QUERY,
     SCHEMA,
@@ -72,7 +71,7 @@ RECOVERED = {
 
 
 def test_a_create_that_never_began_is_forgotten(cluster):
-    cluster.put_state(State())
+    cluster.put_state(LedgerState())
     plant_intent(cluster, IntentKind.GRAPH_CREATE)
     outcome = cluster.apply()
     assert outcome.converged
@@ -92,7 +91,7 @@ def test_an_operation_that_is_recorded_already_is_retired_without_a_record(clust
 
 
 def test_a_create_that_completed_is_rolled_forward_in_the_same_run(cluster):
-    cluster.put_state(State())
+    cluster.put_state(LedgerState())
     cluster.make_graph("knowledge")
     plant_intent(cluster, IntentKind.GRAPH_CREATE)
     outcome = cluster.apply()
@@ -108,7 +107,7 @@ def test_a_create_that_completed_is_rolled_forward_in_the_same_run(cluster):
 
 
 def test_a_create_that_found_another_schema_is_not_guessed_about(cluster):
-    cluster.put_state(State())
+    cluster.put_state(LedgerState())
     cluster.make_graph("knowledge", OTHER)
     plant_intent(cluster, IntentKind.GRAPH_CREATE)
     outcome = cluster.apply()
@@ -126,7 +125,7 @@ def test_a_create_that_found_another_schema_is_not_guessed_about(cluster):
 
 
 def test_a_create_that_left_a_partial_root_is_an_error_for_a_person(cluster):
-    cluster.put_state(State())
+    cluster.put_state(LedgerState())
     cluster.twin.leave_partial_root(cluster.uri("knowledge"))
     plant_intent(cluster, IntentKind.GRAPH_CREATE)
     outcome = cluster.apply()
@@ -212,7 +211,7 @@ def test_a_delete_that_did_not_finish_is_finished_in_the_same_run(cluster):
 
 def test_a_delete_that_is_recorded_already_is_retired(cluster):
     remove_everything(cluster)
-    cluster.put_state(State())
+    cluster.put_state(LedgerState())
     plant_intent(cluster, IntentKind.GRAPH_DELETE)
     outcome = cluster.apply()
     assert codes(outcome) == []
@@ -261,7 +260,7 @@ def test_a_sidecar_that_outlived_its_delete_does_not_rewrite_how_the_approval_wa
     [(b"{", "invalid_recovery_sidecar"), (b'{"schema_version": 2}', "unsupported_recovery_sidecar_version")],
 )
 def test_an_unusable_sidecar_is_left_alone_and_the_run_goes_on(cluster, document, code):
-    cluster.put_state(State())
+    cluster.put_state(LedgerState())
     cluster.plant(intent_key(OPERATION), document)
     outcome = cluster.apply()
     assert codes(outcome) == [code]
@@ -319,7 +318,7 @@ def test_another_writer_before_the_state_write(cluster):
 
 
 def test_failure_before_a_graph_is_created(cluster):
-    cluster.put_state(State())
+    cluster.put_state(LedgerState())
     outcome = cluster.apply(faults=FailAt("cluster_apply.before_graph_create"))
     assert found(outcome, "graph_create_failed").path == GRAPH
     assert len(cluster.sidecars) == 1
@@ -330,7 +329,7 @@ def test_failure_before_a_graph_is_created(cluster):
 
 
 def test_death_after_a_graph_is_created(cluster):
-    cluster.put_state(State())
+    cluster.put_state(LedgerState())
     dead_run(cluster, "after_graph_create")
     (sidecar,) = cluster.sidecars
     assert (sidecar["kind"], sidecar["expected_manifest_version"]) == ("graph_create", 1)
@@ -422,7 +421,7 @@ def test_a_delete_is_not_forgotten_while_its_remains_cannot_be_removed(tmp_path)
 
 
 def test_a_rolled_forward_graph_that_is_no_longer_wanted_is_an_ordinary_gated_delete(cluster):
-    cluster.put_state(State())
+    cluster.put_state(LedgerState())
     dead_run(cluster, "after_graph_create")
     remove_everything(cluster)
     outcome = cluster.apply()

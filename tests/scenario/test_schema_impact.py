@@ -14,7 +14,7 @@ import pytest
 from gitops.core.canonical import digest
 from gitops.ledger.layout import blob_key
 from gitops.model.address import Address, query_address
-from gitops.model.impact import AffectedQuery, QueryChange, ResultChange
+from gitops.model.plan import AffectedQuery, QueryChange, ResultChange
 from gitops.render.text import to_text
 from tests.support.cluster import QUERY, Cluster
 

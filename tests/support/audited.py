@@ -33,9 +33,8 @@ from gitops.ledger.documents import read_entry, read_state, write_entry, write_s
 from gitops.ledger.trailers import commit_message
 from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalStatement
-from gitops.model.entry import LedgerEntry
+from gitops.model.ledger import LedgerEntry, LedgerState
 from gitops.model.outcome import ApplyOutcome
-from gitops.model.state import State
 from gitops.wiring.project import open_commit_tree
 from tests.support.git_fixture import bare, environment, opened, public_key, ssh_key
 from tests.support.ids import SequentialIds
@@ -231,7 +230,7 @@ class Life:
         """The document of an entry."""
         return read_entry(self.file(number, ENTRY))
 
-    def state(self, number: int) -> State:
+    def state(self, number: int) -> LedgerState:
         """The state after an entry."""
         return read_state(self.file(number, STATE))
 
@@ -281,7 +280,7 @@ class Lie:
     """What a forged entry says differently from the true one."""
 
     entry: Callable[[LedgerEntry], LedgerEntry] = unchanged
-    state: Callable[[State], State] | None = None
+    state: Callable[[LedgerState], LedgerState] | None = None
     files: Mapping[str, bytes | None] = field(default_factory=dict)
     parents: tuple[str, ...] | None = None
     message: str | None = None

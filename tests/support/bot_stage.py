@@ -20,7 +20,7 @@ from gitops.forge.events import CommentEvent, Event, PushEvent
 from gitops.forge.port import Account, Comment, Features, Permission, Review, ReviewDecision, ReviewState
 from gitops.forge.refs.local import LocalForge
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
-from gitops.model.lock import LockInfo
+from gitops.model.ledger import LockInfo
 from gitops.wiring.project import LocalProject
 from tests.support.loop import APPROVALS, CLUSTER, MAIN, Loop, email
 

@@ -16,9 +16,8 @@ from gitops.ledger.chain import ENTRY, TRUST, ledger_ref
 from gitops.ledger.documents import read_entry, write_entry
 from gitops.ledger.port import LedgerView, LedgerWrite
 from gitops.ledger.trailers import commit_message
-from gitops.model.approval import Target
-from gitops.model.entry import EntryKind, LedgerEntry
-from gitops.model.state import State
+from gitops.model.approval import ClusterTarget
+from gitops.model.ledger import EntryKind, LedgerEntry, LedgerState
 from tests.support.git_fixture import ALICE, bare, environment, opened, public_key, ssh_key
 
 CLUSTER = "library"
@@ -135,7 +134,7 @@ def written(revision: int, cluster: str = "library") -> LedgerWrite:
         operation=f"operation-{revision}",
         at="2026-07-02T09:00:00Z",
         actor="mira",
-        target=Target("library/clusters", cluster, "production", "refs/heads/main", "clusters/library"),
+        target=ClusterTarget("library/clusters", cluster, "production", "refs/heads/main", "clusters/library"),
         previous=None,
         source=None,
         changeset=None,
@@ -145,7 +144,7 @@ def written(revision: int, cluster: str = "library") -> LedgerWrite:
         policy_digest="5" * 64,
         trust_digest="6" * 64,
     )
-    return LedgerWrite(State(revision=revision), entry)
+    return LedgerWrite(LedgerState(revision=revision), entry)
 
 
 def entry_at(repository: Repository, commit_id: str) -> LedgerEntry:

@@ -37,7 +37,7 @@ from gitops.ledger.layout import LOCK, STATE, graph_root
 from gitops.ledger.port import LedgerStore
 from gitops.model.address import Address
 from gitops.model.change import Change
-from gitops.model.lock import LockInfo
+from gitops.model.ledger import AppliedResource, LedgerState, LockInfo
 from gitops.model.outcome import (
     ApplyOutcome,
     ApproveOutcome,
@@ -50,7 +50,6 @@ from gitops.model.outcome import (
     VerbOutcome,
 )
 from gitops.model.resource import DesiredState
-from gitops.model.state import AppliedResource, State
 from gitops.plan.plan import plan
 from gitops.storage.local import LocalStore
 from tests.support.ids import SequentialIds
@@ -194,7 +193,7 @@ class Cluster:
         return self.stored(STATE)
 
     @property
-    def state(self) -> State:
+    def state(self) -> LedgerState:
         """The state document, read."""
         assert self.state_bytes is not None
         return read_state(self.state_bytes)
@@ -214,14 +213,14 @@ class Cluster:
 
     # Situations.
 
-    def put_state(self, state: State) -> None:
+    def put_state(self, state: LedgerState) -> None:
         """Plant a ledger."""
         self.plant(STATE, write_state(state))
 
     def seed(self) -> None:
         """Plant a ledger that has the declared graphs and schemas and nothing else."""
         kept = {t: r for t, r in self.desired().resources.items() if r.address.kind in ("graph", "schema")}
-        self.put_state(State(revision=1, resources={t: AppliedResource(r.digest) for t, r in kept.items()}))
+        self.put_state(LedgerState(revision=1, resources={t: AppliedResource(r.digest) for t, r in kept.items()}))
 
     def converge(self) -> None:
         """Import if need be, and apply everything."""
@@ -318,7 +317,7 @@ def rulings(changes: tuple[Change, ...]) -> dict[str, str]:
     }
 
 
-def statuses(state: State | None) -> dict[str, str]:
+def statuses(state: LedgerState | None) -> dict[str, str]:
     """Address to `status` or `status:condition`."""
     assert state is not None
     return {t: ":".join([r.status.value, *r.conditions]) for t, r in sorted(state.statuses.items())}

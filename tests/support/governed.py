@@ -13,7 +13,7 @@ from gitops.ledger.chain import SIGNED, approvals_prefix
 from gitops.ledger.documents import read_entry
 from gitops.model.address import Address
 from gitops.model.approval import ForgeGrant, GrantSource
-from gitops.model.entry import LedgerEntry
+from gitops.model.ledger import LedgerEntry
 from gitops.model.outcome import ApplyOutcome, ApproveOutcome, VerbOutcome
 from tests.support.audited import CLUSTER, CONFIG, LEDGER, MAIN, Life, declared, person
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from gitops.ledger.documents import write_intent
 from gitops.ledger.layout import LOCK, STATE, intent_key
-from gitops.model.intent import Intent, IntentKind
+from gitops.model.ledger import Intent, IntentKind
 from gitops.model.outcome import ApplyOutcome, RefreshOutcome, VerbOutcome
 from tests.support.cluster import codes, found
 from tests.support.control_model import Forecast, History, Seen, applied, observed, supported, swept

@@ -10,10 +10,9 @@ from gitops.config.source import MemoryTree
 from gitops.graph.observation import MigrationPreview
 from gitops.language.schema import compile_schema, plan_migration
 from gitops.model.address import Address, Kind
-from gitops.model.impact import RecordedGraph, SchemaImpact
-from gitops.model.plan import Plan, PlanInputs
+from gitops.model.ledger import AppliedResource, LedgerState
+from gitops.model.plan import Plan, PlanInputs, RecordedGraph, SchemaImpact
 from gitops.model.resource import DesiredState
-from gitops.model.state import AppliedResource, State
 from gitops.plan.planner import make_plan
 
 
@@ -40,7 +39,7 @@ def desired(schema: str, queries: Mapping[str, str], policies: Mapping[str, list
 
 def planned(before: DesiredState, after: DesiredState, *, explain: bool = True) -> Plan:
     """The plan from a ledger in which `before` is applied, with everything that the verb knows of the graph."""
-    state = State(
+    state = LedgerState(
         revision=1,
         config_digest=before.config_digest,
         resources={text: AppliedResource(r.digest, r.applies_to) for text, r in before.resources.items()},

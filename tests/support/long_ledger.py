@@ -24,9 +24,15 @@ from gitops.ledger.chain import ENTRY
 from gitops.ledger.documents import read_entry, read_state, write_entry, write_state
 from gitops.ledger.trailers import commit_message
 from gitops.model.address import Address
-from gitops.model.changeset import changeset_key
-from gitops.model.entry import EntryChange, EntryKind, LedgerEntry, SourceRevision
-from gitops.model.state import AppliedResource, State
+from gitops.model.ledger import (
+    AppliedResource,
+    EntryChange,
+    EntryKind,
+    LedgerEntry,
+    LedgerState,
+    SourceRevision,
+    changeset_key,
+)
 from gitops.plan.draft import recompute_graph
 from gitops.wiring.project import open_commit_tree
 from tests.support.audited import CLUSTER, LEDGER, MAIN, START, STATE, Life, person
@@ -68,7 +74,7 @@ class _Writer:
     pen: Pen
     head: str
     entry: LedgerEntry
-    state: State
+    state: LedgerState
     source: str
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from gitops.model.address import Address, Kind, graph_address, schema_address
 from gitops.model.change import Action, Change
+from gitops.model.ledger import AppliedResource, LedgerState
 from gitops.model.resource import Dependency, DesiredState, Resource
-from gitops.model.state import AppliedResource, State
 from gitops.plan.draft import recompute_graphs
 
 DATA = Path(__file__).parents[1] / "data/planning"
@@ -36,12 +36,12 @@ def change(text: str, action: str, before: str = "a", after: str = "b") -> Chang
     )
 
 
-def state(digests: Mapping[str, str], bindings: Mapping[str, Iterable[str]] | None = None) -> State:
+def state(digests: Mapping[str, str], bindings: Mapping[str, Iterable[str]] | None = None) -> LedgerState:
     """A ledger; composites of graphs are computed from the rest, whatever digest they are given."""
     bound = {text: tuple(refs) for text, refs in (bindings or {}).items()}
     entries = {Address(text): AppliedResource(hexed(d), bound.get(text)) for text, d in digests.items()}
     graphs = [address.name for address in entries if address.kind is Kind.GRAPH]
-    return recompute_graphs(State(revision=1, resources=entries), graphs)
+    return recompute_graphs(LedgerState(revision=1, resources=entries), graphs)
 
 
 def desired(

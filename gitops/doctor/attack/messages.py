@@ -18,7 +18,7 @@ from gitops.forge.port import Account, CheckState, CheckStatus
 from gitops.forge.refs.local import LocalForge
 from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.git.remote import ProgramRemote
-from gitops.model.lock import LockInfo
+from gitops.model.ledger import LockInfo
 from gitops.render.markdown import COMMENT_LIMIT
 from gitops.wiring.system import RandomIds, SystemClock
 

@@ -15,7 +15,7 @@ from gitops.cluster.status import status
 from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.ledger.chain import COUNTERSIGNATURES
 from gitops.model.approval import Decision, DecisionKind, Via
-from gitops.model.entry import EntryKind
+from gitops.model.ledger import EntryKind
 from gitops.plan.plan import plan
 from gitops.render import json
 from tests.support.audited import LEDGER, Life, person

@@ -15,7 +15,7 @@ from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.ledger.branch import BranchLedger
 from gitops.ledger.chain import REVOCATIONS
 from gitops.model.approval import Decision, DecisionKind
-from gitops.model.lock import LockInfo
+from gitops.model.ledger import LockInfo
 from tests.support.audited import CONFIG, Life, person
 from tests.support.git_fixture import ssh_key
 from tests.support.governed import branches, deleted, errors, office, waiting, warnings

@@ -11,8 +11,7 @@ import pytest
 from gitops.apply.refresh import refresh
 from gitops.audit.trail import read_trail
 from gitops.model.address import Address
-from gitops.model.entry import EntryChange, LedgerEntry, SourceRevision
-from gitops.model.state import AppliedResource, State
+from gitops.model.ledger import AppliedResource, EntryChange, LedgerEntry, LedgerState, SourceRevision
 from tests.support.audited import (
     MAIN,
     STATE,
@@ -25,10 +24,10 @@ from tests.support.audited import (
 QUERY = "query.notes.titles"
 
 
-def moved(address: str, to: str | None) -> Callable[[State], State]:
+def moved(address: str, to: str | None) -> Callable[[LedgerState], LedgerState]:
     """A state in which a resource is somewhere else, or gone."""
 
-    def edit(state: State) -> State:
+    def edit(state: LedgerState) -> LedgerState:
         resources = {text: r for text, r in state.resources.items() if text != address}
         return replace(
             state, resources=resources if to is None else {**resources, Address(address): AppliedResource(to)}
@@ -37,11 +36,11 @@ def moved(address: str, to: str | None) -> Callable[[State], State]:
     return edit
 
 
-def one_later(state: State) -> State:
+def one_later(state: LedgerState) -> LedgerState:
     return replace(state, revision=state.revision + 1)
 
 
-def without(*names: str) -> Callable[[State], State]:
+def without(*names: str) -> Callable[[LedgerState], LedgerState]:
     """A state with records of that kind emptied."""
     return lambda state: replace(state, **{name: {} for name in names})  # type: ignore[arg-type]
 

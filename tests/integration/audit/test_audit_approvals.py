@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gitops.ledger.documents import write_state
-from gitops.model.entry import ApprovalUse, EntryKind, LedgerEntry
+from gitops.model.ledger import ApprovalUse, EntryKind, LedgerEntry
 from tests.support.audited import (
     CONFIG,
     STATE,

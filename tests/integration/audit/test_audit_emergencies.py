@@ -15,8 +15,7 @@ from gitops.audit.verb import AuditScope
 from gitops.git.port import NewCommit
 from gitops.ledger.chain import revocations_prefix
 from gitops.model.approval import Decision, DecisionKind, ForgeGrant, GrantSource, Via
-from gitops.model.entry import EntryKind, LedgerEntry
-from gitops.model.state import State
+from gitops.model.ledger import EntryKind, LedgerEntry, LedgerState
 from tests.support.audited import CLUSTER, CONFIG, Lie, Life, person, saying
 from tests.support.governed import alone, attested, grant, made, office, waiting
 
@@ -46,10 +45,10 @@ def found(life: Life, forged: str) -> tuple[int, str, str]:
     return finding.number, finding.code, finding.detail
 
 
-def records(edit: Callable[[dict], None]) -> Callable[[State], State]:
+def records(edit: Callable[[dict], None]) -> Callable[[LedgerState], LedgerState]:
     """A state with other records of approvals."""
 
-    def edited(state: State) -> State:
+    def edited(state: LedgerState) -> LedgerState:
         kept: dict = {name: dict(record) for name, record in state.approval_records.items()}
         edit(kept)
         return replace(state, approval_records=kept)
@@ -146,7 +145,7 @@ def test_nothing_is_applied_over_an_open_debt(life: Life) -> None:
     chain = life.chain()
     over = saying(previous=chain[OWING - 1], number=SETTLING, state_revision=life.entry(NEXT).state_revision - 1)
 
-    def earlier(state: State) -> State:
+    def earlier(state: LedgerState) -> LedgerState:
         return records(unsigned)(replace(state, revision=state.revision - 1))
 
     at, what, why = found(life, life.forge(NEXT, Lie(over, earlier)))

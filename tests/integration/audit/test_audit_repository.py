@@ -16,7 +16,7 @@ from gitops.config.gitops_yaml import trust_root
 from gitops.core.codes import REGISTRY
 from gitops.ledger.chain import ENTRY
 from gitops.ledger.trailers import commit_message
-from gitops.model.changeset import changeset_key
+from gitops.model.ledger import changeset_key
 from gitops.render.audit import log_form, log_text
 from tests.support.audited import (
     LEDGER,

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gitops.model.change import Action
-from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph
+from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph
 from tests.bench import graphs
 from tests.bench.contender import digest_of
 from tests.bench.graphs import Found, require_equal

@@ -13,7 +13,7 @@ from gitops.bot.authors import PushHistory, follow_pushes
 from gitops.forge.port import Push
 from gitops.git.port import ZERO, NewCommit, Person
 from gitops.git.repository import Repository
-from gitops.model.entry import UNKNOWN_AUTHOR
+from gitops.model.ledger import UNKNOWN_AUTHOR
 from tests.support.git_fixture import bare, opened
 
 ACCOUNTS = ("github:1", "github:2", "github:3")

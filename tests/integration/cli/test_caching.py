@@ -55,7 +55,7 @@ def test_the_edition_moves_with_every_source_that_decides_what_a_folder_means(
         "language/query/check.py",
         "config/load.py",
         "core/canonical.py",
-        "model/digests.py",
+        "model/resource.py",
     ):
         (root / name).write_text((root / name).read_text() + "\n")
         seen.add(edition())

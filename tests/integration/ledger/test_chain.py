@@ -14,8 +14,8 @@ from gitops.git.repository import Repository
 from gitops.ledger.chain import ENTRY, entry_trust, is_continuation, read_verified_entry, trust_files, verify_chain
 from gitops.ledger.documents import read_entry, write_entry
 from gitops.model.address import Address
-from gitops.model.approval import Target
-from gitops.model.entry import ApprovalUse, EntryKind, LedgerEntry
+from gitops.model.approval import ClusterTarget
+from gitops.model.ledger import ApprovalUse, EntryKind, LedgerEntry
 from tests.support.branch_ledger import CONFIG, Keys, forge, make_keys, trusting, under_trust
 from tests.support.git_fixture import bare, commit, environment, opened, public_key, run
 
@@ -25,7 +25,7 @@ FIRST = LedgerEntry(
     operation="01J00000000000000000000001",
     at="2026-07-02T09:00:00Z",
     actor="mira",
-    target=Target("library/clusters", "library", "production", "refs/heads/main", "clusters/library"),
+    target=ClusterTarget("library/clusters", "library", "production", "refs/heads/main", "clusters/library"),
     previous=None,
     source=None,
     changeset=None,

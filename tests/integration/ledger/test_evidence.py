@@ -11,7 +11,7 @@ from gitops.approvals.documents import statement_message, write_approval
 from gitops.git.repository import Repository
 from gitops.ledger.evidence import read_evidence
 from gitops.model.address import Address
-from gitops.model.approval import Approval, ApprovalStatement, Target
+from gitops.model.approval import Approval, ApprovalStatement, ClusterTarget
 from gitops.model.change import Action
 from tests.support.branch_ledger import Keys, make_keys
 from tests.support.git_fixture import bare, commit, opened, public_key
@@ -50,7 +50,7 @@ def head(repository: Repository) -> str:
 def statement(head: str) -> ApprovalStatement:
     return ApprovalStatement(
         approval_id=ID,
-        target=Target("library/clusters", "library", "production", "refs/heads/main", "clusters/library"),
+        target=ClusterTarget("library/clusters", "library", "production", "refs/heads/main", "clusters/library"),
         cluster_tree="3" * 40,
         plan_digest="4" * 64,
         config_digest="1" * 64,

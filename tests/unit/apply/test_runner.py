@@ -21,7 +21,7 @@ from gitops.apply.runner import run_graph
 from gitops.core.clock import FixedClock
 from gitops.core.errors import BugError, GitopsError, RemoteError, UsageError
 from gitops.model.change import Action
-from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeResult, Outcome
+from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
 from gitops.plan.schedule import SkipReason
 
 START = datetime(2026, 1, 2, tzinfo=UTC)
@@ -40,7 +40,7 @@ def graph(names: str, edges: str = "", locks: dict[str, str] | None = None) -> E
 
 
 def done(node: ExecNode) -> NodeResult:
-    return NodeResult(node.id, Outcome.DONE)
+    return NodeResult(node.id, NodeOutcome.DONE)
 
 
 def run(what, execute=done, events=None, **settings):
@@ -49,7 +49,7 @@ def run(what, execute=done, events=None, **settings):
     return run_graph(what, execute, clock=clock, on_event=heard.append, **settings)
 
 
-def outcomes(results) -> dict[str, Outcome]:
+def outcomes(results) -> dict[str, NodeOutcome]:
     return {r.node_id: r.outcome for r in results}
 
 
@@ -60,7 +60,7 @@ def terminal(events) -> list[str]:
 def test_events_of_a_serial_run():
     events = []
     results = run(graph("a b", "a>b"), events=events)
-    none = dict.fromkeys(Outcome, 0)
+    none = dict.fromkeys(NodeOutcome, 0)
 
     def at(seconds: int) -> tuple[int, datetime]:
         return seconds + 1, START + seconds * SECOND
@@ -73,17 +73,17 @@ def test_events_of_a_serial_run():
         NodeReady(*at(4), "b", ("a",)),
         NodeStarted(*at(5), "b", 1, ()),
         NodeFinished(*at(6), "b", 1),
-        ApplyFinished(*at(7), none | {Outcome.DONE: 2}, interrupted=False),
+        ApplyFinished(*at(7), none | {NodeOutcome.DONE: 2}, interrupted=False),
     ]
     assert [e.type for e in events[:4]] == ["apply_started", "node_ready", "node_started", "node_finished"]
     assert results == (
-        NodeResult("a", Outcome.DONE, started_at=START + 2 * SECOND, finished_at=START + 3 * SECOND),
-        NodeResult("b", Outcome.DONE, started_at=START + 5 * SECOND, finished_at=START + 6 * SECOND),
+        NodeResult("a", NodeOutcome.DONE, started_at=START + 2 * SECOND, finished_at=START + 3 * SECOND),
+        NodeResult("b", NodeOutcome.DONE, started_at=START + 5 * SECOND, finished_at=START + 6 * SECOND),
     )
 
 
 def test_times_that_the_provider_measured_are_kept():
-    own = NodeResult("a", Outcome.DONE, started_at=START - SECOND, finished_at=START)
+    own = NodeResult("a", NodeOutcome.DONE, started_at=START - SECOND, finished_at=START)
     assert run(graph("a"), lambda _: own) == (own,)
 
 
@@ -110,7 +110,7 @@ def test_four_of_five_overlap_and_never_five():
         return done(node)
 
     results = run(graph("a b c d e"), execute, workers=4)
-    assert set(outcomes(results).values()) == {Outcome.DONE}
+    assert set(outcomes(results).values()) == {NodeOutcome.DONE}
     assert most == 4
 
 
@@ -162,7 +162,7 @@ def test_barrier_is_passed_without_work_or_worker():
         seen.append(node.id)
         return done(node)
 
-    assert set(outcomes(run(what, execute, events)).values()) == {Outcome.DONE}
+    assert set(outcomes(run(what, execute, events)).values()) == {NodeOutcome.DONE}
     assert seen == ["a", "c"]
     assert [e.worker for e in events if isinstance(e, NodeStarted)] == [1, 0, 1]
 
@@ -171,23 +171,23 @@ def test_failure_blocks_dependants_and_the_rest_goes_on():
     events = []
 
     def execute(node: ExecNode) -> NodeResult:
-        return NodeResult(node.id, Outcome.FAILED if node.id == "a" else Outcome.DONE)
+        return NodeResult(node.id, NodeOutcome.FAILED if node.id == "a" else NodeOutcome.DONE)
 
     results = run(graph("a b c", "a>b"), execute, events)
-    assert outcomes(results) == {"a": Outcome.FAILED, "b": Outcome.BLOCKED, "c": Outcome.DONE}
+    assert outcomes(results) == {"a": NodeOutcome.FAILED, "b": NodeOutcome.BLOCKED, "c": NodeOutcome.DONE}
     assert results[1].blocked_by == "a"
     (skipped,) = (e for e in events if isinstance(e, NodeSkipped))
     assert (skipped.node, skipped.reason, skipped.blocked_by) == ("b", SkipReason.DEPENDENCY_FAILED, "a")
-    assert events[-1].counts == dict.fromkeys(Outcome, 0) | {
-        Outcome.FAILED: 1,
-        Outcome.BLOCKED: 1,
-        Outcome.DONE: 1,
+    assert events[-1].counts == dict.fromkeys(NodeOutcome, 0) | {
+        NodeOutcome.FAILED: 1,
+        NodeOutcome.BLOCKED: 1,
+        NodeOutcome.DONE: 1,
     }
 
 
 def test_fail_fast():
-    results = run(graph("a b"), lambda n: NodeResult(n.id, Outcome.UNKNOWN), fail_fast=True)
-    assert outcomes(results) == {"a": Outcome.UNKNOWN, "b": Outcome.SKIPPED}
+    results = run(graph("a b"), lambda n: NodeResult(n.id, NodeOutcome.UNKNOWN), fail_fast=True)
+    assert outcomes(results) == {"a": NodeOutcome.UNKNOWN, "b": NodeOutcome.SKIPPED}
 
 
 def test_raised_exception_fails_the_node_and_keeps_its_text_to_itself():
@@ -198,7 +198,7 @@ def test_raised_exception_fails_the_node_and_keeps_its_text_to_itself():
 
     events = []
     results = run(graph("a b", locks={"a": "x", "b": "x"}), execute, events)
-    assert outcomes(results) == {"a": Outcome.FAILED, "b": Outcome.DONE}
+    assert outcomes(results) == {"a": NodeOutcome.FAILED, "b": NodeOutcome.DONE}
     (problem,) = results[0].diagnostics
     assert (problem.code, problem.path) == ("internal_error", "a")
     assert problem.message.startswith("KeyError was raised at test_runner.py:")
@@ -219,14 +219,14 @@ def test_raised_error_of_this_package_keeps_its_code():
     "execute",
     [
         lambda n: None,
-        lambda n: NodeResult("other", Outcome.DONE),
-        lambda n: NodeResult(n.id, Outcome.SKIPPED),
+        lambda n: NodeResult("other", NodeOutcome.DONE),
+        lambda n: NodeResult(n.id, NodeOutcome.SKIPPED),
         lambda n: (_ for _ in ()).throw(GitopsError("no_such_code", "x")),
     ],
 )
 def test_answer_that_no_node_may_have_is_a_failure(execute):
     (result,) = run(graph("a"), execute)
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is NodeOutcome.FAILED
     assert [d.code for d in result.diagnostics] == ["internal_error"]
 
 
@@ -247,14 +247,14 @@ def test_stop_lets_running_nodes_finish():
 
     events = []
     results = run(graph("a b c", "a>b"), execute, events, stop=stopping.is_set)
-    assert outcomes(results) == {"a": Outcome.DONE, "b": Outcome.SKIPPED, "c": Outcome.SKIPPED}
+    assert outcomes(results) == {"a": NodeOutcome.DONE, "b": NodeOutcome.SKIPPED, "c": NodeOutcome.SKIPPED}
     assert {e.reason for e in events if isinstance(e, NodeSkipped)} == {SkipReason.CANCELLED}
     assert not events[-1].interrupted
 
 
 def test_stop_before_the_start():
     results = run(graph("a b"), stop=lambda: True)
-    assert set(outcomes(results).values()) == {Outcome.SKIPPED}
+    assert set(outcomes(results).values()) == {NodeOutcome.SKIPPED}
 
 
 @pytest.mark.parametrize("crash", [KeyboardInterrupt, SystemExit])
@@ -275,7 +275,7 @@ def test_crash_in_the_work_lets_running_nodes_finish_and_goes_on_to_the_caller(c
     assert "b" in finished
     assert "d" not in finished
     assert sorted(terminal(events)) == ["a", "b", "c", "d"]
-    assert {e.node: e.outcome for e in events if isinstance(e, NodeFailed)} == {"a": Outcome.UNKNOWN}
+    assert {e.node: e.outcome for e in events if isinstance(e, NodeFailed)} == {"a": NodeOutcome.UNKNOWN}
     assert isinstance(events[-1], ApplyFinished)
     assert events[-1].interrupted
 

@@ -9,7 +9,7 @@ from gitops.config.declaration import config_form
 from gitops.config.load import load_desired
 from gitops.config.source import MemoryTree
 from gitops.core.canonical import compact, digest
-from gitops.model.digests import graph_composite
+from gitops.model.resource import graph_composite
 
 SCHEMA = b"node Author {\n  handle: String @key\n  born: I32?\n}\n"
 QUERY = b"query by_handle($h: String) {\n  match { $a: Author { handle: $h } }\n  return { $a.born }\n}\n"

@@ -23,12 +23,22 @@ from gitops.ledger.documents import (
     write_state,
 )
 from gitops.model.address import Address
-from gitops.model.approval import Approval, Target
+from gitops.model.approval import Approval, ClusterTarget
 from gitops.model.change import Action
-from gitops.model.entry import ApprovalUse, EntryChange, EntryKind, LedgerEntry, SourceRevision
-from gitops.model.intent import Intent, IntentKind
-from gitops.model.lock import LockInfo
-from gitops.model.state import AppliedResource, State, Status, StatusRecord
+from gitops.model.ledger import (
+    AppliedResource,
+    ApprovalUse,
+    EntryChange,
+    EntryKind,
+    Intent,
+    IntentKind,
+    LedgerEntry,
+    LedgerState,
+    LockInfo,
+    SourceRevision,
+    Status,
+    StatusRecord,
+)
 
 DOCUMENTS = Path(__file__).parents[2] / "data" / "documents"
 SCHEMA = "8c2b2be35e33705bccc96cbcefb8a3caff2b6649d6dbf0080a0d6768ae62ca1f"
@@ -63,23 +73,25 @@ def test_full_state_reads_as_its_values_and_writes_back_byte_for_byte() -> None:
 
 
 def test_minimal_state_gets_its_defaults() -> None:
-    assert read_state(golden("state.minimal.json")) == State()
+    assert read_state(golden("state.minimal.json")) == LedgerState()
     assert digest(golden("state.minimal.json")) == "27f545ef6d142d8a707299ab0dfa64ba684871d8307176fd660f84ad2d51b3ac"
 
 
 def test_empty_state_is_written_with_every_section() -> None:
-    assert write_state(State()) == golden("state.empty.json")
+    assert write_state(LedgerState()) == golden("state.empty.json")
 
 
 def test_maps_are_written_by_code_point_whatever_their_order() -> None:
     forward = {Address(name): AppliedResource("d") for name in ("graph.A", "graph.a", "graph.é", "graph.\U00010000")}
     backward = dict(reversed(forward.items()))
-    assert write_state(State(resources=forward)) == write_state(State(resources=backward))
-    assert list(read_state(write_state(State(resources=backward))).resources) == list(forward)
+    assert write_state(LedgerState(resources=forward)) == write_state(LedgerState(resources=backward))
+    assert list(read_state(write_state(LedgerState(resources=backward))).resources) == list(forward)
 
 
 def test_empty_bindings_are_not_absent_bindings() -> None:
-    state = State(resources={Address("policy.p"): AppliedResource("d", ()), Address("query.g.q"): AppliedResource("d")})
+    state = LedgerState(
+        resources={Address("policy.p"): AppliedResource("d", ()), Address("query.g.q"): AppliedResource("d")}
+    )
     assert read_state(write_state(state)) == state
 
 
@@ -141,7 +153,7 @@ def test_entry() -> None:
         operation="01K2H7S6P0T4V8WXAYZ2B6CDEF",
         at="2026-07-02T09:15:00Z",
         actor="mira",
-        target=Target("library/clusters", "library", "production", "refs/heads/main", "clusters/library"),
+        target=ClusterTarget("library/clusters", "library", "production", "refs/heads/main", "clusters/library"),
         previous="1" * 40,
         source=SourceRevision("2" * 40, "3" * 40),
         changeset="01K2H7T2R6V0WXAYZ4B8CDE2FG",

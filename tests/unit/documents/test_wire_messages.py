@@ -15,15 +15,15 @@ from gitops.core.errors import IntegrityError
 from gitops.ledger.documents import read_entry
 from gitops.ledger.trailers import commit_message, parse_trailers, trailers
 from gitops.model.address import Address
-from gitops.model.approval import ApprovalStatement, Target
-from gitops.model.entry import EntryChange, EntryKind
+from gitops.model.approval import ApprovalStatement, ClusterTarget
+from gitops.model.ledger import EntryChange, EntryKind
 
 DOCUMENTS = Path(__file__).parents[2] / "data" / "documents"
 MESSAGE = (DOCUMENTS / "statement.message.txt").read_text(encoding="utf-8")
 ENTRY = read_entry((DOCUMENTS / "entry.json").read_bytes())
 STATEMENT = ApprovalStatement(
     approval_id="01K2H7Q3M8ZR4T6V9WXEYA1B5C",
-    target=Target("library/clusters", "library", "production", "refs/heads/main", "clusters/library"),
+    target=ClusterTarget("library/clusters", "library", "production", "refs/heads/main", "clusters/library"),
     cluster_tree="3" * 40,
     plan_digest="4" * 64,
     config_digest="aea114e7aeaaa39c418355d52a54db9dc25e2484ee1960d78359ac71fe179e21",

@@ -15,7 +15,7 @@ from gitops.ledger.documents import read_entry, write_entry
 from gitops.ledger.trailers import commit_message, parse_trailers
 from gitops.model.address import Address
 from gitops.model.approval import Decision, DecisionKind, ForgeGrant, GrantSource, Via
-from gitops.model.entry import ApprovalUse, Debt, DebtSettlement, EntryKind
+from gitops.model.ledger import ApprovalUse, Debt, DebtSettlement, EntryKind
 
 DOCUMENTS = Path(__file__).parents[2] / "data" / "documents"
 FIRST = read_statement((DOCUMENTS / "statement.message.txt").read_text(encoding="utf-8"))

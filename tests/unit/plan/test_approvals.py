@@ -11,7 +11,7 @@ from gitops.approvals.verify import ApprovalNeed, change_digest, covers_change, 
 from gitops.core.clock import timestamp
 from gitops.graph.observation import MigrationPreview
 from gitops.model.address import Address
-from gitops.model.approval import Approval, ApprovalEvidence, ApprovalStatement, CommitSignature, Target
+from gitops.model.approval import Approval, ApprovalEvidence, ApprovalStatement, ClusterTarget, CommitSignature
 from gitops.model.change import Action, Disposition, Reason
 from gitops.model.trust import Signer, TrustRoot
 from tests.support.planning import change, hexed
@@ -19,7 +19,7 @@ from tests.support.planning import change, hexed
 NOW = datetime(2026, 6, 11, 8, tzinfo=UTC)
 HEAD, COMMIT = "1" * 40, "2" * 40
 CONFIG, POLICY, TREE = hexed("c"), hexed("d"), "3" * 40
-TARGET = Target("repo-1", "library", "production", "refs/heads/main", "clusters/library")
+TARGET = ClusterTarget("repo-1", "library", "production", "refs/heads/main", "clusters/library")
 DELETE = change("graph.g", "delete")
 TRUST = TrustRoot(
     digest=POLICY,

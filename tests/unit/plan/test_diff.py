@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gitops.model.change import Action
+from gitops.model.ledger import LedgerState
 from gitops.model.plan import TrustChange
-from gitops.model.state import State
 from gitops.plan.planner import diff, find_impact
 from tests.support.planning import change, desired, hexed, state
 
@@ -31,7 +31,7 @@ def test_create_update_and_delete_in_address_order():
 
 def test_order_is_that_of_code_points():
     wanted = desired({"query.g-b.x": "1", "query.g.x": "1", "query.G.x": "1", "query.g_a.x": "1"})
-    assert list(found(wanted, State())) == ["query.G.x", "query.g-b.x", "query.g.x", "query.g_a.x"]
+    assert list(found(wanted, LedgerState())) == ["query.G.x", "query.g-b.x", "query.g.x", "query.g_a.x"]
 
 
 def test_bindings_that_differ_or_are_not_recorded_are_an_update_of_equal_digests():
@@ -56,8 +56,15 @@ def test_what_nobody_knows_is_compared():
 
 def test_keys_and_rules_are_a_change_of_their_own_in_address_order():
     wanted = desired({"schema.g": "1", "policy.z": "1"}, {"policy.z": ["cluster"]})
-    assert list(found(wanted, State(), TrustChange("library", "a", "b"))) == ["policy.z", "schema.g", "trust.library"]
-    assert found(wanted, State(), TrustChange("library", "a", "a")) == {"policy.z": "create", "schema.g": "create"}
+    assert list(found(wanted, LedgerState(), TrustChange("library", "a", "b"))) == [
+        "policy.z",
+        "schema.g",
+        "trust.library",
+    ]
+    assert found(wanted, LedgerState(), TrustChange("library", "a", "a")) == {
+        "policy.z": "create",
+        "schema.g": "create",
+    }
 
 
 def test_impact_is_direct_in_change_order_and_leaves_out_what_nothing_needs():

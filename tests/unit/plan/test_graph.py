@@ -13,7 +13,7 @@ import pytest
 from gitops.core.errors import BugError
 from gitops.model.address import Address
 from gitops.model.change import Action, Change, Disposition
-from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
+from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
 from gitops.model.resource import Dependency
 from gitops.plan.graph import BARRIER, GRAPH_MOVING, build_graph
 from gitops.plan.graph_json import to_json

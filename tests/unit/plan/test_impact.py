@@ -7,7 +7,7 @@ import yaml
 
 from gitops.model.address import Address
 from gitops.model.change import Change
-from gitops.model.impact import QueryChange, RecordedGraph
+from gitops.model.plan import QueryChange, RecordedGraph
 from gitops.plan.impact import schema_impact
 from gitops.plan.subjects import Subject, step_subjects
 from gitops.render.impact import migration_views as views

@@ -13,9 +13,8 @@ from gitops.graph.observation import MigrationPreview
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Action
-from gitops.model.execution import NodeResult, Outcome
-from gitops.model.plan import Plan, PlanInputs, TrustChange
-from gitops.model.state import State, Status, StatusRecord
+from gitops.model.ledger import LedgerState, Status, StatusRecord
+from gitops.model.plan import NodeOutcome, NodeResult, Plan, PlanInputs, TrustChange
 from gitops.plan.planner import diff, make_plan, recorded_dependencies
 from tests.support.ids import SequentialIds
 from tests.support.planning import desired, hexed, state
@@ -67,7 +66,7 @@ def test_a_schema_that_goes_alone_is_gated_and_never_carried_out():
 
 
 def test_keys_and_rules_are_gated_and_run_when_approved():
-    inputs = PlanInputs(desired({}), State(), trust_change=TrustChange("library", hexed("a"), hexed("b")))
+    inputs = PlanInputs(desired({}), LedgerState(), trust_change=TrustChange("library", hexed("a"), hexed("b")))
     change = plan(inputs).change(Address("trust.library"))
     assert change is not None
     assert (change.disposition, change.reason) == ("blocked", "approval_required")
@@ -141,7 +140,7 @@ def test_previews_belong_to_schema_updates_only():
 
 
 def test_pending_graphs_block_what_concerns_them():
-    made = plan(PlanInputs(desired(FULL, BOUND), State(), pending=frozenset({"g"})))
+    made = plan(PlanInputs(desired(FULL, BOUND), LedgerState(), pending=frozenset({"g"})))
     assert {c.reason for c in made.changes} == {"cluster_recovery_pending"}
     assert made.graph.nodes == ()
 
@@ -218,7 +217,7 @@ def approved(inputs: PlanInputs) -> PlanInputs:
 
 
 def all_done(made: Plan) -> list[NodeResult]:
-    return [NodeResult(node.id, Outcome.DONE) for node in made.graph.nodes]
+    return [NodeResult(node.id, NodeOutcome.DONE) for node in made.graph.nodes]
 
 
 @given(before=folders(), after=folders())

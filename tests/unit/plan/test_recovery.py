@@ -9,8 +9,7 @@ import pytest
 from gitops.apply.recovery_rules import GraphProbe, sweep
 from gitops.core.canonical import digest
 from gitops.graph.observation import Existence, GraphReading
-from gitops.model.intent import Intent, IntentKind
-from gitops.model.state import State
+from gitops.model.ledger import Intent, IntentKind, LedgerState
 from tests.support.planning import state
 
 AT = "2026-06-11T08:00:00Z"
@@ -46,7 +45,7 @@ class Row:
     name: str
     kind: IntentKind
     seen: GraphProbe
-    state: State = LEDGER
+    state: LedgerState = LEDGER
     codes: tuple[str, ...] = ()
     status: str | None = None
     kept: bool = False
@@ -54,7 +53,7 @@ class Row:
     removed: bool = field(default=False)
 
 
-EMPTY = State()
+EMPTY = LedgerState()
 ROWS = [
     Row("C1", CREATE, ABSENT, EMPTY),
     Row("C2", CREATE, live(RECORDED)),

@@ -6,7 +6,7 @@ import pytest
 
 from gitops.core.errors import BugError, UsageError
 from gitops.model.change import Action
-from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeResult, Outcome
+from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
 from gitops.plan.schedule import LockWait, Progress, Schedule, SkipReason
 
 SHARED = LockMode.SHARED
@@ -36,11 +36,11 @@ def fill(schedule: Schedule) -> list[str]:
     return started
 
 
-def end(schedule: Schedule, name: str, outcome: Outcome = Outcome.DONE) -> Progress:
+def end(schedule: Schedule, name: str, outcome: NodeOutcome = NodeOutcome.DONE) -> Progress:
     return schedule.finish(name, NodeResult(name, outcome))
 
 
-def skips(progress: Progress) -> list[tuple[str, Outcome, SkipReason, str | None]]:
+def skips(progress: Progress) -> list[tuple[str, NodeOutcome, SkipReason, str | None]]:
     return [(s.result.node_id, s.result.outcome, s.reason, s.result.blocked_by) for s in progress.skipped]
 
 
@@ -140,24 +140,24 @@ def test_diamond_with_a_failed_arm():
     fill(schedule)
     end(schedule, "a")
     fill(schedule)
-    progress = end(schedule, "c", Outcome.FAILED)
-    assert skips(progress) == [("d", Outcome.BLOCKED, SkipReason.DEPENDENCY_FAILED, "c")]
+    progress = end(schedule, "c", NodeOutcome.FAILED)
+    assert skips(progress) == [("d", NodeOutcome.BLOCKED, SkipReason.DEPENDENCY_FAILED, "c")]
     assert end(schedule, "b") == Progress()
     assert [(r.node_id, r.outcome) for r in schedule.results()] == [
-        ("a", Outcome.DONE),
-        ("b", Outcome.DONE),
-        ("c", Outcome.FAILED),
-        ("d", Outcome.BLOCKED),
+        ("a", NodeOutcome.DONE),
+        ("b", NodeOutcome.DONE),
+        ("c", NodeOutcome.FAILED),
+        ("d", NodeOutcome.BLOCKED),
     ]
 
 
-@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.UNKNOWN])
+@pytest.mark.parametrize("outcome", [NodeOutcome.FAILED, NodeOutcome.UNKNOWN])
 def test_failure_blocks_all_that_follows_and_nothing_else(outcome):
     schedule = Schedule(free("abcde", "a>b b>c d>e"))
     fill(schedule)
     assert skips(end(schedule, "a", outcome)) == [
-        ("b", Outcome.BLOCKED, SkipReason.DEPENDENCY_FAILED, "a"),
-        ("c", Outcome.BLOCKED, SkipReason.DEPENDENCY_FAILED, "a"),
+        ("b", NodeOutcome.BLOCKED, SkipReason.DEPENDENCY_FAILED, "a"),
+        ("c", NodeOutcome.BLOCKED, SkipReason.DEPENDENCY_FAILED, "a"),
     ]
     assert serial(schedule) == ["d", "e"]
 
@@ -165,14 +165,14 @@ def test_failure_blocks_all_that_follows_and_nothing_else(outcome):
 def test_fail_fast_starts_nothing_more_and_lets_the_running_finish():
     schedule = Schedule(free("abcd", "a>d"), workers=2, fail_fast=True)
     assert fill(schedule) == ["a", "b"]
-    assert skips(end(schedule, "a", Outcome.FAILED)) == [
-        ("c", Outcome.SKIPPED, SkipReason.FAIL_FAST, "a"),
-        ("d", Outcome.BLOCKED, SkipReason.DEPENDENCY_FAILED, "a"),
+    assert skips(end(schedule, "a", NodeOutcome.FAILED)) == [
+        ("c", NodeOutcome.SKIPPED, SkipReason.FAIL_FAST, "a"),
+        ("d", NodeOutcome.BLOCKED, SkipReason.DEPENDENCY_FAILED, "a"),
     ]
     assert fill(schedule) == []
     end(schedule, "b")
     assert schedule.finished
-    assert [r.outcome for r in schedule.results()][1] is Outcome.DONE
+    assert [r.outcome for r in schedule.results()][1] is NodeOutcome.DONE
 
 
 def test_failure_group_stops_with_its_first_failure():
@@ -189,11 +189,11 @@ def test_failure_group_stops_with_its_first_failure():
     edges = " ".join(f"{n.id}>barrier" for n in nodes[:5]) + " graph.c>query.c.q barrier>graph.old"
     schedule = Schedule(graph(*nodes, edges=edges), workers=2)
     assert fill(schedule) == ["graph.a", "graph.b"]
-    assert skips(end(schedule, "graph.a", Outcome.FAILED)) == [
-        ("graph.c", Outcome.SKIPPED, SkipReason.GROUP_FAILED, "graph.a"),
-        ("query.c.q", Outcome.BLOCKED, SkipReason.DEPENDENCY_FAILED, "graph.a"),
-        ("barrier", Outcome.BLOCKED, SkipReason.DEPENDENCY_FAILED, "graph.a"),
-        ("graph.old", Outcome.SKIPPED, SkipReason.GROUP_FAILED, "graph.a"),
+    assert skips(end(schedule, "graph.a", NodeOutcome.FAILED)) == [
+        ("graph.c", NodeOutcome.SKIPPED, SkipReason.GROUP_FAILED, "graph.a"),
+        ("query.c.q", NodeOutcome.BLOCKED, SkipReason.DEPENDENCY_FAILED, "graph.a"),
+        ("barrier", NodeOutcome.BLOCKED, SkipReason.DEPENDENCY_FAILED, "graph.a"),
+        ("graph.old", NodeOutcome.SKIPPED, SkipReason.GROUP_FAILED, "graph.a"),
     ]
     # The member that was running finishes as it does, and what is not of the group goes on.
     assert fill(schedule) == ["query.k.q"]
@@ -205,7 +205,7 @@ def test_failure_group_stops_with_its_first_failure():
 def test_failure_outside_of_a_group_does_not_stop_it():
     schedule = Schedule(graph(node("q", 0), node("graph.a", 1, group="graph-moving")))
     fill(schedule)
-    assert end(schedule, "q", Outcome.FAILED) == Progress()
+    assert end(schedule, "q", NodeOutcome.FAILED) == Progress()
     assert fill(schedule) == ["graph.a"]
 
 
@@ -213,8 +213,8 @@ def test_stop_skips_what_has_not_started():
     schedule = Schedule(free("abc", "a>b"), workers=1)
     fill(schedule)
     assert skips(schedule.stop()) == [
-        ("b", Outcome.SKIPPED, SkipReason.CANCELLED, None),
-        ("c", Outcome.SKIPPED, SkipReason.CANCELLED, None),
+        ("b", NodeOutcome.SKIPPED, SkipReason.CANCELLED, None),
+        ("c", NodeOutcome.SKIPPED, SkipReason.CANCELLED, None),
     ]
     assert schedule.stop() == Progress()
     assert not schedule.finished
@@ -226,7 +226,7 @@ def test_stop_skips_what_has_not_started():
 def test_results_keep_what_the_node_reported():
     schedule = Schedule(free("a"))
     fill(schedule)
-    result = NodeResult("a", Outcome.DONE, facts={"version": 3})
+    result = NodeResult("a", NodeOutcome.DONE, facts={"version": 3})
     schedule.finish("a", result)
     assert schedule.results() == (result,)
 
@@ -252,7 +252,7 @@ def test_at_least_one_worker():
 def test_misuse_is_a_bug():
     schedule = Schedule(graph(node("a", 0, "x"), node("b", 1, "x"), node("c", 2), node("d", 3), edges="a>d"), workers=2)
     with pytest.raises(BugError):
-        schedule.finish("a", NodeResult("a", Outcome.DONE))
+        schedule.finish("a", NodeResult("a", NodeOutcome.DONE))
     with pytest.raises(BugError):
         schedule.start("d")
     with pytest.raises(BugError):
@@ -265,7 +265,11 @@ def test_misuse_is_a_bug():
     schedule.start("c")
     with pytest.raises(BugError):
         schedule.results()
-    for wrong in (NodeResult("c", Outcome.DONE), NodeResult("a", Outcome.SKIPPED), NodeResult("a", Outcome.BLOCKED)):
+    for wrong in (
+        NodeResult("c", NodeOutcome.DONE),
+        NodeResult("a", NodeOutcome.SKIPPED),
+        NodeResult("a", NodeOutcome.BLOCKED),
+    ):
         with pytest.raises(BugError):
             schedule.finish("a", wrong)
     end(schedule, "a")

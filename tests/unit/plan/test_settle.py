@@ -14,9 +14,8 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Reason
-from gitops.model.execution import NodeResult, Outcome
-from gitops.model.plan import Plan, PlanInputs, TrustChange
-from gitops.model.state import State, Status, StatusRecord
+from gitops.model.ledger import LedgerState, Status, StatusRecord
+from gitops.model.plan import NodeOutcome, NodeResult, Plan, PlanInputs, TrustChange
 from gitops.plan.planner import make_plan
 from tests.support.planning import desired, hexed, rows, state
 
@@ -27,10 +26,10 @@ OTHERS = {"graph.h": "", "schema.h": "5", "query.h.q": "6", "policy.wide": "7"}
 WIDE = {"policy.wide": ["cluster"]}
 
 
-def run(inputs: PlanInputs, outcomes: dict[str, Outcome]) -> tuple[Plan, Settlement]:
+def run(inputs: PlanInputs, outcomes: dict[str, NodeOutcome]) -> tuple[Plan, Settlement]:
     """Plan, and settle with these outcomes; what is not named is done."""
     made = make_plan(inputs)
-    results = [NodeResult(n.id, outcomes.get(n.id, Outcome.DONE)) for n in made.graph.nodes]
+    results = [NodeResult(n.id, outcomes.get(n.id, NodeOutcome.DONE)) for n in made.graph.nodes]
     return made, settle(made, inputs.desired, inputs.state, results, **STAMP)
 
 
@@ -51,7 +50,7 @@ def approved(inputs: PlanInputs, resource: str = "graph.g") -> PlanInputs:
     return replace(inputs, approvals=(document,))
 
 
-CREATE = PlanInputs(desired(FULL | OTHERS, BOUND | WIDE), State(revision=1))
+CREATE = PlanInputs(desired(FULL | OTHERS, BOUND | WIDE), LedgerState(revision=1))
 MIGRATE = PlanInputs(
     desired({"graph.g": "", "schema.g": "8", "query.g.q": "9", "policy.p": "a"} | OTHERS, BOUND | WIDE),
     state(FULL, BOUND),
@@ -64,7 +63,7 @@ DEMOTIONS = rows("demotions.tsv")
 @pytest.mark.parametrize(("failed", "address", "action", "reason"), DEMOTIONS, ids=[" ".join(d[:2]) for d in DEMOTIONS])
 def test_demotion(failed, address, action, reason):
     inputs, node = FAILURES[failed]
-    _, done = run(inputs, {node: Outcome.FAILED})
+    _, done = run(inputs, {node: NodeOutcome.FAILED})
     (change,) = [c for c in done.changes if c.address == address]
     assert (change.action, change.disposition, change.reason) == (action, "blocked", reason)
     assert done.state.resources.get(address) == inputs.state.resources.get(address)
@@ -76,7 +75,7 @@ def test_demotion(failed, address, action, reason):
 @pytest.mark.parametrize("failed", sorted(FAILURES))
 def test_other_graphs_and_cluster_policies_are_not_demoted(failed):
     inputs, node = FAILURES[failed]
-    made, done = run(inputs, {node: Outcome.FAILED})
+    made, done = run(inputs, {node: NodeOutcome.FAILED})
     mine = {c.address for c in made.changes if c.address in OTHERS}
     assert all(c.disposition in ("applied", "derived") for c in done.changes if c.address in mine)
     assert all(done.state.resources[t].digest == inputs.desired.resources[t].digest for t in OTHERS)
@@ -86,7 +85,7 @@ def test_other_graphs_and_cluster_policies_are_not_demoted(failed):
     ("failed", "code"),
     [("create", "graph_create_skipped"), ("migrate", "schema_apply_skipped"), ("delete", "graph_delete_skipped")],
 )
-@pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.BLOCKED])
+@pytest.mark.parametrize("outcome", [NodeOutcome.SKIPPED, NodeOutcome.BLOCKED])
 def test_a_graph_operation_that_was_not_tried_is_said_and_counts_as_failed(failed, code, outcome):
     inputs, node = FAILURES[failed]
     _, done = run(inputs, {node: outcome})
@@ -94,7 +93,7 @@ def test_a_graph_operation_that_was_not_tried_is_said_and_counts_as_failed(faile
     assert all(c.disposition == "blocked" for c in done.changes if c.address == node)
 
 
-@pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.BLOCKED])
+@pytest.mark.parametrize("outcome", [NodeOutcome.SKIPPED, NodeOutcome.BLOCKED])
 def test_what_was_never_started_is_blocked_and_does_not_hold_up_the_rest(outcome):
     _, done = run(CREATE, {"policy.wide": outcome})
     assert done.publishable
@@ -104,13 +103,13 @@ def test_what_was_never_started_is_blocked_and_does_not_hold_up_the_rest(outcome
 
 
 @pytest.mark.parametrize("failed", ["policy.p", "query.g.q"])
-@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.UNKNOWN])
+@pytest.mark.parametrize("outcome", [NodeOutcome.FAILED, NodeOutcome.UNKNOWN])
 def test_without_its_payload_nothing_may_be_published(failed, outcome):
     assert not run(CREATE, {failed: outcome})[1].publishable
 
 
 def test_an_unknown_outcome_of_a_graph_operation_is_not_taken_for_done():
-    _, done = run(CREATE, {"graph.g": Outcome.UNKNOWN})
+    _, done = run(CREATE, {"graph.g": NodeOutcome.UNKNOWN})
     assert "graph.g" not in done.state.resources
     assert done.state.statuses["graph.g"].conditions == ("graph_create_failed",)
 
@@ -143,7 +142,7 @@ def test_an_applied_delete_leaves_a_tombstone_and_consumes_its_approval():
 
 
 def test_a_failed_delete_consumes_nothing():
-    _, done = run(DELETE, {"graph.g": Outcome.FAILED})
+    _, done = run(DELETE, {"graph.g": NodeOutcome.FAILED})
     assert (done.consumed, done.state.approval_records, done.state.observations) == ((), {}, {})
 
 
@@ -164,7 +163,7 @@ def test_a_pending_recovery_keeps_the_status_of_the_sweep():
     swept = StatusRecord(Status.ERROR, ("graph_create_incomplete",), "partial")
     inputs = PlanInputs(
         desired(FULL, BOUND),
-        State(statuses={Address("graph.g"): swept, Address("schema.g"): swept}),
+        LedgerState(statuses={Address("graph.g"): swept, Address("schema.g"): swept}),
         pending=frozenset({"g"}),
     )
     _, done = run(inputs, {})
@@ -187,7 +186,7 @@ def test_deferred_changes_warn_and_keep_the_cluster_from_converging():
 
 
 def test_keys_and_rules_take_effect_only_when_their_node_is_done():
-    inputs = PlanInputs(desired({}), State(), trust_change=TrustChange("library", hexed("a"), hexed("b")))
+    inputs = PlanInputs(desired({}), LedgerState(), trust_change=TrustChange("library", hexed("a"), hexed("b")))
     waiting = run(inputs, {})[1]
     assert (waiting.trust_applied, waiting.trust_waits, waiting.converged) == (False, True, False)
     assert waiting.state.config_digest == inputs.desired.config_digest
@@ -196,7 +195,7 @@ def test_keys_and_rules_take_effect_only_when_their_node_is_done():
     done = run(inputs, {})[1]
     assert (done.trust_applied, done.trust_waits, done.converged) == (True, False, True)
     assert [a.approval_id for a in run(inputs, {})[1].consumed] == ["AP1"]
-    for outcome in (Outcome.SKIPPED, Outcome.FAILED, Outcome.UNKNOWN):
+    for outcome in (NodeOutcome.SKIPPED, NodeOutcome.FAILED, NodeOutcome.UNKNOWN):
         undone = run(inputs, {"trust.library": outcome})[1]
         assert (undone.trust_applied, undone.consumed, undone.state.statuses) == (False, (), {})
 
@@ -207,7 +206,7 @@ def test_diagnostics_of_nodes_come_in_plan_order():
     for node in made.graph.nodes:
         problems = Diagnostics()
         problems.add("internal_error", node.id, "noise")
-        results.append(NodeResult(node.id, Outcome.DONE, tuple(problems)))
+        results.append(NodeResult(node.id, NodeOutcome.DONE, tuple(problems)))
     done = settle(made, CREATE.desired, CREATE.state, reversed(results), **STAMP)
     assert [d.path for d in done.diagnostics] == [n.id for n in made.graph.nodes]
 
@@ -224,8 +223,10 @@ def runs(draw):
     results: dict[str, NodeResult] = {}
     for node in sorted(made.graph.nodes, key=lambda n: n.position):
         waits_for = [results[e.before].outcome for e in made.graph.edges if e.after == node.id]
-        stuck = any(outcome is not Outcome.DONE for outcome in waits_for)
-        results[node.id] = NodeResult(node.id, Outcome.BLOCKED if stuck else draw(st.sampled_from(list(Outcome))))
+        stuck = any(outcome is not NodeOutcome.DONE for outcome in waits_for)
+        results[node.id] = NodeResult(
+            node.id, NodeOutcome.BLOCKED if stuck else draw(st.sampled_from(list(NodeOutcome)))
+        )
     return inputs, made, list(results.values())
 
 
@@ -254,8 +255,8 @@ def test_law_only_what_is_done_moves_a_digest(case):
         ):
             continue
         assert change is not None
-        assert outcomes[text] is Outcome.DONE
-    assert {a.resource for a in done.consumed} <= {t for t, o in outcomes.items() if o is Outcome.DONE}
+        assert outcomes[text] is NodeOutcome.DONE
+    assert {a.resource for a in done.consumed} <= {t for t, o in outcomes.items() if o is NodeOutcome.DONE}
 
 
 @given(case=runs())

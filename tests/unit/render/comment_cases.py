@@ -10,10 +10,9 @@ from render_cases import APPROVAL, BASE, CHANGES, GATE, HEAD, PLAN, SEEN, ULID, 
 from gitops.apply.drift import DriftItem, DriftKind, DriftOutcome
 from gitops.model.address import Address
 from gitops.model.change import Action, Disposition
-from gitops.model.entry import Debt
-from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, NodeResult, Outcome
+from gitops.model.ledger import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
-from gitops.model.plan import ApprovalRequirement, Plan
+from gitops.model.plan import ApprovalRequirement, ExecEdge, ExecNode, ExecutionGraph, NodeOutcome, NodeResult, Plan
 from gitops.render.comment import (
     ApplyComment,
     ApprovalState,
@@ -180,7 +179,7 @@ def comments() -> dict[str, str]:
             ApplyComment(
                 subject=SUBJECT,
                 outcome=replace(
-                    failed, entry_id="7c" * 20, results=(NodeResult("a|b", Outcome.UNKNOWN), *failed.results)
+                    failed, entry_id="7c" * 20, results=(NodeResult("a|b", NodeOutcome.UNKNOWN), *failed.results)
                 ),
                 approvals=(GIVEN,),
                 debts=(DEBT,),

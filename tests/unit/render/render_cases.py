@@ -9,20 +9,23 @@ from gitops.audit.report import AuditFinding, AuditReport, LogRecord, UsedApprov
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.graph.observation import MigrationPreview
 from gitops.model.address import Address, graph_address, policy_address, query_address, schema_address
-from gitops.model.approval import Approval, Target, Via
+from gitops.model.approval import Approval, ClusterTarget, Via
 from gitops.model.change import Action, Change, Disposition, Reason
-from gitops.model.entry import (
+from gitops.model.ledger import (
+    AppliedResource,
     ApprovalUse,
     Debt,
     DebtSettlement,
     EntryChange,
     EntryKind,
     LedgerEntry,
+    LedgerState,
+    LockInfo,
+    LockObservation,
     SourceRevision,
+    Status,
+    StatusRecord,
 )
-from gitops.model.execution import ExecutionGraph, NodeResult, Outcome
-from gitops.model.impact import AffectedQuery, QueryChange, ResultChange, SchemaImpact
-from gitops.model.lock import LockInfo, LockObservation
 from gitops.model.outcome import (
     ApplyOutcome,
     ApproveOutcome,
@@ -36,9 +39,19 @@ from gitops.model.outcome import (
     ValidateOutcome,
     VerbOutcome,
 )
-from gitops.model.plan import ApprovalRequirement, Impact, Plan
+from gitops.model.plan import (
+    AffectedQuery,
+    ApprovalRequirement,
+    ExecutionGraph,
+    Impact,
+    NodeOutcome,
+    NodeResult,
+    Plan,
+    QueryChange,
+    ResultChange,
+    SchemaImpact,
+)
 from gitops.model.resource import Dependency, Resource
-from gitops.model.state import AppliedResource, State, Status, StatusRecord
 from gitops.render import json, text
 from gitops.render.audit import audit_form, audit_text, log_form, log_text
 
@@ -226,7 +239,7 @@ TOUCHED = replace(
 )
 NO_CHANGE = Plan(digest("b"), digest("e"), (), (), (), ExecutionGraph())
 
-STATE = State(
+STATE = LedgerState(
     revision=9,
     config_digest=digest("a"),
     resources={
@@ -291,9 +304,9 @@ VERBS: dict[str, VerbOutcome] = {
         state=STATE,
         plan_digest=PLAN.digest,
         results=(
-            NodeResult("graph.knowledge", Outcome.DONE),
-            NodeResult("schema.knowledge", Outcome.FAILED),
-            NodeResult("query.knowledge.find_experts", Outcome.BLOCKED, blocked_by="schema.knowledge"),
+            NodeResult("graph.knowledge", NodeOutcome.DONE),
+            NodeResult("schema.knowledge", NodeOutcome.FAILED),
+            NodeResult("query.knowledge.find_experts", NodeOutcome.BLOCKED, blocked_by="schema.knowledge"),
         ),
         diagnostics=problems(("schema_apply_failed", "schema.knowledge", "the disk is full", None)),
     ),
@@ -352,7 +365,7 @@ APPLIED_ENTRY = LedgerEntry(
     operation="apply",
     at="2026-06-11T08:00:00Z",
     actor="bot",
-    target=Target("repo-1", "knowledge", "production", "refs/heads/main", "clusters/knowledge"),
+    target=ClusterTarget("repo-1", "knowledge", "production", "refs/heads/main", "clusters/knowledge"),
     previous="6d" * 20,
     source=SourceRevision(HEAD, "2f" * 20),
     changeset=ULID,
@@ -401,7 +414,7 @@ RECORDS = (
             operation="import",
             at="2026-06-10T08:00:00Z",
             actor=None,
-            target=Target("repo-1", "knowledge", "production", "refs/heads/main", "clusters/knowledge"),
+            target=ClusterTarget("repo-1", "knowledge", "production", "refs/heads/main", "clusters/knowledge"),
             previous=None,
             source=None,
             changeset=None,

@@ -11,8 +11,8 @@ from render_cases import PLAN, digest
 
 from gitops.model.address import Address, query_address
 from gitops.model.change import Action
-from gitops.model.execution import ExecNode, ExecutionGraph
 from gitops.model.outcome import PlanOutcome
+from gitops.model.plan import ExecNode, ExecutionGraph
 from gitops.model.resource import Dependency
 from gitops.render.comment import PlanComment, plan_comment, plan_document, plan_summary
 from gitops.render.drift import drift_body, drift_marker, drift_title

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gitops.model.change import Action
-from gitops.model.execution import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
+from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
 from gitops.render.graph import to_mermaid, to_text
 
 NODES = (

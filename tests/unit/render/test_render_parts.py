@@ -33,9 +33,8 @@ from gitops.language.schema import (
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Action
-from gitops.model.execution import ExecutionGraph
 from gitops.model.outcome import PlanOutcome
-from gitops.model.plan import ApprovalRequirement, Plan
+from gitops.model.plan import ApprovalRequirement, ExecutionGraph, Plan
 from gitops.render.characters import visible, visible_json
 from gitops.render.comment import ApprovalState, PlanComment, marker, plan_comment
 from gitops.render.json import plain, to_line, to_text

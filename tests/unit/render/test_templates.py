@@ -10,7 +10,7 @@ from render_cases import PLAN
 
 from gitops.core.errors import BugError
 from gitops.model.address import Address
-from gitops.model.entry import Debt
+from gitops.model.ledger import Debt
 from gitops.render import environment
 from gitops.render.comment import PlanComment, plan_comment
 from gitops.render.environment import TEMPLATE_LIMIT, render_sections

@@ -1,0 +1,255 @@
+"""What a ledger holds, as values: entries, the state after them, intents and the lock."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from gitops.core.canonical import canonical
+from gitops.core.codes import Code
+from gitops.model.address import Address
+from gitops.model.approval import ClusterTarget, Via
+
+
+class EntryKind(StrEnum):
+    """What an entry records.
+
+    INTENT comes before the first side effect of a run that moves graphs. COUNTERSIGN only takes in what settles debts.
+    """
+
+    IMPORT = "import"
+    INTENT = "intent"
+    APPLY = "apply"
+    REFRESH = "refresh"
+    COUNTERSIGN = "countersign"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRevision:
+    """Where the desired state came from: the merged commit, and the tree id of the cluster folder in it."""
+
+    commit: str
+    tree: str
+
+
+@dataclass(frozen=True, slots=True)
+class EntryChange:
+    """One change of an entry with its final disposition; digests are 64 hex digits or None."""
+
+    resource: Address
+    operation: str
+    before: str | None
+    after: str | None
+    disposition: str
+    reason: str | None = None
+    binding_change: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalUse:
+    """An approval that an entry consumed: its id, its commit, the change it covered, whose it is and how it was given."""
+
+    approval_id: str
+    commit: str
+    resource: Address
+    principal: str
+    via: Via = Via.SIGNATURE
+
+
+@dataclass(frozen=True, slots=True)
+class Debt:
+    """What an emergency left: `principal` alone let `resource` be changed, for `reason`, by an approval and its commit.
+
+    It is open until a second person countersigns it; until then only that, and further emergencies, are applied.
+    """
+
+    approval_id: str
+    commit: str
+    resource: Address
+    principal: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DebtSettlement:
+    """A debt that an entry settles: its approval, and the countersignature with its commit and who signed it."""
+
+    approval_id: str
+    countersignature: str
+    commit: str
+    principal: str
+
+
+UNKNOWN_AUTHOR = "<unknown>"
+"""The author where authors could not be determined. No commit and no account can have this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """`entry.json` of one ledger commit.
+
+    `number` counts from 1 without gaps; `previous` is the commit id of the entry before (None for the first) and must be
+    the commit's first parent. `authors` are the authors of what is applied, who may not approve it. `at` is RFC 3339
+    UTC and never runs backwards along the chain. `changeset` identifies the run of one plan. `policy_digest` is that of the
+    keys and rules under which the entry was made; `trust_digest` that of those in force after it. `debts` are opened by this
+    entry, `settled` are closed by it.
+    """
+
+    number: int
+    kind: EntryKind
+    operation: str
+    at: str
+    actor: str | None
+    target: ClusterTarget
+    previous: str | None
+    source: SourceRevision | None
+    changeset: str | None
+    plan_digest: str | None
+    config_digest: str | None
+    state_revision: int
+    policy_digest: str
+    trust_digest: str
+    changes: tuple[EntryChange, ...] = ()
+    approvals: tuple[ApprovalUse, ...] = ()
+    authors: tuple[str, ...] = ()
+    recovered: tuple[str, ...] = field(default=())
+    debts: tuple[Debt, ...] = ()
+    settled: tuple[DebtSettlement, ...] = ()
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """The commits that must be its further parents: approvals that it uses, then countersignatures that it takes in."""
+        return tuple(dict.fromkeys((*(u.commit for u in self.approvals), *(s.commit for s in self.settled))))
+
+
+def changeset_key(cluster: str, kind: str, subject: str, *, attempt: int = 1, part: str = "1/1") -> str:
+    """`chs-` and 16 characters of lower-case base32: the first 80 bits of a SHA-256 over the identifying facts.
+
+    `kind` is `merge`, `retry`, `reconcile` or `tick`; `subject` is the merge commit for the first two.
+    """
+    form = {"attempt": attempt, "cluster": cluster, "kind": kind, "part": part, "subject": subject}
+    return "chs-" + base64.b32encode(hashlib.sha256(canonical(form)).digest()[:10]).decode().lower()
+
+
+class Status(StrEnum):
+    """Status of a resource in the ledger; the first three are read but never written."""
+
+    PENDING = "pending"
+    PLANNED = "planned"
+    APPLYING = "applying"
+    APPLIED = "applied"
+    DRIFTED = "drifted"
+    BLOCKED = "blocked"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRecord:
+    """Status with its conditions (at most one is written) and a message for people."""
+
+    status: Status
+    conditions: tuple[str, ...] = ()
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedResource:
+    """What is applied of one resource; `applies_to` is the normalized bindings of a policy, None for other kinds."""
+
+    digest: str
+    applies_to: tuple[str, ...] | None = None
+
+
+def _empty() -> Mapping[Any, Any]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerState:
+    """`state.json`. Maps are keyed by address (records by their ULID); values of the last three are free-form JSON.
+
+    Build a changed state with `dataclasses.replace` and new maps; nothing is edited in place.
+    """
+
+    revision: int = 0
+    config_digest: str | None = None
+    resources: Mapping[Address, AppliedResource] = field(default_factory=_empty)
+    statuses: Mapping[Address, StatusRecord] = field(default_factory=_empty)
+    approval_records: Mapping[str, Mapping[str, Any]] = field(default_factory=_empty)
+    recovery_records: Mapping[str, Mapping[str, Any]] = field(default_factory=_empty)
+    observations: Mapping[Address, Mapping[str, Any]] = field(default_factory=_empty)
+
+    def digests(self) -> dict[Address, str]:
+        """Address to applied digest, in address order."""
+        return {address: self.resources[address].digest for address in sorted(self.resources)}
+
+
+class IntentKind(StrEnum):
+    """The three operations that move a graph root."""
+
+    GRAPH_CREATE = "graph_create"
+    SCHEMA_APPLY = "schema_apply"
+    GRAPH_DELETE = "graph_delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """One recovery sidecar (`recoveries/<operation_id>.json`).
+
+    `operation_id` is a ULID and the file name. Manifest versions and `state_cas_base` are forensic only: an interrupted
+    operation is classified by root presence, openability and schema digests. `desired_schema_digest` is empty for a
+    delete. `graph_uri` is informational; the root is derived from `graph_id`. `co_approvals` are the ids of further
+    approvals that the operation uses up, where the rules ask for more than one; only a branch ledger has such rules.
+    """
+
+    operation_id: str
+    started_at: str
+    actor: str | None
+    kind: IntentKind
+    graph_id: str
+    graph_uri: str
+    observed_manifest_version: int | None
+    expected_manifest_version: int | None
+    desired_schema_digest: str
+    state_cas_base: str | None
+    approval_id: str | None
+    co_approvals: tuple[str, ...] = ()
+
+    @property
+    def approval_ids(self) -> tuple[str, ...]:
+        """Every approval that the operation uses up."""
+        return () if self.approval_id is None else (self.approval_id, *self.co_approvals)
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableIntent:
+    """A sidecar that cannot be used: `code` says why (`invalid_recovery_sidecar`, `unsupported_recovery_sidecar_version`)."""
+
+    name: str
+    code: Code
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class LockInfo:
+    """`lock.json`, version 1. `created_at` is RFC 3339 text as found; `pid` is the holder's process id on its host."""
+
+    lock_id: str
+    operation: str
+    created_at: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class LockObservation:
+    """What is seen of a lock. `problem` is a code when the lock exists but cannot be read as version 1."""
+
+    held: bool
+    info: LockInfo | None = None
+    problem: Code | None = None
+    detail: str = ""
