@@ -14,7 +14,7 @@ from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.forge.gitlab import answers
 from gitops.forge.gitlab.requests import DEPLOYMENTS, UNSEEN, GitLabDialect
 from gitops.forge.json_object import JsonObject, answer_object
-from gitops.forge.port import Account, BranchRules, CheckStatus, Deployment, Review, ReviewDecision
+from gitops.forge.port import Account, BranchRules, ChangeRequest, CheckStatus, Deployment, Review, ReviewDecision
 from gitops.forge.reader import no_request
 from gitops.forge.web import WebSender
 from gitops.forge.writer import HostedForge
@@ -24,6 +24,7 @@ __all__ = ["GitLabForge"]
 _OK = 200
 _BAD_REQUEST = 400
 _NOT_FOUND = 404
+_CONFLICT = 409
 
 
 class GitLabForge(HostedForge):
@@ -126,6 +127,18 @@ class GitLabForge(HostedForge):
         off = [name for name in remove if name not in add]
         if (add or off) and self._sender.send(self._api.set_labels(number, add, off)).status == _NOT_FOUND:
             raise no_request(number)
+
+    def propose(self, source: str, target: str, title: str, body: str) -> ChangeRequest:
+        """The one open request of branch `source` into `target` (full ref names), opened or updated.
+
+        Raises as every forge does, and RemoteError `forge_unavailable` for a request that GitLab has and does not list.
+        """
+        try:
+            return super().propose(source, target, title, body)
+        except RemoteError as error:
+            if error.status != _CONFLICT:
+                raise
+            raise RemoteError(Code.FORGE_UNAVAILABLE, "GitLab has this merge request and does not show it") from error
 
     def record_deployment(self, deployment: Deployment) -> None:
         """Record the state of a deployment of a commit to an environment, in one record that is updated.
