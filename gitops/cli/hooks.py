@@ -11,35 +11,28 @@ from collections.abc import Iterator
 from gitops.cli.output import FAILED, OK, USAGE, complain, say
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
-from gitops.core.errors import GitopsError, UsageError
-from gitops.git.command import GitProgram, Quarantine
-from gitops.git.hooks import HookKind, install_hooks, remove_hooks
-from gitops.git.port import ZERO, RefUpdate
-from gitops.git.repository import Repository
+from gitops.core.errors import GitopsError
+from gitops.git.port import ZERO, GitReader, RefUpdate
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
 from gitops.wiring.project import LocalProject, RepositoryChoice, open_commit_tree
+from gitops.wiring.repository import install_hooks, open_staged, remove_hooks
 
 _MAX_REFS = 10_000
 _FIELDS = 3
-_NOT_SET = 1
-"""How `git config --get` ends for a key that is not set."""
 
 
 def install(options: argparse.Namespace) -> int:
     """`gitops hook install`."""
-    repository = Repository.discover(options.repo)
-    kind: HookKind = "server" if options.server or repository.work_tree is None else "client"
-    names = install_hooks(repository.git_dir, kind, [sys.executable, "-m", "gitops"])
-    say(f"hooks installed in {repository.git_dir}: {', '.join(names)}")
+    git_dir, names = install_hooks(options.repo, server=options.server)
+    say(f"hooks installed in {git_dir}: {', '.join(names)}")
     return OK
 
 
 def remove(options: argparse.Namespace) -> int:
     """`gitops hook remove`."""
-    repository = Repository.discover(options.repo)
-    removed = remove_hooks(repository.git_dir, "client") + remove_hooks(repository.git_dir, "server")
-    say(f"hooks removed from {repository.git_dir}: {', '.join(removed) or 'none'}")
+    git_dir, names = remove_hooks(options.repo)
+    say(f"hooks removed from {git_dir}: {', '.join(names) or 'none'}")
     return OK
 
 
@@ -64,8 +57,7 @@ def _pre_receive(_: list[str]) -> int:
     from gitops.bot.guard import PushGuard
 
     updates = list(_updates())
-    quarantine = Quarantine.from_environment(os.environ)
-    local = LocalProject(RepositoryChoice(_git_dir()), quarantine=quarantine)
+    local = LocalProject(RepositoryChoice(_git_dir()), quarantined=True)
     guard = PushGuard(local.repository, local.default_ref(), open_commit_tree, local.project.tools.clock)
     reasons = list(guard.refusals(updates))
     for reason in reasons:
@@ -101,13 +93,7 @@ def _pre_commit(_: list[str]) -> int:
     """
     from gitops.config.load import load_desired
 
-    repository = Repository.discover(".")
-    checks_format = _checks_format(repository)
-    written = GitProgram(repository.git_dir).run("write-tree", extra=_index())
-    if not written.ok:
-        complain(f"gitops: cannot read the index: {written.stderr.strip()}")
-        return FAILED
-    tree = written.stdout.decode().strip()
+    repository, tree, checks_format = open_staged(os.environ)
     failed = False
     for folder in _folders(repository, tree):
         subtree = repository.subtree(tree, folder)
@@ -122,16 +108,7 @@ def _pre_commit(_: list[str]) -> int:
     return FAILED if failed else OK
 
 
-def _checks_format(repository: Repository) -> bool:
-    """Whether git config `gitops.formatCheck` is true. Raises UsageError for a value that is not a boolean."""
-    git = GitProgram(repository.git_dir, as_user=True)
-    answer = git.run("config", "--type=bool", "--get", "--", "gitops.formatCheck")
-    if not answer.ok and answer.status != _NOT_SET:
-        raise UsageError(Code.USAGE_ERROR, "git config gitops.formatCheck must be true or false")
-    return answer.stdout.strip() == b"true"
-
-
-def _format_problems(repository: Repository, subtree: str, folder: str) -> Diagnostics:
+def _format_problems(repository: GitReader, subtree: str, folder: str) -> Diagnostics:
     """What `gitops fmt --check` reports about the files of a staged cluster folder."""
     from gitops.cli.fmt import layout_problems
     from gitops.cluster.fmt import format_cluster
@@ -199,7 +176,7 @@ def _pre_push(rest: list[str]) -> int:
     return FAILED if failed else OK
 
 
-def _folders(repository: Repository, tree: str) -> list[str]:
+def _folders(repository: GitReader, tree: str) -> list[str]:
     """Cluster folders by the staged `gitops.yaml`; without one, the root if it has a `cluster.yaml`."""
     from gitops.config.gitops_yaml import CONFIG_FILE, parse_bot_config
 
@@ -207,12 +184,6 @@ def _folders(repository: Repository, tree: str) -> list[str]:
     if content is not None:
         return [rule.path for rule in parse_bot_config(content).clusters]
     return ["."] if repository.read(tree, "cluster.yaml") is not None else []
-
-
-def _index() -> dict[str, str]:
-    """The index that git prepared for this commit, which is not always the repository's own."""
-    index = os.environ.get("GIT_INDEX_FILE")
-    return {} if index is None else {"GIT_INDEX_FILE": os.path.abspath(index)}  # noqa: PTH100 - links stay as they are
 
 
 def _git_dir() -> str:

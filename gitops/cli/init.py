@@ -25,7 +25,7 @@ from gitops.init.files import init as plan_files
 from gitops.init.steps import InitPaths, Step, next_steps
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
-from gitops.wiring.checkout import Checkout, make_key, open_checkout, read_public_key
+from gitops.wiring.repository import Checkout, make_key, open_checkout, read_public_key
 
 _HOSTS = {"github.com": ForgeKind.GITHUB, "gitlab.com": ForgeKind.GITLAB, "codeberg.org": ForgeKind.GITEA}
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")

@@ -69,13 +69,16 @@ class LocalProject:
         choice: RepositoryChoice,
         *,
         environ: Mapping[str, str] | None = None,
-        quarantine: Quarantine | None = None,
+        quarantined: bool = False,
         faults: Faults | None = None,
         login: Callable[[str], str] | None = None,
     ) -> None:
-        """Open it. `login` puts credentials into addresses of remotes. Raises UsageError `not_a_repository`."""
+        """Open it. `login` puts credentials into addresses of remotes. Raises UsageError `not_a_repository`.
+
+        With `quarantined`, objects are also read from where git keeps those of a push while a hook decides.
+        """
         self.repository = Repository.discover(choice.path, environ=environ)
-        if quarantine is not None:
+        if quarantined and (quarantine := Quarantine.from_environment(os.environ if environ is None else environ)):
             self.repository = Repository(self.repository.git_dir, environ=environ, quarantine=quarantine)
         self._git = GitProgram(self.repository.git_dir, environ=environ, as_user=True)
         self._login = login or str

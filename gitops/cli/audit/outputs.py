@@ -6,17 +6,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-from gitops.audit.intoto import NAMESPACE, PAYLOAD_TYPE, Envelope, pae, read_envelope, signature_of, write_envelope
+from gitops.audit.intoto import PAYLOAD_TYPE, Envelope, pae, read_envelope, signature_of, write_envelope
 from gitops.audit.statement import check_envelope, statement_of
 from gitops.cli.output import FAILED, OK, say, show_form
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
-from gitops.git.signatures import sign, verify_detached
 from gitops.ledger.chain import VerifiedEntry, entry_trust
 from gitops.ledger.witnesses import LedgerEntries
-from gitops.model.approval import CommitSignature
 from gitops.render.characters import visible
 from gitops.wiring.project import LocalProject
+from gitops.wiring.repository import sign_statement, verify_statement
 
 _SHORT = 12
 _MAX_FILE = 1 << 30
@@ -37,20 +36,18 @@ class Statements:
 
     def add(self, found: VerifiedEntry) -> None:
         """Raises GitopsError `signing_failed`, OSError."""
-        payload = statement_of(self._local.repository, found)
-        data = payload + b"\n" if self._key is None else self._signed(payload, self._key)
+        data = payload = statement_of(self._local.repository, found)
+        if self._key is None:
+            data += b"\n"
+        else:
+            armor, signature = sign_statement(pae(PAYLOAD_TYPE, payload), self._key)
+            data = write_envelope(Envelope(PAYLOAD_TYPE, payload, (signature_of(armor, signature.key),)))
         if self._folder is None:
             say(data.decode())
             return
         kind = "statement" if self._key is None else "envelope"
         name = f"{found.entry.number:06}-{found.commit.id[:_SHORT]}.{kind}.json"
         write_whole(self._folder / name, data)
-
-    def _signed(self, payload: bytes, key: str) -> bytes:
-        covered = pae(PAYLOAD_TYPE, payload)
-        armor = sign(covered, key, namespace=NAMESPACE)
-        signature = verify_detached(covered, armor, NAMESPACE)
-        return write_envelope(Envelope(PAYLOAD_TYPE, payload, (signature_of(armor, signature.key),)))
 
 
 def verify_envelopes(local: LocalProject, head: str, path: str, *, as_json: bool) -> int:
@@ -61,7 +58,7 @@ def verify_envelopes(local: LocalProject, head: str, path: str, *, as_json: bool
     for data in _envelopes(file_bytes(path)):
         try:
             found = check_envelope(
-                local.repository, data, entries=entries, trust=trust, now=now, verify=_verify_signature
+                local.repository, data, entries=entries, trust=trust, now=now, verify=verify_statement
             )
         except GitopsError as error:
             forms.append({"ok": False, "code": error.code, "detail": error.detail})
@@ -77,10 +74,6 @@ def verify_envelopes(local: LocalProject, head: str, path: str, *, as_json: bool
         if not forms:
             say("ERROR envelope_invalid: the file is empty")
     return OK if ok else FAILED
-
-
-def _verify_signature(covered: bytes, armor: str) -> CommitSignature:
-    return verify_detached(covered, armor, NAMESPACE)
 
 
 def _line(number: int, form: dict[str, Any]) -> str:
