@@ -17,9 +17,8 @@ from gitops.apply.runner import run_graph
 from gitops.apply.settle import Settlement, settle
 from gitops.approvals.decisions import open_debts, with_debts
 from gitops.cluster.gate import AcceptedApprovals
-from gitops.cluster.provider import CRASHED, DISARMED, ClusterWork
 from gitops.cluster.session import Session, StateNeed, in_session
-from gitops.cluster.workspace import Workspace
+from gitops.cluster.workspace import CRASHED, DISARMED, ClusterWork, Workspace
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gitops.apply.recover import probe_graph
-from gitops.cluster.catalog import verify_catalog
-from gitops.cluster.observations import RECOVERIES
+from gitops.cluster.observations import RECOVERIES, verify_catalog
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
 from gitops.core.canonical import digest

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gitops.cluster.provider import CRASHED, DISARMED, ClusterWork
+from gitops.cluster.workspace import CRASHED, DISARMED, ClusterWork
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics

@@ -13,8 +13,8 @@ from gitops.apply.entries import announced_debts, make_entry
 from gitops.apply.recover import probe_graph, recover
 from gitops.apply.recovery_rules import GraphProbe
 from gitops.approvals.decisions import open_debts, with_debts
-from gitops.cluster.catalog import verify_catalog
 from gitops.cluster.gate import report_debts
+from gitops.cluster.observations import verify_catalog
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
 from gitops.core.codes import Code

@@ -21,7 +21,7 @@ from gitops.bot.command_syntax import CommandAction, CommentCommand, MalformedCo
 from gitops.bot.context import EventContext
 from gitops.bot.plan_requests import plan_request
 from gitops.bot.results import LogLine, RunResult, combined_result
-from gitops.cluster.unlock import force_unlock
+from gitops.cluster.status import force_unlock
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code

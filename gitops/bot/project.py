@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from gitops.approvals.authors import authors_of, signers_of
 from gitops.approvals.decisions import open_debts
-from gitops.cluster.provider import ProviderFactory
-from gitops.cluster.workspace import Governance, Hints, Stores, Workspace
+from gitops.cluster.workspace import Governance, Hints, ProviderFactory, Stores, Workspace
 from gitops.config.cache import CompileCache
 from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
 from gitops.config.load import declared_schema

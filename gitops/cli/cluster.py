@@ -114,7 +114,7 @@ def import_(options: argparse.Namespace) -> int:
 
 def force_unlock(options: argparse.Namespace) -> int:
     """`gitops force-unlock`."""
-    from gitops.cluster.unlock import force_unlock as run
+    from gitops.cluster.status import force_unlock as run
 
     return show(run(_reading_workspace(options), options.lock_id), as_json=options.json)
 

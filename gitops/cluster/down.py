@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
+from gitops.config.compiler import LanguageCompiler
+from gitops.config.reader import SourceFile
 from gitops.config.source import SourceError, SourceTree
-from gitops.core.codes import REGISTRY, Code
-from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
 from gitops.language.schema import Migration, Schema, compile_schema, down_source, plan_down, plan_migration
 from gitops.language.suggest import did_you_mean
-from gitops.language.text import LanguageError, SourceText, Stage
+from gitops.language.text import LanguageError
 from gitops.model.address import is_name, schema_address
 from gitops.model.outcome import VerbOutcome
-
-__all__ = ["DownOutcome", "ReverseMigration", "down_between", "down_of_graph"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +47,29 @@ def down_of_graph(workspace: Workspace, graph: str) -> DownOutcome:
     """
     if not is_name(graph):
         raise UsageError(Code.USAGE_ERROR, "a graph is named by letters, digits, _ and -")
-    need = StateNeed.REQUIRED
-    return in_session(workspace, "down", need, lambda current: _of_graph(current, graph), exclusive=False)
+    return in_session(
+        workspace, "down", StateNeed.REQUIRED, lambda current: _down_in_session(current, graph), exclusive=False
+    )
 
 
 def down_between(tree: SourceTree, old: str, new: str) -> DownOutcome:
     """Plan from the schema file `new` back to the file `old`; reads no cluster."""
     problems = Diagnostics()
-    accepted, desired = (_read_schema(tree, path, problems) for path in (old, new))
+    compiler = LanguageCompiler(problems)
+    schemas = []
+    for path in (old, new):
+        try:
+            schemas.append(compiler.schema(SourceFile(path, tree.read(path)), path))
+        except SourceError as error:
+            problems.add(error.code if error.is_refusal else Code.SCHEMA_FILE_MISSING, path, error.detail)
+            schemas.append(None)
+    accepted, desired = schemas
     planned = None if accepted is None or desired is None else _plan(accepted, desired, new, problems)
     subject = f"{old} -> {new}"
     return DownOutcome(config_dir=tree.root, subject=subject, migrations=planned, diagnostics=tuple(problems))
 
 
-def _of_graph(current: Session, graph: str) -> DownOutcome:
+def _down_in_session(current: Session, graph: str) -> DownOutcome:
     subject, planned = schema_address(graph), None
     if current.ready:
         if graph not in current.desired.graphs:
@@ -92,24 +101,6 @@ def _applied_schema(current: Session, graph: str) -> Schema | None:
     except LanguageError as error:
         message = f"the applied schema does not compile: {error}"
         raise GitopsError(Code.GRAPH_UNREADABLE, message, path=subject) from error
-
-
-def _read_schema(tree: SourceTree, path: str, problems: Diagnostics) -> Schema | None:
-    try:
-        data = tree.read(path)
-    except SourceError as error:
-        problems.add(Code.SCHEMA_FILE_MISSING if not error.is_refusal else error.code, path, error.detail)
-        return None
-    try:
-        return compile_schema(data)
-    except LanguageError as error:
-        text = SourceText(data)
-        for problem in error.problems:
-            code = REGISTRY[Code.SCHEMA_PARSE_ERROR if problem.stage is Stage.PARSE else Code.SCHEMA_CATALOG_ERROR]
-            source = SourceRef(path, *text.position(problem.span.start))
-            fix = problem.fix or code.fix
-            problems.extend([Diagnostic(code.code, code.severity, path, problem.rendered(), source, fix)])
-        return None
 
 
 def _plan(accepted: Schema, desired: Schema, path: str, problems: Diagnostics) -> ReverseMigration:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from gitops.cluster.files import named_files
 from gitops.config.cluster_yaml import parse_cluster, read_cluster
@@ -24,11 +23,6 @@ from gitops.core.errors import UsageError
 from gitops.language.format import format_queries, format_schema
 from gitops.language.text import LanguageError, SourceText
 from gitops.model.address import Address
-
-if TYPE_CHECKING:
-    from gitops.config.load import LoadResult
-
-__all__ = ["FileLayout", "FormatOutcome", "format_cluster"]
 
 _LANGUAGES: Mapping[str, tuple[Callable[[bytes], bytes], Code]] = {
     ".pg": (format_schema, Code.SCHEMA_PARSE_ERROR),
@@ -87,13 +81,18 @@ def format_cluster(open_tree: Callable[[], SourceTree], paths: Sequence[str] | N
     tree, found = open_tree(), Diagnostics()
     listed = _declared_files(tree, found) if paths is None else named_files(tree, paths, found, is_known=_is_known)
     files = [layout for path in sorted(set(listed)) if (layout := _lay_out(tree, path, found)) is not None]
-    changed = {file.path: file.after for file in files if file.changed}
-    updates: tuple[str, ...] = ()
+    updates: tuple[Address, ...] = ()
     if any(file.digest_moves for file in files):
-        before, after = load_desired(open_tree()), load_desired(_Overlay(open_tree(), changed))
-        updates = _updated_resources(before, after)
-        at = _updates_by_file(before, updates)
-        files = [replace(file, updates=tuple(at.get(file.path, ()))) if file.changed else file for file in files]
+        changed = {file.path: file.after for file in files if file.changed}
+        before = load_desired(open_tree()).resources
+        after = load_desired(_Overlay(open_tree(), changed)).resources
+        updates = tuple(each for each in after if each in before and before[each].digest != after[each].digest)
+        by_file: dict[str, list[str]] = {}
+        for address in updates:
+            if (path := before[address].path) is not None:
+                # The load has normalized it before, so this cannot fail.
+                by_file.setdefault(normalize(path, confined=False), []).append(address)
+        files = [replace(file, updates=tuple(by_file.get(file.path, ()))) if file.changed else file for file in files]
     return FormatOutcome(tuple(files), updates, tuple(found))
 
 
@@ -146,34 +145,12 @@ def _lay_out(tree: SourceTree, path: str, found: Diagnostics) -> FileLayout | No
     try:
         return FileLayout(path, data, make(data))
     except LanguageError as error:
-        found.extend(_problems(error, code, path, data))
+        text, entry = SourceText(data), REGISTRY[code]
+        for problem in error.problems:
+            place = SourceRef(path, *text.position(problem.span.start))
+            fix = problem.fix or entry.fix
+            found.extend([Diagnostic(code, entry.severity, path, problem.rendered(), place, fix)])
         return None
-
-
-def _problems(error: LanguageError, code: Code, path: str, data: bytes) -> Iterator[Diagnostic]:
-    text, entry = SourceText(data), REGISTRY[code]
-    for problem in error.problems:
-        place = SourceRef(path, *text.position(problem.span.start))
-        yield Diagnostic(code, entry.severity, path, problem.rendered(), place, problem.fix or entry.fix)
-
-
-def _updated_resources(before: LoadResult, after: LoadResult) -> tuple[Address, ...]:
-    """The resources in both loads whose digests differ."""
-    return tuple(
-        address
-        for address, resource in after.resources.items()
-        if address in before.resources and before.resources[address].digest != resource.digest
-    )
-
-
-def _updates_by_file(load: LoadResult, updates: Sequence[Address]) -> dict[str, list[str]]:
-    """The updates of each file; the paths were normalized before, so this cannot fail."""
-    found: dict[str, list[str]] = {}
-    for address in updates:
-        written = load.resources[address].path
-        if written is not None:
-            found.setdefault(normalize(written, confined=False), []).append(address)
-    return found
 
 
 def _is_cluster_file(path: str) -> bool:

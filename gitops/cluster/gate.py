@@ -137,10 +137,14 @@ def _countable(
 ) -> list[tuple[Approval, ApprovalUse, Debt | None]]:
     """The approvals that count for each address: where they come from, and the debt that each leaves.
 
-    Without a quorum, the approvals that exist are given all the same.
+    One for each id: consumption is recorded by id, and anybody can push a commit with a known id. The commit on the branch of
+    that name goes first: where hooks watch, nothing else gets there. Without a quorum, the approvals that exist are given all
+    the same.
     """
     found: list[tuple[Approval, ApprovalUse, Debt | None]] = []
-    one_per_id = _one_per_id(verified)
+    named = [(e.evidence.approval.approval_id, e) for e in verified if e.accepted and e.evidence.approval is not None]
+    named.sort(key=lambda pair: (pair[0], not pair[1].evidence.ref.endswith(f"/{pair[0]}"), pair[1].evidence.commit))
+    one_per_id = list(dict(reversed(named)).values())[::-1]
     for address in sorted(addresses):
         own = [each for each in one_per_id if _address(each.evidence) == address]
         for each in (*one_per_person(own), *(e for e in select_quorum(own, required) if e.is_emergency)):
@@ -178,16 +182,6 @@ def report_debts(debts: Sequence[Debt], problems: Diagnostics, severity: Severit
             f"another approver has to run: gitops countersign {debt.approval_id}",
             severity=severity,
         )
-
-
-def _one_per_id(verified: Iterable[ApprovalVerification]) -> list[ApprovalVerification]:
-    """The accepted approvals, one for each id: consumption is recorded by id, and anybody can push a commit with a known id.
-
-    The commit on the branch of that name goes first: where hooks watch, nothing else gets there.
-    """
-    named = [(e.evidence.approval.approval_id, e) for e in verified if e.accepted and e.evidence.approval is not None]
-    named.sort(key=lambda pair: (pair[0], not pair[1].evidence.ref.endswith(f"/{pair[0]}"), pair[1].evidence.commit))
-    return list(dict(reversed(named)).values())[::-1]
 
 
 def _with_changed_files(evidence: ApprovalEvidence, governance: Governance) -> ApprovalEvidence:

@@ -9,33 +9,98 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gitops.cluster.files import named_files
-from gitops.cluster.lint_report import (
-    LintOutcome,
-    LocatedProblem,
-    QueryReport,
-    Region,
-    SchemaReport,
-    UncheckedQueryFile,
-)
 from gitops.config.cluster_yaml import read_cluster
 from gitops.config.declaration import CONFIG_FILE, DeclaredGraph, QueryRegistry, Text
 from gitops.config.reader import SourceReader
 from gitops.config.source import EntryKind, SourceError, SourceTree, normalize
 from gitops.config.yaml import shown
 from gitops.core.codes import Code
-from gitops.core.diagnostics import Diagnostics, SourceRef
+from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.core.errors import UsageError
-from gitops.language.lint import LintProblem, LintReport, lint_grammar, lint_queries, schema_problems
+from gitops.language.lint import LintLevel, LintProblem, LintReport, lint_grammar, lint_queries, schema_problems
 from gitops.language.schema import Catalog, compile_schema
 from gitops.language.suggest import Suggestion
 from gitops.language.text import LanguageError, SourceText
 
-__all__ = ["lint_cluster"]
-
 _SCHEMA, _QUERIES = ".pg", ".gq"
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A part of a file: bytes `[start, end)`, and lines and columns from 1, counted in characters; the end is exclusive."""
+
+    start: int
+    end: int
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedProblem:
+    """A problem in a file. `replacement` is the text for the region that a program may apply, where one is known.
+
+    `schemas` are the schemas with which a query file has the problem; empty for a problem of a schema.
+    """
+
+    path: str
+    level: LintLevel
+    code: str
+    message: str
+    region: Region
+    fix: str | None = None
+    replacement: str | None = None
+    query: str | None = None
+    schemas: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaReport:
+    """One schema file, the graphs that have it, and how many errors it has."""
+
+    path: str
+    graphs: tuple[str, ...]
+    errors: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueryReport:
+    """One query file against one schema, and the graphs that declare the two together."""
+
+    schema: str
+    path: str
+    graphs: tuple[str, ...]
+    report: LintReport
+
+
+@dataclass(frozen=True, slots=True)
+class LintOutcome:
+    """The checked files in order of their paths, and every problem in order of its place.
+
+    `unchecked` are pairs of a schema that does not compile and a query file that parses and was not checked further.
+    `sources` are the texts of files with problems. `diagnostics` are the files that could not be read.
+    """
+
+    schemas: tuple[SchemaReport, ...] = ()
+    queries: tuple[QueryReport, ...] = ()
+    unchecked: tuple[tuple[str, str], ...] = ()
+    problems: tuple[LocatedProblem, ...] = ()
+    sources: Mapping[str, SourceText] = field(default_factory=dict)
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def count(self, level: LintLevel) -> int:
+        """The number of problems and diagnostics of a level."""
+        listed = sum(each.level is level for each in self.problems)
+        return listed + sum(each.severity.value == level.value for each in self.diagnostics)
+
+    def ok(self, *, strict: bool = False) -> bool:
+        """Whether there are no errors; with `strict`, no warnings either."""
+        return not self.count(LintLevel.ERROR) and not (strict and self.count(LintLevel.WARNING))
 
 
 def lint_cluster(tree: SourceTree, paths: Sequence[str] = (), schema: str | None = None) -> LintOutcome:
@@ -88,10 +153,15 @@ class _LintRun:
         """Check schemas on their own, and query files with the graphs that declare them."""
         files = self._named_files(paths, _SCHEMA, _QUERIES)
         users: dict[str, list[tuple[str, _Declared]]] = {}
-        if any(path.endswith(_QUERIES) for path in files) and self._has_cluster_file():
-            for graph, schema in self._declared_graphs():
-                for query, written in self._query_files(graph):
-                    users.setdefault(query, []).append((schema, _Declared(graph, written)))
+        reads_cluster = False
+        if any(path.endswith(_QUERIES) for path in files):
+            try:
+                reads_cluster = self._tree.kind(CONFIG_FILE) is not EntryKind.ABSENT
+            except SourceError as error:
+                self._diagnostics.add_error(error)
+        for graph, schema in self._declared_graphs() if reads_cluster else ():
+            for query, written in self._query_files(graph):
+                users.setdefault(query, []).append((schema, _Declared(graph, written)))
         for path in files:
             if path.endswith(_SCHEMA):
                 self._compile(path)
@@ -119,9 +189,7 @@ class _LintRun:
     def outcome(self) -> LintOutcome:
         """Step 4, and the whole outcome."""
         texts = {path: text for path, text in self._texts.items() if text is not None and path in self._problems}
-        problems = tuple(
-            each for path in sorted(self._problems) for each in _locate(path, texts[path], self._problems[path])
-        )
+        problems = tuple(each for path in sorted(texts) for each in _locate(path, texts[path], self._problems[path]))
         errors = Counter(each.path for each in problems)
         pairs = sorted(self._pairs.items(), key=lambda each: (each[0][1], each[0][0]))
         return LintOutcome(
@@ -133,7 +201,7 @@ class _LintRun:
                 for pair, report in pairs
                 if report is not None
             ),
-            unchecked=tuple(UncheckedQueryFile(*pair) for pair, report in pairs if report is None),
+            unchecked=tuple(pair for pair, report in pairs if report is None),
             problems=problems,
             sources=texts,
             diagnostics=tuple(self._diagnostics),
@@ -142,13 +210,6 @@ class _LintRun:
     def _named_files(self, paths: Sequence[str], *endings: str) -> list[str]:
         found = named_files(self._tree, paths, self._diagnostics, is_known=lambda name: name.endswith(endings))
         return sorted(set(found))
-
-    def _has_cluster_file(self) -> bool:
-        try:
-            return self._tree.kind(CONFIG_FILE) is not EntryKind.ABSENT
-        except SourceError as error:
-            self._diagnostics.add_error(error)
-            return False
 
     def _declared_graphs(self) -> Iterator[tuple[DeclaredGraph, str]]:
         """The graphs of `cluster.yaml` with the paths of their schemas."""

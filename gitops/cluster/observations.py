@@ -1,14 +1,16 @@
-"""What a verb observed of ledger and lock, as its envelope reports it."""
+"""What a verb observes of ledger, lock and catalog."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
-from gitops.ledger.port import LedgerReader, LedgerView
-from gitops.model.ledger import LockObservation
+from gitops.ledger.port import BlobCondition, LedgerReader, LedgerView
+from gitops.model.kinds import rules_of
+from gitops.model.ledger import LedgerState, LockObservation, Status, StatusRecord
 from gitops.model.outcome import StateObservations
 
 # Problems name places relative to the storage root, whatever the store is; the paths of the envelope are for people.
@@ -16,16 +18,20 @@ STATE_FILE = "__cluster/state.json"
 LOCK_FILE = "__cluster/lock.json"
 RECOVERIES = "__cluster/recoveries"
 
+_UNREAD = "payload_read_error"
+_BLOB_FINDINGS = {
+    BlobCondition.MISSING: (Code.CATALOG_PAYLOAD_MISSING, "payload_missing", "the blob is missing"),
+    BlobCondition.MISMATCH: (Code.CATALOG_PAYLOAD_MISMATCH, "payload_mismatch", "the blob does not have its digest"),
+    BlobCondition.UNREADABLE: (Code.CATALOG_PAYLOAD_READ_ERROR, _UNREAD, "the blob cannot be read"),
+}
+
 
 def observe(
     ledger: LedgerReader, view: LedgerView, held: LockObservation, now: datetime, *, acquired: str | None = None
 ) -> StateObservations:
     """The observations block of an envelope."""
     state = view.state
-    age = None
-    if held.info is not None:
-        created = parse_timestamp(held.info.created_at)
-        age = None if created is None else max(0, int((now - created).total_seconds()))
+    created = None if held.info is None else parse_timestamp(held.info.created_at)
     return StateObservations(
         state_path=ledger.state_path,
         lock_path=ledger.lock_path,
@@ -35,7 +41,7 @@ def observe(
         state_cas=view.cas,
         resource_count=0 if state is None else len(state.resources),
         held=held,
-        lock_age_seconds=age,
+        lock_age_seconds=None if created is None else max(0, int((now - created).total_seconds())),
         acquired_lock_id=acquired,
     )
 
@@ -47,3 +53,27 @@ def warn_of_intents(ledger: LedgerReader, problems: Diagnostics, message: str) -
         problems.add(Code.RECOVERY_SIDECAR_READ_ERROR, RECOVERIES, listing.problem)
     for name in sorted([i.operation_id + ".json" for i in listing.intents] + [u.name for u in listing.unreadable]):
         problems.add(Code.CLUSTER_RECOVERY_PENDING, f"{RECOVERIES}/{name}", message)
+
+
+def verify_catalog(ledger: LedgerReader, state: LedgerState, problems: Diagnostics) -> LedgerState:
+    """Report every catalog blob that is not OK, and return the state as a refresh records it.
+
+    A missing or corrupt blob drops the digest, so that the next apply publishes it again; an unreadable blob
+    keeps its digest, until it can be read again. `status` uses only the reports.
+    """
+    resources, statuses = dict(state.resources), dict(state.statuses)
+    for address in sorted(state.resources):
+        if not rules_of(address).catalog_suffix:
+            continue
+        reading = ledger.blob(address, state.resources[address].digest)
+        if reading.condition is BlobCondition.OK:
+            if address in statuses and _UNREAD in statuses[address].conditions:
+                statuses[address] = StatusRecord(Status.APPLIED)
+            continue
+        code, condition, message = _BLOB_FINDINGS[reading.condition]
+        problems.add(code, address, f"{message}: {reading.detail}" if reading.detail else message)
+        unreadable = reading.condition is BlobCondition.UNREADABLE
+        statuses[address] = StatusRecord(Status.ERROR if unreadable else Status.DRIFTED, (condition,), message)
+        if not unreadable:
+            del resources[address]
+    return replace(state, resources=resources, statuses=statuses)

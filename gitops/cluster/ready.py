@@ -20,7 +20,6 @@ from gitops.config.reader import SourceFile
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
-from gitops.language.query import check_query
 from gitops.language.schema import Schema
 from gitops.language.text import LanguageError
 from gitops.ledger.port import BlobCondition, LedgerReader, LedgerView
@@ -38,24 +37,23 @@ _BLOBS = {
 def ready(workspace: Workspace) -> ReadyOutcome:
     """Check the applied revision as a server does before it starts. Writes nothing."""
     header, problems = load_header(workspace.tree)
-    seen = StateObservations(state_path="", lock_path="")
-    inspection: _Inspection | None = None
+    seen = StateObservations()
+    graphs: tuple[ServedGraph, ...] = ()
+    cluster_policy: str | None = None
     try:
         if header is not None:
             stores = workspace.open_stores(header.storage)
             held, view = _read_ledger(stores.ledger, problems)
             seen = observe(stores.ledger, view, held, workspace.clock.now())
             if view.state is not None:
-                inspection = _Inspection(stores, view.state, problems)
-                inspection.run()
+                graphs, cluster_policy = _Inspection(stores, view.state, problems).run()
     except GitopsError as error:
         problems.add_error(error)
-    served = inspection is not None and not problems.has_errors
     return ReadyOutcome(
         config_dir=workspace.config_dir,
         observations=seen,
-        graphs=inspection.graphs() if inspection is not None and served else (),
-        cluster_policy=inspection.policy(CLUSTER_SCOPE) if inspection is not None and served else None,
+        graphs=graphs,
+        cluster_policy=cluster_policy,
         diagnostics=tuple(problems),
     )
 
@@ -87,8 +85,8 @@ class _Inspection:
         self._queries: dict[str, list[str]] = defaultdict(list)
         self._bound: dict[str, list[str]] = defaultdict(list)
 
-    def run(self) -> None:
-        """Check everything."""
+    def run(self) -> tuple[tuple[ServedGraph, ...], str | None]:
+        """Check everything. Returns the graphs, in order of their ids, and the policy of the cluster; nothing after errors."""
         addresses = sorted(self._state.resources)
         for address in addresses:
             if address.kind is Kind.GRAPH and is_name(address.name):
@@ -103,23 +101,20 @@ class _Inspection:
         for scope, names in sorted(self._bound.items()):
             if len(names) > 1:
                 self._found.add(Code.POLICY_SCOPE_CONFLICT, scope, f"bound by {', '.join(names)}")
-
-    def graphs(self) -> tuple[ServedGraph, ...]:
-        """What would be served, in order of graph ids."""
-        return tuple(
+        if self._found.has_errors:
+            return (), None
+        policies = {scope: names[0] for scope, names in self._bound.items()}
+        served = tuple(
             ServedGraph(
                 graph_id=graph,
                 uri=self._stores.graph_uri(graph),
                 schema_digest=self._state.resources[schema_address(graph)].digest,
                 queries=tuple(self._queries[graph]),
-                policy=self.policy(graph_address(graph)),
+                policy=policies.get(graph_address(graph)),
             )
             for graph in self._schemas
         )
-
-    def policy(self, scope: str) -> str | None:
-        """The policy of a scope, if one is bound to it."""
-        return next(iter(self._bound.get(scope, ())), None)
+        return served, policies.get(CLUSTER_SCOPE)
 
     def _graph(self, address: Address) -> None:
         self._schemas[address.name] = None
@@ -149,18 +144,14 @@ class _Inspection:
         if file is None or schema is None:
             return
         parsed = self._compiler.queries(file)
-        try:
-            if isinstance(parsed, LanguageError):
-                raise parsed
-            query = next((q for q in parsed if q.name.text == address.name), None)
-            if query is None:
-                self._found.add(Code.QUERY_KEY_MISMATCH, address, "its file does not declare this query")
-                return
-            check_query(query, schema.catalog)
-        except LanguageError as error:
-            self._compiler.report_query(error, file, address)
+        if isinstance(parsed, LanguageError):
+            self._compiler.report_query(parsed, file, address)
             return
-        self._queries[graph].append(address.name)
+        query = next((each for each in parsed if each.name.text == address.name), None)
+        if query is None:
+            self._found.add(Code.QUERY_KEY_MISMATCH, address, "its file does not declare this query")
+        elif self._compiler.check(query, file, schema, address) is not None:
+            self._queries[graph].append(address.name)
 
     def _policy(self, address: Address) -> None:
         self._blob(address)

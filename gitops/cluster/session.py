@@ -66,7 +66,7 @@ class Session:
     def observations(self) -> StateObservations:
         """What the session has observed of ledger and lock so far."""
         if self.stores is None:
-            return StateObservations(state_path="", lock_path="")
+            return StateObservations()
         now = self.workspace.clock.now()
         return observe(self.stores.ledger, self.view, self.held, now, acquired=self.lock_id)
 

@@ -1,19 +1,24 @@
-"""`status`: the ledger as recorded. No lock, no writes, no graph, no source but cluster.yaml itself."""
+"""`status`: the ledger as recorded; and `force-unlock`, which removes a lock whose holder is gone.
+
+Neither takes a lock, opens a graph, or reads a source but cluster.yaml itself.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
+
 from gitops.approvals.decisions import open_debts
-from gitops.cluster.catalog import verify_catalog
 from gitops.cluster.gate import report_debts
-from gitops.cluster.observations import LOCK_FILE, STATE_FILE, observe, warn_of_intents
+from gitops.cluster.observations import LOCK_FILE, STATE_FILE, observe, verify_catalog, warn_of_intents
 from gitops.cluster.workspace import Workspace
-from gitops.config.cluster_yaml import declared_storage, header_of, read_cluster
+from gitops.config.cluster_yaml import declared_storage, header_of, load_header, read_cluster
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerView
 from gitops.model.ledger import LockObservation
-from gitops.model.outcome import StateObservations, StatusOutcome
+from gitops.model.outcome import StateObservations, StatusOutcome, UnlockOutcome
 from gitops.storage.address import StorageRootError
 
 
@@ -25,16 +30,15 @@ def status(workspace: Workspace) -> StatusOutcome:
     """
     cluster, problems = read_cluster(workspace.tree)
     if cluster is None:
-        return _without_ledger(workspace, problems)
+        return StatusOutcome(config_dir=workspace.config_dir, diagnostics=tuple(problems))
     header_problems = Diagnostics()
     header = header_of(cluster, header_problems)
     try:
         ledger = workspace.open_stores(declared_storage(cluster)).ledger
-    except StorageRootError:
-        return _without_ledger(workspace, header_problems)
-    except GitopsError as error:
-        header_problems.add_error(error)
-        return _without_ledger(workspace, header_problems)
+    except (GitopsError, StorageRootError) as error:
+        if isinstance(error, GitopsError):  # the other one is among the problems of the header
+            header_problems.add_error(error)
+        return StatusOutcome(config_dir=workspace.config_dir, diagnostics=tuple(header_problems))
     held, view = LockObservation(held=False), LedgerView()
     try:
         held = ledger.observe_lock()
@@ -60,7 +64,26 @@ def status(workspace: Workspace) -> StatusOutcome:
     )
 
 
-def _without_ledger(workspace: Workspace, problems: Diagnostics) -> StatusOutcome:
-    """The report where it is not known where the ledger is."""
-    nothing = StateObservations(state_path="", lock_path="")
-    return StatusOutcome(config_dir=workspace.config_dir, observations=nothing, diagnostics=tuple(problems))
+def force_unlock(workspace: Workspace, lock_id: str) -> UnlockOutcome:
+    """Remove the lock if it carries exactly `lock_id`; every failure leaves it untouched."""
+    header, problems = load_header(workspace.tree)
+    seen, removed = StateObservations(), False
+    try:
+        if header is not None and not problems.has_errors:
+            ledger = workspace.open_stores(header.storage).ledger
+            held, view = ledger.observe_lock(), LedgerView()
+            try:
+                ledger.break_lock(lock_id)
+                removed = True
+            except GitopsError as error:
+                problems.add_error(error)
+            # Only for the report: a lock must be removable whatever else is broken.
+            with suppress(GitopsError):
+                view = ledger.view()
+            # The report names the holder of the removed lock.
+            seen = observe(ledger, view, replace(held, held=held.held and not removed), workspace.clock.now())
+    except GitopsError as error:
+        problems.add_error(error)
+    return UnlockOutcome(
+        config_dir=workspace.config_dir, observations=seen, lock_removed=removed, diagnostics=tuple(problems)
+    )

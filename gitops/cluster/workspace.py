@@ -1,11 +1,11 @@
-"""What every verb works with: a source tree, its stores, time, ids, identity, and governance for a branch ledger."""
+"""What every verb works with: a source tree, its stores, a provider, time, ids, identity, and governance for a branch ledger."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from gitops.cluster.provider import ProviderFactory
 from gitops.config.cache import CompileCache
 from gitops.config.source import SourceTree, StampedTree
 from gitops.core.clock import Clock, IdSource, timestamp
@@ -13,9 +13,17 @@ from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.port import GraphEngine
 from gitops.ledger.port import LedgerStore, LedgerView
+from gitops.model.address import Address
 from gitops.model.approval import ClusterTarget
-from gitops.model.ledger import SourceRevision
+from gitops.model.change import Change
+from gitops.model.ledger import Intent, SourceRevision
+from gitops.model.plan import ExecNode, NodeResult
+from gitops.model.resource import Resource
 from gitops.model.trust import TrustRoot
+
+# Facts of a result that the apply verb reads.
+DISARMED = "disarmed"
+CRASHED = "crashed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +69,32 @@ class Hints:
     cache: CompileCache
 
 
-def _no_schema(graph: str, digest: str) -> bytes | None:  # noqa: ARG001 - the default of a lookup
-    """The default: git has no text, so plan from the live graph."""
-    return None
+@dataclass(frozen=True, slots=True)
+class ClusterWork:
+    """What the provider works with: stores, the sources by address, and the armed-to-be intents by node id.
+
+    `read_source` reads a schema file again, so that a folder that moves under a run is noticed.
+    """
+
+    ledger: LedgerStore
+    engine: GraphEngine
+    graph_uri: Callable[[str], str]
+    resources: Mapping[Address, Resource]
+    intents: Mapping[str, Intent]
+    read_source: Callable[[str], bytes]
+    faults: Faults
+    actor: str | None
+
+
+class Provider(Protocol):
+    """Acts on the world. Called from worker threads, one call per node of an execution graph, locks of the node held."""
+
+    def apply(self, node: ExecNode, change: Change) -> NodeResult:
+        """Carry out a node. Never raises for a failure of the work itself: that is outcome FAILED with diagnostics."""
+        ...
+
+
+ProviderFactory = Callable[[ClusterWork], Provider]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +116,7 @@ class Workspace:
     workers: int = 1
     fail_fast: bool = False
     governance: Governance | None = None
-    accepted_schema: Callable[[str, str], bytes | None] = _no_schema
+    accepted_schema: Callable[[str, str], bytes | None] = lambda _graph, _digest: None
     faults: Faults = field(default_factory=NoFaults)
     pid: int = 0
     hints: Hints | None = None

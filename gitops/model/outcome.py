@@ -23,8 +23,8 @@ class StateObservations:
     `lock_age_seconds` is whole seconds since the holder took it, floored at 0.
     """
 
-    state_path: str
-    lock_path: str
+    state_path: str = ""
+    lock_path: str = ""
     state_found: bool = False
     applied_config_digest: str | None = None
     state_revision: int = 0
@@ -127,7 +127,7 @@ class DecisionOutcome(VerbOutcome):
 class StatusOutcome(VerbOutcome):
     """`status`: the ledger as recorded."""
 
-    observations: StateObservations
+    observations: StateObservations = StateObservations()
     state: LedgerState | None = None
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from gitops.approvals.decisions import open_debts
 from gitops.cluster.gate import AcceptedApprovals, accept_approvals, report_debts
-from gitops.cluster.loading import load_advice
 from gitops.cluster.observations import warn_of_intents
 from gitops.cluster.session import Session, StateNeed, open_session, run_session
+from gitops.cluster.validate import load_advice
 from gitops.cluster.workspace import Workspace
 from gitops.config.load import load_desired
 from gitops.config.result import LoadResult

@@ -10,7 +10,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from gitops.cluster.lint_report import LintOutcome, LocatedProblem, Region
+from gitops.cluster.lint import LintOutcome, LocatedProblem, Region
 from gitops.language.lint import LintLevel
 from gitops.language.text import SourceText
 from gitops.render.characters import visible
@@ -44,8 +44,7 @@ def lint_text(outcome: LintOutcome, display: Callable[[str], str] = str) -> str:
         lines.append(f"and {len(outcome.problems) - SHOWN} more; --format json has them all")
     lines.extend(diagnostic_lines(outcome.diagnostics))
     lines.extend(
-        f"not checked: {display(each.path)}, since {display(each.schema)} does not compile"
-        for each in outcome.unchecked
+        f"not checked: {display(path)}, since {display(schema)} does not compile" for schema, path in outcome.unchecked
     )
     lines.append(_summary(outcome))
     return "".join(visible(line) + "\n" for line in lines)
@@ -76,7 +75,7 @@ def lint_form(outcome: LintOutcome, *, config_dir: str, strict: bool = False) ->
             | {"graphs": list(each.graphs)}
             for each in outcome.queries
         ],
-        "not_checked": [{"query_path": each.path, "schema": each.schema} for each in outcome.unchecked],
+        "not_checked": [{"query_path": path, "schema": schema} for schema, path in outcome.unchecked],
         "problems": [_problem_form(each) for each in outcome.problems],
         "diagnostics": [each.to_json() for each in outcome.diagnostics],
     }
@@ -119,7 +118,7 @@ def _problem(
 
 def _summary(outcome: LintOutcome) -> str:
     errors, warnings = outcome.count(LintLevel.ERROR), outcome.count(LintLevel.WARNING)
-    files = {each.path for each in outcome.queries} | {each.path for each in outcome.unchecked}
+    files = {each.path for each in outcome.queries} | {path for _, path in outcome.unchecked}
     queries = len({(each.path, result.span.start) for each in outcome.queries for result in each.report.results})
     return (
         f"lint: {errors} error(s), {warnings} warning(s) in {len(outcome.schemas)} schema(s), "

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from gitops import __version__
-from gitops.cluster.lint_report import LintOutcome, LocatedProblem, Region
+from gitops.cluster.lint import LintOutcome, LocatedProblem, Region
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic

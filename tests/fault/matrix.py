@@ -21,8 +21,7 @@ from typing import Any, TypeVar
 
 from gitops.apply.apply import apply
 from gitops.apply.refresh import import_cluster, refresh
-from gitops.cluster.status import status
-from gitops.cluster.unlock import force_unlock
+from gitops.cluster.status import force_unlock, status
 from gitops.core.faults import Faults
 from gitops.model.outcome import VerbOutcome
 from tests.fault.matrix_stores import SCENES

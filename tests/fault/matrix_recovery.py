@@ -7,8 +7,7 @@ from enum import StrEnum
 
 from gitops.apply.apply import apply
 from gitops.apply.refresh import refresh
-from gitops.cluster.status import status
-from gitops.cluster.unlock import force_unlock
+from gitops.cluster.status import force_unlock, status
 from gitops.graph import read_log, show
 from gitops.model.change import Disposition
 from gitops.model.ledger import LedgerState

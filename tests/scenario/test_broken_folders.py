@@ -12,8 +12,7 @@ import pytest
 from gitops.apply.apply import apply
 from gitops.apply.refresh import import_cluster, refresh
 from gitops.approving.approve import approve
-from gitops.cluster.status import status
-from gitops.cluster.unlock import force_unlock
+from gitops.cluster.status import force_unlock, status
 from gitops.cluster.validate import validate
 from gitops.cluster.workspace import Workspace
 from gitops.core.diagnostics import Severity

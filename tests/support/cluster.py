@@ -19,8 +19,7 @@ from gitops.apply.provider import ClusterProvider
 from gitops.apply.refresh import import_cluster, refresh
 from gitops.approving.approve import approve
 from gitops.cluster.ready import ready
-from gitops.cluster.status import status
-from gitops.cluster.unlock import force_unlock
+from gitops.cluster.status import force_unlock, status
 from gitops.cluster.validate import validate
 from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.folder import FolderTree

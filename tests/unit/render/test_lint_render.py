@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from gitops.cluster.lint import lint_cluster
-from gitops.cluster.lint_report import Region
+from gitops.cluster.lint import Region, lint_cluster
 from gitops.config.source import MemoryTree
 from gitops.core.codes import REGISTRY
 from gitops.language.rules import RULES, RuleStage
