@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from gitops.graph.history.write_context import WriteContext
     from gitops.graph.load import Loader, LoadError, LoadMode, LoadRequest
     from gitops.graph.query import QueryOptions, QueryResult, ReadCache, Strategy, run_query
-    from gitops.graph.search.embedding import Embedder, HashEmbedder
-    from gitops.graph.search.service import ServiceEmbedder
+    from gitops.graph.search.embedding import Embedder, HashEmbedder, ServiceEmbedder
     from gitops.graph.show import describe_graph, read_rows
     from gitops.graph.snapshot import Snapshot, open_snapshot
     from gitops.graph.versions import ReadTarget
@@ -91,8 +90,7 @@ _HOMES = {
     "history.write_context": ("WriteContext",),
     "load": ("LoadError", "LoadMode", "LoadRequest", "Loader"),
     "query": ("QueryOptions", "QueryResult", "ReadCache", "Strategy", "run_query"),
-    "search.embedding": ("Embedder", "HashEmbedder"),
-    "search.service": ("ServiceEmbedder",),
+    "search.embedding": ("Embedder", "HashEmbedder", "ServiceEmbedder"),
     "show": ("describe_graph", "read_rows"),
     "snapshot": ("Snapshot", "open_snapshot"),
     "versions": ("ReadTarget",),

@@ -144,8 +144,8 @@ def test_every_operator_strategy_and_finding_is_on_the_page():
 def test_numbers_of_the_prose_are_those_of_the_code():
     from gitops.graph.history.optimize import OptimizeOptions
     from gitops.graph.history.retention import Retention
-    from gitops.graph.query import strategies
-    from gitops.graph.search import fusion, text, vector
+    from gitops.graph.query import searching, strategies
+    from gitops.graph.search import text, vector
 
     options, page = OptimizeOptions(), " ".join(read_page(PAGE).split())
     told = [
@@ -155,7 +155,7 @@ def test_numbers_of_the_prose_are_those_of_the_code():
         (Retention().grace, "the grace period of one hour"),
         (plan._BETTER, "far fewer nodes (20 times)"),
         ((text._K1, text._B), "with k1 = 1.2 and b = 0.75"),
-        (fusion.FUSION_K, "1 / (60 + place)"),
+        (searching._FUSION_K, "1 / (60 + place)"),
         ((vector._PROBES, vector._REFINE), "100 probes, 20-fold refined"),
         ((strategies._FEW, strategies._SMALL, strategies._MOST), "below 5,000"),
         ((strategies._DEEP, strategies._ROUND, strategies._ASKED), "4,000 µs for each step and 20 µs for each edge"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,32 +17,34 @@ from gitops.graph.query.cells import Constants
 from gitops.graph.query.limits import Budget
 from gitops.graph.query.strategies import QueryTables
 from gitops.graph.search.embedding import Embedder
-from gitops.graph.search.fusion import FUSION_K, fuse
 from gitops.graph.search.text import TextColumn
 from gitops.graph.search.vector import VectorColumn
 from gitops.language.query import TextFunction
 from gitops.language.query.typed import FusedRank, NearestRank, PropertyValue, TextMatch, TextRank, TypedExpr
 
-__all__ = ["QuerySearch"]
+__all__ = ["QuerySearch", "fuse"]
 
+_FUSION_K = 60
 _EDITS = 2
 _FEW = 1_000
+_SOUGHT = "text is searched for a literal or a parameter, not for a property"
+_EDITS_OF = "max_edits is a literal or a parameter, not a property"
 
 
 class QuerySearch:
-    """QuerySearch for one run."""
+    """The searches of one run."""
 
     def __init__(
         self,
-        hops: QueryTables,
+        tables: QueryTables,
         constants: Constants,
         embedder: Embedder | None,
         budget: Budget,
         *,
-        approximate: bool = False,
+        approximate: bool,
     ) -> None:
         """`embedder` turns texts that `nearest` is asked for into vectors; `approximate` allows an index of vectors."""
-        self._tables = hops
+        self._tables = tables
         self._constants = constants
         self._embedder = embedder
         self._budget = budget
@@ -49,9 +52,9 @@ class QuerySearch:
 
     def check_match(self, match: TextMatch) -> None:
         """Refuse a text match that cannot be carried out, whatever the data. Raises GitopsError `query_unsupported`."""
-        self._text(match.query)
+        self._constant(match.query, _SOUGHT)
         if match.max_edits is not None:
-            self._number(match.max_edits, "max_edits")
+            self._constant(match.max_edits, _EDITS_OF)
 
     def check_rank(self, rank: NearestRank | TextRank | FusedRank) -> None:
         """Refuse a rank that cannot be carried out. Raises GitopsError `query_unsupported`, `query_params_invalid`."""
@@ -60,23 +63,21 @@ class QuerySearch:
             self.check_rank(rank.first)
             self.check_rank(rank.second)
         elif isinstance(rank, TextRank):
-            self._text(rank.query)
+            self._constant(rank.query, _SOUGHT)
         else:
             self._vector_query(rank)
 
     def matches(self, match: TextMatch, row_ids: np.ndarray) -> pa.Array:
         """For each row id whether its text matches; null where there is no text, or nothing to look for."""
-        query = self._text(match.query)
-        edits = _EDITS if match.max_edits is None else self._number(match.max_edits, "max_edits")
+        query: str | None = self._constant(match.query, _SOUGHT)
+        edits: int | None = _EDITS if match.max_edits is None else self._constant(match.max_edits, _EDITS_OF)
         if query is None or edits is None or not len(row_ids):
             return pa.nulls(len(row_ids), pa.bool_())
         column = self._text_column(match.field)
         distinct, which = once(row_ids)
         within = distinct if len(distinct) <= _FEW else None
-        if match.function is TextFunction.FUZZY:
-            found = column.resembling(query, edits, within)
-        else:
-            found = column.matching(query, within)
+        fuzzy = match.function is TextFunction.FUZZY
+        found = column.resembling(query, edits, within) if fuzzy else column.matching(query, within)
         self._budget.check()
         table = self._tables.table(f"node:{match.field.owner}")
         texts = table.take(distinct, [match.field.name], self._budget)[match.field.name]
@@ -89,7 +90,9 @@ class QuerySearch:
         Nodes of equal distance or relevance are in the order of their ids.
         """
         if isinstance(rank, FusedRank):
-            variable, order = self._fuse(rank, rows, limit)
+            variable, k = self._fusion_arguments(rank)
+            first, second = (self._ranked_rows(arm, rows, limit) for arm in (rank.first, rank.second))
+            order = [row for row, _ in fuse(first, second, k)]
         else:
             variable, order = _target(rank).variable, self._ranked_rows(rank, rows, limit)
         ids = np.array(order, np.int64)
@@ -102,17 +105,14 @@ class QuerySearch:
             places[hit] = by_id[at[hit]]
         return places
 
-    def _fuse(self, rank: FusedRank, rows: Bindings, limit: int | None) -> tuple[str, list[int]]:
-        variable, k = self._fusion_arguments(rank)
-        first, second = (self._ranked_rows(arm, rows, limit) for arm in (rank.first, rank.second))
-        return variable, [row for row, _ in fuse(first, second, k)]
-
     def _fusion_arguments(self, rank: FusedRank) -> tuple[str, int]:
         """The variable that both ranks are of, and the constant of the fusion."""
         variables = {_target(arm).variable for arm in (rank.first, rank.second)}
         if len(variables) != 1:
             raise GitopsError(Code.QUERY_UNSUPPORTED, "rrf ranks one variable: both of its ranks must be of the same")
-        k = FUSION_K if rank.k is None else self._number(rank.k, "rrf k")
+        k: int | None = _FUSION_K
+        if rank.k is not None:
+            k = self._constant(rank.k, "rrf k is a literal or a parameter, not a property")
         if k is None or k < 1:
             raise GitopsError(Code.QUERY_PARAMS_INVALID, "rrf k must be greater than 0")
         return variables.pop(), k
@@ -125,12 +125,16 @@ class QuerySearch:
         table = self._tables.table(f"node:{target.owner}")
         chosen = None if len(within) == table.rows else within
         if isinstance(rank, TextRank):
-            query = self._text(rank.query)
+            query: str | None = self._constant(rank.query, _SOUGHT)
             found = [] if query is None else self._text_column(target).ranked(query, chosen)
             return self._break_ties([(row, -score) for row, score in found], target)
         k = len(within) if limit is None else min(limit, len(within))
+        vector = self._vector_query(rank)
+        if isinstance(vector, str) and self._embedder is not None:
+            model = self._tables.catalog().nodes[target.owner].embed_models.get(target.name)
+            vector = self._embedder.embed([vector], dimension=target.type.dimension or 0, model=model)[0]
         column = VectorColumn(table.dataset, target.name)
-        nearest = column.nearest(self._vector(rank), k, within=chosen, approximate=self._approximate)
+        nearest = column.nearest([float(each) for each in vector], k, within=chosen, approximate=self._approximate)
         return self._break_ties(nearest, target)[:k]
 
     def _break_ties(self, scored: Sequence[tuple[int, float]], target: PropertyValue) -> list[int]:
@@ -145,42 +149,23 @@ class QuerySearch:
     def _vector_query(self, rank: NearestRank) -> str | Sequence[float]:
         """The vector that is asked for, or the text that stands for one."""
         place = f"{rank.target.owner}.{rank.target.name}"
-        cell = self._constants.cell(rank.query)
-        if cell is None:
-            raise GitopsError(
-                Code.QUERY_UNSUPPORTED, f"nearest() to {place} takes a literal or a parameter, not a property"
-            )
-        if cell.value is None:
+        query: str | Sequence[float] | None = self._constant(
+            rank.query, f"nearest() to {place} takes a literal or a parameter, not a property"
+        )
+        if query is None:
             raise GitopsError(Code.QUERY_PARAMS_INVALID, f"nearest() needs a vector or a text for {place}", path=place)
-        if isinstance(cell.value, str) and self._embedder is None:
+        if isinstance(query, str) and self._embedder is None:
             raise GitopsError(
                 Code.QUERY_UNSUPPORTED, "nearest() with a text needs an embedding service, and none is set up"
             )
-        query: str | Sequence[float] = cell.value
         return query
 
-    def _vector(self, rank: NearestRank) -> Sequence[float]:
-        query, target = self._vector_query(rank), rank.target
-        if not isinstance(query, str) or self._embedder is None:
-            return [float(number) for number in query]
-        model = self._tables.catalog().nodes[target.owner].embed_models.get(target.name)
-        return self._embedder.embed([query], dimension=target.type.dimension or 0, model=model)[0]
-
-    def _number(self, value: TypedExpr, what: str) -> int | None:
+    def _constant(self, value: TypedExpr, refusal: str) -> Any:
+        """The value of a constant. Raises GitopsError `query_unsupported` with the refusal for what differs from row to row."""
         cell = self._constants.cell(value)
         if cell is None:
-            raise GitopsError(Code.QUERY_UNSUPPORTED, f"{what} is a literal or a parameter, not a property")
-        number: int | None = cell.value
-        return number
-
-    def _text(self, value: TypedExpr) -> str | None:
-        cell = self._constants.cell(value)
-        if cell is None:
-            raise GitopsError(
-                Code.QUERY_UNSUPPORTED, "text is searched for a literal or a parameter, not for a property"
-            )
-        text: str | None = cell.value
-        return text
+            raise GitopsError(Code.QUERY_UNSUPPORTED, refusal)
+        return cell.value
 
     def _text_column(self, field: PropertyValue) -> TextColumn:
         """Any text can be searched; an index makes it fast."""
@@ -190,3 +175,19 @@ class QuerySearch:
 
 def _target(rank: NearestRank | TextRank) -> PropertyValue:
     return rank.target if isinstance(rank, NearestRank) else rank.field
+
+
+def fuse(first: Sequence[int], second: Sequence[int], k: int = _FUSION_K) -> list[tuple[int, float]]:
+    """Reciprocal rank fusion: row ids with their scores, best first; of each ranking, place r from 0 gives 1 / (k + r + 1).
+
+    Each ranking lists distinct row ids, best first. Equal scores keep the order in which the ids are first seen, the first
+    ranking before the second. `k` is at least 1.
+
+    Source: Cormack, Clarke, Büttcher, "Reciprocal rank fusion outperforms Condorcet and individual rank learning methods",
+    SIGIR 2009.
+    """
+    scores: dict[int, float] = {}
+    for ranking in (first, second):
+        for place, row in enumerate(ranking):
+            scores[row] = scores.get(row, 0.0) + 1.0 / (k + place + 1)
+    return sorted(scores.items(), key=lambda each: -each[1])

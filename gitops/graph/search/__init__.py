@@ -1,1 +1,1 @@
-"""Search in one table at one version: words of texts, nearest vectors, and fused rankings."""
+"""Search in one table at one version: words of texts and nearest vectors; and the vectors of texts."""

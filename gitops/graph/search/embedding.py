@@ -1,17 +1,29 @@
-"""Vectors for texts: the port, and a deterministic implementation for tests, demonstrations and dry runs."""
+"""Vectors for texts: the port, a service with the widely used embeddings call, and an implementation without meaning.
+
+    POST embeddings  {"model": .., "input": [text, ..], "encoding_format": "float"}
+    answer           {"data": [{"index": 0, "embedding": [number, ..]}, ..]}
+
+One description of the call among many: https://docs.mistral.ai/api/#tag/embeddings
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["Embedder", "HashEmbedder"]
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError
+
+__all__ = ["Embedder", "HashEmbedder", "ServiceEmbedder"]
 
 _MASK = 2**64 - 1
 _OFFSET = 14695981039346656037
 _PRIME = 1099511628211
+_MAX_TEXTS = 128
+_MAX_CHARACTERS = 200_000
 
 
 class Embedder(Protocol):
@@ -26,7 +38,7 @@ class Embedder(Protocol):
 
 
 class HashEmbedder:
-    """Vectors from a hash of the text: deterministic, and without meaning.
+    """Vectors from a hash of the text: deterministic, and without meaning; for tests, demonstrations and dry runs.
 
     FNV-1a-64 of the UTF-8 text seeds a xor-shift generator (13, 7, 17), whose state over 2^64-1, as a 32-bit float in -1 to 1,
     is one component after the other; the vector is scaled to length 1.
@@ -34,10 +46,10 @@ class HashEmbedder:
 
     def embed(self, texts: Sequence[str], *, dimension: int, model: str | None) -> list[list[float]]:  # noqa: ARG002
         """See the class; the model makes no difference."""
-        return [_vector(text, dimension) for text in texts]
+        return [_hash_vector(text, dimension) for text in texts]
 
 
-def _vector(text: str, dimension: int) -> list[float]:
+def _hash_vector(text: str, dimension: int) -> list[float]:
     state = _OFFSET
     for byte in text.encode():
         state = ((state ^ byte) * _PRIME) & _MASK
@@ -46,8 +58,73 @@ def _vector(text: str, dimension: int) -> list[float]:
         state ^= (state << 13) & _MASK
         state ^= state >> 7
         state ^= (state << 17) & _MASK
-        ratio = np.float32(state / _MASK)
-        components[at] = np.float32(2) * ratio - np.float32(1)
+        components[at] = np.float32(2) * np.float32(state / _MASK) - np.float32(1)
     length = np.float32(np.sqrt(np.sum(components * components, dtype=np.float32)))
-    scaled = components / length if length else components
-    return [float(each) for each in scaled]
+    return [float(each) for each in (components / length if length else components)]
+
+
+class ServiceEmbedder:
+    """An Embedder over `POST embeddings`."""
+
+    def __init__(self, post: Callable[[str, Any], Any], model: str) -> None:
+        """`post` sends a JSON body to a path below the service and gives its JSON answer; `model` is the default."""
+        self._post = post
+        self._model = model
+        self._shortened: set[str] = set()
+
+    def embed(self, texts: Sequence[str], *, dimension: int, model: str | None) -> list[list[float]]:
+        """One vector a text, in batches.
+
+        Raises GitopsError `embedding_failed` for an invalid answer, or vectors of another length; and what
+        `post` raises.
+        """
+        used, found = model or self._model, []
+        for batch in _batches(texts):
+            vectors = self._ask(batch, dimension, used)
+            if used not in self._shortened and any(len(vector) > dimension for vector in vectors):
+                # Some models accept `dimensions` and others refuse it: so it is sent only when vectors are too long.
+                self._shortened.add(used)
+                vectors = self._ask(batch, dimension, used)
+            odd = next((len(vector) for vector in vectors if len(vector) != dimension), None)
+            if odd is not None:
+                detail = f"model {used[:80]!r} makes vectors of {odd} numbers, and the property has {dimension}"
+                raise GitopsError(Code.EMBEDDING_FAILED, detail)
+            found += vectors
+        return found
+
+    def _ask(self, texts: list[str], dimension: int, model: str) -> list[list[float]]:
+        """The vectors in the order of the texts; every part of the answer is checked."""
+        body: dict[str, Any] = {"model": model, "input": texts, "encoding_format": "float"}
+        if model in self._shortened:
+            body["dimensions"] = dimension
+        answer = self._post("embeddings", body)
+        items = answer.get("data") if isinstance(answer, dict) else None
+        if not isinstance(items, list) or len(items) != len(texts):
+            raise GitopsError(Code.EMBEDDING_FAILED, "the service did not return one vector for each text")
+        found: dict[int, list[float]] = {}
+        for item in items:
+            index, vector = (item.get("index"), item.get("embedding")) if isinstance(item, dict) else (None, None)
+            numbers = isinstance(vector, list) and all(type(part) in (int, float) for part in vector)
+            try:
+                floats = [float(part) for part in vector or ()] if numbers else [math.nan]
+            except OverflowError:
+                floats = [math.inf]
+            if type(index) is not int or not all(map(math.isfinite, floats)):
+                raise GitopsError(Code.EMBEDDING_FAILED, "the service returned an invalid vector")
+            found[index] = floats
+        if sorted(found) != list(range(len(texts))):
+            raise GitopsError(Code.EMBEDDING_FAILED, "the service did not return one vector for each text")
+        return [found[index] for index in range(len(texts))]
+
+
+def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        if batch and (len(batch) == _MAX_TEXTS or size + len(text) > _MAX_CHARACTERS):
+            yield batch
+            batch, size = [], 0
+        batch.append(text)
+        size += len(text)
+    if batch:
+        yield batch

@@ -4,25 +4,29 @@ The rank is BM25 with k1 = 1.2, b = 0.75 and idf = ln(1 + (N - n + 0.5) / (n + 0
 table that have a text, n those with the word, and lengths are counted in tokens. (Robertson, Zaragoza, "The Probabilistic
 Relevance Framework: BM25 and Beyond", 2009; the idf is that of Lucene.) An index gives candidates and
 never scores: the scores of the driver depend on when its index was built.
+
+A token is a longest run of letters, digits and marks, not of marks alone, each character lower-cased by itself. An index of
+the Lance driver (tokenizer `simple`, lower-cased, no stemming, no stop words) cuts at every place where this module cuts, and
+at some marks besides; so whatever holds a token here holds all of its pieces there, and an index gives a superset that is
+tested here.
 """
 
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-
-from gitops.graph.search.tokens import edits_within, tokens
 
 if TYPE_CHECKING:
     from lance.dataset import LanceDataset
     from numpy.typing import NDArray
 
-__all__ = ["TEXT_INDEX", "Memo", "TextColumn"]
+__all__ = ["TEXT_INDEX", "Memo", "TextColumn", "edits_within", "tokens"]
 
 TEXT_INDEX: dict[str, Any] = {
     "with_position": False,
@@ -33,36 +37,63 @@ TEXT_INDEX: dict[str, Any] = {
     "remove_stop_words": False,
     "ascii_folding": False,
 }
-"""Options of an INVERTED index that this module may use; see `tokens`."""
+"""Options of an INVERTED index that this module may use."""
+
+Memo: TypeAlias = "Callable[[Hashable, Callable[[], Any]], Any]"
+"""Gives the value of a key, made by the function when it is not there. A value never changes, so it may be dropped any time."""
 
 _K1, _B = 1.2, 0.75
 
-
-class Memo(Protocol):
-    """Gives the value of a key, made by `make` when it is not there. A value never changes, so it may be dropped any time."""
-
-    def __call__(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """The value. Raises what `make` raises."""
-        ...
+# Symbols that Unicode calls alphabetic, although their category is none of letters, digits and marks: circled and squared
+# letters. The driver's tokenizer keeps them in words.
+_ALPHABETIC_SYMBOLS = ((0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189))
+_WORD = frozenset("LNM")
 
 
-def recompute(key: Hashable, make: Callable[[], Any]) -> Any:  # noqa: ARG001 - the form of a Memo
-    """A Memo that keeps nothing."""
-    return make()
+class _Folding(dict[int, str]):
+    """Code point to what it becomes: its lower case in a word, a space between words. Filled as characters are met."""
+
+    def __missing__(self, point: int) -> str:
+        character = chr(point)
+        in_word = unicodedata.category(character)[0] in _WORD or any(
+            first <= point <= last for first, last in _ALPHABETIC_SYMBOLS
+        )
+        folded = self[point] = character.lower() if in_word else " "
+        return folded
 
 
-class CorpusSize(NamedTuple):
-    """What the rank needs to know of a column as a whole: rows that have a text, and the tokens of all of them."""
+_FOLDING = _Folding()
 
-    documents: int
-    tokens: int
+
+def tokens(text: str) -> list[str]:
+    """The tokens of a text in its order, repeated ones included."""
+    words = text.translate(_FOLDING).split()
+    if text.isascii():
+        return words
+    return [word for word in words if any(unicodedata.category(character)[0] != "M" for character in word)]
+
+
+def edits_within(one: str, other: str, most: int) -> bool:
+    """Whether at most `most` insertions, deletions and replacements of characters make one text the other (Levenshtein)."""
+    if abs(len(one) - len(other)) > most:
+        return False
+    if one == other:
+        return True
+    row = list(range(len(other) + 1))
+    for at, character in enumerate(one, start=1):
+        diagonal, row[0] = row[0], at
+        for to, wanted in enumerate(other, start=1):
+            diagonal, row[to] = row[to], min(row[to] + 1, row[to - 1] + 1, diagonal + (character != wanted))
+        if min(row) > most:
+            return False
+    return row[-1] <= most
 
 
 class TextColumn:
     """A String column of a table at one version. `within` arguments are row ids: nothing else is looked at."""
 
-    def __init__(self, dataset: LanceDataset, name: str, memo: Memo = recompute) -> None:
-        """`memo` keeps the corpus between queries."""
+    def __init__(self, dataset: LanceDataset, name: str, memo: Memo = lambda _, make: make()) -> None:
+        """`memo` keeps the size of the corpus between queries."""
         self._dataset = dataset
         self._name = name
         self._memo = memo
@@ -96,11 +127,9 @@ class TextColumn:
         # How many rows have a word is a fact of the whole column, so all candidates are looked at first.
         rows = [(row, Counter(words)) for row, words in self._candidates(query, frozenset(asked), None)]
         holders = {word: sum(word in words for _, words in rows) for word in set(asked)}
-        corpus: CorpusSize = self._memo(("corpus", self._name), self._corpus)
-        mean = corpus.tokens / corpus.documents if corpus.documents else 0.0
-        weights = {
-            word: math.log(1 + (corpus.documents - count + 0.5) / (count + 0.5)) for word, count in holders.items()
-        }
+        documents, total = self._memo(("corpus", self._name), self._corpus)
+        mean = total / documents if documents else 0.0
+        weights = {word: math.log(1 + (documents - count + 0.5) / (count + 0.5)) for word, count in holders.items()}
         kept = None if within is None else frozenset(within.tolist())
         scores = []
         for row, words in rows:
@@ -117,42 +146,37 @@ class TextColumn:
         """Rows with their tokens: at least those that have a wanted one."""
         if not wanted:
             return iter(())
-        return self._indexed(query) if within is None and self._has_index() else self._rows(within)
-
-    def _has_index(self) -> bool:
-        return any(
+        indexed = within is None and any(
             index.index_type.casefold() == "inverted" and list(index.field_names) == [self._name]
             for index in self._dataset.describe_indices()
         )
+        return self._rows(within, query if indexed else None)
 
-    def _indexed(self, query: str) -> Iterator[tuple[int, list[str]]]:
-        scanner = self._dataset.scanner(
-            columns=[self._name],
-            full_text_query={"query": query, "columns": [self._name]},
-            with_row_id=True,
-            disable_scoring_autoprojection=True,
-        )
-        return self._tokenized(scanner.to_reader())
-
-    def _rows(self, within: NDArray[np.int64] | None) -> Iterator[tuple[int, list[str]]]:
+    def _rows(self, within: NDArray[np.int64] | None, query: str | None = None) -> Iterator[tuple[int, list[str]]]:
+        """Rows that have a text, with its tokens; with a query only what the index finds for it."""
+        batches: Iterable[tuple[pa.Array, pa.Array | pa.ChunkedArray]]
         if within is None:
-            return self._tokenized(self._dataset.scanner(columns=[self._name], with_row_id=True).to_reader())
-        ids = np.unique(within)
-        texts = self._dataset._take_rows(ids.tolist(), columns=[self._name])  # noqa: SLF001 - there is no public name
-        return self._pairs(pa.array(ids, pa.int64()), texts.column(self._name))
+            found = None if query is None else {"query": query, "columns": [self._name]}
+            scanner = self._dataset.scanner(
+                columns=[self._name],
+                full_text_query=found,
+                with_row_id=True,
+                disable_scoring_autoprojection=query is not None,
+            )
+            batches = ((batch.column("_rowid"), batch.column(self._name)) for batch in scanner.to_reader())
+        else:
+            ids = np.unique(within)
+            taken = self._dataset._take_rows(ids.tolist(), columns=[self._name])  # noqa: SLF001 - there is no public name
+            batches = [(pa.array(ids, pa.int64()), taken.column(self._name))]
+        for row_ids, texts in batches:
+            for row, text in zip(row_ids.to_pylist(), texts.to_pylist(), strict=True):
+                if text is not None:
+                    yield row, tokens(text)
 
-    def _tokenized(self, batches: pa.RecordBatchReader) -> Iterator[tuple[int, list[str]]]:
-        for batch in batches:
-            yield from self._pairs(batch.column("_rowid"), batch.column(self._name))
-
-    def _pairs(self, ids: pa.Array, texts: pa.Array | pa.ChunkedArray) -> Iterator[tuple[int, list[str]]]:
-        for row, text in zip(ids.to_pylist(), texts.to_pylist(), strict=True):
-            if text is not None:
-                yield row, tokens(text)
-
-    def _corpus(self) -> CorpusSize:
+    def _corpus(self) -> tuple[int, int]:
+        """What the rank needs to know of the column as a whole: rows that have a text, and the tokens of all of them."""
         documents = total = 0
         for _, words in self._rows(None):
             documents += 1
             total += len(words)
-        return CorpusSize(documents, total)
+        return documents, total

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gitops.graph.query.searching import fuse
 from gitops.graph.search.embedding import HashEmbedder
-from gitops.graph.search.fusion import fuse
-from gitops.graph.search.text import TEXT_INDEX, TextColumn
-from gitops.graph.search.tokens import edits_within, tokens
+from gitops.graph.search.text import TEXT_INDEX, TextColumn, edits_within, tokens
 from gitops.graph.search.vector import VectorColumn
 from tests.support.effort import cases
 
