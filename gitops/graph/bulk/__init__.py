@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from gitops.graph.bulk.plan import BulkPart, BulkPlan, BulkTask, plan_bulk
 from gitops.graph.bulk.publish import discard_bulk, publish_bulk
-from gitops.graph.bulk.rows import input_columns
-from gitops.graph.bulk.worker import write_part
+from gitops.graph.bulk.worker import input_columns, write_part
 
 __all__ = [
     "BulkPart",

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import UsageError
-from gitops.graph.bulk.plan import BulkPart, BulkTask, plan_bulk
+from gitops.graph.bulk.plan import BulkPart, plan_bulk
 from gitops.graph.bulk.publish import discard_bulk, publish_bulk
 from gitops.graph.bulk.worker import write_part
 from gitops.graph.history.write_context import WriteContext
@@ -19,7 +19,6 @@ from gitops.graph.layout import MAIN
 from gitops.graph.load import LoadError, LoadMode
 from gitops.graph.results import LoadResult
 from gitops.graph.snapshot import ReadTarget, open_snapshot
-from gitops.language.schema import Catalog
 
 __all__ = ["load_parquet"]
 
@@ -37,36 +36,27 @@ def load_parquet(
     for a type that the graph does not have and a file that does not read.
     """
     catalog = open_snapshot(uri, ReadTarget(branch)).schema().catalog
-    keys = [_table_key(catalog, name) for name, _ in files]
+    keys = []
+    for name, _ in files:
+        edge = catalog.edge(name)
+        if name not in catalog.nodes and edge is None:
+            raise UsageError(Code.USAGE_ERROR, f"the graph has no type {name[:80]!r}")
+        keys.append(f"node:{name}" if name in catalog.nodes or edge is None else f"edge:{edge.name}")
     plan = plan_bulk(uri, context, branch)
     parts: list[BulkPart] = []
     try:
         for key, (_, file) in zip(keys, files, strict=True):
-            parts.append(_write_file(plan.task(key), file, context))
+            try:
+                parts.append(write_part(plan.task(key), _batches(file), context.ids))
+            except LoadError as error:
+                found = Diagnostics()
+                for problem in error.problems:
+                    found.add(problem.code, problem.path, f"{file.name}, {problem.message}")
+                raise LoadError(found, error.total) from None
         return publish_bulk(plan, parts, context, mode)
     except BaseException:
         discard_bulk(plan, parts)
         raise
-
-
-def _write_file(task: BulkTask, file: Path, context: WriteContext) -> BulkPart:
-    try:
-        return write_part(task, _batches(file), context.ids)
-    except LoadError as error:
-        found = Diagnostics()
-        for problem in error.problems:
-            found.add(problem.code, problem.path, f"{file.name}, {problem.message}")
-        raise LoadError(found, error.total) from None
-
-
-def _table_key(catalog: Catalog, name: str) -> str:
-    """The key of the table of a type. Raises UsageError."""
-    if name in catalog.nodes:
-        return f"node:{name}"
-    edge = catalog.edge(name)
-    if edge is None:
-        raise UsageError(Code.USAGE_ERROR, f"the graph has no type {name[:80]!r}")
-    return f"edge:{edge.name}"
 
 
 def _batches(file: Path) -> Iterator[pa.RecordBatch]:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 from lance.fragment import FragmentMetadata
 
@@ -36,8 +36,39 @@ TERM = timedelta(days=6)
 _FILE = re.compile(r"[0-9A-Za-z_-]+\.lance")
 
 
+_READERS: Mapping[str, Callable[[Members, Mapping[str, Any]], Any]] = {
+    "bulk": lambda members, _: members.text("bulk", is_ulid),
+    "version": lambda members, _: members.number("version", 1),
+    "tables": lambda members, _: members.take("tables", dict),
+    "expires_at": lambda members, _: members.text("expires_at", parse_timestamp),
+    "rows": lambda members, _: members.number("rows", 0),
+    "fresh": lambda _, form: form["fresh"] is True,
+    "fragments": lambda members, _: tuple(map(str, members.take("fragments", list))),
+}
+
+
+class _Exchanged:
+    """A dataclass with a plain JSON form: a member for each field."""
+
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The value as plain JSON."""
+        form = asdict(self)  # type: ignore[call-overload] # every subclass is a dataclass
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in form.items()}
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> Self:
+        """Read back what `to_json` gave. Raises IntegrityError `graph_unreadable`."""
+        members = Members(form, f"the {cls.__name__.removeprefix('Bulk').lower()}")
+        names = [each.name for each in fields(cls)]  # type: ignore[arg-type] # as above
+        members.expect(*names)
+        texts = {name: members.text(name, bool) for name in names if name not in _READERS}
+        return cls(**texts, **{name: _READERS[name](members, form) for name in names if name in _READERS})
+
+
 @dataclass(frozen=True, slots=True)
-class BulkTask:
+class BulkTask(_Exchanged):
     """What a worker needs to write rows of one table: where, which version, and the schema that the rows must fit."""
 
     bulk: str
@@ -48,18 +79,6 @@ class BulkTask:
     schema_ir: str
     key: str
     path: str
-
-    def to_json(self) -> dict[str, Any]:
-        """The task as plain JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> BulkTask:
-        """Read back what `to_json` gave. Raises IntegrityError `graph_unreadable`."""
-        members = Members(form, "the task")
-        members.expect(*cls.__slots__)
-        texts = {name: members.text(name, bool) for name in cls.__slots__ if name != "version"}
-        return cls(version=members.number("version", 1), **texts)
 
     def open(self) -> Snapshot:
         """Open the version of the task.
@@ -78,7 +97,7 @@ class BulkTask:
 
 
 @dataclass(frozen=True, slots=True)
-class BulkPlan:
+class BulkPlan(_Exchanged):
     """A bulk load that was begun: its id, the version that it starts from, and the folder and columns of each table.
 
     The id becomes the commit id of the published version: a plan is published once.
@@ -98,32 +117,12 @@ class BulkPlan:
         if key not in self.tables:
             known = ", ".join(sorted(self.tables))[:300]
             raise UsageError(Code.USAGE_ERROR, f"the graph has no table {key[:80]!r}; it has {known}")
-        path = self.tables[key]["path"]
-        return BulkTask(
-            self.bulk, self.uri, self.graph_id, self.branch, self.version, self.schema_ir, key=key, path=path
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """The plan as plain JSON, for a driver that goes on in another process."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> BulkPlan:
-        """Read back what `to_json` gave. Raises IntegrityError `graph_unreadable`."""
-        members = Members(form, "the plan")
-        members.expect(*cls.__slots__)
-        texts = {name: members.text(name, bool) for name in ("uri", "graph_id", "branch", "schema_ir")}
-        return cls(
-            bulk=members.text("bulk", is_ulid),
-            version=members.number("version", 1),
-            tables=members.take("tables", dict),
-            expires_at=members.text("expires_at", parse_timestamp),
-            **texts,
-        )
+        shared = (self.bulk, self.uri, self.graph_id, self.branch, self.version, self.schema_ir)
+        return BulkTask(*shared, key=key, path=self.tables[key]["path"])
 
 
 @dataclass(frozen=True, slots=True)
-class BulkPart:
+class BulkPart(_Exchanged):
     """Rows of one table in data files: `fragments` describes them in the JSON of the Lance driver.
 
     `fresh`: all ids were generated for these rows, so they cannot clash.
@@ -135,19 +134,6 @@ class BulkPart:
     rows: int
     fresh: bool
     fragments: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The part as plain JSON."""
-        return {**asdict(self), "fragments": list(self.fragments)}
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> BulkPart:
-        """Read back what `to_json` gave. Raises IntegrityError `graph_unreadable`."""
-        members = Members(form, "the part")
-        members.expect(*cls.__slots__)
-        texts = {name: members.text(name, bool) for name in ("bulk", "key", "path")}
-        fragments = tuple(str(each) for each in members.take("fragments", list))
-        return cls(rows=members.number("rows", 0), fresh=form["fresh"] is True, fragments=fragments, **texts)
 
     def staged(self) -> list[FragmentMetadata]:
         """The fragments, for the driver. Raises IntegrityError `graph_unreadable`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -36,7 +37,7 @@ from gitops.graph.results import LoadResult
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.graph.tables import open_table, raw_columns
 from gitops.graph.versions import kept_versions
-from gitops.graph.write.intake import LoadIntake, TableIntake, group_key
+from gitops.graph.write.intake import LoadIntake, group_key
 from gitops.graph.write.records import RecordProblems
 from gitops.graph.write.retry import retry_until_published, sleep_jittered
 from gitops.language.schema import EdgeType
@@ -60,7 +61,12 @@ def publish_bulk(
     """
     given = [part for part in parts if part.rows]
     staged = _read_fragments(plan, given)
-    snapshot = _open_branch(plan)
+    snapshot = open_snapshot(plan.uri, ReadTarget(plan.branch))
+    manifest = snapshot.manifest
+    tables = {key: table_form(entry) for key, entry in manifest.tables.items()}
+    if snapshot.identity.graph_id != plan.graph_id or manifest.schema_ir != plan.schema_ir or tables != plan.tables:
+        detail = f"the schema of {snapshot.root.location} changed since the bulk load began"
+        raise GitopsError(Code.GRAPH_CONFLICT, detail, path=plan.uri)
     published = _find_published(plan, snapshot, given)
     if published is not None:
         _end_lease(plan, snapshot)
@@ -71,7 +77,7 @@ def publish_bulk(
             intake.take(part, fragments)
         if not intake.tables:
             _end_lease(plan, snapshot)
-            return LoadResult(snapshot.manifest.n, {})
+            return LoadResult(manifest.n, {})
         request = LoadRequest(plan.uri, io.BytesIO(), mode, context.actor, plan.branch)
         publisher = LoadPublisher(replace(context, ids=_CommitId(plan.bulk)), request, snapshot, intake)
         publisher.check(snapshot)
@@ -105,7 +111,6 @@ class _CommitId:
     id: str
 
     def ulid(self) -> str:
-        """The id."""
         return self.id
 
 
@@ -131,43 +136,37 @@ class _PartIntake(LoadIntake):
         self._record = 0
 
     def take(self, part: BulkPart, fragments: Sequence[FragmentMetadata]) -> None:
-        """Note the keys of a part, in the order of its rows. Raises RemoteError `storage_failed`."""
+        """Note the keys of a part, in the order of its rows. Raises RemoteError `storage_failed`.
+
+        In a fresh part ids cannot clash and are not noted; no row is replaced, and each end is noted once.
+        """
         table = self.tables.get(part.key) or self.open_table(part.key)
-        groups = [name for group in table.groups for name in group]
-        columns = list(dict.fromkeys(("id", *table.ends, *groups)))
+        counted = isinstance(table.declared, EdgeType) and table.declared.cardinality != (0, None)
+        members = list(dict.fromkeys(name for group in table.groups for name in group))
+        columns = list(dict.fromkeys(("id", *table.ends, *members)))
         for fragment in fragments:
             keys = _read_columns(self.snapshot, part.path, fragment, columns)
             if keys.num_rows != fragment.physical_rows:
                 detail = f"a part of {part.key} has {keys.num_rows} rows, and {fragment.physical_rows} were written"
                 raise RemoteError(Code.STORAGE_FAILED, detail)
-            self._note_keys(table, keys, fresh=part.fresh)
+            first, start = self._record + 1, table.rows
+            self._record += keys.num_rows
+            table.rows += keys.num_rows
+            if not part.fresh:
+                for at, row_id in enumerate(keys.column("id").to_pylist()):
+                    table.ids.add(row_id, first + at, start + at)
+            for column, spill in table.ends.items():
+                ends = keys.column(column)
+                once = part.fresh and not counted
+                for at, end in _distinct_texts(ends) if once else enumerate(ends.to_pylist()):
+                    spill.add(end, first + at)
+            cells = raw_columns(keys.select(members))
+            for group, spill in table.groups.items():
+                for at, values in enumerate(zip(*(cells[name] for name in group), strict=True)):
+                    key = group_key(values)
+                    if key is not None:
+                        spill.add(key, first + at)
         table.staged += fragments
-
-    def _note_keys(self, table: TableIntake, keys: pa.Table, *, fresh: bool) -> None:
-        """Note the keys of rows.
-
-        With `fresh`, ids cannot clash and are not noted; no row is replaced, and each end is noted once.
-        """
-        first, start = self._record + 1, table.rows
-        self._record += keys.num_rows
-        table.rows += keys.num_rows
-        if not fresh:
-            for at, row_id in enumerate(keys.column("id").to_pylist()):
-                table.ids.add(row_id, first + at, start + at)
-        counted = isinstance(table.declared, EdgeType) and table.declared.cardinality != (0, None)
-        for column, spill in table.ends.items():
-            for at, end in (
-                _distinct_texts(keys.column(column))
-                if fresh and not counted
-                else enumerate(keys.column(column).to_pylist())
-            ):
-                spill.add(end, first + at)
-        cells = raw_columns(keys.select(list(dict.fromkeys(name for group in table.groups for name in group))))
-        for group, spill in table.groups.items():
-            for at, members in enumerate(zip(*(cells[name] for name in group), strict=True)):
-                key = group_key(members)
-                if key is not None:
-                    spill.add(key, first + at)
 
 
 def _distinct_texts(column: pa.ChunkedArray) -> Iterator[tuple[int, str]]:
@@ -203,17 +202,6 @@ def _read_fragments(plan: BulkPlan, parts: Sequence[BulkPart]) -> list[list[Frag
     return staged
 
 
-def _open_branch(plan: BulkPlan) -> Snapshot:
-    """The branch as it is now. Raises GitopsError `graph_conflict` when rows were written for another schema or graph."""
-    snapshot = open_snapshot(plan.uri, ReadTarget(plan.branch))
-    manifest = snapshot.manifest
-    tables = {key: table_form(entry) for key, entry in manifest.tables.items()}
-    if snapshot.identity.graph_id != plan.graph_id or manifest.schema_ir != plan.schema_ir or tables != plan.tables:
-        detail = f"the schema of {snapshot.root.location} changed since the bulk load began"
-        raise GitopsError(Code.GRAPH_CONFLICT, detail, path=plan.uri)
-    return snapshot
-
-
 def _find_published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[BulkPart]) -> LoadResult | None:
     """The result of this bulk load if it was published before: the id of the plan is the commit id of the version.
 
@@ -231,7 +219,10 @@ def _find_published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[BulkPart
                 if any(file.path not in held for fragment in part.staged() for file in fragment.files):
                     detail = f"the bulk load {plan.bulk} was published as version {n}, without part {at}"
                     raise UsageError(Code.USAGE_ERROR, detail)
-            return LoadResult(n, _count_rows(parts))
+            rows = Counter[str]()
+            for part in parts:
+                rows[part.key] += part.rows
+            return LoadResult(n, dict(rows))
     return None
 
 
@@ -260,10 +251,3 @@ def _end_lease(plan: BulkPlan, snapshot: Snapshot) -> None:
     """End the lease; if that fails, it expires."""
     with contextlib.suppress(RemoteError):
         snapshot.store.delete(layout.lease_key(plan.bulk))
-
-
-def _count_rows(parts: Sequence[BulkPart]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for part in parts:
-        counts[part.key] = counts.get(part.key, 0) + part.rows
-    return counts
