@@ -11,9 +11,15 @@ from gitops.cli.output import FAILED, OK, say
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.core.redact import Redactor
-from gitops.doctor.examine import Examination
-from gitops.doctor.findings import Health, sort_findings
-from gitops.doctor.render import attack_form, attack_text, findings_form, findings_text
+from gitops.doctor.examine import examine
+from gitops.doctor.findings import (
+    Health,
+    attack_form,
+    attack_text,
+    findings_form,
+    findings_text,
+    sort_findings,
+)
 from gitops.render import json
 from gitops.wiring.forge import LOCAL, job_kind, remote_login, token_of
 from gitops.wiring.project import LocalProject
@@ -30,19 +36,15 @@ def doctor(options: argparse.Namespace) -> int:
         return _attack(local, options)
     secret = token_of(kind, os.environ)
     redact = Redactor([] if secret is None else [secret])
-    examination = Examination(
+    findings = examine(
         local,
         os.environ,
-        kind=kind,
         forge=options.forge,
         cluster=options.cluster,
         remote=options.remote or "origin",
         probe=not options.no_probe,
     )
-    found = tuple(
-        replace(each, detail=redact(each.detail), fix=redact(each.fix))
-        for each in sort_findings(examination.findings())
-    )
+    found = tuple(replace(f, detail=redact(f.detail), fix=redact(f.fix)) for f in sort_findings(findings))
     bad = {Health.ERROR, Health.WARNING} if options.strict else {Health.ERROR}
     ok = not any(each.health in bad for each in found)
     say(json.to_text(findings_form(found, ok=ok)) if options.json else findings_text(found))

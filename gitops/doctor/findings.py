@@ -1,16 +1,20 @@
-"""What `gitops doctor` reports: findings about a setup, and the results of attacks that were replayed against a copy of it.
+"""What `gitops doctor` reports, as values, text and JSON: findings about a setup, and the results of attacks on a copy of it.
 
-A check that could not be made is UNKNOWN, never GOOD: a check that is skipped silently hides a gap.
+A check that could not be made is UNKNOWN, never GOOD: a check that is skipped silently hides a gap. Details hold names and texts
+from outside, so they are escaped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TypeVar
 
 from gitops.core.errors import GitopsError
+from gitops.render.characters import visible
+from gitops.render.json import Form, present
 
 T = TypeVar("T")
 
@@ -28,7 +32,7 @@ class Health(StrEnum):
 class DoctorFinding:
     """One check: its stable name, such as `ledger.force-push`, its result, what was found, and how to fix it.
 
-    `detail` may hold names and texts from outside, so it must be escaped when it is printed. `fix` is a command, a menu path
+    `fix` is a command, a menu path
     or a line of a file; it is empty if nothing has to be done. `place` names the cluster, file or branch if there are several.
     """
 
@@ -69,8 +73,8 @@ def attempt(check: str, call: Callable[[], T], place: str = "") -> tuple[T | Non
 
 def sort_findings(findings: Iterable[DoctorFinding]) -> tuple[DoctorFinding, ...]:
     """The worst first; equally bad ones keep their order."""
-    rank = {Health.ERROR: 0, Health.WARNING: 1, Health.UNKNOWN: 2, Health.GOOD: 3}
-    return tuple(sorted(findings, key=lambda finding: rank[finding.health]))
+    worst_first = list(_WORDS)
+    return tuple(sorted(findings, key=lambda finding: worst_first.index(finding.health)))
 
 
 class Defence(StrEnum):
@@ -109,3 +113,52 @@ class AttackReport:
     def ok(self) -> bool:
         """Whether every attack was stopped or skipped; an attack that could not be carried out proves nothing."""
         return all(result.defence in (Defence.HELD, Defence.SKIPPED) for result in self.results)
+
+
+_WORDS = {Health.ERROR: "ERROR", Health.WARNING: "WARNING", Health.UNKNOWN: "unknown", Health.GOOD: "ok"}
+_TOTALS = {Health.ERROR: "error(s)", Health.WARNING: "warning(s)", Health.UNKNOWN: "unknown", Health.GOOD: "good"}
+_DEFENCES = {Defence.HELD: "held", Defence.FELL: "FELL", Defence.SKIPPED: "skipped", Defence.UNPROVEN: "UNPROVEN"}
+_WIDTH = 8
+
+
+def findings_text(findings: Sequence[DoctorFinding]) -> str:
+    """One line for each finding in the given order, with the fix below it, and a line of totals."""
+    lines: list[str] = []
+    for each in findings:
+        place = f" [{each.place}]" if each.place else ""
+        lines.append(f"{_WORDS[each.health]:<{_WIDTH}} {each.check}{place}: {each.detail}")
+        if each.fix:
+            lines.append(f"{'':<{_WIDTH}} -> {each.fix}")
+    counts = Counter(each.health for each in findings)
+    lines.append("doctor: " + ", ".join(f"{counts[health]} {name}" for health, name in _TOTALS.items()))
+    return "".join(visible(line) + "\n" for line in lines)
+
+
+def findings_form(findings: Sequence[DoctorFinding], *, ok: bool) -> Form:
+    """`{ok, findings: [{check, health, place?, detail, fix?}]}`."""
+    rows = [
+        present(check=f.check, health=f.health.value, place=f.place or None, detail=f.detail, fix=f.fix or None)
+        for f in findings
+    ]
+    return {"ok": ok, "findings": rows}
+
+
+def attack_text(report: AttackReport) -> str:
+    """A table of the attacks with what stopped each; for an attack that succeeded, the rule that must stop it."""
+    width = max((len(each.name) for each in report.results), default=0)
+    lines = []
+    for each in report.results:
+        lines.append(f"{_DEFENCES[each.defence]:<{_WIDTH}} {each.name:<{width}}  {each.title}: {each.detail}")
+        if each.defence is Defence.FELL:
+            lines.append(f"{'':<{_WIDTH}} -> {each.rule}")
+    counts = Counter(each.defence for each in report.results)
+    totals = ", ".join(f"{counts[defence]} {defence}" for defence in Defence)
+    lines += [f"{'NOTE':<{_WIDTH}} {note}" for note in report.notes]
+    lines.append(f"doctor --attack {'good' if report.ok else 'failed'}: {report.cluster}: {totals}")
+    return "".join(visible(line) + "\n" for line in lines)
+
+
+def attack_form(report: AttackReport) -> Form:
+    """`{ok, cluster, attacks: [{name, title, rule, defence, detail}], notes}`."""
+    rows = [{**asdict(each), "defence": each.defence.value} for each in report.results]
+    return {"ok": report.ok, "cluster": report.cluster, "attacks": rows, "notes": list(report.notes)}

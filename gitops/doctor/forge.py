@@ -7,7 +7,6 @@ deleting the ledger. What the token cannot read is reported as unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from gitops.config.gitops_yaml import ClusterRule
@@ -24,24 +23,17 @@ _MENUS = {
 _HOOK = "gitops hook install --server --repo PATH, on the server"
 
 
-@dataclass(frozen=True, slots=True)
-class ForgeFacts:
-    """The kind of forge, and its clusters. `queue` means that a workflow of the repository answers a merge queue."""
-
-    kind: str
-    clusters: Sequence[ClusterRule]
-    queue: bool = False
-
-
 def unreachable_forge_findings(reason: str) -> Iterator[DoctorFinding]:
     """Report every check of the forge as unknown."""
     for check in ("forge.token", "forge.target", "forge.ledger", "forge.approvals"):
         yield unknown(check, reason, "set GITOPS_TOKEN, and outside a CI job --forge KIND")
 
 
-def forge_findings(forge: ForgeReader, facts: ForgeFacts) -> Iterator[DoctorFinding]:
-    """Make all of these checks."""
-    if facts.kind != "local":
+def forge_findings(
+    forge: ForgeReader, kind: str, clusters: Sequence[ClusterRule], *, queue: bool = False
+) -> Iterator[DoctorFinding]:
+    """Make all of these checks for a kind of forge. `queue` means that a workflow of the repository answers a merge queue."""
+    if kind != "local":
         try:
             me = forge.me()
         except GitopsError as problem:
@@ -49,13 +41,17 @@ def forge_findings(forge: ForgeReader, facts: ForgeFacts) -> Iterator[DoctorFind
             return
         yield good("forge.token", f"the bot is {me.login}")
         yield from _permission(forge, me)
-    for branch in dict.fromkeys(rule.branch for rule in facts.clusters):
+    menu = _MENUS.get(kind, _HOOK)
+    for branch in dict.fromkeys(rule.branch for rule in clusters):
         rules, gaps = attempt("forge.target", partial(forge.branch_rules, branch), branch)
         yield from gaps
-        if rules is not None:
-            names = [rule.name for rule in facts.clusters if rule.branch == branch]
-            yield from _target_branch(facts, branch, names, rules)
-    for rule in facts.clusters:
+        if rules is None:
+            continue
+        yield from _permanence("forge.target", branch, branch, menu, rules, warning)
+        if kind != "local":
+            wanted = [f"gitops/plan/{rule.name}" for rule in clusters if rule.branch == branch]
+            yield from _merging(branch, wanted, menu, rules, queue=queue)
+    for rule in clusters:
         for check, branch in (
             ("forge.ledger", f"gitops/ledger/{rule.name}"),
             ("forge.approvals", f"gitops/approvals/{rule.name}/x"),
@@ -63,7 +59,7 @@ def forge_findings(forge: ForgeReader, facts: ForgeFacts) -> Iterator[DoctorFind
             rules, gaps = attempt(check, partial(forge.branch_rules, branch), branch)
             yield from gaps
             if rules is not None:
-                yield from _reserved_branch(facts, check, branch, rules)
+                yield from _reserved_branch(kind, check, branch, rules)
 
 
 def _permission(forge: ForgeReader, me: Account) -> Iterator[DoctorFinding]:
@@ -81,68 +77,55 @@ def _permission(forge: ForgeReader, me: Account) -> Iterator[DoctorFinding]:
         yield error("forge.permission", f"{me.login} may {found.name.lower()}: it cannot push the ledger", fix)
 
 
-def _target_branch(
-    facts: ForgeFacts, branch: str, clusters: Sequence[str], rules: BranchRules
+def _merging(
+    branch: str, wanted: Sequence[str], menu: str, rules: BranchRules, *, queue: bool
 ) -> Iterator[DoctorFinding]:
-    """The rules of a branch that clusters follow."""
-    menu = _MENUS.get(facts.kind, _HOOK)
-    yield from _permanence("forge.target", branch, branch, menu, rules, warning)
-    if facts.kind == "local":
-        return
-    detail = f"{branch} accepts pushes without a change request"
+    """Whether a branch that clusters follow changes only by change requests whose plans (`wanted`) succeeded."""
     fix = f"{menu}: require a change request for {branch}"
     if rules.request_needed is None:
         yield unknown("forge.target.request", _why_unknown(rules), fix, branch)
     elif rules.request_needed:
         yield good("forge.target.request", "a change request is required", branch)
     else:
-        yield warning("forge.target.request", detail, fix, branch)
-    yield from _checks(branch, [f"gitops/plan/{name}" for name in clusters], menu, rules)
-    if rules.queue and not facts.queue:
+        yield warning("forge.target.request", f"{branch} accepts pushes without a change request", fix, branch)
+    checks = rules.required_checks
+    missing = ", ".join(check for check in wanted if checks is None or not {check, _ANY_CHECK}.intersection(checks))
+    if checks is None:
+        yield unknown("forge.target.check", _why_unknown(rules), place=branch)
+    elif missing:
+        detail = f"changes can be merged into {branch} although {missing} failed"
+        yield warning("forge.target.check", detail, f"{menu}: require the status {missing} on {branch}", branch)
+    else:
+        yield good("forge.target.check", "a failed plan blocks the merge", branch)
+    if rules.queue and not queue:
         fix = "run gitops bot verify on merge_group (docs/bot.md)"
         yield error("forge.target.queue", f"{branch} has a merge queue, and no workflow answers it", fix, branch)
     elif rules.queue:
         yield good("forge.target.queue", "a workflow answers the merge queue", branch)
 
 
-def _checks(branch: str, wanted: Sequence[str], menu: str, rules: BranchRules) -> Iterator[DoctorFinding]:
-    check = "forge.target.check"
-    if rules.required_checks is None:
-        yield unknown(check, _why_unknown(rules), place=branch)
-        return
-    missing = [] if _ANY_CHECK in rules.required_checks else [c for c in wanted if c not in rules.required_checks]
-    if missing:
-        detail = f"changes can be merged into {branch} although {', '.join(missing)} failed"
-        yield warning(check, detail, f"{menu}: require the status {', '.join(missing)} on {branch}", branch)
-    else:
-        yield good(check, "a failed plan blocks the merge", branch)
-
-
-def _reserved_branch(facts: ForgeFacts, check: str, branch: str, rules: BranchRules) -> Iterator[DoctorFinding]:
+def _reserved_branch(kind: str, check: str, branch: str, rules: BranchRules) -> Iterator[DoctorFinding]:
     """The rules of a branch that only the bot writes, or that must never change."""
-    menu, pattern = _MENUS.get(facts.kind, _HOOK), branch.rpartition("/")[0] + "/**"
+    menu, pattern = _MENUS.get(kind, _HOOK), branch.rpartition("/")[0] + "/**"
     is_ledger = check == "forge.ledger"
     yield from _permanence(check, branch, pattern, menu, rules, error if is_ledger else warning)
-    if rules.request_needed and facts.kind != "local":
-        texts = f"{branch} accepts no pushes without a change request, so the bot cannot write it"
-        yield error(
-            f"{check}.pushers", texts, f"{menu}: let the bot push {pattern}, or exclude it from that rule", branch
-        )
-    elif is_ledger and facts.kind != "local":
-        yield _pushers(branch, menu, pattern, rules)
-    elif facts.kind == "local" and rules.protected:
-        yield good(f"{check}.pushers", "the server's hook accepts only signed commits", branch)
-
-
-def _pushers(branch: str, menu: str, pattern: str, rules: BranchRules) -> DoctorFinding:
-    check, fix = "forge.ledger.pushers", f"{menu}: let only the bot push {pattern}"
-    if rules.pushers is None and rules.protected is False:
-        return error(check, f"everyone with write access can push {branch}", fix, branch)
-    if rules.pushers is None:
-        return unknown(check, _why_unknown(rules), fix, branch)
-    if len(rules.pushers) > 1:
-        return warning(check, f"may push {branch}: {', '.join(rules.pushers)}", fix, branch)
-    return good(check, f"may push {branch}: {', '.join(rules.pushers) or 'no account by name'}", branch)
+    check, fix = f"{check}.pushers", f"{menu}: let only the bot push {pattern}"
+    if kind == "local":
+        if rules.protected:
+            yield good(check, "the server's hook accepts only signed commits", branch)
+    elif rules.request_needed:
+        detail = f"{branch} accepts no pushes without a change request, so the bot cannot write it"
+        yield error(check, detail, f"{menu}: let the bot push {pattern}, or exclude it from that rule", branch)
+    elif not is_ledger:
+        return
+    elif rules.pushers is None and rules.protected is False:
+        yield error(check, f"everyone with write access can push {branch}", fix, branch)
+    elif rules.pushers is None:
+        yield unknown(check, _why_unknown(rules), fix, branch)
+    elif len(rules.pushers) > 1:
+        yield warning(check, f"may push {branch}: {', '.join(rules.pushers)}", fix, branch)
+    else:
+        yield good(check, f"may push {branch}: {', '.join(rules.pushers) or 'no account by name'}", branch)
 
 
 def _permanence(

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterator
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
 
+from gitops.core.errors import GitopsError
 from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
+from gitops.git.command import GitProgram
+from gitops.git.hooks import HookKind, expected_hooks, installed_hooks, stale_hooks
+from gitops.git.signatures import sign, verify_detached
+from gitops.wiring.project import LocalProject
 
 _LEAST_GIT = (2, 31)
-_PRIVATE = 0o077
+_OF_OTHERS = 0o077
 _VERSION = re.compile(r"(\d+)\.(\d+)")
+# No verification accepts a signature of this namespace.
+_NAMESPACE = "gitops-doctor"
+_LITERAL = "key::"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,38 +63,82 @@ class MachineFacts:
     hook_problem: str = ""
 
 
+def read_machine(local: LocalProject, *, probe: bool) -> MachineFacts:
+    """Read this machine. With `probe` the key signs a text that no verification accepts."""
+    repository = local.repository
+    git = GitProgram(repository.git_dir, as_user=True)
+    bare = repository.work_tree is None
+    kind: HookKind = "server" if bare else "client"
+    hooks: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
+    problem = ""
+    try:
+        hooks = installed_hooks(repository.git_dir, kind)
+        stale = stale_hooks(repository.git_dir, kind, [sys.executable, "-m", "gitops"])
+    except GitopsError as refused:
+        problem = refused.detail
+    fsck = (local.setting(f"{section}.fsckObjects") for section in ("receive", "transfer"))
+    with_password = []
+    addresses = git.run("config", "-z", "--get-regexp", r"^remote\..*\.(push)?url$").stdout.decode("utf-8", "replace")
+    for row in addresses.split("\0"):
+        name, _, url = row.partition("\n")
+        with contextlib.suppress(ValueError):
+            if "://" in url and urlsplit(url).password is not None:
+                with_password.append(name.removeprefix("remote.").rpartition(".")[0])
+    return MachineFacts(
+        git=git.run("version").stdout.decode("utf-8", "replace").strip(),
+        keygen=shutil.which("ssh-keygen") is not None,
+        bare=bare,
+        shallow=repository.is_shallow,
+        replaced=len(repository.refs("refs/replace")),
+        named=local.person_or_none() is not None,
+        key=_read_key(local.signing_key(), probe=probe),
+        remotes_with_password=tuple(with_password),
+        fsck=next((value for value in fsck if value is not None), "false").lower() in ("true", "yes", "on", "1"),
+        hooks=hooks,
+        wanted=expected_hooks(kind),
+        stale=stale,
+        hook_problem=problem,
+    )
+
+
+def _read_key(named: str | None, *, probe: bool) -> KeyFacts | None:
+    if named is None:
+        return None
+    mode, text = None, ""
+    if named.startswith(_LITERAL):
+        text = named.removeprefix(_LITERAL)
+    else:
+        try:
+            found = Path(named).stat()
+        except OSError as problem:
+            return KeyFacts(problem=f"{named}: {problem.strerror}")
+        mode = stat.S_IMODE(found.st_mode) if not named.endswith(".pub") else None
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            text = Path(named if named.endswith(".pub") else f"{named}.pub").read_text("ascii")
+    fields = text.split()
+    blob = fields[1] if len(fields) > 1 else None
+    if not probe:
+        return KeyFacts(mode, blob)
+    try:
+        armored = sign(b"doctor\n", named, namespace=_NAMESPACE)
+    except GitopsError as problem:
+        return KeyFacts(mode, blob, problem.detail)
+    return KeyFacts(mode, verify_detached(b"doctor\n", armored, _NAMESPACE).key)
+
+
 def machine_findings(facts: MachineFacts) -> Iterator[DoctorFinding]:
     """Make all of these checks."""
     yield _git(facts)
-    yield from _repository(facts)
-    yield from _key(facts)
-    yield from _hooks(facts)
-
-
-def _git(facts: MachineFacts) -> DoctorFinding:
-    found = _VERSION.search(facts.git)
-    if found is None:
-        return error("git.version", "git does not report its version", "install git 2.31 or later")
-    if (int(found[1]), int(found[2])) < _LEAST_GIT:
-        return error("git.version", f"{facts.git} is too old", "install git 2.31 or later")
-    if not facts.keygen:
-        return error(
-            "git.version", "ssh-keygen is not installed, so nothing can be signed", "install OpenSSH 8.2 or later"
-        )
-    return good("git.version", facts.git)
-
-
-def _repository(facts: MachineFacts) -> Iterator[DoctorFinding]:
     if facts.shallow:
         fix = "git fetch --unshallow; in a job: fetch-depth: 0 (GitLab: GIT_DEPTH: 0)"
         yield error("git.shallow", "the clone is shallow: its history cannot be checked", fix)
     else:
         yield good("git.shallow", "the full history is present")
     if facts.replaced:
-        detail = (
-            f"{facts.replaced} refs/replace: git follows them and this program does not, so they show different objects"
-        )
-        yield warning("git.replace", detail, "git replace --list, then git replace --delete ID")
+        what = "git follows them and this program does not, so they show different objects"
+        fix = "git replace --list, then git replace --delete ID"
+        yield warning("git.replace", f"{facts.replaced} refs/replace: {what}", fix)
     else:
         yield good("git.replace", "no objects are replaced")
     if facts.remotes_with_password:
@@ -94,19 +152,32 @@ def _repository(facts: MachineFacts) -> Iterator[DoctorFinding]:
         yield error("git.fsck", detail, "git config receive.fsckObjects true")
     elif facts.bare:
         yield good("git.fsck", "pushed objects are checked")
-
-
-def _key(facts: MachineFacts) -> Iterator[DoctorFinding]:
     if not facts.named:
         fix = "git config user.name NAME and git config user.email ADDRESS"
         yield warning("key.person", "git has no name and address for commits", fix)
-    key = facts.key
+    yield from _key(facts.key, error if facts.bare else warning)
+    yield from _hooks(facts, error if facts.bare else warning)
+
+
+def _git(facts: MachineFacts) -> DoctorFinding:
+    found = _VERSION.search(facts.git)
+    if found is None:
+        return error("git.version", "git does not report its version", "install git 2.31 or later")
+    if (int(found[1]), int(found[2])) < _LEAST_GIT:
+        return error("git.version", f"{facts.git} is too old", "install git 2.31 or later")
+    if not facts.keygen:
+        detail = "ssh-keygen is not installed, so nothing can be signed"
+        return error("git.version", detail, "install OpenSSH 8.2 or later")
+    return good("git.version", facts.git)
+
+
+def _key(key: KeyFacts | None, report: Callable[[str, str, str], DoctorFinding]) -> Iterator[DoctorFinding]:
+    """Whether the key can sign and only its owner can read it. `report` makes the finding if there is no key."""
     if key is None:
         detail = "no signing key: approvals and entries cannot be signed on this machine"
-        fix = "git config user.signingKey ~/.ssh/id_ed25519"
-        yield error("key.signs", detail, fix) if facts.bare else warning("key.signs", detail, fix)
+        yield report("key.signs", detail, "git config user.signingKey ~/.ssh/id_ed25519")
         return
-    if key.mode is not None and key.mode & _PRIVATE:
+    if key.mode is not None and key.mode & _OF_OTHERS:
         detail = f"other users can read the private key: its mode is {key.mode & 0o777:04o}"
         yield error("key.mode", detail, 'chmod 600 "$(git config --type=path user.signingKey)"')
     elif key.mode is not None:
@@ -119,16 +190,18 @@ def _key(facts: MachineFacts) -> Iterator[DoctorFinding]:
         yield good("key.signs", "the key can sign")
 
 
-def _hooks(facts: MachineFacts) -> Iterator[DoctorFinding]:
+def _hooks(facts: MachineFacts, report: Callable[[str, str, str], DoctorFinding]) -> Iterator[DoctorFinding]:
+    """Whether the hooks are installed and those of this program. `report` makes the finding if they are not installed."""
     fix = "gitops hook install --server --repo PATH" if facts.bare else "gitops hook install"
-    missing = [name for name in facts.wanted if name not in facts.hooks]
+    missing = ", ".join(name for name in facts.wanted if name not in facts.hooks)
     if facts.hook_problem:
-        yield (error if facts.bare else warning)("hooks.installed", facts.hook_problem, fix)
-    elif missing and facts.bare:
-        detail = f"missing: {', '.join(missing)}. Without them everyone who can push can write the ledger"
-        yield error("hooks.installed", detail, fix)
+        yield report("hooks.installed", facts.hook_problem, fix)
     elif missing:
-        yield warning("hooks.installed", f"missing: {', '.join(missing)}. Problems are found later without them", fix)
+        server, client = (
+            "Without them everyone who can push can write the ledger",
+            "Problems are found later without them",
+        )
+        yield report("hooks.installed", f"missing: {missing}. {server if facts.bare else client}", fix)
     else:
         yield good("hooks.installed", ", ".join(facts.hooks))
     if facts.stale:

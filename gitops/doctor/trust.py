@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig
@@ -13,95 +12,73 @@ from gitops.model.trust import TrustRoot
 _SOON = timedelta(days=30)
 
 
-@dataclass(frozen=True, slots=True)
-class TrustFacts:
-    """The rules of the target branch, the time, and the public key of this machine (None: unknown).
+def trust_findings(
+    config: BotConfig, trust: TrustRoot, now: datetime, own_key: str | None = None, *, serves: bool = False
+) -> Iterator[DoctorFinding]:
+    """Make all of these checks of the rules of the target branch.
 
-    `serves` means that this machine is the server, so its key must sign entries.
+    `own_key` is the public key of this machine, None if it is unknown. `serves` means that this machine is the server, so its
+    key must sign entries.
     """
-
-    config: BotConfig
-    trust: TrustRoot
-    now: datetime
-    own_key: str | None = None
-    serves: bool = False
-
-
-def trust_findings(facts: TrustFacts) -> Iterator[DoctorFinding]:
-    """Make all of these checks."""
-    yield from _identity(facts)
-    yield from _quorum(facts)
-    yield from _ledger_keys(facts)
-    yield from _expiring(facts)
-    yield from _roles(facts)
-    yield from _lines(facts)
-    yield _own_key(facts)
-
-
-def _identity(facts: TrustFacts) -> Iterator[DoctorFinding]:
-    if facts.config.repository is None:
+    path = config.approvals.allowed_signers
+    if config.repository is None:
         detail = "approvals are bound to the root commit, which every copy of the repository has"
         yield warning("trust.repository-id", detail, f"{CONFIG_FILE}: repository: NAME")
     else:
-        yield good("trust.repository-id", facts.config.repository)
-
-
-def _quorum(facts: TrustFacts) -> Iterator[DoctorFinding]:
-    trust, where = facts.trust, f"{facts.config.approvals.allowed_signers} and approvals.required"
-    now, later = (_people(trust, at) for at in (facts.now, facts.now + _SOON))
-    what = f"{now} people can approve, {trust.required} are required"
-    if now < trust.required:
-        yield error("trust.quorum", f"{what}: nothing irreversible can be approved", f"add keys: {where}")
-    elif later < trust.required:
-        yield error("trust.quorum", f"{what}; in 30 days {later} can", f"add or renew keys: {where}")
-    elif now == trust.required:
-        yield warning("trust.quorum", f"{what}: no approver may be absent or lose a key", f"add an approver: {where}")
+        yield good("trust.repository-id", config.repository)
+    yield _quorum(trust, now, f"{path} and approvals.required")
+    for at, when in ((now, "now"), (now + _SOON, "in 30 days")):
+        if trust.ledger_signers.isdisjoint(_people_with_key(trust, at)):
+            detail = f"no ledger signer has a valid key {when}: nothing can be applied"
+            yield error("trust.ledger-key", detail, f"renew the key of a ledger signer in {path}")
+            break
     else:
-        yield good("trust.quorum", what)
-
-
-def _people(trust: TrustRoot, at: datetime) -> int:
-    """How many different people can approve at `at`; a person with several names counts once."""
-    found: list[frozenset[str]] = []
-    for signer in trust.signers:
-        name = trust.principal(signer.key, at=at)
-        if name is not None and trust.may_approve(name):
-            known = trust.known_as([name])
-            if not any(known & other for other in found):
-                found.append(known)
-    return len(found)
-
-
-def _people_with_key(trust: TrustRoot, at: datetime) -> set[str]:
-    return {name for signer in trust.signers if (name := trust.principal(signer.key, at=at)) is not None}
-
-
-def _ledger_keys(facts: TrustFacts) -> Iterator[DoctorFinding]:
-    trust, fix = facts.trust, f"renew the key of a ledger signer in {facts.config.approvals.allowed_signers}"
-    for at, when in ((facts.now, "now"), (facts.now + _SOON, "in 30 days")):
-        if _people_with_key(trust, at).isdisjoint(trust.ledger_signers):
-            yield error("trust.ledger-key", f"no ledger signer has a valid key {when}: nothing can be applied", fix)
-            return
-    yield good("trust.ledger-key", f"entries are signed by {', '.join(sorted(trust.ledger_signers))}")
-
-
-def _expiring(facts: TrustFacts) -> Iterator[DoctorFinding]:
+        yield good("trust.ledger-key", f"entries are signed by {', '.join(sorted(trust.ledger_signers))}")
     soon = [
         f"{signer.principals[0]} ({signer.valid_before:%Y-%m-%d})"
-        for signer in facts.trust.signers
-        if signer.valid_before is not None and facts.now < signer.valid_before <= facts.now + _SOON
+        for signer in trust.signers
+        if signer.valid_before is not None and now < signer.valid_before <= now + _SOON
     ]
     if soon:
         detail = f"keys expire within 30 days: {', '.join(soon)}"
-        yield warning("trust.expiring", detail, f"add new lines to {facts.config.approvals.allowed_signers} in time")
+        yield warning("trust.expiring", detail, f"add new lines to {path} in time")
     else:
         yield good("trust.expiring", "no key expires within 30 days")
+    yield from _roles(trust, _people_with_key(trust, now), path)
+    yield from _lines(trust, path)
+    yield _own_key(trust, now, own_key, f"add its line to {path}", serves=serves)
 
 
-def _roles(facts: TrustFacts) -> Iterator[DoctorFinding]:
-    trust, able = facts.trust, _people_with_key(facts.trust, facts.now)
-    both = sorted(trust.approvers & trust.ledger_signers)
-    if both:
+def _quorum(trust: TrustRoot, now: datetime, where: str) -> DoctorFinding:
+    able, later = (_count_approvers(trust, at) for at in (now, now + _SOON))
+    what = f"{able} people can approve, {trust.required} are required"
+    if able < trust.required:
+        return error("trust.quorum", f"{what}: nothing irreversible can be approved", f"add keys: {where}")
+    if later < trust.required:
+        return error("trust.quorum", f"{what}; in 30 days {later} can", f"add or renew keys: {where}")
+    if able == trust.required:
+        return warning("trust.quorum", f"{what}: no approver may be absent or lose a key", f"add an approver: {where}")
+    return good("trust.quorum", what)
+
+
+def _count_approvers(trust: TrustRoot, at: datetime) -> int:
+    """How many different people can approve at `at`; a person with several names counts once."""
+    found: list[frozenset[str]] = []
+    for name in _people_with_key(trust, at):
+        known = trust.known_as([name])
+        if trust.may_approve(name) and not any(known & other for other in found):
+            found.append(known)
+    return len(found)
+
+
+def _people_with_key(trust: TrustRoot, at: datetime) -> list[str]:
+    """The principals of the keys that are valid at `at`, in the order of the file."""
+    return [name for signer in trust.signers if (name := trust.principal(signer.key, at=at)) is not None]
+
+
+def _roles(trust: TrustRoot, able: Iterable[str], path: str) -> Iterator[DoctorFinding]:
+    """Whether each role is held by people with a key, and nobody holds two."""
+    if both := sorted(trust.approvers & trust.ledger_signers):
         detail = f"{', '.join(both)} signs the ledger and is listed as an approver, which has no effect"
         yield warning("trust.roles", detail, f"{CONFIG_FILE}: remove it from approvals.approvers")
     listed: tuple[tuple[str, Iterable[str]], ...] = (
@@ -111,43 +88,37 @@ def _roles(facts: TrustFacts) -> Iterator[DoctorFinding]:
         ("ledger.signers", trust.ledger_signers),
     )
     for key, names in listed:
-        without_key = sorted(set(names) - able)
-        if without_key:
-            fix = f"add a line to {facts.config.approvals.allowed_signers}, or remove the name from {key}"
+        if without_key := sorted(set(names).difference(able)):
+            fix = f"add a line to {path}, or remove the name from {key}"
             yield warning("trust.roles", f"{key} names {', '.join(without_key)}, who has no valid key", fix, key)
-    if not facts.config.approvals.break_glass:
-        yield good("trust.break-glass", "no person may approve alone")
-    else:
-        yield good("trust.break-glass", f"may approve alone: {', '.join(sorted(trust.break_glass))}")
+    alone = ", ".join(sorted(trust.break_glass))
+    yield good("trust.break-glass", f"may approve alone: {alone}" if alone else "no person may approve alone")
 
 
-def _lines(facts: TrustFacts) -> Iterator[DoctorFinding]:
-    trust, path = facts.trust, facts.config.approvals.allowed_signers
+def _lines(trust: TrustRoot, path: str) -> Iterator[DoctorFinding]:
+    """Whether each line of the allowed signers has one purpose."""
     for signer in trust.signers:
         names = set(signer.principals)
         if names & trust.ledger_signers and names - trust.ledger_signers:
             detail = f"{' and '.join(signer.principals)} share a key: it signs the ledger and a person's approvals"
             yield error("trust.shared-key", detail, f"{path}: a separate key for the ledger", path)
-    unrestricted = [signer.principals[0] for signer in trust.signers if not signer.namespaces]
-    if unrestricted:
-        detail = f"keys of {', '.join(sorted(set(unrestricted)))} are valid for signatures of any kind"
+    if unrestricted := sorted({signer.principals[0] for signer in trust.signers if not signer.namespaces}):
+        detail = f"keys of {', '.join(unrestricted)} are valid for signatures of any kind"
         yield warning("trust.namespaces", detail, f'{path}: namespaces="git" on each line', path)
     else:
         yield good("trust.namespaces", "every key is valid only for git", path)
 
 
-def _own_key(facts: TrustFacts) -> DoctorFinding:
-    if facts.own_key is None:
-        return unknown("trust.own-key", "the key of this machine is unknown")
-    name = facts.trust.principal(facts.own_key, at=facts.now)
-    fix = f"add its line to {facts.config.approvals.allowed_signers}"
-    if name is None and facts.own_key in facts.trust.revoked:
-        return error("trust.own-key", "the key of this machine is revoked", "git config user.signingKey to another key")
-    if facts.serves and name not in facts.trust.ledger_signers:
+def _own_key(trust: TrustRoot, now: datetime, own_key: str | None, fix: str, *, serves: bool) -> DoctorFinding:
+    check = "trust.own-key"
+    if own_key is None:
+        return unknown(check, "the key of this machine is unknown")
+    name = trust.principal(own_key, at=now)
+    if name is None and own_key in trust.revoked:
+        return error(check, "the key of this machine is revoked", "git config user.signingKey to another key")
+    if serves and name not in trust.ledger_signers:
         detail = "the key of this server does not belong to a ledger signer: nothing can be applied"
-        return error("trust.own-key", detail, f"{fix} and its name to ledger.signers")
+        return error(check, detail, f"{fix} and its name to ledger.signers")
     if name is None:
-        return warning(
-            "trust.own-key", "the key of this machine belongs to no person with a valid key: it cannot approve", fix
-        )
-    return good("trust.own-key", f"the key of this machine belongs to {name}")
+        return warning(check, "the key of this machine belongs to no person with a valid key: it cannot approve", fix)
+    return good(check, f"the key of this machine belongs to {name}")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gitops.doctor.jobs import JobFacts, job_findings
+from gitops.doctor.jobs import job_findings
 from tests.support.actions.runner import Job
 from tests.support.actions.scaffolds import made
 from tests.support.loop import ROOT
@@ -154,6 +154,6 @@ def test_what_pushes_the_ledger_waits_for_each_other_on_gitlab() -> None:
 def test_the_doctor_finds_nothing_wrong_with_what_init_makes(forge: str) -> None:
     folders = (".github/workflows/", ".gitea/workflows/", ".gitlab")
     files = {path: content for path, content in made(forge).items() if path.startswith(folders)}
-    findings = list(job_findings(JobFacts(forge, files)))
+    findings = list(job_findings(forge, files))
     assert findings
     assert [each for each in findings if str(each.health) != "good"] == []

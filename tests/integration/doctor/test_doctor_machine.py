@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gitops.core.errors import GitopsError, RemoteError
+from gitops.doctor.examine import storage_finding
 from gitops.doctor.findings import DoctorFinding, Health, attempt, sort_findings
 from gitops.doctor.machine import KeyFacts, MachineFacts, machine_findings
-from gitops.doctor.storage import storage_finding
 from gitops.storage import s3 as s3_module
 from gitops.storage.local import LocalStore
 from gitops.storage.port import ObjectStore

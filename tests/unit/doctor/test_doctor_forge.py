@@ -10,7 +10,7 @@ import pytest
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.doctor.findings import Health
-from gitops.doctor.forge import ForgeFacts, forge_findings, unreachable_forge_findings
+from gitops.doctor.forge import forge_findings, unreachable_forge_findings
 from gitops.forge.port import Account, BranchRules, ForgeReader, Permission
 
 ME = Account("7", "gitops-bot")
@@ -26,7 +26,6 @@ TARGET = BranchRules(
 )
 LEDGER = BranchRules(protected=True, request_needed=False, force_push=False, deletion=False, pushers=("gitops-bot",))
 APPROVALS = BranchRules(protected=True, request_needed=False, force_push=False, deletion=False)
-FACTS = ForgeFacts("github", [CLUSTER])
 
 
 @dataclass
@@ -58,9 +57,9 @@ class Told:
         return self.approvals if branch.startswith("gitops/") else self.target
 
 
-def gaps(told: Told, facts: ForgeFacts = FACTS) -> list[str]:
+def gaps(told: Told, *, queue: bool = False) -> list[str]:
     forge: ForgeReader = told  # type: ignore[assignment]
-    found = list(forge_findings(forge, facts))
+    found = list(forge_findings(forge, "github", [CLUSTER], queue=queue))
     assert all(f.fix for f in found if f.health in (Health.WARNING, Health.ERROR))
     return [f"{f.health} {f.check}" for f in found if f.health is not Health.GOOD]
 
@@ -149,7 +148,7 @@ def test_every_status_of_a_head_is_enough() -> None:
 
 
 def test_a_queue_that_a_workflow_answers_is_good() -> None:
-    assert gaps(Told(replace(TARGET, queue=True)), replace(FACTS, queue=True)) == []
+    assert gaps(Told(replace(TARGET, queue=True)), queue=True) == []
 
 
 def test_without_a_token_nothing_is_called_good() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gitops.config.gitops_yaml import parse_bot_config, trust_root
 from gitops.doctor.findings import DoctorFinding, Health
-from gitops.doctor.trust import TrustFacts, trust_findings
+from gitops.doctor.trust import trust_findings
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 CONFIG = """\
@@ -41,8 +41,8 @@ def found(
     signers: str, more: str = "", *, config: str = CONFIG, own: str | None = key(2), serves: bool = False
 ) -> list[DoctorFinding]:
     files = {"gitops.yaml": (config % more).encode(), "keys": signers.encode()}
-    facts = TrustFacts(parse_bot_config(files["gitops.yaml"]), trust_root(files), NOW, own, serves)
-    return list(trust_findings(facts))
+    config_now = parse_bot_config(files["gitops.yaml"])
+    return list(trust_findings(config_now, trust_root(files), NOW, own, serves=serves))
 
 
 def gaps(findings: list[DoctorFinding]) -> list[str]:

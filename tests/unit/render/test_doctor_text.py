@@ -5,8 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.doctor.findings import AttackReport, AttackResult, Defence, DoctorFinding, Health
-from gitops.doctor.render import attack_form, attack_text, findings_form, findings_text
+from gitops.doctor.findings import (
+    AttackReport,
+    AttackResult,
+    Defence,
+    DoctorFinding,
+    Health,
+    attack_form,
+    attack_text,
+    findings_form,
+    findings_text,
+)
 
 FOUND = (
     DoctorFinding("ledger.chain", Health.ERROR, "entry 2 is not signed", "gitops audit --cluster brain", "brain"),
