@@ -325,7 +325,7 @@ def change_tier(change: Change) -> str:
     if change.address.kind is not Kind.SCHEMA or change.action is not Action.UPDATE or change.migration is None:
         return "irreversible"
     # The language of schemas is large to import: most plans gate no migration.
-    from gitops.language.schema import Reversibility, reversibility_of
+    from gitops.language.schema.steps import Reversibility, reversibility_of
 
     steps = change.migration.steps
     lossless = all(reversibility_of(step) is not Reversibility.IRREVERSIBLE for step in steps)

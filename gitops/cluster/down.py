@@ -16,7 +16,9 @@ from gitops.config.source import SourceError, SourceTree
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
-from gitops.language.schema import Migration, Schema, compile_schema, down_source, plan_down, plan_migration
+from gitops.language.schema import Schema, compile_schema
+from gitops.language.schema.migration import down_source, plan_down, plan_migration
+from gitops.language.schema.steps import Migration
 from gitops.language.suggest import did_you_mean
 from gitops.language.text import LanguageError
 from gitops.model.address import is_name, schema_address

@@ -20,7 +20,8 @@ from gitops.graph.staged import StagedGraph, StagedVersion, require_no_branches,
 from gitops.storage.port import ObjectStore
 
 if TYPE_CHECKING:
-    from gitops.language.schema import Migration, MigrationStep, Schema
+    from gitops.language.schema import Schema
+    from gitops.language.schema.steps import Migration, MigrationStep
 
 __all__ = ["LanceEngine", "plan_migration", "require_driver"]
 
@@ -153,7 +154,7 @@ class LanceEngine:
 
 def plan_migration(accepted: Schema, desired: Schema, *, allow_data_loss: bool = False) -> Migration:
     """The migration from one schema to another; `allow_data_loss` makes every drop a hard one."""
-    from gitops.language.schema import plan_migration as plan
+    from gitops.language.schema.migration import plan_migration as plan
 
     migration = plan(accepted, desired)
     return migration.hardened() if allow_data_loss else migration

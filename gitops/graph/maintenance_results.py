@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gitops.graph.results import GraphOutcome
 
 if TYPE_CHECKING:
-    from gitops.language.schema import MigrationStep
+    from gitops.language.schema.steps import MigrationStep
 
 
 @dataclass(frozen=True, slots=True)

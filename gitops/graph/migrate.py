@@ -31,19 +31,16 @@ from gitops.graph.tables import (
     stage_rows,
 )
 from gitops.graph.write.committed import ADDRESS, CommittedTable
-from gitops.language.schema import (
+from gitops.language.schema import Catalog, PropType, Scalar, TypeKind
+from gitops.language.schema.steps import (
     AddProperty,
     AddType,
-    Catalog,
     DropMode,
     DropProperty,
     DropType,
     MigrationStep,
-    PropType,
     RenameProperty,
     RenameType,
-    Scalar,
-    TypeKind,
 )
 
 __all__ = ["MigratedTables", "copy_table", "create_tables", "migrate_tables"]

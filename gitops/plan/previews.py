@@ -66,7 +66,8 @@ def _preview(current: Session, change: Change) -> Previewed:
     desired = current.desired.graphs[graph].schema
     source = current.workspace.accepted_schema(graph, change.before or "")
     if source is not None and desired is not None:
-        from gitops.language.schema import compile_schema, plan_migration
+        from gitops.language.schema import compile_schema
+        from gitops.language.schema.migration import plan_migration
 
         accepted = compile_schema(source)
         migration = plan_migration(accepted, desired)

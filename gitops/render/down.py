@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gitops.language.schema import Migration, UnsupportedChange
+from gitops.language.schema.steps import Migration, UnsupportedChange
 from gitops.render.characters import visible
 from gitops.render.impact import MigrationView, StepView
 from gitops.render.json import Form, plain, present

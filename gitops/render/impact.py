@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gitops.graph.observation import MigrationPreview
-from gitops.language.schema import Reversibility, UnsupportedChange, reversibility_of
+from gitops.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of
 from gitops.model.address import Kind
 from gitops.model.plan import AffectedQuery, Plan, QueryChange, ResultChange, SchemaImpact
 

@@ -43,7 +43,8 @@ def _imports(effort: Effort) -> Iterator[Figure]:
 
 def _one_file(effort: Effort) -> Iterator[Figure]:
     from gitops.language.query import check_query, parse_queries
-    from gitops.language.schema import compile_schema, plan_migration
+    from gitops.language.schema import compile_schema
+    from gitops.language.schema.migration import plan_migration
 
     inner = 5 if effort.quick else 50
     source, query = SCHEMA.encode(), query_text("q", 7).encode()

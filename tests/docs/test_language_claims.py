@@ -9,7 +9,9 @@ import pytest
 import yaml
 
 from gitops.language.query import check_query, parse_queries
-from gitops.language.schema import UnsupportedChange, compile_schema, plan_migration
+from gitops.language.schema import compile_schema
+from gitops.language.schema.migration import plan_migration
+from gitops.language.schema.steps import UnsupportedChange
 from gitops.language.text import LanguageError
 from tests.docs.examples import DEFAULT, examples
 from tests.support.pages import read_page

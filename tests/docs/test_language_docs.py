@@ -8,16 +8,12 @@ import re
 import pytest
 
 from gitops.language.format import format_queries, format_schema
-from gitops.language.query import CheckedQuery, ParameterCode, ParameterError, check_query, coerce_params, parse_queries
+from gitops.language.query import CheckedQuery, check_query, parse_queries
+from gitops.language.query.params import ParameterCode, ParameterError, coerce_params
 from gitops.language.query.typed import TypedRead
 from gitops.language.rules import RULES
-from gitops.language.schema import (
-    PropType,
-    compile_schema,
-    down_source,
-    plan_down,
-    plan_migration,
-)
+from gitops.language.schema import PropType, compile_schema
+from gitops.language.schema.migration import down_source, plan_down, plan_migration
 from gitops.language.text import LanguageError, LanguageProblem, SourceText
 from tests.docs.examples import Fence, checked, compiled, examples, fences, of
 from tests.docs.running import run_example, same_rows

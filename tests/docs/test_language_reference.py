@@ -10,28 +10,18 @@ import pytest
 
 from gitops.core.codes import REGISTRY
 from gitops.language.lexer import MAX_NUMBER_DIGITS, MAX_SOURCE_BYTES
-from gitops.language.query import ParameterCode, check_query, parse_queries
+from gitops.language.query import check_query, parse_queries
 from gitops.language.query import parse_expr as expressions
 from gitops.language.query import parse_match as matches
 from gitops.language.query import parser as queries
+from gitops.language.query.params import ParameterCode
 from gitops.language.rules import RULES
-from gitops.language.schema import (
-    AddType,
-    Catalog,
-    DropMode,
-    Migration,
-    MigrationStep,
-    Reversibility,
-    Scalar,
-    TypeKind,
-    check,
-    compile_schema,
-    pattern,
-    plan_migration,
-)
+from gitops.language.schema import Catalog, Scalar, TypeKind, check, compile_schema, pattern
 from gitops.language.schema import parser as schemas
 from gitops.language.schema.check import ROW_COLUMNS
+from gitops.language.schema.migration import plan_migration
 from gitops.language.schema.problems import MAX_PROBLEMS
+from gitops.language.schema.steps import AddType, DropMode, Migration, MigrationStep, Reversibility
 from gitops.language.text import LanguageError
 from tests.docs.examples import PAGES, compiled, examples, of
 from tests.support import rules_page
@@ -82,7 +72,7 @@ def test_what_the_parsers_know_is_in_the_reference():
         *schemas._DECLARATIONS,
         *schemas._BASES,
         *(f"@{name}" for name in schemas._CONSTRAINTS),
-        *(f"@{name}" for name in check._ONCE),
+        *(f"@{name}" for name in check._REPEATED),
         "@card",
         *ROW_COLUMNS,
     }

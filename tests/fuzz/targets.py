@@ -21,8 +21,10 @@ from gitops.config.yaml import YamlError, parse_yaml, to_plain
 from gitops.core.errors import GitopsError
 from gitops.language.format import format_queries, format_schema
 from gitops.language.lint import lint_queries
-from gitops.language.query import ParameterError, check_query, coerce_params, parse_queries
-from gitops.language.schema import Schema, compile_schema, down_source, plan_down, plan_migration, schema_from_ir
+from gitops.language.query import check_query, parse_queries
+from gitops.language.query.params import ParameterError, coerce_params
+from gitops.language.schema import Schema, compile_schema, schema_from_ir
+from gitops.language.schema.migration import down_source, plan_down, plan_migration
 from gitops.language.schema.types import Catalog
 from gitops.language.text import LanguageError, SourceText
 

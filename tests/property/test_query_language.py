@@ -10,9 +10,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops.language.query import CheckedQuery, ParameterError, check_query, coerce_params, parse_queries
+from gitops.language.query import CheckedQuery, check_query, parse_queries
 from gitops.language.query.ast import Read
-from gitops.language.schema import compile_schema, plan_migration
+from gitops.language.query.params import ParameterError, coerce_params
+from gitops.language.schema import compile_schema
+from gitops.language.schema.migration import plan_migration
 from gitops.language.schema.types import Catalog, PropType, Scalar
 from gitops.language.text import LanguageError, SourceText
 from tests.support.effort import cases

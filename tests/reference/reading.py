@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
-from gitops.language.query import CheckedQuery, ParameterError, coerce_params
+from gitops.language.query import CheckedQuery
 from gitops.language.query.ast import AggregateFunction, TextFunction
 from gitops.language.query.check_expr import type_of
+from gitops.language.query.params import ParameterError, coerce_params
 from gitops.language.query.typed import (
     RANKS,
     AggregateValue,

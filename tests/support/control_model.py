@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gitops.graph.snapshot import accept_schema
-from gitops.language.schema import plan_migration
+from gitops.language.schema.migration import plan_migration
 from gitops.ledger.layout import APPROVALS, LOCK, RECOVERIES, STATE
 from gitops.model.resource import DesiredState
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gitops.language.schema import (
+from gitops.language.schema import PropType, SchemaIR, TypeKind
+from gitops.language.schema.steps import (
     AddIndex,
     AddProperty,
     AddType,
@@ -20,11 +21,8 @@ from gitops.language.schema import (
     DropType,
     ExtendEnum,
     MigrationStep,
-    PropType,
     RenameProperty,
     RenameType,
-    SchemaIR,
-    TypeKind,
     UpdatePropertyMetadata,
     UpdateTypeMetadata,
 )

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from gitops.config.load import LoadResult, load_desired
 from gitops.config.source import MemoryTree
 from gitops.graph.observation import MigrationPreview
-from gitops.language.schema import compile_schema, plan_migration
+from gitops.language.schema import compile_schema
+from gitops.language.schema.migration import plan_migration
 from gitops.model.address import Address, Kind
 from gitops.model.ledger import AppliedResource, LedgerState
 from gitops.model.plan import Plan, PlanInputs, RecordedGraph, SchemaImpact

@@ -11,7 +11,7 @@ from gitops.core.faults import Faults, NoFaults
 from gitops.graph.observation import MigrationPreview
 from gitops.graph.port import Existence, GraphReading, PreparedVersion
 from gitops.graph.snapshot import accept_schema
-from gitops.language.schema import plan_migration
+from gitops.language.schema.migration import plan_migration
 
 
 @dataclass

@@ -170,7 +170,7 @@ def query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dict
 
     Raises UsageError `usage_error`; GitopsError `query_params_invalid`.
     """
-    from gitops.language.query import ParameterError, coerce_params
+    from gitops.language.query.params import ParameterError, coerce_params
 
     values: dict[str, Any] = {}
     if options.params is not None:

@@ -21,7 +21,8 @@ from gitops.graph.manifest import Manifest
 from gitops.graph.root import GraphFolder
 from gitops.graph.snapshot import ReadTarget, Snapshot, accept_schema, find_root, open_snapshot
 from gitops.graph.tables import open_table
-from gitops.language.schema import (
+from gitops.language.schema import Schema, TypeKind
+from gitops.language.schema.steps import (
     AddProperty,
     AddType,
     DropProperty,
@@ -30,8 +31,6 @@ from gitops.language.schema import (
     MigrationStep,
     RenameProperty,
     RenameType,
-    Schema,
-    TypeKind,
 )
 
 __all__ = ["preview_migration"]

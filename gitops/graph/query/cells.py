@@ -13,7 +13,8 @@ from typing import Any
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.values import CellError, json_to_cell
-from gitops.language.query import CheckedQuery, ParameterError, coerce_params
+from gitops.language.query import CheckedQuery
+from gitops.language.query.params import ParameterError, coerce_params
 from gitops.language.query.typed import Constant, NowValue, ParameterValue, TypedExpr
 from gitops.language.schema import PropType, Scalar
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from gitops.language.schema.ast import ArgumentValue, NodeDeclaration, ValueKind
-from gitops.language.schema.ir import IrAnnotation, IrConstraint, IrEdge, IrNode, SchemaIR, property_id, type_id
-from gitops.language.schema.problems import ProblemCollector, UnknownName
+from gitops.language.schema.ast import ArgumentValue, ValueKind
+from gitops.language.schema.ir import IrConstraint, IrEdge, IrNode, SchemaIR, property_id, type_id
 from gitops.language.schema.types import (
     Catalog,
     ConstraintKind,
@@ -18,11 +18,13 @@ from gitops.language.schema.types import (
     RangeBound,
     TypeKind,
 )
+from gitops.language.text import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gitops.language.schema import ast
+    from gitops.language.schema.problems import ProblemCollector
     from gitops.language.text import Span
 
 _PHYSICAL = {
@@ -39,145 +41,118 @@ _DUPLICATE = {
 
 def check_catalog(document: ast.SchemaDocument, problems: ProblemCollector) -> None:
     """Check the document, interfaces expanded, as a whole; problems go to `problems`."""
+    add = partial(problems.add, stage=Stage.CATALOG)
     groups: list[tuple[TypeKind, Sequence[ast.InterfaceDeclaration | ast.NodeDeclaration | ast.EdgeDeclaration]]] = [
         (TypeKind.INTERFACE, document.interfaces),
         (TypeKind.NODE, document.nodes),
         (TypeKind.EDGE, document.edges),
     ]
     ids: dict[tuple[str, int], str] = {}
+
+    def claim(sort: str, number: int, name: str, span: Span) -> None:
+        holder = ids.setdefault((sort, number), name)
+        if holder != name:
+            add("S-49", f"id collision between `{holder}` and `{name}`", span, "rename one of the two")
+
     for kind, declarations in groups:
         names: set[str] = set()
-        for each in declarations:
-            if each.name.text in names:
+        for declared in declarations:
+            owner = declared.name.text
+            if owner in names:
                 rule, message = _DUPLICATE[kind]
-                problems.add_catalog(rule, f"{message} `{each.name.text}`", each.name.span)
-            names.add(each.name.text)
-            _claim_id(
-                ids, ("type", type_id(kind, each.name.text)), f"{kind}:{each.name.text}", each.name.span, problems
-            )
-            _check_properties(kind, each, ids, problems)
-            if isinstance(each, NodeDeclaration):
-                _check_patterns(each, problems)
-    _check_endpoints(document, problems)
-    _check_folding(document.edges, problems)
+                add(rule, f"{message} `{owner}`", declared.name.span)
+            names.add(owner)
+            claim("type", type_id(kind, owner), f"{kind}:{owner}", declared.name.span)
+            seen: set[str] = set()
+            for each in declared.properties:
+                name, span = each.name
+                if name in seen:
+                    message = f"duplicate property `{name}` in {kind} `{owner}`: property name collision"
+                    add("S-41", message, span)
+                elif name in _PHYSICAL[kind]:
+                    message = f"property name `{name}` of {kind} `{owner}` is a column of every {kind} table"
+                    add("K3", message, span, "choose another name")
+                seen.add(name)
+                claim("property", property_id(kind, owner, name), f"{kind}:{owner}:{name}", span)
+    _check_patterns(document.nodes, add)
+    _check_edges(document, add)
 
 
-def _check_properties(
-    kind: TypeKind,
-    owner: ast.InterfaceDeclaration | ast.NodeDeclaration | ast.EdgeDeclaration,
-    ids: dict[tuple[str, int], str],
-    problems: ProblemCollector,
-) -> None:
-    seen: set[str] = set()
-    for each in owner.properties:
-        name = each.name.text
-        where = f"{kind}:{owner.name.text}:{name}"
-        if name in seen:
-            message = f"duplicate property `{name}` in {kind} `{owner.name.text}`: property name collision"
-            problems.add_catalog("S-41", message, each.name.span)
-        elif name in _PHYSICAL[kind]:
-            message = f"property name `{name}` of {kind} `{owner.name.text}` is a column of every {kind} table"
-            problems.add_catalog("K3", message, each.name.span, "choose another name")
-        seen.add(name)
-        _claim_id(ids, ("property", property_id(kind, owner.name.text, name)), where, each.name.span, problems)
+def _check_patterns(nodes: Iterable[ast.NodeDeclaration], add: Callable[..., None]) -> None:
+    for node in nodes:
+        for rule in node.constraints:
+            pattern = rule.arguments[-1]
+            if rule.kind is not ConstraintKind.CHECK or not isinstance(pattern, ArgumentValue):
+                continue
+            if pattern.kind is ValueKind.STRING:
+                # Few schemas have patterns, and the module that reads them is large.
+                from gitops.language.schema.pattern import PatternError, check_pattern
+
+                try:
+                    check_pattern(pattern.text)
+                except PatternError as error:
+                    add("K5", f"invalid regex in `@check` of node `{node.name.text}`: {error}", pattern.span)
 
 
-def _claim_id(
-    ids: dict[tuple[str, int], str], key: tuple[str, int], name: str, span: Span, problems: ProblemCollector
-) -> None:
-    holder = ids.setdefault(key, name)
-    if holder != name:
-        message = f"id collision between `{holder}` and `{name}`"
-        problems.add_catalog("S-49", message, span, "rename one of the two")
-
-
-def _check_patterns(owner: ast.NodeDeclaration, problems: ProblemCollector) -> None:
-    for each in owner.constraints:
-        pattern = each.arguments[-1]
-        is_text = isinstance(pattern, ArgumentValue) and pattern.kind is ValueKind.STRING
-        if each.kind is ConstraintKind.CHECK and isinstance(pattern, ArgumentValue) and is_text:
-            # Few schemas have patterns, and the module that reads them is large.
-            from gitops.language.schema.pattern import PatternError, check_pattern
-
-            try:
-                check_pattern(pattern.text)
-            except PatternError as error:
-                message = f"invalid regex in `@check` of node `{owner.name.text}`: {error}"
-                problems.add_catalog("K5", message, pattern.span)
-
-
-def _check_endpoints(document: ast.SchemaDocument, problems: ProblemCollector) -> None:
+def _check_edges(document: ast.SchemaDocument, add: Callable[..., None]) -> None:
     nodes = {each.name.text for each in document.nodes}
     interfaces = {each.name.text for each in document.interfaces}
-    for edge in document.edges:
-        for endpoint in (edge.source, edge.target):
-            if endpoint.text in nodes:
-                continue
-            message = f"edge `{edge.name.text}` references unknown node type `{endpoint.text}`"
-            if endpoint.text in interfaces:
-                problems.add_catalog(
-                    "S-39", message, endpoint.span, "an interface is not an endpoint; name a node type"
-                )
-            else:
-                problems.add_catalog("S-39", message, endpoint.span, UnknownName(endpoint.text, nodes))
-
-
-def _check_folding(edges: Iterable[ast.EdgeDeclaration], problems: ProblemCollector) -> None:
     folded: dict[str, str] = {}
-    for edge in edges:
+    for edge in document.edges:
         name = edge.name.text
+        for end in (edge.source, edge.target):
+            if end.text not in nodes:
+                advice = "an interface is not an endpoint; name a node type"
+                fix = advice if end.text in interfaces else (end.text, nodes)
+                add("S-39", f"edge `{name}` references unknown node type `{end.text}`", end.span, fix)
         holder = folded.setdefault(name.lower(), name)
         if holder != name:
             message = f"edge name collision after case folding: `{holder}` and `{name}`"
-            problems.add_catalog("S-40", message, edge.name.span, "queries find edges by their lower-cased name")
+            add("S-40", message, edge.name.span, "queries find edges by their lower-cased name")
 
 
 def build_catalog(ir: SchemaIR) -> Catalog:
     """The catalog of a checked schema, built from its canonical form: all properties and groups in name order."""
     return Catalog(
         nodes=MappingProxyType({each.name: _node_type(each) for each in ir.nodes}),
-        edges=MappingProxyType({each.name: _edge_type(each) for each in ir.edges}),
+        edges=MappingProxyType(
+            {
+                each.name: EdgeType(
+                    each.name,
+                    each.source,
+                    each.target,
+                    MappingProxyType({field.name: field.type for field in each.properties}),
+                    each.cardinality,
+                    _groups(each.constraints, ConstraintKind.UNIQUE),
+                    _groups(each.constraints, ConstraintKind.INDEX),
+                    _docs(each),
+                )
+                for each in ir.edges
+            }
+        ),
         interfaces=tuple(each.name for each in ir.interfaces),
         folded_edges=MappingProxyType({each.name.lower(): each.name for each in ir.edges}),
     )
 
 
 def _node_type(node: IrNode) -> NodeType:
-    keys = _groups(node.constraints, ConstraintKind.KEY)
+    rules = node.constraints
+    keys = _groups(rules, ConstraintKind.KEY)
     embeds = {each.name: note for each in node.properties for note in each.annotations if note.name == "embed"}
+    models = {name: dict(note.keywords)["model"] for name, note in embeds.items() if note.keywords}
+    ranges = [each for each in rules if each.kind is ConstraintKind.RANGE]
     return NodeType(
         name=node.name,
         properties=MappingProxyType({each.name: each.type for each in node.properties}),
         key=keys[0] if keys else None,
-        unique=_groups(node.constraints, ConstraintKind.UNIQUE),
-        indexes=tuple(sorted({*keys, *_groups(node.constraints, ConstraintKind.INDEX)})),
-        ranges=tuple(
-            RangeBound(each.columns[0], each.low, each.high)
-            for each in node.constraints
-            if each.kind is ConstraintKind.RANGE
-        ),
-        checks=tuple(
-            PatternCheck(each.columns[0], each.pattern) for each in node.constraints if each.pattern is not None
-        ),
+        unique=_groups(rules, ConstraintKind.UNIQUE),
+        indexes=tuple(sorted({*keys, *_groups(rules, ConstraintKind.INDEX)})),
+        ranges=tuple(RangeBound(each.columns[0], each.low, each.high) for each in ranges),
+        checks=tuple(PatternCheck(each.columns[0], each.pattern) for each in rules if each.pattern is not None),
         embeds=MappingProxyType({name: note.value or "" for name, note in embeds.items()}),
-        embed_models=MappingProxyType(
-            {name: dict(note.keywords)["model"] for name, note in embeds.items() if note.keywords}
-        ),
+        embed_models=MappingProxyType(models),
         implements=node.implements,
         docs=_docs(node),
-    )
-
-
-def _edge_type(edge: IrEdge) -> EdgeType:
-    return EdgeType(
-        name=edge.name,
-        source=edge.source,
-        target=edge.target,
-        properties=MappingProxyType({each.name: each.type for each in edge.properties}),
-        cardinality=edge.cardinality,
-        unique=_groups(edge.constraints, ConstraintKind.UNIQUE),
-        indexes=_groups(edge.constraints, ConstraintKind.INDEX),
-        docs=_docs(edge),
     )
 
 
@@ -186,13 +161,15 @@ def _groups(constraints: Iterable[IrConstraint], kind: ConstraintKind) -> tuple[
 
 
 def _docs(declared: IrNode | IrEdge) -> Docs:
-    described = {each.name: _note(each.annotations, "description") for each in declared.properties}
+    notes = {note.name: note.value for note in reversed(declared.annotations)}
+    fields = [
+        (each.name, note.value)
+        for each in declared.properties
+        for note in each.annotations
+        if note.name == "description"
+    ]
     return Docs(
-        description=_note(declared.annotations, "description"),
-        instruction=_note(declared.annotations, "instruction"),
-        properties=MappingProxyType({name: text for name, text in described.items() if text is not None}),
+        notes.get("description"),
+        notes.get("instruction"),
+        MappingProxyType({name: text for name, text in fields if text is not None}),
     )
-
-
-def _note(annotations: Iterable[IrAnnotation], name: str) -> str | None:
-    return next((each.value for each in annotations if each.name == name), None)

@@ -7,6 +7,7 @@ are kept, hints and shorthands too. Types and properties carry an id, FNV-1a-32 
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from gitops.core.canonical import canonical
@@ -15,7 +16,7 @@ from gitops.language.schema.ast import ArgumentValue, Interval
 from gitops.language.schema.types import ConstraintKind, TypeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from gitops.language.schema import ast
     from gitops.language.schema.types import PropType
@@ -118,19 +119,9 @@ class SchemaIR(Record):
         """The JSON form; `to_bytes` of the same schema is always the same."""
         return {
             "ir_version": IR_VERSION,
-            "interfaces": [_head_json(TypeKind.INTERFACE, each) for each in self.interfaces],
-            "nodes": [
-                _head_json(TypeKind.NODE, each)
-                | {"implements": list(each.implements)}
-                | _tail_json(each.annotations, each.constraints)
-                for each in self.nodes
-            ],
-            "edges": [
-                _head_json(TypeKind.EDGE, each)
-                | {"from": each.source, "to": each.target, "cardinality": list(each.cardinality)}
-                | _tail_json(each.annotations, each.constraints)
-                for each in self.edges
-            ],
+            "interfaces": [_json(TypeKind.INTERFACE, each) for each in self.interfaces],
+            "nodes": [_json(TypeKind.NODE, each) for each in self.nodes],
+            "edges": [_json(TypeKind.EDGE, each) for each in self.edges],
         }
 
     def to_bytes(self) -> bytes:
@@ -158,59 +149,56 @@ def fnv1a_32(text: str) -> int:
 
 def canonical_form(document: ast.SchemaDocument) -> SchemaIR:
     """The canonical form of a document that passed every check and whose interfaces are expanded."""
+    written = attrgetter("name.text")
     return SchemaIR(
         tuple(
             IrInterface(each.name.text, _properties(each.properties))
-            for each in sorted(document.interfaces, key=lambda each: each.name.text)
+            for each in sorted(document.interfaces, key=written)
         ),
         tuple(
-            IrNode(
-                each.name.text,
-                _properties(each.properties),
-                _annotations(each.annotations),
-                _constraints(each.properties, each.constraints),
-                tuple(sorted({name.text for name in each.implements})),
-            )
-            for each in sorted(document.nodes, key=lambda each: each.name.text)
+            IrNode(*_common(each), tuple(sorted({interface.text for interface in each.implements})))
+            for each in sorted(document.nodes, key=written)
         ),
         tuple(
-            IrEdge(
-                each.name.text,
-                _properties(each.properties),
-                _annotations(each.annotations),
-                _constraints(each.properties, each.constraints),
-                each.source.text,
-                each.target.text,
-                each.cardinality,
-            )
-            for each in sorted(document.edges, key=lambda each: each.name.text)
+            IrEdge(*_common(each), each.source.text, each.target.text, each.cardinality)
+            for each in sorted(document.edges, key=written)
         ),
     )
 
 
+def _common(
+    declared: ast.NodeDeclaration | ast.EdgeDeclaration,
+) -> tuple[str, tuple[IrProperty, ...], tuple[IrAnnotation, ...], tuple[IrConstraint, ...]]:
+    """The first four fields of a node and of an edge."""
+    properties, annotations = _properties(declared.properties), _annotations(declared.annotations)
+    return declared.name.text, properties, annotations, _constraints(declared.properties, declared.constraints)
+
+
 def _properties(declared: Iterable[ast.PropertyDeclaration]) -> tuple[IrProperty, ...]:
-    found = [
-        IrProperty(each.name.text, each.type, _annotations(each.annotations))
-        for each in declared
-        if each.type is not None
-    ]
-    return tuple(sorted(found, key=lambda each: each.name))
+    found = [IrProperty(each.name.text, each.type, _annotations(each.annotations)) for each in declared if each.type]
+    return tuple(sorted(found, key=attrgetter("name")))
 
 
 def _annotations(declared: Iterable[ast.SchemaAnnotation]) -> tuple[IrAnnotation, ...]:
-    found = {
-        IrAnnotation(
-            each.name,
-            None if each.value is None else each.value.text,
-            tuple(sorted((keyword.name.text, keyword.value.text) for keyword in each.keywords)),
-        )
-        for each in declared
-    }
-    return tuple(sorted(found, key=lambda each: (each.name, each.value or "", each.value is None, each.keywords)))
+    return sorted_annotations(
+        {
+            IrAnnotation(
+                each.name,
+                None if each.value is None else each.value.text,
+                tuple(sorted((keyword.name.text, keyword.value.text) for keyword in each.keywords)),
+            )
+            for each in declared
+        }
+    )
+
+
+def sorted_annotations(notes: Iterable[IrAnnotation]) -> tuple[IrAnnotation, ...]:
+    """Annotations in the order of the form."""
+    return tuple(sorted(notes, key=lambda each: (each.name, each.value or "", each.value is None, each.keywords)))
 
 
 def _constraints(
-    properties: Sequence[ast.PropertyDeclaration], constraints: Iterable[ast.Constraint]
+    properties: Iterable[ast.PropertyDeclaration], constraints: Iterable[ast.Constraint]
 ) -> tuple[IrConstraint, ...]:
     found = {
         IrConstraint(SHORTHANDS[note.name], (each.name.text,))
@@ -218,23 +206,22 @@ def _constraints(
         for note in each.annotations
         if note.name in SHORTHANDS
     }
-    found.update(_constraint(each) for each in constraints)
+    for rule in constraints:
+        names = [each.text for each in rule.arguments if isinstance(each, ArgumentValue)]
+        last = rule.arguments[-1]
+        if isinstance(last, Interval):
+            found.add(IrConstraint(rule.kind, (names[0],), low=last.low, high=last.high))
+        elif rule.kind is ConstraintKind.CHECK:
+            found.add(IrConstraint(rule.kind, (names[0],), pattern=names[1]))
+        else:
+            found.add(IrConstraint(rule.kind, tuple(sorted(set(names)))))
     return tuple(sorted(found, key=lambda each: each.text))
 
 
-def _constraint(declared: ast.Constraint) -> IrConstraint:
-    names = [each.text for each in declared.arguments if isinstance(each, ArgumentValue)]
-    last = declared.arguments[-1]
-    if isinstance(last, Interval):
-        return IrConstraint(declared.kind, (names[0],), low=last.low, high=last.high)
-    if declared.kind is ConstraintKind.CHECK:
-        return IrConstraint(declared.kind, (names[0],), pattern=names[1])
-    return IrConstraint(declared.kind, tuple(sorted(set(names))))
-
-
-def _head_json(kind: TypeKind, declared: IrInterface | IrNode | IrEdge) -> dict[str, Any]:
+def _json(kind: TypeKind, declared: IrInterface | IrNode | IrEdge) -> dict[str, Any]:
+    """The JSON form of a declaration; keys are sorted when it is written."""
     name = declared.name
-    return {
+    form: dict[str, Any] = {
         "id": type_id(kind, name),
         "name": name,
         "properties": [
@@ -247,12 +234,12 @@ def _head_json(kind: TypeKind, declared: IrInterface | IrNode | IrEdge) -> dict[
             for each in declared.properties
         ],
     }
-
-
-def _tail_json(
-    annotations: Iterable[IrAnnotation], constraints: Iterable[IrConstraint]
-) -> dict[str, list[dict[str, Any]]]:
-    return {
-        "annotations": [each.to_json() for each in annotations],
-        "constraints": [each.to_json() for each in constraints],
-    }
+    if isinstance(declared, IrInterface):
+        return form
+    if isinstance(declared, IrNode):
+        form["implements"] = list(declared.implements)
+    else:
+        form |= {"from": declared.source, "to": declared.target, "cardinality": list(declared.cardinality)}
+    form["annotations"] = [each.to_json() for each in declared.annotations]
+    form["constraints"] = [each.to_json() for each in declared.constraints]
+    return form

@@ -173,14 +173,12 @@ class _Parser:
         span = Span(at.start, lexer.expect(_RPAREN).end)
         for token in tokens:
             if int(token.text) > MAX_CARDINALITY:
-                self._problems.add_parse(
-                    "S-05", f"invalid cardinality {token.text}: over {MAX_CARDINALITY}", token.span
-                )
+                self._problems.add("S-05", f"invalid cardinality {token.text}: over {MAX_CARDINALITY}", token.span)
                 return 0, None
         low = int(tokens[0].text)
         high = int(tokens[1].text) if len(tokens) > 1 else None
         if high is not None and low > high:
-            self._problems.add_parse("S-06", f"cardinality min {low} exceeds max {high}", span)
+            self._problems.add("S-06", f"cardinality min {low} exceeds max {high}", span)
         return low, high
 
     def _header_annotations(self) -> tuple[SchemaAnnotation, ...]:
@@ -214,9 +212,7 @@ class _Parser:
             found: PropType | None = PropType(scalar, is_list=True)
             if scalar is Scalar.BLOB:
                 span = Span(start, lexer.previous_end)
-                self._problems.add_parse(
-                    "S-12", "list of Blob is not supported", span, "keep each blob in a node of its own"
-                )
+                self._problems.add("S-12", "list of Blob is not supported", span, "keep each blob in a node of its own")
                 found = None
         elif lexer.at(_NAME, "enum"):
             found = self._enum()
@@ -251,7 +247,7 @@ class _Parser:
         seen: set[str] = set()
         for member in members:
             if member.text in seen:
-                self._problems.add_parse("S-13", f"enum cannot include duplicate values: {member}", member.span)
+                self._problems.add("S-13", f"enum cannot include duplicate values: {member}", member.span)
             seen.add(member.text)
         return PropType(Scalar.STRING, enum_values=tuple(sorted(seen)))
 
@@ -263,11 +259,11 @@ class _Parser:
         lexer.require(_RPAREN)
         dimension = int(token.text)
         if dimension == 0:
-            self._problems.add_parse("S-10", "Vector dimension must be greater than zero", token.span)
+            self._problems.add("S-10", "Vector dimension must be greater than zero", token.span)
             return None
         if dimension > MAX_VECTOR_DIMENSION:
             message = f"Vector dimension {dimension} exceeds maximum supported {MAX_VECTOR_DIMENSION}"
-            self._problems.add_parse("S-11", message, token.span)
+            self._problems.add("S-11", message, token.span)
             return None
         return PropType(Scalar.VECTOR, dimension=dimension)
 

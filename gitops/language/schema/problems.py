@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from gitops.language.record import Record
 from gitops.language.text import LanguageProblem, Stage
 
 if TYPE_CHECKING:
@@ -17,12 +16,8 @@ MAX_PROBLEMS = 100
 
 _MAX_KEPT = 10_000
 
-
-class UnknownName(Record):
-    """An unknown name with the known names: the fix of its problem suggests the nearest one."""
-
-    name: str
-    known: Collection[str]
+Fix: TypeAlias = "str | tuple[str, Collection[str]] | None"
+"""A remedy; or an unknown name with the known ones, of which the nearest is suggested."""
 
 
 class ProblemCollector:
@@ -30,32 +25,21 @@ class ProblemCollector:
 
     def __init__(self) -> None:
         """Start without problems."""
-        self._found: dict[tuple[str, int, int], tuple[LanguageProblem, UnknownName | None]] = {}
+        self._found: dict[tuple[str, int, int], tuple[str, Stage, str, Span, Fix]] = {}
 
-    def add_parse(self, rule: str, message: str, span: Span, fix: str | UnknownName | None = None) -> None:
-        """Add a problem of one declaration."""
-        self._add(Stage.PARSE, rule, message, span, fix)
-
-    def add_catalog(self, rule: str, message: str, span: Span, fix: str | UnknownName | None = None) -> None:
-        """Add a problem of the schema as a whole."""
-        self._add(Stage.CATALOG, rule, message, span, fix)
+    def add(self, rule: str, message: str, span: Span, fix: Fix = None, stage: Stage = Stage.PARSE) -> None:
+        """Add a problem: of one declaration, or, in stage CATALOG, of the schema as a whole."""
+        if len(self._found) < _MAX_KEPT:
+            self._found.setdefault((rule, span.start, span.end), (rule, stage, message, span, fix))
 
     def problems(self) -> tuple[LanguageProblem, ...]:
         """The first `MAX_PROBLEMS` in source order; nearest names are looked up only for these."""
-        ordered = sorted(self._found.values(), key=lambda each: (each[0].span.start, each[0].rule))
-        return tuple([_with_fix(problem, unknown) for problem, unknown in ordered[:MAX_PROBLEMS]])
+        reported: list[LanguageProblem] = []
+        ordered = sorted(self._found.values(), key=lambda each: (each[3].start, each[0]))
+        for rule, stage, message, span, fix in ordered[:MAX_PROBLEMS]:
+            if isinstance(fix, tuple):
+                from gitops.language.suggest import did_you_mean
 
-    def _add(self, stage: Stage, rule: str, message: str, span: Span, fix: str | UnknownName | None) -> None:
-        if len(self._found) < _MAX_KEPT:
-            unknown = fix if isinstance(fix, UnknownName) else None
-            text = fix if isinstance(fix, str) else None
-            problem = LanguageProblem(stage, rule, message, span, text)
-            self._found.setdefault((rule, span.start, span.end), (problem, unknown))
-
-
-def _with_fix(problem: LanguageProblem, unknown: UnknownName | None) -> LanguageProblem:
-    if unknown is None:
-        return problem
-    from gitops.language.suggest import did_you_mean
-
-    return problem._replace(fix=did_you_mean(unknown.name, unknown.known))
+                fix = did_you_mean(*fix)  # noqa: PLW2901 - the suggestion takes the place of what it is made from
+            reported.append(LanguageProblem(stage, rule, message, span, fix))
+        return tuple(reported)

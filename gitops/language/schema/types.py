@@ -175,8 +175,4 @@ class Catalog(Record):
 
     def edge(self, name: str) -> EdgeType | None:
         """The edge that a query names: by its exact name, else by the lower-cased one."""
-        found = self.edges.get(name)
-        if found is None:
-            exact = self.folded_edges.get(name.lower())
-            found = self.edges.get(exact) if exact is not None else None
-        return found
+        return self.edges.get(name) or self.edges.get(self.folded_edges.get(name.lower(), ""))

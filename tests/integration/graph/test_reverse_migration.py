@@ -13,7 +13,9 @@ from gitops.core.errors import GitopsError
 from gitops.graph import show
 from gitops.graph.engine import LanceEngine
 from gitops.graph.load import Loader, LoadRequest
-from gitops.language.schema import Reversibility, compile_schema, down_source, plan_down, plan_migration
+from gitops.language.schema import compile_schema
+from gitops.language.schema.migration import down_source, plan_down, plan_migration
+from gitops.language.schema.steps import Reversibility
 from tests.support.ids import SequentialIds
 
 CLOCK = FixedClock(datetime(2026, 1, 1, tzinfo=UTC))

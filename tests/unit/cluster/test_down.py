@@ -7,7 +7,8 @@ import yaml
 
 from gitops.cluster.down import down_between
 from gitops.config.source import MemoryTree
-from gitops.language.schema import compile_schema, plan_migration
+from gitops.language.schema import compile_schema
+from gitops.language.schema.migration import plan_migration
 from gitops.render.down import down_form, down_text
 from tests.support.pages import ROOT
 

@@ -9,7 +9,8 @@ import yaml
 
 from gitops.language.query import check_query, parse_queries
 from gitops.language.rules import RULES, RuleStage
-from gitops.language.schema import compile_schema, plan_migration, schema_from_ir
+from gitops.language.schema import compile_schema, schema_from_ir
+from gitops.language.schema.migration import plan_migration
 from gitops.language.text import LanguageError, LanguageProblem, SourceText
 
 EXAMPLES = Path(__file__).parents[4] / "shared" / "examples"

@@ -8,8 +8,9 @@ import pathlib
 import pytest
 import yaml
 
-from gitops.language.query import ParameterCode, ParameterError, check_query, coerce_params, parse_queries
+from gitops.language.query import check_query, parse_queries
 from gitops.language.query.check import CheckedQuery
+from gitops.language.query.params import ParameterCode, ParameterError, coerce_params
 from gitops.language.schema import compile_schema
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "languages" / "query"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gitops.language.query import ParameterCode
+from gitops.language.query.params import ParameterCode
 from gitops.language.rules import RULES, RuleStage
-from gitops.language.schema import MigrationCode
+from gitops.language.schema.steps import MigrationCode
 from tests.support import rules_page
 from tests.support.pages import ROOT, read_page
 

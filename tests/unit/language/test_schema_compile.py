@@ -10,17 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gitops.language.schema import (
-    PatternCheck,
-    PropType,
-    RangeBound,
-    Scalar,
-    TypeKind,
-    compile_schema,
-    plan_migration,
-    schema_from_ir,
-)
+from gitops.language.schema import PatternCheck, PropType, RangeBound, Scalar, TypeKind, compile_schema, schema_from_ir
 from gitops.language.schema.ir import fnv1a_32, property_id, type_id
+from gitops.language.schema.migration import plan_migration
 from gitops.language.text import LanguageError
 
 DATA = Path(__file__).parents[2] / "data" / "languages" / "schema"

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gitops.language.schema import (
+from gitops.language.schema import TypeKind, compile_schema, schema_from_ir
+from gitops.language.schema.migration import down_source, plan_down, plan_migration
+from gitops.language.schema.steps import (
     AddIndex,
     AddType,
     DropMode,
@@ -19,14 +21,8 @@ from gitops.language.schema import (
     MigrationStep,
     RenameType,
     Reversibility,
-    TypeKind,
     UnsupportedChange,
-    compile_schema,
-    down_source,
-    plan_down,
-    plan_migration,
     reversibility_of,
-    schema_from_ir,
 )
 from gitops.language.text import LanguageError
 

@@ -13,7 +13,8 @@ import pytest
 from comment_cases import SUBJECT
 from render_cases import BASE, HEAD, VERBS, digest
 
-from gitops.language.schema import (
+from gitops.language.schema import PropType, Scalar, TypeKind
+from gitops.language.schema.steps import (
     AddIndex,
     AddProperty,
     AddType,
@@ -21,11 +22,8 @@ from gitops.language.schema import (
     DropType,
     ExtendEnum,
     MigrationStep,
-    PropType,
     RenameProperty,
     RenameType,
-    Scalar,
-    TypeKind,
     UnsupportedChange,
     UpdatePropertyMetadata,
     UpdateTypeMetadata,
