@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from gitops.core.clock import is_ulid, parse_timestamp
-from gitops.documents.json_bytes import MalformedError, quoted
+from gitops.documents.json_bytes import MAX_DIGITS, MalformedError, quoted
 
 __all__ = [
     "BOOLEAN",
@@ -94,14 +94,15 @@ def text_form(accepts: Callable[[str], bool], expected: str) -> Form[str]:
     return Form(read)
 
 
-def integer(minimum: int = 0) -> Form[int]:
-    """An integer of at least `minimum`; neither a boolean nor a float."""
+def integer(minimum: int = 0, maximum: int = 10**MAX_DIGITS) -> Form[int]:
+    """An integer of at least `minimum` and at most `maximum`; neither a boolean nor a float."""
 
     def read(value: Any) -> int:
         if type(value) is not int:
             raise _mismatch("an integer", value)
-        if value < minimum:
-            raise MalformedError(f"expected an integer of at least {minimum}")
+        if not minimum <= value <= maximum:
+            bound = f"at least {minimum}" if value < minimum else f"at most {maximum}"
+            raise MalformedError(f"expected an integer of {bound}")
         return value
 
     return Form(read)

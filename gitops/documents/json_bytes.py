@@ -18,13 +18,13 @@ from gitops.core.canonical import document
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "MalformedError", "encode", "parse", "quoted"]
+__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_DIGITS", "MalformedError", "encode", "parse", "quoted"]
 
 # Nothing that is written nests deeper than a handful; a state document of 100,000 resources stays below the size.
 MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 48
 # Twenty characters hold every 64-bit integer; longer ones would not survive other readers of the same document.
-_MAX_DIGITS = 20
+MAX_DIGITS = 20
 _SHOWN = 60
 
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
@@ -117,7 +117,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _integer(digits: str) -> int:
-    if len(digits) > _MAX_DIGITS:
+    if len(digits) > MAX_DIGITS:
         raise MalformedError("an integer is too long")
     return int(digits)
 

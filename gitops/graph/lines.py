@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
 
-from gitops.core.canonical import document
-from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
+from gitops.documents.forms import TEXT, ULID, Member, list_of, map_of, nullable, record, text_form
 from gitops.graph import layout
-from gitops.graph.manifest import CommitRef, read_ref
-from gitops.graph.strict import Members, parse_object
+from gitops.graph.forms import NAME, TIME, graph_document, number, read_document
+from gitops.graph.manifest import LINE_ID, VERSION_REF, CommitRef
 from gitops.storage.port import ObjectStore
 
 __all__ = [
@@ -35,9 +34,9 @@ __all__ = [
     "read_branches",
     "read_floor",
     "read_line",
+    "write_floor",
 ]
 
-FORMAT = 1
 INTERNAL = "__"
 _MAX_NAME = 100
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
@@ -81,17 +80,6 @@ class Line:
         """The inheritance of a line that is forked from version `n` of this branch."""
         return (InheritedVersions(self.holder(n), n), *(older for older in self.inherits if older.until < n))
 
-    def to_json(self) -> dict[str, Any]:
-        """The stored form; the name is its key."""
-        return {
-            "line": self.id,
-            "fork": None if self.fork is None else self.fork.to_json(),
-            "forked_from": self.forked_from,
-            "inherits": [{"line": older.line, "until": older.until} for older in self.inherits],
-            "created_at": self.created_at,
-            "actor": self.actor,
-        }
-
 
 MAIN_LINE = Line(layout.MAIN, layout.MAIN)
 
@@ -113,7 +101,7 @@ class BranchIndex:
 
     def swap(self, store: ObjectStore, branches: Mapping[str, Line]) -> bool:
         """Write these branches if the document is still this one; False when it is not."""
-        data = document({"format": FORMAT, "branches": {name: branches[name].to_json() for name in sorted(branches)}})
+        data = BRANCHES.write(BranchIndex(branches))
         if self.data is None:
             return store.create(layout.BRANCH_INDEX, data)
         return store.replace(layout.BRANCH_INDEX, data, expected=self.data)
@@ -138,15 +126,8 @@ def read_branches(store: ObjectStore) -> BranchIndex:
     data = store.read(layout.BRANCH_INDEX)
     if data is None:
         return BranchIndex({})
-    place = store.display(layout.BRANCH_INDEX)
-    form = Members(parse_object(data, place), place)
-    form.format(FORMAT)
-    form.expect("format", "branches")
-    listed = form.take("branches", dict)
-    for name in listed:
-        if not _NAME.fullmatch(name) or name == layout.MAIN:
-            raise form.error(f"{name[:80]!r} is not a branch name")
-    return BranchIndex({name: _line(name, form.inner("branches").inner(name), place) for name in listed}, data)
+    branches = read_document(BRANCHES, data, store.display(layout.BRANCH_INDEX)).branches
+    return BranchIndex({name: replace(line, name=name) for name, line in branches.items()}, data)
 
 
 def read_line(store: ObjectStore, name: str) -> Line:
@@ -161,29 +142,33 @@ def read_line(store: ObjectStore, name: str) -> Line:
 
 def read_floor(store: ObjectStore, line: str) -> int:
     """Up to which number manifests of the line may have been removed; 0 when none were. Raises `graph_unreadable`."""
-    data = store.read(layout.floor_key(line))
-    if data is None:
-        return 0
-    place = store.display(layout.floor_key(line))
-    form = Members(parse_object(data, place), place)
-    form.format(FORMAT)
-    form.expect("format", "n")
-    return form.number("n", 0)
+    key = layout.floor_key(line)
+    data = store.read(key)
+    return 0 if data is None else read_document(FLOOR, data, store.display(key)).n
 
 
-def _line(name: str, form: Members, place: str) -> Line:
-    form.expect("line", "fork", "forked_from", "inherits", "created_at", "actor")
-    inherits = []
-    for value in form.take("inherits", list):
-        older = Members(value if isinstance(value, dict) else {}, place)
-        older.expect("line", "until")
-        inherits.append(InheritedVersions(older.text("line", layout.is_line), older.number("until", 1)))
-    return Line(
-        name=name,
-        id=form.text("line", is_ulid),
-        inherits=tuple(inherits),
-        fork=read_ref(form.take("fork", dict), place),
-        forked_from=form.text("forked_from", bool),
-        created_at=form.text("created_at", parse_timestamp),
-        actor=form.maybe_text("actor"),
-    )
+def write_floor(store: ObjectStore, line: str, n: int) -> None:
+    """Record that manifests of the line up to this number may have been removed."""
+    store.write(layout.floor_key(line), FLOOR.write(_Floor(n)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Floor:
+    n: int
+
+
+_LINE = record(
+    # The name of a branch is the key of its line.
+    partial(Line, ""),
+    {
+        "line": Member(ULID, "id"),
+        "fork": VERSION_REF,
+        "forked_from": NAME,
+        "inherits": list_of(record(InheritedVersions, {"line": LINE_ID, "until": number(1)})),
+        "created_at": TIME,
+        "actor": nullable(TEXT),
+    },
+)
+_BRANCH = text_form(lambda name: name != layout.MAIN and _NAME.fullmatch(name) is not None, "the name of a branch")
+BRANCHES = graph_document({1: record(BranchIndex, {"branches": map_of(_LINE, key=_BRANCH.read)})})
+FLOOR = graph_document({1: record(_Floor, {"n": number(0)})})

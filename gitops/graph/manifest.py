@@ -11,21 +11,35 @@ Rules of this module:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from gitops.core.canonical import document
-from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
+from gitops.documents.forms import (
+    BOOLEAN,
+    DIGEST,
+    TEXT,
+    ULID,
+    Form,
+    Member,
+    Members,
+    list_of,
+    map_of,
+    nullable,
+    one_of,
+    record,
+    text_form,
+)
+from gitops.documents.json_bytes import MalformedError
 from gitops.graph import layout
-from gitops.graph.strict import Members, parse_object
+from gitops.graph.forms import NAME, TIME, graph_document, matches, number, read_document
 from gitops.storage.port import ObjectStore
 
 __all__ = [
+    "LINE_ID",
     "OPERATIONS",
+    "VERSION_REF",
     "CommitRef",
     "DroppedTable",
     "GraphIdentity",
@@ -40,12 +54,7 @@ __all__ = [
     "read_manifest",
 ]
 
-FORMAT = 2
-IDENTITY_FORMAT = 1
 OPERATIONS = ("create", "migrate", "load", "mutate", "branch", "merge", "optimize")
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-_KEY = re.compile(r"(node|edge):[A-Za-z_][A-Za-z0-9_]*")
-_PATH = re.compile(r"(nodes|edges)/[0-9A-Z]{26}\.lance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +66,7 @@ class GraphIdentity:
 
     def to_bytes(self) -> bytes:
         """The stored document."""
-        return document({"format": IDENTITY_FORMAT, "graph_id": self.graph_id, "created_at": self.created_at})
+        return IDENTITY.write(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +77,6 @@ class TableEntry:
     version: int
     rows: int
     fields: Mapping[str, int]
-
-    def to_json(self) -> dict[str, Any]:
-        """The stored form."""
-        fields = {name: self.fields[name] for name in sorted(self.fields)}
-        return {"path": self.path, "version": self.version, "rows": self.rows, "fields": fields}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +91,6 @@ class DroppedTable:
     version: int
     purged: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        """The stored form."""
-        return {"key": self.key, "path": self.path, "version": self.version, "purged": self.purged}
-
 
 @dataclass(frozen=True, slots=True)
 class CommitRef:
@@ -99,10 +99,6 @@ class CommitRef:
     line: str
     n: int
     commit: str | None
-
-    def to_json(self) -> dict[str, Any]:
-        """The stored form."""
-        return {"line": self.line, "n": self.n, "commit": self.commit}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,25 +138,7 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The stored document: the same manifest always gives the same bytes."""
-        return document(
-            {
-                "format": FORMAT,
-                "n": self.n,
-                "branch": self.branch,
-                "line": self.line,
-                "txn_id": self.txn_id,
-                "parent": None if self.parent is None else self.parent.to_json(),
-                "merge_parent": None if self.merge_parent is None else self.merge_parent.to_json(),
-                "lineage": {line: self.lineage[line] for line in sorted(self.lineage)},
-                "operation": self.operation,
-                "message": self.message,
-                "actor": self.actor,
-                "ts": self.ts,
-                "schema": {"source": self.schema_source, "ir": self.schema_ir},
-                "tables": {key: self.tables[key].to_json() for key in sorted(self.tables)},
-                "dropped": [entry.to_json() for entry in self.dropped],
-            }
-        )
+        return MANIFEST.write(self)
 
 
 def line_numbers(store: ObjectStore, line: str = layout.MAIN) -> tuple[int, ...]:
@@ -196,114 +174,70 @@ def find_manifest(store: ObjectStore, n: int, line: str = layout.MAIN) -> Manife
     """As `read_manifest`, but None when it is absent."""
     key = layout.manifest_key(n, line)
     data = store.read(key)
-    return None if data is None else _parse_manifest(data, n, line, store.display(key))
-
-
-def _parse_manifest(data: bytes, n: int, line: str, place: str) -> Manifest:
-    form = Members(parse_object(data, place), place)
-    common = ("format", "n", "parent", "txn_id", "operation", "actor", "ts", "schema", "tables", "dropped")
-    first = form.format(1, FORMAT) == 1
-    form.expect(*common, *(() if first else ("branch", "line", "merge_parent", "lineage", "message")))
-    schema = form.inner("schema")
-    schema.expect("source", "ir")
-    manifest = Manifest(
-        n=form.number("n", 1),
-        txn_id=form.text("txn_id", is_ulid),
-        operation=form.text("operation", OPERATIONS.__contains__),
-        actor=form.maybe_text("actor"),
-        ts=form.text("ts", parse_timestamp),
-        schema_source=schema.text("source", _DIGEST.fullmatch),
-        schema_ir=schema.text("ir", _DIGEST.fullmatch),
-        tables=_read_tables(form.inner("tables"), form.take("tables", dict), place),
-        dropped=tuple(_read_dropped(entry, place, first=first) for entry in form.take("dropped", list)),
-        **(_read_origin_v1(form, n) if first else _read_origin(form, place)),
-    )
-    parent = None if manifest.parent is None else manifest.parent.n
-    if (manifest.n, manifest.line) != (n, line) or parent != (n - 1 or None):
-        raise form.error("the manifest does not carry the number of its name")
+    if data is None:
+        return None
+    place = store.display(key)
+    manifest = read_document(MANIFEST, data, place)
+    if (manifest.n, manifest.line) != (n, line):
+        detail = f"{place}: the manifest does not carry the number of its name"
+        raise IntegrityError(Code.GRAPH_UNREADABLE, detail, path=place)
     return manifest
 
 
 def read_identity(store: ObjectStore) -> GraphIdentity:
     """The identity of the graph. Raises IntegrityError `graph_unreadable` when it is absent or not well formed."""
-    return parse_identity(store.read(layout.IDENTITY), store.display(layout.IDENTITY))
+    data, place = store.read(layout.IDENTITY), store.display(layout.IDENTITY)
+    if data is None:
+        raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place} is missing", path=place)
+    return parse_identity(data, place)
 
 
-def parse_identity(data: bytes | None, place: str) -> GraphIdentity:
-    """The identity in a document found at `place`. Raises as `read_identity`."""
-    form = Members(parse_object(data, place), place)
-    form.format(IDENTITY_FORMAT)
-    form.expect("format", "graph_id", "created_at")
-    return GraphIdentity(form.text("graph_id", is_ulid), form.text("created_at", parse_timestamp))
+def parse_identity(data: bytes, place: str) -> GraphIdentity:
+    """The identity in a document found at `place`. Raises IntegrityError `graph_unreadable`."""
+    return read_document(IDENTITY, data, place)
 
 
-def _read_origin_v1(form: Members, n: int) -> dict[str, Any]:
-    """Where a version of format 1 comes from: there was one line, and no commit named its parent."""
-    found = form.take("parent", (int, type(None)))
-    if found != (n - 1 or None):
-        raise form.error("the manifest does not carry the number of its name")
-    return {"parent": None if found is None else CommitRef(layout.MAIN, found, None)}
+# -- the forms of the documents ----------------------------------------------------------------------------------------
 
 
-def _read_origin(form: Members, place: str) -> dict[str, Any]:
-    lineage = form.take("lineage", dict)
-    reach = form.inner("lineage")
-    if not all(layout.is_line(line) for line in lineage):
-        raise form.error("member 'lineage' is not well formed")
-    return {
-        "branch": form.text("branch", bool),
-        "line": form.text("line", layout.is_line),
-        "parent": read_ref(form.take("parent", (dict, type(None))), place),
-        "merge_parent": read_ref(form.take("merge_parent", (dict, type(None))), place),
-        "lineage": {line: reach.number(line, 1) for line in lineage},
-        "message": form.maybe_text("message"),
-    }
+def _check_manifest(manifest: Manifest) -> None:
+    paths = [(key, entry.path) for key, entry in manifest.tables.items()]
+    for key, path in (*paths, *((each.key, each.path) for each in manifest.dropped)):
+        if path.partition("s/")[0] != key.partition(":")[0]:
+            raise MalformedError(f"{key} has the path {path}")
+    if (0 if manifest.parent is None else manifest.parent.n) != manifest.n - 1:
+        raise MalformedError("the parent is not the version before")
 
 
-def read_ref(value: dict[str, Any] | None, place: str) -> CommitRef | None:
-    """The version that a stored form names. Raises IntegrityError `graph_unreadable`."""
-    if value is None:
-        return None
-    form = Members(value, place)
-    form.expect("line", "n", "commit")
-    return CommitRef(form.text("line", layout.is_line), form.number("n", 1), form.maybe_text("commit", is_ulid))
-
-
-def _read_tables(members: Members, form: Mapping[str, Any], place: str) -> dict[str, TableEntry]:
-    tables: dict[str, TableEntry] = {}
-    for key, value in form.items():
-        if not _KEY.fullmatch(key) or not isinstance(value, dict):
-            raise members.error(f"{key[:80]!r} is not a table")
-        tables[key] = read_entry(key, value, place)
-    return tables
-
-
-def read_entry(key: str, value: Mapping[str, Any], place: str) -> TableEntry:
-    """The table that a stored form describes. Raises IntegrityError `graph_unreadable`."""
-    entry = Members(value, place)
-    entry.expect("path", "version", "rows", "fields")
-    columns = entry.inner("fields")
-    return TableEntry(
-        path=_read_table_path(entry, key, place),
-        version=entry.number("version", 1),
-        rows=entry.number("rows", 0),
-        fields={name: columns.number(name, 0) for name in entry.take("fields", dict)},
-    )
-
-
-def _read_dropped(value: Any, place: str, *, first: bool) -> DroppedTable:
-    form = value if isinstance(value, dict) else {}
-    entry = Members(form, place)
-    entry.expect("key", "path", "version", *(() if first else ("purged",)))
-    purged = form.get("purged", False)
-    if type(purged) is not bool:
-        raise entry.error("member 'purged' has the wrong type")
-    key = entry.text("key", _KEY.fullmatch)
-    return DroppedTable(key, _read_table_path(entry, key, place), entry.number("version", 1), purged)
-
-
-def _read_table_path(entry: Members, key: str, place: str) -> str:
-    path = entry.text("path", _PATH.fullmatch)
-    if not path.startswith(key[: len("node")]):
-        raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place}: {key} has the path {path}", path=place)
-    return path
+LINE_ID = text_form(layout.is_line, "the id of a line")
+VERSION_REF = record(CommitRef, {"line": LINE_ID, "n": number(1), "commit": nullable(ULID)})
+_KEY = text_form(matches(r"(node|edge):[A-Za-z_][A-Za-z0-9_]*"), "the key of a table")
+_PATH = text_form(matches(r"(nodes|edges)/[0-9A-Z]{26}\.lance"), "the path of a table")
+_TABLE: Members = {"path": _PATH, "version": number(1), "rows": number(0), "fields": map_of(number(0), key=str)}
+_DROPPED: Members = {"key": _KEY, "path": _PATH, "version": number(1)}
+_MANIFEST_2: Members = {
+    "n": number(1),
+    "branch": NAME,
+    "line": LINE_ID,
+    "txn_id": ULID,
+    "parent": nullable(VERSION_REF),
+    "merge_parent": nullable(VERSION_REF),
+    "lineage": map_of(number(1), key=LINE_ID.read),
+    "operation": one_of(*OPERATIONS),
+    "message": nullable(TEXT),
+    "actor": nullable(TEXT),
+    "ts": TIME,
+    "schema": {"source": Member(DIGEST, "schema_source"), "ir": Member(DIGEST, "schema_ir")},
+    "tables": map_of(record(TableEntry, _TABLE), key=_KEY.read),
+    "dropped": list_of(record(DroppedTable, {**_DROPPED, "purged": BOOLEAN})),
+}
+# Format 1 knows one line, and its parents name no commit.
+_MANIFEST_1: Members = {
+    **{name: _MANIFEST_2[name] for name in ("n", "txn_id", "operation", "actor", "ts", "schema", "tables")},
+    "parent": nullable(Form(lambda n: CommitRef(layout.MAIN, number(1).read(n), None))),
+    "dropped": list_of(record(DroppedTable, _DROPPED)),
+}
+MANIFEST = graph_document(
+    {1: record(Manifest, _MANIFEST_1, check=_check_manifest), 2: record(Manifest, _MANIFEST_2, check=_check_manifest)}
+)
+IDENTITY = graph_document({1: record(GraphIdentity, {"graph_id": ULID, "created_at": TIME})})

@@ -22,19 +22,20 @@ An object store has no rename, so a graph becomes visible when `graph.json` name
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from gitops.core.canonical import document
 from gitops.core.clock import is_ulid
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
+from gitops.documents.forms import ULID, nullable, record
 from gitops.graph import layout
-from gitops.graph.manifest import IDENTITY_FORMAT, GraphIdentity, parse_identity
+from gitops.graph.forms import graph_document
+from gitops.graph.manifest import GraphIdentity, parse_identity
 from gitops.graph.port import Existence
 from gitops.graph.root import DatasetLocation, StoredFile
 from gitops.storage.port import ObjectStore
@@ -42,7 +43,6 @@ from gitops.storage.port import ObjectStore
 __all__ = ["ObjectFolder", "ObjectRoot", "ObjectStaging", "PrefixStore"]
 
 _URI = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._=@+-]+)+")
-_CLAIM = {"format", "claimed_by"}
 _ROUNDS = 8
 
 
@@ -179,7 +179,7 @@ class ObjectRoot:
            claim.
         """
         seen, left = self._require_free()
-        claim = _claim(identity.graph_id)
+        claim = CLAIM.write(_Claim(identity.graph_id))
         if not _swap(self._store, seen, claim):
             raise ConflictError(
                 Code.GRAPH_CONFLICT, f"another writer is creating a graph at {self._uri}", path=self._uri
@@ -277,7 +277,7 @@ class ObjectStaging:
         conditional, and would hit the claim of the next creator.
         """
         with contextlib.suppress(RemoteError):
-            if not _swap(self._root, self._claim, _claim(None)):
+            if not _swap(self._root, self._claim, CLAIM.write(_Claim(None))):
                 now = self._root.read(layout.IDENTITY)
                 if now is None or now in (self._claim, self._identity.to_bytes()):
                     return
@@ -327,21 +327,23 @@ def _swap(store: ObjectStore, old: bytes | None, new: bytes) -> bool:
     return store.replace(layout.IDENTITY, new, expected=old)
 
 
-def _claim(graph_id: str | None) -> bytes:
-    """The claim of the creator of this graph; None for a claim without an owner."""
-    return document({"format": IDENTITY_FORMAT, "claimed_by": graph_id})
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """The claim of the creator of a graph; None for a claim without an owner."""
+
+    claimed_by: str | None
+
+
+CLAIM = graph_document({1: record(_Claim, {"claimed_by": nullable(ULID)})})
 
 
 def _is_claim(marker: bytes) -> bool:
     """Whether the document is a claim. What is neither claim nor identity counts as a graph that does not open."""
     try:
-        form = json.loads(marker)
-    except (ValueError, RecursionError):
+        CLAIM.read(marker)
+    except IntegrityError:
         return False
-    if not isinstance(form, dict) or set(form) != _CLAIM or form["format"] != IDENTITY_FORMAT:
-        return False
-    owner = form["claimed_by"]
-    return owner is None or (isinstance(owner, str) and is_ulid(owner))
+    return True
 
 
 def _storage_root(address: str) -> str:

@@ -13,13 +13,13 @@ from markdown_it import MarkdownIt
 
 from gitops.core.canonical import document
 from gitops.core.errors import IntegrityError
-from gitops.graph import layout
+from gitops.documents.json_bytes import parse
+from gitops.graph import layout, lines, manifest
 from gitops.graph.history import leases, verify
 from gitops.graph.lines import read_branches, read_floor
-from gitops.graph.manifest import FORMAT, OPERATIONS, parse_identity, read_manifest
+from gitops.graph.manifest import OPERATIONS, parse_identity, read_manifest
 from gitops.graph.query import plan
 from gitops.graph.query.options import Strategy
-from gitops.graph.strict import parse_object
 from gitops.graph.tables import arrow_field
 from gitops.language.schema import PropType, Scalar
 from tests.support.memory_store import MemoryStore
@@ -35,7 +35,7 @@ def _examples() -> dict[str, dict[str, Any]]:
     """The documents of the page by their keys."""
     fences = [token for token in MarkdownIt().parse(read_page(PAGE)) if token.type == "fence"]
     named = [(token.info.split(), token.content) for token in fences if token.info.startswith("json ")]
-    return {key: parse_object(content.encode(), key) for (_, key), content in named}
+    return {key: parse(content.encode()) for (_, key), content in named}
 
 
 def _rows(header: str) -> list[list[str]]:
@@ -79,7 +79,8 @@ def test_a_document_of_the_page_is_read_by_its_reader(key):
     )
     with pytest.raises(IntegrityError) as failure:
         _read(key, form | {"format": newest + 1})
-    assert f"format {newest + 1} is not format {newest}, the newest that this program reads" in failure.value.detail
+    assert f"the document has format {newest + 1}; this release reads format " in failure.value.detail
+    assert failure.value.detail.endswith(str(newest))
 
 
 def _kind(key: str) -> str:
@@ -91,8 +92,18 @@ def _kind(key: str) -> str:
 def test_a_document_of_every_kind_is_on_the_page():
     kinds = sorted(name.strip("`") for name, *_ in _rows(_FORMATS))
     assert sorted(_kind(key) for key in EXAMPLES) == kinds
-    written = {name: format_ for name, format_, _ in _rows(_FORMATS)}
-    assert written["manifest"] == str(FORMAT)
+    documents = {
+        layout.IDENTITY: manifest.IDENTITY,
+        layout.BRANCH_INDEX: lines.BRANCHES,
+        "floor": lines.FLOOR,
+        "lease": leases.LEASE,
+        "manifest": manifest.MANIFEST,
+    }
+    read = {name: list(map(str, document.versions)) for name, document in documents.items()}
+    assert {name.strip("`"): formats.split(", ") for name, _, formats in _rows(_FORMATS)} == read
+    assert {name.strip("`"): written for name, written, _ in _rows(_FORMATS)} == {
+        n: max(known) for n, known in read.items()
+    }
 
 
 def test_every_member_of_a_manifest_is_explained():

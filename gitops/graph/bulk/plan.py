@@ -13,37 +13,37 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
 from typing import Any, Self
 
 from lance.fragment import FragmentMetadata
 
-from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
-from gitops.core.errors import GitopsError, UsageError
+from gitops.core.errors import GitopsError, IntegrityError, UsageError
+from gitops.documents.forms import BOOLEAN, OBJECT, TEXT, ULID, Form, list_of, record
+from gitops.documents.json_bytes import parse
 from gitops.graph import layout
-from gitops.graph.history.leases import Lease
-from gitops.graph.history.write_context import WriteContext, precise_timestamp
-from gitops.graph.manifest import TableEntry, find_manifest
+from gitops.graph.forms import NAME, TIME, number, read_json
+from gitops.graph.history.leases import take_lease
+from gitops.graph.history.write_context import WriteContext
+from gitops.graph.manifest import TableEntry
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
-from gitops.graph.strict import Members, parse_object
 
 __all__ = ["TERM", "BulkPart", "BulkPlan", "BulkTask", "plan_bulk"]
 
 TERM = timedelta(days=6)
 _FILE = re.compile(r"[0-9A-Za-z_-]+\.lance")
 
-
-_READERS: Mapping[str, Callable[[Members, Mapping[str, Any]], Any]] = {
-    "bulk": lambda members, _: members.text("bulk", is_ulid),
-    "version": lambda members, _: members.number("version", 1),
-    "tables": lambda members, _: members.take("tables", dict),
-    "expires_at": lambda members, _: members.text("expires_at", parse_timestamp),
-    "rows": lambda members, _: members.number("rows", 0),
-    "fresh": lambda _, form: form["fresh"] is True,
-    "fragments": lambda members, _: tuple(map(str, members.take("fragments", list))),
+_FORMS: Mapping[str, Form[Any]] = {
+    "bulk": ULID,
+    "version": number(1),
+    "tables": OBJECT,
+    "expires_at": TIME,
+    "rows": number(0),
+    "fresh": BOOLEAN,
+    "fragments": list_of(TEXT),
 }
 
 
@@ -60,11 +60,8 @@ class _Exchanged:
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Self:
         """Read back what `to_json` gave. Raises IntegrityError `graph_unreadable`."""
-        members = Members(form, f"the {cls.__name__.removeprefix('Bulk').lower()}")
-        names = [each.name for each in fields(cls)]  # type: ignore[arg-type] # as above
-        members.expect(*names)
-        texts = {name: members.text(name, bool) for name in names if name not in _READERS}
-        return cls(**texts, **{name: _READERS[name](members, form) for name in names if name in _READERS})
+        declared = {each.name: _FORMS.get(each.name, NAME) for each in fields(cls)}  # type: ignore[arg-type] # as above
+        return read_json(record(cls, declared), form, f"the {cls.__name__.removeprefix('Bulk').lower()}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +136,14 @@ class BulkPart(_Exchanged):
         """The fragments, for the driver. Raises IntegrityError `graph_unreadable`."""
         found = []
         for text in self.fragments:
-            form = parse_object(text.encode(), "the part")
             try:
-                fragment = FragmentMetadata.from_json(json.dumps(form))
+                fragment = FragmentMetadata.from_json(json.dumps(parse(text.encode())))
                 sound = all(_FILE.fullmatch(file.path) for file in fragment.files)
             except (KeyError, TypeError, ValueError, AttributeError):
                 sound = False
             if not sound:
-                raise Members(form, f"the part of {self.key}").error("a fragment is not well formed")
+                place = f"the part of {self.key}"
+                raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place}: a fragment is not well formed", path=place)
             found.append(fragment)
         return found
 
@@ -157,16 +154,8 @@ def plan_bulk(uri: str, context: WriteContext, branch: str = layout.MAIN) -> Bul
     Raises GitopsError as `open_snapshot`; `graph_version_gone` when gc has removed the version already.
     """
     snapshot = open_snapshot(uri, ReadTarget(branch))
-    manifest, store = snapshot.manifest, snapshot.store
-    until = precise_timestamp(context.now() + TERM)
-    versions = {entry.path: entry.version for entry in manifest.tables.values()}
-    lease = Lease(context.ids.ulid(), manifest.ref, versions, context.actor, until)
-    store.write(layout.lease_key(lease.id), lease.to_bytes())
-    # First the lease, then a second look: rule 2 of `gitops.graph.history.leases`.
-    if find_manifest(store, manifest.n, manifest.line) != manifest:
-        store.delete(layout.lease_key(lease.id))
-        detail = f"version {manifest.n} of {branch} is no longer kept"
-        raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=uri)
+    manifest = snapshot.manifest
+    lease = take_lease(snapshot, context, TERM)
     return BulkPlan(
         bulk=lease.id,
         uri=uri,
@@ -175,7 +164,7 @@ def plan_bulk(uri: str, context: WriteContext, branch: str = layout.MAIN) -> Bul
         version=manifest.n,
         schema_ir=manifest.schema_ir,
         tables={key: table_form(entry) for key, entry in manifest.tables.items()},
-        expires_at=until,
+        expires_at=lease.expires_at,
     )
 
 

@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from gitops.core.canonical import document
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.core.faults import around
@@ -36,7 +35,7 @@ from gitops.graph.history.retention import (
     read_manifests,
 )
 from gitops.graph.history.write_context import WriteContext
-from gitops.graph.lines import FORMAT, INTERNAL, read_branches, read_floor
+from gitops.graph.lines import INTERNAL, read_branches, read_floor, write_floor
 from gitops.graph.maintenance_results import GcResult
 from gitops.graph.manifest import line_numbers
 from gitops.graph.root import GraphFolder
@@ -117,7 +116,7 @@ class _GarbageCollection:
         with around(self._context.faults, "engine.gc", "floors"):
             for line, numbers in gone.items():
                 if read_floor(self._store, line) < numbers[-1]:
-                    self._store.write(layout.floor_key(line), document({"format": FORMAT, "n": numbers[-1]}))
+                    write_floor(self._store, line, numbers[-1])
         for line, numbers in gone.items():
             for n in numbers:
                 self._context.faults.reach("engine.gc.before_manifest")

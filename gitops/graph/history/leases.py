@@ -16,22 +16,20 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
-from gitops.core.canonical import document
 from gitops.core.clock import Clock, is_ulid, parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError
+from gitops.documents.forms import TEXT, ULID, map_of, nullable, record
 from gitops.graph import layout
+from gitops.graph.forms import TIME, graph_document, number, read_document
 from gitops.graph.history.write_context import WriteContext, precise_timestamp
-from gitops.graph.manifest import CommitRef, find_manifest, read_ref
+from gitops.graph.manifest import VERSION_REF, CommitRef, find_manifest
 from gitops.graph.snapshot import Snapshot
-from gitops.graph.strict import Members, parse_object
 from gitops.storage.port import ObjectStore
 
-__all__ = ["DEFAULT_TERM", "HeldLease", "Lease", "hold_lease", "read_leases"]
+__all__ = ["DEFAULT_TERM", "HeldLease", "Lease", "hold_lease", "read_leases", "take_lease"]
 
-FORMAT = 1
 DEFAULT_TERM = timedelta(minutes=15)
 
 
@@ -47,15 +45,7 @@ class Lease:
 
     def to_bytes(self) -> bytes:
         """The stored document."""
-        form: dict[str, Any] = {
-            "format": FORMAT,
-            "id": self.id,
-            "version": self.version.to_json(),
-            "tables": {path: self.tables[path] for path in sorted(self.tables)},
-            "actor": self.actor,
-            "expires_at": self.expires_at,
-        }
-        return document(form)
+        return LEASE.write(self)
 
     def expired(self, now: datetime) -> bool:
         """Whether the lease no longer protects anything."""
@@ -64,7 +54,7 @@ class Lease:
 
 
 class HeldLease:
-    """A lease with the means to renew and release it."""
+    """A lease with the means to renew it."""
 
     def __init__(self, store: ObjectStore, lease: Lease, clock: Clock, term: timedelta) -> None:
         """Hold a lease that is written already."""
@@ -72,11 +62,6 @@ class HeldLease:
         self._lease = lease
         self._clock = clock
         self._term = term
-
-    @property
-    def lease(self) -> Lease:
-        """The lease as it was written last."""
-        return self._lease
 
     def renew(self) -> None:
         """Start the term again. Raises GitopsError `graph_version_gone` when the lease had expired and was removed."""
@@ -88,14 +73,9 @@ class HeldLease:
             raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=self._store.location)
         self._lease = new
 
-    def release(self) -> None:
-        """Delete the lease."""
-        self._store.delete(layout.lease_key(self._lease.id))
 
-
-@contextlib.contextmanager
-def hold_lease(snapshot: Snapshot, context: WriteContext, term: timedelta = DEFAULT_TERM) -> Iterator[HeldLease]:
-    """Keep a version readable while the block runs, for at most `term` after the last renewal.
+def take_lease(snapshot: Snapshot, context: WriteContext, term: timedelta) -> Lease:
+    """Write a lease on a version, which expires by itself.
 
     Raises GitopsError `graph_version_gone` when gc has removed the version already.
     """
@@ -104,47 +84,63 @@ def hold_lease(snapshot: Snapshot, context: WriteContext, term: timedelta = DEFA
     until = precise_timestamp(context.now() + term)
     lease = Lease(context.ids.ulid(), manifest.ref, tables, context.actor, until)
     store.write(layout.lease_key(lease.id), lease.to_bytes())
-    held = HeldLease(store, lease, context.clock, term)
+    kept = False
     try:
-        if find_manifest(store, manifest.n, manifest.line) != manifest:
-            detail = f"version {manifest.n} of {snapshot.branch} is no longer kept"
-            raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=store.location)
-        yield held
+        kept = find_manifest(store, manifest.n, manifest.line) == manifest
     finally:
-        # The work of the block is valid whether or not the lease can be deleted: it expires by itself.
-        with contextlib.suppress(RemoteError):
-            held.release()
+        if not kept:
+            _release(store, lease.id)
+    if not kept:
+        detail = f"version {manifest.n} of {snapshot.branch} is no longer kept"
+        raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=store.location)
+    return lease
+
+
+@contextlib.contextmanager
+def hold_lease(snapshot: Snapshot, context: WriteContext, term: timedelta = DEFAULT_TERM) -> Iterator[HeldLease]:
+    """Keep a version readable while the block runs, for at most `term` after the last renewal. Raises as `take_lease`."""
+    lease = take_lease(snapshot, context, term)
+    try:
+        yield HeldLease(snapshot.store, lease, context.clock, term)
+    finally:
+        _release(snapshot.store, lease.id)
+
+
+def _release(store: ObjectStore, lease_id: str) -> None:
+    """Delete a lease. The work that it covered is valid whether or not that succeeds: it expires by itself."""
+    with contextlib.suppress(RemoteError):
+        store.delete(layout.lease_key(lease_id))
 
 
 def read_leases(store: ObjectStore) -> tuple[Lease, ...]:
-    """All leases, by id. Raises IntegrityError `graph_unreadable`."""
+    """All leases, by id; one that is released since the listing is left out. Raises IntegrityError `graph_unreadable`."""
     found = []
     for name in store.names(layout.LEASES):
-        lease_id = name.removesuffix(".json")
-        if name == f"{lease_id}.json" and is_ulid(lease_id):
-            lease = _read(store, lease_id)
-            if lease is not None:
-                found.append(lease)
+        lease_id, dot, suffix = name.partition(".")
+        if not is_ulid(lease_id) or dot + suffix != ".json":
+            continue
+        key = layout.lease_key(lease_id)
+        data, place = store.read(key), store.display(key)
+        if data is None:
+            continue
+        lease = read_document(LEASE, data, place)
+        if lease.id != lease_id:
+            raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place}: the lease does not carry its id", path=place)
+        found.append(lease)
     return tuple(found)
 
 
-def _read(store: ObjectStore, lease_id: str) -> Lease | None:
-    """The lease, or None when it was released since the listing."""
-    key = layout.lease_key(lease_id)
-    data, place = store.read(key), store.display(key)
-    if data is None:
-        return None
-    form = Members(parse_object(data, place), place)
-    form.format(FORMAT)
-    form.expect("format", "id", "version", "tables", "actor", "expires_at")
-    version = read_ref(form.take("version", dict), place)
-    if version is None or form.text("id", is_ulid) != lease_id:
-        raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place}: the lease does not carry its id", path=place)
-    tables = form.inner("tables")
-    return Lease(
-        id=lease_id,
-        version=version,
-        tables={path: tables.number(path, 1) for path in form.take("tables", dict)},
-        actor=form.maybe_text("actor"),
-        expires_at=form.text("expires_at", parse_timestamp),
-    )
+LEASE = graph_document(
+    {
+        1: record(
+            Lease,
+            {
+                "id": ULID,
+                "version": VERSION_REF,
+                "tables": map_of(number(1), key=str),
+                "actor": nullable(TEXT),
+                "expires_at": TIME,
+            },
+        )
+    }
+)

@@ -20,7 +20,6 @@ from gitops.core.clock import IdSource
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.core.errors import GitopsError
-from gitops.graph.strict import unique_members
 from gitops.graph.values import CellError, is_unicode, json_to_cell
 from gitops.graph.write.rules import cell_faults, node_id
 from gitops.language.schema import Catalog, EdgeType, NodeType
@@ -282,8 +281,15 @@ def _slots(text: str) -> int:
     return sum(map(bare.count, "{[,:"))
 
 
+def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a member is given twice")
+    return members
+
+
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=unique_members, parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_members, parse_constant=_no_constant)

@@ -34,6 +34,15 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
     "gitops.forge.refs.documents.REACTIONS": {1: ("forge/reactions_1.json",)},
     "gitops.forge.refs.documents.REQUEST": {1: ("forge/request_1.json",), 2: ("forge/request_2.json",)},
     "gitops.forge.refs.documents.STATUS": {1: ("forge/status_1.json", "forge/status_1.described.json")},
+    "gitops.graph.history.leases.LEASE": {1: ("graph/lease_1.json",)},
+    "gitops.graph.lines.BRANCHES": {1: ("graph/branches_1.json",)},
+    "gitops.graph.lines.FLOOR": {1: ("graph/floor_1.json",)},
+    "gitops.graph.manifest.IDENTITY": {1: ("graph/identity_1.json",)},
+    "gitops.graph.manifest.MANIFEST": {
+        1: ("graph/manifest_1.json",),
+        2: ("graph/manifest_2.branch.json", "graph/manifest_2.create.json", "graph/manifest_2.merge.json"),
+    },
+    "gitops.graph.object_root.CLAIM": {1: ("graph/claim_1.json", "graph/claim_1.given_up.json")},
     "gitops.ledger.documents.ENTRY": {1: ("entry.json",), 2: ("entry.emergency.json", "entry.countersign.json")},
     "gitops.ledger.documents.INTENT": {1: ("intent.json", "intent.two_approvals.json")},
     "gitops.ledger.documents.LOCK": {1: ("lock.json",)},
@@ -53,6 +62,8 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         )
     },
 }
+READ_ONLY = {"graph/manifest_1.json"}
+"""Files of versions that are read and never written: their values are written as the newest version."""
 FILES = [(name, version, file) for name, files in GOLDEN.items() for version in files for file in files[version]]
 
 
@@ -91,6 +102,9 @@ def test_a_golden_file_reads_and_writes_back_to_the_same_bytes(name: str, versio
     data = _json(file)
     assert json.loads(data)[document.version_name] == version
     value = document.read(data)
+    if file in READ_ONLY:
+        assert document.read(document.write(value)) == value
+        return
     if not file.endswith(".txt"):
         assert document.write(value) == data
         return
