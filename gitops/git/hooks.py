@@ -26,6 +26,7 @@ import gitops
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.git.command import GitProgram
+from gitops.git.repository import Repository
 
 __all__ = ["HookKind", "expected_hooks", "install_hooks", "installed_hooks", "remove_hooks", "stale_hooks"]
 
@@ -87,7 +88,7 @@ def remove_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
 
     Raises UsageError `not_a_repository`, GitopsError `storage_failed`.
     """
-    folder = _common_dir(git_dir) / "hooks"
+    folder = Repository(git_dir).common_dir / "hooks"
     ours = tuple(name for name in _NAMES[kind] if _is_ours(folder / name))
     try:
         for name in ours:
@@ -104,7 +105,7 @@ def _content(name: str, command: Sequence[str]) -> bytes:
 
 def _folder(git_dir: str) -> Path:
     """The hooks folder of the repository, if git runs what is in it and it belongs to this repository."""
-    folder = _common_dir(git_dir) / "hooks"
+    folder = Repository(git_dir).common_dir / "hooks"
     elsewhere = _hooks_path(git_dir)
     if elsewhere is not None:
         detail = f"core.hooksPath is set to {elsewhere!r}, so git does not run the hooks in {folder}"
@@ -112,14 +113,6 @@ def _folder(git_dir: str) -> Path:
     if folder.is_symlink():
         raise GitopsError(Code.HOOK_EXISTS, f"{folder} is a link to {folder.readlink()}", path=str(folder))
     return folder
-
-
-def _common_dir(git_dir: str) -> Path:
-    """The folder that all work trees of the repository share; hooks are in it."""
-    output = GitProgram(git_dir).run("rev-parse", "--path-format=absolute", "--git-common-dir")
-    if not output.ok:
-        raise UsageError(Code.NOT_A_REPOSITORY, f"{git_dir}: {output.stderr.strip()}")
-    return Path(os.fsdecode(output.stdout.removesuffix(b"\n")))
 
 
 def _hooks_path(git_dir: str) -> str | None:

@@ -118,7 +118,7 @@ class Repository:
         """Where a linked work tree keeps what it shares (gitrepository-layout(5), `commondir`)."""
         git_dir = Path(self._git_dir)
         link = git_dir / "commondir"
-        return git_dir / link.read_text(encoding="utf-8").strip() if link.is_file() else git_dir
+        return Path(os.path.normpath(git_dir / link.read_text(encoding="utf-8").strip())) if link.is_file() else git_dir
 
     def _read(self, object_id: str, kind: str) -> bytes:
         """Bytes of an object of the expected kind."""
@@ -172,6 +172,15 @@ class Repository:
                 return str(self._repo.lookup_reference(name).resolve().target)
             except KeyError:
                 return None
+
+    def symbolic_target(self, name: str) -> str | None:
+        """The full name of the ref that a symbolic ref names, whether that ref exists or not; None for any other ref."""
+        with _failures(name):
+            try:
+                target = self._repo.lookup_reference(name).raw_target
+            except KeyError:
+                return None
+        return target.decode("utf-8", "replace") if isinstance(target, bytes) else None
 
     def refs(self, prefix: str) -> Mapping[str, str]:
         """Full ref name to object id for the ref `prefix` and all refs in the folder `prefix`, sorted."""

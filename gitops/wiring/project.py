@@ -104,8 +104,8 @@ class LocalProject:
         if self._settings is None:
             self._settings = self._git.settings()
         found = self._settings.get(config_key(key))
-        # Git expands paths that start with ~ or ~user.
-        return self._git.config(key, path=True) if path and found is not None else found
+        # Only these need git to be read as a path: `~/x`, `~user/x`, `%(prefix)/x`, `:(optional)x` (git-config(1), pathname).
+        return self._git.config(key, path=True) if path and found and found.startswith(("~", "%", ":")) else found
 
     def default_ref(self) -> str:
         """Full name of the branch with `gitops.yaml`."""
@@ -113,8 +113,7 @@ class LocalProject:
         if named is not None:
             return f"refs/heads/{named}"
         ref = "HEAD" if isinstance(self.remote, SelfRemote) else "refs/remotes/origin/HEAD"
-        answer = self._git.run("symbolic-ref", "--quiet", "--", ref)
-        found = answer.stdout.decode("utf-8", "replace").strip() if answer.ok else ""
+        found = self.repository.symbolic_target(ref) or ""
         branch = found.removeprefix("refs/heads/").removeprefix("refs/remotes/origin/")
         return f"refs/heads/{branch or 'main'}"
 

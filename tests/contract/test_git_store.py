@@ -288,6 +288,14 @@ def test_a_symbolic_ref_does_not_redirect_a_write(path: Path, store: Repository)
     assert store.refs("refs") == {"refs/gitops/ledger": two, MAIN: one}
 
 
+def test_a_symbolic_ref_names_another_that_need_not_exist(path: Path, store: Repository) -> None:
+    git(path, "symbolic-ref", "HEAD", "refs/heads/unborn")
+    branch(store, MAIN, commit(store, {}))
+    assert store.symbolic_target("HEAD") == "refs/heads/unborn"
+    assert store.symbolic_target(MAIN) is None
+    assert store.symbolic_target("refs/heads/absent") is None
+
+
 def test_replacement_refs_change_nothing(path: Path, store: Repository) -> None:
     one, other = commit(store, {"a": b"1"}), commit(store, {"a": b"2"})
     git(path, "replace", one, other)

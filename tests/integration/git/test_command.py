@@ -10,6 +10,7 @@ import pytest
 from gitops.core.errors import GitopsError
 from gitops.git import command
 from gitops.git.command import GitProgram, run_program
+from gitops.wiring.project import LocalProject, RepositoryChoice
 from tests.support.git_fixture import bare, environment
 
 
@@ -94,6 +95,18 @@ def test_the_whole_configuration_is_what_single_questions_answer(tmp_path: Path)
     for key in (*keys, "gitops.brain.2.storage", "user.name", "user.note", "gitops.root", "gitops.absent"):
         assert known.get(command.config_key(key)) == git.config(key)
     assert (known["user.name"], known["user.note"]) == ("Ada", "one\ntwo")
+
+
+@pytest.mark.parametrize(
+    "value", ["~/key", "/keys/a b", "key::ssh-ed25519 AAAA", "", "k%y", "%(prefix)/key", "rel/~key"]
+)
+def test_a_path_in_the_configuration_is_what_git_makes_of_it(tmp_path: Path, value: str) -> None:
+    repository = bare(tmp_path / "r.git")
+    inherited = environment(tmp_path)
+    git = GitProgram(str(repository), environ=inherited, as_user=True)
+    assert git.run("config", "user.signingKey", value).ok
+    project = LocalProject(RepositoryChoice(str(repository)), environ=inherited)
+    assert project.setting("user.signingKey", path=True) == git.config("user.signingKey", path=True)
 
 
 def test_a_configuration_that_cannot_be_read_says_nothing(tmp_path: Path) -> None:
