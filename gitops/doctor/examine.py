@@ -201,5 +201,5 @@ def _forge(
     elif choice.silent:
         yield from unreachable_forge_findings(f"there is no token for {kind}")
     else:
-        forge = open_forge(choice, time.sleep, SystemClock())
+        forge, _ = open_forge(choice, time.sleep, SystemClock())
         yield from forge_findings(forge, kind, clusters, queue=queue)

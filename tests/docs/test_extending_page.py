@@ -7,15 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.page_edits import apply_edit, copy_package, edits
 from tests.support.pages import ROOT, read_page
 
 _PAGE = read_page("extending.md")
 
 
-def test_a_new_kind_of_resource(tmp_path: Path) -> None:
+@pytest.mark.parametrize("section", ["A new kind of resource", "A new forge"])
+def test_what_a_section_adds(tmp_path: Path, section: str) -> None:
     copy_package(tmp_path)
-    blocks = list(edits(_PAGE, "A new kind of resource"))
+    blocks = list(edits(_PAGE, section))
     for block in blocks:
         apply_edit(tmp_path, *block)
     checks = [path for language, path, _ in blocks if language == "python" and path.startswith("tests/")]

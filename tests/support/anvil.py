@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,20 +18,21 @@ from gitops.forge.client import WebClient, forge_service
 from gitops.forge.port import Account, CommitCheck, DeploymentState, Forge, Permission, Reaction, ReviewState
 from tests.support.forge_world import MAIN
 from tests.support.http_service import HttpService, Reply, Request
+from tests.support.page_edits import edits
 from tests.support.pages import read_page
 
-_BLOCK = re.compile(r"^```python\n# anvil/(\w+)\.py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PAGE = 50
 
 Row = dict[str, Any]
 
 
 def page_module(name: str) -> ModuleType:
-    """The module `anvil/<name>.py` as the page has it."""
-    code = dict(_BLOCK.findall(read_page("extending.md")))[name]
+    """The module `gitops/forge/anvil/<name>.py` as the page has it."""
+    found = edits(read_page("extending.md"), "A new forge")
+    code = next(content for _, path, content in found if path == f"gitops/forge/anvil/{name}.py")
     module = ModuleType(f"anvil_{name}")
     sys.modules[module.__name__] = module
-    exec(compile("from __future__ import annotations\n" + code, f"docs/extending.md:{name}", "exec"), module.__dict__)  # noqa: S102
+    exec(compile(code, f"docs/extending.md:{name}", "exec"), module.__dict__)  # noqa: S102
     return module
 
 
@@ -153,7 +153,7 @@ class AnvilWorld:
         self.anvil.before_write = [] if overtaken_by is None else [overtaken_by]
         token = Secret("GITOPS_TOKEN", "anvil-planted").prefixed("Bearer ")
         client = WebClient(forge_service(self.anvil.base, {"Authorization": token}), lambda _: None, self.anvil.clock)
-        forge: Forge = self.adapter.AnvilForge(client, self.anvil.clock)
+        forge: Forge = self.adapter.AnvilForge(client, "octo/brain", self.anvil.clock)
         return forge
 
     def account(self, login: str) -> Account:

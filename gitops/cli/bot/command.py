@@ -25,16 +25,15 @@ from gitops.core.errors import GitopsError, UsageError
 from gitops.core.redact import Redactor
 from gitops.forge.events import Event, ManualEvent, RequestEvent
 from gitops.forge.port import ChangeRequest, Forge, RequestState
+from gitops.forge.registry import FORGES
 from gitops.git.port import Person
 from gitops.render.characters import visible
 from gitops.wiring.bot import build_bot
 from gitops.wiring.forge import (
     LOCAL,
     choose_forge,
-    decoder,
-    forge_over,
     job_kind,
-    open_client,
+    open_forge,
     remote_login,
     run_address,
     secrets_of,
@@ -131,7 +130,8 @@ def _event(options: argparse.Namespace, environ: Mapping[str, str], kind: str) -
         if options.event:
             raise UsageError(Code.USAGE_ERROR, "name the forge of the event with --forge")
         return ManualEvent()
-    file = options.event or environ.get("GITHUB_EVENT_PATH" if kind != "gitlab" else "TRIGGER_PAYLOAD")
+    row = FORGES[kind]
+    file = options.event or environ.get(row.event_file)
     content = b""
     if file:
         try:
@@ -139,7 +139,7 @@ def _event(options: argparse.Namespace, environ: Mapping[str, str], kind: str) -
                 content = source.read(_MAX_EVENT + 1)
         except OSError as error:
             raise UsageError(Code.USAGE_ERROR, f"the event file {file} cannot be read: {error.strerror}") from error
-    return decoder(kind)(environ, content).event
+    return row.load().decode_job(environ, content).event
 
 
 def _bot(
@@ -171,9 +171,7 @@ def _bot(
     elif found.silent:
         forge = SilentForge(_request_of_job(environ, found.kind, event, local.project.default_ref))
     else:
-        clock = local.project.tools.clock
-        client = open_client(found, time.sleep, clock)
-        forge, traffic = forge_over(found, client, clock), client.traffic
+        forge, traffic = open_forge(found, time.sleep, local.project.tools.clock)
     # Entries of the ledger need a real name and key; kept plans may carry any name.
     person = local.person() if verb in _WRITE_LEDGER else local.person_or_none() or _ANONYMOUS
     bot = build_bot(local, forge, kind, person, reports.append, run_url=run_address(environ), silent=found.silent)
@@ -184,8 +182,8 @@ def _request_of_job(environ: Mapping[str, str], kind: str, event: Event, default
     """The request that a job without a token knows: its number and head from the event, its target from the job."""
     if not isinstance(event, RequestEvent):
         return ()
-    branch = environ.get("CI_MERGE_REQUEST_TARGET_BRANCH_NAME" if kind == "gitlab" else "GITHUB_BASE_REF")
-    folder = "merge-requests" if kind == "gitlab" else "pull"
+    row = FORGES[kind]
+    branch = environ.get(row.target)
     return (
         ChangeRequest(
             number=event.number,
@@ -195,7 +193,7 @@ def _request_of_job(environ: Mapping[str, str], kind: str, event: Event, default
             head=event.head,
             state=RequestState.OPEN,
             opened_at="",
-            head_ref=f"refs/{folder}/{event.number}/head",
+            head_ref=row.head_ref.format(event.number),
             fork=True,
         ),
     )

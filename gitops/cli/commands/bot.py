@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gitops.cli.commands.shared import FORGE, PROJECT
+from gitops.cli.commands.shared import FORGE, HOSTED, PROJECT
 from gitops.cli.commands.types import Argument, Command, Group
 from gitops.cli.commands.values import duration, host_and_port, up_to
 
@@ -53,7 +53,7 @@ BOT = Command(
             Argument("--remote", metavar="NAME", default="origin", help="remote of the clones (default: origin)"),
             Argument(
                 "--forge",
-                choices=("github", "gitlab", "gitea"),
+                choices=HOSTED,
                 help="kind of forge (default: gitops.yaml of each repository)",
             ),
             Argument(

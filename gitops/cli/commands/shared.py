@@ -12,9 +12,11 @@ PROJECT = Group(
     title="branch ledger",
     description="work from commits and the ledger branch, without a checkout",
 )
+# The names of `gitops.forge.registry`, which would make every command slower.
+HOSTED = ("github", "gitlab", "gitea")
 FORGE = Argument(
     "--forge",
-    choices=("github", "gitlab", "gitea", "local"),
+    choices=(*HOSTED, "local"),
     help="kind of forge (default: from gitops.yaml, else from the CI job, else the repository itself)",
 )
 REQUEST = Argument("--request", metavar="N", type=int, help="use change request N, as it would be merged")

@@ -18,18 +18,19 @@ from gitops.core.faults import Faults
 from gitops.core.redact import Secret
 from gitops.forge.events import Event
 from gitops.forge.port import Forge
+from gitops.forge.registry import FORGES
 from gitops.server.deliveries import WebhookFormat, repository_key
 from gitops.server.watched_forge import WatchedForge
 from gitops.wiring.bot import build_bot
 from gitops.wiring.forge import LOCAL, ForgeChoice, choose_forge, open_forge, remote_login, token_of
 from gitops.wiring.project import LocalProject, RepositoryChoice
 
-__all__ = ["KINDS", "ServedRepository", "server_environment", "webhook_format"]
+__all__ = ["ServedRepository", "server_environment", "webhook_format"]
 
-KINDS = ("github", "gitlab", "gitea")
-_OF_A_JOB = ("GITHUB_", "CI_", "GITLAB_CI", "GITEA_", "FORGEJO_", "ACTIONS_", "RUNNER_")
-_NOT_OF_A_JOB = frozenset({"GITHUB_TOKEN", "GITLAB_TOKEN", "GITEA_TOKEN", "GITHUB_API_URL"})
-_SECRETS = frozenset({"GITOPS_TOKEN", "GITHUB_TOKEN", "GITLAB_TOKEN", "GITEA_TOKEN", "GITOPS_WEBHOOK_SECRET"})
+_TOKENS = frozenset({"GITOPS_TOKEN", *(name for row in FORGES.values() for name in row.tokens)})
+_SECRETS = _TOKENS | {"GITOPS_WEBHOOK_SECRET"}
+_OF_A_JOB = tuple(prefix for row in FORGES.values() for prefix in row.job_prefixes)
+_NOT_OF_A_JOB = _TOKENS | {row.address for row in FORGES.values() if row.address_by_hand}
 
 
 def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -39,18 +40,9 @@ def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def webhook_format(kind: str, secrets: tuple[Secret, ...]) -> WebhookFormat:
     """How deliveries of a kind of forge are verified and decoded."""
-    if kind == "github":
-        from gitops.forge.github import events as github
-
-        return WebhookFormat(github.decode, github.check_signature, secrets, body_identifies=True)
-    if kind == "gitlab":
-        from gitops.forge.gitlab import events as gitlab
-
-        # A plain token covers nothing; a signature covers the id as well.
-        return WebhookFormat(gitlab.decode, gitlab.check_signature, secrets, body_identifies=False)
-    from gitops.forge.gitea import events as gitea
-
-    return WebhookFormat(gitea.decode, gitea.check_signature, secrets, body_identifies=True)
+    row = FORGES[kind]
+    code = row.load()
+    return WebhookFormat(code.decode_webhook, code.check_signature, secrets, row.body_identifies)
 
 
 class ServedRepository:
@@ -75,8 +67,8 @@ class ServedRepository:
             LocalProject(choice, environ=self._child_environ).project.config().forge.kind if kind is None else kind
         )
         self.kind = declared or LOCAL
-        if self.kind not in KINDS:
-            raise UsageError(Code.USAGE_ERROR, f"name the forge of {choice.path} with --forge: {', '.join(KINDS)}")
+        if self.kind not in FORGES:
+            raise UsageError(Code.USAGE_ERROR, f"name the forge of {choice.path} with --forge: {', '.join(FORGES)}")
         local, found = self._open()
         if found.token is None:
             raise UsageError(Code.USAGE_ERROR, "a server asks the forge: set GITOPS_TOKEN")
@@ -87,7 +79,8 @@ class ServedRepository:
     def handle(self, event: Event) -> Iterator[LogLine]:
         """Handle an event. Raises RemoteError at the end if a call of the forge failed for a temporary reason."""
         local, found = self._open()
-        watched = WatchedForge(open_forge(found, self._pause, local.project.tools.clock))
+        forge, _ = open_forge(found, self._pause, local.project.tools.clock)
+        watched = WatchedForge(forge)
         yield from handle_event(build_bot(local, cast(Forge, watched), self.kind, local.person(), _ignore), event)
         if watched.failure is not None:
             raise watched.failure

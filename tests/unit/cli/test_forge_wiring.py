@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
+from gitops.cli.commands.shared import HOSTED
 from gitops.config.gitops_yaml import ForgeRule
 from gitops.core.errors import UsageError
-from gitops.wiring.forge import ForgeChoice, choose_forge, job_kind, remote_login, run_address, secrets_of, token_of
+from gitops.forge.registry import FORGES
+from gitops.wiring.forge import (
+    LOCAL,
+    ForgeChoice,
+    choose_forge,
+    job_kind,
+    remote_login,
+    run_address,
+    secrets_of,
+    token_of,
+)
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",
@@ -22,6 +35,12 @@ GITLAB = {
     "CI_JOB_URL": "https://git.example/group/part/brain/-/jobs/5",
 }
 GITEA = {**GITHUB, "GITEA_ACTIONS": "true", "GITHUB_API_URL": "https://tea.example/api/v1"}
+
+
+def test_the_lists_of_names_are_those_of_the_table() -> None:
+    declared = get_args(ForgeRule.model_fields["kind"].annotation)[0]
+    assert get_args(declared) == (*FORGES, LOCAL)
+    assert tuple(FORGES) == HOSTED
 
 
 def _nothing(key: str) -> str | None:

@@ -1,0 +1,119 @@
+"""The forges with a web API, one row each: what operators and CI jobs call things there, and the code that speaks to it.
+
+The code of a forge is imported when it is needed, and no other. `docs/extending.md` adds a row step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from gitops.core.clock import Clock
+    from gitops.forge.events import CheckSignature, Decode
+    from gitops.forge.port import Forge
+    from gitops.forge.web import WebSender
+
+__all__ = ["FORGES", "ForgeCode", "ForgeRow"]
+
+
+class ForgeCode(NamedTuple):
+    """What speaks to one kind of forge."""
+
+    adapter: Callable[[WebSender, str, Clock], Forge]
+    """Makes the forge of a project, over a sender that has the token of the bot."""
+    decode_webhook: Decode
+    decode_job: Decode
+    """Reads the event of a CI job from its variables and its event file."""
+    check_signature: CheckSignature
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgeRow:
+    """One kind of forge. The defaults are those of forges whose CI jobs set the variables of GitHub's."""
+
+    load: Callable[[], ForgeCode]
+    """Imports the code."""
+    tokens: tuple[str, ...]
+    """Variables with the token, the first that is set counts; GITOPS_TOKEN comes before all of them."""
+    job_marks: tuple[str, ...]
+    """Variables, one of which is true in a CI job of this forge."""
+    job_prefixes: tuple[str, ...]
+    """How variables begin that only a CI job has."""
+    public: str | None = None
+    """The address of the API of the public instance, if there is one."""
+    scheme: str = "Bearer "
+    """What stands before the token in the header Authorization."""
+    address: str = "GITHUB_API_URL"
+    """The variable of a job with the address of the API."""
+    address_by_hand: bool = False
+    """Whether people set that variable, too, outside of jobs."""
+    project: tuple[str, ...] = ("GITHUB_REPOSITORY",)
+    """Variables of a job with the name of the project, the first that is set counts."""
+    event_file: str = "GITHUB_EVENT_PATH"
+    """The variable of a job with the path of its event file."""
+    target: str = "GITHUB_BASE_REF"
+    """The variable of a job with the target branch of its change request."""
+    head_ref: str = "refs/pull/{}/head"
+    """The ref with the head of a change request, by its number."""
+    body_identifies: bool = True
+    """Whether the signature of a webhook covers the body and nothing else, so that the body identifies a delivery as well."""
+
+
+def _github() -> ForgeCode:
+    from gitops.forge.github import events
+    from gitops.forge.github.forge import GitHubForge
+
+    return ForgeCode(GitHubForge, events.decode, events.decode_file, events.check_signature)
+
+
+def _gitlab() -> ForgeCode:
+    from gitops.forge.gitlab import events
+    from gitops.forge.gitlab.forge import GitLabForge
+
+    return ForgeCode(GitLabForge, events.decode, events.decode_file, events.check_signature)
+
+
+def _gitea() -> ForgeCode:
+    from gitops.forge.gitea import events
+    from gitops.forge.gitea.forge import GiteaForge
+
+    return ForgeCode(GiteaForge, events.decode, events.decode_file, events.check_signature)
+
+
+FORGES: Mapping[str, ForgeRow] = MappingProxyType(
+    {
+        "github": ForgeRow(
+            load=_github,
+            tokens=("GITHUB_TOKEN",),
+            job_marks=("GITHUB_ACTIONS",),
+            job_prefixes=("GITHUB_", "ACTIONS_", "RUNNER_"),
+            public="https://api.github.com",
+            address_by_hand=True,
+        ),
+        "gitlab": ForgeRow(
+            load=_gitlab,
+            tokens=("GITLAB_TOKEN",),
+            job_marks=("GITLAB_CI",),
+            job_prefixes=("CI_", "GITLAB_CI"),
+            public="https://gitlab.com/api/v4",
+            address="CI_API_V4_URL",
+            project=("CI_MERGE_REQUEST_PROJECT_PATH", "CI_PROJECT_PATH"),
+            event_file="TRIGGER_PAYLOAD",
+            target="CI_MERGE_REQUEST_TARGET_BRANCH_NAME",
+            head_ref="refs/merge-requests/{}/head",
+            # A plain token covers nothing; a signature covers the id as well.
+            body_identifies=False,
+        ),
+        # Its jobs also set the variables of GitHub's: of several forges that a job could be of, the last one counts.
+        "gitea": ForgeRow(
+            load=_gitea,
+            tokens=("GITEA_TOKEN", "GITHUB_TOKEN"),
+            job_marks=("GITEA_ACTIONS", "FORGEJO_ACTIONS"),
+            job_prefixes=("GITEA_", "FORGEJO_"),
+            scheme="token ",
+        ),
+    }
+)
