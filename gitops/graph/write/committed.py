@@ -40,13 +40,9 @@ class CommittedTable:
         """The table at the entry's version, at which it may be `opened` already."""
         self._folder = folder
         self._entry = entry
+        self.rows = entry.rows
         self._declared = declared
         self._opened = opened
-
-    @property
-    def rows(self) -> int:
-        """How many rows there are."""
-        return self._entry.rows
 
     def kind(self, column: str) -> PropType:
         """The type of a column, `id`, `src` and `dst` included."""
@@ -54,7 +50,7 @@ class CommittedTable:
 
     def scan(self, columns: Sequence[str], where: Any = None) -> Iterator[pa.RecordBatch]:
         """The rows that the driver's filter lets through, with their addresses. Raises RemoteError; as `open_table`."""
-        if not self._entry.rows:
+        if not self.rows:
             return
         try:
             scanner = self._dataset().scanner(columns=list(columns), filter=where, with_row_address=True)
@@ -65,7 +61,7 @@ class CommittedTable:
 
     def find(self, column: str, cells: Collection[Any], columns: Sequence[str]) -> Iterator[Columns]:
         """The rows whose column holds one of the cells, batch by batch as cells of columns, with their addresses."""
-        if not cells or not self._entry.rows:
+        if not cells or not self.rows:
             return
         kind = self.kind(column)
         if len(cells) <= MAX_PROBES and membership_filter(column, kind, list(cells)[:1]) is not None:

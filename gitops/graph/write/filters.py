@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from gitops.graph.comparisons import COMPARE
 from gitops.graph.write.operands import nearest_single
 from gitops.language.query import ComparisonOperator
-from gitops.language.schema import FLOATS, INTEGERS, PropType, Scalar
+from gitops.language.schema import FLOATS, INTEGERS, NUMERIC, PropType, Scalar
 
 __all__ = [
     "MAX_PROBES",
-    "DriverFilter",
+    "NEVER",
     "comparison_filter",
     "comparison_holds",
     "id_range_filter",
@@ -31,20 +31,16 @@ __all__ = [
 MAX_PROBES = 4096
 """Of more values than this, reading the whole column is cheaper than looking each one up."""
 
-_ORDERED = (*FLOATS, *INTEGERS, Scalar.STRING, Scalar.DATE, Scalar.DATETIME)
+NEVER = "false"
+"""The filter that no row passes."""
+
+_ORDERED = (*NUMERIC, Scalar.STRING, Scalar.DATE, Scalar.DATETIME)
 _RANGES = {
     Scalar.I32: (-(2**31), 2**31 - 1),
     Scalar.I64: (-(2**63), 2**63 - 1),
     Scalar.U32: (0, 2**32 - 1),
     Scalar.U64: (0, 2**64 - 1),
 }
-
-
-class DriverFilter(NamedTuple):
-    """A filter for the driver, or None if the driver cannot express it; `empty`: no row can pass."""
-
-    filter: str | None
-    empty: bool = False
 
 
 def comparison_holds(cell: Any, sign: ComparisonOperator, operand: Any) -> bool:
@@ -69,43 +65,31 @@ def id_range_filter(low: str | None, high: str | None) -> str | None:
     return " and ".join(ends) or None
 
 
-def comparison_filter(name: str, kind: PropType, sign: ComparisonOperator, operand: Any) -> DriverFilter:
-    """A filter for the rows whose column compares so with the operand."""
+def comparison_filter(name: str, kind: PropType, sign: ComparisonOperator, operand: Any) -> str | None:
+    """A filter for the rows whose column compares so with the operand; None if the driver cannot express it."""
     if operand is None:
-        return DriverFilter(None, empty=True)
+        return NEVER
     if kind.is_list or kind.scalar not in _ORDERED:
         usable = kind.scalar is Scalar.BOOL and sign is ComparisonOperator.EQ and not kind.is_list
-        return DriverFilter(_comparison(name, kind, sign, operand) if usable else None)
-    if kind.scalar not in (*FLOATS, *INTEGERS):
-        return DriverFilter(_comparison(name, kind, sign, operand))
-    floor = _floor(kind.scalar, operand)
-    if floor == operand:
-        return DriverFilter(_number_filter(name, kind, sign, floor))
-    if sign is ComparisonOperator.NE:
-        return DriverFilter(None)
-    if sign is ComparisonOperator.EQ or (floor is None and sign in (ComparisonOperator.LT, ComparisonOperator.LE)):
-        return DriverFilter(None, empty=True)
-    if floor is None:
-        return DriverFilter(None)
-    return DriverFilter(
-        _number_filter(
-            name,
-            kind,
-            ComparisonOperator.LE if sign in (ComparisonOperator.LT, ComparisonOperator.LE) else ComparisonOperator.GT,
-            floor,
-        )
-    )
-
-
-def _number_filter(name: str, kind: PropType, sign: ComparisonOperator, number: Any) -> str | None:
-    """The driver treats 0.0 and -0.0 as different; the test does not."""
-    if kind.scalar in FLOATS and number == 0:
+        return _comparison(name, kind, sign, operand) if usable else None
+    if kind.scalar not in NUMERIC:
+        return _comparison(name, kind, sign, operand)
+    floor, below = _floor(kind.scalar, operand), sign in (ComparisonOperator.LT, ComparisonOperator.LE)
+    if floor != operand:
+        # No cell equals the operand: it is compared with the greatest number below it, if there is one.
+        if sign is ComparisonOperator.EQ or (floor is None and below):
+            return NEVER
+        if floor is None or sign is ComparisonOperator.NE:
+            return None
+        sign = ComparisonOperator.LE if below else ComparisonOperator.GT
+    if kind.scalar in FLOATS and floor == 0:
+        # The driver treats 0.0 and -0.0 as different; the test does not.
         if sign is ComparisonOperator.NE:
             return None
         if sign is ComparisonOperator.EQ:
             return membership_filter(name, kind, [0.0])
-        number = 0.0 if sign in (ComparisonOperator.LT, ComparisonOperator.LE) else -0.0
-    return _comparison(name, kind, sign, number)
+        floor = 0.0 if below else -0.0
+    return _comparison(name, kind, sign, floor)
 
 
 def _comparison(name: str, kind: PropType, sign: ComparisonOperator, cell: Any) -> str:

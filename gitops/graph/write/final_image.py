@@ -23,21 +23,17 @@ _SHOWN = 80
 
 def check_final_image(run: MutationRun) -> None:
     """Raises GitopsError `mutation_invalid` for the first rule that is broken; as reading the tables."""
-    _check_ends(run)
-    for table in run.changes.touched().values():
-        for group in table.declared.unique:
-            _check_unique(table, group)
-    for name in sorted(run.sources):
-        _check_cardinality(run, run.catalog.edges[name])
-
-
-def _check_ends(run: MutationRun) -> None:
     for owner in sorted(run.ends):
         wanted = run.ends[owner]
         present = run.changes.node(owner).committed.addresses(wanted.keys())
         for end, (edge, column) in wanted.items():
             if end not in present:
                 raise mutation_error(f"edge {edge}: {column} {end[:_SHOWN]!r} not found in {owner}")
+    for table in run.changes.touched().values():
+        for group in table.declared.unique:
+            _check_unique(table, group)
+    for name in sorted(run.sources):
+        _check_cardinality(run, run.catalog.edges[name])
 
 
 def _check_unique(table: TableChanges, group: tuple[str, ...]) -> None:
@@ -49,10 +45,8 @@ def _check_unique(table: TableChanges, group: tuple[str, ...]) -> None:
             raise mutation_error(unique_violation(table.declared, group, cells))
     if not owners:
         return
-    sample = next(iter(owners))
-    at = first_findable(table.committed, group, sample)
-    probes = {cells[at] for cells in owners}
-    for columns in table.committed.find(group[at], probes, ["id", *group]):
+    at = first_findable(table.committed, group, next(iter(owners)))
+    for columns in table.committed.find(group[at], {cells[at] for cells in owners}, ["id", *group]):
         for row_id, *members in zip(columns["id"], *(columns[name] for name in group), strict=True):
             cells = hashable_cells(members)
             if cells in owners and row_id not in table.written and row_id not in table.gone:

@@ -20,9 +20,8 @@ from gitops.graph.search.embedding import Embedder
 from gitops.graph.snapshot import Snapshot
 from gitops.graph.tables import arrow_table, declared_type, open_table, stage_rows
 from gitops.graph.values import compact_json
-from gitops.graph.write.embed import embed_rows
 from gitops.graph.write.records import IncomingRow, RecordProblems
-from gitops.graph.write.rules import find_mismatches, pattern_fault
+from gitops.graph.write.rules import embed_rows, find_mismatches, pattern_fault
 from gitops.graph.write.spill import Spill
 from gitops.language.schema import EdgeType, NodeType
 
@@ -134,12 +133,11 @@ class LoadIntake:
         """Remove the data files, which are not referred to; stops at the first failure."""
         for table in self.tables.values():
             path = self.snapshot.manifest.tables[table.key].path
-            for fragment in table.staged:
-                for file in fragment.files:
-                    try:
-                        self.snapshot.store.delete(f"{path}/data/{file.path}")
-                    except RemoteError:
-                        return
+            for file in (file for fragment in table.staged for file in fragment.files):
+                try:
+                    self.snapshot.store.delete(f"{path}/data/{file.path}")
+                except RemoteError:
+                    return
 
     def open_table(self, key: str) -> TableIntake:
         """Begin with a table."""
@@ -162,24 +160,19 @@ class LoadIntake:
         """Turn the waiting rows into Arrow tables, and the largest of these into data files while there are too many."""
         self._pending_bytes = 0
         for table in self.tables.values():
-            if table.pending:
-                self._convert(table)
+            pending, table.pending = table.pending, []
+            if not pending or self.problems.total:
+                continue
+            declared, rows = table.declared, [each.row for each in pending]
+            embed_rows(declared, rows, [each.given for each in pending], self._embedder)
+            columns = {name: [row[name] for row in rows] for name in rows[0]}
+            for check in declared.checks if isinstance(declared, NodeType) else ():
+                for at in find_mismatches(check, columns[check.property_name]):
+                    self.problems.add(pending[at].record, pattern_fault(declared, check))
+            if not self.problems.total:
+                table.tables.append(arrow_table(declared, columns))
         while sum(table.waiting_bytes for table in self.tables.values()) >= FILE_BYTES:
             self._stage(max(self.tables.values(), key=lambda table: table.waiting_bytes))
-
-    def _convert(self, table: TableIntake) -> None:
-        pending, table.pending = table.pending, []
-        declared = table.declared
-        if self.problems.total:
-            return
-        rows = [each.row for each in pending]
-        embed_rows(declared, rows, [each.given for each in pending], self._embedder)
-        columns = {name: [row[name] for row in rows] for name in rows[0]}
-        for check in declared.checks if isinstance(declared, NodeType) else ():
-            for at in find_mismatches(check, columns[check.property_name]):
-                self.problems.add(pending[at].record, pattern_fault(declared, check))
-        if not self.problems.total:
-            table.tables.append(arrow_table(declared, columns))
 
     def _stage(self, table: TableIntake) -> None:
         tables, table.tables = table.tables, []

@@ -11,13 +11,12 @@ from gitops.core.codes import Code
 from gitops.core.errors import BugError, ConflictError, GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.layout import MAIN
-from gitops.graph.manifest import TableEntry
 from gitops.graph.results import MutationResult
 from gitops.graph.search.embedding import Embedder
 from gitops.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
 from gitops.graph.staged import StagedVersion, successor
 from gitops.graph.tables import TableWriter, arrow_table, key_columns
-from gitops.graph.write.delta import GraphChanges, TableChanges
+from gitops.graph.write.delta import GraphChanges
 from gitops.graph.write.final_image import check_final_image
 from gitops.graph.write.operands import Operands, mutation_error
 from gitops.graph.write.retry import retry_until_published, sleep_jittered
@@ -73,7 +72,13 @@ class Mutator:
         only reads. Then: `mutation_invalid`, `resource_limit`, `head_moved`; `graph_conflict` when other writers were faster
         32 times; as `open_snapshot`, and RemoteError `storage_failed`. Nothing is published by a run that raises.
         """
-        statements = _statements(query)
+        if query.kind is not QueryEffect.MUTATION:
+            raise GitopsError(Code.MUTATION_INVALID, f"query {query.name} reads and changes nothing; run it as a query")
+        statements = query.body
+        if isinstance(statements, TypedRead):
+            raise BugError(f"query {query.name} is called a mutation and is a read")
+        if len({isinstance(each, TypedDelete) for each in statements}) > 1:
+            raise GitopsError(Code.MUTATION_MIXED, f"query {query.name} mixes inserts/updates and deletes")
         operands = Operands.of(query.params, params, options.now)
         if options.branch.strip() == LOCK_BRANCH:
             raise GitopsError(Code.MUTATION_INVALID, f"branch {LOCK_BRANCH} takes no writes")
@@ -109,9 +114,22 @@ class Mutator:
         return known[1]
 
     def _publish(self, snapshot: Snapshot, changes: GraphChanges, actor: str | None) -> int:
+        """Stage the changes of each table in one new version of it, and publish them together."""
         self._faults.reach("engine.mutate.before_tables")
         base = snapshot.manifest
-        tables = {key: _write(snapshot, key, table) for key, table in changes.touched().items()}
+        tables = {}
+        for key, table in changes.touched().items():
+            gone = {**table.gone, **table.replaced_addresses()}
+            writer = TableWriter(snapshot.folder, base.tables[key])
+            staged = []
+            if table.written:
+                rows = table.written.values()
+                names = [*key_columns(table.declared), *table.declared.properties]
+                staged = writer.stage(
+                    arrow_table(table.declared, {name: [row[name] for row in rows] for name in names})
+                )
+            writer.exchange(staged, gone.values())
+            tables[key] = writer.finish(recount=True)
         self._faults.reach("engine.mutate.staged")
         manifest = successor(
             base,
@@ -122,17 +140,6 @@ class Mutator:
             tables={**base.tables, **tables},
         )
         return StagedVersion(snapshot, manifest, self._faults).publish()
-
-
-def _statements(query: CheckedQuery) -> tuple[TypedStatement, ...]:
-    if query.kind is not QueryEffect.MUTATION:
-        raise GitopsError(Code.MUTATION_INVALID, f"query {query.name} reads and changes nothing; run it as a query")
-    statements = query.body
-    if isinstance(statements, TypedRead):
-        raise BugError(f"query {query.name} is called a mutation and is a read")
-    if len({isinstance(each, TypedDelete) for each in statements}) > 1:
-        raise GitopsError(Code.MUTATION_MIXED, f"query {query.name} mixes inserts/updates and deletes")
-    return statements
 
 
 def _require_types(catalog: Catalog, statements: tuple[TypedStatement, ...]) -> None:
@@ -149,17 +156,3 @@ def _require_types(catalog: Catalog, statements: tuple[TypedStatement, ...]) -> 
             raise mutation_error(
                 f"the schema of the graph has no {each.type_name}.{name} of type {kind}; check the query again"
             )
-
-
-def _write(snapshot: Snapshot, key: str, table: TableChanges) -> TableEntry:
-    """Stage the changes of one table in one new version of it."""
-    entry = snapshot.manifest.tables[key]
-    gone = {**table.gone, **table.replaced_addresses()}
-    writer = TableWriter(snapshot.folder, entry)
-    staged = []
-    if table.written:
-        rows = table.written.values()
-        names = [*key_columns(table.declared), *table.declared.properties]
-        staged = writer.stage(arrow_table(table.declared, {name: [row[name] for row in rows] for name in names}))
-    writer.exchange(staged, gone.values())
-    return writer.finish(recount=True)

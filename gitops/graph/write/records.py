@@ -35,7 +35,6 @@ _EDGE_MEMBERS = frozenset({"edge", "from", "to", "data"})
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 _SHOWN = 80
 _BLANK = " \t\r\n"
-_NOTHING = frozenset[str]()
 
 
 class LoadError(GitopsError):
@@ -122,37 +121,29 @@ class RecordReader:
         self._ids = ids
         self._problems = problems
         self._embeds = embeds
-        self._record = 0
-        self.bytes = 0
-
-    @property
-    def records(self) -> int:
-        """How many records were read so far."""
-        return self._record
+        self.records = self.bytes = 0
+        """How many were read so far."""
 
     def rows(self, stream: BinaryIO) -> Iterator[IncomingRow]:
         """The rows, in the order of the stream. Raises LoadError for a line that is too long to go on after."""
         for size, form in self._objects(stream):
-            found = self._row(form, size)
-            if found is not None:
-                yield found
-
-    def _row(self, form: dict[str, Any], size: int) -> IncomingRow | None:
-        is_node = "type" in form
-        data = form.get("data", {})
-        declared = self._declared(form, data)
-        if declared is None:
-            return None
-        before = self._problems.total
-        cells = self._cells(declared, data)
-        if isinstance(declared, EdgeType):
-            head, new = self._edge_head(form, data)
-        elif self._problems.total == before:
-            head, new = self._node_head(declared, data, cells)
-        if self._problems.total > before:
-            return None
-        key = f"{'node' if is_node else 'edge'}:{declared.name}"
-        return IncomingRow(key, self._record, head | cells, data, size, new)
+            before, data = self._problems.total, form.get("data", {})
+            declared = self._declared(form, data)
+            if declared is None:
+                continue
+            cells = self._cells(declared, data)
+            if isinstance(declared, EdgeType):
+                key, own = f"edge:{declared.name}", self._given_id(data)
+                for member in ("from", "to"):
+                    end = form.get(member)
+                    if not isinstance(end, str) or not (end.isascii() or is_unicode(end)):
+                        self._fault(f"edge missing '{member}'")
+                ends = {"src": form.get("from"), "dst": form.get("to")}
+            elif self._problems.total == before:
+                key, own, ends = f"node:{declared.name}", self._node_id(declared, data, cells), {}
+            if self._problems.total == before:
+                row = {"id": self._ids.ulid() if own is None else own, **ends, **cells}
+                yield IncomingRow(key, self.records, row, data, size, own is None)
 
     def _declared(self, form: dict[str, Any], data: object) -> NodeType | EdgeType | None:
         """The type of the record, if the record has the members of one."""
@@ -172,28 +163,15 @@ class RecordReader:
             self._fault(f"unknown {'node' if is_node else 'edge'} type {str(name)[:_SHOWN]!r}")
         return declared
 
-    def _node_head(
-        self, declared: NodeType, data: Mapping[str, Any], cells: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], bool]:
-        """The id of a node with sound cells: its key makes it, else `data.id`, else it is new."""
+    def _node_id(self, declared: NodeType, data: Mapping[str, Any], cells: Mapping[str, Any]) -> str | None:
+        """The id of a node with sound cells: its key makes it, else it is `data.id`, else the node is new."""
         if declared.key is None:
-            given = self._given_id(data)
-            return {"id": given or self._ids.ulid()}, given is None
+            return self._given_id(data)
         own = node_id(declared, cells)
-        if "id" in data and data["id"] != own:
-            given = self._given_id(data)
-            if given is not None:
-                self._fault(f"'id' is {given[:_SHOWN]!r} and the key of {declared.name} makes it {str(own)[:_SHOWN]!r}")
-        return {"id": own}, False
-
-    def _edge_head(self, form: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-        """The id and the ends of an edge: `from` and `to` are node ids."""
-        given = self._given_id(data)
-        for member in ("from", "to"):
-            end = form.get(member)
-            if not isinstance(end, str) or not (end.isascii() or is_unicode(end)):
-                self._fault(f"edge missing '{member}'")
-        return {"id": given or self._ids.ulid(), "src": form.get("from"), "dst": form.get("to")}, given is None
+        given = self._given_id(data) if "id" in data and data["id"] != own else None
+        if given is not None:
+            self._fault(f"'id' is {given[:_SHOWN]!r} and the key of {declared.name} makes it {str(own)[:_SHOWN]!r}")
+        return own
 
     def _cells(self, declared: NodeType | EdgeType, data: Mapping[str, Any]) -> dict[str, Any]:
         kinds = declared.properties
@@ -210,20 +188,17 @@ class RecordReader:
                 except CellError as error:
                     self._fault(f"strict property {declared.name}.{name} {error}")
         if self._problems.total == before:
-            pending = self._pending(declared, data, cells) if self._embeds else _NOTHING
+            pending = frozenset[str]()
+            if self._embeds and isinstance(declared, NodeType):
+                # The vectors that are still to be made.
+                pending = frozenset(
+                    target
+                    for target, source in declared.embeds.items()
+                    if target not in data and cells[source] is not None
+                )
             for fault in cell_faults(declared, cells, pending):
                 self._fault(fault)
         return cells
-
-    def _pending(
-        self, declared: NodeType | EdgeType, data: Mapping[str, Any], cells: Mapping[str, Any]
-    ) -> frozenset[str]:
-        """The vectors that are still to be made."""
-        if not isinstance(declared, NodeType):
-            return _NOTHING
-        return frozenset(
-            target for target, source in declared.embeds.items() if target not in data and cells[source] is not None
-        )
 
     def _given_id(self, data: Mapping[str, Any]) -> str | None:
         if "id" not in data:
@@ -235,24 +210,24 @@ class RecordReader:
         return given
 
     def _fault(self, message: str) -> None:
-        self._problems.add(self._record, message)
+        self._problems.add(self.records, message)
 
     def _objects(self, stream: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
         """The object of each line that is not blank, with the length of the line."""
         while line := stream.readline(MAX_LINE_BYTES + 2):
             self.bytes += len(line)
             if len(line) > MAX_LINE_BYTES and len(line.rstrip(b"\r\n")) > MAX_LINE_BYTES:
-                self._record += 1
+                self.records += 1
                 self._fault(f"the line is longer than {MAX_LINE_BYTES} bytes")
                 self._problems.settle()
             if line.isspace():
-                self._problems.blank_line(self._record)
+                self._problems.blank_line(self.records)
                 continue
-            self._record += 1
+            self.records += 1
             try:
                 value = _parse(line)
             except (ValueError, RecursionError) as error:
-                self._fault(f"invalid JSON at record {self._record}: {error}")
+                self._fault(f"invalid JSON at record {self.records}: {error}")
                 continue
             if isinstance(value, dict):
                 yield len(line), value

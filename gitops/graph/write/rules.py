@@ -1,19 +1,55 @@
-"""What must hold of one row by itself (§4.7): required cells, enum members, ranges and patterns."""
+"""One row by itself: the vectors that it lacks (`@embed`), what must hold of it (§4.7), and the id that its key makes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gitops.graph.values import compact_json, key_text, unknown_member
-from gitops.language.schema import EdgeType, NodeType, PatternCheck, RangeBound
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError
+from gitops.graph.search.embedding import Embedder
+from gitops.graph.values import CellError, compact_json, json_to_cell, key_text, unknown_member
+from gitops.language.schema import EdgeType, NodeType, PatternCheck
 
-__all__ = ["cell_faults", "find_mismatches", "node_id", "pattern_fault", "row_faults"]
+__all__ = ["cell_faults", "embed_rows", "find_mismatches", "node_id", "pattern_fault", "row_faults"]
 
 _SHOWN = 80
+
+
+def embed_rows(
+    declared: NodeType | EdgeType,
+    rows: Sequence[dict[str, Any]],
+    given: Sequence[Mapping[str, Any]],
+    embedder: Embedder | None,
+) -> None:
+    """Fill in every vector that its record does not mention and whose source text is there.
+
+    `given` has the members that each row was written with: a null that was written stays. Without an embedder nothing is filled
+    in. Raises GitopsError `embedding_failed` for vectors that do not fit the property, and as the embedder.
+    """
+    if embedder is None or not isinstance(declared, NodeType):
+        return
+    for target, source in declared.embeds.items():
+        kind = declared.properties[target]
+        lacking = [
+            row for row, members in zip(rows, given, strict=True) if target not in members and row[source] is not None
+        ]
+        if not lacking:
+            continue
+        texts = [row[source] for row in lacking]
+        made = embedder.embed(texts, dimension=kind.dimension or 0, model=declared.embed_models.get(target))
+        if len(made) != len(texts):
+            raise GitopsError(
+                Code.EMBEDDING_FAILED, f"{len(texts)} texts were to be embedded and {len(made)} vectors came back"
+            )
+        for row, vector in zip(lacking, made, strict=True):
+            try:
+                row[target] = json_to_cell(list(vector), kind)
+            except CellError as error:
+                raise GitopsError(Code.EMBEDDING_FAILED, f"a vector for {declared.name}.{target} {error}") from error
 
 
 def cell_faults(
@@ -31,11 +67,10 @@ def cell_faults(
             members = ", ".join(kind.enum_values or ())
             yield f"invalid enum value {odd[:_SHOWN]!r} for {declared.name}.{name} (expected: {members})"
     for bound in declared.ranges if isinstance(declared, NodeType) else ():
-        cell = cells[bound.property_name]
-        if cell is not None and not _within(cell, bound):
-            low, high = ("" if end is None else end for end in (bound.low, bound.high))
-            place = f"{declared.name}.{bound.property_name}"
-            yield f"@range violation on {place}: {cell} is not in {low}..{high}"
+        cell, low, high = cells[bound.property_name], bound.low, bound.high
+        if cell is not None and ((low is not None and cell < low) or (high is not None and cell > high)):
+            shown = "..".join("" if end is None else str(end) for end in (low, high))
+            yield f"@range violation on {declared.name}.{bound.property_name}: {cell} is not in {shown}"
 
 
 def row_faults(declared: NodeType | EdgeType, cells: Mapping[str, Any]) -> Iterator[str]:
@@ -64,7 +99,3 @@ def node_id(declared: NodeType, cells: Mapping[str, Any]) -> str | None:
         return None
     texts = [key_text(cells[name], declared.properties[name]) for name in declared.key]
     return texts[0] if len(texts) == 1 else compact_json(texts)
-
-
-def _within(cell: float, bound: RangeBound) -> bool:
-    return (bound.low is None or bound.low <= cell) and (bound.high is None or cell <= bound.high)

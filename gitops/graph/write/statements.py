@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,10 +14,10 @@ from gitops.graph.search.embedding import Embedder
 from gitops.graph.tables import raw_columns
 from gitops.graph.write.committed import ADDRESS
 from gitops.graph.write.delta import MAX_ENTITIES, GraphChanges, TableChanges
-from gitops.graph.write.embed import embed_rows
-from gitops.graph.write.filters import comparison_filter, comparison_holds
+from gitops.graph.write.filters import NEVER, comparison_filter, comparison_holds
 from gitops.graph.write.operands import Operands, mutation_error
-from gitops.graph.write.rules import node_id, row_faults
+from gitops.graph.write.rules import embed_rows, node_id, row_faults
+from gitops.language.query import ComparisonOperator
 from gitops.language.query.typed import Assignment, Predicate, TypedDelete, TypedInsert, TypedStatement, TypedUpdate
 from gitops.language.schema import Catalog, EdgeType, NodeType, Scalar, TypeKind
 
@@ -96,23 +96,23 @@ class MutationRun:
                 )
         values = self._assigned(declared, statement.assignments)
         table = self.changes.node(declared.name)
-        test = self._test(declared, statement.predicate)
-        found = {row["id"]: row for row in table.written.values() if test(row)}
-        found |= self._committed_rows(table, statement.predicate, test)
+        column, sign, operand = self._comparison(declared, statement.predicate)
+        found = {row["id"]: row for row in table.written.values() if comparison_holds(row[column], sign, operand)}
+        found |= self._committed_rows(table, statement.predicate)
         for row_id in sorted(found):
             row = found[row_id] | values
             _check(declared, row)
             table.write(row_id, row)
         self.nodes += len(found)
 
-    def _committed_rows(self, table: TableChanges, predicate: Predicate, test: Callable[[Row], bool]) -> dict[str, Row]:
+    def _committed_rows(self, table: TableChanges, predicate: Predicate) -> dict[str, Row]:
         """The whole committed rows that pass, but for those that the query has written."""
         kinds = table.declared.properties
         blobs = [name for name, kind in kinds.items() if kind.scalar is Scalar.BLOB]
         plain = ["id", *(name for name in kinds if name not in blobs)]
         found: dict[str, Row] = {}
         for row in self._select(table, predicate, plain):
-            if row["id"] in table.written or not test(row):
+            if row["id"] in table.written:
                 continue
             table.replaced[row["id"]] = row.pop(ADDRESS)
             found[row["id"]] = row
@@ -128,66 +128,50 @@ class MutationRun:
         return found
 
     def _delete(self, statement: TypedDelete) -> None:
-        is_edge = statement.kind is TypeKind.EDGE
-        declared = (self.catalog.edges if is_edge else self.catalog.nodes)[statement.type_name]
-        table = self.changes.edge(declared.name) if is_edge else self.changes.node(declared.name)
-        test = self._test(declared, statement.predicate)
-        heads = ["id", "src"] if is_edge else ["id"]
-        tested = _column(declared, statement.predicate)
-        columns = list(dict.fromkeys((*heads, tested)))
-        found = [
-            row
-            for row in self._select(table, statement.predicate, columns)
-            if test(row) and row["id"] not in table.gone
-        ]
-        if is_edge:
-            self._remove_edges(table, found)
+        name = statement.type_name
+        if statement.kind is TypeKind.EDGE:
+            table = self.changes.edge(name)
+            self._remove_edges(table, list(self._select(table, statement.predicate, ["id", "src"])))
             return
+        table = self.changes.node(name)
+        found = [row for row in self._select(table, statement.predicate, ["id"]) if row["id"] not in table.gone]
         table.gone.update((row["id"], row[ADDRESS]) for row in found)
         self.nodes += len(found)
-        self._cascade(declared.name, {row["id"] for row in found})
-
-    def _cascade(self, node_type: str, removed: set[str]) -> None:
-        """Remove the edges of every type that begin or end at a removed node."""
+        removed = {row["id"] for row in found}
         for edge in self.catalog.edges.values():
-            table = self.changes.edge(edge.name)
             for column, owner in (("src", edge.source), ("dst", edge.target)):
-                if owner != node_type:
-                    continue
-                for columns in table.committed.find(column, removed, ["id", "src"]):
-                    rows = [row for row in _rows(columns) if row["id"] not in table.gone]
-                    self._remove_edges(table, rows)
+                if owner == name:
+                    table = self.changes.edge(edge.name)
+                    for columns in table.committed.find(column, removed, ["id", "src"]):
+                        self._remove_edges(table, _rows(columns))
 
     def _remove_edges(self, table: TableChanges, rows: Sequence[Row]) -> None:
+        rows = [row for row in rows if row["id"] not in table.gone]
         table.gone.update((row["id"], row[ADDRESS]) for row in rows)
         self.sources[table.declared.name].update(row["src"] for row in rows)
         self.edges += len(rows)
 
     def _select(self, table: TableChanges, predicate: Predicate, columns: Sequence[str]) -> Iterator[Row]:
-        """The committed rows that may pass, with these columns; only whole where the driver can narrow them down."""
-        name = _column(table.declared, predicate)
-        operand = self._operand(table.declared, predicate)
-        narrowed = comparison_filter(name, table.committed.kind(name), predicate.operator, operand)
-        if narrowed.empty:
+        """The committed rows that pass, with these columns; only whole where the driver can narrow them down."""
+        name, sign, operand = self._comparison(table.declared, predicate)
+        narrowed = comparison_filter(name, table.committed.kind(name), sign, operand)
+        if narrowed == NEVER:
             return
-        if narrowed.filter is not None:
-            for batch in table.committed.scan(columns, narrowed.filter):
-                yield from _rows(raw_columns(batch))
+        if narrowed is not None:
+            for batch in table.committed.scan(list(dict.fromkeys((*columns, name))), narrowed):
+                yield from (row for row in _rows(raw_columns(batch)) if comparison_holds(row[name], sign, operand))
             return
         ids: list[str] = []
         for batch in table.committed.scan(["id", name]):
-            rows = _rows(raw_columns(batch))
-            ids += [row["id"] for row in rows if comparison_holds(row[name], predicate.operator, operand)]
+            ids += [row["id"] for row in _rows(raw_columns(batch)) if comparison_holds(row[name], sign, operand)]
         for found in table.committed.find("id", ids, columns):
             yield from _rows(found)
 
-    def _test(self, declared: NodeType | EdgeType, predicate: Predicate) -> Callable[[Row], bool]:
-        operand = self._operand(declared, predicate)
-        name = _column(declared, predicate)
-        return lambda row: comparison_holds(row[name], predicate.operator, operand)
-
-    def _operand(self, declared: NodeType | EdgeType, predicate: Predicate) -> Any:
-        return self.operands.compared(predicate.value, predicate.type, f"{declared.name}.{predicate.name}")
+    def _comparison(self, declared: NodeType | EdgeType, predicate: Predicate) -> tuple[str, ComparisonOperator, Any]:
+        """The column that a predicate tests, how, and what it is compared with."""
+        column = _ENDS.get(predicate.name, predicate.name) if isinstance(declared, EdgeType) else predicate.name
+        place = f"{declared.name}.{predicate.name}"
+        return column, predicate.operator, self.operands.compared(predicate.value, predicate.type, place)
 
     def _assigned(self, declared: NodeType | EdgeType, assignments: Sequence[Assignment]) -> Row:
         ends = _ENDS if isinstance(declared, EdgeType) else {}
@@ -195,11 +179,6 @@ class MutationRun:
             ends.get(each.name, each.name): self.operands.written(each.value, each.type, f"{declared.name}.{each.name}")
             for each in assignments
         }
-
-
-def _column(declared: NodeType | EdgeType, predicate: Predicate) -> str:
-    """The column that a predicate tests."""
-    return _ENDS.get(predicate.name, predicate.name) if isinstance(declared, EdgeType) else predicate.name
 
 
 def _check(declared: NodeType | EdgeType, row: Row) -> None:
