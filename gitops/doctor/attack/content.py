@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from gitops.core.errors import GitopsError
-from gitops.doctor.attack.copy import AttackInconclusive, AttackSucceeded, ClusterCopy
+from gitops.doctor.attack.copy import Attack, AttackInconclusive, AttackSucceeded, ClusterCopy, join_reasons, require
 from gitops.doctor.attack.rules import CLUSTER, HARMLESS, STRANGER
-from gitops.doctor.attack.steps import Attack, expect_push_refused, join_reasons, require
 from gitops.git.port import NewCommit, Person
 
 _FILE, _LINK, _MODULE = b"100644", b"120000", b"160000"
-_CANARY = "canary"
+_PAGE = "docs/hooks.md: pre-receive, rule 5"
 _BOMB = b"a: &a [x, x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a]\ngraphs: [*b, *b, *b, *b]\n"
 _NAMES = ("$(>{})", "`>{}`", ";>{};", "|>{}", "'\">{}#", "&&>{}")
 
@@ -20,20 +19,17 @@ def _with_entry(copy: ClusterCopy, folder: str, mode: bytes, name: bytes, object
     """Return a commit on the branch that adds one entry to a folder, with any mode and name, even ones git refuses."""
     tip = copy.head(copy.target)
     parts = [part for part in folder.split("/") if part != "."]
-    tree = _rebuilt(copy, copy.store().commit(tip).tree, parts, (mode, name, object_id))
+    trees = [copy.store().commit(tip).tree]
+    for part in parts:
+        below = copy.store().subtree(trees[-1], part)
+        if below is None:
+            raise AttackInconclusive(f"the copy has no folder {part}")
+        trees.append(below)
+    changed = _added(copy, trees.pop(), mode, name, object_id)
+    for tree, part in zip(reversed(trees), reversed(parts), strict=True):
+        changed = _added(copy, tree, b"40000", part.encode(), changed)
     person = Person("stranger", STRANGER, 1_750_000_000)
-    return copy.write_commit(NewCommit(tree, (tip,), person, "entry\n"), None)
-
-
-def _rebuilt(copy: ClusterCopy, tree: str, parts: Sequence[str], entry: tuple[bytes, bytes, str]) -> str:
-    """Return the tree with the entry added to the folder `parts`."""
-    if not parts:
-        return _added(copy, tree, *entry)
-    below = copy.store().subtree(tree, parts[0])
-    if below is None:
-        raise AttackInconclusive(f"the copy has no folder {parts[0]}")
-    changed = _rebuilt(copy, below, parts[1:], entry)
-    return _added(copy, tree, b"40000", parts[0].encode(), changed)
+    return copy.write_commit(NewCommit(changed, (tip,), person, "entry\n"), None)
 
 
 def _added(copy: ClusterCopy, tree: str, mode: bytes, name: bytes, object_id: str) -> str:
@@ -50,7 +46,7 @@ def _added(copy: ClusterCopy, tree: str, mode: bytes, name: bytes, object_id: st
 
 def _rejected(copy: ClusterCopy, commit: str) -> str:
     """Check that the hook refuses the commit, and that without the hook an apply fails before it changes anything."""
-    refused = expect_push_refused(copy, copy.target, commit)
+    refused = copy.expect_push_refused(copy.target, commit)
     head = copy.head(copy.ledger)
     copy.move_ref(copy.target, commit)
     outcome, codes = copy.apply()
@@ -82,23 +78,22 @@ def _query(name: bytes) -> Callable[[ClusterCopy], str]:
         files = {copy.path("cluster.yaml"): text, copy.path("queries/titles.gq"): HARMLESS}
         copy.move_ref(copy.target, copy.commit(STRANGER, files))
         require(copy.apply()[0] is not None, "a folder of queries does not work in the copy")
-        blob = copy.write_object(
-            "blob", b"query other() {\n    match {\n        $m: Note\n    }\n    return { $m.title }\n}\n"
-        )
+        blob = copy.write_object("blob", HARMLESS.replace(b"titles", b"other"))
         return _rejected(copy, _with_entry(copy, copy.path("queries"), _FILE, name, blob))
 
     return run
 
 
-def _file(name: str, content: bytes) -> Callable[[ClusterCopy], str]:
-    return lambda copy: _rejected(copy, copy.commit(STRANGER, {copy.path(name): content}))
+def _cluster(content: bytes) -> Callable[[ClusterCopy], str]:
+    """Return an attack by the text of `cluster.yaml` below its version."""
+    return lambda copy: _rejected(copy, copy.commit(STRANGER, {copy.path("cluster.yaml"): b"version: 1\n" + content}))
 
 
 def _rules_twice(copy: ClusterCopy) -> str:
     """A key that occurs twice: the last one must not win silently."""
     config = copy.rules.files["gitops.yaml"] + b"\nledger:\n  signers: [stranger]\n"
     commit = copy.commit(STRANGER, {"gitops.yaml": config})
-    refused = expect_push_refused(copy, copy.rules.default_ref, commit)
+    refused = copy.expect_push_refused(copy.rules.default_ref, commit)
     for ref in {copy.rules.default_ref, copy.target}:
         copy.move_ref(ref, commit)
     try:
@@ -110,7 +105,7 @@ def _rules_twice(copy: ClusterCopy) -> str:
 
 def _names(copy: ClusterCopy) -> str:
     """Names of graphs and a branch with shell syntax: each would create a file if a shell saw it."""
-    canary = copy.folder / _CANARY
+    canary = copy.folder / "canary"
     refused = ""
     for pattern in _NAMES:
         name = pattern.format(canary)
@@ -142,38 +137,21 @@ def _elsewhere(copy: ClusterCopy) -> str:
     return refused
 
 
-_PAGE = "docs/hooks.md: pre-receive, rule 5"
-_STATE = "applied"
+def _attack(name: str, title: str, run: Callable[[ClusterCopy], str], rule: str = _PAGE) -> Attack:
+    return Attack(name, title, rule, run, "applied")
+
+
+_NESTED = b"[" * 5000 + b"]" * 5000
 CONTENT_ATTACKS = (
-    Attack(
-        "symbolic-link", "a link that leaves the cluster folder", _PAGE, _entry(_LINK, b"x.pg", b"/etc/passwd"), _STATE
-    ),
-    Attack("submodule", "a submodule in the cluster folder", _PAGE, _entry(_MODULE, b"module", None), _STATE),
-    Attack("dot-dot", "a file named ..", _PAGE, _query(b".."), _STATE),
-    Attack("git-folder", "a file that can be taken for .git", _PAGE, _query(b".GIT"), _STATE),
-    Attack("case-clash", "two names that differ only in case", _PAGE, _query(b"Titles.GQ"), _STATE),
-    Attack("shell-names", "names with shell syntax", _PAGE, _names, _STATE),
-    Attack(
-        "yaml-bomb",
-        "aliases that expand to a huge document",
-        _PAGE,
-        _file("cluster.yaml", b"version: 1\n" + _BOMB),
-        _STATE,
-    ),
-    Attack(
-        "yaml-depth",
-        "deeply nested lists",
-        _PAGE,
-        _file("cluster.yaml", b"version: 1\ngraphs: " + b"[" * 5000 + b"]" * 5000 + b"\n"),
-        _STATE,
-    ),
-    Attack(
-        "yaml-tag",
-        "a tag that names code",
-        _PAGE,
-        _file("cluster.yaml", b"version: 1\ngraphs: !!python/object/apply:os.abort []\n"),
-        _STATE,
-    ),
-    Attack("rules-twice", "a key that occurs twice", "docs/gitops-yaml.md: strict YAML", _rules_twice, _STATE),
-    Attack("storage-elsewhere", "a commit chooses the storage", "docs/gitops-yaml.md: settings", _elsewhere, _STATE),
+    _attack("symbolic-link", "a link that leaves the cluster folder", _entry(_LINK, b"x.pg", b"/etc/passwd")),
+    _attack("submodule", "a submodule in the cluster folder", _entry(_MODULE, b"module", None)),
+    _attack("dot-dot", "a file named ..", _query(b"..")),
+    _attack("git-folder", "a file that can be taken for .git", _query(b".GIT")),
+    _attack("case-clash", "two names that differ only in case", _query(b"Titles.GQ")),
+    _attack("shell-names", "names with shell syntax", _names),
+    _attack("yaml-bomb", "aliases that expand to a huge document", _cluster(_BOMB)),
+    _attack("yaml-depth", "deeply nested lists", _cluster(b"graphs: " + _NESTED + b"\n")),
+    _attack("yaml-tag", "a tag that names code", _cluster(b"graphs: !!python/object/apply:os.abort []\n")),
+    _attack("rules-twice", "a key that occurs twice", _rules_twice, "docs/gitops-yaml.md: strict YAML"),
+    _attack("storage-elsewhere", "a commit chooses the storage", _elsewhere, "docs/gitops-yaml.md: settings"),
 )

@@ -13,12 +13,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
-from threading import Barrier
-from typing import TypeVar
 
 from gitops.apply.apply import apply
 from gitops.apply.refresh import import_cluster
@@ -27,7 +23,7 @@ from gitops.approving.approve import ApprovalPublisher, sign_approval
 from gitops.bot.guard import PushGuard
 from gitops.cluster.workspace import Workspace
 from gitops.config.gitops_yaml import ClusterRule
-from gitops.core.clock import FixedClock
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack.rules import DELETE_LEGACY, STRANGER, CopiedRules
 from gitops.git.command import GitProgram
@@ -38,12 +34,13 @@ from gitops.ledger.chain import approvals_prefix, ledger_ref
 from gitops.ledger.evidence import read_evidence
 from gitops.model.address import graph_address
 from gitops.model.approval import Approval, ApprovalStatement
+from gitops.model.change import Reason
 from gitops.model.outcome import ApplyOutcome
 from gitops.wiring.operator import has_server_hook
 from gitops.wiring.project import LocalProject, RepositoryChoice, open_commit_tree
 from gitops.wiring.system import RandomIds
 
-T = TypeVar("T")
+_HONEST = "honest@attack.invalid"
 
 
 class AttackSucceeded(Exception):  # noqa: N818 - the result of an attack, not an error
@@ -99,11 +96,8 @@ class ClusterCopy:
 
     def environment(self) -> dict[str, str]:
         """The complete environment of programs; of the user's settings only the paths of programs are kept."""
-        return {
-            **self.rules.environ,
-            "HOME": str(self.folder),
-            "GIT_CONFIG_GLOBAL": str(self.folder / "gitconfig"),
-        }
+        own = {"HOME": str(self.folder), "GIT_CONFIG_GLOBAL": str(self.folder / "gitconfig")}
+        return {**self.rules.environ, **own}
 
     def store(self) -> Repository:
         """Open the repository, so that all pushes so far are visible."""
@@ -116,12 +110,9 @@ class ClusterCopy:
             raise AttackInconclusive(f"git {arguments[0]}: {answer.stderr.strip()[:200]}")
         return answer.stdout
 
-    def local(self, at: datetime | None = None) -> LocalProject:
-        """Open the project, with the clock of the machine or a clock that always shows `at`."""
-        local = LocalProject(RepositoryChoice(str(self.server)), environ=self.environment())
-        if at is not None:
-            local.project.tools = replace(local.project.tools, clock=FixedClock(at))
-        return local
+    def local(self) -> LocalProject:
+        """Open the project."""
+        return LocalProject(RepositoryChoice(str(self.server)), environ=self.environment())
 
     def head(self, ref: str) -> str:
         """The commit of a ref. Raises AttackInconclusive if the ref does not exist."""
@@ -166,27 +157,19 @@ class ClusterCopy:
         """Whether the hook that checks pushes is installed."""
         return has_server_hook(str(self.server))
 
-    def hook_refusals(self, ref: str, new: str) -> tuple[str, ...]:
-        """The reasons why the server's hook refuses to move a ref; empty if it accepts, or is not installed."""
-        if not self.has_hook():
-            return ()
-        local = self.local()
-        guard = PushGuard(local.repository, local.default_ref(), open_commit_tree, local.project.tools.clock)
-        return tuple(guard.refusals([RefUpdate(ref, local.repository.resolve(ref) or ZERO, new)]))
-
-    def workspace(self, at: datetime | None = None) -> Workspace:
+    def workspace(self) -> Workspace:
         """The workspace of the cluster at the head of its branch."""
-        project = self.local(at).project
+        project = self.local().project
         head = project.head_of(self.target)
         if head is None:
             raise AttackInconclusive(f"there is no branch {self.rule.branch}")
         position = project.position(self.rule)
         return project.workspace(self.rule, head, position, base=position.applied, actor=self.rules.bot)
 
-    def apply(self, at: datetime | None = None) -> tuple[ApplyOutcome | None, tuple[str, ...]]:
+    def apply(self) -> tuple[ApplyOutcome | None, tuple[str, ...]]:
         """Apply the head of the branch. Returns the outcome, and the codes of the reported problems."""
         try:
-            outcome = apply(self.workspace(at))
+            outcome = apply(self.workspace())
         except GitopsError as error:
             return None, (error.code,)
         return outcome, tuple(dict.fromkeys(d.code for d in outcome.diagnostics))
@@ -199,21 +182,25 @@ class ClusterCopy:
         workspace = self.workspace()
         if blind and workspace.governance is not None:
             workspace = replace(workspace, governance=replace(workspace.governance, authors=frozenset()))
-        local = self.local()
-        publisher = ApprovalPublisher(
-            local.repository,
-            local.remote,
-            Person(who.partition("@")[0], who),
-            self.rules.key(who),
-            approvals_prefix(self.rule.name),
-        )
+        local, person = self.local(), Person(who.partition("@")[0], who)
+        prefix = approvals_prefix(self.rule.name)
+        publisher = ApprovalPublisher(local.repository, local.remote, person, self.rules.key(who), prefix)
         outcome = sign_approval(workspace, graph_address("legacy"), publisher)
         if outcome.commit is None:
             raise AttackInconclusive(", ".join(d.code for d in outcome.diagnostics) or "the approval was not made")
         return outcome.commit
 
+    def approve_all(self) -> list[str]:
+        """Approve the delete as each required approver. Returns the commits."""
+        return [self.approve(who) for who in self.rules.approvers]
+
+    def approve_except_first(self) -> None:
+        """Let every required approver but the first approve, so that one invalid approval would complete the quorum."""
+        for who in self.rules.approvers[1:]:
+            self.approve(who)
+
     def draft_approval(self, who: str) -> tuple[Approval, ApprovalStatement]:
-        """Return what an approval of the delete by `who` would say. No approval stays in the repository."""
+        """What an approval of the delete by `who` would say. No approval stays in the repository."""
         commit = self.approve(who, blind=True)
         found = read_evidence(self.store(), "", commit, frozenset())
         if found.approval is None or found.statement is None:
@@ -224,24 +211,84 @@ class ClusterCopy:
     def approval_commit(
         self, approval: Approval, statement: ApprovalStatement, committer: Person | None = None
     ) -> NewCommit:
-        """Return the unwritten commit of an arbitrary approval, with any committer and time."""
-        store = self.store()
+        """The unwritten commit of an arbitrary approval, with any committer and time."""
+        store, head = self.store(), statement.ledger_head
         files = {f"__cluster/approvals/{approval.approval_id}.json": write_approval(approval)}
-        tree = store.write_files(store.commit(statement.ledger_head).tree, files)
+        tree = store.write_files(store.commit(head).tree, files)
         message = statement_message(statement, f"{approval.operation} {approval.resource}")
-        return NewCommit(
-            tree, (statement.ledger_head,), committer or Person("stranger", STRANGER, 1_500_000_000), message
-        )
+        return NewCommit(tree, (head,), committer or Person("stranger", STRANGER, 1_500_000_000), message)
 
     def write_commit(self, commit: NewCommit, key: str | None) -> str:
         """Write a commit, signed with the key at a path, or unsigned if `key` is None."""
         return self.store().write_commit(commit, signing_key=key)
 
-    def put_approval(self, commit: str) -> str:
-        """Make an approval branch of a commit without any check, and return its ref."""
-        ref = approvals_prefix(self.rule.name) + RandomIds().ulid()
-        self.move_ref(ref, commit)
-        return ref
+    def put_approval(self, commit: str) -> None:
+        """Make an approval branch of a commit without any check."""
+        self.move_ref(approvals_prefix(self.rule.name) + RandomIds().ulid(), commit)
+
+    # What must stop an attack
+
+    def expect_no_effect(self) -> str:
+        """Apply, and check that the graph of the pending delete still exists and that the ledger does not record the delete.
+
+        Returns the reported codes, joined. Raises AttackSucceeded.
+        """
+        outcome, codes = self.apply()
+        if not self.has_graph("legacy"):
+            raise AttackSucceeded("the graph was deleted")
+        if outcome is not None and outcome.converged:
+            raise AttackSucceeded("the ledger records the delete as applied")
+        waits = outcome is not None and any(c.reason is Reason.APPROVAL_REQUIRED for c in outcome.changes)
+        # A change that depends on the delete is blocked in any case, which explains nothing.
+        reasons = [code for code in codes if code != Code.APPLY_DEPENDENCY_BLOCKED]
+        return ", ".join(reasons or (["it waits for an approval"] if waits else codes)) or "without effect"
+
+    def expect_push_refused(self, ref: str, new: str) -> str:
+        """Check that the server's hook refuses to move `ref` to `new`.
+
+        Returns the reason of the hook, or "" if no hook is installed. Raises AttackSucceeded.
+        """
+        if not self.has_hook():
+            return ""
+        local = self.local()
+        guard = PushGuard(local.repository, local.default_ref(), open_commit_tree, local.project.tools.clock)
+        reasons = list(guard.refusals([RefUpdate(ref, local.repository.resolve(ref) or ZERO, new)]))
+        if not reasons:
+            raise AttackSucceeded(f"the server's hook accepts the push to {ref.removeprefix('refs/heads/')}")
+        return f"refused by the hook: {reasons[0].removeprefix(ref).lstrip(': ').partition(':')[0]}"
+
+    def require_hook(self) -> None:
+        """Raise AttackSucceeded if the hook is missing although nothing else checks pushes to this server."""
+        if self.rules.served and not self.has_hook():
+            raise AttackSucceeded(
+                "the server has no hook: anyone who can push can do this (gitops hook install --server)"
+            )
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One attack.
+
+    `run` carries it out on a copy in `state` and returns what stopped it. It raises AttackSucceeded, AttackSkipped or
+    AttackInconclusive. `rule` is the page and the rule that must stop it.
+    """
+
+    name: str
+    title: str
+    rule: str
+    run: Callable[[ClusterCopy], str]
+    state: str = "pending"
+
+
+def join_reasons(*reasons: str) -> str:
+    """Join what stopped an attack into one line."""
+    return "; ".join(filter(None, reasons))
+
+
+def require(condition: bool, problem: str) -> None:
+    """Raise AttackInconclusive if a precondition of an attack does not hold."""
+    if not condition:
+        raise AttackInconclusive(problem)
 
 
 def build_states(
@@ -257,7 +304,7 @@ def build_states(
         settings.write(f'[user]\n\tname = bot\n\temail = bot@attack.invalid\n\tsigningKey = "{rules.key(rules.bot)}"\n')
     if with_hook:
         install_hooks(str(copy.server), "server", command)
-    first = copy.commit(rules.honest, rules.files, message="Start\n")
+    first = copy.commit(_HONEST, rules.files, message="Start\n")
     for ref in {rules.default_ref, copy.target}:
         copy.move_ref(ref, first)
     started = import_cluster(copy.workspace())
@@ -267,18 +314,3 @@ def build_states(
     pending = copy.copy_to(folder / "pending")
     pending.move_ref(pending.target, pending.commit(STRANGER, {pending.path("cluster.yaml"): DELETE_LEGACY}))
     return copy, pending
-
-
-def run_concurrently(calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
-    """Run calls in threads at the same time. Returns the result or the GitopsError of each."""
-    barrier = Barrier(len(calls))
-
-    def run_one(call: Callable[[], T]) -> T | Exception:
-        barrier.wait()
-        try:
-            return call()
-        except GitopsError as error:
-            return error
-
-    with ThreadPoolExecutor(len(calls)) as pool:
-        return list(pool.map(run_one, calls))

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Barrier
 
+from gitops.audit.report import AuditReport
 from gitops.audit.verb import audit
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.doctor.attack.copy import AttackInconclusive, AttackSucceeded, ClusterCopy, run_concurrently
+from gitops.doctor.attack.copy import Attack, AttackInconclusive, AttackSucceeded, ClusterCopy, join_reasons, require
 from gitops.doctor.attack.rules import HARMLESS, STRANGER
-from gitops.doctor.attack.steps import (
-    Attack,
-    expect_no_effect,
-    expect_push_refused,
-    join_reasons,
-    require,
-    require_hook,
-)
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.remote import ProgramRemote
 from gitops.ledger.chain import APPROVALS
@@ -31,17 +26,17 @@ def _forced_target(copy: ClusterCopy) -> str:
     store, tip = copy.store(), copy.head(copy.target)
     tree = store.write_files(store.commit(tip).tree, {copy.path("notes.gq"): HARMLESS})
     other = copy.write_commit(NewCommit(tree, (), Person("stranger", STRANGER, 1), "Other history\n"), None)
-    refused = expect_push_refused(copy, copy.target, other)
+    refused = copy.expect_push_refused(copy.target, other)
     head = copy.head(copy.ledger)
     copy.move_ref(copy.target, other)
-    held = expect_no_effect(copy)
+    held = copy.expect_no_effect()
     if copy.head(copy.ledger) != head:
         raise AttackSucceeded("the ledger continues from another history")
     return join_reasons(refused, held)
 
 
 def _deleted_target(copy: ClusterCopy) -> str:
-    refused = expect_push_refused(copy, copy.target, ZERO)
+    refused = copy.expect_push_refused(copy.target, ZERO)
     copy.move_ref(copy.target, ZERO)
     try:
         copy.workspace()
@@ -50,36 +45,38 @@ def _deleted_target(copy: ClusterCopy) -> str:
     raise AttackSucceeded("a run without the branch applied something")
 
 
+def _older_entry(copy: ClusterCopy) -> str:
+    before = copy.store().commit(copy.head(copy.ledger)).parents[:1]
+    require(bool(before), "the ledger has only one entry")
+    return before[0]
+
+
 def _rewound(copy: ClusterCopy) -> str:
     """A clone that saw the ledger refuses an older one."""
-    head = copy.head(copy.ledger)
-    before = copy.store().commit(head).parents[:1]
-    require(bool(before), "the ledger has only one entry")
-    refused = expect_push_refused(copy, copy.ledger, before[0])
-    copy.move_ref(copy.ledger, before[0])
-    return join_reasons(refused, expect_no_effect(copy), _expect_ledger_refused(copy))
+    before = _older_entry(copy)
+    refused = copy.expect_push_refused(copy.ledger, before)
+    copy.move_ref(copy.ledger, before)
+    return join_reasons(refused, copy.expect_no_effect(), _expect_ledger_refused(copy))
 
 
 def _deleted_ledger(copy: ClusterCopy) -> str:
-    refused = expect_push_refused(copy, copy.ledger, ZERO)
+    refused = copy.expect_push_refused(copy.ledger, ZERO)
     copy.move_ref(copy.ledger, ZERO)
-    return join_reasons(refused, expect_no_effect(copy), _expect_ledger_refused(copy))
+    return join_reasons(refused, copy.expect_no_effect(), _expect_ledger_refused(copy))
 
 
 def _pushed_over(copy: ClusterCopy) -> str:
     """The same with the git program and the installed hook, as a person with a clone can do it."""
-    head = copy.head(copy.ledger)
-    before = copy.store().commit(head).parents[:1]
-    require(bool(before), "the ledger has only one entry")
+    head, before = copy.head(copy.ledger), _older_entry(copy)
     remote = ProgramRemote(str(copy.server), str(copy.server), environ=copy.environment(), timeout_s=30)
     try:
-        remote.push([RefUpdate(copy.ledger, head, before[0])])
+        remote.push([RefUpdate(copy.ledger, head, before)])
     except GitopsError as error:
         require(not copy.has_hook() or error.code == Code.PUSH_REFUSED, f"the push failed: {error.detail[:200]}")
         return f"{error.code} by the installed hook"
     if copy.has_hook():
         raise AttackSucceeded("the installed hook accepted a rewound ledger")
-    require_hook(copy)
+    copy.require_hook()
     return join_reasons("no hook is installed", _expect_ledger_refused(copy))
 
 
@@ -103,7 +100,7 @@ def _forged_entry(copy: ClusterCopy) -> str:
     forged = store.write_files(tree, {"entry.json": write_entry(entry)})
     commit = NewCommit(forged, (head,), Person("bot", copy.rules.bot, 1_750_000_000), commit_message(entry))
     new = copy.write_commit(commit, copy.rules.key(STRANGER))
-    refused = expect_push_refused(copy, copy.ledger, new)
+    refused = copy.expect_push_refused(copy.ledger, new)
     copy.move_ref(copy.ledger, new)
     return join_reasons(refused, _expect_ledger_refused(copy))
 
@@ -134,25 +131,33 @@ def _tampered_blob(copy: ClusterCopy) -> str:
 
 def _expect_audit_failure(copy: ClusterCopy, head: str) -> str:
     """Check that the hook refuses `head` as the head of the ledger, and that the audit finds it."""
-    refused = expect_push_refused(copy, copy.ledger, head)
-    path = copy.rule.path
-    report = audit(copy.store(), head, copy.rule.name, lambda r, tree: open_commit_tree(r, tree, path))
+    refused, report = copy.expect_push_refused(copy.ledger, head), _audit(copy, head)
     if report.ok:
         raise AttackSucceeded("the audit accepted it")
     return join_reasons(refused, f"audit: {report.findings[0].code}")
 
 
+def _audit(copy: ClusterCopy, head: str) -> AuditReport:
+    path = copy.rule.path
+    return audit(copy.store(), head, copy.rule.name, lambda reader, tree: open_commit_tree(reader, tree, path))
+
+
 def _two_applies(copy: ClusterCopy) -> str:
     """Two runs start at the same time on an approved change: exactly one applies it."""
-    approvals = {copy.approve(who) for who in copy.rules.approvers}
-    results = run_concurrently([lambda: copy.apply()[0], lambda: copy.apply()[0]])
-    successes = [each for each in results if isinstance(each, ApplyOutcome) and each.applied_count]
+    approvals = set(copy.approve_all())
+    together = Barrier(2)
+
+    def run(_: int) -> ApplyOutcome | None:
+        together.wait()
+        return copy.apply()[0]
+
+    with ThreadPoolExecutor(2) as pool:
+        successes = [each for each in pool.map(run, range(2)) if each is not None and each.applied_count]
     require(bool(successes) and not copy.has_graph("legacy"), "neither run applied the change")
     if len(successes) != 1:
         raise AttackSucceeded("both runs applied the change")
-    store, path = copy.store(), copy.rule.path
-    head = copy.head(copy.ledger)
-    report = audit(store, head, copy.rule.name, lambda r, tree: open_commit_tree(r, tree, path))
+    store, head = copy.store(), copy.head(copy.ledger)
+    report = _audit(copy, head)
     if not report.ok:
         raise AttackSucceeded(f"the ledger fails its audit: {report.findings[0].code}")
     line = [c for c in store.commits_between(None, head, first_parent=True) if approvals & set(c.parents)]
@@ -171,18 +176,17 @@ def _foreign_lock(copy: ClusterCopy) -> str:
     over = copy.write_commit(NewCommit(tree, (), person, "another lock\n"), None)
     ref = f"refs/gitops/locks/{copy.rule.name}"
     copy.move_ref(ref, held)
-    refused = expect_push_refused(copy, ref, over)
-    for who in copy.rules.approvers:
-        copy.approve(who)
-    return join_reasons(refused, expect_no_effect(copy))
+    refused = copy.expect_push_refused(ref, over)
+    copy.approve_all()
+    return join_reasons(refused, copy.expect_no_effect())
 
 
 def _spoofed_refs(copy: ClusterCopy) -> str:
     """Only the bot writes change requests, statuses and plans, and reserved folders contain nothing else."""
     commit = copy.commit(STRANGER, {"x": b"x\n"})
-    require_hook(copy)
+    copy.require_hook()
     refs = ("refs/gitops/requests/1/meta", "refs/gitops/statuses/00", "refs/heads/gitops/other", APPROVALS + "x")
-    return join_reasons(*dict.fromkeys(expect_push_refused(copy, ref, commit) for ref in refs)) or (
+    return join_reasons(*dict.fromkeys(copy.expect_push_refused(ref, commit) for ref in refs)) or (
         "no hook is installed; such refs permit nothing"
     )
 

@@ -10,9 +10,8 @@ from gitops.bot.receive_push import receive_push
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.doctor.attack.copy import AttackSucceeded, ClusterCopy
+from gitops.doctor.attack.copy import Attack, AttackSucceeded, ClusterCopy, join_reasons, require
 from gitops.doctor.attack.rules import CLUSTER, DELETE_LEGACY, STRANGER
-from gitops.doctor.attack.steps import Attack, expect_no_effect, join_reasons, require
 from gitops.forge.events import CommentEvent
 from gitops.forge.port import Account, CheckState, CheckStatus
 from gitops.forge.refs.local import LocalForge
@@ -96,7 +95,7 @@ def _status(copy: ClusterCopy) -> str:
     for verb in ("plan", "apply"):
         status = CheckStatus(tip, f"gitops/{verb}/{copy.rule.name}", CheckState.SUCCESS, "all good", now)
         _forge_of_stranger(copy).set_status(status)
-    return expect_no_effect(copy)
+    return copy.expect_no_effect()
 
 
 def _markdown(copy: ClusterCopy) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -14,11 +14,12 @@ from gitops.core.errors import GitopsError
 from gitops.git.command import run_program
 from gitops.git.port import GitReader
 from gitops.ledger.trust import trust_at
-from gitops.model.trust import Signer, TrustRoot
+from gitops.model.trust import TrustRoot
 from gitops.wiring.system import SystemClock
 
 STRANGER = "stranger@attack.invalid"
-_EXPIRED, _REVOKED, _NARROW = "expired", "revoked", "narrow"
+EXPIRED, REVOKED, NARROW = UNUSABLE = "expired", "revoked", "narrow"
+"""Keys of the first approver that must not count: an expired one, a revoked one, and one for another namespace."""
 
 _NOTES = "  notes:\n    schema: notes.pg\n    queries:\n      titles:\n        file: notes.gq\n"
 CLUSTER = f"version: 1\ngraphs:\n{_NOTES}  legacy:\n    schema: legacy.pg\n".encode()
@@ -38,20 +39,8 @@ _KEPT = ("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "
 
 
 @dataclass(frozen=True)
-class UnusableKeys:
-    """Keys of the first approver that must not count: an expired one, one for another namespace, and a revoked one.
-
-    `revoked` is None under rules without a list of revoked keys.
-    """
-
-    expired: str
-    narrow: str
-    revoked: str | None
-
-
-@dataclass(frozen=True)
 class CopiedRules:
-    """What a copy is made of. `approvers` are exactly a quorum; `honest` is the author of commits that are not attacks.
+    """What a copy is made of. `approvers` are exactly a quorum; `keys` is the folder with the key of each participant.
 
     `served` means that only the hook of this program checks pushes: there is no forge in front of the repository.
     """
@@ -62,12 +51,10 @@ class CopiedRules:
     bot: str
     approvers: tuple[str, ...]
     files: Mapping[str, bytes]
-    unusable_keys: UnusableKeys
     keys: Path
     trust: TrustRoot
     environ: Mapping[str, str] = field(repr=False)
-    honest: str = "honest@attack.invalid"
-    served: bool = False
+    served: bool
 
     @property
     def first_approver(self) -> str:
@@ -80,15 +67,17 @@ class CopiedRules:
         return self.config.approvals.allowed_signers
 
     def key(self, who: str) -> str:
-        """The path of a participant's private key."""
+        """The path of the private key of a participant, or of one of `UNUSABLE`."""
         return str(self.keys / _file(who))
 
-    def public(self, who: str) -> tuple[str, str]:
-        """The type and the blob of a participant's public key."""
-        return _public(Path(self.key(who)))
+    def public(self, who: str) -> str:
+        """The type and the blob of a public key, as in a line of allowed signers."""
+        return _public(self.keys / _file(who))
 
 
-def copy_rules(reader: GitReader, root: str, cluster: ClusterRule, default_ref: str, keys: Path) -> CopiedRules:
+def copy_rules(
+    reader: GitReader, root: str, cluster: ClusterRule, default_ref: str, keys: Path, *, served: bool
+) -> CopiedRules:
     """Copy the rules of a root tree, with fresh keys in the folder `keys`.
 
     Raises GitopsError `trust_missing` if too few people have a valid key, and what `trust_root` raises.
@@ -97,105 +86,68 @@ def copy_rules(reader: GitReader, root: str, cluster: ClusterRule, default_ref: 
     trust = trust_root(files)
     config = parse_bot_config(files[CONFIG_FILE])
     now = SystemClock().now()
-    bot = next(iter(_in_force(trust, now, trust.ledger_signers)), None)
-    people = _people(trust, now)[: trust.required]
+    able = [name for s in trust.signers if (name := trust.principal(s.key, at=now)) is not None]
+    bot = next((name for name in able if name in trust.ledger_signers), None)
+    people: list[str] = []
+    for name in able:
+        # A person with several names counts once.
+        if trust.may_approve(name) and not trust.known_as(people) & trust.known_as([name]):
+            people.append(name)
+    people = people[: trust.required]
     if bot is None or len(people) < trust.required:
         what = "no ledger signer has" if bot is None else f"{len(people)} of {trust.required} approvers have"
         raise GitopsError(Code.TRUST_MISSING, f"{what} a valid key now", path=CONFIG_FILE)
     environ = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    for who in (bot, *people, STRANGER, _EXPIRED, _REVOKED, _NARROW):
-        _make_key(keys / _file(who), environ)
-    names = {who: keys / _file(who) for who in (bot, *people)}
-    revoked = str(keys / _REVOKED) if config.approvals.revoked_keys else None
-    unusable = UnusableKeys(str(keys / _EXPIRED), str(keys / _NARROW), revoked)
-    files[config.approvals.allowed_signers] = _signers(trust, now, names) + _unusable_key_lines(people[0], unusable)
+    for who in (bot, *people, STRANGER, *UNUSABLE):
+        argv = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "attack", "-f", str(keys / _file(who)))
+        if not (made := run_program(argv, env=dict(environ))).ok:
+            raise GitopsError(Code.SIGNING_FAILED, f"ssh-keygen could not make a key: {made.stderr.strip()}")
+    lines = _signers(trust, now, {who: _public(keys / _file(who)) for who in (bot, *people)})
+    # Keys of the first approver that must not count: each has a line, as a careless person might leave it.
+    lines.append(f'{people[0]} namespaces="git",valid-before="20200101Z" {_public(keys / EXPIRED)}')
+    lines.append(f'{people[0]} namespaces="file" {_public(keys / NARROW)}')
     if config.approvals.revoked_keys:
-        files[config.approvals.revoked_keys] += b"\n" + Path(f"{unusable.revoked}.pub").read_bytes()
-    files |= _templates(reader, root, config) | _folders(config, cluster)
-    return CopiedRules(
-        config, cluster, default_ref, bot, tuple(people), files, unusable, keys, trust_root(files), environ
-    )
-
-
-def _in_force(trust: TrustRoot, now: datetime, among: Iterable[str]) -> list[str]:
-    """Those of `among` who have a valid key now, in the order of the file."""
-    wanted = set(among)
-    speaking = (trust.principal(signer.key, at=now) for signer in trust.signers)
-    return [name for name in dict.fromkeys(speaking) if name is not None and name in wanted]
-
-
-def _people(trust: TrustRoot, now: datetime) -> list[str]:
-    """Different people who may approve now; a person with several names counts once."""
-    valid = _in_force(trust, now, (s.principals[0] for s in trust.signers if trust.may_approve(s.principals[0])))
-    found: list[str] = []
-    for name in valid:
-        if not trust.known_as(found) & trust.known_as([name]):
-            found.append(name)
-    return found
+        lines.append(f'{people[0]} namespaces="git" {_public(keys / REVOKED)}')
+        files[config.approvals.revoked_keys] += b"\n" + Path(f"{keys / REVOKED}.pub").read_bytes()
+    files[config.approvals.allowed_signers] = ("\n".join(lines) + "\n").encode()
+    files |= _templates(reader, root, config.forge.templates)
+    for rule in config.clusters:
+        # A push must not remove the folder of another cluster.
+        content = _FOLDER if rule.name == cluster.name else {"cluster.yaml": _EMPTY}
+        files |= {name if rule.path == "." else f"{rule.path}/{name}": text for name, text in content.items()}
+    trust = trust_root(files)
+    return CopiedRules(config, cluster, default_ref, bot, tuple(people), files, keys, trust, environ, served)
 
 
 def _file(who: str) -> str:
     """A safe file name for a principal, which may contain any character."""
-    return who if who in (_EXPIRED, _REVOKED, _NARROW) else who.encode().hex()[:200]
+    return who if who in UNUSABLE else who.encode().hex()[:200]
 
 
-def _make_key(path: Path, environ: Mapping[str, str]) -> None:
-    argv = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "attack", "-f", str(path))
-    made = run_program(argv, env=dict(environ))
-    if not made.ok:
-        raise GitopsError(Code.SIGNING_FAILED, f"ssh-keygen could not make a key: {made.stderr.strip()}")
+def _public(key: Path) -> str:
+    """The type and the blob of a public key, from the path of the private key."""
+    return " ".join(Path(f"{key}.pub").read_text("ascii").split()[:2])
 
 
-def _signers(trust: TrustRoot, now: datetime, names: Mapping[str, Path]) -> bytes:
-    """The allowed signers line by line; the valid line of each person in `names` gets their fresh key."""
+def _signers(trust: TrustRoot, now: datetime, fresh: Mapping[str, str]) -> list[str]:
+    """The lines of the allowed signers; the valid line of each person in `fresh` gets that public key."""
     lines, given = [], set[str]()
     for signer in trust.signers:
-        who = trust.principal(signer.key, at=now)
-        kind, key = signer.key_type, signer.key
-        if who is not None and who in names and who not in given:
+        who, key = trust.principal(signer.key, at=now), f"{signer.key_type} {signer.key}"
+        if who is not None and who in fresh and who not in given:
             given.add(who)
-            kind, key = _public(names[who])
-        lines.append(_line(signer, kind, key))
-    return ("\n".join(lines) + "\n").encode()
+            key = fresh[who]
+        dates = {"valid-after": signer.valid_after, "valid-before": signer.valid_before}
+        options = [f'namespaces="{",".join(signer.namespaces)}"'] if signer.namespaces else []
+        options += [f'{name}="{at:%Y%m%d%H%M%S}Z"' for name, at in dates.items() if at is not None]
+        lines.append(" ".join(filter(None, (",".join(signer.principals), ",".join(options), key))))
+    return lines
 
 
-def _unusable_key_lines(who: str, unusable: UnusableKeys) -> bytes:
-    """Allowed-signers lines for keys of `who` that must not count."""
-    lines = [f'{who} namespaces="git",valid-before="20200101Z" {" ".join(_public(Path(unusable.expired)))}']
-    lines.append(f'{who} namespaces="file" {" ".join(_public(Path(unusable.narrow)))}')
-    if unusable.revoked is not None:
-        lines.append(f'{who} namespaces="git" {" ".join(_public(Path(unusable.revoked)))}')
-    return ("\n".join(lines) + "\n").encode()
-
-
-def _public(key: Path) -> tuple[str, str]:
-    """The type and the blob of a public key, from the path of the private key."""
-    kind, blob = Path(f"{key}.pub").read_text("ascii").split()[:2]
-    return kind, blob
-
-
-def _line(signer: Signer, kind: str, key: str) -> str:
-    dates = {"valid-after": signer.valid_after, "valid-before": signer.valid_before}
-    options = [f'namespaces="{",".join(signer.namespaces)}"'] if signer.namespaces else []
-    options += [f'{name}="{at:%Y%m%d%H%M%S}Z"' for name, at in dates.items() if at is not None]
-    return " ".join(filter(None, (",".join(signer.principals), ",".join(options), kind, key)))
-
-
-def _templates(reader: GitReader, root: str, config: BotConfig) -> dict[str, bytes]:
+def _templates(reader: GitReader, root: str, folder: str | None) -> dict[str, bytes]:
     """The repository's own comment templates, so that hostile text is rendered as in the real setup."""
-    folder = config.forge.templates
     tree = None if folder is None else reader.subtree(root, folder)
-    if folder is None or tree is None:
+    if tree is None:
         return {}
-    paths = reader.changed_paths(None, tree)[:_MAX_TEMPLATES]
-    found = {f"{folder}/{path}": reader.read(tree, path) for path in paths}
+    found = {f"{folder}/{path}": reader.read(tree, path) for path in reader.changed_paths(None, tree)[:_MAX_TEMPLATES]}
     return {path: content for path, content in found.items() if content is not None}
-
-
-def _folders(config: BotConfig, cluster: ClusterRule) -> dict[str, bytes]:
-    """The files of the attacked cluster, and of an empty cluster for each other one, which a push must not remove."""
-    files: dict[str, bytes] = {}
-    for rule in config.clusters:
-        content = _FOLDER if rule.name == cluster.name else {"cluster.yaml": _EMPTY}
-        files |= {name if rule.path == "." else f"{rule.path}/{name}": text for name, text in content.items()}
-    return files

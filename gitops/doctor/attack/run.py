@@ -7,7 +7,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from gitops.config.gitops_yaml import ClusterRule
@@ -15,11 +14,17 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack.approvals import APPROVAL_ATTACKS
 from gitops.doctor.attack.content import CONTENT_ATTACKS
-from gitops.doctor.attack.copy import AttackInconclusive, AttackSkipped, AttackSucceeded, ClusterCopy, build_states
+from gitops.doctor.attack.copy import (
+    Attack,
+    AttackInconclusive,
+    AttackSkipped,
+    AttackSucceeded,
+    ClusterCopy,
+    build_states,
+)
 from gitops.doctor.attack.history import HISTORY_ATTACKS
 from gitops.doctor.attack.messages import MESSAGE_ATTACKS
 from gitops.doctor.attack.rules import copy_rules
-from gitops.doctor.attack.steps import Attack
 from gitops.doctor.findings import AttackReport, AttackResult, Defence
 from gitops.git.remote import SelfRemote
 from gitops.wiring.operator import has_server_hook
@@ -57,8 +62,8 @@ def attack(
         folder = Path(temporary)
         keys = folder / "keys"
         keys.mkdir(mode=0o700)
-        rules = copy_rules(store, store.commit(head).tree, cluster, project.default_ref, keys)
-        rules = replace(rules, served=is_local and not hosted)
+        tree, served = store.commit(head).tree, is_local and not hosted
+        rules = copy_rules(store, tree, cluster, project.default_ref, keys, served=served)
         command = (sys.executable, "-m", "gitops")
         try:
             applied, pending = build_states(folder, rules, with_hook=with_hook, command=command)
