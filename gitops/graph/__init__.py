@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from gitops.graph.history.preview import preview_migration
     from gitops.graph.history.purge import purge_dropped
     from gitops.graph.history.verify import verify_graph
-    from gitops.graph.history.write_context import WriteContext
     from gitops.graph.load import Loader, LoadError, LoadMode, LoadRequest
     from gitops.graph.query import QueryOptions, QueryResult, ReadCache, Strategy, run_query
     from gitops.graph.search.embedding import Embedder, HashEmbedder, ServiceEmbedder
     from gitops.graph.show import describe_graph, read_rows
     from gitops.graph.snapshot import Snapshot, open_snapshot
+    from gitops.graph.staged import WriteContext
     from gitops.graph.versions import ReadTarget
     from gitops.graph.write.mutate import MutationOptions, Mutator
 
@@ -87,12 +87,12 @@ _HOMES = {
     "history.preview": ("preview_migration",),
     "history.purge": ("purge_dropped",),
     "history.verify": ("verify_graph",),
-    "history.write_context": ("WriteContext",),
     "load": ("LoadError", "LoadMode", "LoadRequest", "Loader"),
     "query": ("QueryOptions", "QueryResult", "ReadCache", "Strategy", "run_query"),
     "search.embedding": ("Embedder", "HashEmbedder", "ServiceEmbedder"),
     "show": ("describe_graph", "read_rows"),
     "snapshot": ("Snapshot", "open_snapshot"),
+    "staged": ("WriteContext",),
     "versions": ("ReadTarget",),
     "write.mutate": ("MutationOptions", "Mutator"),
 }

@@ -16,7 +16,7 @@ from gitops.graph.manifest import GraphIdentity, Manifest, publish
 from gitops.graph.observation import MigrationPreview
 from gitops.graph.port import Existence, GraphReading, PreparedVersion
 from gitops.graph.snapshot import Snapshot, accept_schema, find_root, open_snapshot
-from gitops.graph.staged import StagedGraph, StagedVersion, require_no_branches, successor
+from gitops.graph.staged import StagedGraph, StagedVersion, WriteContext, require_no_branches
 from gitops.storage.port import ObjectStore
 
 if TYPE_CHECKING:
@@ -131,18 +131,17 @@ class LanceEngine:
             tables, dropped, purged = changed.tables, changed.dropped, changed.purged
         self._faults.reach("engine.migrate.after_tables")
         _write_schema(snapshot.store, desired)
-        manifest = successor(
-            base,
+        return StagedVersion(
+            snapshot,
             "migrate",
-            txn_id=self._ids.ulid(),
-            actor=actor,
-            ts=timestamp(self._clock.now()),
+            WriteContext(self._clock, self._ids, actor, faults=self._faults),
+            stamp=timestamp,
+            purged=purged,
             schema_source=digest(desired.source),
             schema_ir=desired.ir_digest,
             tables=tables,
             dropped=dropped,
         )
-        return StagedVersion(snapshot, manifest, self._faults, purged)
 
     def delete_tree(self, uri: str) -> None:
         """Remove everything at the root, and what dead writers left beside it; succeeds on absent and partial roots."""

@@ -12,13 +12,12 @@ from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.history.branches import ensure_branch
 from gitops.graph.history.leases import DEFAULT_TERM, HeldLease, hold_lease
-from gitops.graph.history.write_context import WriteContext
 from gitops.graph.layout import MAIN
 from gitops.graph.manifest import TableEntry
 from gitops.graph.results import LoadResult
 from gitops.graph.search.embedding import Embedder
 from gitops.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
-from gitops.graph.staged import StagedVersion, successor
+from gitops.graph.staged import StagedVersion, WriteContext
 from gitops.graph.tables import TableWriter
 from gitops.graph.write.intake import LoadIntake, TableIntake
 from gitops.graph.write.joint import JointChecks, LoadMode, TableCheck
@@ -148,15 +147,8 @@ class LoadPublisher:
             self._context.faults.reach("engine.load.before_tables")
             changed = {key: self._write_table(snapshot, tables[key], outcomes[key]) for key in sorted(tables)}
             self._context.faults.reach("engine.load.staged")
-            manifest = successor(
-                snapshot.manifest,
-                "load",
-                txn_id=self._context.ids.ulid(),
-                actor=self._context.actor,
-                ts=timestamp(self._context.now()),
-                tables={**snapshot.manifest.tables, **changed},
-            )
-            version = StagedVersion(snapshot, manifest, self._context.faults).publish()
+            tables_now = {**snapshot.manifest.tables, **changed}
+            version = StagedVersion(snapshot, "load", self._context, stamp=timestamp, tables=tables_now).publish()
         rows = {key: tables[key].rows - len(outcomes[key].superseded_rows) for key in sorted(tables)}
         return LoadResult(version, rows)
 

@@ -7,22 +7,54 @@ version of a graph is one manifest that exists or does not.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from gitops.core.clock import parse_timestamp
+from gitops.core.clock import Clock, IdSource, parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import BugError, ConflictError, GitopsError, RemoteError
-from gitops.core.faults import Faults
+from gitops.core.faults import Faults, NoFaults
 from gitops.graph.layout import MAIN
 from gitops.graph.lines import INTERNAL, read_branches, read_floor, read_line
 from gitops.graph.manifest import Manifest, publish
 from gitops.graph.root import Staging
 from gitops.graph.snapshot import Snapshot
 
-__all__ = ["StagedGraph", "StagedVersion", "later_timestamp", "require_no_branches", "successor"]
+__all__ = [
+    "StagedGraph",
+    "StagedVersion",
+    "WriteContext",
+    "later_timestamp",
+    "precise_timestamp",
+    "require_no_branches",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteContext:
+    """What a write needs from outside; `actor` and `message` are named in the versions that are made."""
+
+    clock: Clock
+    ids: IdSource
+    actor: str | None = None
+    message: str | None = None
+    faults: Faults = field(default_factory=NoFaults)
+
+    def now(self) -> datetime:
+        """One reading of the clock."""
+        return self.clock.now()
+
+
+def precise_timestamp(moment: datetime) -> str:
+    """RFC 3339 UTC text with `Z`, in microseconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def later_timestamp(one: str, other: str) -> str:
+    """The later of two times; the first one when they are equal or do not read as times."""
+    return max(one, other, key=lambda text: parse_timestamp(text) or datetime.min.replace(tzinfo=UTC))
 
 
 class StagedGraph:
@@ -58,15 +90,43 @@ class StagedGraph:
 class StagedVersion:
     """The version of a branch after `base`: its manifest, not yet written; the table versions it names are."""
 
-    def __init__(self, base: Snapshot, manifest: Manifest, faults: Faults, purged: Sequence[str] = ()) -> None:
-        """Keep the manifest until it is published, as the child of the base on the branch of the base.
+    def __init__(
+        self,
+        base: Snapshot,
+        operation: str,
+        context: WriteContext,
+        *,
+        stamp: Callable[[datetime], str] = precise_timestamp,
+        purged: Sequence[str] = (),
+        lineage: Mapping[str, int] | None = None,
+        **changes: Any,
+    ) -> None:
+        """Make the manifest of the child of the base on its branch: that of the base except for the changes.
 
-        `purged` are the folders of tables that are removed, with all older versions, after the new version is published.
+        `lineage` is what a merge adds to the ancestry. `purged` are the folders of tables that are removed, with all older
+        versions, after the new version is published. A version is never older than its parent, whatever the clocks say.
         """
+        parent, line = base.manifest, base.line.id
+        reach = parent.reach
+        for older, n in (lineage or {}).items():
+            reach[older] = max(n, reach.get(older, 0))
+        reach.pop(line, None)
+        self._manifest = replace(
+            parent,
+            n=parent.n + 1,
+            branch=base.branch,
+            line=line,
+            parent=parent.ref,
+            lineage=reach,
+            operation=operation,
+            txn_id=context.ids.ulid(),
+            actor=context.actor,
+            ts=later_timestamp(stamp(context.now()), parent.ts),
+            **{"merge_parent": None, "message": context.message, **changes},
+        )
         self._purged = purged
         self._base = base
-        self._manifest = _child(base, manifest)
-        self._faults = faults
+        self._faults = context.faults
         self._open = True
 
     @property
@@ -74,13 +134,10 @@ class StagedVersion:
         """The manifest that `publish` writes."""
         return self._manifest
 
-    def keep_purged(self) -> None:
-        """Publish without removing anything: for a trial."""
-        self._purged = ()
-
-    def publish(self) -> int:
+    def publish(self, *, purge: bool = True) -> int:
         """Write the manifest if its number is free and the branch is still the one it was staged for.
 
+        Nothing is removed unless `purge`.
         Raises ConflictError `graph_conflict` if not; GitopsError `graph_branch_missing` when the branch was removed.
         """
         if not self._open:
@@ -98,7 +155,8 @@ class StagedVersion:
             raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
         if self._base.line.id != MAIN and read_line(store, self._base.branch) != self._base.line:
             raise ConflictError(Code.GRAPH_CONFLICT, f"branch {self._base.branch} was created again", path=place)
-        if self._purged:
+        purged = self._purged if purge else ()
+        if purged:
             # A branch that was made since this was staged has the tables that are about to go.
             require_no_branches(self._base)
         if not publish(store, self._manifest):
@@ -109,7 +167,7 @@ class StagedVersion:
             detail = f"version {self._manifest.n} of {self._base.branch} at {place} existed before and was removed"
             raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
         self._faults.reach(f"{point}.after_publish")
-        for path in self._purged:
+        for path in purged:
             # After a failure gc removes the rest: the new version records that it is purged.
             with contextlib.suppress(OSError, RemoteError):
                 self._base.folder.remove(path)
@@ -127,32 +185,3 @@ def require_no_branches(snapshot: Snapshot) -> None:
         place = snapshot.root.location
         detail = f"a migration requires a graph with only main, and {place} has also {', '.join(names)[:200]}"
         raise ConflictError(Code.GRAPH_HAS_BRANCHES, detail, path=place)
-
-
-def _child(base: Snapshot, manifest: Manifest) -> Manifest:
-    """The manifest with its place in the lineage; a version is never older than its parent, whatever the clocks say."""
-    parent, line = base.manifest, base.line.id
-    reach = parent.reach
-    for older, n in manifest.lineage.items():
-        reach[older] = max(n, reach.get(older, 0))
-    reach.pop(line, None)
-    return replace(
-        manifest,
-        n=parent.n + 1,
-        branch=base.branch,
-        line=line,
-        parent=parent.ref,
-        lineage=reach,
-        ts=later_timestamp(manifest.ts, parent.ts),
-    )
-
-
-def successor(base: Manifest, operation: str, *, txn_id: str, actor: str | None, ts: str, **changes: Any) -> Manifest:
-    """The manifest after `base`, with the same schema and tables except for the changes. Staging sets its ancestry."""
-    fields = {"merge_parent": None, "message": None, **changes}
-    return replace(base, n=base.n + 1, operation=operation, txn_id=txn_id, actor=actor, ts=ts, **fields)
-
-
-def later_timestamp(one: str, other: str) -> str:
-    """The later of two times; the first one when they are equal or do not read as times."""
-    return max(one, other, key=lambda text: parse_timestamp(text) or datetime.min.replace(tzinfo=UTC))

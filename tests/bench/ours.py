@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.optimize import optimize_tables
-from gitops.graph.history.write_context import WriteContext
 from gitops.graph.load import Loader, LoadMode, LoadRequest
 from gitops.graph.query import QueryOptions, ReadCache, Strategy, run_query
 from gitops.graph.snapshot import ReadTarget, open_snapshot
+from gitops.graph.staged import WriteContext
 from gitops.graph.write.mutate import MutationOptions, Mutator
 from gitops.language.query import CheckedQuery, check_query, parse_queries
 from gitops.wiring.system import RandomIds, SystemClock

@@ -28,8 +28,8 @@ from gitops.graph.export import export_records
 from gitops.graph.history.leases import hold_lease
 from gitops.graph.history.retention import read_manifests
 from gitops.graph.history.verify import verify_graph
-from gitops.graph.history.write_context import WriteContext
 from gitops.graph.snapshot import Snapshot, open_snapshot
+from gitops.graph.staged import WriteContext
 from gitops.wiring.system import RandomIds, SystemClock
 from tests.fault.engine_child import Child, Told
 from tests.fault.engine_debris import debris, grow_old

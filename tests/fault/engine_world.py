@@ -24,10 +24,10 @@ from gitops.graph.history.gc import collect_garbage
 from gitops.graph.history.merge import merge_branch
 from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.graph.history.retention import Retention
-from gitops.graph.history.write_context import WriteContext
 from gitops.graph.load import Loader, LoadMode, LoadRequest
 from gitops.graph.maintenance_results import GcResult
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
+from gitops.graph.staged import WriteContext
 from gitops.graph.write.mutate import MutationOptions, Mutator
 from gitops.language.query import check_query, parse_queries
 from gitops.wiring.system import RandomIds, SystemClock

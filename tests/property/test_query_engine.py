@@ -21,11 +21,11 @@ from gitops.graph import HashEmbedder
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.graph.history.verify import verify_graph
-from gitops.graph.history.write_context import WriteContext
 from gitops.graph.load import LoadMode
 from gitops.graph.query import QueryResult, ReadCache, Strategy
 from gitops.graph.results import MutationResult
 from gitops.graph.snapshot import ReadTarget, open_snapshot
+from gitops.graph.staged import WriteContext
 from gitops.language.query import CheckedQuery, check_query, parse_queries
 from gitops.language.schema import NodeType, Schema
 from tests.reference import Graph, Mode, Options, Refused, answer, empty, load, mutate

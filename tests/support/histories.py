@@ -12,10 +12,9 @@ from gitops.core.clock import FixedClock
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.lineage import read_log
-from gitops.graph.history.write_context import WriteContext, precise_timestamp
-from gitops.graph.manifest import Manifest, TableEntry
+from gitops.graph.manifest import TableEntry
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
-from gitops.graph.staged import StagedVersion
+from gitops.graph.staged import StagedVersion, WriteContext
 from gitops.graph.tables import TableWriter, arrow_table, declared_type, open_table, raw_columns
 from gitops.language.schema import NodeType, Scalar
 from tests.support.ids import SequentialIds
@@ -67,19 +66,8 @@ class History:
         return self._staged(base, {key: writer.finish(recount=True)}).publish()
 
     def _staged(self, base: Snapshot, tables: Mapping[str, TableEntry]) -> StagedVersion:
-        old = base.manifest
-        manifest = Manifest(
-            n=old.n + 1,
-            txn_id=self.ids.ulid(),
-            operation="load",
-            actor="ann",
-            ts=precise_timestamp(self.clock.now()),
-            schema_source=old.schema_source,
-            schema_ir=old.schema_ir,
-            tables={**old.tables, **tables},
-            dropped=old.dropped,
-        )
-        return StagedVersion(base, manifest, NoFaults())
+        context = WriteContext(self.clock, self.ids, "ann")
+        return StagedVersion(base, "load", context, tables={**base.manifest.tables, **tables})
 
     def people(self, branch: str, **ages: int | None) -> int:
         """Put people by name."""

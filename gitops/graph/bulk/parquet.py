@@ -14,11 +14,11 @@ from gitops.core.errors import UsageError
 from gitops.graph.bulk.plan import BulkPart, plan_bulk
 from gitops.graph.bulk.publish import discard_bulk, publish_bulk
 from gitops.graph.bulk.worker import write_part
-from gitops.graph.history.write_context import WriteContext
 from gitops.graph.layout import MAIN
 from gitops.graph.load import LoadError, LoadMode
 from gitops.graph.results import LoadResult
 from gitops.graph.snapshot import ReadTarget, open_snapshot
+from gitops.graph.staged import WriteContext
 
 __all__ = ["load_parquet"]
 

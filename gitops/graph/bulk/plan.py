@@ -27,9 +27,9 @@ from gitops.documents.json_bytes import parse
 from gitops.graph import layout
 from gitops.graph.forms import NAME, TIME, number, read_json
 from gitops.graph.history.leases import take_lease
-from gitops.graph.history.write_context import WriteContext
 from gitops.graph.manifest import TableEntry
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
+from gitops.graph.staged import WriteContext
 
 __all__ = ["TERM", "BulkPart", "BulkPlan", "BulkTask", "plan_bulk"]
 

@@ -29,12 +29,12 @@ from gitops.graph.bulk.plan import BulkPart, BulkPlan, table_form
 from gitops.graph.bulk.worker import remove_files
 from gitops.graph.history.datasets import data_files
 from gitops.graph.history.leases import hold_lease, read_leases
-from gitops.graph.history.write_context import WriteContext, precise_timestamp
 from gitops.graph.lines import read_floor
 from gitops.graph.load import LoadMode, LoadPublisher, LoadRequest
 from gitops.graph.manifest import find_manifest
 from gitops.graph.results import LoadResult
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
+from gitops.graph.staged import WriteContext, precise_timestamp
 from gitops.graph.tables import open_table, raw_columns
 from gitops.graph.versions import kept_versions
 from gitops.graph.write.intake import LoadIntake, group_key

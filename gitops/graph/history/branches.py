@@ -12,12 +12,11 @@ from gitops.core.faults import around
 from gitops.graph import layout
 from gitops.graph.history.leases import hold_lease
 from gitops.graph.history.lineage import merge_base_refs
-from gitops.graph.history.write_context import WriteContext, precise_timestamp
 from gitops.graph.lines import INTERNAL, Line, check_name, read_branches
 from gitops.graph.manifest import Manifest, head_number, line_numbers, publish
 from gitops.graph.results import BranchInfo
 from gitops.graph.snapshot import Snapshot, open_snapshot
-from gitops.graph.staged import later_timestamp
+from gitops.graph.staged import WriteContext, later_timestamp, precise_timestamp
 from gitops.graph.versions import ReadTarget
 from gitops.storage.port import ObjectStore
 

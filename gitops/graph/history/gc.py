@@ -34,12 +34,12 @@ from gitops.graph.history.retention import (
     expired_versions,
     read_manifests,
 )
-from gitops.graph.history.write_context import WriteContext
 from gitops.graph.lines import INTERNAL, read_branches, read_floor, write_floor
 from gitops.graph.maintenance_results import GcResult
 from gitops.graph.manifest import line_numbers
 from gitops.graph.root import GraphFolder
 from gitops.graph.snapshot import Snapshot, open_snapshot
+from gitops.graph.staged import WriteContext
 from gitops.storage.keys import TEMP_PREFIX
 
 __all__ = ["Retention", "collect_garbage"]

@@ -23,9 +23,9 @@ from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.documents.forms import TEXT, ULID, map_of, nullable, record
 from gitops.graph import layout
 from gitops.graph.forms import TIME, graph_document, number, read_document
-from gitops.graph.history.write_context import WriteContext, precise_timestamp
 from gitops.graph.manifest import VERSION_REF, CommitRef, find_manifest
 from gitops.graph.snapshot import Snapshot
+from gitops.graph.staged import WriteContext, precise_timestamp
 from gitops.storage.port import ObjectStore
 
 __all__ = ["DEFAULT_TERM", "HeldLease", "Lease", "hold_lease", "read_leases", "take_lease"]

@@ -23,12 +23,11 @@ from gitops.graph.history.deltas import Row, RowDelta, TableVersion, row_deltas
 from gitops.graph.history.image import GraphImage, row_violations
 from gitops.graph.history.leases import hold_lease
 from gitops.graph.history.lineage import includes_version, merge_bases
-from gitops.graph.history.write_context import WriteContext, precise_timestamp
 from gitops.graph.lines import check_name
 from gitops.graph.manifest import Manifest, TableEntry
 from gitops.graph.results import MergeConflict, MergeResult, MergeStatus
 from gitops.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
-from gitops.graph.staged import StagedVersion, successor
+from gitops.graph.staged import StagedVersion, WriteContext
 from gitops.graph.tables import TableWriter, arrow_table, declared_type, key_columns, stage_rows
 from gitops.graph.write.committed import CommittedTable
 from gitops.language.schema import Catalog, EdgeType, NodeType
@@ -65,18 +64,15 @@ def merge_branch(uri: str, source: str, into: str, context: WriteContext) -> Mer
         if plan.conflicts:
             return replace(nothing, status=MergeStatus.CONFLICT, conflicts=tuple(sorted(set(plan.conflicts))))
         context.faults.reach("engine.merge.staged")
-        manifest = successor(
-            target.manifest,
+        staged = StagedVersion(
+            target,
             "merge",
-            txn_id=context.ids.ulid(),
-            actor=context.actor,
-            ts=precise_timestamp(context.now()),
+            context,
             tables=plan.tables,
             merge_parent=origin.manifest.ref,
             lineage=origin.manifest.reach,
             message=context.message or f"merge branch {origin.branch}",
         )
-        staged = StagedVersion(target, manifest, context.faults)
         version = staged.publish()
     return MergeResult(status, source, into, version, staged.manifest.txn_id, plan.rows)
 

@@ -21,7 +21,6 @@ from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, RemoteError
 from gitops.graph.history.datasets import call_driver
 from gitops.graph.history.leases import hold_lease
-from gitops.graph.history.write_context import WriteContext, precise_timestamp
 from gitops.graph.layout import MAIN
 from gitops.graph.maintenance_results import OptimizeResult
 from gitops.graph.manifest import TableEntry
@@ -29,7 +28,7 @@ from gitops.graph.root import GraphFolder
 from gitops.graph.search.text import TEXT_INDEX
 from gitops.graph.search.vector import METRIC
 from gitops.graph.snapshot import ReadTarget, find_root, open_snapshot
-from gitops.graph.staged import StagedVersion, successor
+from gitops.graph.staged import StagedVersion, WriteContext
 from gitops.graph.tables import TableWriter, declared_type, key_columns, open_table
 from gitops.language.schema import EdgeType, NodeType, PropType, Scalar
 
@@ -111,16 +110,8 @@ def _optimize_table(
                 held.renew()
             table = writer.finish(recount=False)
             context.faults.reach("engine.optimize.staged")
-            manifest = successor(
-                snapshot.manifest,
-                "optimize",
-                txn_id=context.ids.ulid(),
-                actor=context.actor,
-                ts=precise_timestamp(context.now()),
-                tables={**snapshot.manifest.tables, key: table},
-                message=context.message,
-            )
-            version = StagedVersion(snapshot, manifest, context.faults).publish()
+            tables = {**snapshot.manifest.tables, key: table}
+            version = StagedVersion(snapshot, "optimize", context, tables=tables).publish()
     return version, tuple(done)
 
 

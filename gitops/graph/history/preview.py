@@ -14,12 +14,12 @@ from gitops.core.errors import BugError, GitopsError, RemoteError
 from gitops.graph.engine import LanceEngine, plan_migration
 from gitops.graph.history.branches import make_branch, remove_branch
 from gitops.graph.history.datasets import call_driver
-from gitops.graph.history.write_context import WriteContext
 from gitops.graph.lines import INTERNAL
 from gitops.graph.maintenance_results import PreviewReport, StepEffect
 from gitops.graph.manifest import Manifest
 from gitops.graph.root import GraphFolder
 from gitops.graph.snapshot import ReadTarget, Snapshot, accept_schema, find_root, open_snapshot
+from gitops.graph.staged import WriteContext
 from gitops.graph.tables import open_table
 from gitops.language.schema import Schema, TypeKind
 from gitops.language.schema.steps import (
@@ -69,8 +69,7 @@ def _carry_out(uri: str, name: str, desired: Schema, steps: Sequence[MigrationSt
     with find_root(uri).lease():
         branch = open_snapshot(uri, ReadTarget(name))
         staged = engine.stage_migration(branch, desired, steps, context.actor)
-        staged.keep_purged()
-        staged.publish()
+        staged.publish(purge=False)
     return staged.manifest
 
 

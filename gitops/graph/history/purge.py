@@ -12,13 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gitops.graph.history.leases import hold_lease
-from gitops.graph.history.write_context import WriteContext, precise_timestamp
 from gitops.graph.layout import MAIN
 from gitops.graph.maintenance_results import PurgeResult
 from gitops.graph.manifest import DroppedTable, Manifest, find_manifest, line_numbers
 from gitops.graph.migrate import copy_table
 from gitops.graph.snapshot import Snapshot, find_root, open_snapshot
-from gitops.graph.staged import StagedVersion, require_no_branches, successor
+from gitops.graph.staged import StagedVersion, WriteContext, require_no_branches
 
 __all__ = ["purge_dropped"]
 
@@ -65,14 +64,12 @@ def _publish(
         entry = base.tables[key]
         gone.append(DroppedTable(key, entry.path, entry.version, purged=True))
         tables[key] = copy_table(snapshot.folder, entry, catalog, key, context.ids)
-    manifest = successor(
-        base,
+    return StagedVersion(
+        snapshot,
         "migrate",
-        txn_id=context.ids.ulid(),
-        actor=context.actor,
-        ts=precise_timestamp(context.now()),
+        context,
+        purged=[entry.path for entry in (*types, *gone)],
         tables=tables,
         dropped=(*(replace(entry, purged=True) for entry in base.dropped), *gone),
         message="what was dropped is purged",
-    )
-    return StagedVersion(snapshot, manifest, context.faults, [entry.path for entry in (*types, *gone)]).publish()
+    ).publish()

@@ -14,7 +14,7 @@ from gitops.graph.layout import MAIN
 from gitops.graph.results import MutationResult
 from gitops.graph.search.embedding import Embedder
 from gitops.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
-from gitops.graph.staged import StagedVersion, successor
+from gitops.graph.staged import StagedVersion, WriteContext
 from gitops.graph.tables import TableWriter, arrow_table, key_columns
 from gitops.graph.write.delta import GraphChanges
 from gitops.graph.write.final_image import check_final_image
@@ -131,15 +131,8 @@ class Mutator:
             writer.exchange(staged, gone.values())
             tables[key] = writer.finish(recount=True)
         self._faults.reach("engine.mutate.staged")
-        manifest = successor(
-            base,
-            "mutate",
-            txn_id=self._ids.ulid(),
-            actor=actor,
-            ts=timestamp(self._clock.now()),
-            tables={**base.tables, **tables},
-        )
-        return StagedVersion(snapshot, manifest, self._faults).publish()
+        context = WriteContext(self._clock, self._ids, actor, faults=self._faults)
+        return StagedVersion(snapshot, "mutate", context, stamp=timestamp, tables={**base.tables, **tables}).publish()
 
 
 def _require_types(catalog: Catalog, statements: tuple[TypedStatement, ...]) -> None:

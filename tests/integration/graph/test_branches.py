@@ -13,6 +13,7 @@ from gitops.graph.history.lineage import describe_version, read_log
 from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.graph.lines import check_name, read_branches
 from gitops.graph.snapshot import ReadTarget, open_snapshot
+from gitops.graph.staged import StagedVersion
 from gitops.graph.tables import open_table
 from tests.support.histories import History, person, version_numbers
 from tests.support.s3 import S3Place
@@ -138,11 +139,8 @@ def test_only_the_newest_version_of_a_branch_has_successors(local: History) -> N
     version = local.people("main", a=1)
     create_branch(local.uri, "dev", local.work())
     old = local.at("dev", version=version)
-    from gitops.core.faults import NoFaults
-    from gitops.graph.staged import StagedVersion
-
     with pytest.raises(ConflictError):
-        StagedVersion(old, old.manifest, NoFaults()).publish()
+        StagedVersion(old, "load", local.work()).publish()
     assert version_numbers(local.uri, "dev") == (1, version, version + 1)
 
 

@@ -12,10 +12,10 @@ import pytest
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.branches import create_branch
-from gitops.graph.history.write_context import WriteContext
 from gitops.graph.local_root import LocalRoot
 from gitops.graph.manifest import read_manifest
 from gitops.graph.snapshot import open_snapshot
+from gitops.graph.staged import WriteContext
 from gitops.graph.write import delta, filters
 from gitops.graph.write.mutate import MutationOptions, Mutator
 from gitops.graph.write.retry import ATTEMPTS, retry_until_published

@@ -16,9 +16,9 @@ from gitops.graph.history.datasets import dataset_versions
 from gitops.graph.history.gc import Retention, collect_garbage
 from gitops.graph.history.leases import hold_lease, read_leases
 from gitops.graph.history.verify import verify_graph
-from gitops.graph.history.write_context import WriteContext
 from gitops.graph.port import PreparedVersion
 from gitops.graph.show import read_rows as show_rows
+from gitops.graph.staged import WriteContext
 from tests.support.histories import History, person, read_rows
 from tests.support.s3 import S3Place
 

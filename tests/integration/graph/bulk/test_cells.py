@@ -20,9 +20,9 @@ from gitops.graph import show
 from gitops.graph.bulk import input_columns, plan_bulk, publish_bulk, write_part
 from gitops.graph.bulk.cells import column_cells
 from gitops.graph.engine import LanceEngine
-from gitops.graph.history.write_context import WriteContext
 from gitops.graph.load import Loader, LoadError, LoadMode, LoadRequest
 from gitops.graph.snapshot import open_snapshot
+from gitops.graph.staged import WriteContext
 from gitops.graph.tables import raw_columns
 from gitops.graph.values import CellError, json_to_cell
 from gitops.language.schema import PropType, Scalar

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
-from gitops.graph.history.write_context import WriteContext
 from gitops.graph.query import ReadCache, Strategy, adjacency, execute, expand, neighbours, plan, tables
 from gitops.graph.query import strategies as rules
 from gitops.graph.snapshot import open_snapshot
+from gitops.graph.staged import WriteContext
 from tests.support.effort import cases
 from tests.support.ids import SequentialIds
 from tests.support.query_graphs import CLOCK, ask, put, town, towns, values
