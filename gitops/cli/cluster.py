@@ -1,4 +1,4 @@
-"""The commands on one cluster, in a cluster folder or on a branch ledger."""
+"""The workspaces of the commands on one cluster, in a cluster folder or on a branch ledger; `plan` and `approve`."""
 
 from __future__ import annotations
 
@@ -6,32 +6,72 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from gitops.cli.options import actor_of, choice_of
-from gitops.cli.output import FAILED, OK, complain, say, show, show_form
+from gitops.cli.shared import FAILED, OK, actor_of, choice_of, complain, say, show_form
 from gitops.cluster.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.model.address import Address
 
 if TYPE_CHECKING:
+    from gitops.approving.decide import DecisionContext
+    from gitops.model.outcome import VerbOutcome
     from gitops.wiring.project import LocalProject
 
-
-def validate(options: argparse.Namespace) -> int:
-    """`gitops validate`."""
-    from gitops.cluster.validate import validate as run
-
-    return show(run(_with_compile_cache(_folder(options, None), options)), as_json=options.json)
+# -- what the table of commands passes to a verb -----------------------------------------------------------------------
 
 
-def plan(options: argparse.Namespace) -> int:
+def to_read(options: argparse.Namespace) -> tuple[Workspace]:
+    """The workspace on a branch ledger if one governs the cluster, else on the folder."""
+    project = _project(options)
+    if project is None:
+        return (_folder(options, None),)
+    return (project.workspace(project.rule(options.cluster, options.config), None),)
+
+
+def to_write(options: argparse.Namespace) -> tuple[Workspace]:
+    """The same with the actor that a ledger entry needs. Raises UsageError `actor_required`."""
+    actor, project = actor_of(options), _project(options)
+    if project is None:
+        return (_folder(options, actor),)
+    project.person()
+    return (project.workspace(project.rule(options.cluster, options.config), actor),)
+
+
+def to_validate(options: argparse.Namespace) -> tuple[Workspace]:
+    """The folder, with the compile cache."""
+    return (_with_compile_cache(_folder(options, None), options),)
+
+
+def to_unlock(options: argparse.Namespace) -> tuple[Workspace, str]:
+    """The workspace, and the id of the lock."""
+    return *to_read(options), options.lock_id
+
+
+def to_decide(options: argparse.Namespace) -> tuple[DecisionContext, str, str]:
+    """The ledger and the signer, the approval, and the reason. Raises UsageError `signing_key_missing`, `actor_required`."""
+    from gitops.approving.decide import DecisionContext
+    from gitops.core.faults import NoFaults
+    from gitops.wiring.project import LocalProject
+    from gitops.wiring.system import RandomIds, SystemClock
+
+    local = LocalProject(choice_of(options))
+    rule = local.rule(options.cluster, options.config)
+    ledger, target, publisher = local.ledger(rule), local.project.target(rule), local.approval_publisher(rule)
+    context = DecisionContext(ledger, target, publisher, SystemClock(), RandomIds(), NoFaults(), os.getpid())
+    return context, options.approval, options.reason
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+def plan(options: argparse.Namespace) -> VerbOutcome | int:
     """`gitops plan`."""
     from gitops.plan.plan import plan as run
 
     outcome = run(_with_compile_cache(planning_workspace(options), options))
     graph_format = options.graph_format or ("text" if options.show_graph else None)
     if graph_format is None or outcome.plan is None:
-        return show(outcome, as_json=options.json)
+        return outcome
     from gitops.plan.graph_json import to_json
     from gitops.render.graph import to_mermaid, to_text
 
@@ -53,87 +93,27 @@ def planning_workspace(options: argparse.Namespace) -> Workspace:
     return project.workspace(project.rule(options.cluster, options.config), None, options.request)
 
 
-def apply(options: argparse.Namespace) -> int:
-    """`gitops apply`."""
-    from gitops.apply.apply import apply as run
-
-    return show(run(_writing_workspace(options)), as_json=options.json)
-
-
-def approve(options: argparse.Namespace) -> int:
+def approve(options: argparse.Namespace) -> VerbOutcome | int:
     """`gitops approve`."""
+    from gitops.approving.approve import approve as record_approval
+    from gitops.approving.approve import sign_approval
+
     if options.break_glass != (options.reason is not None):
         raise UsageError(Code.USAGE_ERROR, "--break-glass and --reason must be used together")
     actor, emergency = actor_of(options), options.reason
     project = _project(options)
     if project is not None:
-        from gitops.approving.approve import sign_approval
-
         if not actor:
             actor = project.person().email
         rule = project.rule(options.cluster, options.config)
         workspace, by = project.workspace(rule, actor, options.request), project.approval_publisher(rule)
-        return show(sign_approval(workspace, Address(options.resource), by, emergency=emergency), as_json=options.json)
+        return sign_approval(workspace, Address(options.resource), by, emergency=emergency)
     if emergency is not None:
         raise UsageError(Code.USAGE_ERROR, "an emergency approval needs a ledger branch, which records its debt")
     if not actor:
         complain("approve needs the name of the approver: pass --as ACTOR, or set git config gitops.actor")
         return FAILED
-    from gitops.approving.approve import approve as run
-
-    return show(run(_folder(options, actor), Address(options.resource)), as_json=options.json)
-
-
-def status(options: argparse.Namespace) -> int:
-    """`gitops status`."""
-    from gitops.cluster.status import status as run
-
-    return show(run(_reading_workspace(options)), as_json=options.json)
-
-
-def ready(options: argparse.Namespace) -> int:
-    """`gitops ready`."""
-    from gitops.cluster.ready import ready as run
-
-    return show(run(_reading_workspace(options)), as_json=options.json)
-
-
-def refresh(options: argparse.Namespace) -> int:
-    """`gitops refresh`."""
-    from gitops.apply.refresh import refresh as run
-
-    return show(run(_writing_workspace(options)), as_json=options.json)
-
-
-def import_(options: argparse.Namespace) -> int:
-    """`gitops import`."""
-    from gitops.apply.refresh import import_cluster
-
-    return show(import_cluster(_writing_workspace(options)), as_json=options.json)
-
-
-def force_unlock(options: argparse.Namespace) -> int:
-    """`gitops force-unlock`."""
-    from gitops.cluster.status import force_unlock as run
-
-    return show(run(_reading_workspace(options), options.lock_id), as_json=options.json)
-
-
-def _reading_workspace(options: argparse.Namespace) -> Workspace:
-    """The workspace on a branch ledger if one governs the cluster, else on the folder."""
-    project = _project(options)
-    if project is None:
-        return _folder(options, None)
-    return project.workspace(project.rule(options.cluster, options.config), None)
-
-
-def _writing_workspace(options: argparse.Namespace) -> Workspace:
-    """The same with the actor that a ledger entry needs. Raises UsageError `actor_required`."""
-    actor, project = actor_of(options), _project(options)
-    if project is None:
-        return _folder(options, actor)
-    project.person()
-    return project.workspace(project.rule(options.cluster, options.config), actor)
+    return record_approval(_folder(options, actor), Address(options.resource))
 
 
 def _project(options: argparse.Namespace) -> LocalProject | None:
@@ -143,8 +123,8 @@ def _project(options: argparse.Namespace) -> LocalProject | None:
         return None
     from gitops.wiring.project import LocalProject
 
-    project = LocalProject(choice_of(options))
-    return project if selected or project.uses_branch_ledger() else None
+    local = LocalProject(choice_of(options))
+    return local if selected or local.project.config().ledger.store == "branch" else None
 
 
 def _has_gitops_yaml(folder: str) -> bool:
@@ -158,12 +138,6 @@ def _has_gitops_yaml(folder: str) -> bool:
     return os.path.lexists(os.path.join(current, "gitops.yaml"))  # noqa: PTH118
 
 
-def _with_compile_cache(workspace: Workspace, options: argparse.Namespace) -> Workspace:
-    from gitops.wiring.stores import with_compile_cache
-
-    return with_compile_cache(workspace, cached=not options.no_cache)
-
-
 def _folder(options: argparse.Namespace, actor: str | None) -> Workspace:
     from gitops.wiring.stores import folder_workspace
 
@@ -174,3 +148,9 @@ def _folder(options: argparse.Namespace, actor: str | None) -> Workspace:
         workers=getattr(options, "parallel", 1),
         ephemeral=in_ci and not getattr(options, "keep_data_here", False),
     )
+
+
+def _with_compile_cache(workspace: Workspace, options: argparse.Namespace) -> Workspace:
+    from gitops.wiring.stores import with_compile_cache
+
+    return workspace if options.no_cache else with_compile_cache(workspace)

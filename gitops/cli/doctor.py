@@ -6,8 +6,7 @@ import argparse
 import os
 from dataclasses import replace
 
-from gitops.cli.options import choice_of
-from gitops.cli.output import FAILED, OK, say
+from gitops.cli.shared import FAILED, OK, choice_of, say
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.core.redact import Redactor

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from gitops.cli.output import FAILED, OK, USAGE, complain, say
+from gitops.cli.shared import FAILED, OK, USAGE, complain, say
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
@@ -110,7 +110,7 @@ def _pre_commit(_: list[str]) -> int:
 
 def _format_problems(repository: GitReader, subtree: str, folder: str) -> Diagnostics:
     """What `gitops fmt --check` reports about the files of a staged cluster folder."""
-    from gitops.cli.fmt import layout_problems
+    from gitops.cli.texts import layout_problems
     from gitops.cluster.fmt import format_cluster
 
     return layout_problems(format_cluster(lambda: open_commit_tree(repository, subtree, folder)))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import gitops
-from gitops.cli.output import FAILED, OK, say, show_form
+from gitops.cli.shared import FAILED, OK, say, show_form
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError

@@ -12,9 +12,11 @@ gitops.actor          who is acting
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gitops.apply.provider import ClusterProvider
 from gitops.approving.approve import ApprovalPublisher
@@ -27,11 +29,14 @@ from gitops.config.source import StampedTree
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
+from gitops.forge.port import Forge, Permission
+from gitops.forge.refs.document_forge import OperatorSettings
 from gitops.forge.refs.local import LocalForge
 from gitops.git.cached_remote import CachedRemote
 from gitops.git.command import GitProgram, Quarantine, config_key
 from gitops.git.commit_tree import CommitTree
 from gitops.git.head_pin import HeadPin
+from gitops.git.hooks import installed_hooks
 from gitops.git.port import GitReader, GitRemote, Person
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import Repository
@@ -39,12 +44,19 @@ from gitops.git.tracking_remote import TrackingRemote
 from gitops.ledger.branch import BranchLedger, BranchSettings
 from gitops.ledger.chain import LEDGERS, approvals_prefix
 from gitops.ledger.heads import Heads
-from gitops.storage.address import StorageKind, StorageRoot, StorageRootError, parse_storage
-from gitops.wiring.operator import operator_of
-from gitops.wiring.stores import graph_engine, graph_uri
+from gitops.wiring.stores import admitted_root, graph_engine, graph_uri
 from gitops.wiring.system import RandomIds, SystemClock
 
+if TYPE_CHECKING:
+    from gitops.bot.context import Bot, ClusterReport
+
 _CUSTOM, _BRANCH = "custom", "branch"
+# In rising order: a person in two lists has the higher permission.
+_PEOPLE = {
+    "gitops.writers": Permission.WRITE,
+    "gitops.maintainers": Permission.MAINTAIN,
+    "gitops.administrators": Permission.ADMIN,
+}
 # For commands that only read: git refuses an empty name, so nothing can be committed with it.
 _NO_PERSON = Person("", "")
 
@@ -139,14 +151,15 @@ class LocalProject:
 
     def person(self) -> Person:
         """The author of commits from here; checked before anything is written. Raises UsageError `actor_required`."""
-        person = self._person()
+        person = self.person_or_none()
         if person is None:
             raise UsageError(Code.ACTOR_REQUIRED, "set git config user.name and user.email")
         return person
 
     def person_or_none(self) -> Person | None:
         """The author of commits from here, None if git has no name and address."""
-        return self._person()
+        name, email = self.setting("user.name"), self.setting("user.email")
+        return Person(name, email) if name and email else None
 
     def signing_key(self) -> str | None:
         """Path of the signing SSH key."""
@@ -159,18 +172,51 @@ class LocalProject:
         return self.remote
 
     def forge(self) -> LocalForge:
-        """The forge of a bare repository; reading it needs no identity."""
-        own = self.repository.git_dir if isinstance(self.remote, SelfRemote) else None
-        operator = operator_of(self.setting, own, self._targets)
-        return LocalForge(self.repository, self.remote, self._person() or _NO_PERSON, SystemClock(), operator)
+        """The forge of a bare repository; reading it needs no identity.
 
-    def _targets(self) -> frozenset[str]:
-        """The branches that clusters follow, and the branch of `gitops.yaml`, which may be broken or missing."""
-        try:
-            rules = self.project.config().clusters
-        except GitopsError:
-            rules = ()
-        return frozenset({self.default_ref(), *(rule.ref for rule in rules)})
+        People and hooks are settings of its operator, which no push can change. They are read only when needed; the hooks of a
+        repository on another machine are unknown.
+        """
+        bare = isinstance(self.remote, SelfRemote)
+
+        def people() -> Mapping[str, Permission]:
+            return {name: level for key, level in _PEOPLE.items() for name in (self.setting(key) or "").split()}
+
+        def guarded() -> Collection[str] | None:
+            if not bare or not has_server_hook(self.repository.git_dir):
+                return None
+            refs = {self.default_ref()}
+            with suppress(GitopsError):  # gitops.yaml may be broken or missing
+                refs.update(rule.ref for rule in self.project.config().clusters)
+            return frozenset(ref.removeprefix("refs/heads/") for ref in refs)
+
+        author = self.person_or_none() or _NO_PERSON
+        return LocalForge(self.repository, self.remote, author, SystemClock(), OperatorSettings(people, guarded))
+
+    def bot(
+        self,
+        forge: Forge,
+        forge_kind: str,
+        person: Person,
+        on_report: Callable[[ClusterReport], None],
+        *,
+        run_url: str = "",
+        silent: bool = False,
+    ) -> Bot:
+        """The bot, which can sign attestations if there is a key. A `silent` one writes nothing, and signs nothing."""
+        from gitops.bot.context import Bot
+
+        key = None if silent else self.signing_key()
+        return Bot(
+            project=self.project,
+            forge=forge,
+            actor=self.setting("gitops.actor") or person.email,
+            person=None if silent else person,
+            approval_publisher=None if key is None else lambda cluster: self._publisher(cluster, person, key),
+            forge_kind=forge_kind,
+            run_url=run_url,
+            on_report=on_report,
+        )
 
     def ledger(self, rule: ClusterRule) -> BranchLedger:
         """The branch ledger of a cluster; reading it needs no identity."""
@@ -184,21 +230,22 @@ class LocalProject:
         custom, branch = f"refs/gitops/locks/{rule.name}", f"refs/heads/gitops/locks/{rule.name}"
         known = self.setting("gitops.lockRef")
         pin = HeadPin(self.repository.common_dir, rule.name)
+
+        def remember(ref: str) -> None:
+            self._git.run("config", "--local", "--", "gitops.lockRef", _BRANCH if ref == branch else _CUSTOM)
+            self._settings = None
+
         return BranchSettings(
             cluster=rule.name,
-            author=self._person() or _NO_PERSON,
+            author=self.person_or_none() or _NO_PERSON,
             signing_key=self.signing_key(),
             lock_ref=branch if known == _BRANCH else custom,
             fallback_lock_ref=custom if known == _BRANCH else branch,
-            remember_lock_ref=lambda ref: self._remember("gitops.lockRef", _BRANCH if ref == branch else _CUSTOM),
+            remember_lock_ref=remember,
             anchor=lambda first: self.project.anchor(rule, first),
             read_note=pin.read,
             write_note=pin.write,
         )
-
-    def uses_branch_ledger(self) -> bool:
-        """Whether the repository keeps its ledgers on branches."""
-        return self.project.config().ledger.store == "branch"
 
     def rule(self, cluster: str | None = None, folder: str | None = None) -> ClusterRule:
         """Find a cluster in `gitops.yaml`: by its name, else by its folder in the work tree, else the only one.
@@ -246,11 +293,10 @@ class LocalProject:
         key = self.signing_key()
         if key is None:
             raise UsageError(Code.SIGNING_KEY_MISSING, "set git config user.signingKey to the path of an SSH key")
-        return ApprovalPublisher(self.repository, self.remote, self.person(), key, approvals_prefix(rule.name))
+        return self._publisher(rule.name, self.person(), key)
 
-    def _person(self) -> Person | None:
-        name, email = self.setting("user.name"), self.setting("user.email")
-        return Person(name, email) if name and email else None
+    def _publisher(self, cluster: str, person: Person, key: str) -> ApprovalPublisher:
+        return ApprovalPublisher(self.repository, self.remote, person, key, approvals_prefix(cluster))
 
     def _remote(self, choice: RepositoryChoice) -> GitRemote:
         if choice.remote is None and self.repository.work_tree is None:
@@ -284,7 +330,16 @@ class LocalProject:
         """
         root = self.setting("gitops.root", path=True)
         base = None if root is None else str(Path(root).absolute() / rule.name)
-        return base if storage is None else self._admitted(rule, parse_storage(storage), base)
+        if storage is None:
+            return base
+        allowed, shared = self.setting(f"gitops.{rule.name}.storage"), self.setting("gitops.storage")
+        if allowed is None and shared is not None and storage.startswith("s3:"):
+            # Clusters that share a root have separate parts; otherwise one could adopt and delete the graphs of another.
+            # A renamed cluster is another cluster.
+            declared = {each.name for each in self.project.config().clusters}
+            begun = {ref.removeprefix(LEDGERS) for ref in self.remote.refs(LEDGERS.rstrip("/"))}
+            allowed = shared if declared | begun <= {rule.name} else f"{shared.rstrip('/')}/{rule.name}"
+        return admitted_root(storage, base, allowed, rule.name)
 
     def _stores(self, rule: ClusterRule, storage: str | None) -> Stores:
         base = self.storage_base(rule, storage)
@@ -303,58 +358,13 @@ class LocalProject:
 
         return Stores(self.ledger(rule), graph_engine(self._faults), uri, problem)
 
-    def _admitted(self, rule: ClusterRule, declared: StorageRoot, base: str | None) -> str:
-        """The root that a declaration in git selects; it must be inside the root of the operator, local or in a bucket.
 
-        Raises GitopsError `storage_root_refused`, `storage_root_invalid`.
-        """
-        if declared.kind is StorageKind.LOCAL:
-            return _inside(declared, base)
-        own = self.setting(f"gitops.{rule.name}.storage")
-        shared = self.setting("gitops.storage")
-        if own is None and shared is not None:
-            own = shared if self._is_alone(rule) else f"{shared.rstrip('/')}/{rule.name}"
-        return _below(declared, own, rule.name)
-
-    def _is_alone(self, rule: ClusterRule) -> bool:
-        """Whether there is no other cluster, and never was one; a renamed cluster is another cluster.
-
-        Clusters that share a root have separate parts; otherwise one could adopt and delete the graphs of another.
-        """
-        declared = {each.name for each in self.project.config().clusters}
-        begun = {ref.removeprefix(LEDGERS) for ref in self.remote.refs(LEDGERS.rstrip("/"))}
-        return declared | begun <= {rule.name}
-
-    def _remember(self, key: str, value: str) -> None:
-        self._git.run("config", "--local", "--", key, value)
-        self._settings = None
-
-
-def _inside(declared: StorageRoot, base: str | None) -> str:
-    """A declared path, which must be below the operator's folder."""
-    if base is None:
-        raise GitopsError(
-            Code.STORAGE_ROOT_REFUSED, "a path in git cannot select a folder on this host", path="storage"
-        )
-    chosen = Path(os.path.normpath(Path(base) / declared.path))
-    if not chosen.is_relative_to(base):
-        raise GitopsError(Code.STORAGE_ROOT_REFUSED, f"{declared.text!r} is outside {base}", path="storage")
-    return str(chosen)
-
-
-def _below(declared: StorageRoot, allowed: str | None, cluster: str) -> str:
-    """A declared prefix, which must be the operator's prefix or below it, part by part."""
-    if allowed is None:
-        detail = "a path in git cannot select a bucket; the operator allows one with git config gitops.storage"
-        raise GitopsError(Code.STORAGE_ROOT_REFUSED, detail, path="storage")
+def has_server_hook(git_dir: str) -> bool:
+    """Whether the hook that checks pushes is installed; a hook that cannot be read counts as missing."""
     try:
-        own = parse_storage(allowed)
-    except StorageRootError as error:
-        raise GitopsError(Code.STORAGE_ROOT_INVALID, f"git config gitops.storage: {error}", path=cluster) from None
-    inside = declared.prefix == own.prefix or not own.prefix or declared.prefix.startswith(f"{own.prefix}/")
-    if own.kind is not StorageKind.S3 or own.bucket != declared.bucket or not inside:
-        raise GitopsError(Code.STORAGE_ROOT_REFUSED, f"{declared.text!r} is outside {allowed}", path="storage")
-    return declared.text
+        return "pre-receive" in installed_hooks(git_dir, "server")
+    except GitopsError:
+        return False
 
 
 def open_commit_tree(reader: GitReader, tree: str, root: str) -> StampedTree:

@@ -1,16 +1,28 @@
-"""Build workspaces with real adapters. Heavy drivers are imported when they are needed."""
+"""Build the workspace of a cluster folder, its stores and its compile cache. Heavy drivers are imported when they are needed.
+
+The compile cache of a user, if there is one:
+
+GITOPS_CACHE=off      use none, as does --no-cache
+GITOPS_CACHE_DIR      the folder; also in CI, where it has to be asked for in this way
+XDG_CACHE_HOME, HOME  else `cluster-gitops` in the first, or in `.cache` of the second
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from posixpath import join
 from typing import Any, cast
 
+import gitops
 from gitops.apply.provider import ClusterProvider
 from gitops.cluster.workspace import Hints, Stores, Workspace
+from gitops.config.cache import CompileCache
+from gitops.config.disk_cache import DiskCache
 from gitops.config.folder import FolderTree
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
@@ -18,48 +30,29 @@ from gitops.core.faults import Faults, NoFaults
 from gitops.graph.port import GraphEngine
 from gitops.ledger.folder import FolderLedger
 from gitops.ledger.layout import graph_root
-from gitops.storage.address import StorageKind, parse_storage
+from gitops.storage.address import StorageKind, StorageRootError, parse_storage
 from gitops.storage.local import LocalStore
 from gitops.storage.port import ObjectStore
-from gitops.wiring.caching import compile_cache
 from gitops.wiring.system import RandomIds, SystemClock
+
+_OFF = frozenset({"off", "0", "no", "false"})
+# What an entry of the compile cache depends on: the languages, the loader, and the names and digests of what it loads.
+_SOURCES = ("core", "language", "model", "config")
 
 
 def folder_workspace(
-    folder: str, *, actor: str | None, workers: int = 1, ephemeral: bool = False, faults: Faults | None = None
+    folder: str,
+    *,
+    actor: str | None,
+    workers: int = 1,
+    ephemeral: bool = False,
+    faults: Faults | None = None,
 ) -> Workspace:
     """A cluster folder on disk with its ledger folder.
 
     `ephemeral` means that the folder is a temporary checkout, in which graph data must not be stored.
     """
-    return Workspace(
-        tree=FolderTree(folder, confined=False),
-        config_dir=folder,
-        open_stores=folder_stores(folder, ephemeral=ephemeral, faults=faults or NoFaults()),
-        provider=ClusterProvider,
-        clock=SystemClock(),
-        ids=RandomIds(),
-        actor=actor,
-        workers=workers,
-        faults=faults or NoFaults(),
-        pid=os.getpid(),
-    )
-
-
-def with_compile_cache(workspace: Workspace, *, cached: bool) -> Workspace:
-    """The workspace of a command that only reads: if it is a folder, it uses the compile cache of the user."""
-    tree = workspace.tree
-    if not cached or not isinstance(tree, FolderTree):
-        return workspace
-    cache = compile_cache(os.environ)
-    if cache is None:
-        return workspace
-    now_ns = int(workspace.clock.now().timestamp() * 1_000_000_000)
-    return replace(workspace, hints=Hints(tree.at(now_ns), cache))
-
-
-def folder_stores(folder: str, *, ephemeral: bool, faults: Faults) -> Callable[[str | None], Stores]:
-    """Return how to open the stores of a ledger folder from the declared storage root."""
+    clock, faults = SystemClock(), faults or NoFaults()
 
     def open_stores(storage: str | None) -> Stores:
         root = storage_root(storage, folder)
@@ -71,13 +64,24 @@ def folder_stores(folder: str, *, ephemeral: bool, faults: Faults) -> Callable[[
                 path="storage",
             )
         return Stores(
-            ledger=FolderLedger(open_store(root), clock=SystemClock(), faults=faults),
+            ledger=FolderLedger(open_store(root), clock=clock, faults=faults),
             engine=graph_engine(faults),
             graph_uri=lambda graph: graph_uri(root, graph),
             data_problem=problem,
         )
 
-    return open_stores
+    return Workspace(
+        tree=FolderTree(folder, confined=False),
+        config_dir=folder,
+        open_stores=open_stores,
+        provider=ClusterProvider,
+        clock=clock,
+        ids=RandomIds(),
+        actor=actor,
+        workers=workers,
+        faults=faults,
+        pid=os.getpid(),
+    )
 
 
 def storage_root(storage: str | None, folder: str) -> str:
@@ -91,6 +95,36 @@ def storage_root(storage: str | None, folder: str) -> str:
     if declared.kind is StorageKind.S3:
         return declared.text
     return declared.local_path(os.path.abspath(folder))  # noqa: PTH100 - links stay as they are
+
+
+def admitted_root(storage: str, base: str | None, allowed: str | None, cluster: str) -> str:
+    """The root that a declaration in git selects, which must be inside a root of the operator.
+
+    A path must be below the folder `base`, a bucket and prefix must be `allowed` or below it, part by part. Raises GitopsError
+    `storage_root_refused`, `storage_root_invalid`.
+    """
+    declared = parse_storage(storage)
+    if declared.kind is StorageKind.LOCAL:
+        if base is None:
+            raise _refused("a path in git cannot select a folder on this host")
+        chosen = Path(os.path.normpath(Path(base) / declared.path))
+        if not chosen.is_relative_to(base):
+            raise _refused(f"{declared.text!r} is outside {base}")
+        return str(chosen)
+    if allowed is None:
+        raise _refused("a path in git cannot select a bucket; the operator allows one with git config gitops.storage")
+    try:
+        own = parse_storage(allowed)
+    except StorageRootError as error:
+        raise GitopsError(Code.STORAGE_ROOT_INVALID, f"git config gitops.storage: {error}", path=cluster) from None
+    inside = declared.prefix == own.prefix or not own.prefix or declared.prefix.startswith(f"{own.prefix}/")
+    if own.kind is not StorageKind.S3 or own.bucket != declared.bucket or not inside:
+        raise _refused(f"{declared.text!r} is outside {allowed}")
+    return declared.text
+
+
+def _refused(detail: str) -> GitopsError:
+    return GitopsError(Code.STORAGE_ROOT_REFUSED, detail, path="storage")
 
 
 def open_store(root: str) -> ObjectStore:
@@ -128,3 +162,60 @@ class _LazyEngine:
         engine = LanceEngine(SystemClock(), RandomIds(), self._faults)
         self.__dict__.update({method: getattr(engine, method) for method in dir(engine) if not method.startswith("_")})
         return getattr(engine, name)
+
+
+def with_compile_cache(workspace: Workspace) -> Workspace:
+    """The workspace of a command that only reads: if it is a folder, it uses the compile cache of the user."""
+    tree = workspace.tree
+    if not isinstance(tree, FolderTree) or (cache := compile_cache(os.environ)) is None:
+        return workspace
+    return replace(workspace, hints=Hints(tree.at(int(workspace.clock.now().timestamp() * 1_000_000_000)), cache))
+
+
+def compile_cache(environ: Mapping[str, str]) -> CompileCache | None:
+    """The cache that the environment means, if any."""
+    folder = cache_folder(environ)
+    made_by = None if folder is None else edition()
+    return None if folder is None or made_by is None else DiskCache(folder, made_by)
+
+
+def edition() -> str | None:
+    """Digest of the sources that decide what a folder means, and of the Python that runs them; None if they cannot be read."""
+    found = hashlib.sha256(f"{gitops.__version__} {sys.version}".encode())
+    root = os.path.dirname(gitops.__file__)  # noqa: PTH120 - pathlib takes as long as the reading itself
+    try:
+        for folder in _SOURCES:
+            for path in sorted(_modules(f"{root}/{folder}")):
+                with open(path, "rb") as file:  # noqa: PTH123
+                    content = file.read()
+                found.update(f"{path[len(root) :]} {len(content)} ".encode() + content)
+    except OSError:
+        return None
+    return found.hexdigest()
+
+
+def _modules(folder: str) -> list[str]:
+    with os.scandir(folder) as entries:
+        found = list(entries)
+    files = [entry.path for entry in found if entry.name.endswith(".py")]
+    return files + [
+        path for entry in found if entry.is_dir() and entry.name != "__pycache__" for path in _modules(entry.path)
+    ]
+
+
+def cache_folder(environ: Mapping[str, str]) -> Path | None:
+    """Where things may be kept between commands, by the environment; None for nowhere."""
+    if environ.get("GITOPS_CACHE", "").lower() in _OFF:
+        return None
+    if environ.get("GITOPS_CACHE_DIR"):
+        return Path(environ["GITOPS_CACHE_DIR"])
+    # A cache that a job leaves behind may be brought back by another that runs the code of a stranger.
+    if environ.get("CI", "").lower() in ("1", "true"):
+        return None
+    base = environ.get("XDG_CACHE_HOME", "")
+    if not base.startswith("/"):
+        home = environ.get("HOME", "")
+        if not home.startswith("/"):
+            return None
+        base = f"{home}/.cache"
+    return Path(base) / "cluster-gitops"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import re
 import shlex
 import tomllib
@@ -13,7 +14,7 @@ from markdown_it import MarkdownIt
 from pydantic import BaseModel
 
 from gitops import __version__
-from gitops.cli.commands.parser import build_parser
+from gitops.cli.main import build_parser
 from gitops.config.gitops_yaml import BotConfig, parse_bot_config
 from gitops.core.codes import REGISTRY
 from gitops.git.hooks import _NAMES
@@ -64,12 +65,17 @@ def test_every_argument_is_explained():
     assert bare == set()
 
 
-def test_every_command_has_a_handler_that_exists():
+def test_every_command_has_a_handler_that_takes_its_inputs():
+    def loaded(name: str) -> inspect.Signature:
+        module, _, function = name.partition(":")
+        return inspect.signature(getattr(importlib.import_module(module), function))
+
     for name, command in cli_page.commands():
         assert bool(command.handler) != bool(command.commands), name
         if command.handler:
-            module, _, function = command.handler.partition(":")
-            assert callable(getattr(importlib.import_module(module), function)), name
+            taken = [p.annotation for p in loaded(command.handler).parameters.values() if p.default is p.empty]
+            made = loaded(command.inputs).return_annotation if command.inputs else "tuple[argparse.Namespace]"
+            assert f"tuple[{', '.join(taken)}]" == made, name
 
 
 def test_the_parser_of_one_command_line_takes_what_the_full_parser_takes():
@@ -88,7 +94,7 @@ def test_a_command_on_a_page_is_accepted(page, command):
     words = shlex.split(command, comments=True)[1:]
     if words in (["--version"], ["--help"]):
         return
-    assert build_parser().parse_args(words).handler, page
+    assert build_parser().parse_args(words).command, page
 
 
 def test_the_readme_shows_every_top_level_command():

@@ -13,7 +13,7 @@ import pytest
 from gitops.config.disk_cache import DiskCache
 from gitops.config.sound import SoundPairs
 from gitops.core.canonical import digest
-from gitops.wiring.caching import edition
+from gitops.wiring.stores import edition
 from tests.support.cluster import QUERY, SCHEMA, WIDER, Cluster, lance_engine
 from tests.support.pages import ROOT
 

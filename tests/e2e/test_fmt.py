@@ -7,8 +7,8 @@ import stat
 
 import pytest
 
-from gitops.cli.fmt import _replace
 from gitops.cli.main import main
+from gitops.cli.texts import _replace
 from gitops.cluster.fmt import FileLayout
 from gitops.core.errors import ConflictError
 from tests.support.loop import Loop

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
-from gitops.cli.commands.parser import parse_options
-from gitops.cli.serve.command import serve_with
+from gitops.cli.main import parse_options
+from gitops.cli.serve.command import serve
 from tests.fault.engine_child import Watch
 
 if __name__ == "__main__":
     point, *arguments = sys.argv[1:]
-    sys.exit(serve_with(parse_options(["bot", "serve", *arguments]), os.environ, Watch(point, 1)))
+    sys.exit(serve(parse_options(["bot", "serve", *arguments]), os.environ, Watch(point, 1)))

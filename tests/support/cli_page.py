@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gitops.cli.commands import COMMANDS
-from gitops.cli.commands.types import Command
+from gitops.cli.commands.arguments import Command
 from tests.support.pages import cell, write_page
 
 PAGE = "cli.md"

@@ -205,7 +205,7 @@ class Site(GitServer, ABC):
         out, before = io.StringIO(), len(self.calls)
         with (
             patch.dict(os.environ, environ, clear=True),
-            patch("gitops.cli.bot.command.time", SimpleNamespace(sleep=self.waited.append)),
+            patch("gitops.cli.bot.time", SimpleNamespace(sleep=self.waited.append)),
             redirect_stdout(out),
             redirect_stderr(out),
         ):

@@ -1,9 +1,8 @@
 """The table of commands: `COMMANDS` has each with its arguments, its help and the function that handles it."""
 
-from gitops.cli.commands.bot import AUDIT_COMMANDS, BOT
 from gitops.cli.commands.cluster import CLUSTER_COMMANDS, EDITOR, SETUP_COMMANDS
 from gitops.cli.commands.graph import GRAPH
-from gitops.cli.commands.repository import HOOK, REQUEST
+from gitops.cli.commands.repository import AUDIT_COMMANDS, BOT, HOOK, REQUEST
 
 COMMANDS = (*SETUP_COMMANDS, *CLUSTER_COMMANDS, GRAPH, BOT, REQUEST, *AUDIT_COMMANDS, HOOK, EDITOR)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from gitops.cli.commands.shared import CONFIG, FORGE, PATHS, PROJECT, REQUEST, STRICT
-from gitops.cli.commands.types import Argument, Command
-from gitops.cli.commands.values import up_to
+from gitops.cli.commands.arguments import CONFIG, FORGE, PATHS, PROJECT, REQUEST, STRICT, Argument, Command, up_to
 
-_CLUSTER = "gitops.cli.cluster"
+_CLUSTER, _TEXTS = "gitops.cli.cluster", "gitops.cli.texts"
+_READ, _WRITE, _DECIDE = f"{_CLUSTER}:to_read", f"{_CLUSTER}:to_write", f"{_CLUSTER}:to_decide"
 _NO_CACHE = Argument("--no-cache", action="store_true", help="compile everything, and keep nothing for the next run")
 _APPROVAL_ID = Argument("approval", metavar="APPROVAL_ID", help="id of the approval, as its branch is named")
 
@@ -62,9 +61,10 @@ CLUSTER_COMMANDS = (
     Command(
         "validate",
         "check a cluster folder and report every problem",
-        f"{_CLUSTER}:validate",
+        "gitops.cluster.validate:validate",
         CONFIG,
         _NO_CACHE,
+        inputs=f"{_CLUSTER}:to_validate",
     ),
     Command(
         "plan",
@@ -80,7 +80,7 @@ CLUSTER_COMMANDS = (
     Command(
         "apply",
         "apply what the cluster folder declares",
-        f"{_CLUSTER}:apply",
+        "gitops.apply.apply:apply",
         CONFIG,
         Argument(
             "--parallel",
@@ -91,6 +91,7 @@ CLUSTER_COMMANDS = (
         ),
         Argument("--keep-data-here", action="store_true", help="allow graph data in a CI checkout"),
         PROJECT,
+        inputs=_WRITE,
     ),
     Command(
         "approve",
@@ -103,46 +104,64 @@ CLUSTER_COMMANDS = (
         PROJECT,
         REQUEST,
     ),
-    Command("status", "show the ledger as recorded", f"{_CLUSTER}:status", CONFIG, PROJECT),
+    Command("status", "show the ledger as recorded", "gitops.cluster.status:status", CONFIG, PROJECT, inputs=_READ),
     Command(
         "ready",
         "check whether the applied revision can be served, and list what would be served",
-        f"{_CLUSTER}:ready",
+        "gitops.cluster.ready:ready",
         CONFIG,
         PROJECT,
+        inputs=_READ,
     ),
-    Command("refresh", "record the observed state of the graphs", f"{_CLUSTER}:refresh", CONFIG, PROJECT),
-    Command("import", "start a ledger from existing graphs", f"{_CLUSTER}:import_", CONFIG, PROJECT),
+    Command(
+        "refresh",
+        "record the observed state of the graphs",
+        "gitops.apply.refresh:refresh",
+        CONFIG,
+        PROJECT,
+        inputs=_WRITE,
+    ),
+    Command(
+        "import",
+        "start a ledger from existing graphs",
+        "gitops.apply.refresh:import_cluster",
+        CONFIG,
+        PROJECT,
+        inputs=_WRITE,
+    ),
     Command(
         "force-unlock",
         "remove a lock whose holder is gone",
-        f"{_CLUSTER}:force_unlock",
+        "gitops.cluster.status:force_unlock",
         CONFIG,
         Argument("lock_id", metavar="LOCK_ID", help="exact id, as status shows it"),
         PROJECT,
+        inputs=f"{_CLUSTER}:to_unlock",
     ),
     Command(
         "revoke",
         "revoke an approval that is not consumed yet",
-        "gitops.cli.approvals:revoke",
+        "gitops.approving.decide:revoke",
         _APPROVAL_ID,
         Argument("--reason", metavar="TEXT", default="no reason given", help="why, in one line"),
         CONFIG,
         PROJECT,
+        inputs=_DECIDE,
     ),
     Command(
         "countersign",
         "countersign an approval that one person gave alone in an emergency",
-        "gitops.cli.approvals:countersign",
+        "gitops.approving.decide:countersign",
         _APPROVAL_ID,
         Argument("--reason", metavar="TEXT", default="agreed", help="why, in one line"),
         CONFIG,
         PROJECT,
+        inputs=_DECIDE,
     ),
     Command(
         "fmt",
         "write schemas, queries and cluster.yaml in the canonical layout",
-        "gitops.cli.fmt:fmt",
+        f"{_TEXTS}:fmt",
         PATHS,
         CONFIG,
         Argument("--check", action="store_true", help="write nothing; exit 1 if a file has another layout"),
@@ -151,17 +170,18 @@ CLUSTER_COMMANDS = (
     Command(
         "lint",
         "check schemas and queries, and report each problem with its line",
-        "gitops.cli.lint:lint",
+        f"{_TEXTS}:lint",
         PATHS,
         CONFIG,
         Argument("--schema", metavar="FILE", help="check query files against this schema, without a cluster"),
         Argument("--format", choices=("text", "json", "sarif"), help="format of the report (default: text)"),
         STRICT,
+        usage_code=2,
     ),
     Command(
         "down",
         "show how to undo a schema change, and what cannot be restored",
-        "gitops.cli.down:down",
+        f"{_TEXTS}:down",
         Argument("graph", metavar="GRAPH", nargs="?", help="undo the change from the applied to the declared schema"),
         CONFIG,
         Argument("--from", dest="old", metavar="FILE", help="the earlier schema, instead of a graph"),
@@ -171,6 +191,7 @@ CLUSTER_COMMANDS = (
         ),
         PROJECT,
         REQUEST,
+        usage_code=2,
     ),
 )
 

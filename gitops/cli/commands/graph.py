@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from gitops.cli.commands.types import Argument, Command, Group
-from gitops.cli.commands.values import count, seconds
+from gitops.cli.commands.arguments import Argument, Command, Group, count, seconds
 
-_DATA = "gitops.cli.graph.data"
-_QUERY = "gitops.cli.graph.query"
-_HISTORY = "gitops.cli.graph.history"
-_MAINTENANCE = "gitops.cli.graph.maintenance"
+_DATA, _QUERY, _VERSIONS = "gitops.cli.graph.data", "gitops.cli.graph.query", "gitops.cli.graph.versions"
 _WHEN = "a version number, a commit id or a time (2026-01-31T12:00:00Z)"
 _REVISION = f"BRANCH, BRANCH@WHEN or WHEN, where WHEN is {_WHEN}"
 
@@ -41,11 +37,11 @@ _BRANCHES = Command(
     "branch",
     "create, list, merge and delete branches of a graph",
     commands=(
-        Command("list", "list the branches", f"{_HISTORY}:branch_list", *_GRAPH),
+        Command("list", "list the branches", f"{_VERSIONS}:branch_list", *_GRAPH),
         Command(
             "create",
             "create a branch; no rows are copied",
-            f"{_HISTORY}:branch_create",
+            f"{_VERSIONS}:branch_create",
             *_GRAPH,
             _BRANCH_NAME,
             Argument(
@@ -56,11 +52,11 @@ _BRANCHES = Command(
                 help="where it starts: BRANCH, BRANCH@WHEN or WHEN (default: main)",
             ),
         ),
-        Command("delete", "delete a branch", f"{_HISTORY}:branch_delete", *_GRAPH, _BRANCH_NAME),
+        Command("delete", "delete a branch", f"{_VERSIONS}:branch_delete", *_GRAPH, _BRANCH_NAME),
         Command(
             "merge",
             "merge the changes of a branch into another branch",
-            f"{_HISTORY}:branch_merge",
+            f"{_VERSIONS}:branch_merge",
             *_GRAPH,
             _BRANCH_NAME,
             Argument("--into", metavar="BRANCH", default="main", help="branch to merge into (default: main)"),
@@ -146,16 +142,16 @@ GRAPH = Command(
         Command(
             "log",
             "list the versions of a branch, newest first",
-            f"{_HISTORY}:log",
+            f"{_VERSIONS}:log",
             *_GRAPH,
             _BRANCH,
             Argument("--limit", metavar="N", type=count, default=20, help="maximum number of versions (default 20)"),
         ),
-        Command("snapshot", "describe one version and its tables", f"{_HISTORY}:snapshot", *_GRAPH, _BRANCH, _AT),
+        Command("snapshot", "describe one version and its tables", f"{_VERSIONS}:snapshot", *_GRAPH, _BRANCH, _AT),
         Command(
             "diff",
             "show the rows that differ between two versions",
-            f"{_HISTORY}:diff",
+            f"{_VERSIONS}:diff",
             *_GRAPH,
             Argument("before", metavar="BEFORE", help=_REVISION),
             Argument("after", metavar="AFTER", help=_REVISION),
@@ -166,14 +162,14 @@ GRAPH = Command(
         Command(
             "preview",
             "try a schema on a copy, and count the affected rows",
-            f"{_MAINTENANCE}:preview",
+            f"{_VERSIONS}:preview",
             *_GRAPH,
             Argument("schema", metavar="FILE", help="schema to try"),
         ),
         Command(
             "optimize",
             "compact the tables and build their indexes",
-            f"{_MAINTENANCE}:optimize",
+            f"{_VERSIONS}:optimize",
             *_GRAPH,
             _BRANCH,
             Argument("--vectors", action="store_true", help="build vector indexes too, which takes long"),
@@ -181,7 +177,7 @@ GRAPH = Command(
         Command(
             "gc",
             "remove data that no kept version, branch or reader needs",
-            f"{_MAINTENANCE}:gc",
+            f"{_VERSIONS}:gc",
             *_GRAPH,
             Argument(
                 "--keep",
@@ -201,7 +197,7 @@ GRAPH = Command(
         Command(
             "purge",
             "remove the data of dropped types and properties permanently",
-            f"{_MAINTENANCE}:purge",
+            f"{_VERSIONS}:purge",
             *_GRAPH,
             Argument("--allow-data-loss", action="store_true", help="confirm; older versions lose these tables"),
             _DRY_RUN,
@@ -209,7 +205,7 @@ GRAPH = Command(
         Command(
             "verify",
             "check every document, table and reference of a graph",
-            f"{_MAINTENANCE}:verify",
+            f"{_VERSIONS}:verify",
             *_GRAPH,
             Argument("--deep", action="store_true", help="read all rows: ids, ends of edges, constraints"),
         ),

@@ -1,11 +1,149 @@
-"""Commands on change requests and git hooks."""
+"""The commands on a repository: the bot, its change requests and git hooks, and those that read a ledger branch."""
 
 from __future__ import annotations
 
-from gitops.cli.commands.shared import PROJECT
-from gitops.cli.commands.types import Argument, Command
+from gitops.cli.commands.arguments import (
+    FORGE,
+    HOSTED,
+    PROJECT,
+    Argument,
+    Command,
+    Group,
+    duration,
+    host_and_port,
+    up_to,
+)
 
-_HOOKS, _REQUESTS = "gitops.cli.hooks", "gitops.cli.repository"
+_BOT, _SERVE, _AUDIT = "gitops.cli.bot", "gitops.cli.serve.command", "gitops.cli.audit"
+_HOOKS, _REQUESTS = "gitops.cli.hooks", "gitops.cli.requests"
+_EXITS = "exit codes: 0 done, 1 a problem, 2 wrong usage, 3 waits for a person, 4 conflict with a newer entry"
+_EVENT = Argument("--event", metavar="FILE", help="event of the forge (default: the event of the CI job)")
+
+
+def _event_command(name: str, summary: str, *arguments: Argument) -> Command:
+    return Command(name, summary, f"{_BOT}:run", _EVENT, FORGE, *arguments, PROJECT, epilog=_EXITS)
+
+
+BOT = Command(
+    "bot",
+    f"answer events of a forge; {_EXITS}",
+    commands=(
+        _event_command(
+            "plan",
+            "plan the change requests of an event, and report on them",
+            Argument("--request", metavar="N", type=int, help="change request N, instead of an event"),
+        ),
+        _event_command("command", "carry out the command in a comment"),
+        _event_command("apply", "apply the newest merged revision of each cluster's branch"),
+        _event_command("verify", "check that a merge group does what was reviewed"),
+        _event_command("drift", "report differences between the ledger and the live graphs"),
+        _event_command("sweep", "find merged changes that were never applied, and apply them"),
+        Command(
+            "serve",
+            "receive webhooks of forges, and handle them like CI jobs",
+            f"{_SERVE}:serve",
+            Argument(
+                "--repo",
+                metavar="PATH",
+                action="append",
+                required=True,
+                help="clone of a served repository; repeatable",
+            ),
+            Argument(
+                "--queue", metavar="FILE", required=True, help="file with received events, created if it does not exist"
+            ),
+            Argument(
+                "--listen",
+                metavar="HOST:PORT",
+                type=host_and_port,
+                default="127.0.0.1:8080",
+                help="address to listen on (default: 127.0.0.1:8080)",
+            ),
+            Argument("--remote", metavar="NAME", default="origin", help="remote of the clones (default: origin)"),
+            Argument(
+                "--forge",
+                choices=HOSTED,
+                help="kind of forge (default: gitops.yaml of each repository)",
+            ),
+            Argument(
+                "--secret-file",
+                metavar="FILE",
+                help="webhook secrets, one per line (default: the variable GITOPS_WEBHOOK_SECRET)",
+            ),
+            Argument(
+                "--workers",
+                metavar="N",
+                type=up_to(16),
+                default=1,
+                help="number of repositories to work on at the same time (default: 1)",
+            ),
+            Argument(
+                "--every",
+                metavar="TIME",
+                type=duration,
+                help="look for missed merges and drift at start and after each period: 10m, 6h",
+            ),
+            Argument(
+                "--grace",
+                metavar="TIME",
+                type=duration,
+                default="60s",
+                help="how long running work may take to end when the server stops (default: 60s)",
+            ),
+            Argument("--metrics", action="store_true", help="serve counters for Prometheus at /metrics"),
+            usage_code=2,
+        ),
+        Command(
+            "queue",
+            "list pending events of a server, retry or remove one",
+            f"{_SERVE}:queue",
+            Argument("--queue", metavar="FILE", required=True, help="file of the queue"),
+            Group(
+                Argument("--retry", metavar="N", type=int, help="retry event N"),
+                Argument("--forget", metavar="N", type=int, help="remove event N"),
+            ),
+        ),
+    ),
+)
+
+AUDIT_COMMANDS = (
+    Command(
+        "log",
+        "print the audit trail of a ledger branch",
+        f"{_AUDIT}:log",
+        PROJECT,
+        Argument("--limit", metavar="N", type=int, default=0, help="newest N entries (default: all)"),
+    ),
+    Command(
+        "audit",
+        "verify a ledger branch offline, from its first entry",
+        f"{_AUDIT}:audit",
+        PROJECT,
+        Argument("--since", metavar="ENTRY", help="trust everything up to this entry: its number or commit"),
+        Argument(
+            "--pin",
+            metavar="FILE",
+            help="begin after the entry that FILE names, if there is one; write the newest verified entry to it",
+        ),
+        Argument("--format", choices=("text", "json", "sarif", "in-toto"), help="format of the report (default: text)"),
+        Argument("--sign", action="store_true", help="with in-toto: sign each statement with user.signingKey"),
+        Argument(
+            "--output", metavar="DIR", help="with in-toto: a file for each entry (default: lines on standard output)"
+        ),
+        Argument(
+            "--verify-envelope", metavar="FILE", help="check signed statements against the ledger, instead of an audit"
+        ),
+        Argument(
+            "--witness",
+            metavar="REMOTE",
+            action="append",
+            default=[],
+            help="compare with the ledger of another remote or clone, over the network if necessary; repeatable",
+        ),
+        Argument("--accept", metavar="HEAD", help="continue from this head although another head was seen here before"),
+    ),
+)
+
 _NUMBER = Argument("number", metavar="N", type=int, help="number of the change request")
 _REPOSITORY = Argument("--repo", metavar="PATH", default=".", help="repository (default: the current folder)")
 

@@ -11,26 +11,25 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from gitops.cli.graph.inputs import find_embedder, graph_root, open_records, read_target, show_result, write_context
-from gitops.cli.output import OK
+from gitops.cli.graph.inputs import find_embedder, graph_root, open_records, read_target, write_context
+from gitops.cli.shared import OK
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
-from gitops.graph.results import ExportResult, LoadRefusal, LoadResult, RowList
+from gitops.graph.results import ExportResult, GraphOutcome, LoadRefusal, LoadResult, RowList
 
 _MIB = 2**20
 
 
-def load(options: argparse.Namespace) -> int:
+def load(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph load GRAPH FILE`."""
     from gitops.graph import LoadError
 
     if bool(options.parquet) == (options.file is not None):
         raise UsageError(Code.USAGE_ERROR, "give either a file of records or --parquet TYPE=FILE")
     try:
-        result = _load_parquet(options) if options.parquet else _load_records(options)
+        return _load_parquet(options) if options.parquet else _load_records(options)
     except LoadError as error:
-        return show_result(LoadRefusal(error.problems), options)
-    return show_result(result, options)
+        return LoadRefusal(error.problems)
 
 
 def _load_records(options: argparse.Namespace) -> LoadResult:
@@ -90,7 +89,7 @@ def _progress(name: str) -> Iterator[Callable[[int, int], None] | None]:
         sys.stderr.flush()
 
 
-def export(options: argparse.Namespace) -> int:
+def export(options: argparse.Namespace) -> GraphOutcome | int:
     """`gitops graph export GRAPH`: records on standard output, or in a file."""
     from gitops.graph import export_records, open_snapshot
 
@@ -104,7 +103,7 @@ def export(options: argparse.Namespace) -> int:
         for line in lines:
             file.write(line + "\n")
             count += 1
-    return show_result(ExportResult(count, options.output), options)
+    return ExportResult(count, options.output)
 
 
 @contextlib.contextmanager
@@ -136,11 +135,11 @@ def _unwritable(path: Path, error: OSError | ValueError) -> GitopsError:
     return GitopsError(Code.USAGE_ERROR, f"cannot write {path}: {reason}", path=str(path))
 
 
-def show(options: argparse.Namespace) -> int:
+def show(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph show GRAPH`: a description, or rows of one type."""
     from gitops.graph import describe_graph, read_rows
 
     root = graph_root(options)
     if options.type is None:
-        return show_result(describe_graph(root, options.at), options)
-    return show_result(RowList(read_rows(root, options.type, options.limit, options.at)), options)
+        return describe_graph(root, options.at)
+    return RowList(read_rows(root, options.type, options.limit, options.at))

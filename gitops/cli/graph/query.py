@@ -6,22 +6,25 @@ import argparse
 import json
 import os
 import sys
+from typing import TYPE_CHECKING, Any
 
-from gitops.cli.graph.inputs import (
-    checked_query,
-    find_embedder,
-    graph_root,
-    query_parameters,
-    read_target,
-    show_result,
-    write_context,
-)
-from gitops.cli.output import OK, USAGE, complain
+from gitops.cli.graph.inputs import find_embedder, graph_root, open_records, read_target, write_context
+from gitops.cli.shared import OK, USAGE, complain, show
+from gitops.config.folder import FolderTree
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError, UsageError
+from gitops.graph.results import GraphOutcome
+from gitops.model.address import Kind, is_name
 from gitops.render.characters import visible_json
-from gitops.wiring.caching import cache_folder
+from gitops.wiring.stores import cache_folder
 from gitops.wiring.system import SystemClock
 
+if TYPE_CHECKING:
+    from gitops.language.query import CheckedQuery
+    from gitops.language.schema import Catalog, PropType
+
 _MIB = 2**20
+_MAX_INPUT_BYTES = _MIB
 
 
 def query(options: argparse.Namespace) -> int:
@@ -36,8 +39,8 @@ def query(options: argparse.Namespace) -> int:
         return USAGE
     root, target = graph_root(options), read_target(options)
     # A query is checked against the newest schema of the branch, also when it reads an older version.
-    checked = checked_query(options, open_snapshot(root, ReadTarget(target.branch)).schema().catalog)
-    snapshot, parameters = open_snapshot(root, target), query_parameters(options, checked)
+    checked = _checked_query(options, open_snapshot(root, ReadTarget(target.branch)).schema().catalog)
+    snapshot, parameters = open_snapshot(root, target), _query_parameters(options, checked)
     settings = QueryOptions(
         now=SystemClock().now(),
         timeout_s=options.timeout,
@@ -58,19 +61,19 @@ def query(options: argparse.Namespace) -> int:
             sys.stdout.write(visible_json(json.dumps(row, ensure_ascii=False)) + "\n")
     else:
         options.json = form == "json"
-        show_result(rows, options)
+        show(rows, options)
     if options.explain and form != "json":
         complain("\n".join(operator_lines(result.explanation)))
     return OK
 
 
-def mutate(options: argparse.Namespace) -> int:
+def mutate(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph mutate GRAPH QUERY`."""
     from gitops.graph import MutationOptions, Mutator, ReadTarget, open_snapshot
 
     root, context = graph_root(options), write_context(options)
-    checked = checked_query(options, open_snapshot(root, ReadTarget(options.branch)).schema().catalog)
-    parameters = query_parameters(options, checked)
+    checked = _checked_query(options, open_snapshot(root, ReadTarget(options.branch)).schema().catalog)
+    parameters = _query_parameters(options, checked)
     settings = MutationOptions(
         now=context.now(),
         branch=options.branch,
@@ -78,4 +81,125 @@ def mutate(options: argparse.Namespace) -> int:
         expected_head=options.expect_head,
         embedder=find_embedder(options),
     )
-    return show_result(Mutator(context.clock, context.ids).run(root, checked, parameters, settings), options)
+    return Mutator(context.clock, context.ids).run(root, checked, parameters, settings)
+
+
+def _checked_query(options: argparse.Namespace, catalog: Catalog) -> CheckedQuery:
+    """The query that the options name, checked against the schema of the graph.
+
+    A name alone is that of a stored query of the cluster folder. Raises GitopsError `query_parse_error`,
+    `query_typecheck_error`, `query_unknown`.
+    """
+    from gitops.language.query import check_query, parse_queries
+    from gitops.language.suggest import did_you_mean
+    from gitops.language.text import LanguageError, SourceText, Stage
+
+    place, source = _query_source(options)
+    try:
+        declared = {query.name.text: query for query in reversed(parse_queries(source))}
+        name = options.query or (next(iter(declared)) if len(declared) == 1 else None)
+        if name is None:
+            raise UsageError(
+                Code.USAGE_ERROR,
+                f"{place} declares {len(declared)} queries; name one of them: {', '.join(sorted(declared)[:20])}",
+            )
+        if name not in declared:
+            hint = did_you_mean(name, declared)
+            raise GitopsError(
+                Code.QUERY_UNKNOWN, f"{place} declares no query {name[:80]!r}" + (f"; {hint}" if hint else "")
+            )
+        return check_query(declared[name], catalog)
+    except LanguageError as error:
+        first = error.problems[0]
+        line, column = SourceText(source).position(first.span.start)
+        code = Code.QUERY_PARSE_ERROR if first.stage is Stage.PARSE else Code.QUERY_TYPECHECK_ERROR
+        fix = f"; {first.fix}" if first.fix else ""
+        raise GitopsError(code, f"{place}:{line}:{column}: {first.rendered()}{fix}", path=place) from None
+
+
+def _query_source(options: argparse.Namespace) -> tuple[str, bytes]:
+    """A name of the source for messages, and the text."""
+    if options.text is not None:
+        # A byte of the command line that is not UTF-8 is passed on unchanged, and the parser reports it.
+        return "the query", options.text.encode(errors="surrogateescape")
+    if options.file is not None:
+        if options.file == "-" == options.params:
+            raise UsageError(Code.USAGE_ERROR, "--file - and --params - both read standard input; use a file for one")
+        return options.file, _read_small(options.file)
+    if options.query is None:
+        raise UsageError(Code.USAGE_ERROR, "name a stored query, or use --file or --text")
+    return _stored_query(options)
+
+
+def _stored_query(options: argparse.Namespace) -> tuple[str, bytes]:
+    from gitops.config.cluster_yaml import read_cluster
+    from gitops.config.loader import ResourceLoader
+    from gitops.config.reader import SourceReader
+    from gitops.language.suggest import did_you_mean
+
+    tree = FolderTree(options.config, confined=False)
+    cluster, found = read_cluster(tree)
+    graph = None if cluster is None else next((g for g in cluster.graphs if g.id.value == options.graph), None)
+    if graph is None:
+        detail = f"the folder {options.config} declares no graph {options.graph[:80]!r}; use --file for another query"
+        raise GitopsError(Code.QUERY_UNKNOWN, detail)
+    loader = ResourceLoader(SourceReader(tree, found))
+    loader.graph(graph)
+    stored = {address.name: each for address, each in loader.resources.items() if address.kind is Kind.QUERY}
+    resource = stored.get(options.query) if is_name(options.query) else None
+    if resource is None or resource.content is None:
+        hint = did_you_mean(options.query, stored)
+        detail = f"graph {options.graph} has no stored query {options.query[:80]!r}" + (f"; {hint}" if hint else "")
+        raise GitopsError(Code.QUERY_UNKNOWN, detail, path=f"query.{options.graph}")
+    return resource.path or options.query, resource.content
+
+
+def _query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dict[str, Any]:
+    """The values of the query's parameters, from `--params` (a JSON object) and `--param NAME=VALUE`.
+
+    Raises UsageError `usage_error`; GitopsError `query_params_invalid`.
+    """
+    from gitops.language.query.params import ParameterError, coerce_params
+
+    values: dict[str, Any] = {}
+    if options.params is not None:
+        try:
+            values = json.loads(_read_small(options.params))
+        except (ValueError, RecursionError) as error:
+            raise UsageError(Code.USAGE_ERROR, f"{options.params} is not JSON: {error}") from None
+    for text in options.param:
+        name, equals, value = text.partition("=")
+        if not equals or name not in checked.params:
+            known = ", ".join(f"{each}: {kind}" for each, kind in checked.params.items()) or "none"
+            raise UsageError(
+                Code.USAGE_ERROR, f"--param {text[:80]!r}: use NAME=VALUE; parameters of {checked.name}: {known}"
+            )
+        if not isinstance(values, dict):
+            raise UsageError(Code.USAGE_ERROR, f"{options.params} is not a JSON object")
+        values[name] = _parse_value(value, checked.params[name])
+    try:
+        return coerce_params(checked.params, values)
+    except ParameterError as error:
+        raise GitopsError(Code.QUERY_PARAMS_INVALID, error.message, path=error.parameter or "") from None
+
+
+def _parse_value(text: str, kind: PropType) -> Any:
+    """Texts are taken literally, other types as JSON; invalid JSON is refused by the conversion."""
+    from gitops.language.schema import Scalar
+
+    textual = kind.scalar in (Scalar.STRING, Scalar.DATE, Scalar.DATETIME, Scalar.BLOB)
+    if textual and not kind.is_list:
+        return None if text == "null" and kind.nullable else text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _read_small(name: str) -> bytes:
+    """The content of a file that is no longer than a query or its parameters may be."""
+    with open_records(name) as stream:
+        data = stream.read(_MAX_INPUT_BYTES + 1)
+    if len(data) > _MAX_INPUT_BYTES:
+        raise UsageError(Code.USAGE_ERROR, f"{name} has more than {_MAX_INPUT_BYTES} bytes")
+    return data

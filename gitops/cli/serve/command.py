@@ -1,4 +1,4 @@
-"""`gitops bot serve`: the bot as a long-running program that takes webhooks.
+"""`gitops bot serve`: the bot as a long-running program that takes webhooks. `gitops bot queue`: the events that it has.
 
 Secrets come from a file or the environment, never as arguments, which every user of a machine can read.
 """
@@ -11,19 +11,21 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gitops.bot.results import LogLine
-from gitops.cli.output import OK, USAGE, say, show_error
 from gitops.cli.serve.repository import ServedRepository, server_environment, webhook_format
+from gitops.cli.shared import OK, say, show_form
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
 from gitops.core.redact import Redactor, Secret
 from gitops.forge.events import Event
-from gitops.server.queue import EventQueue
+from gitops.render.characters import visible
+from gitops.server.queue import EventQueue, ListedEvent
 from gitops.server.shared import ServerContext, StopSignal
 from gitops.wiring.project import RepositoryChoice
 from gitops.wiring.system import SystemClock
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from gitops.server.listen import ListenAddress
     from gitops.server.service import Server
 
-__all__ = ["serve", "serve_with"]
+__all__ = ["queue", "serve"]
 
 _SECRET = "GITOPS_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
 _SHORTEST = 16
@@ -40,23 +42,14 @@ _MAX_SECRETS = 64 * 1024
 _EXTRA = ("starlette", "uvicorn", "anyio", "h11")
 
 
-def serve(options: argparse.Namespace) -> int:
-    """`gitops bot serve`."""
-    try:
-        return serve_with(options, os.environ, NoFaults())
-    except UsageError as error:
-        show_error(error, as_json=options.json)
-        return USAGE
-
-
-def serve_with(options: argparse.Namespace, environ: Mapping[str, str], faults: Faults) -> int:
-    """Serve until a signal stops it. Raises GitopsError if it cannot start.
+def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None, faults: Faults | None = None) -> int:
+    """`gitops bot serve`: serve until a signal stops it. Raises GitopsError if it cannot start.
 
     Raises UsageError `serve_unavailable` if the packages of the extra `serve` are not installed.
     """
+    environ, faults = os.environ if environ is None else environ, faults or NoFaults()
     stop = StopSignal()
-    own_environ = server_environment(environ)
-    secrets = _secrets(options.secret_file, environ)
+    own_environ, secrets = server_environment(environ), _secrets(options.secret_file, environ)
     served = [
         ServedRepository(RepositoryChoice(path, options.remote), options.forge, own_environ, stop.pause, faults)
         for path in options.repo
@@ -66,23 +59,19 @@ def serve_with(options: argparse.Namespace, environ: Mapping[str, str], faults: 
         SystemClock(), _writer(as_json=options.json), Redactor([*secrets, *tokens]), stop=stop, faults=faults
     )
     server = _server(options, {each.name: each for each in served}, secrets, context)
-    _on_signal(server.stop)
+    signals = (signal.SIGTERM, signal.SIGINT)
+
+    def stop_once(*_: object) -> None:
+        # A second signal ends the process at once, which loses nothing either.
+        for number in signals:
+            signal.signal(number, signal.SIG_DFL)
+        server.stop()
+
+    for number in signals:
+        signal.signal(number, stop_once)
     server.run()
     context.log("stopped")
     return OK
-
-
-def _on_signal(stop: Callable[[], None]) -> None:
-    """Let the first signal stop the server, and a second one end the process at once, which loses nothing either."""
-    numbers = (signal.SIGTERM, signal.SIGINT)
-
-    def once(*_: object) -> None:
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
-        stop()
-
-    for number in numbers:
-        signal.signal(number, once)
 
 
 def _server(
@@ -120,8 +109,8 @@ def _server(
     def ready(address: ListenAddress) -> None:
         context.log(f"listening on {address} for {', '.join(sorted(served))}")
 
-    queue = EventQueue(Path(options.queue), context.clock, attempts=settings.retry.attempts, faults=context.faults)
-    return Server(queue, settings, handle, context, ready)
+    events = EventQueue(Path(options.queue), context.clock, attempts=settings.retry.attempts, faults=context.faults)
+    return Server(events, settings, handle, context, ready)
 
 
 def _secrets(file: str | None, environ: Mapping[str, str]) -> tuple[Secret, ...]:
@@ -154,3 +143,46 @@ def _writer(*, as_json: bool) -> Callable[[str], None]:
             say(json.dumps(form) if as_json else f"gitops: {text}", flush=True)
 
     return write
+
+
+def queue(options: argparse.Namespace) -> int:
+    """`gitops bot queue`: retry or remove one event if an option says so, then list all, whether or not a server runs."""
+    opened = EventQueue(Path(options.queue), SystemClock())
+    opened.open_shared()
+    try:
+        if options.retry is not None:
+            opened.retry(options.retry)
+        if options.forget is not None:
+            opened.forget(options.forget)
+        found = opened.listed()
+    finally:
+        opened.close()
+    if options.json:
+        show_form({"ok": True, "events": [_form(each) for each in found]})
+    else:
+        say("\n".join(map(_line, found)) or "nothing waits")
+    return OK
+
+
+def _form(event: ListedEvent) -> dict[str, object]:
+    return {
+        "number": event.number,
+        "repository": event.repository,
+        "subject": event.subject,
+        "state": event.state.value,
+        "attempts": event.attempts,
+        "received": _time(event.received),
+        "due": _time(event.due),
+        "reason": event.reason,
+    }
+
+
+def _line(event: ListedEvent) -> str:
+    text = f"#{event.number} {event.state} {event.repository} {event.subject}, received {_time(event.received)}"
+    if event.attempts:
+        text += f", tried {event.attempts} time(s)"
+    return visible(f"{text}: {event.reason}" if event.reason else text)
+
+
+def _time(milliseconds: int) -> str:
+    return timestamp(datetime.fromtimestamp(milliseconds / 1000, UTC))

@@ -21,7 +21,6 @@ from gitops.forge.port import Forge
 from gitops.forge.registry import FORGES
 from gitops.server.deliveries import WebhookFormat, repository_key
 from gitops.server.watched_forge import WatchedForge
-from gitops.wiring.bot import build_bot
 from gitops.wiring.forge import LOCAL, ForgeChoice, choose_forge, open_forge, remote_login, token_of
 from gitops.wiring.project import LocalProject, RepositoryChoice
 
@@ -81,7 +80,7 @@ class ServedRepository:
         local, found = self._open()
         forge, _ = open_forge(found, self._pause, local.project.tools.clock)
         watched = WatchedForge(forge)
-        yield from handle_event(build_bot(local, cast(Forge, watched), self.kind, local.person(), _ignore), event)
+        yield from handle_event(local.bot(cast(Forge, watched), self.kind, local.person(), _ignore), event)
         if watched.failure is not None:
             raise watched.failure
 

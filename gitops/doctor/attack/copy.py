@@ -36,8 +36,7 @@ from gitops.model.address import graph_address
 from gitops.model.approval import Approval, ApprovalStatement
 from gitops.model.change import Reason
 from gitops.model.outcome import ApplyOutcome
-from gitops.wiring.operator import has_server_hook
-from gitops.wiring.project import LocalProject, RepositoryChoice, open_commit_tree
+from gitops.wiring.project import LocalProject, RepositoryChoice, has_server_hook, open_commit_tree
 from gitops.wiring.system import RandomIds
 
 _HONEST = "honest@attack.invalid"

@@ -27,8 +27,7 @@ from gitops.doctor.attack.messages import MESSAGE_ATTACKS
 from gitops.doctor.attack.rules import copy_rules
 from gitops.doctor.findings import AttackReport, AttackResult, Defence
 from gitops.git.remote import SelfRemote
-from gitops.wiring.operator import has_server_hook
-from gitops.wiring.project import LocalProject
+from gitops.wiring.project import LocalProject, has_server_hook
 
 ATTACKS = (*APPROVAL_ATTACKS, *HISTORY_ATTACKS, *CONTENT_ATTACKS, *MESSAGE_ATTACKS)
 _SMALL_CLUSTER = (

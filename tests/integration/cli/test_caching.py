@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import gitops
-from gitops.wiring import caching
-from gitops.wiring.caching import compile_cache, edition
+from gitops.wiring import stores
+from gitops.wiring.stores import compile_cache, edition
 
 PLACES = [
     ({"HOME": "{0}"}, ".cache/cluster-gitops"),
@@ -47,7 +47,7 @@ def test_the_edition_moves_with_every_source_that_decides_what_a_folder_means(
     root = tmp_path / "gitops"
     shutil.copytree(Path(gitops.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__", "graph", "bot"))
     here = edition()
-    monkeypatch.setattr(caching.gitops, "__file__", str(root / "__init__.py"))
+    monkeypatch.setattr(stores.gitops, "__file__", str(root / "__init__.py"))
     assert edition() == here
     seen = {here}
     for name in (

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cli.commands.parser import parse_options
-from gitops.cli.main import main
+from gitops.cli.main import main, parse_options
 from gitops.cli.serve.command import _secrets, _server
 from gitops.cli.serve.repository import server_environment
 from gitops.core.clock import FixedClock

@@ -145,7 +145,7 @@ class Runner:
         out, before = io.StringIO(), len(self.hub.server.calls)
         with (
             patch.dict(os.environ, place.environ, clear=True),
-            patch("gitops.cli.bot.command.time", SimpleNamespace(sleep=self.waited.append)),
+            patch("gitops.cli.bot.time", SimpleNamespace(sleep=self.waited.append)),
             redirect_stdout(out),
             redirect_stderr(out),
         ):

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from gitops.cli.commands.shared import HOSTED
+from gitops.cli.commands.arguments import HOSTED
 from gitops.config.gitops_yaml import ForgeRule
 from gitops.core.errors import UsageError
 from gitops.forge.registry import FORGES

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gitops.cli.options import choice_of
-from gitops.cli.output import OK, say, show_form
+from gitops.cli.shared import OK, choice_of, say, show_form
 from gitops.forge.merge import MergeMethod, merge_request
 from gitops.forge.port import ChangeRequest, CheckStatus, CommitCheck
 from gitops.render.characters import visible

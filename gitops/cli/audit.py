@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
+from gitops.audit.intoto import PAYLOAD_TYPE, Envelope, pae, read_envelope, signature_of, write_envelope
 from gitops.audit.pin import AuditPin, read_pin, write_pin
 from gitops.audit.report import AuditReport, AuditWitnesses
+from gitops.audit.statement import check_envelope, statement_of
 from gitops.audit.trail import read_trail
 from gitops.audit.verb import AuditScope
 from gitops.audit.verb import audit as run
 from gitops.audit.walk import entry_ids
-from gitops.cli.audit.outputs import Statements, file_bytes, write_whole
-from gitops.cli.options import choice_of
-from gitops.cli.output import FAILED, OK, USAGE, complain, say, show_error, show_form
+from gitops.cli.shared import FAILED, OK, USAGE, choice_of, complain, say, show_error, show_form
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
-from gitops.ledger.chain import BRANCHES, SIGNED, VerifiedEntry, first_entry
+from gitops.ledger.chain import BRANCHES, SIGNED, VerifiedEntry, entry_trust, first_entry
 from gitops.ledger.witnesses import LedgerEntries, named_entry
 from gitops.render.audit import audit_form, audit_text, log_form, log_text
+from gitops.render.characters import visible
 from gitops.wiring.project import LocalProject, open_commit_tree
+from gitops.wiring.repository import sign_statement, verify_statement
 
 _PROGRESS = 500
 _MIN_PREFIX = 7
+_SHORT = 12
+_MAX_FILE = 1 << 30
 
 
 def log(options: argparse.Namespace) -> int:
@@ -61,12 +67,19 @@ def audit(options: argparse.Namespace) -> int:
     rule = local.rule(options.cluster)
     head = _head(local, rule)
     if options.verify_envelope is not None:
-        from gitops.cli.audit.outputs import verify_envelopes
-
         _check_seen(local, rule, head)
-        return verify_envelopes(local, head, options.verify_envelope, as_json=options.json)
+        return _verify_envelopes(local, head, options.verify_envelope, as_json=options.json)
     report = _report(local, rule, head, options)
-    _show(report, form)
+    if form == "json":
+        show_form(audit_form(report))
+    elif form == "sarif":
+        from gitops.render.audit_sarif import audit_sarif
+
+        show_form(audit_sarif(report))
+    elif form == "in-toto":
+        complain(audit_text(report).rstrip("\n"))
+    else:
+        say(audit_text(report))
     return OK if report.ok else FAILED
 
 
@@ -87,53 +100,40 @@ def _misuse(options: argparse.Namespace, form: str) -> str:
 
 
 def _report(local: LocalProject, rule: ClusterRule, head: str, options: argparse.Namespace) -> AuditReport:
+    """Verify the ledger; write the statement of each entry that holds if they were asked for, and remember the verified head."""
     if options.accept is not None:
         return _accept(local, rule, head, options.accept)
-    statements = None
+    write_statement = None
     if options.format == "in-toto":
-        statements = Statements(local, options.output, sign=options.sign)
-    pin = _read_pin(options.pin, rule)
-    since = pin.commit if pin is not None else _since(local, head, options.since)
-    witnesses = replace(_local_witnesses(local, rule), copies=_copies(local, rule, options.witness))
-    scope = AuditScope(since, witnesses, lambda first: local.project.anchor(rule, first), _on_verified(statements))
-    report = _run(local, rule, head, scope)
-    if report.ok:
-        report = _remember_head(local, rule, report)
-        if options.pin is not None:
-            write_whole(Path(options.pin), write_pin(AuditPin(rule.name, report.entries, head)))
-    return report
-
-
-def _run(local: LocalProject, rule: ClusterRule, head: str, scope: AuditScope) -> AuditReport:
-    return run(local.repository, head, rule.name, lambda reader, tree: open_commit_tree(reader, tree, rule.path), scope)
-
-
-def _on_verified(statements: Statements | None) -> Callable[[VerifiedEntry], None]:
-    """Write the statement of each entry that holds, and show the progress on a terminal."""
+        write_statement = _statement_writer(local, options.output, sign=options.sign)
     done, shown = 0, sys.stderr.isatty()
 
     def on_verified(found: VerifiedEntry) -> None:
         nonlocal done
         done += 1
-        if statements is not None:
-            statements.add(found)
+        if write_statement is not None:
+            write_statement(found)
         if shown and done % _PROGRESS == 0:
             complain(f"audit: {done} entries verified, now at entry {found.entry.number}")
 
-    return on_verified
+    since = _since(local, head, options.since)
+    if options.pin is not None and Path(options.pin).exists():
+        pin = read_pin(_file_bytes(options.pin))
+        if pin.cluster != rule.name:
+            raise IntegrityError(Code.PIN_INVALID, f"it is for cluster {pin.cluster}", path=options.pin)
+        since = pin.commit
+    witnesses = replace(_local_witnesses(local, rule), copies=_copies(local, rule, options.witness))
+    scope = AuditScope(since, witnesses, lambda first: local.project.anchor(rule, first), on_verified)
+    report = _run(local, rule, head, scope)
+    if report.ok:
+        report = _remember_head(local, rule, report)
+        if options.pin is not None:
+            _write_whole(Path(options.pin), write_pin(AuditPin(rule.name, report.entries, head)))
+    return report
 
 
-def _show(report: AuditReport, form: str) -> None:
-    if form == "json":
-        show_form(audit_form(report))
-    elif form == "sarif":
-        from gitops.render.audit_sarif import audit_sarif
-
-        show_form(audit_sarif(report))
-    elif form == "in-toto":
-        complain(audit_text(report).rstrip("\n"))
-    else:
-        say(audit_text(report))
+def _run(local: LocalProject, rule: ClusterRule, head: str, scope: AuditScope) -> AuditReport:
+    return run(local.repository, head, rule.name, lambda reader, tree: open_commit_tree(reader, tree, rule.path), scope)
 
 
 # -- known heads -----------------------------------------------------------------------------------------------------
@@ -198,9 +198,6 @@ def _remember_head(local: LocalProject, rule: ClusterRule, report: AuditReport) 
     return replace(report, notes=(*report.notes, f"the head could not be remembered in this repository{problem}"))
 
 
-# -- where to start ----------------------------------------------------------------------------------------------------
-
-
 def _since(local: LocalProject, head: str, text: str | None) -> str | None:
     """The commit of the entry with this number, commit, or prefix of a commit. Raises UsageError."""
     if text is None:
@@ -212,18 +209,6 @@ def _since(local: LocalProject, head: str, text: str | None) -> str | None:
     if len(found) != 1:
         raise UsageError(Code.USAGE_ERROR, f"--since {text}: the ledger has no such entry; it has {len(chain)}")
     return found[0]
-
-
-def _read_pin(path: str | None, rule: ClusterRule) -> AuditPin | None:
-    if path is None or not Path(path).exists():
-        return None
-    pin = read_pin(file_bytes(path))
-    if pin.cluster != rule.name:
-        raise IntegrityError(Code.PIN_INVALID, f"it is for cluster {pin.cluster}", path=path)
-    return pin
-
-
-# -- accepting another head -------------------------------------------------------------------------------------------
 
 
 def _accept(local: LocalProject, rule: ClusterRule, head: str, wanted: str) -> AuditReport:
@@ -246,3 +231,96 @@ def _accept(local: LocalProject, rule: ClusterRule, head: str, wanted: str) -> A
         f"{ref.removeprefix('refs/heads/')} names an entry that it does not have; delete that branch" for ref in foreign
     ]
     return replace(report, notes=(*report.notes, "the head is accepted", *notes))
+
+
+# -- statements ------------------------------------------------------------------------------------------------------
+
+
+def _statement_writer(local: LocalProject, folder: str | None, *, sign: bool) -> Callable[[VerifiedEntry], None]:
+    """A function that writes the statement of a verified entry: signed or not, into a folder or on standard output.
+
+    Raises UsageError `signing_key_missing`, OSError; the function raises GitopsError `signing_failed`, OSError.
+    """
+    key = local.signing_key() if sign else None
+    if sign and key is None:
+        raise UsageError(Code.SIGNING_KEY_MISSING, "set git config user.signingKey to the path of an SSH key")
+    place = None if folder is None else Path(folder)
+    if place is not None:
+        place.mkdir(parents=True, exist_ok=True)
+
+    def write_statement(found: VerifiedEntry) -> None:
+        payload = statement_of(local.repository, found)
+        if key is None:
+            kind, data = "statement", payload + b"\n"
+        else:
+            armor, signature = sign_statement(pae(PAYLOAD_TYPE, payload), key)
+            kind = "envelope"
+            data = write_envelope(Envelope(PAYLOAD_TYPE, payload, (signature_of(armor, signature.key),)))
+        if place is None:
+            say(data.decode())
+        else:
+            _write_whole(place / f"{found.entry.number:06}-{found.commit.id[:_SHORT]}.{kind}.json", data)
+
+    return write_statement
+
+
+def _verify_envelopes(local: LocalProject, head: str, path: str, *, as_json: bool) -> int:
+    """Print whether each envelope of a file (one, or one on each line) is good; exit code 1 if any is not."""
+    entries = LedgerEntries(local.repository, head)
+    trust, now = entry_trust(local.repository, head), local.project.tools.clock.now()
+    forms: list[dict[str, Any]] = []
+    for data in _envelopes(_file_bytes(path)):
+        try:
+            found = check_envelope(
+                local.repository, data, entries=entries, trust=trust, now=now, verify=verify_statement
+            )
+        except GitopsError as error:
+            forms.append({"ok": False, "code": error.code, "detail": error.detail})
+        else:
+            signers = list(found.signers)
+            forms.append({"ok": True, "entry": found.number, "commit": found.commit, "signers": signers})
+    ok = bool(forms) and all(form["ok"] for form in forms)
+    if as_json:
+        show_form({"ok": ok, "envelopes": forms})
+    else:
+        for number, form in enumerate(forms, start=1):
+            if form["ok"]:
+                entry, who = f"entry {form['entry']} ({form['commit']})", ", ".join(form["signers"])
+                say(visible(f"envelope {number} good: {entry}, signed by {who}"))
+            else:
+                say(visible(f"ERROR {form['code']} envelope {number}: {form['detail']}"))
+        if not forms:
+            say("ERROR envelope_invalid: the file is empty")
+    return OK if ok else FAILED
+
+
+def _envelopes(data: bytes) -> list[bytes]:
+    """The envelopes of a file, which is one envelope or has one on each line."""
+    lines = [line for line in data.splitlines() if line.strip()]
+    if len(lines) < 2:  # noqa: PLR2004 - more than one
+        return lines
+    try:
+        read_envelope(data)
+    except GitopsError:
+        return lines
+    return [data]
+
+
+def _file_bytes(path: str) -> bytes:
+    """A file that the operator named. Raises UsageError `source_missing`, `source_too_large`."""
+    place = Path(path)
+    if not place.is_file():
+        raise UsageError(Code.SOURCE_MISSING, f"there is no file {path}", path=path)
+    if place.stat().st_size > _MAX_FILE:
+        raise UsageError(Code.SOURCE_TOO_LARGE, f"{path} is larger than {_MAX_FILE} bytes", path=path)
+    return place.read_bytes()
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """Replace a file in one step, so that no reader sees half of it. Raises OSError."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(data)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)

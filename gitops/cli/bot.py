@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,7 @@ from gitops.bot.context import Bot, ClusterReport
 from gitops.bot.dispatch import run_verb
 from gitops.bot.results import LogLine, RunResult, combined_result, diagnostics_of, result_of
 from gitops.bot.silent_forge import SilentForge
-from gitops.cli.bot.outputs import write_outputs
-from gitops.cli.options import choice_of
-from gitops.cli.output import USAGE, complain, say, show_form
+from gitops.cli.shared import USAGE, choice_of, complain, say, show_form
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.redact import Redactor
@@ -28,7 +27,8 @@ from gitops.forge.port import ChangeRequest, Forge, RequestState
 from gitops.forge.registry import FORGES
 from gitops.git.port import Person
 from gitops.render.characters import visible
-from gitops.wiring.bot import build_bot
+from gitops.render.comment import apply_comment, plan_summary, refusal_comment
+from gitops.render.comment_inputs import ApplyComment, PlanComment
 from gitops.wiring.forge import (
     LOCAL,
     choose_forge,
@@ -48,40 +48,13 @@ _MAX_EVENT = 32 * 1024 * 1024
 _NEED_TOKEN = frozenset({"command", "apply", "drift", "sweep"})
 _WRITE_LEDGER = frozenset({"command", "apply", "sweep"})
 _ANONYMOUS = Person("gitops", "gitops@localhost")
+_MAX_SUMMARY = 1024 * 1024
+"""Bytes of the summary of one step: https://docs.github.com/en/actions/reference/limits."""
 
 
-def plan(options: argparse.Namespace) -> int:
-    """`gitops bot plan`."""
-    return _run("plan", options)
-
-
-def command(options: argparse.Namespace) -> int:
-    """`gitops bot command`."""
-    return _run("command", options)
-
-
-def apply(options: argparse.Namespace) -> int:
-    """`gitops bot apply`."""
-    return _run("apply", options)
-
-
-def verify(options: argparse.Namespace) -> int:
-    """`gitops bot verify`."""
-    return _run("verify", options)
-
-
-def drift(options: argparse.Namespace) -> int:
-    """`gitops bot drift`."""
-    return _run("drift", options)
-
-
-def sweep(options: argparse.Namespace) -> int:
-    """`gitops bot sweep`."""
-    return _run("sweep", options)
-
-
-def _run(verb: str, options: argparse.Namespace) -> int:
-    """Carry out one verb: print each line when it is logged, then write the outputs of the job."""
+def run(options: argparse.Namespace) -> int:
+    """`gitops bot plan`, `command`, `apply`, `verify`, `drift` and `sweep`: print each line as it is logged."""
+    verb: str = options.command.name
     environ, kind = os.environ, options.forge or job_kind(os.environ) or LOCAL
     redact = Redactor(secrets_of(environ))
     lines: list[LogLine] = []
@@ -111,7 +84,7 @@ def _run(verb: str, options: argparse.Namespace) -> int:
         if traffic is not None:
             form["forge"] = {"calls": traffic.requests, "bytes": traffic.received}
         show_form(form)
-    write_outputs(environ, result, reports, redact)
+    _write_outputs(environ, result, reports, redact)
     return int(result)
 
 
@@ -174,7 +147,7 @@ def _bot(
         forge, traffic = open_forge(found, time.sleep, local.project.tools.clock)
     # Entries of the ledger need a real name and key; kept plans may carry any name.
     person = local.person() if verb in _WRITE_LEDGER else local.person_or_none() or _ANONYMOUS
-    bot = build_bot(local, forge, kind, person, reports.append, run_url=run_address(environ), silent=found.silent)
+    bot = local.bot(forge, kind, person, reports.append, run_url=run_address(environ), silent=found.silent)
     return bot, traffic
 
 
@@ -197,3 +170,50 @@ def _request_of_job(environ: Mapping[str, str], kind: str, event: Event, default
             fork=True,
         ),
     )
+
+
+def _write_outputs(
+    environ: Mapping[str, str], result: RunResult, reports: Sequence[ClusterReport], redact: Callable[[str], str]
+) -> None:
+    """Write what a CI job keeps of a run, to the files that the runner names: its summary page and its outputs.
+
+    Gitea and Forgejo set the same variables as GitHub. A value is framed by a random delimiter, so that no text in it can end it
+    and begin another. Raises OSError for a file that cannot be written.
+    Source: https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands#multiline-strings
+    """
+    if environ.get("GITHUB_STEP_SUMMARY") and reports:
+        _append(environ["GITHUB_STEP_SUMMARY"], redact(_summary(reports)))
+    if environ.get("GITHUB_OUTPUT"):
+        values = {
+            "verdict": result.name.lower(),
+            "plan-digest": "\n".join(report.plan.digest for report in reports if report.plan is not None),
+            "summary": "\n".join(report.line for report in reports),
+        }
+        text = ""
+        for name, value in values.items():
+            frame = f"gitops_{secrets.token_hex(16)}"
+            text += f"{name}<<{frame}\n{redact(value)}\n{frame}\n"
+        _append(environ["GITHUB_OUTPUT"], text)
+
+
+def _summary(reports: Sequence[ClusterReport]) -> str:
+    """The reports one after the other; those that do not fit are left out as a whole, and counted in a last line."""
+    parts: list[str] = []
+    room = _MAX_SUMMARY - 1024
+    for report in reports:
+        comment = report.comment
+        if isinstance(comment, PlanComment):
+            text = plan_summary(comment)
+        else:
+            text = apply_comment(comment) if isinstance(comment, ApplyComment) else refusal_comment(comment)
+        room -= len(text.encode()) + 1
+        if room < 0:
+            parts.append(f"{len(reports) - len(parts)} more report(s) do not fit on this page.\n")
+            break
+        parts.append(text)
+    return "\n".join(parts)
+
+
+def _append(file: str, text: str) -> None:
+    with Path(file).open("a", encoding="utf-8") as target:
+        target.write(text)

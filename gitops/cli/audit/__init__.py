@@ -1,1 +1,0 @@
-"""`gitops log` and `gitops audit`."""

@@ -1,1 +1,0 @@
-"""`gitops bot`: one event of a forge, carried out in one run."""

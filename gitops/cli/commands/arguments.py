@@ -1,0 +1,147 @@
+"""What a table of commands is made of: commands, arguments, those that several commands share, and readers of their values.
+
+The modules of this package import next to nothing: every command loads them.
+"""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentTypeError
+
+TYPE_CHECKING = False  # importing typing would cost more than all of the tables
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import timedelta
+    from typing import Any
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_MAX_PORT = 65_535
+
+
+class Argument:
+    """One argument: its names, and the settings that `argparse.ArgumentParser.add_argument` takes."""
+
+    def __init__(self, *names: str, **settings: Any) -> None:
+        self.names, self.settings = names, settings
+
+    @property
+    def label(self) -> str:
+        """The argument as a person types it: `--limit N`, `FILE`, `--mode merge|append`."""
+        value = ""
+        if "action" not in self.settings or self.settings["action"] == "append":
+            choices = self.settings.get("choices")
+            value = "|".join(choices) if choices else self.settings["metavar"]
+        if not self.names[0].startswith("-"):
+            return f"[{value} ...]" if self.settings.get("nargs") == "*" else str(value)
+        return " ".join(filter(None, (", ".join(self.names), value)))
+
+
+class Group:
+    """Arguments under a title of their own in `--help`, or, without a title, of which at most one may be given."""
+
+    def __init__(self, *arguments: Argument, title: str = "", description: str = "") -> None:
+        self.arguments, self.title, self.description = arguments, title, description
+
+
+class Command:
+    """One command, or a group of commands.
+
+    `handler` is `module:function`; the module is imported when the command is chosen. The function takes the parsed options, or
+    what the function `inputs` makes of them, and returns the exit code or an outcome, which is shown as text or JSON. A
+    UsageError ends the command with `usage_code`. `epilog` is printed below the arguments. A command with a handler has `--json`
+    unless `json` is False.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        summary: str,
+        handler: str = "",
+        *arguments: Argument | Group,
+        inputs: str = "",
+        commands: tuple[Command, ...] = (),
+        epilog: str = "",
+        json: bool = True,
+        usage_code: int = 1,
+    ) -> None:
+        self.name, self.summary, self.epilog, self.commands = name, summary, epilog, commands
+        self.handler, self.inputs, self.usage_code = handler, inputs, usage_code
+        self.entries = (JSON, *arguments) if handler and json else arguments
+
+    @property
+    def arguments(self) -> Iterator[Argument]:
+        """All arguments in the order of the help, those of groups too."""
+        for entry in self.entries:
+            yield from entry.arguments if isinstance(entry, Group) else (entry,)
+
+
+JSON = Argument("--json", action="store_true", help="print one JSON document")
+CONFIG = Argument("--config", metavar="DIR", help="cluster folder (default: the current folder)")
+PROJECT = Group(
+    Argument("--repo", metavar="PATH", help="repository (default: the repository of the cluster folder)"),
+    Argument("--cluster", metavar="NAME", help="cluster in gitops.yaml (default: the only one)"),
+    Argument("--remote", metavar="NAME", help="remote with the ledger (default: origin; none for a bare repository)"),
+    title="branch ledger",
+    description="work from commits and the ledger branch, without a checkout",
+)
+# The names of `gitops.forge.registry`, which would make every command slower.
+HOSTED = ("github", "gitlab", "gitea")
+FORGE = Argument(
+    "--forge",
+    choices=(*HOSTED, "local"),
+    help="kind of forge (default: from gitops.yaml, else from the CI job, else the repository itself)",
+)
+REQUEST = Argument("--request", metavar="N", type=int, help="use change request N, as it would be merged")
+PATHS = Argument(
+    "paths", metavar="PATH", nargs="*", help="files and folders (default: all files that cluster.yaml declares)"
+)
+STRICT = Argument("--strict", action="store_true", help="exit 1 for warnings too")
+
+# -- readers of values: each raises ValueError or ArgumentTypeError for a value that it does not take --------------------
+
+
+def count(text: str) -> int:
+    """A whole number, at least 1."""
+    value = int(text)
+    if value < 1:
+        raise ArgumentTypeError("use a number of at least 1")
+    return value
+
+
+def up_to(maximum: int) -> Callable[[str], int]:
+    """The reader of a whole number from 1 to `maximum`."""
+
+    def read(text: str) -> int:
+        value = int(text)
+        if not 1 <= value <= maximum:
+            raise ArgumentTypeError(f"use 1 to {maximum}")
+        return value
+
+    read.__name__ = "int"  # argparse names it in its message
+    return read
+
+
+def seconds(text: str) -> float:
+    """A finite number of seconds above 0."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ArgumentTypeError("use a number of seconds above 0")
+    return value
+
+
+def duration(text: str) -> timedelta:
+    """A duration such as 90s, 10m, 6h or 7d."""
+    from datetime import timedelta
+
+    match = re.match(r"([1-9][0-9]{0,4})([smhd])\Z", text)
+    if match is None:
+        raise ArgumentTypeError("use a number with s, m, h or d, such as 10m")
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """A host name or an IP address with a port; an IPv6 address stands in brackets."""
+    match = re.match(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z.-]+)):([0-9]{1,5})\Z", text, re.ASCII)
+    if match is None or int(match[3]) > _MAX_PORT:
+        raise ArgumentTypeError("use HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080")
+    return match[1] or match[2], int(match[3])

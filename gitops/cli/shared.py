@@ -1,0 +1,91 @@
+"""What commands share: what their options mean, printing, and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gitops.core.errors import GitopsError
+from gitops.model.outcome import VerbOutcome
+from gitops.wiring.system import git_setting
+
+if TYPE_CHECKING:
+    from gitops.graph.results import GraphOutcome
+    from gitops.wiring.project import RepositoryChoice
+
+OK, FAILED, USAGE = 0, 1, 2
+"""Exit codes: no error, any error diagnostic, wrong usage."""
+
+
+def actor_of(options: argparse.Namespace) -> str | None:
+    """The operator: `--as`, else `git config gitops.actor`, else None."""
+    given: str | None = getattr(options, "actor", None)
+    return given or git_setting("gitops.actor", getattr(options, "config", None) or ".")
+
+
+def choice_of(options: argparse.Namespace, *, offline: bool = False) -> RepositoryChoice:
+    """The repository of `--repo`, else the one around `--config` or the current folder; and the remote of `--remote`."""
+    from gitops.wiring.project import RepositoryChoice
+
+    return RepositoryChoice(options.repo or getattr(options, "config", None) or ".", options.remote, offline)
+
+
+def show(result: VerbOutcome | GraphOutcome, options: argparse.Namespace) -> int:
+    """Print what a command returned, as text or as one JSON document, and return the exit code."""
+    if isinstance(result, VerbOutcome):
+        # A command imports only the form that it prints.
+        if options.json:
+            from gitops.render.json import envelope
+
+            show_form(envelope(result))
+        else:
+            from gitops.render.text import to_text
+
+            say(to_text(result))
+    else:
+        import shutil
+
+        from gitops.render.graph_data import graph_form, graph_text
+
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        if options.json:
+            show_form(graph_form(result))
+        else:
+            say(graph_text(result, options.graph, width=width))
+    return OK if result.ok else FAILED
+
+
+def show_form(form: Mapping[str, Any] | list[Any]) -> None:
+    """Print one JSON document."""
+    from gitops.render import json
+
+    say(json.to_text(form))
+
+
+def show_error(error: GitopsError, *, as_json: bool) -> int:
+    """Print the problem that ended a command before it had an outcome, and return the exit code."""
+    from gitops.core.diagnostics import Diagnostics
+    from gitops.render.characters import visible
+    from gitops.render.text import diagnostic_lines
+
+    problems = Diagnostics()
+    problems.add_error(error)
+    if as_json:
+        show_form({"ok": False, "diagnostics": problems.to_json()})
+    else:
+        complain("\n".join(map(visible, diagnostic_lines(problems))))
+    return FAILED
+
+
+def say(text: str, *, flush: bool = False) -> None:
+    """Print to standard output, with one newline at the end. With `flush` the text is visible at once."""
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    if flush:
+        sys.stdout.flush()
+
+
+def complain(text: str) -> None:
+    """Print to standard error."""
+    sys.stderr.write(text + "\n")

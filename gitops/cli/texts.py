@@ -1,0 +1,245 @@
+"""The commands on texts of schemas and queries: `gitops fmt`, `gitops lint` and `gitops down`. Each imports its own verb."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
+
+from gitops.cli.shared import FAILED, OK, USAGE, complain, say, show_form
+from gitops.config.folder import FolderTree
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostics, SourceRef
+from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageError
+from gitops.render.characters import visible
+from gitops.render.text import diagnostic_lines
+
+if TYPE_CHECKING:
+    from gitops.cluster.fmt import FileLayout, FormatOutcome
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIGITS = 12
+
+
+def lint(options: argparse.Namespace) -> int:
+    """`gitops lint`. Exit code 1 for an error, with `--strict` for a warning too; 2 if the paths are not valid."""
+    from gitops.cluster.lint import lint_cluster
+    from gitops.render.lint import lint_form, lint_text
+
+    form = options.format or ("json" if options.json else "text")
+    if options.json and form != "json":
+        complain("--json and --format name two formats; leave one out")
+        return USAGE
+    options.json = form == "json"  # an error about a path has the same format
+    folder = options.config or "."
+    here, paths = _paths(folder, options.paths)
+    schema = None if options.schema is None else os.path.relpath(options.schema, here)
+    outcome = lint_cluster(FolderTree(folder, confined=False), paths, schema)
+    if options.json:
+        show_form(lint_form(outcome, config_dir=folder, strict=options.strict))
+    elif form == "sarif":
+        from gitops.render.sarif import sarif_log
+
+        show_form(sarif_log(outcome, _relative_to(here, _repository_root(here))))
+    else:
+        say(lint_text(outcome, _relative_to(here, os.getcwd())))  # noqa: PTH109 - as the shell shows it
+    return OK if outcome.ok(strict=options.strict) else FAILED
+
+
+def _relative_to(folder: str, base: str) -> Callable[[str], str]:
+    """A function from paths of a folder to paths relative to `base`; a path far away from both stays absolute."""
+
+    def relative(path: str) -> str:
+        place = os.path.normpath(os.path.join(folder, path))  # noqa: PTH118 - links stay as they are
+        near = os.path.relpath(place, base)
+        return place if near.startswith("../") and path.startswith("/") else near
+
+    return relative
+
+
+def _repository_root(folder: str) -> str:
+    """The root of the repository around a folder, else the current folder."""
+    place = folder
+    while not os.path.lexists(os.path.join(place, ".git")):  # noqa: PTH118
+        if (parent := os.path.dirname(place)) == place:  # noqa: PTH120
+            return os.getcwd()  # noqa: PTH109
+        place = parent
+    return place
+
+
+def _paths(folder: str, given: Sequence[str]) -> tuple[str, list[str]]:
+    """The absolute path of a cluster folder, and paths that a person typed relative to it."""
+    here = os.path.abspath(folder)  # noqa: PTH100 - links stay as they are
+    return here, [os.path.relpath(path, here) for path in given]
+
+
+def down(options: argparse.Namespace) -> int:
+    """`gitops down`: the reverse of a schema change, printed or written as schema text.
+
+    Exit code 1 if the change, or a part of its reverse, is not supported; nothing is written then.
+    """
+    from gitops.render.down import down_form, down_text
+
+    named, printed = (options.old is not None, options.new is not None), options.write == "-"
+    if options.json and printed:
+        raise UsageError(Code.USAGE_ERROR, "--json and --write - both print; leave one out")
+    if all(named) and options.graph is None:
+        from gitops.cluster.down import down_between
+
+        outcome = down_between(FolderTree(".", confined=False), options.old, options.new)
+    elif any(named) or options.graph is None:
+        raise UsageError(Code.USAGE_ERROR, "name a graph, or two files with --from and --to")
+    else:
+        from gitops.cli.cluster import planning_workspace
+        from gitops.cluster.down import down_of_graph
+
+        outcome = down_of_graph(planning_workspace(options), options.graph)
+    planned = outcome.migrations if outcome.ok and options.write is not None else None
+    source = None if planned is None else planned.source
+    if source is not None and printed:
+        say(source.decode("utf-8"))
+        return OK
+    if source is not None:
+        try:
+            with os.fdopen(os.open(options.write, _MAKE, 0o644), "wb") as made:
+                made.write(source)
+        except OSError as error:
+            message = f"{options.write}: {error.strerror or error}"
+            raise RemoteError(Code.STORAGE_FAILED, message, path=options.write) from error
+    if options.json:
+        show_form(down_form(outcome))
+    else:
+        say(down_text(outcome) + (f"  written to {options.write}\n" if source is not None else ""))
+    return OK if outcome.ok else FAILED
+
+
+# -- gitops fmt --------------------------------------------------------------------------------------------------------
+
+
+def fmt(options: argparse.Namespace) -> int:
+    """`gitops fmt`. Exit code 1 if a file does not parse, or if `--check` finds an unformatted file."""
+    from gitops.cluster.fmt import format_cluster
+
+    folder = options.config or "."
+    _, paths = _paths(folder, options.paths)
+    outcome = format_cluster(lambda: FolderTree(folder, confined=False), paths or None)
+    found = Diagnostics(outcome.diagnostics)
+    if options.check:
+        found.extend(layout_problems(outcome))
+    written: set[str] = set()
+    for file in () if options.check or options.diff else outcome.changed:
+        try:
+            _replace(os.path.join(folder, file.path), file)  # noqa: PTH118
+            written.add(file.path)
+        except GitopsError as error:
+            found.add_error(error)
+    if options.json:
+        show_form(_form(outcome, found, written))
+    else:
+        diffs = (line for file in outcome.changed for line in _diff(file)) if options.diff else ()
+        lines = [*diffs, *_lines(outcome, written), *diagnostic_lines(found)]
+        say("".join(visible(line) + "\n" for line in lines))
+    return FAILED if found.has_errors else OK
+
+
+def layout_problems(outcome: FormatOutcome) -> Diagnostics:
+    """One problem for each file that is not in the canonical layout."""
+    found = Diagnostics()
+    for file in outcome.changed:
+        message = f"the canonical layout differs from line {_first_difference(file)}"
+        found.add(Code.FORMAT_NEEDED, file.path, message, source=SourceRef(file.path, _first_difference(file), 1))
+    return found
+
+
+def _first_difference(file: FileLayout) -> int:
+    before, after = file.before.split(b"\n"), file.after.split(b"\n")
+    pairs = zip(before, after, strict=False)
+    return next((n for n, (old, new) in enumerate(pairs, start=1) if old != new), min(len(before), len(after)))
+
+
+def _lines(outcome: FormatOutcome, written: AbstractSet[str]) -> Iterator[str]:
+    for file in outcome.changed:
+        verb = "formatted" if file.path in written else "would format"
+        if not file.digest_moves:
+            yield f"{verb} {file.path}: no digest moves"
+            continue
+        old, new = (text[:_DIGITS] for text in file.digests)
+        effect = f"an update of {', '.join(file.updates)}" if file.updates else "no resource of this cluster"
+        yield f"{verb} {file.path}: digest {old} -> {new}, {effect}"
+    same = len(outcome.files) - len(outcome.changed)
+    yield f"{len(outcome.changed)} file(s) in another layout, {same} in the canonical one"
+    if outcome.updates:
+        yield f"  the plan then shows {len(outcome.updates)} update(s): {', '.join(outcome.updates)}"
+
+
+def _diff(file: FileLayout) -> Iterator[str]:
+    import difflib
+
+    before, after = (data.decode("utf-8", "replace").split("\n") for data in (file.before, file.after))
+    return difflib.unified_diff(before, after, f"a/{file.path}", f"b/{file.path}", lineterm="")
+
+
+def _form(outcome: FormatOutcome, found: Diagnostics, written: AbstractSet[str]) -> dict[str, object]:
+    return {
+        "ok": not found.has_errors,
+        "files": [
+            {
+                "path": file.path,
+                "changed": file.changed,
+                "written": file.path in written,
+                "digest_before": file.digests[0],
+                "digest_after": file.digests[1],
+                "digest_moves": file.digest_moves,
+                "updates": list(file.updates),
+            }
+            for file in outcome.files
+        ],
+        "updates": list(outcome.updates),
+        "diagnostics": found.to_json(),
+    }
+
+
+def _replace(path: str, file: FileLayout) -> None:
+    """Replace a file in one step, keeping its permissions, if its content did not change since it was read.
+
+    Raises ConflictError `resource_content_changed`, RemoteError `storage_failed`.
+    """
+    folder_name, name = os.path.split(path)
+    try:
+        folder = os.open(folder_name or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as current:
+                mode = os.fstat(current.fileno()).st_mode
+                if not stat.S_ISREG(mode) or current.read(len(file.before) + 1) != file.before:
+                    raise ConflictError(
+                        Code.RESOURCE_CONTENT_CHANGED,
+                        f"{file.path} changed while it was being formatted",
+                        path=file.path,
+                    )
+            _write(folder, name, file.after, stat.S_IMODE(mode))
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise RemoteError(Code.STORAGE_FAILED, f"{file.path}: {error.strerror or error}", path=file.path) from error
+
+
+def _write(folder: int, name: str, data: bytes, mode: int) -> None:
+    temporary = f".gitops-fmt-{secrets.token_hex(8)}"
+    descriptor = os.open(temporary, _MAKE, 0o600, dir_fd=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as made:
+            os.fchmod(descriptor, mode)
+            made.write(data)
+            made.flush()
+            os.fsync(descriptor)
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
