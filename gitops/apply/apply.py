@@ -58,6 +58,7 @@ def apply(workspace: Workspace) -> ApplyOutcome:
 
 
 def _apply(current: Session) -> ApplyOutcome:
+    workspace, problems = current.workspace, current.problems
     if not current.ready or not _may_apply(current) or not settle_debts(current):
         return _unchanged(current)
     run = _prepare(current)
@@ -66,28 +67,33 @@ def _apply(current: Session) -> ApplyOutcome:
     if not _announce(run):
         return _unchanged(current, run.plan.changes)
     results = _carry_out(run)
-    settled = _settle(run, results)
-    current.problems.extend(settled.diagnostics)
-    if not settled.publishable or _has_crashed(run, results):
+    # Step 8, with the debts that the emergencies of this run open.
+    settled = settle(run.plan, current.desired, run.swept.state, results, at=workspace.stamp(), actor=workspace.actor)
+    opened = tuple(run.accepted.debts[a.approval_id] for a in settled.consumed if a.approval_id in run.accepted.debts)
+    run.debts = (*run.debts, *opened)
+    settled = replace(settled, state=with_debts(settled.state, opened))
+    problems.extend(settled.diagnostics)
+    # A fault of a test may end the run here as if the process had died.
+    crashed = any(result.facts.get(CRASHED) for result in results)
+    if settled.publishable:
+        try:
+            workspace.faults.reach("cluster_apply.after_payload_phase")
+        except GitopsError as error:
+            problems.add_error(error)
+            crashed = True
+    if not settled.publishable or crashed:
         return _unchanged(current, settled.changes, results)
     written = _publish(run, results, settled)
-    return ApplyOutcome(
-        config_dir=current.workspace.config_dir,
-        observations=current.observations(),
-        actor=current.workspace.actor,
-        config_digest=run.plan.config_digest,
-        changes=settled.changes,
+    return replace(
+        _unchanged(current, settled.changes, results),
+        counted=True,
         converged=settled.converged and (written or settled.state == current.state),
         state_written=written,
-        state=current.view.state,
-        results=results,
-        debts=open_debts(current.state),
         plan_digest=run.plan.digest,
         entry_id=current.view.head,
         approvals_used={
             r.resource: r.approvals for r in run.plan.approvals_required if set(r.approvals) & set(settled.consumed)
         },
-        diagnostics=tuple(current.problems),
     )
 
 
@@ -246,27 +252,6 @@ def _carry_out(run: _Run) -> tuple[NodeResult, ...]:
     )
 
 
-def _settle(run: _Run, results: Sequence[NodeResult]) -> Settlement:
-    """Step 8, with the debts that the emergencies of this run open."""
-    workspace = run.session.workspace
-    settled = settle(
-        run.plan, run.session.desired, run.swept.state, results, at=workspace.stamp(), actor=workspace.actor
-    )
-    opened = tuple(run.accepted.debts[a.approval_id] for a in settled.consumed if a.approval_id in run.accepted.debts)
-    run.debts = (*run.debts, *opened)
-    return replace(settled, state=with_debts(settled.state, opened))
-
-
-def _has_crashed(run: _Run, results: Sequence[NodeResult]) -> bool:
-    """Whether a fault of a test ends the run here as if the process had died."""
-    try:
-        run.session.workspace.faults.reach("cluster_apply.after_payload_phase")
-    except GitopsError as error:
-        run.session.problems.add_error(error)
-        return True
-    return any(result.facts.get(CRASHED) for result in results)
-
-
 def _publish(run: _Run, results: Sequence[NodeResult], settled: Settlement) -> bool:
     """Step 9; whether the state was written."""
     current, workspace, governance = run.session, run.session.workspace, run.session.workspace.governance
@@ -278,7 +263,11 @@ def _publish(run: _Run, results: Sequence[NodeResult], settled: Settlement) -> b
         open_ended = result.outcome in (NodeOutcome.FAILED, NodeOutcome.UNKNOWN) and not result.facts.get(DISARMED)
         if intent is not None and not open_ended:
             retire.append(intent.operation_id)
-    changed = settled.state != current.state or settled.trust_applied or _has_unrecorded_authors(run, settled)
+    changed = settled.state != current.state or settled.trust_applied
+    if governance is not None and settled.trust_waits:
+        # Only entries keep authors, also those of keys and rules that wait for an approval.
+        last = run.view.entry
+        changed |= last is None or last.source is None or not governance.authors <= frozenset(last.authors)
     state = replace(settled.state, revision=current.state.revision + 1) if changed else current.state
     entry = make_entry(
         workspace,
@@ -310,11 +299,3 @@ def _publish(run: _Run, results: Sequence[NodeResult], settled: Settlement) -> b
         current.problems.add_error(error)
         return False
     return changed
-
-
-def _has_unrecorded_authors(run: _Run, settled: Settlement) -> bool:
-    """Whether keys and rules wait for an approval and the ledger lacks their authors: only entries keep authors."""
-    governance, entry = run.session.workspace.governance, run.view.entry
-    if governance is None or not settled.trust_waits:
-        return False
-    return entry is None or entry.source is None or not governance.authors <= frozenset(entry.authors)

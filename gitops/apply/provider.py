@@ -6,6 +6,8 @@ the intent was armed leaves it armed unless nothing can have happened; the next 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from gitops.cluster.workspace import CRASHED, DISARMED, ClusterWork
@@ -36,8 +38,18 @@ class ClusterProvider:
         """Carry out one node; every failure of the work is an outcome with diagnostics."""
         problems = Diagnostics()
         facts: dict[str, object] = {}
+        kind, action = change.address.kind, change.action
         try:
-            self._dispatch(node, change, facts)
+            if kind is Kind.GRAPH and action is Action.CREATE:
+                self._create(node, change.address.name, facts)
+            elif kind is Kind.SCHEMA and action is Action.UPDATE:
+                self._migrate(node, change.address.name, facts)
+            elif kind is Kind.GRAPH and action is Action.DELETE:
+                self._delete(node, change.address.name)
+            elif rules_of(change.address).catalog_suffix and action is not Action.DELETE:
+                resource = self._work.resources[change.address]
+                self._work.ledger.put_blob(resource.address, resource.content or b"")
+            # Everything else changes only the ledger: schemas created or deleted with their graph, removed texts, trust.
         except GitopsError as error:
             problems.add(error.code, error.path or node.id, error.detail)
             return NodeResult(node.id, NodeOutcome.FAILED, tuple(problems), facts=facts)
@@ -46,24 +58,12 @@ class ClusterProvider:
             return NodeResult(node.id, NodeOutcome.FAILED, tuple(problems), facts={CRASHED: True})
         return NodeResult(node.id, NodeOutcome.DONE, tuple(problems), facts=facts)
 
-    def _dispatch(self, node: ExecNode, change: Change, facts: dict[str, object]) -> None:
-        kind, action = change.address.kind, change.action
-        if kind is Kind.GRAPH and action is Action.CREATE:
-            self._create(node, change.address.name, facts)
-        elif kind is Kind.SCHEMA and action is Action.UPDATE:
-            self._migrate(node, change.address.name, facts)
-        elif kind is Kind.GRAPH and action is Action.DELETE:
-            self._delete(node, change.address.name)
-        elif rules_of(change.address).catalog_suffix and action is not Action.DELETE:
-            resource = self._work.resources[change.address]
-            self._work.ledger.put_blob(resource.address, resource.content or b"")
-        # Everything else changes only the ledger: schemas created or deleted with their graph, removed texts, trust.
-
     def _create(self, node: ExecNode, graph: str, facts: dict[str, object]) -> None:
         work, intent = self._work, self._work.intents[node.id]
         uri = work.graph_uri(graph)
         work.ledger.arm(intent)
-        self._fault_before("cluster_apply.before_graph_create", Code.GRAPH_CREATE_FAILED, node)
+        with _failing_as(Code.GRAPH_CREATE_FAILED, node):
+            work.faults.reach("cluster_apply.before_graph_create")
         source = self._read_source(graph, intent, Code.GRAPH_CREATE_FAILED, facts)
         with _failing_as(Code.GRAPH_CREATE_FAILED, node):
             version = _publish(work.engine.prepare_create(uri, source, actor=work.actor))
@@ -84,13 +84,22 @@ class ClusterProvider:
                 )
         intent = replace(intent, observed_manifest_version=before.manifest_version)
         work.ledger.arm(intent)
-        self._fault_before("cluster_apply.before_schema_apply", Code.SCHEMA_APPLY_FAILED, node)
+        with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
+            work.faults.reach("cluster_apply.before_schema_apply")
         source = self._read_source(graph, intent, Code.SCHEMA_APPLY_FAILED, facts)
         try:
             with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
                 version = _publish(work.engine.prepare_migration(uri, source, actor=work.actor))
         except GitopsError:
-            self._disarm_if_unmoved(uri, intent, before.schema_source, facts)
+            now = None
+            with suppress(GitopsError):
+                now = work.engine.read(uri)
+            # Nothing happened if the graph is as it was.
+            if now is not None and (now.manifest_version, now.schema_source) == (
+                before.manifest_version,
+                before.schema_source,
+            ):
+                self._disarm(intent, facts)
             raise
         self._record_version(intent, version, facts)
         self._fault_after("cluster_apply.after_schema_apply")
@@ -98,8 +107,8 @@ class ClusterProvider:
     def _delete(self, node: ExecNode, graph: str) -> None:
         work, intent = self._work, self._work.intents[node.id]
         work.ledger.arm(intent)
-        self._fault_before("cluster_apply.before_graph_delete", Code.GRAPH_DELETE_FAILED, node)
         with _failing_as(Code.GRAPH_DELETE_FAILED, node):
+            work.faults.reach("cluster_apply.before_graph_delete")
             work.engine.delete_tree(work.graph_uri(graph))
         self._fault_after("cluster_apply.after_graph_delete")
 
@@ -118,14 +127,6 @@ class ClusterProvider:
             )
         return source
 
-    def _disarm_if_unmoved(self, uri: str, intent: Intent, before: bytes, facts: dict[str, object]) -> None:
-        try:
-            now = self._work.engine.read(uri)
-        except GitopsError:
-            return
-        if now.schema_source == before and now.manifest_version == intent.observed_manifest_version:
-            self._disarm(intent, facts)
-
     def _disarm(self, intent: Intent, facts: dict[str, object]) -> None:
         self._work.ledger.disarm(intent.operation_id)
         facts[DISARMED] = True
@@ -137,12 +138,6 @@ class ClusterProvider:
             self._work.ledger.amend(replace(intent, expected_manifest_version=version))
         except GitopsError as error:
             facts["amend"] = error.detail
-
-    def _fault_before(self, point: str, code: Code, node: ExecNode) -> None:
-        try:
-            self._work.faults.reach(point)
-        except GitopsError as error:
-            raise GitopsError(code, error.detail, path=node.id) from error
 
     def _fault_after(self, point: str) -> None:
         try:
@@ -159,16 +154,10 @@ def _publish(prepared: PreparedVersion) -> int:
         raise
 
 
-class _failing_as:  # noqa: N801 - reads as a statement
-    """Turns every engine failure inside the block into one of the given code, at the node."""
-
-    def __init__(self, code: Code, node: ExecNode) -> None:
-        self._code = code
-        self._node = node
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, GitopsError):
-            raise GitopsError(self._code, error.detail, path=self._node.id) from error
+@contextmanager
+def _failing_as(code: Code, node: ExecNode) -> Iterator[None]:
+    """Turn every failure of the block into one of this code, at the node."""
+    try:
+        yield
+    except GitopsError as error:
+        raise GitopsError(code, error.detail, path=node.id) from error

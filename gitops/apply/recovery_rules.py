@@ -68,10 +68,6 @@ class _SweepProgress:
     consumed: dict[str, str] = field(default_factory=dict)
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
 
-    def recorded(self, graph: str) -> str | None:
-        entry = self.draft.resources.get(schema_address(graph))
-        return None if entry is None else entry.digest
-
     def keep(self, intent: Intent, code: Code, message: str) -> None:
         self.pending.add(intent.graph_id)
         self.diagnostics.add(code, graph_address(intent.graph_id), message)
@@ -100,13 +96,9 @@ class _SweepProgress:
 def sweep(state: LedgerState, intents: Sequence[Intent], probe: Callable[[str], GraphProbe], *, at: str) -> Sweep:
     """Settle every intent in order; `probe` reads a graph by id, `at` is the RFC 3339 time of this run."""
     progress = _SweepProgress(StateDraft(state), at)
-    rows = {
-        IntentKind.GRAPH_CREATE: _settle_create,
-        IntentKind.SCHEMA_APPLY: _settle_schema,
-        IntentKind.GRAPH_DELETE: _settle_delete,
-    }
     for intent in sorted(intents, key=lambda i: i.operation_id):
-        if rows[intent.kind](progress, intent, probe(intent.graph_id)):
+        settle_row = _settle_delete if intent.kind is IntentKind.GRAPH_DELETE else _settle_schema
+        if settle_row(progress, intent, probe(intent.graph_id)):
             progress.retire.append(intent.operation_id)
     return Sweep(
         progress.draft.state(),
@@ -127,24 +119,34 @@ def _unverifiable(progress: _SweepProgress, intent: Intent) -> bool:
     return False
 
 
-def _roll_forward(progress: _SweepProgress, intent: Intent, live: str) -> bool:
-    """Rows C3 and S3."""
-    graph = intent.graph_id
-    progress.draft.put(schema_address(graph), AppliedResource(live))
-    progress.draft.renew(graph, create=True)
-    progress.mark(graph, Status.APPLIED)
-    progress.record_recovery(intent)
-    return True
-
-
-def _refuse(progress: _SweepProgress, intent: Intent) -> bool:
-    """Rows C4 and S4."""
-    progress.mark(
-        intent.graph_id,
-        Status.DRIFTED,
-        "actual_applied_state_pending",
-        "the live schema is neither the recorded nor the intended one",
-    )
+def _settle_schema(progress: _SweepProgress, intent: Intent, seen: GraphProbe) -> bool:
+    """The rows of a create, and those of a schema update; whether the intent is settled."""
+    graph, live = intent.graph_id, seen.live
+    if seen.existence is Existence.ABSENT:  # C1, S0
+        return True
+    if intent.kind is IntentKind.GRAPH_CREATE and seen.existence is Existence.PRESENT and live is None:  # C5
+        progress.mark(graph, Status.ERROR, Code.GRAPH_CREATE_INCOMPLETE, "the root exists but does not open")
+        progress.keep(
+            intent,
+            Code.GRAPH_CREATE_INCOMPLETE,
+            f"the create of operation {intent.operation_id} did not finish and its root does not open: "
+            f"remove {intent.graph_uri} after checking it, then apply again",
+        )
+        return False
+    if live is None or seen.existence is Existence.UNKNOWN:  # S1
+        return _unverifiable(progress, intent)
+    recorded = progress.draft.resources.get(schema_address(graph))
+    if recorded is not None and live == recorded.digest:  # C2, S2
+        return True
+    if live == intent.desired_schema_digest:  # C3, S3
+        progress.draft.put(schema_address(graph), AppliedResource(live))
+        progress.draft.renew(graph, create=True)
+        progress.mark(graph, Status.APPLIED)
+        progress.record_recovery(intent)
+        return True
+    # C4, S4
+    message = "the live schema is neither the recorded nor the intended one"
+    progress.mark(graph, Status.DRIFTED, "actual_applied_state_pending", message)
     progress.keep(
         intent,
         Code.CLUSTER_RECOVERY_PENDING,
@@ -154,43 +156,8 @@ def _refuse(progress: _SweepProgress, intent: Intent) -> bool:
     return False
 
 
-def _settle_create(progress: _SweepProgress, intent: Intent, seen: GraphProbe) -> bool:
-    if seen.existence is Existence.UNKNOWN:
-        return _unverifiable(progress, intent)
-    if seen.existence is Existence.ABSENT:  # C1
-        return True
-    live = seen.live
-    if live is None:  # C5
-        graph = intent.graph_id
-        progress.mark(graph, Status.ERROR, Code.GRAPH_CREATE_INCOMPLETE, "the root exists but does not open")
-        progress.keep(
-            intent,
-            Code.GRAPH_CREATE_INCOMPLETE,
-            f"the create of operation {intent.operation_id} did not finish and its root does not open: "
-            f"remove {intent.graph_uri} after checking it, then apply again",
-        )
-        return False
-    if live == progress.recorded(intent.graph_id):  # C2
-        return True
-    if live == intent.desired_schema_digest:  # C3
-        return _roll_forward(progress, intent, live)
-    return _refuse(progress, intent)  # C4
-
-
-def _settle_schema(progress: _SweepProgress, intent: Intent, seen: GraphProbe) -> bool:
-    if seen.existence is Existence.ABSENT:  # S0
-        return True
-    live = seen.live
-    if live is None:  # S1
-        return _unverifiable(progress, intent)
-    if live == progress.recorded(intent.graph_id):  # S2
-        return True
-    if live == intent.desired_schema_digest:  # S3
-        return _roll_forward(progress, intent, live)
-    return _refuse(progress, intent)  # S4
-
-
 def _settle_delete(progress: _SweepProgress, intent: Intent, seen: GraphProbe) -> bool:
+    """The rows of a delete; whether the intent is settled."""
     graph = intent.graph_id
     if seen.existence is Existence.UNKNOWN:
         return _unverifiable(progress, intent)

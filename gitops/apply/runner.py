@@ -8,30 +8,25 @@ put one answer on a queue; they share nothing else.
 3. An exception from the work is a failure of that node. Anything worse (an interrupt, an exit, a crash put in by a test),
    and anything that is raised in the coordinator itself, ends the scheduling: running nodes finish, then it is raised to
    the caller. There are no results then; recovery finds out what has happened.
+
+Events: per node `node_ready`, maybe `node_lock_wait`, `node_started`, then exactly one of `node_finished`, `node_failed` and
+`node_skipped`; a skipped node may have been ready but never started. Nothing follows `apply_finished`. No command shows them yet;
+tests prove the order of a run by them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import PurePath
 from queue import Empty, SimpleQueue
 from traceback import walk_tb
+from typing import Any
 
-from gitops.apply.events import (
-    ApplyFinished,
-    ApplyStarted,
-    Event,
-    NodeFailed,
-    NodeFinished,
-    NodeLockWait,
-    NodeReady,
-    NodeSkipped,
-    NodeStarted,
-)
 from gitops.core.clock import Clock
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostics, Severity
@@ -42,6 +37,25 @@ from gitops.plan.layers import neighbours
 from gitops.plan.schedule import ENDINGS, Progress, Schedule
 
 
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """An event of a run. `seq` counts from 1 without gaps; `at` is the time of the clock that was handed in.
+
+    The `facts` of each type: `apply_started` nodes, workers, fail_fast. `node_ready` dependencies: what is before it, all
+    of it done, sorted. `node_lock_wait`, once a node: a worker was free, but the node was passed over; keys, and the holders that
+    hold them or wait for them before it. `node_started` worker (1 and up; 0 for a barrier, which needs none), locks.
+    `node_finished` worker. `node_failed`, also where the effect is unknown: worker, outcome, diagnostics. `node_skipped` reason,
+    blocked_by: the failed node, None after a stop. `apply_finished` counts of every outcome; interrupted: whether an exception
+    broke off the run.
+    """
+
+    seq: int
+    at: datetime
+    type: str
+    node: str | None
+    facts: Mapping[str, Any]
+
+
 def run_graph(
     graph: ExecutionGraph,
     execute: Callable[[ExecNode], NodeResult],
@@ -49,7 +63,7 @@ def run_graph(
     clock: Clock,
     workers: int = 1,
     fail_fast: bool = False,
-    on_event: Callable[[Event], None] | None = None,
+    on_event: Callable[[RunEvent], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> tuple[NodeResult, ...]:
     """Carry out every node that its dependencies, locks and the failure policy allow.
@@ -64,16 +78,15 @@ def run_graph(
     schedule = Schedule(graph, workers=workers, fail_fast=fail_fast)
     coordinator = _Coordinator(graph, schedule, execute, clock, on_event, stop)
     with ThreadPoolExecutor(max(1, min(workers, len(graph.nodes))), "apply") as pool:
-        return coordinator.run(pool, workers=workers, fail_fast=fail_fast)
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """The answer of a worker: a result, and the exception to raise in the coordinating thread if there is one."""
-
-    node_id: str
-    result: NodeResult
-    crash: BaseException | None = None
+        try:
+            coordinator.emit("apply_started", nodes=len(graph.nodes), workers=workers, fail_fast=fail_fast)
+            coordinator.run(pool)
+        except BaseException:
+            coordinator.break_off(pool)
+            coordinator.emit("apply_finished", counts=coordinator.counts(), interrupted=True)
+            raise
+    coordinator.emit("apply_finished", counts=coordinator.counts(), interrupted=False)
+    return schedule.results()
 
 
 class _Coordinator:
@@ -85,56 +98,75 @@ class _Coordinator:
         schedule: Schedule,
         execute: Callable[[ExecNode], NodeResult],
         clock: Clock,
-        on_event: Callable[[Event], None] | None,
+        on_event: Callable[[RunEvent], None] | None,
         stop: Callable[[], bool] | None,
     ) -> None:
-        self._graph = graph
         self._schedule = schedule
         self._execute = execute
         self._clock = clock
         self._on_event = on_event
         self._stop = stop
         self._before = neighbours(graph)[1]
-        self._answers: SimpleQueue[_Answer] = SimpleQueue()
+        self._answers: SimpleQueue[tuple[NodeResult, BaseException | None]] = SimpleQueue()
         self._slots: dict[str, int] = {}
         self._started: dict[str, datetime] = {}
         self._outcomes: Counter[NodeOutcome] = Counter()
         self._seq = 0
 
-    def run(self, pool: ThreadPoolExecutor, *, workers: int, fail_fast: bool) -> tuple[NodeResult, ...]:
-        """The loop of this module's first lines."""
-        try:
-            self._emit(ApplyStarted(*self._stamp(), len(self._graph.nodes), workers, fail_fast))
-            self._report(Progress(ready=self._schedule.ready))
-            while not self._schedule.finished:
-                self._start_all(pool)
-                if not self._schedule.finished:
-                    self._await_answer()
-        except BaseException:
-            self._break_off(pool)
-            raise
-        self._emit(ApplyFinished(*self._stamp(), self._counts(), interrupted=False))
-        return self._schedule.results()
+    def run(self, pool: ThreadPoolExecutor) -> None:
+        """Rules 1 and 2."""
+        schedule = self._schedule
+        self._report(Progress(ready=schedule.ready))
+        while not schedule.finished:
+            while True:
+                if self._stop is not None and self._stop():
+                    self._report(schedule.stop())
+                node = schedule.next_ready()
+                # Finding out which node waits for which is slow: only for an observer.
+                for wait in () if self._on_event is None else schedule.fresh_waits():
+                    self.emit("node_lock_wait", wait.node_id, keys=wait.keys, holders=wait.holders)
+                if node is None:
+                    break
+                self._start(node, pool)
+            if not schedule.finished:
+                if not self._slots:
+                    raise BugError("nothing runs and nothing may start, yet nodes are left")
+                result, crash = self._answers.get()
+                self._end(result, self._slots.pop(result.node_id))
+                if crash is not None:
+                    raise crash
 
-    def _start_all(self, pool: ThreadPoolExecutor) -> None:
-        while True:
-            if self._stop is not None and self._stop():
-                self._report(self._schedule.stop())
-            node = self._schedule.next_ready()
-            # Finding out which node waits for which is slow: only for an observer.
-            for wait in () if self._on_event is None else self._schedule.fresh_waits():
-                self._emit(NodeLockWait(*self._stamp(), wait.node_id, wait.keys, wait.holders))
-            if node is None:
-                return
-            self._start(node, pool)
+    def break_off(self, pool: ThreadPoolExecutor) -> None:
+        """Rule 3: let running nodes finish, and emit how they and the others ended."""
+        self._report(self._schedule.stop())
+        pool.shutdown(wait=True)
+        with suppress(Empty):
+            while True:
+                result, _ = self._answers.get_nowait()
+                self._end(result, self._slots.pop(result.node_id))
+        # A node whose hand-over to a worker was itself interrupted has no answer, so its effect is not known.
+        for name in self._schedule.running:
+            self._end(NodeResult(name, NodeOutcome.UNKNOWN), self._slots.pop(name, 0))
+
+    def counts(self) -> dict[NodeOutcome, int]:
+        """How many nodes have each outcome."""
+        return {outcome: self._outcomes[outcome] for outcome in NodeOutcome}
+
+    def emit(self, event: str, node: str | None = None, at: datetime | None = None, **facts: Any) -> None:
+        """Hand an event to the observer; an observer that raises gets no more events."""
+        self._seq += 1
+        at = self._clock.now() if at is None else at
+        if self._on_event is not None:
+            observer, self._on_event = self._on_event, None
+            observer(RunEvent(self._seq, at, event, node, facts))
+            self._on_event = observer
 
     def _start(self, node: ExecNode, pool: ThreadPoolExecutor) -> None:
         barrier = node.kind == BARRIER_KIND
         slot = 0 if barrier else min(set(range(1, len(self._slots) + 2)) - set(self._slots.values()))
         self._schedule.start(node.id)
-        event = NodeStarted(*self._stamp(), node.id, slot, node.locks)
-        self._started[node.id] = event.at
-        self._emit(event)
+        now = self._started[node.id] = self._clock.now()
+        self.emit("node_started", node.id, now, worker=slot, locks=node.locks)
         if barrier:
             self._end(NodeResult(node.id, NodeOutcome.DONE), slot)
             return
@@ -143,73 +175,35 @@ class _Coordinator:
 
     def _work(self, node: ExecNode) -> None:
         """In a worker thread: one node, one answer, whatever happens."""
+        crash: BaseException | None = None
         try:
             try:
                 result = _checked(node, self._execute(node))
             except Exception as error:  # noqa: BLE001 - whatever the work raises is the failure of this node alone
                 result = _failure(node, error)
-            answer = _Answer(node.id, result)
-        except BaseException as crash:  # noqa: BLE001 - raised again in the coordinating thread
-            answer = _Answer(node.id, NodeResult(node.id, NodeOutcome.UNKNOWN), crash)
-        self._answers.put(answer)
-
-    def _await_answer(self) -> None:
-        if not self._slots:
-            raise BugError("nothing runs and nothing may start, yet nodes are left")
-        answer = self._answers.get()
-        self._end(answer.result, self._slots.pop(answer.node_id))
-        if answer.crash is not None:
-            raise answer.crash
+        except BaseException as raised:  # noqa: BLE001 - raised again in the coordinating thread
+            result, crash = NodeResult(node.id, NodeOutcome.UNKNOWN), raised
+        self._answers.put((result, crash))
 
     def _end(self, result: NodeResult, worker: int) -> None:
-        stamp = self._stamp()
-        name, now = result.node_id, stamp[1]
+        name, now = result.node_id, self._clock.now()
         started = result.started_at or self._started.get(name, now)
         result = replace(result, started_at=started, finished_at=result.finished_at or now)
         progress = self._schedule.finish(name, result)
         self._outcomes[result.outcome] += 1
         if result.outcome is NodeOutcome.DONE:
-            self._emit(NodeFinished(*stamp, name, worker))
+            self.emit("node_finished", name, now, worker=worker)
         else:
-            self._emit(NodeFailed(*stamp, name, worker, result.outcome, result.diagnostics))
+            facts = {"worker": worker, "outcome": result.outcome, "diagnostics": result.diagnostics}
+            self.emit("node_failed", name, now, **facts)
         self._report(progress)
 
     def _report(self, progress: Progress) -> None:
         for name in progress.ready:
-            self._emit(NodeReady(*self._stamp(), name, self._before[name]))
+            self.emit("node_ready", name, dependencies=self._before[name])
         for skip in progress.skipped:
             self._outcomes[skip.result.outcome] += 1
-            self._emit(NodeSkipped(*self._stamp(), skip.result.node_id, skip.reason, skip.result.blocked_by))
-
-    def _break_off(self, pool: ThreadPoolExecutor) -> None:
-        """Rule 3: let running nodes finish, and emit how they and the others ended."""
-        self._report(self._schedule.stop())
-        pool.shutdown(wait=True)
-        while True:
-            try:
-                answer = self._answers.get_nowait()
-            except Empty:
-                break
-            self._end(answer.result, self._slots.pop(answer.node_id))
-        # A node whose hand-over to a worker was itself interrupted has no answer, so its effect is not known.
-        for name in self._schedule.running:
-            self._end(NodeResult(name, NodeOutcome.UNKNOWN), self._slots.pop(name, 0))
-        self._emit(ApplyFinished(*self._stamp(), self._counts(), interrupted=True))
-
-    def _counts(self) -> dict[NodeOutcome, int]:
-        return {outcome: self._outcomes[outcome] for outcome in NodeOutcome}
-
-    def _stamp(self) -> tuple[int, datetime]:
-        """The next event's number, and the time."""
-        self._seq += 1
-        return self._seq, self._clock.now()
-
-    def _emit(self, event: Event) -> None:
-        """Hand an event to the observer; an observer that raises gets no more events."""
-        if self._on_event is not None:
-            observer, self._on_event = self._on_event, None
-            observer(event)
-            self._on_event = observer
+            self.emit("node_skipped", skip.result.node_id, reason=skip.reason, blocked_by=skip.result.blocked_by)
 
 
 def _checked(node: ExecNode, result: object) -> NodeResult:

@@ -26,10 +26,11 @@ _BLOCKED_MESSAGES = {
     Reason.RECOVERY_PENDING: "an interrupted operation is not settled",
     Reason.UNSUPPORTED_KIND: "apply does not carry out this change",
 }
-_SKIPPED_CODES = {
-    Reason.GRAPH_CREATE_FAILED: Code.GRAPH_CREATE_SKIPPED,
-    Reason.SCHEMA_APPLY_FAILED: Code.SCHEMA_APPLY_SKIPPED,
-    Reason.GRAPH_DELETE_FAILED: Code.GRAPH_DELETE_SKIPPED,
+# Per change that moves a graph: the reason to record if it is not done, and the code if it was not even tried.
+_MOVING = {
+    (Kind.GRAPH, Action.CREATE): (Reason.GRAPH_CREATE_FAILED, Code.GRAPH_CREATE_SKIPPED),
+    (Kind.SCHEMA, Action.UPDATE): (Reason.SCHEMA_APPLY_FAILED, Code.SCHEMA_APPLY_SKIPPED),
+    (Kind.GRAPH, Action.DELETE): (Reason.GRAPH_DELETE_FAILED, Code.GRAPH_DELETE_SKIPPED),
 }
 
 
@@ -61,13 +62,24 @@ def settle(
     for node in plan.graph.nodes:
         if node.id in by_node:
             diagnostics.extend(by_node[node.id].diagnostics)
-    failures = _moving_failures(plan.changes, by_node)
-    for change, reason in failures.items():
-        if by_node[change].outcome in (NodeOutcome.SKIPPED, NodeOutcome.BLOCKED):
-            blocker = by_node[change].blocked_by or "an earlier failure"
-            diagnostics.add(_SKIPPED_CODES[reason], change, f"not tried because of {blocker}")
+    failures: dict[Address, Reason] = {}
+    for change in plan.changes:
+        moving, result = _MOVING.get((change.address.kind, change.action)), by_node.get(change.address)
+        if moving is not None and result is not None and result.outcome is not NodeOutcome.DONE:
+            failures[change.address], skipped = moving
+            if result.outcome in (NodeOutcome.SKIPPED, NodeOutcome.BLOCKED):
+                blocker = result.blocked_by or "an earlier failure"
+                diagnostics.add(skipped, change.address, f"not tried because of {blocker}")
     changes = _demote(plan.changes, failures, by_node, desired)
-    _warn_of_unapplied(changes, diagnostics)
+    for change in changes:
+        address, blocked = change.address, change.disposition is Disposition.BLOCKED
+        if change.disposition is Disposition.DEFERRED:
+            diagnostics.add(Code.APPLY_UNSUPPORTED_CHANGE, address, f"{change.action} of {address} is not carried out")
+        elif blocked and address.kind is Kind.TRUST:
+            diagnostics.add(Code.TRUST_CHANGE_PENDING, address, "the keys and rules of the last entry stay in force")
+        elif blocked and change.reason is not None:
+            why = f"{change.reason}: {_BLOCKED_MESSAGES[change.reason]}"
+            diagnostics.add(Code.APPLY_DEPENDENCY_BLOCKED, address, why)
     publishable = not any(
         by_node[c.address].outcome in (NodeOutcome.FAILED, NodeOutcome.UNKNOWN)
         for c in plan.changes
@@ -89,22 +101,6 @@ def settle(
         trust_waits=not all(trust),
         diagnostics=diagnostics,
     )
-
-
-def _moving_failures(changes: Sequence[Change], results: Mapping[str, NodeResult]) -> dict[Address, Reason]:
-    """Every graph-moving change that was started or skipped and is not done, with the reason to record."""
-    reasons = {
-        (Kind.GRAPH, Action.CREATE): Reason.GRAPH_CREATE_FAILED,
-        (Kind.SCHEMA, Action.UPDATE): Reason.SCHEMA_APPLY_FAILED,
-        (Kind.GRAPH, Action.DELETE): Reason.GRAPH_DELETE_FAILED,
-    }
-    failed = {}
-    for change in changes:
-        reason = reasons.get((change.address.kind, change.action))
-        result = results.get(change.address)
-        if reason is not None and result is not None and result.outcome is not NodeOutcome.DONE:
-            failed[change.address] = reason
-    return failed
 
 
 def _demote(
@@ -129,39 +125,6 @@ def _demote(
     return tuple(final)
 
 
-def _warn_of_unapplied(changes: Sequence[Change], diagnostics: Diagnostics) -> None:
-    for change in changes:
-        address = change.address
-        if change.disposition is Disposition.DEFERRED:
-            diagnostics.add(Code.APPLY_UNSUPPORTED_CHANGE, address, f"{change.action} of {address} is not carried out")
-        elif change.disposition is Disposition.BLOCKED and change.address.kind is Kind.TRUST:
-            diagnostics.add(Code.TRUST_CHANGE_PENDING, address, "the keys and rules of the last entry stay in force")
-        elif change.disposition is Disposition.BLOCKED and change.reason is not None:
-            why = f"{change.reason}: {_BLOCKED_MESSAGES[change.reason]}"
-            diagnostics.add(Code.APPLY_DEPENDENCY_BLOCKED, address, why)
-
-
-def _has_status(change: Change) -> bool:
-    """Whether a blocked change is shown in the statuses.
-
-    Recovery keeps its own status; trust is not a resource of the state document, whose other readers know no branch ledgers.
-    """
-    blocked = change.disposition is Disposition.BLOCKED and change.reason is not Reason.RECOVERY_PENDING
-    return blocked and change.address.kind is not Kind.TRUST
-
-
-def _no_longer_blocked(changes: Sequence[Change], state: LedgerState) -> dict[Address, StatusRecord | None]:
-    """The statuses of resources that were blocked and have no change any more, because the declaration was taken back."""
-    changed = {change.address for change in changes}
-    return {
-        address: StatusRecord(Status.APPLIED) if address in state.resources else None
-        for address, record in state.statuses.items()
-        if record.status is Status.BLOCKED
-        and address not in changed
-        and Reason.RECOVERY_PENDING.value not in record.conditions
-    }
-
-
 def _next_state(
     changes: Sequence[Change],
     desired: DesiredState,
@@ -179,7 +142,7 @@ def _next_state(
         if change.disposition is Disposition.APPLIED:
             if address in granted:
                 consumed += granted[address].approvals
-            if change.address.kind is Kind.TRUST:
+            if address.kind is Kind.TRUST:
                 continue
             if change.action is not Action.DELETE:
                 draft.put(address, AppliedResource(change.after or "", desired.resources[address].applies_to))
@@ -187,14 +150,23 @@ def _next_state(
                 continue
             draft.drop(address)
             draft.mark(address, None)
-            if change.address.kind is Kind.GRAPH:
+            if address.kind is Kind.GRAPH:
                 approvals = granted[address].approvals if address in granted else ()
-                removed.append((change.address.name, approvals[0].approval_id if approvals else None))
-        elif _has_status(change) and change.reason is not None:
+                removed.append((address.name, approvals[0].approval_id if approvals else None))
+        elif (
+            # Recovery keeps its own status; trust is not a resource of the state document, which others read, too.
+            change.disposition is Disposition.BLOCKED
+            and change.reason not in (None, Reason.RECOVERY_PENDING)
+            and address.kind is not Kind.TRUST
+        ):
             message = _BLOCKED_MESSAGES[change.reason]
             draft.mark(address, StatusRecord(Status.BLOCKED, (change.reason.value,), message))
-    for address, status in _no_longer_blocked(changes, state).items():
-        draft.mark(address, status)
+    changed = {change.address for change in changes}
+    for address, record in state.statuses.items():
+        waits = Reason.RECOVERY_PENDING.value in record.conditions
+        if record.status is Status.BLOCKED and address not in changed and not waits:
+            # It was blocked, and has no change any more, because the declaration was taken back.
+            draft.mark(address, StatusRecord(Status.APPLIED) if address in state.resources else None)
     used = {"consumed_at": at, "consumed_by_operation": "apply"}
     draft.use_approvals((a.approval_id for a in consumed), used)
     for graph, approval_id in removed:

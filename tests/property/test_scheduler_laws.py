@@ -15,7 +15,6 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops.apply.events import NodeFailed, NodeFinished, NodeSkipped, NodeStarted
 from gitops.apply.runner import run_graph
 from gitops.core.clock import FixedClock
 from gitops.model.address import Address
@@ -452,19 +451,20 @@ def test_threads_obey_the_same_laws(case, workers, fail_fast):
     done, running, terminal = set(), {}, []
     assert [e.seq for e in events] == list(range(1, len(events) + 1))
     for event in events:
-        if isinstance(event, NodeStarted):
+        worker = event.facts.get("worker")
+        if event.type == "node_started":
             assert done.issuperset(before[event.node])
-            assert event.worker not in running.values()
-            assert 1 <= event.worker <= workers
+            assert worker not in running.values()
+            assert 1 <= worker <= workers
             for other in running:
                 assert not any(_conflict(a, b) for a in nodes[event.node].locks for b in nodes[other].locks)
-            running[event.node] = event.worker
-        elif isinstance(event, NodeFinished | NodeFailed):
-            assert running.pop(event.node) == event.worker
+            running[event.node] = worker
+        elif event.type in ("node_finished", "node_failed"):
+            assert running.pop(event.node) == worker
             terminal.append(event.node)
-            if isinstance(event, NodeFinished):
+            if event.type == "node_finished":
                 done.add(event.node)
-        elif isinstance(event, NodeSkipped):
+        elif event.type == "node_skipped":
             terminal.append(event.node)
     assert sorted(terminal) == sorted(nodes)
     assert [r.node_id for r in results] == [n.id for n in case.graph.nodes]

@@ -7,17 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gitops.apply.events import (
-    ApplyFinished,
-    ApplyStarted,
-    NodeFailed,
-    NodeFinished,
-    NodeLockWait,
-    NodeReady,
-    NodeSkipped,
-    NodeStarted,
-)
-from gitops.apply.runner import run_graph
+from gitops.apply.runner import RunEvent, run_graph
 from gitops.core.clock import FixedClock
 from gitops.core.errors import BugError, GitopsError, RemoteError, UsageError
 from gitops.model.change import Action
@@ -54,7 +44,7 @@ def outcomes(results) -> dict[str, NodeOutcome]:
 
 
 def terminal(events) -> list[str]:
-    return [e.node for e in events if isinstance(e, NodeFinished | NodeFailed | NodeSkipped)]
+    return [e.node for e in events if e.type in ("node_finished", "node_failed", "node_skipped")]
 
 
 def test_events_of_a_serial_run():
@@ -66,16 +56,15 @@ def test_events_of_a_serial_run():
         return seconds + 1, START + seconds * SECOND
 
     assert events == [
-        ApplyStarted(*at(0), nodes=2, workers=1, fail_fast=False),
-        NodeReady(*at(1), "a", ()),
-        NodeStarted(*at(2), "a", 1, ()),
-        NodeFinished(*at(3), "a", 1),
-        NodeReady(*at(4), "b", ("a",)),
-        NodeStarted(*at(5), "b", 1, ()),
-        NodeFinished(*at(6), "b", 1),
-        ApplyFinished(*at(7), none | {NodeOutcome.DONE: 2}, interrupted=False),
+        RunEvent(*at(0), "apply_started", None, {"nodes": 2, "workers": 1, "fail_fast": False}),
+        RunEvent(*at(1), "node_ready", "a", {"dependencies": ()}),
+        RunEvent(*at(2), "node_started", "a", {"worker": 1, "locks": ()}),
+        RunEvent(*at(3), "node_finished", "a", {"worker": 1}),
+        RunEvent(*at(4), "node_ready", "b", {"dependencies": ("a",)}),
+        RunEvent(*at(5), "node_started", "b", {"worker": 1, "locks": ()}),
+        RunEvent(*at(6), "node_finished", "b", {"worker": 1}),
+        RunEvent(*at(7), "apply_finished", None, {"counts": none | {NodeOutcome.DONE: 2}, "interrupted": False}),
     ]
-    assert [e.type for e in events[:4]] == ["apply_started", "node_ready", "node_started", "node_finished"]
     assert results == (
         NodeResult("a", NodeOutcome.DONE, started_at=START + 2 * SECOND, finished_at=START + 3 * SECOND),
         NodeResult("b", NodeOutcome.DONE, started_at=START + 5 * SECOND, finished_at=START + 6 * SECOND),
@@ -126,7 +115,7 @@ def test_workers_are_numbered_and_reused():
         return done(node)
 
     run(graph("a b c d", "a>c c>d"), execute, events, workers=2)
-    assert [(e.node, e.worker) for e in events if isinstance(e, NodeStarted)] == [
+    assert [(e.node, e.facts["worker"]) for e in events if e.type == "node_started"] == [
         ("a", 1),
         ("b", 2),
         ("c", 1),
@@ -147,9 +136,9 @@ def test_lock_wait_is_told_once():
         return done(node)
 
     run(graph("a b c d", "c>d", {"a": "blob:1", "b": "blob:1"}), execute, events, workers=3)
-    waits = [e for e in events if isinstance(e, NodeLockWait)]
-    assert [(w.node, w.keys, w.holders) for w in waits] == [("b", ("blob:1",), ("a",))]
-    assert [e.node for e in events if isinstance(e, NodeStarted)] == ["a", "c", "d", "b"]
+    waits = [e for e in events if e.type == "node_lock_wait"]
+    assert [(w.node, w.facts) for w in waits] == [("b", {"keys": ("blob:1",), "holders": ("a",)})]
+    assert [e.node for e in events if e.type == "node_started"] == ["a", "c", "d", "b"]
 
 
 def test_barrier_is_passed_without_work_or_worker():
@@ -164,7 +153,7 @@ def test_barrier_is_passed_without_work_or_worker():
 
     assert set(outcomes(run(what, execute, events)).values()) == {NodeOutcome.DONE}
     assert seen == ["a", "c"]
-    assert [e.worker for e in events if isinstance(e, NodeStarted)] == [1, 0, 1]
+    assert [e.facts["worker"] for e in events if e.type == "node_started"] == [1, 0, 1]
 
 
 def test_failure_blocks_dependants_and_the_rest_goes_on():
@@ -176,9 +165,9 @@ def test_failure_blocks_dependants_and_the_rest_goes_on():
     results = run(graph("a b c", "a>b"), execute, events)
     assert outcomes(results) == {"a": NodeOutcome.FAILED, "b": NodeOutcome.BLOCKED, "c": NodeOutcome.DONE}
     assert results[1].blocked_by == "a"
-    (skipped,) = (e for e in events if isinstance(e, NodeSkipped))
-    assert (skipped.node, skipped.reason, skipped.blocked_by) == ("b", SkipReason.DEPENDENCY_FAILED, "a")
-    assert events[-1].counts == dict.fromkeys(NodeOutcome, 0) | {
+    (skipped,) = (e for e in events if e.type == "node_skipped")
+    assert (skipped.node, skipped.facts) == ("b", {"reason": SkipReason.DEPENDENCY_FAILED, "blocked_by": "a"})
+    assert events[-1].facts["counts"] == dict.fromkeys(NodeOutcome, 0) | {
         NodeOutcome.FAILED: 1,
         NodeOutcome.BLOCKED: 1,
         NodeOutcome.DONE: 1,
@@ -248,8 +237,8 @@ def test_stop_lets_running_nodes_finish():
     events = []
     results = run(graph("a b c", "a>b"), execute, events, stop=stopping.is_set)
     assert outcomes(results) == {"a": NodeOutcome.DONE, "b": NodeOutcome.SKIPPED, "c": NodeOutcome.SKIPPED}
-    assert {e.reason for e in events if isinstance(e, NodeSkipped)} == {SkipReason.CANCELLED}
-    assert not events[-1].interrupted
+    assert {e.facts["reason"] for e in events if e.type == "node_skipped"} == {SkipReason.CANCELLED}
+    assert not events[-1].facts["interrupted"]
 
 
 def test_stop_before_the_start():
@@ -275,9 +264,9 @@ def test_crash_in_the_work_lets_running_nodes_finish_and_goes_on_to_the_caller(c
     assert "b" in finished
     assert "d" not in finished
     assert sorted(terminal(events)) == ["a", "b", "c", "d"]
-    assert {e.node: e.outcome for e in events if isinstance(e, NodeFailed)} == {"a": NodeOutcome.UNKNOWN}
-    assert isinstance(events[-1], ApplyFinished)
-    assert events[-1].interrupted
+    assert {e.node: e.facts["outcome"] for e in events if e.type == "node_failed"} == {"a": NodeOutcome.UNKNOWN}
+    assert events[-1].type == "apply_finished"
+    assert events[-1].facts["interrupted"]
 
 
 def test_interrupt_of_the_coordinator_lets_running_nodes_finish():
@@ -291,7 +280,7 @@ def test_interrupt_of_the_coordinator_lets_running_nodes_finish():
 
     def stop() -> bool:
         # Asked again after the first node was handed to a worker.
-        if events and isinstance(events[-1], NodeStarted):
+        if events and events[-1].type == "node_started":
             release.set()
             raise KeyboardInterrupt
         return False
