@@ -132,15 +132,14 @@ def _prepare(current: Session) -> _Run | None:
     workspace = current.workspace
     swept = recover(current.opened, current.state, current.problems, at=workspace.stamp())
     before = len(current.problems)
-    planned = plan_session(current, swept.state, swept.pending)
-    plan, accepted = planned.plan, planned.approvals
+    plan, accepted = plan_session(current, swept.state, swept.pending)
     current.problems.extend(plan.diagnostics)
     satisfied = {r.resource: r.satisfied for r in plan.approvals_required}
     for change in plan.changes:
         if change.disposition is Disposition.APPLIED and not satisfied.get(change.address, True):
             detail = "a gated change has no matching approval"
             current.problems.add(Code.APPLY_APPROVAL_INVARIANT_VIOLATION, change.address, detail)
-    check_debts(current, planned)
+    check_debts(current, plan, accepted)
     if any(problem.severity is Severity.ERROR for problem in list(current.problems)[before:]):
         return None
     owed = announced_debts(accepted.announced, swept.consumed)

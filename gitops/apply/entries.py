@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gitops.approvals.decisions import debt_of, open_debts, with_settled
-from gitops.cluster.gate import read_earlier_debts, report_debts
+from gitops.cluster.gate import AcceptedApprovals, read_earlier_debts, report_debts
 from gitops.cluster.session import Session
 from gitops.cluster.workspace import Workspace
 from gitops.core.diagnostics import Severity
@@ -20,7 +20,7 @@ from gitops.ledger.port import LedgerView, LedgerWrite
 from gitops.model.approval import ApprovalEvidence
 from gitops.model.change import Change, Disposition
 from gitops.model.ledger import ApprovalUse, Debt, DebtSettlement, EntryChange, EntryKind, LedgerEntry, changeset_key
-from gitops.plan.plan import SessionPlan
+from gitops.model.plan import Plan
 
 __all__ = ["announced_debts", "check_debts", "make_entry", "settle_debts"]
 
@@ -111,11 +111,10 @@ def settle_debts(current: Session) -> bool:
     return True
 
 
-def check_debts(current: Session, planned: SessionPlan) -> None:
+def check_debts(current: Session, plan: Plan, approvals: AcceptedApprovals) -> None:
     """Rule 2: report every open debt, as an error where it stops the run."""
-    approvals = planned.approvals
-    used = {a.approval_id for r in planned.plan.approvals_required if r.satisfied for a in r.approvals}
-    applies = any(change.disposition is Disposition.APPLIED for change in planned.plan.changes)
+    used = {a.approval_id for r in plan.approvals_required if r.satisfied for a in r.approvals}
+    applies = any(change.disposition is Disposition.APPLIED for change in plan.changes)
     stops = bool(approvals.earlier.open) and applies and not used & approvals.emergencies
     report_debts(approvals.earlier.open, current.problems, Severity.ERROR if stops else Severity.WARNING)
 

@@ -140,7 +140,7 @@ def read_gated_change(current: Session, address: Address) -> GatedChange:
     workspace, view, governance = current.workspace, current.view, current.workspace.governance
     if governance is None or view.head is None or view.trust is None:
         raise GitopsError(Code.LEDGER_MISSING, "there is no ledger branch to approve against", path=address)
-    plan = plan_session(current, current.state).plan
+    plan, _ = plan_session(current, current.state)
     change, requirement = _find_gated_change(plan, address)
     consumed = frozenset() if view.state is None else frozenset(view.state.approval_records)
     return GatedChange(workspace, governance, view.head, view.trust, consumed, plan, change, requirement.reason)

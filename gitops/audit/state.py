@@ -11,14 +11,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.model.address import Address, Kind, graph_address, schema_address
 from gitops.model.change import Action, Disposition
 from gitops.model.ledger import AppliedResource, EntryChange, EntryKind, Intent, IntentKind, LedgerEntry, LedgerState
-from gitops.plan.draft import recompute_graph, recompute_graphs, remove_graph
+from gitops.plan.draft import StateDraft
 
 __all__ = ["AnnouncedOperation", "StateTransition", "check_transition"]
 
@@ -98,20 +98,17 @@ def _check_approval_records(transition: StateTransition, completed: tuple[Announ
 
 def _state_after(transition: StateTransition, completed: tuple[AnnouncedOperation, ...]) -> LedgerState:
     """The state before the entry with the interrupted operations completed that it says it completed."""
-    state = transition.before
+    draft = StateDraft(transition.before)
     for known in completed:
         intent, graph = known.intent, known.intent.graph_id
         if intent.kind is IntentKind.GRAPH_DELETE:
             if not known.permitted:
                 raise _unapproved(graph_address(graph))
-            state = remove_graph(
-                state, graph, at=transition.entry.at, approval_id=intent.approval_id, actor=intent.actor
-            )
+            draft.remove_graph(graph, at=transition.entry.at, approval_id=intent.approval_id, actor=intent.actor)
             continue
-        schema = AppliedResource(intent.desired_schema_digest)
-        state = replace(state, resources={**state.resources, schema_address(graph): schema})
-        state = recompute_graph(state, graph, create=True)
-    return state
+        draft.put(schema_address(graph), AppliedResource(intent.desired_schema_digest))
+        draft.renew(graph, create=True)
+    return draft.state()
 
 
 def _unapproved(address: str) -> IntegrityError:
@@ -175,7 +172,9 @@ def _observed(after: LedgerState, address: Address, new: AppliedResource | None)
 
 def _check_composites(after: LedgerState) -> None:
     graphs = sorted(address for address in after.resources if address.kind is Kind.GRAPH)
-    expected = recompute_graphs(after, [address.name for address in graphs])
+    expected = StateDraft(after)
+    for address in graphs:
+        expected.renew(address.name)
     for address in graphs:
         if after.resources[address] != expected.resources[address]:
             raise _mismatch(f"the digest of {address} is not that of its parts")

@@ -72,8 +72,7 @@ def plan(options: argparse.Namespace) -> VerbOutcome | int:
     graph_format = options.graph_format or ("text" if options.show_graph else None)
     if graph_format is None or outcome.plan is None:
         return outcome
-    from gitops.plan.graph_json import to_json
-    from gitops.render.graph import to_mermaid, to_text
+    from gitops.render.graph import to_json, to_mermaid, to_text
 
     graph = outcome.plan.graph
     if graph_format == "json":

@@ -95,25 +95,3 @@ class StateDraft:
             recovery_records=recoveries,
             observations=observations,
         )
-
-
-def recompute_graph(state: LedgerState, graph: str, *, create: bool = False) -> LedgerState:
-    """The state with the composite of one graph renewed; a graph that is not recorded is left out unless `create`."""
-    draft = StateDraft(state)
-    draft.renew(graph, create=create)
-    return draft.state()
-
-
-def recompute_graphs(state: LedgerState, graphs: Iterable[str]) -> LedgerState:
-    """The state with the composites of these graphs renewed, as far as they are recorded."""
-    draft = StateDraft(state)
-    for graph in graphs:
-        draft.renew(graph)
-    return draft.state()
-
-
-def remove_graph(state: LedgerState, graph: str, *, at: str, approval_id: str | None, actor: str | None) -> LedgerState:
-    """The state without a graph's subtree, with its tombstone."""
-    draft = StateDraft(state)
-    draft.remove_graph(graph, at=at, approval_id=approval_id, actor=actor)
-    return draft.state()

@@ -71,12 +71,26 @@ def build_graph(
             problems.add(Code.DUPLICATE_RESOURCE_ID, name, f"{name} is named by {count} changes")
     if len(problems):
         return _EMPTY, tuple(problems)
-    plan = _Plan.of(changes, dependencies, applied_dependencies)
-    edges = [edge for change in plan.active.values() for edge in _reference_edges(change, plan, problems)]
+    by_address = {change.address: change for change in sorted(changes, key=lambda c: c.address)}
+    active = {name: change for name, change in by_address.items() if change.disposition is Disposition.APPLIED}
+    for name in active:
+        if name.kind is Kind.UNKNOWN:
+            raise BugError(f"{name} is of no known kind, yet it is to be applied")
+    plan = _Plan(by_address, active, _references(dependencies), _references(applied_dependencies))
+    edges = {edge for change in active.values() for edge in _reference_edges(change, plan, problems)}
     late = _late(plan, edges)
-    graph = ExecutionGraph(_nodes(plan, late), tuple(sorted({*edges, *_barrier_edges(plan, late)})))
+    for name in active if late else ():
+        edges.add(
+            ExecEdge(BARRIER, name, "finish_barrier") if name in late else ExecEdge(name, BARRIER, "stage_barrier")
+        )
+    graph = ExecutionGraph(_nodes(plan, late), tuple(sorted(edges)))
     problems.extend(validate(graph))
-    return (_EMPTY if len(problems) else _numbered(graph)), tuple(problems)
+    if len(problems):
+        return _EMPTY, tuple(problems)
+    # Positions that no edge contradicts.
+    nodes = {node.id: node for node in graph.nodes}
+    order = enumerate(serial_order(graph))
+    return replace(graph, nodes=tuple(replace(nodes[name], position=position) for position, name in order)), ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +101,6 @@ class _Plan:
     active: Mapping[Address, Change]
     desired: References
     recorded: References
-
-    @classmethod
-    def of(cls, changes: Sequence[Change], desired: Iterable[Dependency], recorded: Iterable[Dependency]) -> _Plan:
-        by_text = {change.address: change for change in sorted(changes, key=lambda c: c.address)}
-        active = {text: c for text, c in by_text.items() if c.disposition is Disposition.APPLIED}
-        for text, change in active.items():
-            if change.address.kind is Kind.UNKNOWN:
-                raise BugError(f"{text} is of no known kind, yet it is to be applied")
-        return cls(by_text, active, _references(desired), _references(recorded))
 
     def reached(self, start: Address, references: References) -> list[tuple[Address, tuple[Address, ...]]]:
         """What `start` refers to, nearest first, each with the unchanged resources between."""
@@ -130,7 +135,7 @@ def _reference_edges(change: Change, plan: _Plan, problems: Diagnostics) -> list
         if other.action is Action.DELETE:
             problems.add(Code.DEPENDS_ON_DELETED, name, f"{name} still needs {target}, which is deleted")
         elif target in plan.active:
-            edges.append(_edge(other, change, (change.address, other.address), between))
+            edges.append(_edge(other, change, (name, other.address), between))
         elif other.action is Action.CREATE:
             problems.add(Code.MISSING_DEPENDENCY, name, f"{name} needs {target}, which this run does not create")
     for target, between in plan.reached(name, plan.recorded):
@@ -138,9 +143,9 @@ def _reference_edges(change: Change, plan: _Plan, problems: Diagnostics) -> list
         if other is None:
             continue
         if other.action is Action.DELETE:
-            edges.append(_edge(change, other, (change.address, other.address), between))
+            edges.append(_edge(change, other, (name, other.address), between))
         elif deleted:
-            edges.append(_edge(other, change, (change.address, other.address), between))
+            edges.append(_edge(other, change, (name, other.address), between))
     return edges
 
 
@@ -155,10 +160,11 @@ def _edge(before: Change, after: Change, reference: tuple[Address, Address], bet
     return ExecEdge(before.address, after.address, reason, detail)
 
 
-def _late(plan: _Plan, edges: Sequence[ExecEdge]) -> frozenset[str]:
+def _late(plan: _Plan, edges: Iterable[ExecEdge]) -> frozenset[str]:
     """What runs behind the barrier: graph deletes, what rides on them, and whatever has to wait for those."""
-    gone = {c.address.graph for c in plan.active.values() if _destroys(c)}
-    late: set[str] = {t for t, c in plan.active.items() if c.action is Action.DELETE and c.address.graph in gone}
+    deleted = {name for name, change in plan.active.items() if change.action is Action.DELETE}
+    gone = {name.graph for name in deleted if name.kind is Kind.GRAPH}
+    late: set[str] = {name for name in deleted if name.graph in gone}
     after: dict[str, list[str]] = {}
     for edge in edges:
         after.setdefault(edge.before, []).append(edge.after)
@@ -168,19 +174,6 @@ def _late(plan: _Plan, edges: Sequence[ExecEdge]) -> frozenset[str]:
         late.update(behind)
         pending.extend(behind)
     return frozenset(late)
-
-
-def _destroys(change: Change) -> bool:
-    return change.address.kind is Kind.GRAPH and change.action is Action.DELETE
-
-
-def _barrier_edges(plan: _Plan, late: frozenset[str]) -> list[ExecEdge]:
-    if not late:
-        return []
-    return [
-        ExecEdge(BARRIER, name, "finish_barrier") if name in late else ExecEdge(name, BARRIER, "stage_barrier")
-        for name in plan.active
-    ]
 
 
 def _nodes(plan: _Plan, late: frozenset[str]) -> tuple[ExecNode, ...]:
@@ -198,13 +191,6 @@ def _nodes(plan: _Plan, late: frozenset[str]) -> tuple[ExecNode, ...]:
         kind = change.address.kind.value
         nodes.append(ExecNode(name, kind, change.action, position, _claims(change, plan), group))
     return tuple(nodes)
-
-
-def _numbered(graph: ExecutionGraph) -> ExecutionGraph:
-    """The same graph with positions that no edge contradicts."""
-    nodes = {node.id: node for node in graph.nodes}
-    order = enumerate(serial_order(graph))
-    return replace(graph, nodes=tuple(replace(nodes[name], position=position) for position, name in order))
 
 
 def _rank(change: Change, plan: _Plan, *, late: bool) -> Rank:

@@ -1,8 +1,13 @@
-"""`plan`: what an apply would do now. Writes nothing but the lock."""
+"""`plan`: what an apply would do now. Writes nothing but the lock.
+
+Migrations of schema updates are previewed, and what the ledger records of their graphs is read to explain them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gitops.approvals.decisions import open_debts
 from gitops.cluster.gate import AcceptedApprovals, accept_approvals, report_debts
@@ -13,19 +18,18 @@ from gitops.cluster.workspace import Workspace
 from gitops.config.load import load_desired
 from gitops.config.result import LoadResult
 from gitops.config.source import SourceMovedError
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError
+from gitops.graph.observation import MigrationPreview
+from gitops.model.address import Address, Kind
+from gitops.model.change import Action, Change
 from gitops.model.ledger import Debt, LedgerState
 from gitops.model.outcome import PlanOutcome
-from gitops.model.plan import Plan, PlanInputs, TrustChange
+from gitops.model.plan import Plan, PlanInputs, RecordedGraph, TrustChange
 from gitops.plan.planner import diff, make_plan
-from gitops.plan.previews import preview_migrations, recorded_graphs
 
-
-@dataclass(frozen=True, slots=True)
-class SessionPlan:
-    """A plan with the approvals that it counted."""
-
-    plan: Plan
-    approvals: AcceptedApprovals
+if TYPE_CHECKING:
+    from gitops.language.schema import Schema
 
 
 def plan(workspace: Workspace) -> PlanOutcome:
@@ -49,8 +53,8 @@ def _plan_outcome(current: Session) -> PlanOutcome:
             "an interrupted operation is not settled; apply settles it first and may then block more than this shows"
         )
         warn_of_intents(current.opened.ledger, problems, detail)
-        planned = plan_session(current, current.state, explain=True)
-        plan, debts = planned.plan, planned.approvals.earlier.open
+        plan, accepted = plan_session(current, current.state, explain=True)
+        debts = accepted.earlier.open
         problems.extend(plan.diagnostics)
         if current.workspace.governance is None:
             # Only governance has countersignatures: all debts that the ledger records are open.
@@ -70,8 +74,8 @@ def _plan_outcome(current: Session) -> PlanOutcome:
 
 def plan_session(
     current: Session, state: LedgerState, pending: frozenset[str] = frozenset(), *, explain: bool = False
-) -> SessionPlan:
-    """Plan from an open session against `state`; problems of approvals and previews go to the session.
+) -> tuple[Plan, AcceptedApprovals]:
+    """Plan from an open session against `state`, with the approvals that count; their problems and those of previews go to it.
 
     `pending` are graph ids whose interrupted operation is not settled. `explain` adds what each migration affects, for people;
     nothing that is applied depends on it.
@@ -91,16 +95,92 @@ def plan_session(
         governance=governance,
         problems=current.problems,
     )
-    migrations = preview_migrations(current, changes)
+    migrations = _preview_migrations(current, changes)
     inputs = PlanInputs(
         desired=desired,
         state=state,
         approvals=approvals.approvals,
         pending=pending,
         previews={schema: found.preview for schema, found in migrations.items()},
-        recorded=recorded_graphs(current, changes, migrations) if explain else {},
+        recorded=_recorded_graphs(current, changes, migrations) if explain else {},
         trust_change=trust,
         approvals_needed=approvals.needed,
         alone=approvals.emergencies,
     )
-    return SessionPlan(make_plan(inputs), approvals)
+    return make_plan(inputs), approvals
+
+
+@dataclass(frozen=True, slots=True)
+class _Previewed:
+    """A migration preview; `accepted` is the schema that it starts from, where that was read for it."""
+
+    preview: MigrationPreview
+    accepted: Schema | None = None
+
+
+def _preview_migrations(current: Session, changes: Sequence[Change]) -> dict[Address, _Previewed]:
+    """The preview of each schema update by address; a missing one is a warning of the session."""
+    found: dict[Address, _Previewed] = {}
+    for change in changes:
+        if change.address.kind is Kind.SCHEMA and change.action is Action.UPDATE:
+            try:
+                found[change.address] = _preview(current, change)
+            except GitopsError as error:
+                current.problems.add(Code.SCHEMA_PREVIEW_UNAVAILABLE, change.address, error.detail)
+    return found
+
+
+def _recorded_graphs(
+    current: Session, changes: Sequence[Change], found: Mapping[Address, _Previewed]
+) -> dict[Address, RecordedGraph]:
+    """What is recorded of each graph with a preview, by schema address.
+
+    It only explains, so what cannot be read is left out silently: the verbs that need it report it.
+    """
+    texts: dict[Address, dict[Address, bytes]] = {}
+    for change in changes:
+        schema = change.address.schema_address
+        if change.address.kind is Kind.QUERY and change.before is not None and schema is not None and schema in found:
+            content = _blob(current, change)
+            if content is not None:
+                texts.setdefault(schema, {})[change.address] = content
+    recorded: dict[Address, RecordedGraph] = {}
+    for schema, previewed in found.items():
+        accepted = previewed.accepted or _live_schema(current, schema.name)
+        if accepted is not None:
+            recorded[schema] = RecordedGraph(accepted, texts.get(schema, {}))
+    return recorded
+
+
+def _preview(current: Session, change: Change) -> _Previewed:
+    """From the recorded schema, where git has its text, else from the live graph."""
+    graph = change.address.name
+    desired = current.desired.graphs[graph].schema
+    source = current.workspace.accepted_schema(graph, change.before or "")
+    if source is not None and desired is not None:
+        from gitops.language.schema import compile_schema
+        from gitops.language.schema.migration import plan_migration
+
+        accepted = compile_schema(source)
+        migration = plan_migration(accepted, desired)
+        steps = tuple(step.to_json() for step in migration.steps)
+        return _Previewed(MigrationPreview(migration.supported, steps), accepted)
+    content = current.desired.resources[change.address].content or b""
+    return _Previewed(current.opened.engine.preview(current.opened.graph_uri(graph), content))
+
+
+def _live_schema(current: Session, graph: str) -> Schema | None:
+    from gitops.language.schema import compile_schema
+    from gitops.language.text import LanguageError
+
+    try:
+        return compile_schema(current.opened.engine.read(current.opened.graph_uri(graph)).schema_source)
+    except (GitopsError, LanguageError):
+        return None
+
+
+def _blob(current: Session, change: Change) -> bytes | None:
+    try:
+        return current.opened.ledger.blob(change.address, change.before or "").content
+    except GitopsError:
+        return None

@@ -10,7 +10,6 @@ from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import Address, Kind, trust_address
-from gitops.model.approval import Approval
 from gitops.model.change import Action, Change
 from gitops.model.kinds import Situation, rules_of
 from gitops.model.ledger import LedgerState
@@ -37,7 +36,11 @@ def make_plan(inputs: PlanInputs) -> Plan:
     edges = edges_near(desired.dependencies, {c.address.graph for c in changes if c.address.graph is not None})
     situation = survey(changes, edges, inputs.pending)
     required = _requirements(changes, situation, inputs)
-    _report_stale_approvals(required, inputs, problems)
+    unused = {a.resource for a in inputs.approvals if a.consumed_at is None}
+    for need in required:
+        if not need.approvals and need.resource in unused:
+            detail = "an approval exists, but the configuration or the recorded state has changed since it was given"
+            problems.add(Code.APPROVAL_STALE, need.resource, detail)
     for need in required:
         if 0 < len(need.approvals) < need.needed:
             detail = f"{len(need.approvals)} of {need.needed} approvals are there"
@@ -166,7 +169,10 @@ def _reachable(changes: Sequence[Change], dependencies: Sequence[Dependency]) ->
 def _requirements(
     changes: Sequence[Change], situation: Situation, inputs: PlanInputs
 ) -> tuple[ApprovalRequirement, ...]:
-    """The gates of the changes, each with the approvals that it uses."""
+    """The gates of the changes, each with the approvals that it uses, in order of their ids.
+
+    One per person, and no more than needed: the rest stays unconsumed. An emergency is used only where people are missing.
+    """
     found = []
     for change in changes:
         reason = rules_of(change.address).gate(change, situation)
@@ -176,30 +182,11 @@ def _requirements(
             (a for a in inputs.approvals if covers_change(a, change, inputs.desired.config_digest)),
             key=lambda a: a.approval_id,
         )
-        chosen, needed = _choose_approvals(valid, inputs)
-        found.append(ApprovalRequirement(change.address, reason, change_digest(change), chosen, needed))
+        people = {a.approved_by: a for a in reversed(valid) if a.approval_id not in inputs.alone}
+        needed = inputs.approvals_needed
+        chosen = sorted(people.values(), key=lambda a: a.approval_id)[:needed]
+        alone = [a for a in valid if a.approval_id in inputs.alone]
+        if alone and len(chosen) < needed:
+            chosen, needed = alone[:1], 1
+        found.append(ApprovalRequirement(change.address, reason, change_digest(change), tuple(chosen), needed))
     return tuple(found)
-
-
-def _choose_approvals(valid: Sequence[Approval], inputs: PlanInputs) -> tuple[tuple[Approval, ...], int]:
-    """The approvals to use, in order of their ids, and how many are needed.
-
-    One per person, and no more than needed: the rest stays unconsumed. An emergency is used only where people are missing.
-    """
-    people = {a.approved_by: a for a in reversed(valid) if a.approval_id not in inputs.alone}
-    chosen = sorted(people.values(), key=lambda a: a.approval_id)[: inputs.approvals_needed]
-    alone = [a for a in valid if a.approval_id in inputs.alone]
-    if alone and len(chosen) < inputs.approvals_needed:
-        return (alone[0],), 1
-    return tuple(chosen), inputs.approvals_needed
-
-
-def _report_stale_approvals(required: Sequence[ApprovalRequirement], inputs: PlanInputs, problems: Diagnostics) -> None:
-    named = {a.resource for a in inputs.approvals if a.consumed_at is None}
-    for need in required:
-        if not need.approvals and need.resource in named:
-            problems.add(
-                Code.APPROVAL_STALE,
-                need.resource,
-                "an approval exists, but the configuration or the recorded state has changed since it was given",
-            )

@@ -17,7 +17,6 @@ from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity, SourceRef
 from gitops.model.address import is_name
 from gitops.model.ledger import Debt
 from gitops.model.outcome import PlanOutcome
-from gitops.plan.graph_json import to_json
 from gitops.render.comment_inputs import (
     TEMPLATE_NAMES,
     ApplyComment,
@@ -43,7 +42,7 @@ from gitops.render.comment_rows import (
     stopped_changes,
 )
 from gitops.render.explain import explanations
-from gitops.render.graph import to_mermaid
+from gitops.render.graph import to_json, to_mermaid
 from gitops.render.impact import affected_views, breaks_views, migration_views
 from gitops.render.json import plan_form, to_text
 from gitops.render.markdown import (

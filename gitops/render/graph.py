@@ -1,4 +1,4 @@
-"""An execution graph for people: terminal text and a Mermaid flowchart.
+"""An execution graph as terminal text, a Mermaid flowchart and JSON.
 
 Names come from change requests and ledgers, so they may be hostile: the text form escapes every control character, and
 the diagram escapes every character except letters, digits and a few harmless signs.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
 from gitops.plan.graph import BARRIER_KIND
@@ -16,6 +17,38 @@ from gitops.render.characters import visible
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_ .:,-]")
 _LABEL = 60
+
+
+def to_json(graph: ExecutionGraph) -> dict[str, Any]:
+    """Nodes in plan order with their locks, edges with reasons, and what follows from them: layers, cycles, counts.
+
+    No payloads and no scheduler state: the same graph has the same bytes.
+    """
+    rounds, loops = layers(graph), cycles(graph)
+    looped = {name: index for index, loop in enumerate(loops) for name in loop}
+    edges = [{"from": e.before, "to": e.after, "reason": e.reason, "detail": e.detail} for e in graph.edges]
+    return {
+        "version": 1,
+        "nodes": [
+            {
+                "id": node.id,
+                "action": node.action.value,
+                "kind": node.kind,
+                "position": node.position,
+                "group": node.group,
+                "locks": [{"key": claim.key, "mode": claim.mode.value} for claim in node.locks],
+            }
+            for node in graph.nodes
+        ],
+        "edges": edges,
+        "layers": [list(layer) for layer in rounds],
+        "cycles": [list(loop) for loop in loops],
+        "cycle_edges": [
+            [edge for edge in edges if looped.get(edge["from"]) == index == looped.get(edge["to"])]
+            for index in range(len(loops))
+        ],
+        "stats": {"nodes": len(graph.nodes), "edges": len(edges), "layers": len(rounds), "cycles": len(loops)},
+    }
 
 
 def to_text(graph: ExecutionGraph) -> str:

@@ -13,7 +13,7 @@ from gitops.language.query import check_query, parse_queries
 from gitops.language.schema import compile_schema
 from gitops.language.text import LanguageError
 from gitops.model.address import Address
-from gitops.plan.subjects import step_subjects, used_subjects
+from gitops.plan.impact import step_subjects, used_subjects
 from tests.support.effort import cases
 from tests.support.impact import desired, impact_of, planned
 

@@ -22,9 +22,9 @@ from gitops.model.change import Action, Change
 from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
 from gitops.model.resource import Dependency
 from gitops.plan.graph import BARRIER, build_graph
-from gitops.plan.graph_json import to_json
 from gitops.plan.layers import cycles, layers, neighbours, serial_order
 from gitops.plan.schedule import Schedule, SkipReason
+from gitops.render.graph import to_json
 from tests.support.effort import cases as tries
 
 EXCLUSIVE, SHARED = LockMode.EXCLUSIVE, LockMode.SHARED

@@ -33,7 +33,7 @@ from gitops.model.ledger import (
     SourceRevision,
     changeset_key,
 )
-from gitops.plan.draft import recompute_graph
+from gitops.plan.draft import StateDraft
 from gitops.wiring.project import open_commit_tree
 from tests.support.audited import CLUSTER, LEDGER, MAIN, START, STATE, Life, person
 from tests.support.git_fixture import run
@@ -116,7 +116,9 @@ def _publish(at: _Writer) -> None:
         config_digest=desired.config_digest,
         resources={**at.state.resources, Address(QUERY): AppliedResource(after)},
     )
-    at.state = recompute_graph(state, "notes", create=False)
+    draft = StateDraft(state)
+    draft.renew("notes")
+    at.state = draft.state()
     at.entry = replace(
         at.entry,
         number=number,

@@ -9,7 +9,7 @@ from gitops.model.address import Address, Kind, graph_address, schema_address
 from gitops.model.change import Action, Change
 from gitops.model.ledger import AppliedResource, LedgerState
 from gitops.model.resource import Dependency, DesiredState, Resource
-from gitops.plan.draft import recompute_graphs
+from gitops.plan.draft import StateDraft
 
 DATA = Path(__file__).parents[1] / "data/planning"
 
@@ -40,8 +40,11 @@ def state(digests: Mapping[str, str], bindings: Mapping[str, Iterable[str]] | No
     """A ledger; composites of graphs are computed from the rest, whatever digest they are given."""
     bound = {text: tuple(refs) for text, refs in (bindings or {}).items()}
     entries = {Address(text): AppliedResource(hexed(d), bound.get(text)) for text, d in digests.items()}
-    graphs = [address.name for address in entries if address.kind is Kind.GRAPH]
-    return recompute_graphs(LedgerState(revision=1, resources=entries), graphs)
+    draft = StateDraft(LedgerState(revision=1, resources=entries))
+    for address in entries:
+        if address.kind is Kind.GRAPH:
+            draft.renew(address.name)
+    return draft.state()
 
 
 def desired(

@@ -16,8 +16,8 @@ from gitops.model.change import Action, Change, Disposition
 from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
 from gitops.model.resource import Dependency
 from gitops.plan.graph import BARRIER, GRAPH_MOVING, build_graph
-from gitops.plan.graph_json import to_json
 from gitops.plan.layers import cycles, layers, validate
+from gitops.render.graph import to_json
 
 A, B = "a" * 64, "b" * 64
 
@@ -326,7 +326,7 @@ from gitops.model.address import Address
 from gitops.model.change import Action, Change
 from gitops.model.resource import Dependency
 from gitops.plan.graph import build_graph
-from gitops.plan.graph_json import to_json
+from gitops.render.graph import to_json
 gone = [Change(Address(t), Action.DELETE, "a", None) for t in ("graph.x", "schema.x", "query.x.q", "policy.p")]
 made = [Change(Address(f"query.k.q{i}"), Action.CREATE, None, str(i)) for i in range(9)]
 old = [Dependency("query.x.q", t) for t in ("graph.x", "schema.x")] + [Dependency("policy.p", "graph.x")]

@@ -8,8 +8,7 @@ import yaml
 from gitops.model.address import Address
 from gitops.model.change import Change
 from gitops.model.plan import QueryChange, RecordedGraph
-from gitops.plan.impact import schema_impact
-from gitops.plan.subjects import Subject, step_subjects
+from gitops.plan.impact import Subject, schema_impact, step_subjects
 from gitops.render.impact import migration_views as views
 from gitops.render.impact import result_line, users_line
 from tests.support.impact import desired, impact_of, loaded, planned
