@@ -11,8 +11,7 @@ import pytest
 from gitops.core.codes import REGISTRY
 from gitops.language.lexer import MAX_NUMBER_DIGITS, MAX_SOURCE_BYTES
 from gitops.language.query import check_query, parse_queries
-from gitops.language.query import parse_expr as expressions
-from gitops.language.query import parse_match as matches
+from gitops.language.query import parse_clause as clauses
 from gitops.language.query import parser as queries
 from gitops.language.query.params import ParameterCode
 from gitops.language.rules import RULES
@@ -78,13 +77,13 @@ def test_what_the_parsers_know_is_in_the_reference():
     }
     assert tables - code_words("schema.md", "types.md") == set()
     tables = {
-        *expressions._TEXT,
-        *expressions._AGGREGATES,
-        *expressions._TIMES,
-        *expressions._BOOLEANS,
-        *matches._WORDS,
+        *clauses._TEXT,
+        *clauses._AGGREGATES,
+        *clauses._TIMES,
+        *clauses._BOOLEANS,
+        *clauses._WORDS,
         *queries._WRITES,
-        *(kind.value.strip("`") for kind in matches._SYMBOLS),
+        *(kind.value.strip("`") for kind in clauses._SYMBOLS),
         *(f"@{name}" for name in queries._ANNOTATIONS),
         *queries._BASES,
         Scalar.VECTOR.value,
@@ -156,11 +155,11 @@ def test_every_page_is_reached_from_the_overview():
         ("schema.md", f"a number | {MAX_NUMBER_DIGITS} characters"),
         ("schema.md", f"a pattern | {pattern.MAX_PATTERN} characters, repeats of {pattern.MAX_REPEAT}"),
         ("schema.md", f"groups {pattern.MAX_GROUPS} deep"),
-        ("queries.md", f"{expressions.MAX_DEPTH} deep"),
-        ("queries.md", f"{expressions.MAX_NAME} characters"),
-        ("queries.md", str(matches.MAX_BOUND)),
+        ("queries.md", f"{clauses.MAX_DEPTH} deep"),
+        ("queries.md", f"{clauses.MAX_NAME} characters"),
+        ("queries.md", str(clauses.MAX_BOUND)),
         ("queries.md", str(queries.MAX_LIMIT)),
-        ("types.md", str(expressions.MAX_INT)),
+        ("types.md", str(clauses.MAX_INT)),
     ],
 )
 def test_the_limits_are_those_of_the_program(page, limit):

@@ -14,7 +14,7 @@ from gitops.language.query import ast
 from gitops.language.query.check_expr import check_output
 from gitops.language.query.check_match import check_clauses
 from gitops.language.query.check_mutation import check_statement
-from gitops.language.query.describe import ResultColumn, result_column, return_item, statement_access
+from gitops.language.query.describe import ResultColumn, result_column, row_name, statement_access
 from gitops.language.query.scope import Scope, refuse
 from gitops.language.query.typed import (
     RANKS,
@@ -45,6 +45,9 @@ RESERVED = "__nanograph_now"
 """The parameter name in which engines of this language pass the instant of `now()`."""
 
 MAX_DIMENSION = 2**31 - 1
+
+_GROUPED = (AggregateValue, PropertyValue, NodeValue, ParameterValue)
+"""What an aggregate query may return."""
 
 
 class QueryEffect(StrEnum):
@@ -83,7 +86,17 @@ class CheckedQuery(Record):
 
 def check_query(query: ast.Query, catalog: Catalog) -> CheckedQuery:
     """Check one parsed query. Raises `LanguageError` with the first violated rule (T1 to T24, or none) and its span."""
-    params = _parameter_types(query.params)
+    params: dict[str, PropType] = {}
+    for param in query.params:
+        name, declared = param.name.text, param.type
+        if name == RESERVED:
+            refuse("", f"parameter name `${name}` is reserved", param.name.span)
+        if name in params:
+            refuse("", f"parameter `${name}` is declared twice", param.name.span)
+        if declared.dimension is not None and not 1 <= declared.dimension <= MAX_DIMENSION:
+            fix = f"a dimension is from 1 to {MAX_DIMENSION}"
+            refuse("", f"unknown parameter type `{declared}` of `${name}`", param.type_span, fix)
+        params[name] = declared
     scope = Scope(catalog, params)
     columns: tuple[ResultColumn, ...] = ()
     body: TypedRead | tuple[TypedStatement, ...]
@@ -99,7 +112,7 @@ def check_query(query: ast.Query, catalog: Catalog) -> CheckedQuery:
     return CheckedQuery(
         query.name.text,
         kind,
-        params,
+        MappingProxyType(params),
         columns,
         tuple(sorted(reads)),
         tuple(sorted(writes)),
@@ -110,74 +123,46 @@ def check_query(query: ast.Query, catalog: Catalog) -> CheckedQuery:
     )
 
 
-def _parameter_types(params: tuple[ast.Param, ...]) -> Mapping[str, PropType]:
-    """Name to type, in declared order. Refuses the reserved name, a repeated name and an impossible dimension."""
-    types: dict[str, PropType] = {}
-    for param in params:
-        name, kind = param.name.text, param.type
-        if name == RESERVED:
-            refuse("", f"parameter name `${name}` is reserved", param.name.span)
-        if name in types:
-            refuse("", f"parameter `${name}` is declared twice", param.name.span)
-        if kind.dimension is not None and not 1 <= kind.dimension <= MAX_DIMENSION:
-            fix = f"a dimension is from 1 to {MAX_DIMENSION}"
-            refuse("", f"unknown parameter type `{kind}` of `${name}`", param.type_span, fix)
-        types[name] = kind
-    return MappingProxyType(types)
-
-
 def _read(scope: Scope, read: ast.Read) -> TypedRead:
     clauses = check_clauses(scope, read.clauses)
-    items = tuple([return_item(check_output(scope, item.value), item) for item in read.items])
+    items: list[ReturnItem] = []
+    for item in read.items:
+        value, alias = check_output(scope, item.value), None if item.alias is None else item.alias.text
+        items.append(ReturnItem(value, alias, alias or row_name(value)))
     aliases = {item.alias: index for index, item in enumerate(items) if item.alias is not None}
-    order = tuple([SortKey(check_output(scope, sort.value, aliases), sort.descending) for sort in read.order])
+    order = [SortKey(check_output(scope, sort.value, aliases), sort.descending) for sort in read.order]
+    # What an order item sorts by: the return item, if it names an alias.
+    sorted_by = [items[key.value.item].value if isinstance(key.value, AliasValue) else key.value for key in order]
     aggregated = any(isinstance(item.value, AggregateValue) for item in items)
-    if order:
-        _check_ranked_order(read, items, order)
+    if read.limit is None:
+        for rule, rank, name in (("T21", FusedRank, "rrf"), ("T17", NearestRank, "nearest")):
+            for sort, expression in zip(read.order, sorted_by, strict=True):
+                if isinstance(expression, rank):
+                    refuse(rule, f"{name} ordering requires a limit", sort.span, "add `limit n`")
+    if any(isinstance(key.value, NearestRank) for key in order):
+        for sort, key in zip(read.order, order, strict=True):
+            if isinstance(key.value, AliasValue):
+                refuse("T18", "ordering by an alias is not supported together with nearest", sort.span)
     if aggregated:
-        _check_grouping(read, items)
+        for item, checked in zip(read.items, items, strict=True):
+            if not isinstance(checked.value, _GROUPED):
+                message = "return has non-aggregate expressions in an aggregate query"
+                refuse("T9", message, item.span, "group by `$v.p` or `$v` only")
     if order:
-        _check_sortable(read, items, order, aggregated=aggregated)
+        _check_sortable(read, items, order, sorted_by, aggregated=aggregated)
     return TypedRead(
         clauses,
         MappingProxyType({name: node.name for name, node in scope.nodes.items()}),
         MappingProxyType({name: edge.name for name, edge in scope.edges.items()}),
-        items,
-        order,
+        tuple(items),
+        tuple(order),
         read.limit,
         aggregated,
     )
 
 
-def _sorted_expression(key: SortKey, items: tuple[ReturnItem, ...]) -> TypedExpr:
-    """The expression that an order item sorts by; that of the return item if it names an alias."""
-    return items[key.value.item].value if isinstance(key.value, AliasValue) else key.value
-
-
-def _check_ranked_order(read: ast.Read, items: tuple[ReturnItem, ...], order: tuple[SortKey, ...]) -> None:
-    fix = "add `limit n`"
-    if read.limit is None:
-        for rule, rank, name in (("T21", FusedRank, "rrf"), ("T17", NearestRank, "nearest")):
-            for sort, key in zip(read.order, order, strict=True):
-                if isinstance(_sorted_expression(key, items), rank):
-                    refuse(rule, f"{name} ordering requires a limit", sort.span, fix)
-    if any(isinstance(key.value, NearestRank) for key in order):
-        for sort, key in zip(read.order, order, strict=True):
-            if isinstance(key.value, AliasValue):
-                message = "ordering by an alias is not supported together with nearest"
-                refuse("T18", message, sort.span)
-
-
-def _check_grouping(read: ast.Read, items: tuple[ReturnItem, ...]) -> None:
-    keys = (AggregateValue, PropertyValue, NodeValue, ParameterValue)
-    for item, checked in zip(read.items, items, strict=True):
-        if not isinstance(checked.value, keys):
-            message = "return has non-aggregate expressions in an aggregate query"
-            refuse("T9", message, item.span, "group by `$v.p` or `$v` only")
-
-
 def _check_sortable(
-    read: ast.Read, items: tuple[ReturnItem, ...], order: tuple[SortKey, ...], *, aggregated: bool
+    read: ast.Read, items: list[ReturnItem], order: list[SortKey], sorted_by: list[TypedExpr], *, aggregated: bool
 ) -> None:
     """Refuse orders that cannot be executed (no rule code)."""
     projected = {item.value for item in items if isinstance(item.value, PropertyValue)}
@@ -189,7 +174,7 @@ def _check_sortable(
         if aggregated and isinstance(value, RANKS):
             message = "unsupported ordering expression: groups have no rank"
             refuse("", message, sort.span, "order by a returned property or by an alias")
-        if isinstance(_sorted_expression(key, items), RANKS) and index > 0:
+        if isinstance(sorted_by[index], RANKS) and index > 0:
             refuse("", "unsupported ordering expression: a rank must be the first order item", sort.span)
         if aggregated and isinstance(value, PropertyValue) and value not in projected:
             message = "unsupported ordering expression: in an aggregate query the property must be returned"

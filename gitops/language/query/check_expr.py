@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gitops.language.query import ast
-from gitops.language.query.check_value import constant
+from gitops.language.query.check_value import BOOL, DATETIME, FLOAT, INT, NULLABLE_FLOAT, constant, is_scalar
 from gitops.language.query.scope import refuse, suggest
 from gitops.language.query.typed import (
     AggregateValue,
@@ -20,7 +20,6 @@ from gitops.language.query.typed import (
     TextRank,
     TypedExpr,
 )
-from gitops.language.query.types import BOOL, DATETIME, FLOAT, INT, NULLABLE_FLOAT, is_scalar
 from gitops.language.schema.types import INTEGERS, NUMERIC, PropType, Scalar, TypeKind
 
 if TYPE_CHECKING:
@@ -58,10 +57,22 @@ def check_expr(scope: Scope, expr: ast.Expr, aliases: Mapping[str, int] | None =
     if isinstance(expr, ast.Nearest):
         return _nearest(scope, expr)
     if isinstance(expr, ast.Rrf):
-        return _rrf(scope, expr)
+        arms = (expr.first, expr.second)
+        first, second = (_nearest(scope, a) if isinstance(a, ast.Nearest) else _text_rank(scope, a) for a in arms)
+        k = None if expr.k is None else _integer(scope, expr.k, "T21", "rrf k")
+        if isinstance(expr.k, ast.Literal) and expr.k.value == 0:
+            refuse("T21", "rrf k must be greater than 0", expr.k.span)
+        return FusedRank(first, second, k, FLOAT)
     if isinstance(expr, ast.Now):
         return NowValue(DATETIME)
-    return _alias(expr, aliases)
+    item = None if aliases is None else aliases.get(expr.name)
+    if item is None:
+        if aliases is None:
+            fix = f"did you mean `${expr.name}`? Only `order` can name an alias"
+        else:
+            fix = suggest(expr.name, aliases) or f"name a return item: `... as {expr.name}`"
+        refuse("", f"alias `{expr.name}` not found", expr.span, fix)
+    return AliasValue(expr.name, item)
 
 
 def check_output(scope: Scope, expr: ast.Expr, aliases: Mapping[str, int] | None = None) -> TypedExpr:
@@ -87,17 +98,6 @@ def _variable(scope: Scope, expr: ast.Variable) -> ParameterValue | NodeValue:
     return NodeValue(expr.name, node.name)
 
 
-def _alias(expr: ast.Alias, aliases: Mapping[str, int] | None) -> AliasValue:
-    if aliases is None:
-        fix = f"did you mean `${expr.name}`? Only `order` can name an alias"
-        refuse("", f"alias `{expr.name}` not found", expr.span, fix)
-    item = aliases.get(expr.name)
-    if item is None:
-        fix = suggest(expr.name, aliases) or f"name a return item: `... as {expr.name}`"
-        refuse("", f"alias `{expr.name}` not found", expr.span, fix)
-    return AliasValue(expr.name, item)
-
-
 def _aggregate(scope: Scope, expr: ast.Aggregate, aliases: Mapping[str, int] | None) -> AggregateValue:
     argument = check_output(scope, expr.argument, aliases)
     name = expr.function.value
@@ -106,16 +106,14 @@ def _aggregate(scope: Scope, expr: ast.Aggregate, aliases: Mapping[str, int] | N
     if expr.function is ast.AggregateFunction.COUNT:
         return AggregateValue(expr.function, argument, INT)
     kind = type_of(argument)
-    found = f"node variable `${argument.variable}`" if isinstance(argument, NodeValue) else f"type {kind}"
     numeric = kind is not None and not kind.is_list and kind.scalar in NUMERIC
-    if expr.function in _AVERAGED:
-        if not numeric:
-            refuse("T8", f"{name} requires numeric type, got {found}", expr.argument.span)
-        return AggregateValue(expr.function, argument, NULLABLE_FLOAT)
-    if kind is None or not (numeric or is_scalar(kind, Scalar.STRING)):
-        refuse("T8", f"{name} requires numeric or string type, got {found}", expr.argument.span)
+    averaged = expr.function in _AVERAGED
+    if kind is None or not (numeric or (not averaged and is_scalar(kind, Scalar.STRING))):
+        wanted = "numeric type" if averaged else "numeric or string type"
+        found = f"node variable `${argument.variable}`" if isinstance(argument, NodeValue) else f"type {kind}"
+        refuse("T8", f"{name} requires {wanted}, got {found}", expr.argument.span)
     nullable = PropType(kind.scalar, nullable=True, enum_values=kind.enum_values)
-    return AggregateValue(expr.function, argument, nullable)
+    return AggregateValue(expr.function, argument, NULLABLE_FLOAT if averaged else nullable)
 
 
 def text_match(scope: Scope, call: ast.TextCall) -> TextMatch:
@@ -170,32 +168,17 @@ def _nearest(scope: Scope, expr: ast.Nearest) -> NearestRank:
     if kind is None or isinstance(query, AggregateValue):
         refuse("T15", f"{wanted}, got {_shown(query)}", expr.query.span)
     if isinstance(expr.query, ast.Literal) and kind.is_list and kind.scalar in NUMERIC:
-        _same_dimension(target, len(expr.query.value) if isinstance(expr.query.value, tuple) else 0, expr)
+        got = len(expr.query.value) if isinstance(expr.query.value, tuple) else 0
     elif is_scalar(kind, Scalar.VECTOR):
-        _same_dimension(target, kind.dimension or 0, expr)
-    elif not is_scalar(kind, Scalar.STRING):
+        got = kind.dimension or 0
+    elif is_scalar(kind, Scalar.STRING):
+        return NearestRank(target, query, FLOAT)
+    else:
         refuse("T15", f"{wanted}, got {kind}", expr.query.span)
-    return NearestRank(target, query, FLOAT)
-
-
-def _same_dimension(target: PropertyValue, got: int, expr: ast.Nearest) -> None:
     if got != target.type.dimension:
         message = f"nearest vector dimension mismatch: property has {target.type.dimension}, query has {got}"
         refuse("T15", message, expr.query.span)
-
-
-def _rrf(scope: Scope, expr: ast.Rrf) -> FusedRank:
-    first, second = _arm(scope, expr.first), _arm(scope, expr.second)
-    k = None
-    if expr.k is not None:
-        k = _integer(scope, expr.k, "T21", "rrf k")
-        if isinstance(expr.k, ast.Literal) and expr.k.value == 0:
-            refuse("T21", "rrf k must be greater than 0", expr.k.span)
-    return FusedRank(first, second, k, FLOAT)
-
-
-def _arm(scope: Scope, expr: ast.Nearest | ast.TextCall) -> NearestRank | TextRank:
-    return _nearest(scope, expr) if isinstance(expr, ast.Nearest) else _text_rank(scope, expr)
+    return NearestRank(target, query, FLOAT)
 
 
 def _refuse_edge_target(function: str, target: PropertyValue, expr: ast.Expr) -> NoReturn:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gitops.language.query import ast
 from gitops.language.query.check_expr import check_expr, text_match, type_of
-from gitops.language.query.check_value import TargetProperty, pattern
+from gitops.language.query.check_value import TargetProperty, is_scalar, member, pattern, same_family
 from gitops.language.query.scope import refuse, suggest
 from gitops.language.query.typed import (
     Absent,
@@ -21,13 +21,10 @@ from gitops.language.query.typed import (
     Traverse,
     TypedClause,
 )
-from gitops.language.query.types import is_scalar, member, same_family
 from gitops.language.record import make
 from gitops.language.schema.types import EdgeType, NodeType, PropType, Scalar, TypeKind
 
 if TYPE_CHECKING:
-    from typing import NoReturn
-
     from gitops.language.query.scope import Scope
     from gitops.language.text import Span
 
@@ -53,7 +50,12 @@ def _clause(scope: Scope, clause: ast.Clause) -> TypedClause:
         return _condition(scope, clause)
     if isinstance(clause, ast.TextCondition):
         return TextFilter(text_match(scope, clause.call))
-    return _not(scope, clause)
+    if not any(_mentions_bound(scope, inner) for inner in clause.clauses):
+        message = "a `not` block must reference at least one outer-bound variable"
+        refuse("T9", message, clause.span, "name a variable that a clause above the block binds")
+    mark = scope.mark()
+    inner = check_clauses(scope, clause.clauses)
+    return Absent(inner, scope.undo(mark))
 
 
 def _bind(scope: Scope, clause: ast.Bind) -> Scan:
@@ -99,38 +101,34 @@ def _hop(scope: Scope, clause: ast.Hop) -> Traverse:
     if edge is None:
         known = [each[:1].lower() + each[1:] for each in scope.catalog.edges]
         refuse("T4", f"unknown edge type `{clause.edge.text}`", clause.edge.span, suggest(clause.edge.text, known))
-    low, high = _bounds(clause.bounds)
+    low, high = 1, 1
+    if clause.bounds is not None:
+        low, last, span = clause.bounds
+        if low == 0:
+            refuse("T15", "min hop bound must be >= 1, got 0", span)
+        if last is None:
+            refuse("T15", "unbounded traversal is disabled", span, f"give a maximum: `{{{low},n}}`")
+        if last < low:
+            refuse("T15", f"max must be >= min, got {{{low},{last}}}", span)
+        high = last
     if clause.undirected and edge.source != edge.target:
         message = f"undirected hop over `{edge.name}` requires a same-endpoint-type edge"
         refuse("T22", f"{message}; it runs from `{edge.source}` to `{edge.target}`", clause.edge.span)
     _check_edge_variables(scope, clause)
     left_type, right_type, direction = _orient(scope, clause, edge)
-    _bind_end(scope, clause.left, left_type, edge)
-    _bind_end(scope, clause.right, right_type, edge)
+    left = _bind_end(scope, clause.left, left_type, edge)
+    right = _bind_end(scope, clause.right, right_type, edge)
     scope.touched |= {
         make(Access, (_EDGE, edge.name)),
         make(Access, (_NODE, edge.source)),
         make(Access, (_NODE, edge.target)),
     }
-    if clause.binding is not None:
-        scope.bind_edge(clause.binding.text, edge)
+    binding = None if clause.binding is None else clause.binding.text
+    if binding is not None:
+        scope.bind_edge(binding, edge)
     if clause.undirected:
         direction = Direction.BOTH
-    binding = None if clause.binding is None else clause.binding.text
-    left, right = _named(clause.left), _named(clause.right)
     return Traverse(left, left_type, edge.name, direction, right, right_type, low, high, binding)
-
-
-def _bounds(bounds: ast.HopBounds | None) -> tuple[int, int]:
-    if bounds is None:
-        return 1, 1
-    if bounds.low == 0:
-        refuse("T15", "min hop bound must be >= 1, got 0", bounds.span)
-    if bounds.high is None:
-        refuse("T15", "unbounded traversal is disabled", bounds.span, f"give a maximum: `{{{bounds.low},n}}`")
-    if bounds.high < bounds.low:
-        refuse("T15", f"max must be >= min, got {{{bounds.low},{bounds.high}}}", bounds.span)
-    return bounds.low, bounds.high
 
 
 def _check_edge_variables(scope: Scope, clause: ast.Hop) -> None:
@@ -154,50 +152,29 @@ def _check_edge_variables(scope: Scope, clause: ast.Hop) -> None:
 def _orient(scope: Scope, clause: ast.Hop, edge: EdgeType) -> tuple[str, str, Direction]:
     """Left type, right type and direction: from the left variable if it is bound, else from the right one, else forward."""
     forward = (edge.source, edge.target, _OUT)
-    backward = (edge.target, edge.source, _IN)
-    left, right = scope.nodes.get(clause.left.text), scope.nodes.get(clause.right.text)
-    if left is not None:
-        if left.name == edge.source:
-            return forward
-        if left.name == edge.target:
-            return backward
-        _refuse_end(clause.left, left, edge)
-    if right is not None:
-        if right.name == edge.target:
-            return forward
-        if right.name == edge.source:
-            return backward
-        _refuse_end(clause.right, right, edge)
+    for end, first, second in ((clause.left, edge.source, edge.target), (clause.right, edge.target, edge.source)):
+        bound = scope.nodes.get(end.text)
+        if bound is not None:
+            if bound.name == first:
+                return forward
+            if bound.name == second:
+                return edge.target, edge.source, _IN
+            message = f"variable `${end.text}` of type `{bound.name}` is not an endpoint of edge `{edge.name}`"
+            refuse("T5", message, end.span, f"`{edge.name}` runs from `{edge.source}` to `{edge.target}`")
     return forward
 
 
-def _refuse_end(end: ast.Ident, bound: NodeType, edge: EdgeType) -> NoReturn:
-    message = f"variable `${end.text}` of type `{bound.name}` is not an endpoint of edge `{edge.name}`"
-    refuse("T5", message, end.span, f"`{edge.name}` runs from `{edge.source}` to `{edge.target}`")
-
-
-def _bind_end(scope: Scope, end: ast.Ident, type_name: str, edge: EdgeType) -> None:
+def _bind_end(scope: Scope, end: ast.Ident, type_name: str, edge: EdgeType) -> str | None:
+    """Bind an end of a hop; returns its name, None for an anonymous one."""
     if end.text == ast.ANONYMOUS:
-        return
+        return None
     bound = scope.nodes.get(end.text)
-    if bound is not None and bound.name != type_name:
-        message = f"variable `${end.text}` has type `{bound.name}` but edge `{edge.name}` expects `{type_name}`"
-        refuse("T5", message, end.span)
     if bound is None:
         scope.bind_node(end.text, scope.catalog.nodes[type_name])
-
-
-def _named(end: ast.Ident) -> str | None:
-    return None if end.text == ast.ANONYMOUS else end.text
-
-
-def _not(scope: Scope, clause: ast.Not) -> Absent:
-    if not any(_mentions_bound(scope, inner) for inner in clause.clauses):
-        message = "a `not` block must reference at least one outer-bound variable"
-        refuse("T9", message, clause.span, "name a variable that a clause above the block binds")
-    mark = scope.mark()
-    inner = check_clauses(scope, clause.clauses)
-    return Absent(inner, scope.undo(mark))
+    elif bound.name != type_name:
+        message = f"variable `${end.text}` has type `{bound.name}` but edge `{edge.name}` expects `{type_name}`"
+        refuse("T5", message, end.span)
+    return end.text
 
 
 def _mentions_bound(scope: Scope, clause: ast.Clause) -> bool:
@@ -242,8 +219,15 @@ def _condition(scope: Scope, clause: ast.Comparison) -> Filter:
         if not (is_scalar(left_type, Scalar.STRING) and is_scalar(right_type, Scalar.STRING)):
             message = f"starts_with requires String on both sides, got {left_type} and {right_type}"
             refuse("T7", message, clause.span)
-    else:
-        _check_comparison(left_type, right_type, clause)
+    elif left_type.is_list or right_type.is_list:
+        refuse("T7", "list comparisons are not supported", clause.span, "use `contains`")
+    elif _VECTOR in (left_type.scalar, right_type.scalar):
+        refuse("T7", "vector comparisons are not supported", clause.span, "order by `nearest(..)`")
+    elif not same_family(left_type, right_type):
+        others = [each.scalar for each in (left_type, right_type) if each.scalar is not Scalar.STRING]
+        instant = len(others) == 1 and others[0] in (Scalar.DATE, Scalar.DATETIME)
+        fix = f'write `{others[0].value.lower()}("..")`' if instant else None
+        refuse("T7", f"cannot compare {left_type} with {right_type}", clause.span, fix)
     return Filter(left, clause.operator, right)
 
 
@@ -263,18 +247,3 @@ def _check_contains(left: PropType, right: PropType, span: Span) -> None:
         refuse("T7", f"{forms}, got {left} and {right}", span)
     if not same_family(member(left), right):
         refuse("T7", f"cannot test membership of {right} in {left}", span)
-
-
-def _check_comparison(left: PropType, right: PropType, clause: ast.Comparison) -> None:
-    if left.is_list or right.is_list:
-        refuse("T7", "list comparisons are not supported", clause.span, "use `contains`")
-    if _VECTOR in (left.scalar, right.scalar):
-        refuse("T7", "vector comparisons are not supported", clause.span, "order by `nearest(..)`")
-    if not same_family(left, right):
-        fix = None
-        if Scalar.STRING in (left.scalar, right.scalar):
-            other = right if left.scalar is Scalar.STRING else left
-            if other.scalar in (Scalar.DATE, Scalar.DATETIME):
-                fix = f'write `{other.scalar.value.lower()}("..")`'
-        message = f"cannot compare {left} with {right}"
-        refuse("T7", message, clause.span, fix)

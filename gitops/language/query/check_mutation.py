@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gitops.language.query import ast
-from gitops.language.query.check_value import TargetProperty, assigned
+from gitops.language.query.check_value import STRING, TargetProperty, assigned
 from gitops.language.query.scope import refuse, suggest
 from gitops.language.query.typed import Assignment, Predicate, TypedDelete, TypedInsert, TypedStatement, TypedUpdate
-from gitops.language.query.types import STRING
 from gitops.language.schema.types import Catalog, EdgeType, NodeType, PropType, Scalar, TypeKind
 
 if TYPE_CHECKING:
     from gitops.language.query.scope import Scope
+    from gitops.language.text import Span
 
 _ENDPOINTS = {"from": STRING, "to": STRING}
 
@@ -22,45 +22,38 @@ def check_statement(scope: Scope, statement: ast.Statement) -> TypedStatement:
 
     Checked at run time only, as the rules require: a mix of deletes and other writes, and an update of a key.
     """
+    name = statement.type_name
     if isinstance(statement, ast.Insert):
-        return _insert(scope, statement)
+        _refuse_repeats(statement.pairs)
+        owner = _owner(scope.catalog, name)
+        assignments = _assignments(scope, owner, statement.pairs)
+        _require_all(owner, {each.name for each in assignments}, name.span)
+        return TypedInsert(_kind(owner), owner.name, assignments)
     if isinstance(statement, ast.Update):
-        return _update(scope, statement)
-    owner = _owner(scope.catalog, statement.type_name)
-    predicate = _predicate(scope, owner, statement.test)
-    return TypedDelete(_kind(owner), owner.name, predicate)
+        if name.text in scope.catalog.edges and name.text not in scope.catalog.nodes:
+            message = f"update mutation for edge type `{name.text}` is not supported"
+            refuse("T16", message, name.span, "delete the edge and insert it again")
+        owner = _owner(scope.catalog, name)
+        _refuse_repeats(statement.pairs)
+        assignments = _assignments(scope, owner, statement.pairs)
+        return TypedUpdate(owner.name, assignments, _predicate(scope, owner, statement.test))
+    owner = _owner(scope.catalog, name)
+    return TypedDelete(_kind(owner), owner.name, _predicate(scope, owner, statement.test))
 
 
-def _insert(scope: Scope, statement: ast.Insert) -> TypedInsert:
-    _refuse_repeats(statement.pairs)
-    owner = _owner(scope.catalog, statement.type_name)
-    assignments = _assignments(scope, owner, statement.pairs)
-    given = {each.name for each in assignments}
-    if isinstance(owner, EdgeType):
-        for end in _ENDPOINTS:
-            if end not in given:
-                message = f"insert of edge `{owner.name}` lacks required endpoint `{end}`"
-                refuse("T12", message, statement.type_name.span, f"give the node id: `{end}: $id`")
+def _require_all(owner: NodeType | EdgeType, given: set[str], span: Span) -> None:
+    """Refuse an insert that leaves out an endpoint or a property that is never null."""
+    for end in _ENDPOINTS if isinstance(owner, EdgeType) else ():
+        if end not in given:
+            message = f"insert of edge `{owner.name}` lacks required endpoint `{end}`"
+            refuse("T12", message, span, f"give the node id: `{end}: $id`")
     embeds = owner.embeds if isinstance(owner, NodeType) else {}
     for name in sorted(owner.properties):
         source = embeds.get(name)
-        if owner.properties[name].nullable or name in given or source in given:
-            continue
-        also = f" or @embed source `{source}`" if source is not None else ""
-        message = f"insert of `{owner.name}` must provide non-nullable property `{name}`{also}"
-        refuse("T12", message, statement.type_name.span)
-    return TypedInsert(_kind(owner), owner.name, assignments)
-
-
-def _update(scope: Scope, statement: ast.Update) -> TypedUpdate:
-    name = statement.type_name
-    if name.text in scope.catalog.edges and name.text not in scope.catalog.nodes:
-        message = f"update mutation for edge type `{name.text}` is not supported"
-        refuse("T16", message, name.span, "delete the edge and insert it again")
-    owner = _owner(scope.catalog, name)
-    _refuse_repeats(statement.pairs)
-    assignments = _assignments(scope, owner, statement.pairs)
-    return TypedUpdate(owner.name, assignments, _predicate(scope, owner, statement.test))
+        if not owner.properties[name].nullable and name not in given and source not in given:
+            also = f" or @embed source `{source}`" if source is not None else ""
+            message = f"insert of `{owner.name}` must provide non-nullable property `{name}`{also}"
+            refuse("T12", message, span)
 
 
 def _owner(catalog: Catalog, name: ast.Ident) -> NodeType | EdgeType:

@@ -31,7 +31,6 @@ from gitops.language.schema.types import PropType, Scalar, TypeKind
 if TYPE_CHECKING:
     from typing import Any
 
-    from gitops.language.query.ast import ReturnExpression
     from gitops.language.schema.types import Catalog
 
 _KINDS = {
@@ -47,6 +46,13 @@ _KINDS = {
     Scalar.DATE: "date",
     Scalar.DATETIME: "datetime",
     Scalar.VECTOR: "vector",
+}
+_NAMES: dict[type, str] = {
+    NowValue: "now",
+    Constant: "literal",
+    NearestRank: "nearest",
+    TextRank: "bm25",
+    FusedRank: "rrf",
 }
 
 
@@ -75,19 +81,13 @@ class ResultColumn(Record):
         return form
 
 
-def return_item(value: TypedExpr, item: ReturnExpression) -> ReturnItem:
-    """A checked return item with the name of its column in result rows."""
-    alias = None if item.alias is None else item.alias.text
-    return ReturnItem(value, alias, alias or _row_name(value))
-
-
 def result_column(item: ReturnItem) -> ResultColumn:
     """The described column of a return item."""
     value = item.value
     if isinstance(value, (PropertyValue, AliasValue)):
         name = value.name
     else:
-        name = value.function.value if isinstance(value, AggregateValue) else _row_name(value)
+        name = value.function.value if isinstance(value, AggregateValue) else row_name(value)
     return ResultColumn(item.alias or name, item.column, type_of(value))
 
 
@@ -97,36 +97,26 @@ def statement_access(catalog: Catalog, statements: tuple[TypedStatement, ...]) -
     An insert of an edge reads its endpoints; a node delete reads and writes every incident edge type; what a
     predicate selects from is read.
     """
-    written = {Access(_written_kind(statement), statement.type_name) for statement in statements}
-    selected = {
-        Access(_written_kind(statement), statement.type_name)
-        for statement in statements
-        if not isinstance(statement, TypedInsert)
-    }
-    emptied = {
-        statement.type_name
-        for statement in statements
-        if isinstance(statement, TypedDelete) and statement.kind is TypeKind.NODE
-    }
-    ends = [
-        catalog.edges[statement.type_name]
-        for statement in statements
-        if isinstance(statement, TypedInsert) and statement.kind is TypeKind.EDGE
-    ]
-    incident = {
-        Access(TypeKind.EDGE, edge.name)
-        for edge in catalog.edges.values()
-        if edge.source in emptied or edge.target in emptied
-    }
-    found = {Access(TypeKind.NODE, name) for edge in ends for name in (edge.source, edge.target)}
-    return selected | incident | found, written | incident
+    reads: set[Access] = set()
+    writes: set[Access] = set()
+    for each in statements:
+        access = Access(TypeKind.NODE if isinstance(each, TypedUpdate) else each.kind, each.type_name)
+        writes.add(access)
+        if not isinstance(each, TypedInsert):
+            reads.add(access)
+        elif each.kind is TypeKind.EDGE:
+            edge = catalog.edges[each.type_name]
+            reads |= {Access(TypeKind.NODE, edge.source), Access(TypeKind.NODE, edge.target)}
+        if isinstance(each, TypedDelete) and each.kind is TypeKind.NODE:
+            edges = [edge for edge in catalog.edges.values() if each.type_name in (edge.source, edge.target)]
+            incident = {Access(TypeKind.EDGE, edge.name) for edge in edges}
+            reads |= incident
+            writes |= incident
+    return reads, writes
 
 
-def _written_kind(statement: TypedStatement) -> TypeKind:
-    return TypeKind.NODE if isinstance(statement, TypedUpdate) else statement.kind
-
-
-def _row_name(value: TypedExpr) -> str:
+def row_name(value: TypedExpr) -> str:
+    """The name of a return item without an alias in result rows."""
     while isinstance(value, AggregateValue):
         value = value.argument
     if isinstance(value, PropertyValue):
@@ -137,11 +127,4 @@ def _row_name(value: TypedExpr) -> str:
         return value.name
     if isinstance(value, TextMatch):
         return value.function.value
-    named: dict[type, str] = {
-        NowValue: "now",
-        Constant: "literal",
-        NearestRank: "nearest",
-        TextRank: "bm25",
-        FusedRank: "rrf",
-    }
-    return named[type(value)]
+    return _NAMES[type(value)]

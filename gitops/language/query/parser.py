@@ -1,4 +1,4 @@
-"""Query text to its trees: files, queries, parameters, read sections and writes; the top layer of the descent."""
+"""Query text to its trees: files, queries, parameters, read sections and writes; the upper layer of the descent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gitops.language.query.ast import (
     Update,
     WhereCondition,
 )
-from gitops.language.query.parse_match import MatchParser
+from gitops.language.query.parse_clause import ClauseParser
 from gitops.language.record import make
 from gitops.language.schema.types import PropType, Scalar
 from gitops.language.text import Span
@@ -47,7 +47,7 @@ def parse_queries(source: bytes) -> tuple[Query, ...]:
     return _QueryParser(source).file()
 
 
-class _QueryParser(MatchParser):
+class _QueryParser(ClauseParser):
     def file(self) -> tuple[Query, ...]:
         queries: list[Query] = []
         while self._lexer.kind is not TokenKind.EOF:
@@ -59,39 +59,6 @@ class _QueryParser(MatchParser):
         start = lexer.start
         self._keyword("query")
         name = self.ident(_NAME, "a query name")
-        params = self._params()
-        notes = self._annotations()
-        lexer.require(_LBRACE, "`{`, the body of the query")
-        body: Read | tuple[Statement, ...]
-        if lexer.at(_NAME, "match"):
-            body = self._read()
-        elif lexer.kind is _NAME and lexer.text in _WRITES:
-            statements = [self._write()]
-            while lexer.kind is _NAME and lexer.text in _WRITES:
-                statements.append(self._write())
-            body = tuple(statements)
-        else:
-            lexer.unexpected("`match`, `insert`, `update` or `delete`")
-        if lexer.kind is not _RBRACE:
-            lexer.unexpected(self._after_body(body))
-        lexer.step()
-        return Query(name, params, notes.get("description"), notes.get("instruction"), body, self.span_from(start))
-
-    def _after_body(self, body: Read | tuple[Statement, ...]) -> str:
-        if not isinstance(body, Read):
-            return "another write or `}`"
-        if body.limit is not None:
-            return "`}` (the sections are match, return, order, limit, in this order)"
-        return "`limit` or `}`" if body.order else "`order`, `limit` or `}`"
-
-    def _keyword(self, word: str) -> None:
-        lexer = self._lexer
-        if lexer.kind is not _NAME or lexer.text != word:
-            lexer.unexpected(f"`{word}`")
-        lexer.step()
-
-    def _params(self) -> tuple[Param, ...]:
-        lexer = self._lexer
         lexer.require(TokenKind.LPAREN, "`(`, the parameters of the query")
         params: list[Param] = []
         if lexer.kind is not TokenKind.RPAREN:
@@ -99,7 +66,31 @@ class _QueryParser(MatchParser):
             while lexer.skip(_COMMA):
                 params.append(self._param())
         lexer.require(TokenKind.RPAREN, "`,` or `)`")
-        return tuple(params)
+        notes = self._annotations()
+        lexer.require(_LBRACE, "`{`, the body of the query")
+        body: Read | tuple[Statement, ...]
+        after = "another write or `}`"
+        if lexer.at(_NAME, "match"):
+            body = self._read()
+            after = "`limit` or `}`" if body.order else "`order`, `limit` or `}`"
+            if body.limit is not None:
+                after = "`}` (the sections are match, return, order, limit, in this order)"
+        elif lexer.kind is _NAME and lexer.text in _WRITES:
+            statements = [self._write()]
+            while lexer.kind is _NAME and lexer.text in _WRITES:
+                statements.append(self._write())
+            body = tuple(statements)
+        else:
+            lexer.unexpected("`match`, `insert`, `update` or `delete`")
+        lexer.require(_RBRACE, after)
+        span = self.span_from(start)
+        return Query(name, tuple(params), notes.get("description"), notes.get("instruction"), body, span)
+
+    def _keyword(self, word: str) -> None:
+        lexer = self._lexer
+        if lexer.kind is not _NAME or lexer.text != word:
+            lexer.unexpected(f"`{word}`")
+        lexer.step()
 
     def _param(self) -> Param:
         name = self.variable("a parameter")
@@ -145,21 +136,18 @@ class _QueryParser(MatchParser):
         self._lexer.fail(f"unknown parameter type {name}", name.span, fix)
 
     def _annotations(self) -> dict[str, str]:
+        lexer = self._lexer
         notes: dict[str, str] = {}
-        while self._lexer.kind is TokenKind.AT:
-            at = self._lexer.advance()
-            name = self._lexer.current
+        while lexer.kind is TokenKind.AT:
+            at, name = lexer.advance(), lexer.current
             if name.start != at.end or name.text not in _ANNOTATIONS:
-                self._lexer.fail(
-                    "expected `@description(..)` or `@instruction(..)`, without a space after `@`", at.span
-                )
-            self._lexer.advance()
-            span = Span(at.start, name.end)
-            self._lexer.expect(TokenKind.LPAREN)
-            text = self._lexer.expect(TokenKind.STRING).value
-            self._lexer.expect(TokenKind.RPAREN)
+                lexer.fail("expected `@description(..)` or `@instruction(..)`, without a space after `@`", at.span)
+            lexer.step()
+            lexer.require(TokenKind.LPAREN)
+            text = lexer.expect(TokenKind.STRING).value
+            lexer.require(TokenKind.RPAREN)
             if name.text in notes:
-                self._lexer.fail(f"duplicate @{name.text} annotations", span)
+                lexer.fail(f"duplicate @{name.text} annotations", Span(at.start, name.end))
             notes[name.text] = text
         return notes
 
@@ -169,21 +157,21 @@ class _QueryParser(MatchParser):
         self._keyword("match")
         clauses = self.clauses()
         self._keyword("return")
-        items = self._items()
-        order: tuple[OrderExpression, ...] = ()
+        lexer.require(_LBRACE)
+        items = [self._item()]
+        while not lexer.skip(_RBRACE):
+            items.append(self._item())
+        order: list[OrderExpression] = []
         if lexer.accept(_NAME, "order"):
-            order = self._order()
+            lexer.require(_LBRACE)
+            order.append(self._sort())
+            while lexer.skip(_COMMA):
+                order.append(self._sort())
+            lexer.require(_RBRACE, "`,` or `}`")
         limit = None
         if lexer.accept(_NAME, "limit"):
             limit = self.integer(lexer.expect(TokenKind.INT, "a row count"), MAX_LIMIT, "limit")
-        return Read(clauses, items, order, limit, self.span_from(start))
-
-    def _items(self) -> tuple[ReturnExpression, ...]:
-        self._lexer.require(_LBRACE)
-        items = [self._item()]
-        while not self._lexer.skip(_RBRACE):
-            items.append(self._item())
-        return tuple(items)
+        return Read(clauses, tuple(items), tuple(order), limit, self.span_from(start))
 
     def _item(self) -> ReturnExpression:
         lexer = self._lexer
@@ -195,14 +183,6 @@ class _QueryParser(MatchParser):
         span = self.span_from(start)
         lexer.skip(_COMMA)
         return make(ReturnExpression, (value, alias, span))
-
-    def _order(self) -> tuple[OrderExpression, ...]:
-        self._lexer.require(_LBRACE)
-        order = [self._sort()]
-        while self._lexer.skip(_COMMA):
-            order.append(self._sort())
-        self._lexer.require(_RBRACE, "`,` or `}`")
-        return tuple(order)
 
     def _sort(self) -> OrderExpression:
         start = self._lexer.start
@@ -230,10 +210,10 @@ class _QueryParser(MatchParser):
         return Delete(type_name, test, self.span_from(verb.start))
 
     def _assignments(self) -> tuple[PropertyPair, ...]:
+        """Read `{ pair+ }`, with or without commas."""
         self._lexer.require(_LBRACE)
-        pairs = [self.pair()]
-        self._lexer.skip(_COMMA)
-        while not self._lexer.skip(_RBRACE):
+        pairs: list[PropertyPair] = []
+        while not pairs or not self._lexer.skip(_RBRACE):
             pairs.append(self.pair())
             self._lexer.skip(_COMMA)
         return tuple(pairs)

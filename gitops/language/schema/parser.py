@@ -7,8 +7,6 @@ the grammar but is not valid (rules S-05, S-06, S-10 to S-13) is a problem that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gitops.language.lexer import MAX_SOURCE_BYTES, Lexer, Token, TokenKind
 from gitops.language.record import make
 from gitops.language.schema.ast import (
@@ -29,9 +27,6 @@ from gitops.language.schema.problems import MAX_PROBLEMS, ProblemCollector
 from gitops.language.schema.types import ConstraintKind, PropType, Scalar
 from gitops.language.text import LanguageError, LanguageProblem, Span
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 MAX_VECTOR_DIMENSION = 2**31 - 1
 MAX_CARDINALITY = 2**32 - 1
 _DECLARATIONS = frozenset({"interface", "node", "edge"})
@@ -48,6 +43,7 @@ _VALUE_KINDS = {
 # A global name is found much faster than a member of an enumeration, and these are looked up for every token.
 _NAME, _TYPE_NAME, _AT = TokenKind.NAME, TokenKind.TYPE_NAME, TokenKind.AT
 _COLON, _COMMA, _QUESTION = TokenKind.COLON, TokenKind.COMMA, TokenKind.QUESTION
+_NUMBERS = (TokenKind.INT, TokenKind.FLOAT)
 _LPAREN, _RPAREN, _LBRACE, _RBRACE = TokenKind.LPAREN, TokenKind.RPAREN, TokenKind.LBRACE, TokenKind.RBRACE
 
 
@@ -74,7 +70,13 @@ class _Parser:
         while lexer.kind is not TokenKind.EOF and len(failures) < MAX_PROBLEMS:
             try:
                 if lexer.accept(_NAME, "interface"):
-                    interfaces.append(self._interface())
+                    name = self._type_name("an interface name")
+                    lexer.require(_LBRACE)
+                    properties: list[PropertyDeclaration] = []
+                    while not lexer.skip(_RBRACE):
+                        self._refuse_constraint("an interface body")
+                        properties.append(self._property())
+                    interfaces.append(InterfaceDeclaration(name, tuple(properties)))
                 elif lexer.accept(_NAME, "node"):
                     nodes.append(self._node())
                 elif lexer.accept(_NAME, "edge"):
@@ -102,15 +104,6 @@ class _Parser:
             # The refused token is that of the first problem, or comes after it in unread text.
             return False
         return True
-
-    def _interface(self) -> InterfaceDeclaration:
-        name = self._type_name("an interface name")
-        self._lexer.require(_LBRACE)
-        properties: list[PropertyDeclaration] = []
-        while not self._lexer.skip(_RBRACE):
-            self._refuse_constraint("an interface body")
-            properties.append(self._property())
-        return InterfaceDeclaration(name, tuple(properties))
 
     def _node(self) -> NodeDeclaration:
         lexer = self._lexer
@@ -206,18 +199,40 @@ class _Parser:
     def _type(self) -> PropType | None:
         lexer = self._lexer
         start = lexer.start
+        found: PropType | None
         if lexer.skip(TokenKind.LBRACKET):
-            scalar = self._base()
+            found = PropType(self._base(), is_list=True)
             lexer.require(TokenKind.RBRACKET)
-            found: PropType | None = PropType(scalar, is_list=True)
-            if scalar is Scalar.BLOB:
+            if found.scalar is Scalar.BLOB:
                 span = Span(start, lexer.previous_end)
                 self._problems.add("S-12", "list of Blob is not supported", span, "keep each blob in a node of its own")
                 found = None
         elif lexer.at(_NAME, "enum"):
-            found = self._enum()
+            lexer.step()
+            lexer.require(_LPAREN)
+            members = [lexer.enum_member()]
+            while lexer.skip(_COMMA):
+                members.append(lexer.enum_member())
+            lexer.require(_RPAREN)
+            seen: set[str] = set()
+            for member in members:
+                if member.text in seen:
+                    self._problems.add("S-13", f"enum cannot include duplicate values: {member}", member.span)
+                seen.add(member.text)
+            found = PropType(Scalar.STRING, enum_values=tuple(sorted(seen)))
         elif lexer.at(_TYPE_NAME, "Vector"):
-            found = self._vector()
+            lexer.step()
+            lexer.require(_LPAREN)
+            token = lexer.expect(TokenKind.INT, "the dimension of the vector")
+            lexer.require(_RPAREN)
+            found = PropType(Scalar.VECTOR, dimension=int(token.text))
+            if found.dimension == 0:
+                self._problems.add("S-10", "Vector dimension must be greater than zero", token.span)
+                found = None
+            elif int(token.text) > MAX_VECTOR_DIMENSION:
+                message = f"Vector dimension {int(token.text)} exceeds maximum supported {MAX_VECTOR_DIMENSION}"
+                self._problems.add("S-11", message, token.span)
+                found = None
         else:
             found = make(PropType, (self._base(), False, False, None, None))
         if lexer.skip(_QUESTION) and found is not None:
@@ -235,37 +250,6 @@ class _Parser:
             lexer.fail(f"expected a property type, found {token}", token.span, fix)
         lexer.step()
         return scalar
-
-    def _enum(self) -> PropType | None:
-        lexer = self._lexer
-        lexer.advance()
-        lexer.require(_LPAREN)
-        members = [lexer.enum_member()]
-        while lexer.skip(_COMMA):
-            members.append(lexer.enum_member())
-        lexer.require(_RPAREN)
-        seen: set[str] = set()
-        for member in members:
-            if member.text in seen:
-                self._problems.add("S-13", f"enum cannot include duplicate values: {member}", member.span)
-            seen.add(member.text)
-        return PropType(Scalar.STRING, enum_values=tuple(sorted(seen)))
-
-    def _vector(self) -> PropType | None:
-        lexer = self._lexer
-        lexer.advance()
-        lexer.require(_LPAREN)
-        token = lexer.expect(TokenKind.INT, "the dimension of the vector")
-        lexer.require(_RPAREN)
-        dimension = int(token.text)
-        if dimension == 0:
-            self._problems.add("S-10", "Vector dimension must be greater than zero", token.span)
-            return None
-        if dimension > MAX_VECTOR_DIMENSION:
-            message = f"Vector dimension {dimension} exceeds maximum supported {MAX_VECTOR_DIMENSION}"
-            self._problems.add("S-11", message, token.span)
-            return None
-        return PropType(Scalar.VECTOR, dimension=dimension)
 
     def _constraint_ahead(self) -> Token | None:
         """The kind token when the cursor's `@` opens a body constraint: its kind is followed by `(`."""
@@ -302,21 +286,13 @@ class _Parser:
 
     def _argument(self) -> ArgumentValue | Interval:
         lexer = self._lexer
-        number = lexer.at(TokenKind.INT) or lexer.at(TokenKind.FLOAT)
-        if (
-            lexer.at(TokenKind.MINUS)
-            or lexer.at(TokenKind.DOTDOT)
-            or (number and lexer.peek().kind is TokenKind.DOTDOT)
-        ):
-            return self._interval()
-        return self._value("a property name, a literal or an interval")
-
-    def _interval(self) -> Interval:
-        lexer = self._lexer
         start = lexer.start
-        low = None if lexer.at(TokenKind.DOTDOT) else self._number()
+        opens = lexer.kind in (TokenKind.MINUS, TokenKind.DOTDOT)
+        if not opens and (lexer.kind not in _NUMBERS or lexer.peek().kind is not TokenKind.DOTDOT):
+            return self._value("a property name, a literal or an interval")
+        low = None if lexer.kind is TokenKind.DOTDOT else self._number()
         lexer.require(TokenKind.DOTDOT)
-        closed = lexer.at(TokenKind.MINUS) or lexer.at(TokenKind.INT) or lexer.at(TokenKind.FLOAT)
+        closed = lexer.kind is TokenKind.MINUS or lexer.kind in _NUMBERS
         high = self._number() if closed or low is None else None
         return Interval(low, high, Span(start, lexer.previous_end))
 
@@ -348,14 +324,11 @@ class _Parser:
         if lexer.skip(_LPAREN):
             value = self._value("a literal or a name")
             while lexer.skip(_COMMA):
-                keyword = self._keyword(keywords)
-                keywords[keyword.name.text] = keyword
+                token = lexer.expect(_NAME, "a keyword argument")
+                lexer.require(TokenKind.EQ)
+                if token.text in keywords:
+                    lexer.fail(f"keyword argument {token} is given twice", token.span)
+                keyword = KeywordArgument(Name(token.text, token.span), self._value("a literal or a name"))
+                keywords[token.text] = keyword
             lexer.require(_RPAREN)
         return SchemaAnnotation(name.text, value, tuple(keywords.values()), Span(start, lexer.previous_end))
-
-    def _keyword(self, earlier: Mapping[str, KeywordArgument]) -> KeywordArgument:
-        token = self._lexer.expect(_NAME, "a keyword argument")
-        self._lexer.expect(TokenKind.EQ)
-        if token.text in earlier:
-            self._lexer.fail(f"keyword argument {token} is given twice", token.span)
-        return KeywordArgument(Name(token.text, token.span), self._value("a literal or a name"))

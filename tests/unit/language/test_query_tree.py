@@ -6,6 +6,7 @@ import pytest
 
 from gitops.language.query import CheckedQuery, check_query, parse_queries
 from gitops.language.query.ast import Comparison, ComparisonOperator, Hop
+from gitops.language.query.check_value import STRING, compatible
 from gitops.language.query.typed import (
     Absent,
     AliasValue,
@@ -21,7 +22,6 @@ from gitops.language.query.typed import (
     TypedRead,
     TypedUpdate,
 )
-from gitops.language.query.types import STRING, compatible
 from gitops.language.schema import compile_schema
 from gitops.language.schema.types import PropType, Scalar, TypeKind
 

@@ -1,4 +1,4 @@
-"""Expressions, literals and values of query text: the lowest layer of the recursive descent."""
+"""Clauses, expressions and values of query text: the lower layer of the recursive descent."""
 
 from __future__ import annotations
 
@@ -9,15 +9,24 @@ from gitops.language.query.ast import (
     Aggregate,
     AggregateFunction,
     Alias,
+    Bind,
+    Clause,
+    Comparison,
+    ComparisonOperator,
     Expr,
+    Hop,
+    HopBounds,
     Ident,
     Literal,
     LiteralKind,
     Nearest,
+    Not,
     Now,
     PropertyAccess,
+    PropertyPair,
     Rrf,
     TextCall,
+    TextCondition,
     TextFunction,
     ValueExpr,
     Variable,
@@ -35,8 +44,8 @@ MAX_NAME = 255
 """Longest name, in characters; messages repeat names, so they must not be of any size."""
 
 MAX_INT = 2**63 - 1
+MAX_BOUND = 2**32 - 1
 
-_EXPECTED = "an expression"
 _TEXT = {function.value: function for function in TextFunction}
 _AGGREGATES = {function.value: function for function in AggregateFunction}
 _BOOLEANS = {"true": True, "false": False}
@@ -44,20 +53,157 @@ _TIMES = {"date": LiteralKind.DATE, "datetime": LiteralKind.DATETIME}
 _STARTS = frozenset(
     {TokenKind.VAR, TokenKind.NAME, TokenKind.STRING, TokenKind.INT, TokenKind.FLOAT, TokenKind.LBRACKET}
 )
+_SYMBOLS = {
+    TokenKind.EQ: ComparisonOperator.EQ,
+    TokenKind.NE: ComparisonOperator.NE,
+    TokenKind.LT: ComparisonOperator.LT,
+    TokenKind.LE: ComparisonOperator.LE,
+    TokenKind.GT: ComparisonOperator.GT,
+    TokenKind.GE: ComparisonOperator.GE,
+}
+_WORDS = {"contains": ComparisonOperator.CONTAINS, "starts_with": ComparisonOperator.STARTS_WITH}
 
 # Looked up for nearly every token, and a member of an enumeration is found ten times slower than a global name.
-_NAME, _VAR, _COMMA, _DOT = TokenKind.NAME, TokenKind.VAR, TokenKind.COMMA, TokenKind.DOT
-_LPAREN, _RPAREN = TokenKind.LPAREN, TokenKind.RPAREN
+_NAME, _VAR, _COLON, _COMMA, _DOT = TokenKind.NAME, TokenKind.VAR, TokenKind.COLON, TokenKind.COMMA, TokenKind.DOT
+_LPAREN, _RPAREN, _LBRACE, _RBRACE, _LT = (
+    TokenKind.LPAREN,
+    TokenKind.RPAREN,
+    TokenKind.LBRACE,
+    TokenKind.RBRACE,
+    TokenKind.LT,
+)
 
 
-class ExpressionParser:
-    """Reads expressions at the cursor of a lexer. Every method may raise `LanguageError` with one parse problem."""
+class ClauseParser:
+    """Reads clauses and expressions at the cursor of a lexer. Every method may raise `LanguageError` with one parse problem.
+
+    Clauses that begin alike are tried in this order: not, bind, hop, condition, text call.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._lexer = Lexer(data)
         self._depth = 0
 
-    def expression(self, expected: str = _EXPECTED) -> Expr:
+    def clauses(self) -> tuple[Clause, ...]:
+        """Read `{ clause+ }`."""
+        lexer = self._lexer
+        self._enter(lexer.expect(_LBRACE))
+        found = [self._clause()]
+        while not lexer.skip(_RBRACE):
+            found.append(self._clause())
+        self._depth -= 1
+        return tuple(found)
+
+    def pair(self) -> PropertyPair:
+        """Read `name: value`."""
+        name = self.ident(_NAME, "a property name")
+        self._lexer.require(_COLON)
+        value = self.value()
+        return make(PropertyPair, (name, value, self.span_from(name.span.start)))
+
+    def symbol(self) -> ComparisonOperator | None:
+        """Pass over a comparison sign, if the cursor is at one."""
+        operator = _SYMBOLS.get(self._lexer.kind)
+        if operator is not None:
+            self._lexer.step()
+        return operator
+
+    def _clause(self) -> Clause:
+        lexer = self._lexer
+        if lexer.kind is _VAR:
+            return self._clause_from_variable()
+        if lexer.at(_NAME, "not") and lexer.peek().kind is _LBRACE:
+            start = lexer.start
+            lexer.step()
+            inner = self.clauses()
+            return Not(inner, self.span_from(start))
+        return self._condition(self.expression("a clause: a binding, a hop, a condition or `not`"))
+
+    def _clause_from_variable(self) -> Clause:
+        """Read a bind, a hop or a condition: the token after the first variable decides."""
+        lexer = self._lexer
+        variable = self.variable()
+        follows = lexer.kind
+        if follows is _COLON:
+            return self._bind(variable)
+        if follows is _VAR:
+            binding = self.variable()
+            lexer.require(_COLON, "`:` and an edge name after the edge variable")
+            undirected = lexer.skip(_LT)
+            edge = self._edge(lexer.expect(_NAME, "an edge name"))
+            if undirected:
+                lexer.require(TokenKind.GT, "`>` after the edge name")
+            return self._hop(variable, binding, edge, undirected=undirected)
+        if follows is _NAME:
+            word = lexer.advance()
+            operator = _WORDS.get(word.text)
+            if operator is None:
+                return self._hop(variable, None, self._edge(word), undirected=False)
+            # `$a contains $b` is a hop over an edge of that name: a variable is no value there.
+            if lexer.kind is _LBRACE or (lexer.kind is _VAR and lexer.peek().kind is not _DOT):
+                return self._hop(variable, None, Ident(word.text, word.span), undirected=False)
+            return self._compare(Variable(*variable), operator)
+        if follows is _LT and lexer.peek().kind is _NAME:
+            lexer.step()
+            name = lexer.advance()
+            if lexer.kind is TokenKind.GT:
+                edge = self._edge(name)
+                lexer.step()
+                return self._hop(variable, None, edge, undirected=True)
+            right = self.expression_from(name)
+            span = self.span_from(variable.span.start)
+            return Comparison(Variable(*variable), ComparisonOperator.LT, right, span)
+        return self._condition(self.expression_of(variable))
+
+    def _bind(self, variable: Ident) -> Bind:
+        lexer = self._lexer
+        lexer.require(_COLON)
+        type_name = self.ident(TokenKind.TYPE_NAME, "a node type name after `:`")
+        pairs: list[PropertyPair] = []
+        if lexer.skip(_LBRACE):
+            pairs.append(self.pair())
+            while lexer.skip(_COMMA) and lexer.kind is not _RBRACE:
+                pairs.append(self.pair())
+            lexer.require(_RBRACE, "`,` or `}`")
+        return Bind(variable, type_name, tuple(pairs), self.span_from(variable.span.start))
+
+    def _edge(self, token: Token) -> Ident:
+        if token.text == "not":
+            self._lexer.fail("an edge cannot be called `not`", token.span)
+        return Ident(self._checked(token), token.span)
+
+    def _hop(self, left: Ident, binding: Ident | None, edge: Ident, *, undirected: bool) -> Hop:
+        lexer, bounds = self._lexer, None
+        if lexer.kind is _LBRACE:
+            start = lexer.advance().start
+            low = self._bound()
+            lexer.require(_COMMA, "`,` between the bounds of the hop")
+            high = self._bound() if lexer.kind is TokenKind.INT else None
+            lexer.require(_RBRACE)
+            bounds = HopBounds(low, high, self.span_from(start))
+        right = self.variable("a variable: the far end of the hop")
+        return Hop(left, binding, edge, undirected, bounds, right, self.span_from(left.span.start))
+
+    def _bound(self) -> int:
+        return self.integer(self._lexer.expect(TokenKind.INT, "a hop bound"), MAX_BOUND, "hop bound")
+
+    def _condition(self, left: Expr) -> Comparison | TextCondition:
+        operator = self.symbol()
+        if operator is None and self._lexer.kind is _NAME:
+            operator = _WORDS.get(self._lexer.text)
+            if operator is not None:
+                self._lexer.step()
+        if operator is not None:
+            return self._compare(left, operator)
+        if not isinstance(left, TextCall) or left.function is TextFunction.BM25:
+            self._lexer.unexpected("a comparison operator")
+        return TextCondition(left, left.span)
+
+    def _compare(self, left: Expr, operator: ComparisonOperator) -> Comparison:
+        right = self.expression("an expression on the right of the comparison")
+        return Comparison(left, operator, right, self.span_from(left.span.start))
+
+    def expression(self, expected: str = "an expression") -> Expr:
         """Read one expression; `expected` names it in a refusal."""
         if self._lexer.kind is _VAR:
             return self.expression_of(self.variable(expected))
@@ -85,9 +231,7 @@ class ExpressionParser:
             variable = self.variable()
             return make(Variable, (variable.text, variable.span))
         first = self._start("a literal, a variable or `now()`")
-        if first.kind is _NAME and first.text == "now":
-            return self._now(first)
-        return self._literal_from(first)
+        return self._now(first) if first.kind is _NAME and first.text == "now" else self._literal_from(first)
 
     def variable(self, expected: str = "a variable") -> Ident:
         """Read `$name` or `$_`."""
@@ -117,15 +261,11 @@ class ExpressionParser:
         """From `start` to the end of the last token passed."""
         return make(Span, (start, self._lexer.previous_end))
 
-    def enter(self, token: Token) -> None:
-        """Count one level of nesting that `token` opens; each is ended by `leave`."""
+    def _enter(self, token: Token) -> None:
+        """Count one level of nesting that `token` opens."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             self._lexer.fail(f"nested more than {MAX_DEPTH} levels deep", token.span)
-
-    def leave(self) -> None:
-        """End a level of nesting."""
-        self._depth -= 1
 
     def _start(self, expected: str) -> Token:
         lexer = self._lexer
@@ -149,28 +289,34 @@ class ExpressionParser:
 
     def _call(self, name: Token) -> Expr:
         """Read what follows a name that stands before `(`."""
-        word = name.text
-        if word in _TIMES or word == "now":
-            return self._now(name) if word == "now" else self._literal_from(name)
-        opened = self._lexer.advance()
-        self.enter(opened)
+        lexer, word = self._lexer, name.text
+        if word == "now":
+            return self._now(name)
+        if word in _TIMES:
+            return self._literal_from(name)
+        self._enter(lexer.advance())
         node: Expr
         if word == "nearest":
             node = self._nearest(name)
         elif word in _TEXT:
             node = self._text_call(name, _TEXT[word])
         elif word == "rrf":
-            node = self._rrf(name)
+            first = self._arm()
+            lexer.require(_COMMA)
+            second = self._arm()
+            k = self.expression() if lexer.skip(_COMMA) else None
+            lexer.require(_RPAREN)
+            node = Rrf(first, second, k, self.span_from(name.start))
         elif word in _AGGREGATES:
             argument = self.expression()
-            self._lexer.require(_RPAREN)
+            lexer.require(_RPAREN)
             node = Aggregate(_AGGREGATES[word], argument, self.span_from(name.start))
         else:
             from gitops.language.suggest import did_you_mean
 
             known = ("now", "nearest", "rrf", "date", "datetime", *_TEXT, *_AGGREGATES)
-            self._lexer.fail(f"unknown function {name}", name.span, did_you_mean(word, known))
-        self.leave()
+            lexer.fail(f"unknown function {name}", name.span, did_you_mean(word, known))
+        self._depth -= 1
         return node
 
     def _nearest(self, name: Token) -> Nearest:
@@ -192,23 +338,15 @@ class ExpressionParser:
         self._lexer.require(_RPAREN)
         return TextCall(function, field, query, max_edits, self.span_from(name.start))
 
-    def _rrf(self, name: Token) -> Rrf:
-        first = self._arm()
-        self._lexer.require(_COMMA)
-        second = self._arm()
-        k = self.expression() if self._lexer.skip(_COMMA) else None
-        self._lexer.require(_RPAREN)
-        return Rrf(first, second, k, self.span_from(name.start))
-
     def _arm(self) -> Nearest | TextCall:
         lexer = self._lexer
         if not (lexer.at(TokenKind.NAME, "nearest") or lexer.at(TokenKind.NAME, "bm25")):
             lexer.unexpected("`nearest(..)` or `bm25(..)` as an arm of `rrf`")
         name = lexer.advance()
-        self.enter(lexer.expect(TokenKind.LPAREN))
+        self._enter(lexer.expect(TokenKind.LPAREN))
         nearest = name.text == "nearest"
         arm = self._nearest(name) if nearest else self._text_call(name, TextFunction.BM25)
-        self.leave()
+        self._depth -= 1
         return arm
 
     def _now(self, name: Token) -> Now:
@@ -237,12 +375,12 @@ class ExpressionParser:
         return Literal(_TIMES[first.text], text.value, self.span_from(first.start))
 
     def _list(self, opened: Token) -> Literal:
-        self.enter(opened)
+        self._enter(opened)
         items: list[Literal] = []
         if self._lexer.kind is not TokenKind.RBRACKET:
             items.append(self._literal_from(self._start("a literal")))
             while self._lexer.skip(_COMMA):
                 items.append(self._literal_from(self._start("a literal")))
         self._lexer.require(TokenKind.RBRACKET, "`,` or `]`")
-        self.leave()
+        self._depth -= 1
         return Literal(LiteralKind.LIST, tuple(items), self.span_from(opened.start))
