@@ -7,6 +7,7 @@ the text that breaks a rule, the name of the query, or the first update that cou
 
 from __future__ import annotations
 
+from collections import defaultdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from gitops.language.schema import Catalog, NodeType
+    from gitops.language.schema import Catalog
 
 
 class LintLevel(StrEnum):
@@ -64,11 +65,9 @@ class LintFinding(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form; fields that do not apply are left out."""
-        form: dict[str, Any] = {"severity": self.level.value, "code": self.code, "message": self.message}
-        if self.type_name is not None:
-            form["type_name"] = self.type_name
-        if self.property_name is not None:
-            form["property"] = self.property_name
+        form = {"severity": self.level.value, "code": self.code, "message": self.message}
+        form |= {} if self.type_name is None else {"type_name": self.type_name}
+        form |= {} if self.property_name is None else {"property": self.property_name}
         return form | {"query_names": list(self.query_names)}
 
 
@@ -162,10 +161,9 @@ def lint_queries(catalog: Catalog, source: bytes) -> LintReport:
     try:
         queries = parse_queries(source)
     except LanguageError as error:
-        return LintReport((), (_parse_finding(error),))
+        return _unparsed(error)
     results = tuple([_check(query, catalog) for query in queries])
-    correct = [(query, each.checked) for query, each in zip(queries, results, strict=True) if each.checked is not None]
-    return LintReport(results, tuple(_unset_properties(catalog, correct)))
+    return LintReport(results, tuple(_unset_properties(catalog, queries, results)))
 
 
 def lint_grammar(source: bytes) -> LintReport | None:
@@ -173,7 +171,7 @@ def lint_grammar(source: bytes) -> LintReport | None:
     try:
         parse_queries(source)
     except LanguageError as error:
-        return LintReport((), (_parse_finding(error),))
+        return _unparsed(error)
     return None
 
 
@@ -182,57 +180,42 @@ def schema_problems(error: LanguageError) -> tuple[LintProblem, ...]:
     return tuple(LintProblem(LintLevel.ERROR, each.rule, each.message, each.span, each.fix) for each in error.problems)
 
 
-def _parse_finding(error: LanguageError) -> LintFinding:
+def _unparsed(error: LanguageError) -> LintReport:
     problem = error.problems[0]
-    return LintFinding(LintLevel.ERROR, UNPARSED, problem.rendered(), problem.span, problem=problem)
+    return LintReport((), (LintFinding(LintLevel.ERROR, UNPARSED, problem.rendered(), problem.span, problem=problem),))
 
 
 def _check(query: tree.Query, catalog: Catalog) -> QueryLintResult:
     kind = QueryEffect.READ if isinstance(query.body, tree.Read) else QueryEffect.MUTATION
     bare = kind is QueryEffect.MUTATION and not query.params
     warnings = ("mutation declares no params: it does the same every time",) if bare else ()
-    name = query.name
+    checked = problem = None
     try:
-        return QueryLintResult(name.text, kind, warnings, check_query(query, catalog), None, name.span)
+        checked = check_query(query, catalog)
     except LanguageError as error:
-        return QueryLintResult(name.text, kind, warnings, None, error.problems[0], name.span)
+        problem = error.problems[0]
+    return QueryLintResult(query.name.text, kind, warnings, checked, problem, query.name.span)
 
 
-class _Updates(NamedTuple):
-    """The updates of one type: where the first one names it, the queries they are in, and what they set."""
-
-    span: Span
-    queries: set[str]
-    assigned: set[str]
-
-
-def _unset_properties(catalog: Catalog, correct: Sequence[tuple[tree.Query, CheckedQuery]]) -> list[LintFinding]:
+def _unset_properties(
+    catalog: Catalog, queries: Sequence[tree.Query], results: Sequence[QueryLintResult]
+) -> Iterable[LintFinding]:
     """L201: nullable properties of types that have updates, which none of these sets."""
-    updates: dict[str, _Updates] = {}
-    for query, checked in correct:
-        if isinstance(query.body, tree.Read) or isinstance(checked.body, TypedRead):
+    spans: dict[str, Span] = {}
+    named: defaultdict[str, set[str]] = defaultdict(set)
+    assigned: defaultdict[str, set[str]] = defaultdict(set)
+    for query, result in zip(queries, results, strict=True):
+        if isinstance(query.body, tree.Read) or result.checked is None or isinstance(result.checked.body, TypedRead):
             continue
-        for written, statement in zip(query.body, checked.body, strict=True):
+        for written, statement in zip(query.body, result.checked.body, strict=True):
             if isinstance(statement, TypedUpdate):
-                of_type = updates.setdefault(statement.type_name, _Updates(written.type_name.span, set(), set()))
-                of_type.queries.add(checked.name)
-                of_type.assigned.update(each.name for each in statement.assignments)
-    return [
-        LintFinding(
-            LintLevel.WARNING,
-            UNSET,
-            f"`{owner}.{name}` is nullable, but no update query sets it",
-            of_type.span,
-            owner,
-            name,
-            tuple(sorted(of_type.queries)),
-        )
-        for owner, of_type in sorted(updates.items())
-        for name, kind in sorted(catalog.nodes[owner].properties.items())
-        if kind.nullable and name not in of_type.assigned and name not in _fixed(catalog.nodes[owner])
-    ]
-
-
-def _fixed(node: NodeType) -> set[str]:
-    """The properties that no update is expected to set: a key cannot be updated, and a vector may be made from its source."""
-    return {*(node.key or ()), *node.embeds}
+                spans.setdefault(statement.type_name, written.type_name.span)
+                named[statement.type_name].add(result.name)
+                assigned[statement.type_name].update(each.name for each in statement.assignments)
+    for owner, span in sorted(spans.items()):
+        node, queries_of = catalog.nodes[owner], tuple(sorted(named[owner]))
+        # A key cannot be updated, and a vector may be made from its source.
+        expected = node.properties.keys() - {*(node.key or ()), *node.embeds, *assigned[owner]}
+        for name in sorted(each for each in expected if node.properties[each].nullable):
+            message = f"`{owner}.{name}` is nullable, but no update query sets it"
+            yield LintFinding(LintLevel.WARNING, UNSET, message, span, owner, name, queries_of)

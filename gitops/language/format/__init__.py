@@ -12,9 +12,10 @@ from gitops.core.errors import BugError
 from gitops.language.format.layout import write
 from gitops.language.format.query import query_layout
 from gitops.language.format.schema import schema_layout
-from gitops.language.format.writer import LayoutWriter, read_source_tokens
+from gitops.language.format.writer import LayoutWriter, SourceToken, read_source_tokens
 from gitops.language.lexer import TokenKind
 from gitops.language.query.parser import parse_queries
+from gitops.language.schema.ast import SchemaDocument
 from gitops.language.schema.parser import parse_schema
 from gitops.language.schema.problems import ProblemCollector
 from gitops.language.text import Span
@@ -27,12 +28,14 @@ def format_schema(source: bytes) -> bytes:
 
     Raises `LanguageError` with every grammar problem otherwise.
     """
-    tree = parse_schema(source, ProblemCollector())
-    result = write(
-        schema_layout(LayoutWriter(read_source_tokens(source, enums=True), tight=frozenset({TokenKind.EQ})))
-    ).encode("utf-8")
-    _require_same(source, result, enums=True)
-    _require(without_spans(parse_schema(result, ProblemCollector())) == without_spans(tree))
+
+    def parse(data: bytes) -> SchemaDocument:
+        return parse_schema(data, ProblemCollector())
+
+    tree, tokens = parse(source), read_source_tokens(source, enums=True)
+    result = write(schema_layout(LayoutWriter(tokens, tight=frozenset({TokenKind.EQ})))).encode("utf-8")
+    _require_same(tokens, read_source_tokens(result, enums=True))
+    _require(without_spans(parse(result)) == without_spans(tree))
     return result
 
 
@@ -41,9 +44,9 @@ def format_queries(source: bytes) -> bytes:
 
     Raises `LanguageError` with the first grammar problem otherwise.
     """
-    tree = parse_queries(source)
-    result = write(query_layout(LayoutWriter(read_source_tokens(source, enums=False)), tree)).encode("utf-8")
-    _require_same(source, result, enums=False)
+    tree, tokens = parse_queries(source), read_source_tokens(source, enums=False)
+    result = write(query_layout(LayoutWriter(tokens), tree)).encode("utf-8")
+    _require_same(tokens, read_source_tokens(result, enums=False))
     _require(without_spans(parse_queries(result)) == without_spans(tree))
     return result
 
@@ -56,14 +59,11 @@ def without_spans(tree: Any) -> Any:
     return tree
 
 
-def _require_same(source: bytes, result: bytes, *, enums: bool) -> None:
+def _require_same(before: list[SourceToken], after: list[SourceToken]) -> None:
     """Refuse a result with other words or comments."""
-    before, after = read_source_tokens(source, enums=enums), read_source_tokens(result, enums=enums)
-    _require(
-        [p.text for p in before if p.kind is not TokenKind.COMMA]
-        == [p.text for p in after if p.kind is not TokenKind.COMMA]
-    )
-    _require([c.text for p in before for c in p.comments] == [c.text for p in after for c in p.comments])
+    words = [[each.text for each in tokens if each.kind is not TokenKind.COMMA] for tokens in (before, after)]
+    comments = [[comment.text for each in tokens for comment in each.comments] for tokens in (before, after)]
+    _require(words[0] == words[1] and comments[0] == comments[1])
 
 
 def _require(same: bool) -> None:

@@ -9,8 +9,7 @@ from gitops.language.format.layout import Layout, LayoutOp, LayoutToken, SourceC
 from gitops.language.lexer import Lexer, Token, TokenKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+    from collections.abc import Callable, Sequence
 
 _NO_SPACE_BEFORE = frozenset(
     {
@@ -27,8 +26,6 @@ _NO_SPACE_BEFORE = frozenset(
 _NO_SPACE_AFTER = frozenset(
     {TokenKind.LPAREN, TokenKind.LBRACKET, TokenKind.DOT, TokenKind.DOTDOT, TokenKind.AT, TokenKind.MINUS}
 )
-
-
 _COMMENT = re.compile(rb"//[^\n]*+|/\*(?s:.*?)\*/")
 _LINE_ENDS = re.compile(r"[ \t\r]+(?=\n|$)")
 
@@ -52,40 +49,29 @@ def read_source_tokens(data: bytes, *, enums: bool) -> list[SourceToken]:
     lexer = Lexer(data)
     before = TokenKind.EOF
     end = 0
+
+    def add(token: Token) -> TokenKind:
+        nonlocal end
+        comments: list[SourceComment] = []
+        for comment in _COMMENT.finditer(data, end, token.start):
+            lines = data.count(b"\n", end, comment.start())
+            text = _LINE_ENDS.sub("", comment[0].decode("utf-8"))
+            comments.append(SourceComment(text, lines > 0, lines > 1))
+            end = comment.end()
+        lines = data.count(b"\n", end, token.start)
+        found.append(SourceToken(token.kind, token.text, token.start, tuple(comments), lines > 1))
+        end = token.end
+        return token.kind
+
     while True:
         token = lexer.advance()
-        found.append(_source_token(data, end, token))
-        end = token.end
-        if token.kind is TokenKind.EOF:
+        if add(token) is TokenKind.EOF:
             return found
         opens_enum = enums and token.kind is TokenKind.NAME and token.text == "enum" and before is not TokenKind.AT
         before = token.kind
         if opens_enum and lexer.at(TokenKind.LPAREN):
-            end = _read_enum_members(data, lexer, found, end)
-
-
-def _read_enum_members(data: bytes, lexer: Lexer, found: list[SourceToken], end: int) -> int:
-    """Read `( member, ... )`; the end of its last token."""
-    while True:
-        separator = lexer.advance()
-        found.append(_source_token(data, end, separator))
-        end = separator.end
-        if separator.kind not in (TokenKind.LPAREN, TokenKind.COMMA):
-            return end
-        member = lexer.enum_member()
-        found.append(_source_token(data, end, member))
-        end = member.end
-
-
-def _source_token(data: bytes, end: int, token: Token) -> SourceToken:
-    comments: list[SourceComment] = []
-    for comment in _COMMENT.finditer(data, end, token.start):
-        lines = data.count(b"\n", end, comment.start())
-        text = _LINE_ENDS.sub("", comment[0].decode("utf-8"))
-        comments.append(SourceComment(text, lines > 0, lines > 1))
-        end = comment.end()
-    lines = data.count(b"\n", end, token.start)
-    return SourceToken(token.kind, token.text, token.start, tuple(comments), lines > 1)
+            while add(lexer.advance()) in (TokenKind.LPAREN, TokenKind.COMMA):
+                add(lexer.enum_member())
 
 
 class LayoutWriter:
@@ -117,15 +103,34 @@ class LayoutWriter:
         """Add what comes before the next token."""
         self.layout.extend(ops)
 
-    def take(self, *, closes: bool = False) -> None:
-        """Write the next token. Comments before a comma are written after it: a comma stays with what it follows."""
-        piece = self.current
-        if piece.kind is TokenKind.COMMA:
-            self.comma(wanted=True)
-            return
-        self.layout.append(LayoutToken(piece.text, self._carried + piece.comments, piece.blank, closes))
-        self._carried = ()
-        self._at += 1
+    def take(self, count: int = 1, *, closes: bool = False) -> None:
+        """Write the next tokens. Comments before a comma are written after it: a comma stays with what it follows."""
+        for _ in range(count):
+            piece = self.current
+            if piece.kind is TokenKind.COMMA:
+                self.comma(wanted=True)
+            else:
+                self.layout.append(LayoutToken(piece.text, self._carried + piece.comments, piece.blank, closes))
+                self._carried = ()
+                self._at += 1
+
+    def words(self, count: int) -> None:
+        """Write the next tokens with a space between them."""
+        for number in range(count):
+            if number:
+                self.put(LayoutOp.SPACE)
+            self.take()
+
+    def block(self, write_member: Callable[[], None]) -> None:
+        """Write the members up to a closing brace, each on a line of its own, and the brace."""
+        if not self.at(TokenKind.RBRACE):
+            self.put(LayoutOp.INDENT, LayoutOp.HARD)
+            write_member()
+            while not self.at(TokenKind.RBRACE):
+                self.put(LayoutOp.KEEP)
+                write_member()
+            self.put(LayoutOp.DEDENT, LayoutOp.KEEP)
+        self.take(closes=True)
 
     def comma(self, *, wanted: bool) -> None:
         """Write a comma if it is wanted, and pass the one in the text, if any; its comments go to the next token."""
@@ -145,21 +150,18 @@ class LayoutWriter:
             self.take()
             before = kind
 
-    def bracketed(self, ends: Iterable[int], *, gap: LayoutOp) -> None:
+    def bracketed(self, ends: Sequence[int], *, gap: LayoutOp) -> None:
         """Write a bracket, parts separated by commas, each up to its byte end, and the closing bracket, as one group.
 
         `gap` is what is written inside the brackets. A comma after the last part is removed, missing ones are added.
         """
-        listed = list(ends)
         self.put(LayoutOp.OPEN)
         self.take()
-        if listed:
-            self.put(LayoutOp.INDENT, gap)
-            for number, end in enumerate(listed, start=1):
-                self.take_until(end)
-                self.comma(wanted=number < len(listed))
-                if number < len(listed):
-                    self.put(LayoutOp.LINE)
+        for number, end in enumerate(ends):
+            self.put(*((LayoutOp.LINE,) if number else (LayoutOp.INDENT, gap)))
+            self.take_until(end)
+            self.comma(wanted=number + 1 < len(ends))
+        if ends:
             self.put(LayoutOp.DEDENT, gap)
         self.take(closes=True)
         self.put(LayoutOp.CLOSE)
