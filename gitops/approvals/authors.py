@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from gitops.git.port import Commit, GitReader
 from gitops.model.trust import TrustRoot
 
-__all__ = ["authors_of", "signers_of"]
-
 # What forges write for the authors of commits that they squash into one.
 _CO_AUTHOR = re.compile(r"^co-authored-by:[^<>\n]*<([^<>\n]+)>", re.IGNORECASE | re.MULTILINE)
 # https://docs.github.com/en/account-and-profile/reference/email-addresses-reference#your-noreply-email-address

@@ -34,22 +34,6 @@ from gitops.model.approval import (
 from gitops.model.ledger import Debt, DebtSettlement, LedgerState
 from gitops.model.trust import TrustRoot
 
-__all__ = [
-    "DecisionNeed",
-    "DecisionVerification",
-    "debt_form",
-    "debt_of",
-    "find_settlements",
-    "is_approval_record",
-    "open_debts",
-    "revoked_approvals",
-    "verify_countersignatures",
-    "verify_decision",
-    "verify_revocations",
-    "with_debts",
-    "with_settled",
-]
-
 _UNKNOWN = "unknown"
 
 

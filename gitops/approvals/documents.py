@@ -43,16 +43,6 @@ from gitops.model.approval import (
 )
 from gitops.model.change import Action
 
-__all__ = [
-    "TARGET",
-    "decision_message",
-    "read_approval",
-    "read_decision",
-    "read_statement",
-    "statement_message",
-    "write_approval",
-]
-
 _MESSAGE_LIMIT = 64 * 1024
 
 # -- approvals/<approval_id>.json --------------------------------------------------------------------------------------

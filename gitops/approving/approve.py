@@ -32,16 +32,6 @@ from gitops.model.trust import TrustRoot
 from gitops.plan.plan import plan_session
 from gitops.plan.planner import make_plan
 
-__all__ = [
-    "ApprovalPublisher",
-    "GatedChange",
-    "approve",
-    "approve_in_session",
-    "publish_approval",
-    "read_gated_change",
-    "sign_approval",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPublisher:

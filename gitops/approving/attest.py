@@ -30,8 +30,6 @@ from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalEvidence, ForgeGrant, Via
 from gitops.model.outcome import ApproveOutcome
 
-__all__ = ["attest"]
-
 
 def attest(
     workspace: Workspace,

@@ -32,8 +32,6 @@ from gitops.model.ledger import LockInfo
 from gitops.model.outcome import DecisionOutcome
 from gitops.model.trust import TrustRoot
 
-__all__ = ["DecisionContext", "countersign", "revoke"]
-
 _PREFIX = {DecisionKind.REVOKE: revocations_prefix, DecisionKind.COUNTERSIGN: countersignatures_prefix}
 
 

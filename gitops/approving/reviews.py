@@ -16,8 +16,6 @@ from gitops.forge.port import Account, Review, ReviewState
 from gitops.model.approval import ForgeGrant, GrantSource
 from gitops.model.outcome import DecisionOutcome
 
-__all__ = ["approving_reviews", "is_lapsed", "newest_reviews", "revoke_lapsed"]
-
 _COUNTED = (ReviewState.APPROVED, ReviewState.CHANGES_REQUESTED, ReviewState.DISMISSED)
 
 

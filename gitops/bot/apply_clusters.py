@@ -19,7 +19,7 @@ from dataclasses import replace
 from gitops.apply.apply import apply
 from gitops.apply.refresh import import_cluster
 from gitops.approvals.decisions import open_debts
-from gitops.bot.authors import KnownPush, contributors, pushers_of_commits, unaccounted_commits, with_pushers
+from gitops.bot.authors import KnownPush, contributors, pushers_of_commits, with_pushers
 from gitops.bot.changes import commit_changes
 from gitops.bot.context import EventContext, comment_subject
 from gitops.bot.plan_requests import plan_request, requests_of_cluster
@@ -34,11 +34,9 @@ from gitops.forge.port import ChangeRequest, DeploymentState, ReviewDecision
 from gitops.git.port import Commit
 from gitops.ledger.trust import trust_waits
 from gitops.model.change import Reason
-from gitops.model.ledger import UNKNOWN_AUTHOR, Debt
+from gitops.model.ledger import Debt
 from gitops.model.outcome import ApplyOutcome
 from gitops.render.comment_inputs import CommentSubject
-
-__all__ = ["apply_cluster", "plan_open_requests", "retry_waiting"]
 
 _MOST_ASKED = 200
 _MOST_REPORTED = 50
@@ -99,13 +97,13 @@ def _apply_commit(
     try:
         # Read again: the authors depend on what is applied, and another run may have applied since the event was read.
         context.refresh(rule)
-        position = context.position(rule)
-        commits = _commits_to_apply(context, position, commit)
+        position, store = context.position(rule), context.store
+        applied = position.applied
+        # Those of the branch that are not applied yet, newest first; before the first apply the newest alone.
+        commits = store.commits_between(applied, commit, first_parent=True) if applied else (store.commit(commit),)
         merged = _merged_requests(context, rule, [c.id for c in commits[:_MOST_ASKED]])
-        waiting: tuple[ChangeRequest, ...] = ()
-        if position.applied is not None and not position.converged:
-            waiting = _merged_requests(context, rule, [position.applied])
-        authors, unaccounted = _pushers(context, rule, commit, commits, merged, push)
+        waiting = _merged_requests(context, rule, [applied]) if applied and not position.converged else ()
+        authors, unaccounted = pushers_of_commits(context, rule, commits, merged, push, asked=_MOST_ASKED)
         requests = tuple({r.number: r for r in (*waiting, *merged)}.values())
         reported = requests[-_MOST_REPORTED:]
         subject = comment_subject(rule, reported[-1].number if reported else 0, commit, commit)
@@ -113,11 +111,11 @@ def _apply_commit(
         if missing:
             yield from _report_refused(context, subject, "apply", missing)
             return
-        if position.applied is not None:
+        if applied:
             brought = [with_pushers(context, rule, request) for request in merged]
             authors |= contributors(context, rule, brought, commit)
         workspace = context.workspace_at(rule, commit, authors)
-        if position.applied is None:
+        if not applied:
             started = import_cluster(workspace)
             if not started.ok:
                 yield from _report_refused(context, subject, "import", started.diagnostics)
@@ -131,44 +129,12 @@ def _apply_commit(
     yield from _report_applied(context, subject, outcome, reported, position.debts, notes=notes, found=found)
 
 
-def _commits_to_apply(context: EventContext, position: LedgerPosition, commit: str) -> Sequence[Commit]:
-    """The commits of the branch that are not applied yet, newest first; before the first apply the newest alone."""
-    if position.applied is None:
-        return (context.store.commit(commit),)
-    if position.applied == commit:
-        return ()
-    return context.store.commits_between(position.applied, commit, first_parent=True)
-
-
 def _merged_requests(context: EventContext, rule: ClusterRule, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:
     """The requests onto the cluster's branch that commits merged.
 
     All of them, also those that do not touch the cluster: of a rebased request, a forge may know the last commit alone.
     """
     return tuple(r for r in context.forge.merged_by(commits) if r.target == rule.ref)
-
-
-def _pushers(
-    context: EventContext,
-    rule: ClusterRule,
-    commit: str,
-    commits: Sequence[Commit],
-    merged: Sequence[ChangeRequest],
-    push: KnownPush,
-) -> tuple[frozenset[str], tuple[Commit, ...]]:
-    """The people who are known to have pushed the commits, with the unknown author if one is missing, and for which commits.
-
-    Raises RemoteError if the forge does not answer: who may not approve depends on its answers.
-    """
-    # The hook of a bare repository applies each push with its own event, and has no list of earlier pushes.
-    if context.bot.forge_kind == "local" or context.position(rule).applied is None:
-        return push.people, ()
-    unaccounted = unaccounted_commits(context, rule, commits, merged, push)
-    # For commits that the forge was not asked about, the pusher is only the account that merged.
-    asked = {c.id for c in commits[:_MOST_ASKED]}
-    people, left = pushers_of_commits(context, rule, commit, [c for c in unaccounted if c.id in asked])
-    left = (*left, *(c for c in unaccounted if c.id not in asked))
-    return push.people | people | frozenset({UNKNOWN_AUTHOR} if left else ()), left
 
 
 def _missing_verdict(

@@ -23,13 +23,11 @@ from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge.events import CommentEvent
-from gitops.forge.port import Account, ChangeRequest, Permission, RequestState, Review
+from gitops.forge.port import Account, ChangeRequest, Permission, RequestState
 from gitops.model.address import Address
 from gitops.model.approval import ForgeGrant, GrantSource
 from gitops.model.plan import Plan
 from gitops.plan.plan import plan
-
-__all__ = ["attest_command", "attest_reviews", "missing_permission", "reviews_count"]
 
 _NEEDED = {"write": Permission.WRITE, "maintain": Permission.MAINTAIN, "admin": Permission.ADMIN}
 
@@ -58,16 +56,7 @@ def attest_command(
         return
     # The forge is asked who pushed to the request only here, where it matters.
     workspace = context.workspace_of(rule, with_pushers(context, rule, request))
-    grant = ForgeGrant(
-        account=_account_name(context, event.author),
-        login=event.author.login,
-        request=request.number,
-        source=GrantSource.COMMENT,
-        reference=event.comment,
-        commit=request.head,
-        at=event.at,
-        url=request.url,
-    )
+    grant = _grant(context, request, event.author, GrantSource.COMMENT, event.comment, request.head, event.at)
     yield from _attest(context, rule, workspace, command.address, grant, command.digest)
 
 
@@ -80,19 +69,18 @@ def attest_reviews(context: EventContext, rule: ClusterRule, request: ChangeRequ
         return
     reviews = context.forge.reviews(request.number)
     tools = context.project.tools
-    office = DecisionContext(
+    decisions = DecisionContext(
         ledger=tools.stores(rule, None).ledger,
         target=context.project.target(rule, config=context.config),
-        publisher=_endorsement(context, rule),
+        publisher=_publisher(context, rule),
         clock=tools.clock,
         ids=tools.ids,
         faults=tools.faults,
     )
-    for revoked in revoke_lapsed(office, request.number, reviews, lambda account: _account_name(context, account)):
+    for revoked in revoke_lapsed(decisions, request.number, reviews, lambda account: _account_name(context, account)):
         why = "".join(f": {d.code}: {d.message}" for d in revoked.diagnostics)
-        yield LogLine(
-            f"approval {revoked.approval_id} of {rule.name}: {'revoked' if revoked.ok else 'not revoked'}{why}"
-        )
+        done = "revoked" if revoked.ok else "not revoked"
+        yield LogLine(f"approval {revoked.approval_id} of {rule.name}: {done}{why}")
     if request.state is not RequestState.OPEN:
         return
     gates = [g.resource for g in _plan(context.workspace_of(rule, request)).approvals_required if not g.satisfied]
@@ -105,7 +93,7 @@ def attest_reviews(context: EventContext, rule: ClusterRule, request: ChangeRequ
         if missing:
             yield LogLine(f"review of {review.account.login}: command_refused: {missing}")
             continue
-        grant = _grant_of_review(context, request, review)
+        grant = _grant(context, request, review.account, GrantSource.REVIEW, review.id, review.commit, review.at)
         for address in gates:
             try:
                 yield from _attest(context, rule, workspace, address, grant)
@@ -138,7 +126,7 @@ def _attest(
     digest: str | None = None,
 ) -> Iterator[LogLine]:
     """Attest one grant; `digest` is the plan that it must be for, if it names one. Raises GitopsError if it does not count."""
-    outcome = attest(workspace, Address(address), grant, _endorsement(context, rule), plan_digest=digest)
+    outcome = attest(workspace, Address(address), grant, _publisher(context, rule), plan_digest=digest)
     error = next((d for d in outcome.diagnostics if d.severity == "error"), None)
     if error is not None:
         raise GitopsError(error.code, error.message, path=error.path)
@@ -146,23 +134,24 @@ def _attest(
     yield LogLine(f"approve of {rule.name}: {address} approved by {who} ({grant.login}, {grant.source})")
 
 
-def _endorsement(context: EventContext, rule: ClusterRule) -> ApprovalPublisher:
+def _publisher(context: EventContext, rule: ClusterRule) -> ApprovalPublisher:
     if context.bot.approval_publisher is None:
         raise GitopsError(Code.SIGNING_KEY_MISSING, "the bot has no key here to sign attestations with")
     return context.bot.approval_publisher(rule.name)
 
 
-def _grant_of_review(context: EventContext, request: ChangeRequest, review: Review) -> ForgeGrant:
-    return ForgeGrant(
-        account=_account_name(context, review.account),
-        login=review.account.login,
-        request=request.number,
-        source=GrantSource.REVIEW,
-        reference=review.id,
-        commit=review.commit,
-        at=review.at,
-        url=request.url,
-    )
+def _grant(
+    context: EventContext,
+    request: ChangeRequest,
+    account: Account,
+    source: GrantSource,
+    reference: str,
+    commit: str,
+    at: str,
+) -> ForgeGrant:
+    """What an account did: `reference` is the id of its review or comment, which is about `commit`."""
+    name = _account_name(context, account)
+    return ForgeGrant(name, account.login, request.number, source, reference, commit, at, request.url)
 
 
 def _has_same_folder(context: EventContext, rule: ClusterRule, commit: str, head: str) -> bool:

@@ -31,18 +31,6 @@ from gitops.ledger.trust import trust_at
 from gitops.model.ledger import UNKNOWN_AUTHOR
 from gitops.model.outcome import PlanOutcome
 
-__all__ = [
-    "KnownPush",
-    "PushHistory",
-    "contributors",
-    "follow_pushes",
-    "known_push",
-    "opens_a_gate",
-    "pushers_of_commits",
-    "unaccounted_commits",
-    "with_pushers",
-]
-
 # Commits of one request that was rebased; the origin of more is not looked for.
 _MOST_REBASED = 50
 _NOT_READABLE = frozenset({Code.FORGE_REFUSED, Code.FORGE_LIMIT})
@@ -111,43 +99,73 @@ def with_pushers(context: EventContext, rule: ClusterRule, request: ChangeReques
         project.fetch_commits(applied)
         if not changes_cluster(project, rule, applied, request.head):
             return request
+    history = PushHistory()
     # The forge does not list the pushes to a fork that was deleted.
-    deleted = request.fork and not request.project
-    history = (
-        PushHistory() if deleted else _push_history(context, request.source, request.project, request.head, applied)
-    )
+    if request.project or not request.fork:
+        history = _push_history(context, request.source, request.project, request.head, applied)
     return replace(request, pushers=tuple(dict.fromkeys((*request.pushers, *history.people))))
 
 
 def pushers_of_commits(
-    context: EventContext, rule: ClusterRule, head: str, unaccounted: Sequence[Commit]
+    context: EventContext,
+    rule: ClusterRule,
+    commits: Sequence[Commit],
+    requests: Sequence[ChangeRequest],
+    push: KnownPush,
+    *,
+    asked: int,
 ) -> tuple[frozenset[str], tuple[Commit, ...]]:
-    """The people who pushed unaccounted commits of a target branch at `head`, and the commits that stay unaccounted for.
+    """The people who are known to have pushed commits, and those that changed the cluster and are not accounted for.
 
-    Raises RemoteError `pushers_pending` for a push so new that the forge does not list it yet, or if the forge does not answer.
+    `commits` are those of the branch that are not applied, newest first. `requests` were merged into it, as far as the forge
+    was asked: about the newest `asked` commits. With a commit that is not accounted for, the unknown author is one of the
+    people. Raises RemoteError if the forge does not answer, because who may not approve depends on that, and `pushers_pending`
+    for a push so new that the forge does not list it yet.
     """
-    position = context.position(rule)
-    if not unaccounted or not context.forge.features.pushes or position.applied is None:
-        return frozenset(), tuple(unaccounted)
-    history = _push_history(context, rule.ref, "", head, position.applied)
-    if history.pending:
-        detail = f"the forge does not list the push of {head[:12]} to {rule.branch} yet"
-        raise RemoteError(Code.PUSHERS_PENDING, detail, path=rule.name, retryable=True)
-    if not history.complete:
-        return frozenset(), tuple(unaccounted)
+    position, store = context.position(rule), context.store
+    # The hook of a bare repository applies each push with its own event, and has no list of earlier pushes.
+    if context.bot.forge_kind == "local" or position.applied is None:
+        return push.people, ()
+    left = [c for c in commits if c.id not in push.commits and commit_changes(context.project, rule, c)]
+    if left:
+        context.project.fetch_heads(requests)
+        merged = {commit for request in requests for commit in _commits_of(context, commits, request)}
+        left = [c for c in left if c.id not in merged]
+    # For commits that the forge was not asked about, the pusher is only the account that merged.
+    listed = {c.id for c in commits[:asked]}.intersection(c.id for c in left)
+    history = PushHistory()
+    if listed and context.forge.features.pushes:
+        history = _push_history(context, rule.ref, "", commits[0].id, position.applied)
+        if history.pending:
+            detail = f"the forge does not list the push of {commits[0].id[:12]} to {rule.branch} yet"
+            raise RemoteError(Code.PUSHERS_PENDING, detail, path=rule.name, retryable=True)
     people: set[str] = set()
     accounted: set[str] = set()
-    for push in history.pushes:
+    for each in history.pushes if history.complete else ():
         added = frozenset[str]()
-        if push.pusher and ZERO not in (push.old, push.new):
+        if each.pusher and ZERO not in (each.old, each.new):
             with suppress(GitopsError):
-                context.project.fetch_commits(push.old, push.new)
-                between = context.store.commits_between(push.old, push.new, first_parent=True)
-                added = frozenset(commit.id for commit in between)
-        if any(commit.id in added for commit in unaccounted):
-            people.add(push.pusher)
+                context.project.fetch_commits(each.old, each.new)
+                between = store.commits_between(each.old, each.new, first_parent=True)
+                added = frozenset(listed).intersection(commit.id for commit in between)
+        if added:
+            people.add(each.pusher)
         accounted |= added
-    return position.names_of(people), tuple(commit for commit in unaccounted if commit.id not in accounted)
+    unaccounted = tuple(c for c in left if c.id not in accounted)
+    unknown = {UNKNOWN_AUTHOR} if unaccounted else frozenset[str]()
+    return push.people | position.names_of(people) | unknown, unaccounted
+
+
+def _commits_of(context: EventContext, commits: Sequence[Commit], request: ChangeRequest) -> tuple[str, ...]:
+    """The commits that merging a request put on the branch: one for a merge or a squash, several for a rebase."""
+    ends = {request.merged_as, request.head}
+    for last, commit in enumerate(commits):
+        if commit.id in ends:
+            span = commits[last : last + _MOST_REBASED]
+            for count, first in enumerate(span, start=1):
+                if first.parents and merging_gives(context.project, first.parents[0], request, commit.id):
+                    return tuple(c.id for c in span[:count])
+    return ()
 
 
 def _push_history(context: EventContext, branch: str, project: str, head: str, applied: str) -> PushHistory:
@@ -176,37 +194,6 @@ def known_push(context: EventContext, rule: ClusterRule, event: PushEvent) -> Kn
         if not push_adds_more(project, rule, RefUpdate(event.ref, event.old, event.new), requests):
             return KnownPush(commits)
     return KnownPush(commits, context.position(rule).names_of([event.pusher]))
-
-
-def unaccounted_commits(
-    context: EventContext,
-    rule: ClusterRule,
-    commits: Sequence[Commit],
-    requests: Sequence[ChangeRequest],
-    push: KnownPush,
-) -> tuple[Commit, ...]:
-    """The commits that changed a cluster, and that neither a known push nor a merged request accounts for.
-
-    `commits` are those of the branch that are not applied, newest first; `requests` those that were merged into it.
-    """
-    candidates = [c for c in commits if c.id not in push.commits and commit_changes(context.project, rule, c)]
-    if not candidates:
-        return ()
-    context.project.fetch_heads(requests)
-    accounted = {commit for request in requests for commit in _commits_of(context, commits, request)}
-    return tuple(c for c in candidates if c.id not in accounted)
-
-
-def _commits_of(context: EventContext, commits: Sequence[Commit], request: ChangeRequest) -> tuple[str, ...]:
-    """The commits that merging a request put on the branch: one for a merge or a squash, several for a rebase."""
-    ends = {request.merged_as, request.head}
-    for last, commit in enumerate(commits):
-        if commit.id in ends:
-            span = commits[last : last + _MOST_REBASED]
-            for count, first in enumerate(span, start=1):
-                if first.parents and merging_gives(context.project, first.parents[0], request, commit.id):
-                    return tuple(c.id for c in span[:count])
-    return ()
 
 
 def contributors(

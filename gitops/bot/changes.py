@@ -11,8 +11,6 @@ from gitops.forge.port import ChangeRequest
 from gitops.git.port import ZERO, Commit, RefUpdate
 from gitops.ledger.trust import trust_at
 
-__all__ = ["changes_cluster", "commit_changes", "is_merged_by", "merging_gives", "push_adds_more", "trees_differ"]
-
 
 def changes_cluster(project: Project, rule: ClusterRule, target: str | None, head: str) -> bool:
     """Whether a head changed the cluster folder, or a trust file, since it left `target`, the head of a branch.

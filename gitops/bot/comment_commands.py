@@ -30,8 +30,6 @@ from gitops.forge.events import CommentEvent
 from gitops.forge.port import ChangeRequest, Reaction, RequestState
 from gitops.render.comment_inputs import RefusedCommand
 
-__all__ = ["carry_out_comment"]
-
 
 def carry_out_comment(context: EventContext, event: CommentEvent) -> Iterator[LogLine]:
     """Carry out the command of a comment, if it is one."""
@@ -87,7 +85,14 @@ def _check_age(context: EventContext, event: CommentEvent, request: ChangeReques
 def _carry_out(
     context: EventContext, event: CommentEvent, request: ChangeRequest, command: CommentCommand
 ) -> Iterator[LogLine]:
-    rule = _cluster_of(context, request, command)
+    """Carry out a command for the cluster that it names, or the only cluster that follows the target of the request."""
+    following = context.rules_for(request.target)
+    rules = [rule for rule in following if command.cluster in (None, rule.name)]
+    if len(rules) != 1:
+        known = ", ".join(rule.name for rule in following) or "none"
+        code = Code.CLUSTER_AMBIGUOUS if rules else Code.CLUSTER_NOT_FOUND
+        raise GitopsError(code, f"name one of the clusters of this branch with --cluster: {known}")
+    (rule,) = rules
     if command.action is CommandAction.UNLOCK:
         yield from _unlock(context, rule, command.lock_id)
     elif command.action is CommandAction.RETRY and request.state is RequestState.MERGED:
@@ -100,17 +105,6 @@ def _carry_out(
     else:
         explained = (command.address,) if command.action is CommandAction.EXPLAIN else ()
         yield from plan_request(context, request, cluster=rule.name, explained=explained)
-
-
-def _cluster_of(context: EventContext, request: ChangeRequest, command: CommentCommand) -> ClusterRule:
-    """The cluster that a command names, or the only cluster that follows the target of the request."""
-    following = context.rules_for(request.target)
-    rules = [rule for rule in following if command.cluster in (None, rule.name)]
-    if len(rules) == 1:
-        return rules[0]
-    known = ", ".join(rule.name for rule in following) or "none"
-    code = Code.CLUSTER_AMBIGUOUS if rules else Code.CLUSTER_NOT_FOUND
-    raise GitopsError(code, f"name one of the clusters of this branch with --cluster: {known}")
 
 
 def _unlock(context: EventContext, rule: ClusterRule, lock_id: str) -> Iterator[LogLine]:

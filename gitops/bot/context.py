@@ -20,8 +20,6 @@ from gitops.git.port import EntryType, GitStore, Person
 from gitops.model.plan import Plan
 from gitops.render.comment_inputs import TEMPLATE_NAMES, ApplyComment, CommentSubject, PlanComment, RefusalComment
 
-__all__ = ["Bot", "ClusterReport", "EventContext", "comment_subject"]
-
 # The renderer refuses a larger template; this bounds what is read.
 _MAX_TEMPLATE = 1024 * 1024
 

@@ -13,7 +13,7 @@ An event only says where to look. Whatever it says about heads, authors and stat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from gitops.bot.apply_clusters import apply_cluster, plan_open_requests, retry_waiting
 from gitops.bot.attestations import attest_reviews, reviews_count
@@ -43,8 +43,6 @@ from gitops.forge.port import ChangeRequest
 from gitops.git.port import ZERO
 from gitops.ledger.chain import SIGNED
 
-__all__ = ["handle_event", "handle_signed_ref", "run_verb"]
-
 
 def handle_event(bot: Bot, event: Event) -> Iterator[LogLine]:
     """Carry out what an event asks for, and yield one line for each thing done. To repeat it changes nothing more.
@@ -55,7 +53,7 @@ def handle_event(bot: Bot, event: Event) -> Iterator[LogLine]:
     if isinstance(event, IgnoredEvent):
         yield LogLine(f"nothing to do: {event.why}")
     for verb in _VERBS_FOR[type(event)]:
-        yield from _VERBS[verb](context, event, None)
+        yield from _carry_out(context, verb, event, None)
 
 
 def run_verb(bot: Bot, verb: str, event: Event, cluster: str | None = None) -> Iterator[LogLine]:
@@ -63,31 +61,56 @@ def run_verb(bot: Bot, verb: str, event: Event, cluster: str | None = None) -> I
 
     An event that the verb does not handle is logged and ignored. Raises GitopsError like `handle_event`.
     """
-    yield from _VERBS[verb](EventContext(bot), event, cluster)
+    yield from _carry_out(EventContext(bot), verb, event, cluster)
 
 
-def _plan(context: EventContext, event: Event, _: str | None) -> Iterator[LogLine]:
-    """Plan the requests that an event is about; started by hand, the one of the input `request`, or all that are open."""
-    match event:
-        case RequestEvent(action=RequestAction.CLOSED | RequestAction.MERGED):
-            yield LogLine(f"request {event.number} is {event.action}: nothing to plan")
-        case RequestEvent():
-            yield from plan_requests(context, lambda r: r.number == event.number)
-        case ReviewEvent():
-            yield from _attest(context, context.forge.request(event.number))
-            yield from plan_requests(context, lambda r: r.number == event.number)
-        case HeadEvent():
+def _carry_out(context: EventContext, verb: str, event: Event, cluster: str | None) -> Iterator[LogLine]:
+    match verb, event:
+        case "plan", RequestEvent(number=number, action=RequestAction.CLOSED | RequestAction.MERGED as action):
+            yield LogLine(f"request {number} is {action}: nothing to plan")
+        case "plan", RequestEvent(number=number):
+            yield from plan_requests(context, lambda r: r.number == number)
+        case "plan", ReviewEvent(number=number):
+            yield from _attest(context, context.forge.request(number))
+            yield from plan_requests(context, lambda r: r.number == number)
+        case "plan", HeadEvent(head=head):
             # The job of the review itself may have had no key.
             if any(reviews_count(context, rule) for rule in context.config.clusters):
                 for request in context.open_requests():
-                    if request.head == event.head:
+                    if request.head == head:
                         yield from _attest(context, request)
-            yield from plan_requests(context, lambda r: r.head == event.head)
-        case ManualEvent():
-            number = dict(event.inputs).get("request", "")
-            yield from plan_requests(context, lambda r: number in ("", str(r.number)))
+            yield from plan_requests(context, lambda r: r.head == head)
+        case "plan", ManualEvent(inputs=inputs):
+            # Started by hand: the request of the input `request`, or all that are open.
+            wanted = dict(inputs).get("request", "")
+            yield from plan_requests(context, lambda r: wanted in ("", str(r.number)))
+        case "command", CommentEvent() as comment:
+            yield from carry_out_comment(context, comment)
+        case "apply", PushEvent(ref=ref, new=new) if ref.startswith(SIGNED) and new != ZERO:
+            yield from handle_signed_ref(context, ref)
+        case "apply", PushEvent(ref=ref, new=new) as push:
+            rules = context.rules_for(ref) if new != ZERO else ()
+            for rule in rules:
+                yield from apply_cluster(context, rule, known_push(context, rule, push))
+            for rule in rules:
+                yield from plan_open_requests(context, rule)
+            if not rules:
+                yield LogLine(f"no cluster follows {ref}")
+        case "apply", ManualEvent() | TimerEvent():
+            for rule in context.config.clusters:
+                if cluster in (None, rule.name):
+                    yield from apply_cluster(context, rule)
+                    yield from plan_open_requests(context, rule)
+        case "verify", QueueEvent() as group:
+            yield from verify_group(context, group)
+        case "sweep", _:
+            yield from sweep(context, cluster)
+        case "drift", _:
+            yield from report_drift(context, cluster)
+        case _, IgnoredEvent(why=why):
+            yield LogLine(f"nothing to do: {why}")
         case _:
-            yield _not_handled("plan", event)
+            yield LogLine(f"nothing to do: gitops bot {verb} does not handle a {type(event).__name__}")
 
 
 def _attest(context: EventContext, request: ChangeRequest) -> Iterator[LogLine]:
@@ -99,35 +122,6 @@ def _attest(context: EventContext, request: ChangeRequest) -> Iterator[LogLine]:
             yield LogLine(f"reviews of request {request.number}: {error.code}: {error.detail}")
 
 
-def _command(context: EventContext, event: Event, _: str | None) -> Iterator[LogLine]:
-    if isinstance(event, CommentEvent):
-        yield from carry_out_comment(context, event)
-    else:
-        yield _not_handled("command", event)
-
-
-def _apply(context: EventContext, event: Event, cluster: str | None) -> Iterator[LogLine]:
-    """Apply the newest commit of the branch of a push; without a push, those of all clusters or of one."""
-    match event:
-        case PushEvent(new=new) if event.ref.startswith(SIGNED) and new != ZERO:
-            yield from handle_signed_ref(context, event.ref)
-        case PushEvent(new=new):
-            rules = context.rules_for(event.ref) if new != ZERO else ()
-            for rule in rules:
-                yield from apply_cluster(context, rule, known_push(context, rule, event))
-            for rule in rules:
-                yield from plan_open_requests(context, rule)
-            if not rules:
-                yield LogLine(f"no cluster follows {event.ref}")
-        case ManualEvent() | TimerEvent():
-            for rule in context.config.clusters:
-                if cluster in (None, rule.name):
-                    yield from apply_cluster(context, rule)
-                    yield from plan_open_requests(context, rule)
-        case _:
-            yield _not_handled("apply", event)
-
-
 def handle_signed_ref(context: EventContext, ref: str) -> Iterator[LogLine]:
     """An approval, revocation or countersignature was pushed: apply what waited for it, and plan open requests again."""
     for rule in context.config.clusters:
@@ -136,27 +130,6 @@ def handle_signed_ref(context: EventContext, ref: str) -> Iterator[LogLine]:
             yield from plan_open_requests(context, rule)
 
 
-def _verify(context: EventContext, event: Event, _: str | None) -> Iterator[LogLine]:
-    if isinstance(event, QueueEvent):
-        yield from verify_group(context, event)
-    else:
-        yield _not_handled("verify", event)
-
-
-def _not_handled(verb: str, event: Event) -> LogLine:
-    if isinstance(event, IgnoredEvent):
-        return LogLine(f"nothing to do: {event.why}")
-    return LogLine(f"nothing to do: gitops bot {verb} does not handle a {type(event).__name__}")
-
-
-_VERBS: Mapping[str, Callable[[EventContext, Event, str | None], Iterator[LogLine]]] = {
-    "plan": _plan,
-    "command": _command,
-    "apply": _apply,
-    "verify": _verify,
-    "sweep": lambda context, _, cluster: sweep(context, cluster),
-    "drift": lambda context, _, cluster: report_drift(context, cluster),
-}
 _VERBS_FOR: Mapping[type[Event], tuple[str, ...]] = {
     RequestEvent: ("plan",),
     ReviewEvent: ("plan",),

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gitops.apply.drift import DriftOutcome, drift
+from gitops.apply.drift import drift
 from gitops.bot.context import EventContext
 from gitops.bot.results import LogLine, RunResult, diagnostic_lines, error_line, result_of
 from gitops.config.gitops_yaml import ClusterRule
@@ -21,8 +21,6 @@ from gitops.forge.port import ChangeRequest
 from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.render.comment_inputs import DriftReport
 from gitops.render.drift import drift_body, drift_gone, drift_marker, drift_title
-
-__all__ = ["drift_ref", "report_drift"]
 
 
 def drift_ref(cluster: str) -> str:
@@ -49,7 +47,16 @@ def _report_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLin
     for item in outcome.items:
         yield LogLine(f"{begin}: {item.address}: {item.detail}", RunResult.WAITS)
     yield from diagnostic_lines(outcome.diagnostics)
-    report = _drift_report(context, rule, outcome)
+    option = ["--cluster", rule.name]
+    report = DriftReport(
+        cluster=rule.name,
+        environment=rule.environment,
+        at=timestamp(context.project.tools.clock.now()),
+        outcome=outcome,
+        adopt=(shlex.join(["gitops", "bot", "drift", *option]),) if outcome.adoptable else (),
+        reapply=(shlex.join(["gitops", "refresh", *option]), shlex.join(["gitops", "apply", *option])),
+        templates=context.templates,
+    )
     if not outcome.ok:
         yield LogLine(f"{begin}: not everything could be read", result_of(outcome.diagnostics))
     elif not outcome.items:
@@ -74,19 +81,6 @@ def _report_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLin
         name = address or "the issue of the cluster"
         yield LogLine(f"{begin}: reported in {name}")
         yield from _close_request(context, rule, f"Continued in {name}.")
-
-
-def _drift_report(context: EventContext, rule: ClusterRule, outcome: DriftOutcome) -> DriftReport:
-    option = ["--cluster", rule.name]
-    return DriftReport(
-        cluster=rule.name,
-        environment=rule.environment,
-        at=timestamp(context.project.tools.clock.now()),
-        outcome=outcome,
-        adopt=(shlex.join(["gitops", "bot", "drift", *option]),) if outcome.adoptable else (),
-        reapply=(shlex.join(["gitops", "refresh", *option]), shlex.join(["gitops", "apply", *option])),
-        templates=context.templates,
-    )
 
 
 def _propose(context: EventContext, rule: ClusterRule, head: str, report: DriftReport) -> ChangeRequest | None:

@@ -29,35 +29,29 @@ from gitops.forge.port import ChangeRequest, ReviewDecision
 from gitops.model.outcome import PlanOutcome
 from gitops.plan.plan import plan
 
-__all__ = ["verify_group"]
-
 
 def verify_group(context: EventContext, event: QueueEvent) -> Iterator[LogLine]:
     """Verify one group for every cluster of its target."""
-    store, rules = context.store, context.rules_for(event.target)
-    context.project.fetch_commits(event.head, event.base)
-    requests = _requests_of_group(context, event)
+    store, project, rules = context.store, context.project, context.rules_for(event.target)
+    project.fetch_commits(event.head, event.base)
+    candidates = context.open_requests(event.target)
+    project.fetch_heads(candidates)
+    # Those that the group adds to its base.
+    requests = tuple(
+        r
+        for r in candidates
+        if project.has_head(r)
+        and not store.is_ancestor(r.head, event.base)
+        and (store.is_ancestor(r.head, event.head) or merging_gives(project, event.base, r, event.head))
+    )
     for rule in rules:
-        if trees_differ(context.project, rule, store.commit(event.head).tree, store.commit(event.base).tree):
+        if trees_differ(project, rule, store.commit(event.head).tree, store.commit(event.base).tree):
             yield from _verify(context, rule, event, requests)
         else:
             yield from report_untouched(context, comment_subject(rule, 0, event.head, event.base))
             yield LogLine(f"queue: the group does not touch {rule.name}")
     if not rules:
         yield LogLine(f"no cluster follows {event.target.removeprefix('refs/heads/')}")
-
-
-def _requests_of_group(context: EventContext, event: QueueEvent) -> tuple[ChangeRequest, ...]:
-    """The open requests that the group adds to its base."""
-    store, requests = context.store, context.open_requests(event.target)
-    context.project.fetch_heads(requests)
-    return tuple(
-        r
-        for r in requests
-        if context.project.has_head(r)
-        and not store.is_ancestor(r.head, event.base)
-        and (store.is_ancestor(r.head, event.head) or merging_gives(context.project, event.base, r, event.head))
-    )
 
 
 def _verify(
@@ -115,19 +109,13 @@ def _differences(
         detail = "no open request of the forge is known to contain the changes of the group"
         yield from diagnostics_of(GitopsError(Code.QUEUE_PLAN_DIFFERS, detail, path=rule.name))
     for request in touching:
-        reviewed = _reviewed_digest(context, rule, request)
+        kept = kept_plan(context.project, rule.name, request.number)
+        if kept is not None and kept.head == request.head:
+            reviewed = kept.plan_digest
+        else:
+            again = plan(context.workspace_of(rule, request)).plan
+            reviewed = None if again is None else again.digest
         if reviewed is None or reviewed != digest:
-            detail = (
-                f"request {request.number} was reviewed with plan {(reviewed or 'none')[:12]}, "
-                f"the plan of the group is {(digest or 'none')[:12]}"
-            )
+            what = f"request {request.number} was reviewed with plan {(reviewed or 'none')[:12]}"
+            detail = f"{what}, the plan of the group is {(digest or 'none')[:12]}"
             yield from diagnostics_of(GitopsError(Code.QUEUE_PLAN_DIFFERS, detail, path=rule.name))
-
-
-def _reviewed_digest(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> str | None:
-    """The digest of the plan that was reported for the head of a request; None if there was no plan."""
-    record = kept_plan(context.project, rule.name, request.number)
-    if record is not None and record.head == request.head:
-        return record.plan_digest
-    outcome = plan(context.workspace_of(rule, request))
-    return None if outcome.plan is None else outcome.plan.digest

@@ -23,11 +23,8 @@ from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, ReviewDecision
 from gitops.git.port import ZERO
-from gitops.model.outcome import PlanOutcome
 from gitops.plan.plan import plan
 from gitops.render.comment_inputs import CommentSubject, OtherRequest, RefusedCommand
-
-__all__ = ["NEEDS_APPROVAL", "PLAN_FAILED", "plan_request", "plan_requests", "requests_of_cluster"]
 
 NEEDS_APPROVAL, PLAN_FAILED = "gitops/needs-approval", "gitops/failed"
 """Labels of a request that an approver, or its author, has to look at."""
@@ -80,10 +77,9 @@ def plan_request(
         needs_approval, failed = needs_approval or missing, failed or bad
     # Labels that another cluster of the branch needs are not removed here.
     all_clusters = len(rules) == len(context.rules_for(request.target))
-    wanted = {NEEDS_APPROVAL: needs_approval, PLAN_FAILED: failed}
-    yield from set_labels(
-        context, request.number, request.labels, {label: on for label, on in wanted.items() if on or all_clusters}
-    )
+    found = {NEEDS_APPROVAL: needs_approval, PLAN_FAILED: failed}
+    wanted = {label: on for label, on in found.items() if on or all_clusters}
+    yield from set_labels(context, request.number, request.labels, wanted)
 
 
 def requests_of_cluster(
@@ -120,7 +116,12 @@ def _plan_cluster(
     begin = f"request {request.number}: "
     try:
         position = context.position(rule)
-        outcome = _plan_with_authors(context, rule, request)
+        outcome = plan(context.workspace_of(rule, request))
+        # The forge is asked who pushed only if an approval counts, since that may end it.
+        if opens_a_gate(outcome):
+            known = with_pushers(context, rule, request)
+            if known.pushers != request.pushers:
+                outcome = plan(context.workspace_of(rule, known))
     except GitopsError as error:
         yield from _prefixed(begin, report_refusal(context, subject, "plan", diagnostics_of(error), refusals))
         return False, True
@@ -130,7 +131,7 @@ def _plan_cluster(
         return False, False
     missing = outcome.plan is not None and any(not gate.satisfied for gate in outcome.plan.approvals_required)
     last = kept_plan(context.project, rule.name, request.number) if skip_unchanged else None
-    if last is not None and last.told == plan_record(subject, outcome).told:
+    if last is not None and last.report_digest == plan_record(subject, outcome).report_digest:
         yield LogLine(f"{begin}plan of {rule.name}: unchanged")
         return missing, not outcome.ok
     lines = report_plan(
@@ -146,16 +147,6 @@ def _plan_cluster(
     )
     yield from _prefixed(begin, lines)
     return missing, not outcome.ok
-
-
-def _plan_with_authors(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> PlanOutcome:
-    """The plan of a request. The forge is asked who pushed to it only if an approval counts, since that may end it."""
-    outcome = plan(context.workspace_of(rule, request))
-    if opens_a_gate(outcome):
-        known = with_pushers(context, rule, request)
-        if known.pushers != request.pushers:
-            return plan(context.workspace_of(rule, known))
-    return outcome
 
 
 def _forge_approves(context: EventContext, request: ChangeRequest) -> bool:

@@ -123,27 +123,19 @@ class Project:
             raise GitopsError(Code.BOT_CONFIG_INVALID, f"branch {where} has no {CONFIG_FILE}", path=CONFIG_FILE)
         return parse_bot_config(content)
 
-    def repository_id(self, config: BotConfig, commit: str) -> str:
-        """The stable id that approvals are bound to: the configured one, else the root commit of the branch."""
-        if config.repository is not None:
-            return config.repository
-        return "root:" + self.tools.store.commits_between(None, commit, first_parent=True)[-1].id
-
     def target(self, rule: ClusterRule, commit: str | None = None, config: BotConfig | None = None) -> ClusterTarget:
         """What approvals of a cluster are bound to; `commit` stands for its branch if that does not exist.
 
-        `config` is `gitops.yaml` of the default branch, if the caller has read it.
+        `config` is `gitops.yaml` of the default branch, if the caller has read it. A repository without a name is identified by
+        the root commit of the branch.
         """
         anchor = self.head_of(rule.ref) or commit
         if anchor is None:
             raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {rule.branch}", path=rule.name)
-        return ClusterTarget(
-            repository=self.repository_id(config or self.config(), anchor),
-            cluster=rule.name,
-            environment=rule.environment,
-            ref=rule.ref,
-            path=rule.path,
-        )
+        repository = (config or self.config()).repository
+        if repository is None:
+            repository = "root:" + self.tools.store.commits_between(None, anchor, first_parent=True)[-1].id
+        return ClusterTarget(repository, rule.name, rule.environment, rule.ref, rule.path)
 
     def anchor(self, rule: ClusterRule, first: VerifiedEntry) -> None:
         """Compare the first entry of a ledger with its source commit on the branch, so that it cannot bring keys of its own.
@@ -226,8 +218,7 @@ class Project:
         if target is not None:
             merged = store.merge(target, request.head)
             if merged.tree is None:
-                paths = ", ".join(merged.conflicts[:5])
-                detail = f"request {request.number} conflicts with its target in {paths}"
+                detail = f"request {request.number} conflicts with its target in {', '.join(merged.conflicts[:5])}"
                 raise GitopsError(Code.REQUEST_CONFLICT, detail)
             tree, base = merged.tree, store.merge_base(target, request.head)
         return self.workspace(
@@ -269,8 +260,7 @@ class Project:
         require_plain(store, folder, rule.path)
         config = config or self.config()
         files = trust_at(store, root)
-        trust = trust_root(files)
-        paths = tuple(files)
+        trust, paths = trust_root(files), tuple(files)
         found = authors_of(store, base=base, head=commit, path=rule.path, files=paths)
         found |= position.authors | frozenset(authors)
         if count_signers:
@@ -320,9 +310,8 @@ class Project:
         if applied is None or store.resolve(applied) is None:
             return None
         folder = store.subtree(store.commit(applied).tree, rule.path)
-        return (
-            None if folder is None else declared_schema(self.tools.open_tree(store, folder, rule.path), graph, digest)
-        )
+        tree = None if folder is None else self.tools.open_tree(store, folder, rule.path)
+        return None if tree is None else declared_schema(tree, graph, digest)
 
     def ledger_head(self, rule: ClusterRule) -> str:
         """The newest ledger entry, with its objects here. Raises GitopsError `ledger_missing`."""

@@ -23,8 +23,6 @@ from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.ledger.chain import BRANCHES, SIGNED
 from gitops.render.characters import visible
 
-__all__ = ["RequestKeeper", "receive_push"]
-
 _HEADS = "refs/heads/"
 _MAX_TITLE = 200
 

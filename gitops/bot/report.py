@@ -18,8 +18,6 @@ from gitops.core.clock import timestamp
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
 from gitops.forge.port import Annotation, CheckState, CheckStatus, CommitCheck, Deployment, DeploymentState
-from gitops.model.address import Address
-from gitops.model.approval import Approval
 from gitops.model.change import Reason
 from gitops.model.ledger import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
@@ -35,16 +33,6 @@ from gitops.render.comment_inputs import (
     RefusalComment,
     RefusedCommand,
 )
-
-__all__ = [
-    "record_deployment",
-    "report_apply",
-    "report_plan",
-    "report_refusal",
-    "report_untouched",
-    "set_labels",
-    "status_context",
-]
 
 _MAX_STATUS = 140
 
@@ -119,14 +107,27 @@ def report_apply(
     `subjects` has one item for each request, or a single one without a request. `debts` are those that this apply added, `notes`
     lines about how it was started.
     """
-    state, text, result = _apply_status(outcome)
+    state, result = CheckState.FAILURE, RunResult.PROBLEMS
+    text = f"{outcome.applied_count} applied, {outcome.deferred_count} deferred or blocked"
+    if not outcome.ok:
+        text += f"; {next(d.code for d in outcome.diagnostics if d.severity == 'error')}"
+        result = result_of(outcome.diagnostics)
+    elif outcome.converged:
+        state, result = CheckState.SUCCESS, RunResult.DONE
+    elif any(c.reason is Reason.APPROVAL_REQUIRED for c in outcome.changes):
+        # Anything else that is not applied is a problem.
+        result = RunResult.WAITS
+    approvals = tuple(
+        ApprovalState(resource=resource, satisfied=True, by=tuple(a.approved_by for a in used))
+        for resource, used in sorted(outcome.approvals_used.items())
+    )
     line = f"apply of {subjects[0].cluster}: {text}"
     yield from _set_status(context, subjects[0], "apply", state, text)
     for subject in subjects:
         comment = ApplyComment(
             subject=subject,
             outcome=outcome,
-            approvals=_used_approvals(outcome.approvals_used),
+            approvals=approvals,
             debts=debts,
             notes=notes,
             run=context.bot.run_url,
@@ -239,11 +240,9 @@ def _write_check(
 
 
 def _write_comment(context: EventContext, subject: CommentSubject, body: str) -> Iterator[LogLine]:
-    if subject.request:
-        yield from _logged(
-            "the comment is not written",
-            lambda: context.forge.upsert_comment(subject.request, marker(subject.cluster), body),
-        )
+    number, mark = subject.request, marker(subject.cluster)
+    if number:
+        yield from _logged("the comment is not written", lambda: context.forge.upsert_comment(number, mark, body))
 
 
 def _logged(failure: str, write: Callable[[], object]) -> Iterator[LogLine]:
@@ -254,7 +253,7 @@ def _logged(failure: str, write: Callable[[], object]) -> Iterator[LogLine]:
         yield LogLine(f"{failure}: {error.code}: {error.detail}")
 
 
-def _plan_status(outcome: PlanOutcome, *, verdict_missing: bool = False) -> tuple[CheckState, str, RunResult]:
+def _plan_status(outcome: PlanOutcome, *, verdict_missing: bool) -> tuple[CheckState, str, RunResult]:
     """The status of a plan. A missing approval is a failure, never neutral: nothing may be merged because it was overlooked."""
     plan = outcome.plan
     errors = sum(d.severity == "error" for d in outcome.diagnostics)
@@ -271,28 +270,12 @@ def _plan_status(outcome: PlanOutcome, *, verdict_missing: bool = False) -> tupl
     return CheckState.SUCCESS, text, RunResult.DONE
 
 
-def _apply_status(outcome: ApplyOutcome) -> tuple[CheckState, str, RunResult]:
-    """The status of an apply. If an approval is missing, the run waits; anything else that is not applied is a problem."""
-    text = f"{outcome.applied_count} applied, {outcome.deferred_count} deferred or blocked"
-    if not outcome.ok:
-        first = next(d for d in outcome.diagnostics if d.severity == "error")
-        return CheckState.FAILURE, f"{text}; {first.code}", result_of(outcome.diagnostics)
-    if outcome.converged:
-        return CheckState.SUCCESS, text, RunResult.DONE
-    waits = any(c.reason is Reason.APPROVAL_REQUIRED for c in outcome.changes)
-    return CheckState.FAILURE, text, RunResult.WAITS if waits else RunResult.PROBLEMS
-
-
-def _gate_states(
-    subject: CommentSubject, outcome: PlanOutcome, *, via_forge: bool = False
-) -> tuple[ApprovalState, ...]:
+def _gate_states(subject: CommentSubject, outcome: PlanOutcome, *, via_forge: bool) -> tuple[ApprovalState, ...]:
     """The state of each gate of a plan: open, missing an approval, or with an approval that was refused, and why."""
     states = []
     for need in () if outcome.plan is None else outcome.plan.approvals_required:
-        refused = None
-        if not need.satisfied:
-            about = (d for d in outcome.diagnostics if d.path == need.resource and d.code in REFUSALS)
-            refused = next(about, None)
+        about = (d for d in outcome.diagnostics if d.path == need.resource and d.code in REFUSALS)
+        refused = None if need.satisfied else next(about, None)
         command = ["gitops", "approve", need.resource, "--request", str(subject.request), "--cluster", subject.cluster]
         states.append(
             ApprovalState(
@@ -308,11 +291,3 @@ def _gate_states(
             )
         )
     return tuple(states)
-
-
-def _used_approvals(used: Mapping[Address, tuple[Approval, ...]]) -> tuple[ApprovalState, ...]:
-    """The approvals that an apply used, by resource."""
-    return tuple(
-        ApprovalState(resource=resource, satisfied=True, by=tuple(a.approved_by for a in approvals))
-        for resource, approvals in sorted(used.items())
-    )

@@ -22,8 +22,6 @@ from gitops.forge.port import (
     ReviewDecision,
 )
 
-__all__ = ["SilentForge"]
-
 
 class SilentForge:
     """Implements Forge without a service. What it cannot know is unknown, and never permitted."""

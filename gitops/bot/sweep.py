@@ -25,9 +25,6 @@ from gitops.model.change import Disposition
 from gitops.model.ledger import LockObservation
 from gitops.plan.plan import plan
 
-__all__ = ["sweep"]
-
-_NOT_APPLIED = "a merged change is not applied"
 _FOUND_BY_SWEEP = "found by the sweep: no run applied this merge"
 _MOST_REQUESTS = 20
 
@@ -47,16 +44,29 @@ def sweep(context: EventContext, cluster: str | None = None) -> Iterator[LogLine
 
 
 def _sweep_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
-    lock = context.project.tools.ledger(rule).observe_lock()
+    store, ledger = context.store, context.project.tools.ledger(rule)
+    lock = ledger.observe_lock()
     if lock.held:
         yield _lock_line(context, rule, lock)
         return
     head = context.project.head_of(rule.ref)
-    reason = None if head is None else _reason_to_apply(context, rule, head)
-    if head is None or reason is None:
+    if head is None:
         yield LogLine(f"{rule.name}: nothing to do")
         return
-    if reason == _NOT_APPLIED:
+    position = context.position(rule)
+    if position.applied is not None:
+        context.project.fetch_commits(position.applied)
+    if position.applied is None:
+        reason = "there is no ledger yet"
+    elif trees_differ(context.project, rule, store.commit(head).tree, store.commit(position.applied).tree):
+        reason = f"branch {rule.branch} is ahead of the ledger at {head[:12]}"
+    elif ledger.intents().intents:
+        reason = "an operation was interrupted"
+    elif position.converged:
+        yield LogLine(f"{rule.name}: nothing to do")
+        return
+    else:
+        reason = "a merged change is not applied"
         outcome = plan(context.workspace_at(rule, head))
         changes = None if outcome.plan is None else outcome.plan.changes
         # To apply nothing would only repeat the last report. If there is no plan, an apply reports why.
@@ -67,19 +77,6 @@ def _sweep_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLine
     yield LogLine(f"{rule.name}: {reason}")
     yield from apply_cluster(context, rule, notes=(_FOUND_BY_SWEEP,))
     yield from plan_open_requests(context, rule)
-
-
-def _reason_to_apply(context: EventContext, rule: ClusterRule, head: str) -> str | None:
-    """Why a cluster needs an apply, or None."""
-    position, store = context.position(rule), context.store
-    if position.applied is None:
-        return "there is no ledger yet"
-    context.project.fetch_commits(position.applied)
-    if trees_differ(context.project, rule, store.commit(head).tree, store.commit(position.applied).tree):
-        return f"branch {rule.branch} is ahead of the ledger at {head[:12]}"
-    if context.project.tools.ledger(rule).intents().intents:
-        return "an operation was interrupted"
-    return None if position.converged else _NOT_APPLIED
 
 
 def _lock_line(context: EventContext, rule: ClusterRule, lock: LockObservation) -> LogLine:

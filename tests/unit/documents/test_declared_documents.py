@@ -26,7 +26,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
     },
     "gitops.approvals.documents.DECISION": {1: ("decision.revoke.txt", "decision.countersign.txt")},
     "gitops.audit.pin.PIN": {1: ("pin.json",)},
-    "gitops.bot.plan_record.PLAN_RECORD": {1: ("plan_record.json", "plan_record.no_plan.json")},
+    "gitops.bot.kept_plans.PLAN_RECORD": {1: ("plan_record.json", "plan_record.no_plan.json")},
     "gitops.forge.refs.documents.CHECK": {1: ("forge/check_1.json",)},
     "gitops.forge.refs.documents.COMMENT": {1: ("forge/comment_1.json", "forge/comment_1.marked.json")},
     "gitops.forge.refs.documents.DEPLOYMENT": {1: ("forge/deployment_1.json",)},

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.bot.plan_record import PlanRecord, read_plan_record, write_plan_record
+from gitops.bot.kept_plans import PLAN_RECORD, PlanRecord
 from gitops.core.errors import IntegrityError
 
 _ids = st.from_regex(r"[0-9a-f]{40}", fullmatch=True)
@@ -20,14 +20,14 @@ _records = st.builds(
     head=_ids,
     base=_ids,
     plan_digest=st.none() | _digests,
-    told=_digests,
+    report_digest=_digests,
 )
 RECORD = PlanRecord("brain", 7, "a" * 40, "b" * 40, None, "c" * 64)
 
 
 @given(record=_records)
 def test_reading_gives_back_what_was_written(record: PlanRecord) -> None:
-    assert read_plan_record(write_plan_record(record)) == record
+    assert PLAN_RECORD.read(PLAN_RECORD.write(record)) == record
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_reading_gives_back_what_was_written(record: PlanRecord) -> None:
     ],
 )
 def test_anything_else_is_refused(change: dict[str, object]) -> None:
-    form = {**json.loads(write_plan_record(RECORD)), **change}
+    form = {**json.loads(PLAN_RECORD.write(RECORD)), **change}
     with pytest.raises(IntegrityError) as caught:
-        read_plan_record(json.dumps(form).encode())
+        PLAN_RECORD.read(json.dumps(form).encode())
     assert caught.value.code == "request_invalid"
