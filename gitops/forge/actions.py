@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
@@ -27,14 +26,17 @@ from gitops.forge.events import (
     HeadEvent,
     IgnoredEvent,
     ManualEvent,
+    PushEvent,
     RequestAction,
     RequestEvent,
     TimerEvent,
 )
 from gitops.forge.json_object import JsonObject, event_object, is_unicode
 from gitops.forge.port import Account
+from gitops.git.port import ZERO
 
 __all__ = [
+    "JOB_READERS",
     "MAX_BODY",
     "MAX_EVENT",
     "REPOSITORY",
@@ -45,10 +47,9 @@ __all__ = [
     "decode_webhook",
     "ignored_event",
     "manual_event",
+    "push_event",
     "ref_of",
     "request_event",
-    "run_event",
-    "timer_event",
 ]
 
 MAX_EVENT = 25 * 1024 * 1024
@@ -154,25 +155,39 @@ def run_event(data: JsonObject) -> Event:
     return HeadEvent(run.commit("head_sha"))
 
 
-def timer_event(_: JsonObject) -> Event:
-    """It is time."""
-    return TimerEvent()
+def push_event(data: JsonObject, forge: str, account: Callable[[JsonObject], Account], pusher: str) -> Event:
+    """A ref moved; the field `pusher` holds the account that pushed, on a forge of that name."""
+    by = data.optional(pusher)
+    return PushEvent(
+        ref=ref_of(data, "ref"),
+        old=data.commit("before"),
+        new=ZERO if data.flag("deleted") else data.commit("after"),
+        pusher=None if by is None else f"{forge}:{account(by).id}",
+    )
 
 
-def manual_event(inputs: JsonObject | None) -> Event:
-    """A person started the job, with inputs by name, as texts; an input that is not one value is left out."""
-    given = [] if inputs is None else inputs.items()
+def manual_event(data: JsonObject, field: str = "inputs") -> Event:
+    """A person started the job, with inputs by name, as texts, in a field; an input that is not one value is left out."""
+    given = data.part(field).items() if data.has(field) else []
     if len(given) > _MAX_INPUTS:
         raise GitopsError(Code.EVENT_INVALID, f"there are more than {_MAX_INPUTS} inputs")
-    named = ((name, value) for name, value in given if value is not None and _INPUT.fullmatch(name))
-    return ManualEvent(tuple((name, _input(value)) for name, value in named if not isinstance(value, dict | list)))
+    inputs = []
+    for name, value in given:
+        if value is None or isinstance(value, dict | list) or not _INPUT.fullmatch(name):
+            continue
+        text = value if isinstance(value, str) else json.dumps(value)
+        if len(text) > _MAX_INPUT or not is_unicode(text):
+            raise GitopsError(Code.EVENT_INVALID, f"an input is not a text of at most {_MAX_INPUT} characters")
+        inputs.append((name, text))
+    return ManualEvent(tuple(inputs))
 
 
-def _input(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    if len(text) > _MAX_INPUT or not is_unicode(text):
-        raise GitopsError(Code.EVENT_INVALID, f"an input is not a text of at most {_MAX_INPUT} characters")
-    return text
+JOB_READERS: Readers = {
+    "workflow_run": run_event,
+    "schedule": lambda _: TimerEvent(),
+    "workflow_dispatch": manual_event,
+}
+"""How events are read that all of these forges have in the same form."""
 
 
 def ref_of(data: JsonObject, name: str) -> str:

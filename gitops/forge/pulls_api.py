@@ -8,16 +8,28 @@ https://docs.github.com/en/rest?apiVersion=2022-11-28 and https://docs.gitea.com
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, ClassVar
 from urllib.parse import quote
 
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.forge.actions import REPOSITORY
-from gitops.forge.dialect import Dialect, ForgeIssue
+from gitops.forge.dialect import HEADS, Dialect, ForgeIssue
 from gitops.forge.json_object import JsonObject
-from gitops.forge.port import Account, CheckStatus, Comment, Reaction
+from gitops.forge.port import (
+    Account,
+    ChangeRequest,
+    CheckState,
+    CheckStatus,
+    Comment,
+    Permission,
+    Reaction,
+    RequestState,
+    Review,
+    ReviewState,
+)
 from gitops.forge.text import cut
 from gitops.forge.web import WebRequest
 
@@ -35,11 +47,32 @@ _MAX_BODY = 1 << 20
 _MAX_PATH = 4096
 # Gitea's are the default of its setting `REACTIONS`: https://docs.gitea.com/administration/config-cheat-sheet
 _REACTIONS = {Reaction.SEEN: "eyes", Reaction.DONE: "+1", Reaction.REFUSED: "-1"}
+# What GitHub and Gitea call the same; any other review that is given is a comment.
+_REVIEWS = {
+    "APPROVED": ReviewState.APPROVED,
+    "CHANGES_REQUESTED": ReviewState.CHANGES_REQUESTED,
+    "REQUEST_CHANGES": ReviewState.CHANGES_REQUESTED,
+    "DISMISSED": ReviewState.DISMISSED,
+}
+# Reviews that are not submitted, and requests for a review.
+_NOT_GIVEN = frozenset({"PENDING", "REQUEST_REVIEW", ""})
+# Roles of a repository; and the coarser values of `permission`, which stand for custom roles.
+_ROLES = {
+    "admin": Permission.ADMIN,
+    "maintain": Permission.MAINTAIN,
+    "write": Permission.WRITE,
+    "triage": Permission.READ,
+    "read": Permission.READ,
+    "none": Permission.NONE,
+}
 
 
 class PullsDialect(Dialect):
     """One repository on GitHub, Gitea or Forgejo."""
 
+    forge: ClassVar[str]
+    """The name of the forge in the identity of an account, `<forge>:<id>`."""
+    roles: ClassVar[Mapping[str, Permission]] = _ROLES
     statuses_within = "statuses"
     longest_description: int = 255
     """Characters of the description of a status."""
@@ -106,6 +139,14 @@ class PullsDialect(Dialect):
         """Labels of a change request."""
         return self._list(f"/issues/{number}/labels", quiet=GONE)
 
+    def add_labels(self, number: int, labels: Sequence[str | int]) -> WebRequest:
+        """Add labels to a change request, whose others stay: by their names, on Gitea by their numbers."""
+        return self._send("POST", f"/issues/{number}/labels", {"labels": labels})
+
+    def remove_label(self, number: int, label: str | int) -> WebRequest:
+        """Remove a label, which may not be there."""
+        return self._send("DELETE", f"/issues/{number}/labels/{segment(str(label))}", None, quiet=GONE)
+
     # Statuses and permissions
 
     def list_statuses(self, commit: str) -> WebRequest:
@@ -141,6 +182,63 @@ class PullsDialect(Dialect):
 
     # Answers
 
+    def read_request(self, data: JsonObject, /) -> ChangeRequest:
+        """A change request, from a list or by itself. Only its author is known of those who pushed."""
+        base, head = data.part("base"), data.part("head")
+        number, user = data.number("number"), data.optional("user")
+        author = None if user is None else self.read_account(user)
+        # The lists of GitHub have only the time.
+        merged = data.flag("merged") if data.has("merged") else data.has("merged_at")
+        state = RequestState.OPEN if data.text("state") == "open" else RequestState.CLOSED
+        # The repository of a fork may have been deleted since.
+        fork = not head.has("repo") or head.part("repo").number("id") != base.part("repo").number("id")
+        return ChangeRequest(
+            number=number,
+            title=data.line("title", self.longest_title),
+            source=self._source(head),
+            target=HEADS + base.text("ref"),
+            head=head.commit("sha"),
+            state=RequestState.MERGED if merged else state,
+            opened_at=data.moment("created_at"),
+            pushers=() if author is None else (f"{self.forge}:{author.id}",),
+            merged_as=data.commit_or("merge_commit_sha") if merged else None,
+            author=author,
+            head_ref=f"refs/pull/{number}/head",
+            fork=fork,
+            project=head.part("repo").text_or("full_name") if fork and head.has("repo") else "",
+            url=data.text_or("html_url"),
+            labels=tuple(label.text("name") for label in data.parts("labels")),
+        )
+
+    def read_review(self, data: JsonObject, /) -> Review | None:
+        """A review; None for one that is not submitted, or whose account was deleted."""
+        user, state = data.optional("user"), data.text_or("state")
+        if user is None or state in _NOT_GIVEN:
+            return None
+        known = ReviewState.DISMISSED if data.flag("dismissed") else _REVIEWS.get(state, ReviewState.COMMENTED)
+        # Comments outside of a review are on no commit.
+        commit = data.commit("commit_id") if data.text_or("commit_id") else ""
+        return Review(str(data.number("id")), self.read_account(user), known, commit, data.moment("submitted_at"))
+
+    def read_status(self, data: JsonObject, commit: str, /) -> CheckStatus:
+        """A status of a commit; a state that only the forge knows is an error. The field is `status` on Gitea."""
+        said = data.text("status" if data.has("status") else "state")
+        state = CheckState(said) if said in set(CheckState) else CheckState.ERROR
+        return CheckStatus(
+            commit, data.text("context"), state, data.line("description", 1024), data.moment("updated_at")
+        )
+
+    def read_permission(self, data: JsonObject, account: Account, now: datetime, /) -> Permission:  # noqa: ARG002 - it has no end
+        """What an account may do; NONE if the answer is about another account, as after a login was reused.
+
+        https://docs.github.com/en/rest/collaborators/collaborators#get-repository-permissions-for-a-user
+        """
+        user = data.optional("user")
+        if user is None or self.read_account(user).id != account.id:
+            return Permission.NONE
+        coarse = self.roles.get(data.text_or("permission"), Permission.NONE)
+        return self.roles.get(data.text_or("role_name"), coarse)
+
     def read_files(self, data: JsonObject, /) -> tuple[str, ...]:
         """The path of a changed file, and where it was before."""
         before = data.text_or("previous_filename", most=_MAX_PATH)
@@ -159,6 +257,10 @@ class PullsDialect(Dialect):
         return ForgeIssue(data.number("number"), self._author(data).id, title, body, data.text_or("html_url"))
 
     # Inside
+
+    def _source(self, head: JsonObject) -> str:
+        """The branch of a request."""
+        return HEADS + head.text("ref")
 
     def _author(self, data: JsonObject) -> Account:
         user = data.optional("user")

@@ -15,8 +15,8 @@ import re
 from collections.abc import Mapping
 
 from gitops.forge import actions
-from gitops.forge.events import Delivery, Event, PushEvent, ReviewEvent
-from gitops.forge.gitea.answers import account
+from gitops.forge.events import Delivery, Event, ReviewEvent
+from gitops.forge.gitea.forge import GiteaDialect
 from gitops.forge.json_object import JsonObject
 
 __all__ = ["check_signature", "decode", "decode_file"]
@@ -68,7 +68,7 @@ def _comment(data: JsonObject) -> Event:
     # Gitea sets no bound; a command stands at the start.
     body = data.part("comment").text_or("body", most=actions.MAX_EVENT)[: actions.MAX_BODY]
     on_request = data.flag("is_pull") or data.part("issue").has("pull_request")
-    return actions.comment_event(data, account, body, on_request=on_request)
+    return actions.comment_event(data, GiteaDialect.read_account, body, on_request=on_request)
 
 
 def _review(data: JsonObject) -> Event:
@@ -76,17 +76,7 @@ def _review(data: JsonObject) -> Event:
 
 
 def _push(data: JsonObject) -> Event:
-    pusher = data.optional("pusher")
-    return PushEvent(
-        ref=actions.ref_of(data, "ref"),
-        old=data.commit("before"),
-        new=data.commit("after"),
-        pusher=None if pusher is None else f"gitea:{account(pusher).id}",
-    )
-
-
-def _manual(data: JsonObject) -> Event:
-    return actions.manual_event(data.optional("inputs"))
+    return actions.push_event(data, "gitea", GiteaDialect.read_account, "pusher")
 
 
 _READERS: actions.Readers = {
@@ -102,7 +92,5 @@ _READERS: actions.Readers = {
     "pull_request_review_rejected": _review,
     "pull_request_review_comment": _review,
     "push": _push,
-    "workflow_run": actions.run_event,
-    "schedule": actions.timer_event,
-    "workflow_dispatch": _manual,
+    **actions.JOB_READERS,
 }

@@ -1,24 +1,141 @@
-"""Change requests on Gitea and Forgejo: what only they have, over the common reader and writer.
+"""Change requests on Gitea and Forgejo: how they are asked and read, and what only they have.
 
 Gitea counts reviews when it merges and does not say the result before, and its feeds have no commit ids that would show a
 missing push. Both are unknown here.
+
+https://docs.gitea.com/api/ and https://forgejo.org/docs/latest/user/api-usage/
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
 
 from gitops.core.clock import Clock
-from gitops.forge.gitea import answers
-from gitops.forge.gitea.requests import GiteaDialect
+from gitops.core.codes import Code
+from gitops.core.errors import UsageError
+from gitops.forge.dialect import HEADS
 from gitops.forge.json_object import JsonObject, answer_object
-from gitops.forge.port import BranchRules
-from gitops.forge.web import WebSender
+from gitops.forge.port import Account, BranchRules, Features, Permission, RequestState
+from gitops.forge.pulls_api import GONE, PullsDialect, segment
+from gitops.forge.web import WebAnswer, WebRequest, WebSender
 from gitops.forge.writer import HostedForge
 
-__all__ = ["GiteaForge"]
+__all__ = ["GiteaDialect", "GiteaForge"]
 
+_OK = 200
 _NOT_FOUND = 404
+# An instance may give fewer entries than this (`MAX_RESPONSE_ITEMS`).
+_PAGE = 50
+_API = "/api/v1"
+_HIDDEN = frozenset({403, 404})
+_MAX_LABEL = 50
+_GREY = "#6e7781"
+_LARGEST = 10**18
+
+
+class GiteaDialect(PullsDialect):
+    """One repository on Gitea or Forgejo. There are no checks, deployments, review decisions and merge queues."""
+
+    forge = "gitea"
+    features = Features(reviews=True, labels=True, reactions=True, issues=True, permissions=True, branch_rules=True)
+    roles: ClassVar[Mapping[str, Permission]] = {**PullsDialect.roles, "owner": Permission.ADMIN}
+    null_is_empty = True
+    page = (("page", "1"), ("limit", str(_PAGE)))
+
+    def __init__(self, project: str, base: str) -> None:
+        """`project` is `owner/name`; `base` is `https://HOST`, perhaps with a path, or that with `/api/v1`.
+
+        Raises UsageError `usage_error`.
+        """
+        super().__init__(project, "" if base.endswith(_API) else _API)
+
+    def next_page(self, base: str, request: WebRequest, answer: WebAnswer, read: int) -> WebRequest | None:  # noqa: ARG002
+        """The page after an answer, by its number, until one is empty or all are read that the forge counts.
+
+        An instance may give shorter pages than are asked for, so a short page is not the last one.
+        """
+        query = dict(request.query)
+        rows = answer.body["statuses"] if isinstance(answer.body, dict) else answer.body
+        total = answer.headers.get("x-total-count", "")
+        if "page" not in query or not rows or (total.isdecimal() and read >= int(total)):
+            return None
+        return replace(request, query=tuple({**query, "page": str(int(query["page"]) + 1)}.items()))
+
+    # Requests
+
+    def viewer(self) -> WebRequest:
+        """Whose token it is."""
+        return WebRequest("GET", f"{self._start}/user")
+
+    def list_requests(
+        self, state: RequestState | None = None, target: str | None = None, source: str | None = None
+    ) -> WebRequest:
+        """Change requests. Gitea does not look at `source`, older releases not at `target` either."""
+        del source
+        kind = {None: "all", RequestState.OPEN: "open"}.get(state, "closed")
+        query = [("state", kind), ("sort", "oldest")]
+        if target is not None:
+            query.append(("base_branch", target))
+        return self._list("/pulls", *query)
+
+    def requests_of(self, commit: str) -> WebRequest:
+        """The request that merged a commit into the target branch."""
+        return self._get(f"/commits/{segment(commit)}/pull", quiet=GONE)
+
+    def list_comments(self, number: int) -> WebRequest:
+        """All comments on a request or an issue, which come on one page."""
+        return self._get(f"/issues/{number}/comments", quiet=GONE)
+
+    def labels(self, number: int) -> WebRequest:
+        """Labels of a request, which come on one page."""
+        return self._get(f"/issues/{number}/labels", quiet=GONE)
+
+    def all_labels(self) -> WebRequest:
+        """The labels that the repository has."""
+        return self._list("/labels")
+
+    def make_label(self, name: str) -> WebRequest:
+        """A new label of the repository. Raises UsageError `usage_error` for a name that is longer than Gitea takes."""
+        if not 0 < len(name) <= _MAX_LABEL:
+            detail = f"{name[:80]!r} cannot be a label: Gitea takes 1 to {_MAX_LABEL} characters"
+            raise UsageError(Code.USAGE_ERROR, detail)
+        return self._send("POST", "/labels", {"name": name, "color": _GREY}, repeatable=False)
+
+    def branch(self, name: str) -> WebRequest:
+        """A branch, with the part of its rules that every token may see."""
+        return self._get(f"/branches/{segment(name)}", quiet=GONE)
+
+    def protection(self, rule: str) -> WebRequest:
+        """One rule of protection; only tokens of administrators of the repository may ask."""
+        return self._get(f"/branch_protections/{segment(rule)}", quiet=_HIDDEN)
+
+    def list_issues(self, author: Account) -> WebRequest:
+        """Open issues by an author."""
+        return self._list("/issues", ("state", "open"), ("type", "issues"), ("created_by", author.login))
+
+    # Answers
+
+    @staticmethod
+    def read_account(data: JsonObject, /) -> Account:
+        """An account. Those of the forge itself have negative numbers: the bot of its jobs, and deleted accounts.
+
+        https://docs.gitea.com/usage/actions/comparison
+        """
+        # An account has a number: the second reading refuses 0.
+        number = data.number("id", least=-_LARGEST) or data.number("id")
+        return Account(str(number), data.text("login", 100), number < 0)
+
+    def read_viewer(self, answer: WebAnswer, /) -> Account:
+        """Whose token it is. Gitea marks only its own accounts as bots; this one is a bot, whatever it is called."""
+        return replace(super().read_viewer(answer), bot=True)
+
+    def _source(self, head: JsonObject) -> str:
+        """The branch of a request. After it is deleted, only its label names it; a push to `refs/for` has no branch."""
+        ref = head.text("ref")
+        label = head.text_or("label") if ref.startswith("refs/") else ref
+        return HEADS + label if label else ref
 
 
 class GiteaForge(HostedForge):
@@ -30,14 +147,46 @@ class GiteaForge(HostedForge):
         super().__init__(sender, self._api, clock)
 
     def branch_rules(self, branch: str) -> BranchRules:
-        """What is enforced on a branch (short name), as far as the token may see it; unknown for one that is not there."""
+        """What is enforced on a branch (short name), as far as the token may see it; unknown for one that is not there.
+
+        https://docs.gitea.com/usage/access-control/protected-branches
+        """
         answer = self._sender.send(self._api.branch(branch))
         if answer.status == _NOT_FOUND:
             return BranchRules(notes=(f"there is no branch {branch[:100]!r}",))
-        rule = answers.protected_by(answer)
-        if rule is None:
-            return answers.unprotected()
-        return answers.branch_rules(answer, self._sender.send(self._api.protection(rule)) if rule else None)
+        data = answer_object(answer.body, "the branch")
+        if not data.flag("protected"):
+            return BranchRules(
+                protected=False,
+                request_needed=False,
+                force_push=True,
+                deletion=True,
+                signatures_needed=False,
+                required_checks=(),
+                queue=False,
+            )
+        checks = data.values("status_check_contexts") if data.flag("enable_status_check") else []
+        # A protected branch is never deleted.
+        known = BranchRules(protected=True, deletion=False, required_checks=_sorted_texts(checks), queue=False)
+        # The name is empty if the token may not see it.
+        name = data.text_or("effective_branch_protection_name")
+        protection = self._sender.send(self._api.protection(name)) if name else None
+        if protection is None or protection.status != _OK:
+            note = "the rule of the branch cannot be read with this token: it has to administer the repository"
+            return replace(known, notes=(note,))
+        rule = answer_object(protection.body, "the rule")
+        pushing, exempt = rule.flag("enable_push"), rule.text_or("unprotected_file_patterns")
+        listed = pushing and rule.flag("enable_push_whitelist")
+        names = [*rule.values("push_whitelist_usernames"), *rule.values("push_whitelist_teams")]
+        keys = ["deploy keys"] if rule.flag("push_whitelist_deploy_keys") else []
+        return replace(
+            known,
+            request_needed=not pushing,
+            force_push=rule.flag("enable_force_push"),
+            signatures_needed=rule.flag("require_signed_commits"),
+            pushers=_sorted_texts([*names, *keys]) if listed else None,
+            notes=(f"files that are exempt: {exempt}",) if exempt else (),
+        )
 
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
         """Add labels to a request and remove labels; a label that the repository lacks is created.
@@ -68,3 +217,7 @@ class GiteaForge(HostedForge):
 
 def _numbers(labels: Iterator[JsonObject]) -> dict[str, int]:
     return {label.text("name"): label.number("id") for label in labels}
+
+
+def _sorted_texts(values: Sequence[object]) -> tuple[str, ...]:
+    return tuple(sorted(value for value in values if isinstance(value, str)))

@@ -12,10 +12,9 @@ import re
 from collections.abc import Mapping
 
 from gitops.forge import actions
-from gitops.forge.events import Delivery, Event, PushEvent, QueueEvent, ReviewEvent
-from gitops.forge.github.answers import account
+from gitops.forge.events import Delivery, Event, QueueEvent, ReviewEvent
+from gitops.forge.github.requests import GitHubDialect
 from gitops.forge.json_object import JsonObject
-from gitops.git.port import ZERO
 
 __all__ = ["check_signature", "decode", "decode_file"]
 
@@ -50,7 +49,9 @@ def _pull_request(data: JsonObject) -> Event:
 
 def _issue_comment(data: JsonObject) -> Event:
     body = data.part("comment").text_or("body", most=actions.MAX_BODY)
-    return actions.comment_event(data, account, body, on_request=data.part("issue").has("pull_request"))
+    return actions.comment_event(
+        data, GitHubDialect.read_account, body, on_request=data.part("issue").has("pull_request")
+    )
 
 
 def _review(data: JsonObject) -> Event:
@@ -60,13 +61,7 @@ def _review(data: JsonObject) -> Event:
 
 
 def _push(data: JsonObject) -> Event:
-    sender = data.optional("sender")
-    return PushEvent(
-        ref=actions.ref_of(data, "ref"),
-        old=data.commit("before"),
-        new=ZERO if data.flag("deleted") else data.commit("after"),
-        pusher=None if sender is None else f"github:{account(sender).id}",
-    )
+    return actions.push_event(data, "github", GitHubDialect.read_account, "sender")
 
 
 def _merge_group(data: JsonObject) -> Event:
@@ -77,13 +72,9 @@ def _merge_group(data: JsonObject) -> Event:
     return QueueEvent(head=group.commit("head_sha"), base=group.commit("base_sha"), target=target)
 
 
-def _manual(data: JsonObject) -> Event:
-    return actions.manual_event(data.optional("inputs"))
-
-
 def _dispatch(data: JsonObject) -> Event:
     """A dispatch through the API: its payload comes from the holder of a token that may write."""
-    return actions.manual_event(data.optional("client_payload"))
+    return actions.manual_event(data, "client_payload")
 
 
 _READERS: actions.Readers = {
@@ -93,8 +84,6 @@ _READERS: actions.Readers = {
     "pull_request_review": _review,
     "push": _push,
     "merge_group": _merge_group,
-    "workflow_run": actions.run_event,
-    "schedule": actions.timer_event,
-    "workflow_dispatch": _manual,
     "repository_dispatch": _dispatch,
+    **actions.JOB_READERS,
 }

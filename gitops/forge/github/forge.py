@@ -9,13 +9,12 @@ base `https://HOST/api`, which `gitops.forge.client.forge_service` makes of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
-from gitops.forge.github import answers
-from gitops.forge.github.requests import MAX_FILES, GitHubDialect
+from gitops.forge.github.requests import MAX_FILES, GitHubDialect, graphql_data
 from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.paging import read_list
 from gitops.forge.port import BranchRules, ChangeRequest, CommitCheck, Deployment, Push, ReviewDecision
@@ -26,7 +25,14 @@ from gitops.forge.writer import HostedForge
 __all__ = ["GitHubForge"]
 
 _MOST_PUSHES = 3
+_OK = 200
 _NOT_FOUND = 404
+_NOT_PROTECTED = "Branch not protected"
+_DECISIONS = {
+    "APPROVED": ReviewDecision.APPROVED,
+    "CHANGES_REQUESTED": ReviewDecision.CHANGES_REQUESTED,
+    "REVIEW_REQUIRED": ReviewDecision.REQUIRED,
+}
 
 
 class GitHubForge(HostedForge):
@@ -41,7 +47,11 @@ class GitHubForge(HostedForge):
 
     def pushes(self, branch: str, project: str = "") -> Iterator[Push]:
         """The moves of a branch, newest first, at most 300; none of a repository that does not exist or cannot be seen."""
-        return map(answers.push, read_list(self._sender, self._api.activities(branch, project), most=_MOST_PUSHES))
+        for move in read_list(self._sender, self._api.activities(branch, project), most=_MOST_PUSHES):
+            # A merge, and any other move, is a push by the account that did it.
+            actor = move.optional("actor")
+            pusher = "" if actor is None else f"github:{self._api.read_account(actor).id}"
+            yield Push(old=move.commit("before"), new=move.commit("after"), pusher=pusher)
 
     def files(self, number: int) -> tuple[str, ...]:
         """Paths that a request changes, sorted, old names included.
@@ -58,16 +68,20 @@ class GitHubForge(HostedForge):
     def review_decision(self, number: int) -> ReviewDecision:
         """What the rules of the target branch decide, code owners included. Raises GitopsError `request_not_found`."""
         try:
-            return answers.review_decision(self._sender.send(self._api.review_decision(number)))
+            data = graphql_data(self._sender.send(self._api.review_decision(number)))
         except RemoteError as error:
             if error.status == _NOT_FOUND:
                 raise no_request(number) from error
             raise
+        said = data.part("repository").part("pullRequest").text_or("reviewDecision")
+        return _DECISIONS.get(said, ReviewDecision.UNKNOWN)
 
     def branch_rules(self, branch: str) -> BranchRules:
         """What rulesets enforce on a branch (short name), and its older protection as far as the token may see it."""
-        rules = list(self._list(self._api.rules(branch)))
-        return answers.branch_rules(rules, self._sender.send(self._api.protection(branch)))
+        by_type: dict[str, list[JsonObject]] = {}
+        for rule in self._list(self._api.rules(branch)):
+            by_type.setdefault(rule.text("type"), []).append(rule)
+        return branch_rules(by_type, self._sender.send(self._api.protection(branch)))
 
     def set_check(self, check: CommitCheck) -> None:
         """Write the check of a commit with this name; the newest of a name counts. Only tokens of apps and jobs may."""
@@ -81,7 +95,7 @@ class GitHubForge(HostedForge):
         """Add labels to a request and remove labels. Only a difference to what was last read costs a request."""
         if number not in self._labels:
             entries = self._list(self._api.labels(number), about=number)
-            self._labels[number] = frozenset(answers.label_names(entries))
+            self._labels[number] = frozenset(label.text("name") for label in entries)
         # GitHub does not distinguish capitals and small letters in labels.
         has = {label.lower() for label in self._labels[number]}
         missing = [label for label in dict.fromkeys(add) if label.lower() not in has]
@@ -101,7 +115,7 @@ class GitHubForge(HostedForge):
             me = self.me().id
             for found in self._list(self._api.deployments(deployment)):
                 creator = found.optional("creator")
-                if creator is not None and answers.account(creator).id == me:
+                if creator is not None and self._api.read_account(creator).id == me:
                     return found.number("id")
             return None
 
@@ -112,6 +126,75 @@ class GitHubForge(HostedForge):
         self._sender.send(self._api.set_deployment(identifier, deployment))
 
     def _read_request(self, found: JsonObject) -> ChangeRequest:
-        request = answers.change_request(found)
+        request = self._api.read_request(found)
         self._labels[request.number] = frozenset(request.labels)
         return request
+
+
+def branch_rules(by_type: Mapping[str, Sequence[JsonObject]], protection: WebAnswer) -> BranchRules:
+    """What rulesets, as rules by their type, and the older protection enforce together.
+
+    The older protection is unknown where the token may not read it.
+    https://docs.github.com/en/rest/repos/rules#get-rules-for-a-branch
+    https://docs.github.com/en/rest/branches/branch-protection#get-branch-protection
+    """
+    checks = {
+        check.text("context")
+        for rule in by_type.get("required_status_checks", ())
+        for check in rule.part("parameters").parts("required_status_checks")
+    }
+    old = _older_rules(protection)
+    return BranchRules(
+        protected=True if by_type else old.protected,
+        request_needed=True if "pull_request" in by_type else old.request_needed,
+        force_push=False if "non_fast_forward" in by_type else old.force_push,
+        deletion=False if "deletion" in by_type else old.deletion,
+        signatures_needed=True if "required_signatures" in by_type else old.signatures_needed,
+        required_checks=tuple(sorted(checks.union(old.required_checks or ()))) if checks else old.required_checks,
+        # A ruleset that restricts updates names no accounts: those who bypass it push, and only administrators see them.
+        pushers=() if "update" in by_type else old.pushers,
+        # The older protection has no queue.
+        queue="merge_queue" in by_type or None,
+        notes=old.notes,
+    )
+
+
+def _older_rules(answer: WebAnswer) -> BranchRules:
+    """What the older protection enforces."""
+    if isinstance(answer.body, dict):
+        data = answer_object(answer.body, "the protection")
+        if answer.status == _NOT_FOUND and data.text_or("message") == _NOT_PROTECTED:
+            return BranchRules(
+                protected=False,
+                request_needed=False,
+                force_push=True,
+                deletion=True,
+                signatures_needed=False,
+                required_checks=(),
+            )
+        if answer.status == _OK:
+            return _protection(data)
+    return BranchRules(notes=("branch protection cannot be read with this token; rules of rulesets can",))
+
+
+def _protection(data: JsonObject) -> BranchRules:
+    def enabled(name: str) -> bool:
+        part = data.optional(name)
+        return part is not None and part.flag("enabled")
+
+    checks, restricted = data.optional("required_status_checks"), data.optional("restrictions")
+    contexts = [] if checks is None else [text for text in checks.values("contexts") if isinstance(text, str)]
+    pushers = None
+    if restricted is not None:
+        users = [user.text("login", 100) for user in restricted.parts("users")]
+        groups = [group.text("slug") for kind in ("teams", "apps") for group in restricted.parts(kind)]
+        pushers = tuple(sorted([*users, *groups]))
+    return BranchRules(
+        protected=True,
+        request_needed=data.has("required_pull_request_reviews"),
+        force_push=enabled("allow_force_pushes"),
+        deletion=enabled("allow_deletions"),
+        signatures_needed=enabled("required_signatures"),
+        required_checks=tuple(sorted(set(contexts))),
+        pushers=pushers,
+    )

@@ -1,15 +1,17 @@
-"""How GitHub is asked: one method of this class for each request, pure.
+"""How GitHub is asked, one method for each request, and how its answers are read. Pure.
 
 https://docs.github.com/en/rest?apiVersion=2022-11-28
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
-from gitops.forge.github import answers
+from gitops.core.errors import RemoteError
+from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
     Account,
     Annotation,
@@ -22,9 +24,9 @@ from gitops.forge.port import (
 )
 from gitops.forge.pulls_api import GONE, PullsDialect, repository_path, segment
 from gitops.forge.text import cut, cut_markdown
-from gitops.forge.web import WebRequest
+from gitops.forge.web import WebAnswer, WebRequest
 
-__all__ = ["MAX_FILES", "GitHubDialect"]
+__all__ = ["MAX_FILES", "GitHubDialect", "graphql_data"]
 
 MAX_FILES = 3000
 """Files of one request that GitHub lists at most: https://docs.github.com/en/rest/pulls/pulls#list-pull-requests-files"""
@@ -38,6 +40,8 @@ _HEADERS = {
     "X-GitHub-Api-Version": "2022-11-28",
 }
 _NO_COMMIT = frozenset({404, 422})
+_NOT_FOUND = 404
+_LIMITED = frozenset({"RATE_LIMIT", "RATE_LIMITED"})
 
 # Limits: https://docs.github.com/en/rest/checks/runs#create-a-check-run and .../commits/statuses#create-a-commit-status
 _MAX_DESCRIPTION = 140
@@ -59,6 +63,7 @@ _DEPLOYMENT_STATES = {
 class GitHubDialect(PullsDialect):
     """One repository on GitHub."""
 
+    forge = "github"
     features = Features(
         reviews=True,
         review_decisions=True,
@@ -76,15 +81,6 @@ class GitHubDialect(PullsDialect):
     longest_description = _MAX_DESCRIPTION
     headers = _HEADERS
     page = (("per_page", "100"),)
-
-    # Answers
-
-    read_account = staticmethod(answers.account)
-    read_viewer = staticmethod(answers.viewer)
-    read_request = staticmethod(answers.change_request)
-    read_review = staticmethod(answers.review)
-    read_status = staticmethod(answers.status)
-    read_permission = staticmethod(answers.permission)
 
     def __init__(self, project: str, base: str) -> None:
         """`project` is `owner/name`, `base` the address of the service: `https://api.github.com`, or `https://HOST/api`.
@@ -140,7 +136,7 @@ class GitHubDialect(PullsDialect):
         path = f"{self._start}{repository_path(project or self._project)}/activity"
         return WebRequest("GET", path, (("ref", branch), *self.page), headers=_HEADERS, quiet=_NO_COMMIT)
 
-    # Checks, labels, deployments, issues
+    # Checks, deployments, issues
 
     def check(self, check: CommitCheck) -> tuple[WebRequest, tuple[Mapping[str, Any], ...]]:
         """The request that writes a check, and the outputs that `add_to_check` adds to it.
@@ -167,14 +163,6 @@ class GitHubDialect(PullsDialect):
     def add_to_check(self, check: int, output: Mapping[str, Any]) -> WebRequest:
         """Add annotations to a check. GitHub appends them: sent twice, they would be there twice."""
         return self._send("PATCH", f"/check-runs/{check}", {"output": output}, repeatable=False)
-
-    def add_labels(self, number: int, labels: Sequence[str]) -> WebRequest:
-        """Add labels to a request; its others stay."""
-        return self._send("POST", f"/issues/{number}/labels", {"labels": list(labels)})
-
-    def remove_label(self, number: int, label: str) -> WebRequest:
-        """Remove a label, which may not be there."""
-        return self._send("DELETE", f"/issues/{number}/labels/{segment(label)}", None, quiet=GONE)
 
     def deployments(self, deployment: Deployment) -> WebRequest:
         """The bot's deployments of a commit to an environment, newest first."""
@@ -222,6 +210,37 @@ class GitHubDialect(PullsDialect):
     def protection(self, branch: str) -> WebRequest:
         """The older branch protection, which only administrators may read."""
         return self._get(f"/branches/{segment(branch)}/protection", quiet=frozenset({403, 404}))
+
+    # Answers
+
+    @staticmethod
+    def read_account(data: JsonObject, /) -> Account:
+        """An account."""
+        return Account(str(data.number("id")), data.text("login", 100), data.text_or("type") == "Bot")
+
+    def read_viewer(self, answer: WebAnswer, /) -> Account:
+        """Whose token it is. Raises RemoteError `forge_refused` for what GraphQL refuses, and for a token without an account."""
+        data = graphql_data(answer).part("viewer")
+        login = data.text("login", 100)
+        if not data.has("databaseId"):
+            raise RemoteError(Code.FORGE_REFUSED, f"GitHub does not say which account {login} is")
+        return Account(str(data.number("databaseId")), login, login.endswith("[bot]"))
+
+
+def graphql_data(answer: WebAnswer) -> JsonObject:
+    """The data of an answer without errors.
+
+    Raises RemoteError: `forge_unavailable` for a limit, else `forge_refused`, with status 404 for what is not there.
+    https://docs.github.com/en/graphql/overview/rate-limits-and-query-limits-for-the-graphql-api
+    """
+    data = answer_object(answer.body, "the answer")
+    for error in data.parts("errors"):
+        kind, message = error.text_or("type"), error.line("message", 300)
+        if kind in _LIMITED:
+            raise RemoteError(Code.FORGE_UNAVAILABLE, f"GitHub answers: {message}", retryable=True)
+        status = _NOT_FOUND if kind == "NOT_FOUND" else None
+        raise RemoteError(Code.FORGE_REFUSED, f"GitHub answers: {message}", status=status)
+    return data.part("data")
 
 
 def _graphql(document: str, **variables: Any) -> WebRequest:

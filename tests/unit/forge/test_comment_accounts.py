@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gitops.core.clock import FixedClock
-from gitops.forge.gitea.requests import GiteaDialect
+from gitops.forge.gitea.forge import GiteaDialect
 from gitops.forge.github.requests import GitHubDialect
 from gitops.forge.gitlab import answers as gitlab_answers
 from gitops.forge.json_object import answer_object

@@ -6,7 +6,7 @@ import pytest
 
 from gitops.core.errors import BugError
 from gitops.forge.dialect import Dialect
-from gitops.forge.gitea.requests import GiteaDialect
+from gitops.forge.gitea.forge import GiteaDialect
 
 
 def test_a_feature_without_its_methods_is_a_defect() -> None:
