@@ -1,1 +1,1 @@
-"""Gitea and Forgejo: requests and answers as pure functions, and the adapter over them."""
+"""Gitea and Forgejo: the dialect, the events and the adapter."""

@@ -1,1 +1,1 @@
-"""GitHub, github.com or Enterprise: requests and answers as pure functions, and the adapter over them."""
+"""GitHub, github.com or Enterprise: the dialect, the events and the adapter."""

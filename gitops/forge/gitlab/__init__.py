@@ -1,1 +1,1 @@
-"""GitLab, gitlab.com or self-managed: requests and answers as pure functions, and the adapter over them."""
+"""GitLab, gitlab.com or self-managed: the dialect, the events and the adapter."""

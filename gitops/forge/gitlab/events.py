@@ -1,7 +1,9 @@
-"""Webhooks of GitLab and their signatures, as functions of headers and bytes.
+"""Webhooks of GitLab, with their signatures, and the variables of its jobs, as neutral events: functions of bytes, pure.
 
 Webhooks: https://docs.gitlab.com/user/project/integrations/webhooks/, their payloads:
-https://docs.gitlab.com/user/project/integrations/webhook_events/. The variables of a job are read in `jobs`.
+https://docs.gitlab.com/user/project/integrations/webhook_events/. Variables of jobs:
+https://docs.gitlab.com/ci/variables/predefined_variables/ with the section "Predefined variables for merge request pipelines". A
+person who may start a pipeline by hand can override variables: like every event they are only a hint.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import operator
 import re
 from collections.abc import Mapping
 
@@ -21,22 +24,31 @@ from gitops.forge.events import (
     Delivery,
     Event,
     IgnoredEvent,
+    ManualEvent,
     PushEvent,
+    QueueEvent,
     RequestAction,
     RequestEvent,
     ReviewEvent,
+    TimerEvent,
 )
-from gitops.forge.gitlab.jobs import read_job
 from gitops.forge.json_object import JsonObject, event_object
 from gitops.forge.port import Account
+from gitops.git.port import ZERO
 
 __all__ = ["check_signature", "decode", "decode_file"]
+
+INPUT_PREFIX = "GITOPS_INPUT_"
+"""Variables of a pipeline started by hand that are inputs of the bot: `GITOPS_INPUT_CLUSTER=library` is `cluster=library`."""
 
 MAX_BODY = 8 * 1024 * 1024
 """Bytes of a webhook: eight times the longest description that GitLab keeps."""
 
 _SIGNING_PREFIX = b"whsec_"
 _LONGEST_ID = 200
+_LONGEST = 4_096
+_OBJECT_ID = re.compile(r"[0-9a-f]{40}")
+_DIGITS = 18
 _LONGEST_COMMENT = 65_536
 _LONGEST_NOTE = MAX_BODY
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) (?:UTC|\+0000)")
@@ -62,25 +74,41 @@ def decode(headers: Mapping[str, str], body: bytes) -> Delivery:
     event = IgnoredEvent(f"{kind[:40]!r} is not an event for the bot") if read is None else read(payload)
     project = payload.part("project") if read is not None else payload.optional("project")
     name = "" if project is None else project.text("path_with_namespace")
-    return Delivery(_delivery_id(headers, body), name, event)
+    ids = ((header, headers.get(header, "")) for header in ("idempotency-key", "webhook-id", "x-gitlab-event-uuid"))
+    header, found = next(filter(operator.itemgetter(1), ids), ("", hashlib.sha256(body).hexdigest()))
+    if len(found) > _LONGEST_ID or not found.isprintable():
+        raise GitopsError(Code.EVENT_INVALID, f"the header {header} is not an id")
+    return Delivery(found, name, event)
 
 
 def decode_file(environ: Mapping[str, str], body: bytes) -> Delivery:
     """The variables of a job of GitLab CI, with the content of its `TRIGGER_PAYLOAD` file if a webhook started it.
 
-    Raises GitopsError `event_invalid`. The number of the job is part of the id: a retried job is another delivery.
+    Raises GitopsError `event_invalid`, also if these are not the variables of such a job. The number of the job is part of
+    the id: a retried job is another delivery.
     """
-    job = read_job(environ)
-    if isinstance(job, Delivery):
-        return job
-    if not body.strip():
-        return Delivery(job.id, job.repository, job.manual)
-    # A pipeline that a webhook triggered gets the webhook's body; see
-    # https://docs.gitlab.com/ci/triggers/
-    sent = decode({}, body)
-    if sent.repository not in ("", job.repository):
-        return Delivery(job.id, job.repository, IgnoredEvent("the webhook is of another project than the job"))
-    return Delivery(job.id, job.repository, sent.event)
+    source = _text(environ, "CI_PIPELINE_SOURCE")
+    name = f"{_number(environ, 'CI_PIPELINE_ID')}-{_number(environ, 'CI_JOB_ID')}"
+    project = _text(environ, "CI_PROJECT_PATH")
+    event: Event = IgnoredEvent(f"a pipeline of source {source[:40]!r} is not an event for the bot")
+    if source == "push":
+        event = _pushed(environ)
+    elif source == "schedule":
+        event = TimerEvent()
+    elif source == "merge_request_event":
+        # In the pipeline of a fork CI_PROJECT_PATH is the fork; the request belongs to the target project.
+        project, event = _text(environ, "CI_MERGE_REQUEST_PROJECT_PATH"), _requested(environ)
+    elif source in {"web", "api", "chat", "trigger"}:
+        names = sorted(name for name in environ if name.startswith(INPUT_PREFIX) and name != INPUT_PREFIX)
+        inputs = ((n.removeprefix(INPUT_PREFIX).lower(), _text(environ, n)) for n in names if environ[n])
+        event = ManualEvent(tuple(inputs))
+    if source == "trigger" and body.strip():
+        # A pipeline that a webhook triggered gets the webhook's body; see https://docs.gitlab.com/ci/triggers/
+        sent = decode({}, body)
+        event = sent.event
+        if sent.repository not in ("", project):
+            event = IgnoredEvent("the webhook is of another project than the job")
+    return Delivery(name, project, event)
 
 
 def check_signature(headers: Mapping[str, str], body: bytes, secret: bytes) -> bool:
@@ -112,16 +140,6 @@ def check_signature(headers: Mapping[str, str], body: bytes, secret: bytes) -> b
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "replace")
-
-
-def _delivery_id(headers: Mapping[str, str], body: bytes) -> str:
-    for name in ("idempotency-key", "webhook-id", "x-gitlab-event-uuid"):
-        found = headers.get(name, "")
-        if found:
-            if len(found) > _LONGEST_ID or not found.isprintable():
-                raise GitopsError(Code.EVENT_INVALID, f"the header {name} is not an id")
-            return found
-    return hashlib.sha256(body).hexdigest()
 
 
 def _request(payload: JsonObject) -> Event:
@@ -186,3 +204,57 @@ def _time(note: JsonObject) -> str:
     if moment is None:
         raise GitopsError(Code.EVENT_INVALID, "object_attributes.created_at is not a time")
     return timestamp(moment)
+
+
+# Jobs
+
+
+def _requested(environ: Mapping[str, str]) -> Event:
+    """A pipeline of a merge request: of its head, of its merge with the target, or of its place in a merge train.
+
+    https://docs.gitlab.com/ci/pipelines/merge_request_pipelines/
+    """
+    built = _commit(environ, "CI_COMMIT_SHA")
+    if environ.get("CI_MERGE_REQUEST_EVENT_TYPE") == "merge_train":
+        target = _text(environ, "CI_MERGE_REQUEST_TARGET_BRANCH_NAME")
+        return QueueEvent(built, _commit(environ, "CI_MERGE_REQUEST_TARGET_BRANCH_SHA"), f"refs/heads/{target}")
+    # The head is another commit than the one that was built only if GitLab built a merge, and then it has this variable.
+    source = "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA"
+    merged = environ.get("CI_MERGE_REQUEST_EVENT_TYPE") == "merged_result" or environ.get(source)
+    head = _commit(environ, source) if merged else built
+    return RequestEvent(_number(environ, "CI_MERGE_REQUEST_IID"), RequestAction.UPDATED, head)
+
+
+def _pushed(environ: Mapping[str, str]) -> Event:
+    if environ.get("CI_COMMIT_TAG"):
+        ref = f"refs/tags/{_text(environ, 'CI_COMMIT_TAG')}"
+    else:
+        ref = f"refs/heads/{_text(environ, 'CI_COMMIT_BRANCH')}"
+    old = _commit(environ, "CI_COMMIT_BEFORE_SHA") if environ.get("CI_COMMIT_BEFORE_SHA") else ZERO
+    # A person who starts a pipeline by hand can set GITLAB_USER_ID: it does not name the author of a push.
+    return PushEvent(ref, old, _commit(environ, "CI_COMMIT_SHA"))
+
+
+def _text(environ: Mapping[str, str], name: str) -> str:
+    found = environ.get(name, "")
+    if not found or len(found) > _LONGEST or not found.isprintable():
+        raise _wrong(name, "a line of text")
+    return found
+
+
+def _commit(environ: Mapping[str, str], name: str) -> str:
+    found = environ.get(name, "")
+    if not _OBJECT_ID.fullmatch(found):
+        raise _wrong(name, "a full commit id")
+    return found
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    found = environ.get(name, "")
+    if not (found.isascii() and found.isdecimal() and len(found) <= _DIGITS and int(found) > 0):
+        raise _wrong(name, "a positive number")
+    return int(found)
+
+
+def _wrong(name: str, what: str) -> GitopsError:
+    return GitopsError(Code.EVENT_INVALID, f"the variable {name} is not {what}")

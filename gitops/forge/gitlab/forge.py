@@ -1,26 +1,43 @@
 """Merge requests on GitLab, gitlab.com or self-managed: what only GitLab has, over the common reader and writer.
 
 The address of the API is `https://HOST/api/v4`.
-No text of the bot can hold a quick action, which GitLab would carry out with the bot's rights: see `requests.inert`.
+No text of the bot can hold a quick action, which GitLab would carry out with the bot's rights: see `GitLabDialect.escape`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
-from gitops.forge.gitlab import answers
 from gitops.forge.gitlab.requests import DEPLOYMENTS, UNSEEN, GitLabDialect
 from gitops.forge.json_object import JsonObject, answer_object
-from gitops.forge.port import Account, BranchRules, ChangeRequest, CheckStatus, Deployment, Review, ReviewDecision
+from gitops.forge.port import (
+    Account,
+    BranchRules,
+    ChangeRequest,
+    CheckStatus,
+    Deployment,
+    Review,
+    ReviewDecision,
+    ReviewState,
+)
 from gitops.forge.reader import no_request
 from gitops.forge.web import WebSender
 from gitops.forge.writer import HostedForge
 
 __all__ = ["GitLabForge"]
 
+ANY_CHECK = "*"
+"""In `BranchRules.required_checks`: every status of a head must have succeeded, whatever its name."""
+
+_REVIEWS = {"requested_changes": ReviewState.CHANGES_REQUESTED, "reviewed": ReviewState.COMMENTED}
+_FINISHED = frozenset({"success", "failed", "canceled"})
+_NO_ACCESS = 0
+_DIGITS = 10
 _OK = 200
 _BAD_REQUEST = 400
 _NOT_FOUND = 404
@@ -63,7 +80,7 @@ class GitLabForge(HostedForge):
         Raises RemoteError `forge_limit` where GitLab would list only some of them, and, retryable, `forge_unavailable` while it
         still prepares the list.
         """
-        expected = answers.files_of(self._get_request(number))
+        expected = files_of(self._get_request(number))
         found = list(self._list(self._api.list_files(number)))
         if expected is not None and len(found) < expected:
             detail = (
@@ -74,12 +91,12 @@ class GitLabForge(HostedForge):
 
     def reviews(self, number: int) -> tuple[Review, ...]:
         """The last comment of each reviewer and the approvals, objections at the end. GitLab keeps no commit with them."""
-        return answers.reviews(*self._opinions(self.request(number).number))
+        return reviews(*self._opinions(self.request(number).number))
 
     def review_decision(self, number: int) -> ReviewDecision:
         """What GitLab's approval rules decide; UNKNOWN for editions and projects without any."""
         request = self._get_request(number)
-        return answers.review_decision(request, *self._opinions(number))
+        return review_decision(request, *self._opinions(number))
 
     def branch_rules(self, branch: str) -> BranchRules:
         """What is enforced on a branch (short name); unknown for tokens below the Maintainer role.
@@ -95,7 +112,7 @@ class GitLabForge(HostedForge):
         rule = self._sender.send(self._api.push_rule())
         # null says that the edition has push rules and the project none.
         push_rule = answer_object(rule.body, "the push rule") if rule.status == _OK and rule.body is not None else None
-        return answers.branch_rules(branch, protections, self._settings(), push_rule)
+        return branch_rules(branch, protections, self._settings(), push_rule)
 
     def set_status(self, status: CheckStatus) -> None:
         """Set the status of a commit in a context, replacing the one before; one request, unless GitLab refuses it.
@@ -146,25 +163,25 @@ class GitLabForge(HostedForge):
         A deployment that has ended cannot change on GitLab: another one is created. GitLab requires a branch: it gets the
         default branch of the project.
         """
-        status = DEPLOYMENTS[deployment.state]
+        wanted = DEPLOYMENTS[deployment.state]
 
-        def newest() -> answers.DeploymentRow | None:
+        def newest() -> tuple[int, str] | None:
             answer = self._sender.send(self._api.deployments(deployment.environment))
-            found = [answers.deployment(row) for row in answers.rows(answer.body, "deployments")]
-            own = [row for row in found if (row.commit, row.account) == (deployment.commit, self.me().id)]
-            return max(own, key=lambda row: row.number, default=None)
+            return newest_deployment(rows(answer.body, "deployments"), deployment.commit, self.me().id)
 
-        def created() -> answers.DeploymentRow | None:
+        def created() -> tuple[int, str] | None:
             found = newest()
-            return found if found is not None and found.status == status else None
+            return found if found is not None and found[1] == wanted else None
 
-        known = newest()
-        if known is not None and not known.finished and known.status != status:
-            self._sender.send(self._api.update_deployment(known.number, deployment.state))
-        elif known is None or known.status != status:
-            branch = self._settings().text("default_branch")
-            request = self._api.add_deployment(deployment.environment, deployment.commit, branch, deployment.state)
-            self._create(request, created, lambda _: known)
+        number, status = newest() or (0, "")
+        if status == wanted:
+            return
+        if number and status not in _FINISHED:
+            self._sender.send(self._api.update_deployment(number, deployment.state))
+            return
+        branch = self._settings().text("default_branch")
+        request = self._api.add_deployment(deployment.environment, deployment.commit, branch, deployment.state)
+        self._create(request, created, lambda _: (0, wanted))
 
     def _settings(self) -> JsonObject:
         """The project, asked for once."""
@@ -187,4 +204,138 @@ class GitLabForge(HostedForge):
         if numbers:
             return f"refs/merge-requests/{max(numbers)}/head"
         answer = self._sender.send(self._api.pipelines_of(commit))
-        return next((row.text("ref") for row in answers.rows(answer.body, "pipelines")), None)
+        return next((row.text("ref") for row in rows(answer.body, "pipelines")), None)
+
+
+def rows(body: Any, what: str) -> tuple[JsonObject, ...]:
+    """The objects of a list that comes on one page."""
+    if not isinstance(body, list):
+        raise RemoteError(Code.FORGE_UNAVAILABLE, f"GitLab answers for {what} with something that is not a list")
+    return tuple(answer_object(item, f"{what}[{index}]") for index, item in enumerate(body))
+
+
+def files_of(data: JsonObject) -> int | None:
+    """How many files a merge request changes, None while GitLab does not say.
+
+    Raises GitopsError `forge_limit` for `1000+`, where GitLab lists no more: https://docs.gitlab.com/administration/diff_limits/
+    """
+    count = data.text_or("changes_count")
+    if not count:
+        return None
+    if count.endswith("+"):
+        raise RemoteError(
+            Code.FORGE_LIMIT, f"GitLab lists only the first {count[:-1][:20]} files of this merge request"
+        )
+    return int(count) if count.isascii() and count.isdecimal() and len(count) < _DIGITS else None
+
+
+def reviews(approvals: JsonObject | None, reviewers: Sequence[JsonObject]) -> tuple[Review, ...]:
+    """Comments of reviewers, then the approvals by time, then the objections.
+
+    GitLab does not say which commit was approved, so `commit` is empty and such a review never belongs to a given commit. Nor
+    does it say when a reviewer objected, so `at` is empty there, and an objection comes after any approval of the same person.
+    Sources: https://docs.gitlab.com/api/merge_request_approvals/ and https://docs.gitlab.com/api/merge_requests/.
+    """
+    approved: list[Review] = []
+    for row in () if approvals is None else approvals.parts("approved_by"):
+        who = GitLabDialect.read_account(row.part("user"))
+        at = row.moment("approved_at") if row.has("approved_at") else ""
+        approved.append(Review(f"approval-{who.id}", who, ReviewState.APPROVED, "", at))
+    by_state: dict[ReviewState, list[Review]] = {ReviewState.COMMENTED: [], ReviewState.CHANGES_REQUESTED: []}
+    for row in reviewers:
+        state, who = _REVIEWS.get(row.text_or("state")), GitLabDialect.read_account(row.part("user"))
+        if state is not None:
+            by_state[state].append(Review(f"review-{who.id}", who, state, "", ""))
+    in_time = sorted(approved, key=lambda review: review.at)
+    return (*by_state[ReviewState.COMMENTED], *in_time, *by_state[ReviewState.CHANGES_REQUESTED])
+
+
+def review_decision(
+    request: JsonObject, approvals: JsonObject | None, reviewers: Sequence[JsonObject]
+) -> ReviewDecision:
+    """What GitLab's rules decide, the stricter of its answers.
+
+    `detailed_merge_status` names only the first thing that stops a merge, and the approvals know only the rules of editions that
+    have them: without `approvals_required`, or with none required, there are no rules. Source:
+    https://docs.gitlab.com/api/merge_requests/
+    """
+    status = request.text_or("detailed_merge_status")
+    if status == "requested_changes" or any(row.text_or("state") == "requested_changes" for row in reviewers):
+        return ReviewDecision.CHANGES_REQUESTED
+    if status == "not_approved":
+        return ReviewDecision.REQUIRED
+    if (
+        approvals is None
+        or not approvals.has("approvals_required")
+        or not approvals.number("approvals_required", least=0)
+    ):
+        return ReviewDecision.UNKNOWN
+    if not approvals.has("approvals_left") or approvals.number("approvals_left", least=0):
+        return ReviewDecision.REQUIRED
+    return ReviewDecision.APPROVED
+
+
+def branch_rules(
+    branch: str, protections: Sequence[JsonObject], project: JsonObject, push_rule: JsonObject | None
+) -> BranchRules:
+    """What is enforced on a branch; of several rules that match, the most permissive is in force.
+
+    `pushers` are `gitlab:<number>` for people, `group:<number>`, `deploy-key:<number>`, and roles by their names. Sources:
+    https://docs.gitlab.com/user/project/repository/branches/protected/ and https://docs.gitlab.com/api/protected_branches/.
+    """
+    matching = [row for row in protections if _matches(row.text("name"), branch)]
+    checks = (ANY_CHECK,) if project.flag("only_allow_merge_if_pipeline_succeeds") else ()
+    signed = None if push_rule is None else push_rule.flag("reject_unsigned_commits")
+    queue = project.flag("merge_trains_enabled") if project.has("merge_trains_enabled") else None
+    if not matching:
+        return BranchRules(
+            protected=False,
+            request_needed=False,
+            force_push=True,
+            deletion=True,
+            signatures_needed=signed,
+            required_checks=checks,
+            queue=queue,
+        )
+    pushers = tuple(sorted({name for row in matching for name in _pushers(row)}))
+    return BranchRules(
+        protected=True,
+        request_needed=not pushers,
+        force_push=any(row.flag("allow_force_push") for row in matching),
+        deletion=False,
+        signatures_needed=signed,
+        required_checks=checks,
+        pushers=pushers,
+        queue=queue,
+        notes=("an account that may remove the protection can delete the branch on GitLab's pages",),
+    )
+
+
+def _matches(pattern: str, branch: str) -> bool:
+    """Whether the name of a protection, in which `*` stands for anything, is that of a branch."""
+    parts = (re.escape(part) for part in pattern.split("*"))
+    return re.fullmatch(".*".join(parts), branch, re.DOTALL) is not None
+
+
+def _pushers(row: JsonObject) -> Iterable[str]:
+    for level in row.parts("push_access_levels"):
+        if level.has("user_id"):
+            yield f"gitlab:{level.number('user_id')}"
+        elif level.has("group_id"):
+            yield f"group:{level.number('group_id')}"
+        elif level.has("deploy_key_id"):
+            yield f"deploy-key:{level.number('deploy_key_id')}"
+        elif level.number("access_level", least=0) != _NO_ACCESS:
+            yield level.line("access_level_description", 200) or f"role {level.number('access_level', least=0)}"
+
+
+def newest_deployment(deployments: Iterable[JsonObject], commit: str, account: str) -> tuple[int, str] | None:
+    """The number and the status of the newest deployment of a commit by an account: https://docs.gitlab.com/api/deployments/."""
+    own = [
+        (row.number("id"), row.text("status"))
+        for row in deployments
+        if row.commit("sha") == commit
+        and row.has("user")
+        and GitLabDialect.read_account(row.part("user")).id == account
+    ]
+    return max(own, default=None)

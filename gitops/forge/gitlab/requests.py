@@ -1,6 +1,7 @@
-"""How GitLab is asked: one method of this class for each request, pure.
+"""How GitLab is asked, one method for each request, and how its answers are read. Pure.
 
-https://docs.gitlab.com/api/rest/ (paths with an encoded project, paging), and the page that each method names.
+https://docs.gitlab.com/api/rest/ (paths with an encoded project, paging), and the page that each method names. An answer
+of another form than documented is RemoteError `forge_unavailable`.
 """
 
 from __future__ import annotations
@@ -8,15 +9,28 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError, UsageError
-from gitops.forge.dialect import Dialect, full_id
-from gitops.forge.gitlab import answers
-from gitops.forge.port import Account, CheckState, CheckStatus, DeploymentState, Features, Reaction, RequestState
+from gitops.forge.dialect import HEADS, Dialect, ForgeIssue, full_id
+from gitops.forge.json_object import JsonObject
+from gitops.forge.port import (
+    Account,
+    ChangeRequest,
+    CheckState,
+    CheckStatus,
+    Comment,
+    DeploymentState,
+    Features,
+    Permission,
+    Reaction,
+    RequestState,
+)
 from gitops.forge.web import WebAnswer, WebRequest
+from gitops.git.port import ZERO
 
 _PER_PAGE = 100
 """Rows of a page, the most that GitLab gives: https://docs.gitlab.com/api/rest/#pagination."""
@@ -37,6 +51,18 @@ DEPLOYMENTS = {
     DeploymentState.SUCCESS: "success",
     DeploymentState.FAILURE: "failed",
 }
+# "locked" is a request while it is being merged; https://docs.gitlab.com/api/merge_requests/
+_READ_STATES = {
+    "opened": RequestState.OPEN,
+    "locked": RequestState.OPEN,
+    "merged": RequestState.MERGED,
+    "closed": RequestState.CLOSED,
+}
+_READ_CHECKS = {"success": CheckState.SUCCESS, "failed": CheckState.FAILURE, "canceled": CheckState.ERROR}
+# https://docs.gitlab.com/api/project_members/, highest first.
+_ROLES = ((50, Permission.ADMIN), (40, Permission.MAINTAIN), (30, Permission.WRITE), (10, Permission.READ))
+_MAX_TITLE = 1_024
+_MAX_BODY = 2_000_000
 _EMOJI = {Reaction.SEEN: "eyes", Reaction.DONE: "thumbsup", Reaction.REFUSED: "thumbsdown"}
 _MISSING = frozenset({404})
 UNSEEN = frozenset({401, 403, 404})
@@ -45,15 +71,6 @@ UNSEEN = frozenset({401, 403, 404})
 _SEGMENT = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _QUICK_ACTION = re.compile(r"^([ \t]*)/(?!gitops\b)(?=\w+(?:\s|$))", re.MULTILINE)
-
-
-def inert(text: str) -> str:
-    """A text in which GitLab finds no quick action: a line such as `/merge` would be carried out with the bot's rights.
-
-    A backslash before the slash is not shown outside of code. Our own commands stay as they are, to be copied. Source:
-    https://docs.gitlab.com/user/project/quick_actions/
-    """
-    return _QUICK_ACTION.sub(r"\1\\/", text)
 
 
 class GitLabDialect(Dialect):
@@ -70,18 +87,6 @@ class GitLabDialect(Dialect):
         branch_rules=True,
         queue=True,
     )
-
-    # Answers
-
-    read_account = staticmethod(answers.account)
-    read_request = staticmethod(answers.change_request)
-    read_files = staticmethod(answers.file_names)
-    read_comment = staticmethod(answers.comment)
-    read_status = staticmethod(answers.status)
-    read_permission = staticmethod(answers.permission)
-    read_text = staticmethod(answers.description)
-    read_issue = staticmethod(answers.issue)
-    escape = staticmethod(inert)
 
     def __init__(self, project: str) -> None:
         """`project` is a path (`group/sub/name`) or a number.
@@ -141,12 +146,12 @@ class GitLabDialect(Dialect):
 
     def open_request(self, source: str, target: str, title: str, text: str) -> WebRequest:
         """Open one; 409 if there is one already: https://docs.gitlab.com/api/merge_requests/."""
-        form = {"source_branch": source, "target_branch": target, "title": title, "description": inert(text)}
+        form = {"source_branch": source, "target_branch": target, "title": title, "description": text}
         return _write("POST", f"{self._root}/merge_requests", form)
 
     def change_request(self, number: int, title: str, text: str) -> WebRequest:
         """Another title and text: https://docs.gitlab.com/api/merge_requests/."""
-        return _write("PUT", self._request(number), {"title": title, "description": inert(text)})
+        return _write("PUT", self._request(number), {"title": title, "description": text})
 
     def close_request(self, number: int) -> WebRequest:
         """Close one: https://docs.gitlab.com/api/merge_requests/."""
@@ -179,12 +184,12 @@ class GitLabDialect(Dialect):
 
     def add_comment(self, number: int, text: str) -> WebRequest:
         """Write a comment."""
-        return _write("POST", f"{self._request(number)}/notes", {"body": inert(text)})
+        return _write("POST", f"{self._request(number)}/notes", {"body": text})
 
     def change_comment(self, number: int, comment: str, text: str) -> WebRequest:
         """Another text for a comment."""
         path = f"{self._request(number)}/notes/{quote(comment, safe='')}"
-        return _write("PUT", path, {"body": inert(text)}, quiet=_MISSING)
+        return _write("PUT", path, {"body": text}, quiet=_MISSING)
 
     def remove_comment(self, number: int, comment: str) -> WebRequest:
         """Remove a comment."""
@@ -259,11 +264,11 @@ class GitLabDialect(Dialect):
 
     def open_issue(self, title: str, text: str) -> WebRequest:
         """Open one: https://docs.gitlab.com/api/issues/."""
-        return _write("POST", f"{self._root}/issues", {"title": title, "description": inert(text)})
+        return _write("POST", f"{self._root}/issues", {"title": title, "description": text})
 
     def change_issue(self, number: int, title: str, text: str) -> WebRequest:
         """Another title and text: https://docs.gitlab.com/api/issues/."""
-        form = {"title": title, "description": inert(text)}
+        form = {"title": title, "description": text}
         return _write("PUT", f"{self._root}/issues/{number}", form, quiet=_MISSING)
 
     def close_issue(self, number: int) -> WebRequest:
@@ -272,7 +277,104 @@ class GitLabDialect(Dialect):
 
     def comment_on_issue(self, number: int, text: str) -> WebRequest:
         """Comment on one: https://docs.gitlab.com/api/notes/."""
-        return _write("POST", f"{self._root}/issues/{number}/notes", {"body": inert(text)})
+        return _write("POST", f"{self._root}/issues/{number}/notes", {"body": text})
+
+    # Answers
+
+    @staticmethod
+    def read_account(data: JsonObject, /) -> Account:
+        """A user: https://docs.gitlab.com/api/users/. Only the answer about oneself says whether it is a bot."""
+        return Account(str(data.number("id")), data.text("username"), data.flag("bot"))
+
+    def read_request(self, data: JsonObject, /) -> ChangeRequest:
+        """A merge request: https://docs.gitlab.com/api/merge_requests/.
+
+        Its head has a ref in the target project, also if its branch is in a fork. GitLab does not say who pushed: the author
+        stands for them.
+        """
+        number = data.number("iid")
+        state = _READ_STATES.get(data.text("state"))
+        if state is None:
+            detail = f"GitLab gives merge request {number} a state that is not documented"
+            raise RemoteError(Code.FORGE_UNAVAILABLE, detail)
+        author, merged_as = self.read_account(data.part("author")), None
+        if state is RequestState.MERGED:
+            # The merge commit, else the squashed one, else, after a fast-forward, the head.
+            named = map(data.commit_or, ("merge_commit_sha", "squash_commit_sha", "sha"))
+            merged_as = next(filter(None, named), None)
+        # The branch's project is null once a fork is gone.
+        fork = not data.has("source_project_id") or data.number("source_project_id") != data.number("target_project_id")
+        return ChangeRequest(
+            number=number,
+            title=data.line("title", _MAX_TITLE),
+            source=HEADS + data.text("source_branch"),
+            target=HEADS + data.text("target_branch"),
+            # Without any commit, or while GitLab still prepares it, a merge request has no head.
+            head=data.commit_or("sha") or ZERO,
+            state=state,
+            opened_at=data.moment("created_at"),
+            pushers=(f"gitlab:{author.id}",),
+            merged_as=merged_as,
+            author=author,
+            head_ref=f"refs/merge-requests/{number}/head",
+            fork=fork,
+            url=data.text_or("web_url"),
+            labels=tuple(sorted(name for name in data.values("labels") if isinstance(name, str))),
+        )
+
+    def read_text(self, data: JsonObject, /) -> str:
+        """The text of a merge request or an issue."""
+        return data.text_or("description", most=_MAX_BODY)
+
+    def read_files(self, data: JsonObject, /) -> tuple[str, ...]:
+        """The path of a changed file, and where it was before."""
+        return data.text("old_path", 4_096), data.text("new_path", 4_096)
+
+    def read_comment(self, data: JsonObject, /) -> Comment | None:
+        """A comment, or None for a line that GitLab wrote itself: https://docs.gitlab.com/api/notes/."""
+        if data.flag("system"):
+            return None
+        author = self.read_account(data.part("author"))
+        body, at = data.text("body", _MAX_BODY), data.moment("created_at")
+        return Comment(author.login, body, at, None, str(data.number("id")), author.id)
+
+    def read_status(self, data: JsonObject, commit: str, /) -> CheckStatus:
+        """A status; jobs of GitLab CI have one, too: https://docs.gitlab.com/api/commits/.
+
+        What GitLab calls running, manual, skipped and so on is pending, because it decides nothing.
+        """
+        state = _READ_CHECKS.get(data.text("status"), CheckState.PENDING)
+        at = next((data.moment(time) for time in ("finished_at", "started_at", "created_at") if data.has(time)), "")
+        return CheckStatus(commit, data.text("name"), state, data.text_or("description"), at)
+
+    def read_permission(self, data: JsonObject, account: Account, now: datetime, /) -> Permission:
+        """What a member may do: https://docs.gitlab.com/api/project_members/.
+
+        NONE for the row of another account, one that is not active, and one that has expired.
+        """
+        if str(data.number("id")) != account.id:
+            return Permission.NONE
+        if any(data.text_or(field, "active") != "active" for field in ("state", "membership_state")):
+            return Permission.NONE
+        if data.has("expires_at") and data.text("expires_at")[:10] <= now.astimezone(UTC).date().isoformat():
+            return Permission.NONE
+        level = data.number("access_level", least=0)
+        return next((role for least, role in _ROLES if level >= least), Permission.NONE)
+
+    def read_issue(self, data: JsonObject, /) -> ForgeIssue:
+        """An issue: https://docs.gitlab.com/api/issues/."""
+        author, text = self.read_account(data.part("author")), self.read_text(data)
+        return ForgeIssue(data.number("iid"), author.id, data.text("title"), text, data.text_or("web_url"))
+
+    def escape(self, text: str) -> str:
+        """A text in which GitLab finds no quick action: a line such as `/merge` would be carried out with the bot's rights.
+
+        A backslash before the slash is not shown outside of code. Our own commands stay as they are, to be copied. Source:
+        https://docs.gitlab.com/user/project/quick_actions/
+        """
+        return _QUICK_ACTION.sub(r"\1\\/", text)
+
+    # Inside
 
     def _request(self, number: int) -> str:
         return f"{self._root}/merge_requests/{number}"

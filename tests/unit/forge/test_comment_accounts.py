@@ -10,7 +10,7 @@ import pytest
 from gitops.core.clock import FixedClock
 from gitops.forge.gitea.forge import GiteaDialect
 from gitops.forge.github.requests import GitHubDialect
-from gitops.forge.gitlab import answers as gitlab_answers
+from gitops.forge.gitlab.requests import GitLabDialect
 from gitops.forge.json_object import answer_object
 from gitops.forge.port import Account, Comment
 from gitops.forge.reader import HostedReader
@@ -61,7 +61,7 @@ def gitea(author: dict[str, Any] | None, body: str) -> Comment:
 
 def gitlab(author: dict[str, Any] | None, body: str) -> Comment:
     form = {"id": 7, "author": author, "body": body, "created_at": "2026-07-02T10:21:36.000Z", "system": False}
-    found = gitlab_answers.comment(answer_object(form))
+    found = GitLabDialect("o/r").read_comment(answer_object(form))
     assert found is not None
     return own(found)
 

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from gitops.core.errors import GitopsError, RemoteError
-from gitops.forge.gitlab import answers
-from gitops.forge.gitlab.requests import GitLabDialect, inert
+from gitops.forge.gitlab.forge import branch_rules, files_of, review_decision, reviews, rows
+from gitops.forge.gitlab.requests import GitLabDialect
 from gitops.forge.json_object import answer_object
 from gitops.forge.port import (
     Account,
@@ -29,11 +29,12 @@ from tests.support.gitlab_contract import DATA, check_request, check_shape, oper
 
 _EXAMPLES = json.loads((DATA / "answers.json").read_text(encoding="utf-8"))["examples"]
 _BY_SHAPE = {example["shape"]: example["value"] for example in _EXAMPLES}
+API = GitLabDialect("a/b")
 _NOW = datetime(2026, 7, 2, tzinfo=UTC)
 
 
 def forms(shape: str):
-    return answers.rows(_BY_SHAPE[shape], shape)
+    return rows(_BY_SHAPE[shape], shape)
 
 
 def merge_request(**changed):
@@ -47,7 +48,7 @@ def test_documented_examples_have_the_shape_that_the_twin_is_held_to(example):
 
 
 def test_a_merge_request():
-    request = answers.change_request(merge_request())
+    request = API.read_request(merge_request())
     assert (request.number, request.title, request.state) == (1, "test1", RequestState.MERGED)
     assert (request.source, request.target) == ("refs/heads/test1", "refs/heads/main")
     assert (request.head, request.merged_as) == ("8" * 40, "8" * 40)
@@ -67,12 +68,12 @@ def test_a_merge_request():
     ],
 )
 def test_states(said, state):
-    assert answers.change_request(merge_request(state=said)).state is state
+    assert API.read_request(merge_request(state=said)).state is state
 
 
 def test_what_brought_a_request_in():
     def merged_as(**changed):
-        return answers.change_request(merge_request(**changed)).merged_as
+        return API.read_request(merge_request(**changed)).merged_as
 
     merge, squash = {"merge_commit_sha": "1" * 40}, {"squash_commit_sha": "2" * 40}
     assert merged_as(**merge, **squash) == "1" * 40
@@ -83,7 +84,7 @@ def test_what_brought_a_request_in():
 
 def test_a_fork_is_another_project_or_none():
     def fork(**changed):
-        return answers.change_request(merge_request(**changed)).fork
+        return API.read_request(merge_request(**changed)).fork
 
     assert not fork(source_project_id=3)
     assert fork(source_project_id=2)
@@ -91,7 +92,7 @@ def test_a_fork_is_another_project_or_none():
 
 
 def test_a_request_without_commits_has_no_head():
-    assert answers.change_request(merge_request(state="opened", sha=None)).head == ZERO
+    assert API.read_request(merge_request(state="opened", sha=None)).head == ZERO
 
 
 @pytest.mark.parametrize(
@@ -112,41 +113,41 @@ def test_a_request_without_commits_has_no_head():
 )
 def test_an_answer_of_another_form(field, value):
     with pytest.raises(RemoteError) as caught:
-        answers.change_request(merge_request(**{field: value}))
+        API.read_request(merge_request(**{field: value}))
     assert caught.value.code == "forge_unavailable"
 
 
 @pytest.mark.parametrize("value", [None, {}, "x", [1], [[]]])
 def test_a_list_of_another_form(value):
     with pytest.raises(RemoteError) as caught:
-        answers.rows(value, "notes")
+        rows(value, "notes")
     assert caught.value.code == "forge_unavailable"
 
 
 def test_files_have_their_old_names_as_well():
-    assert [answers.file_names(row) for row in forms("[diff]")] == [("README", "README.md")]
+    assert [API.read_files(row) for row in forms("[diff]")] == [("README", "README.md")]
 
 
 @pytest.mark.parametrize(("count", "expected"), [("1", 1), ("0", 0), (None, None), ("", None), ("many", None)])
 def test_how_many_files(count, expected):
-    assert answers.files_of(merge_request(changes_count=count)) == expected
+    assert files_of(merge_request(changes_count=count)) == expected
 
 
 def test_more_files_than_gitlab_lists():
     with pytest.raises(GitopsError) as caught:
-        answers.files_of(merge_request(changes_count="1000+"))
+        files_of(merge_request(changes_count="1000+"))
     assert caught.value.code == "forge_limit"
 
 
 def test_reviews_are_opinions_that_stand():
     approvals = answer_object(_BY_SHAPE["approvals"])
-    found = answers.reviews(approvals, forms("[reviewer]"))
+    found = reviews(approvals, forms("[reviewer]"))
     assert [(r.account.login, r.state, r.commit, r.at) for r in found] == [
         ("ada", ReviewState.COMMENTED, "", ""),
         ("root", ReviewState.APPROVED, "", "2026-06-09T00:00:00Z"),
         ("mira", ReviewState.CHANGES_REQUESTED, "", ""),
     ]
-    assert answers.reviews(None, ()) == ()
+    assert reviews(None, ()) == ()
 
 
 def test_who_approved_and_then_asks_for_changes_objects():
@@ -157,7 +158,7 @@ def test_who_approved_and_then_asks_for_changes_objects():
         ("unreviewed", [ReviewState.APPROVED]),
     ):
         row = answer_object({"user": who, "state": state, "created_at": "2020-07-01T00:00:00Z"})
-        found = answers.reviews(answer_object(_BY_SHAPE["approvals"]), [row])
+        found = reviews(answer_object(_BY_SHAPE["approvals"]), [row])
         assert [review.state for review in found] == expected
 
 
@@ -185,19 +186,19 @@ _RULES = {"approvals_required": 1, "approvals_left": 0}
 def test_the_verdict(status, approvals, reviewer, expected):
     reviewers = [] if reviewer is None else [answer_object({"state": reviewer})]
     form = None if approvals is None else answer_object(approvals)
-    assert answers.review_decision(merge_request(detailed_merge_status=status), form, reviewers) is expected
+    assert review_decision(merge_request(detailed_merge_status=status), form, reviewers) is expected
 
 
 @pytest.mark.parametrize("approvals", [{"approvals_required": -1}, {"approvals_required": "none"}])
 def test_a_verdict_is_not_guessed(approvals):
     with pytest.raises(RemoteError):
-        answers.review_decision(merge_request(), answer_object(approvals), ())
+        review_decision(merge_request(), answer_object(approvals), ())
 
 
 def test_lines_that_gitlab_writes_are_no_comments():
     (row,) = _BY_SHAPE["[note]"]
-    assert answers.comment(answer_object({**row, "system": True})) is None
-    note = answers.comment(answer_object(row))
+    assert API.read_comment(answer_object({**row, "system": True})) is None
+    note = API.read_comment(answer_object(row))
     assert note is not None
     assert (note.id, note.account, note.author, note.body, note.at) == (
         "301",
@@ -209,7 +210,7 @@ def test_lines_that_gitlab_writes_are_no_comments():
 
 
 def test_statuses_of_jobs_and_of_the_bot():
-    found = [answers.status(row, "1" * 40) for row in forms("[status]")]
+    found = [API.read_status(row, "1" * 40) for row in forms("[status]")]
     assert [(s.context, s.state, s.description, s.at) for s in found] == [
         ("bundler:audit", CheckState.PENDING, "", "2026-01-19T08:40:25Z"),
         ("gitops/plan/library", CheckState.SUCCESS, "3 changes", "2026-01-19T09:05:50Z"),
@@ -219,7 +220,7 @@ def test_statuses_of_jobs_and_of_the_bot():
 @pytest.mark.parametrize("said", ["created", "running", "manual", "skipped", "scheduled", "of a later release"])
 def test_whatever_is_no_verdict_is_pending(said):
     row = {**_BY_SHAPE["[status]"][0], "status": said}
-    assert answers.status(answer_object(row), "1" * 40).state is CheckState.PENDING
+    assert API.read_status(answer_object(row), "1" * 40).state is CheckState.PENDING
 
 
 @pytest.mark.parametrize(
@@ -242,12 +243,14 @@ def test_whatever_is_no_verdict_is_pending(said):
     ],
 )
 def test_roles(changed, expected):
-    assert answers.permission(answer_object({**_BY_SHAPE["member"], **changed}), Account("1", "root"), _NOW) is expected
+    assert (
+        API.read_permission(answer_object({**_BY_SHAPE["member"], **changed}), Account("1", "root"), _NOW) is expected
+    )
 
 
 def test_rules_of_a_branch():
     rows, project = forms("[protected_branch]"), answer_object(_BY_SHAPE["project"])
-    rules = answers.branch_rules("main", rows, project, answer_object(_BY_SHAPE["push_rule"]))
+    rules = branch_rules("main", rows, project, answer_object(_BY_SHAPE["push_rule"]))
     assert (rules.protected, rules.request_needed, rules.force_push, rules.deletion) == (True, False, False, False)
     assert (rules.signatures_needed, rules.required_checks, rules.queue) == (True, ("*",), True)
     assert rules.pushers == ("Maintainers", "deploy-key:1")
@@ -263,7 +266,7 @@ def test_patterns_protect_branches_too():
         ("main2", False),
         ("topic", False),
     ):
-        rules = answers.branch_rules(name, rows, project, None)
+        rules = branch_rules(name, rows, project, None)
         assert (rules.protected, rules.force_push, rules.signatures_needed) == (expected, not expected, None)
 
 
@@ -271,12 +274,12 @@ def test_the_most_permissive_rule_is_in_force():
     level = {"access_level": 0, "access_level_description": "No one"}
     closed = {"name": "gitops/ledger/*", "push_access_levels": [level], "allow_force_push": False}
     project = answer_object({"only_allow_merge_if_pipeline_succeeds": False})
-    rules = answers.branch_rules("gitops/ledger/library", [answer_object(closed)], project, None)
+    rules = branch_rules("gitops/ledger/library", [answer_object(closed)], project, None)
     assert (rules.request_needed, rules.pushers, rules.required_checks, rules.queue) == (True, (), (), None)
     people = [{"access_level": 40, "user_id": 7, "group_id": None}, {"access_level": None, "group_id": 8}]
     opened = {"name": "gitops/*", "push_access_levels": people, "allow_force_push": True}
     both = [answer_object(closed), answer_object(opened)]
-    rules = answers.branch_rules("gitops/ledger/library", both, project, None)
+    rules = branch_rules("gitops/ledger/library", both, project, None)
     assert (rules.request_needed, rules.force_push, rules.pushers) == (False, True, ("gitlab:7", "group:8"))
 
 
@@ -297,8 +300,8 @@ def test_the_most_permissive_rule_is_in_force():
     ],
 )
 def test_no_line_is_a_quick_action(text, expected):
-    assert inert(text) == expected
-    assert inert(expected) == expected
+    assert API.escape(text) == expected
+    assert API.escape(expected) == expected
 
 
 def test_a_project_is_one_segment_of_a_path():
@@ -351,12 +354,11 @@ def test_every_request_is_documented_and_every_documented_one_is_made():
         "close_issue": calls.close_issue(one),
         "comment_on_issue": calls.comment_on_issue(one, "x"),
     }
-    assert set(made) == {name for name, value in vars(GitLabDialect).items() if inspect.isfunction(value)} - {
-        "__init__",
-        "_request",
-        "_list",
+    methods = {name for name, value in vars(GitLabDialect).items() if inspect.isfunction(value)} - {
         "next_page",
+        "escape",
     }
+    assert set(made) == {name for name in methods if not name.startswith(("_", "read_"))}
     assert {check_request(request).call for request in made.values()} == {o.call for o in operations()}
 
 
