@@ -24,19 +24,7 @@ from gitops.documents.forms import (
     variants,
 )
 from gitops.documents.json_bytes import MalformedError
-from gitops.forge.events import (
-    CommentEvent,
-    Event,
-    HeadEvent,
-    IgnoredEvent,
-    ManualEvent,
-    PushEvent,
-    QueueEvent,
-    RequestAction,
-    RequestEvent,
-    ReviewEvent,
-    TimerEvent,
-)
+from gitops.forge import events
 from gitops.forge.port import Account
 
 __all__ = ["event_subject", "read_event", "write_event"]
@@ -50,42 +38,42 @@ def _pair(value: Any) -> tuple[str, str]:
 
 
 _ACCOUNT = record(Account, {"id": TEXT, "login": TEXT, "bot": BOOLEAN})
-_KINDS: Mapping[str, tuple[type[Event], Members]] = {
-    "request": (RequestEvent, {"number": integer(), "action": enum(RequestAction), "head": OBJECT_ID}),
+_KINDS: Mapping[str, tuple[type[events.Event], Members]] = {
+    "request": (events.RequestEvent, {"number": integer(), "action": enum(events.RequestAction), "head": OBJECT_ID}),
     "comment": (
-        CommentEvent,
+        events.CommentEvent,
         {"number": integer(), "comment": TEXT, "author": _ACCOUNT, "body": TEXT, "at": TEXT},
     ),
-    "review": (ReviewEvent, {"number": integer()}),
-    "push": (PushEvent, {"ref": TEXT, "old": OBJECT_ID, "new": OBJECT_ID, "pusher": nullable(TEXT)}),
-    "queue": (QueueEvent, {"head": OBJECT_ID, "base": OBJECT_ID, "target": TEXT}),
-    "head": (HeadEvent, {"head": OBJECT_ID}),
-    "timer": (TimerEvent, {}),
-    "manual": (ManualEvent, {"inputs": list_of(Form(_pair, list))}),
-    "ignored": (IgnoredEvent, {"why": TEXT}),
+    "review": (events.ReviewEvent, {"number": integer()}),
+    "push": (events.PushEvent, {"ref": TEXT, "old": OBJECT_ID, "new": OBJECT_ID, "pusher": nullable(TEXT)}),
+    "queue": (events.QueueEvent, {"head": OBJECT_ID, "base": OBJECT_ID, "target": TEXT}),
+    "head": (events.HeadEvent, {"head": OBJECT_ID}),
+    "timer": (events.TimerEvent, {}),
+    "manual": (events.ManualEvent, {"inputs": list_of(Form(_pair, list))}),
+    "ignored": (events.IgnoredEvent, {"why": TEXT}),
 }
 _NAMES = {kind: name for name, (kind, _) in _KINDS.items()}
 
-EVENT: Document[Event] = Document(versions={1: variants("kind", _KINDS)}, code=Code.QUEUE_EVENT_INVALID)
+EVENT: Document[events.Event] = Document(versions={1: variants("kind", _KINDS)}, code=Code.QUEUE_EVENT_INVALID)
 
 read_event = EVENT.read
 write_event = EVENT.write
 
 
-def event_subject(event: Event) -> str:
+def event_subject(event: events.Event) -> str:
     """What an event is about: of two events that wait and have one subject, the newer one says all that the older one does.
 
     A review is another subject than the request that it is of, since only a review is attested. A push is its own subject: who
     pushed what counts for who may approve it, and nothing of that may get lost between two pushes.
     """
     match event:
-        case RequestEvent() | ReviewEvent():
+        case events.RequestEvent() | events.ReviewEvent():
             return f"{_NAMES[type(event)]} {event.number}"
-        case CommentEvent():
+        case events.CommentEvent():
             return f"comment {event.number} {event.comment}"
-        case PushEvent():
+        case events.PushEvent():
             return f"push {event.ref} {event.old} {event.new}"
-        case QueueEvent() | HeadEvent():
+        case events.QueueEvent() | events.HeadEvent():
             return f"{_NAMES[type(event)]} {event.head}"
-        case TimerEvent() | ManualEvent() | IgnoredEvent():
+        case events.TimerEvent() | events.ManualEvent() | events.IgnoredEvent():
             return _NAMES[type(event)]

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from gitops.server.app import make_app
 from gitops.server.deliveries import DeliveryReceiver, WebhookFormat
-from gitops.server.listen import ListenAddress, Listener
+from gitops.server.http import ListenAddress, Listener, make_app
 from gitops.server.queue import EventQueue
 from gitops.server.shared import ServerContext
 from gitops.server.workers import EventHandler, RetryPolicy, WorkerPool

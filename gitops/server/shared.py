@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -13,9 +14,45 @@ from gitops.core.errors import RemoteError
 from gitops.core.faults import Faults, NoFaults
 from gitops.core.redact import Redactor
 from gitops.render.characters import visible
-from gitops.server.counters import Counters
+from gitops.server.queue import EventState
 
-__all__ = ["ServerContext", "StopSignal"]
+__all__ = ["MEDIA_TYPE", "Counters", "ServerContext", "StopSignal"]
+
+MEDIA_TYPE = "text/plain; version=0.0.4"
+"""That of the text format of Prometheus: https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format."""
+_COUNTED = {
+    "deliveries": ("gitops_deliveries_total", "status", "Webhooks by the status of the answer."),
+    "events": ("gitops_events_total", "outcome", "Attempts to handle an event by their result."),
+}
+_WAITING = ("gitops_queue_events", "Events in the queue by their state.")
+
+
+class Counters:
+    """Numbers of deliveries and events since the start of the process, and nothing else. Thread-safe."""
+
+    def __init__(self) -> None:
+        """All counters are zero."""
+        self._guard = threading.Lock()
+        self._found: Counter[tuple[str, str]] = Counter()
+
+    def add(self, name: str, value: str) -> None:
+        """Count one of `deliveries` or `events`, by a value from a small set."""
+        with self._guard:
+            self._found[name, value] += 1
+
+    def text(self, queued: Mapping[EventState, int]) -> str:
+        """All counters, and the number of events in each state, in the text format of Prometheus."""
+        with self._guard:
+            found = dict(self._found)
+        lines = []
+        for name, (metric, label, summary) in _COUNTED.items():
+            lines += [f"# HELP {metric} {summary}", f"# TYPE {metric} counter"]
+            values = sorted((value, count) for (counted, value), count in found.items() if counted == name)
+            lines += [f'{metric}{{{label}="{value}"}} {count}' for value, count in values]
+        metric, summary = _WAITING
+        lines += [f"# HELP {metric} {summary}", f"# TYPE {metric} gauge"]
+        lines += [f'{metric}{{state="{state}"}} {queued[state]}' for state in EventState]
+        return "\n".join(lines) + "\n"
 
 
 class StopSignal:

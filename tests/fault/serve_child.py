@@ -6,7 +6,7 @@ import os
 import sys
 
 from gitops.cli.main import parse_options
-from gitops.cli.serve.command import serve
+from gitops.cli.serve import serve
 from tests.fault.engine_child import Watch
 
 if __name__ == "__main__":

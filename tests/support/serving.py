@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from gitops.bot.results import LogLine
-from gitops.cli.serve.repository import webhook_format
+from gitops.cli.served import webhook_format
 from gitops.core.clock import Clock
 from gitops.core.redact import Redactor, Secret
 from gitops.forge.events import Event
 from gitops.server.deliveries import repository_key
-from gitops.server.listen import ListenAddress
+from gitops.server.http import ListenAddress
 from gitops.server.queue import EventQueue, ListedEvent
 from gitops.server.service import Server, ServerSettings
 from gitops.server.shared import ServerContext

@@ -14,7 +14,7 @@ from gitops.cli.commands.arguments import (
     up_to,
 )
 
-_BOT, _SERVE, _AUDIT = "gitops.cli.bot", "gitops.cli.serve.command", "gitops.cli.audit"
+_BOT, _SERVE, _AUDIT = "gitops.cli.bot", "gitops.cli.serve", "gitops.cli.audit"
 _HOOKS, _REQUESTS = "gitops.cli.hooks", "gitops.cli.requests"
 _EXITS = "exit codes: 0 done, 1 a problem, 2 wrong usage, 3 waits for a person, 4 conflict with a newer entry"
 _EVENT = Argument("--event", metavar="FILE", help="event of the forge (default: the event of the CI job)")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cli.serve.repository import ServedRepository
+from gitops.cli.served import ServedRepository
 from gitops.core.errors import UsageError
 from gitops.core.faults import NoFaults
 from gitops.forge.events import TimerEvent

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gitops.cli.main import main, parse_options
-from gitops.cli.serve.command import _secrets, _server
-from gitops.cli.serve.repository import server_environment
+from gitops.cli.serve import _secrets, _server
+from gitops.cli.served import server_environment
 from gitops.core.clock import FixedClock
 from gitops.core.errors import UsageError
 from gitops.forge.events import RequestAction, RequestEvent
@@ -107,7 +107,7 @@ def test_a_server_is_no_job() -> None:
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
 def test_without_the_extra_the_way_to_it_is_said(monkeypatch, missing) -> None:
     for name in list(sys.modules):
-        if name.startswith(("gitops.server.listen", "gitops.server.service", "gitops.server.app", f"{missing}.")):
+        if name.startswith(("gitops.server.http", "gitops.server.service", f"{missing}.")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(UsageError) as failure:

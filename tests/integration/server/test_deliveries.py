@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gitops.cli.serve.repository import webhook_format
+from gitops.cli.served import webhook_format
 from gitops.core.clock import FixedClock
 from gitops.core.redact import Redactor, Secret
 from gitops.server.deliveries import DeliveryReceiver, HttpAnswer, repository_key

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gitops.bot.results import LogLine
-from gitops.cli.serve.repository import ServedRepository
+from gitops.cli.served import ServedRepository
 from gitops.core.faults import NoFaults
 from gitops.forge.events import Event, TimerEvent
 from gitops.server.queue import EventState

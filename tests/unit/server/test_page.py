@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from gitops.cli.serve import command as serve
-from gitops.server import deliveries, listen, queue
-from gitops.server.listen import ListenAddress
+from gitops.cli import serve
+from gitops.server import deliveries, http, queue
+from gitops.server.http import ListenAddress
 from gitops.server.service import ServerSettings
 from gitops.server.workers import RetryPolicy
 from tests.support.pages import read_page
@@ -18,7 +18,7 @@ def test_numbers_of_the_page_are_those_of_the_code() -> None:
     told = (
         f"A connection lasts {address.connection_s:.0f} seconds at most",
         f"there are {address.max_connections} at once",
-        f"request has {listen._HEAD_BYTES // 1024} KiB",
+        f"request has {http._HEAD_BYTES // 1024} KiB",
         f"a body above {ServerSettings(address, {}, ()).max_body_bytes // 2**20} MiB",
         f"random secret of {serve._SHORTEST} characters or more",
         f"after {retry.first.seconds}, 20, 40 … seconds, at most {retry.longest.seconds // 60} minutes",

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gitops.bot.results import LogLine
-from gitops.cli.serve.repository import ServedRepository, server_environment, webhook_format
 from gitops.cli.shared import OK, say, show_form
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
@@ -27,11 +26,11 @@ from gitops.forge.events import Event
 from gitops.render.characters import visible
 from gitops.server.queue import EventQueue, ListedEvent
 from gitops.server.shared import ServerContext, StopSignal
-from gitops.wiring.project import RepositoryChoice
 from gitops.wiring.system import SystemClock
 
 if TYPE_CHECKING:
-    from gitops.server.listen import ListenAddress
+    from gitops.cli.served import ServedRepository
+    from gitops.server.http import ListenAddress
     from gitops.server.service import Server
 
 __all__ = ["queue", "serve"]
@@ -47,6 +46,10 @@ def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None,
 
     Raises UsageError `serve_unavailable` if the packages of the extra `serve` are not installed.
     """
+    # Imported here: `gitops bot queue` needs none of what handles events.
+    from gitops.cli.served import ServedRepository, server_environment
+    from gitops.wiring.project import RepositoryChoice
+
     environ, faults = os.environ if environ is None else environ, faults or NoFaults()
     stop = StopSignal()
     own_environ, secrets = server_environment(environ), _secrets(options.secret_file, environ)
@@ -80,8 +83,10 @@ def _server(
     secrets: tuple[Secret, ...],
     context: ServerContext,
 ) -> Server:
+    from gitops.cli.served import webhook_format
+
     try:
-        from gitops.server.listen import ListenAddress
+        from gitops.server.http import ListenAddress
         from gitops.server.service import Server, ServerSettings
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _EXTRA:

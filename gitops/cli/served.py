@@ -7,24 +7,22 @@ as a job.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import cast
+from typing import Any, cast
 
-from gitops.bot.context import ClusterReport
 from gitops.bot.dispatch import handle_event
 from gitops.bot.results import LogLine
 from gitops.core.codes import Code
-from gitops.core.errors import UsageError
+from gitops.core.errors import RemoteError, UsageError
 from gitops.core.faults import Faults
 from gitops.core.redact import Secret
 from gitops.forge.events import Event
 from gitops.forge.port import Forge
 from gitops.forge.registry import FORGES
 from gitops.server.deliveries import WebhookFormat, repository_key
-from gitops.server.watched_forge import WatchedForge
 from gitops.wiring.forge import LOCAL, ForgeChoice, choose_forge, open_forge, remote_login, token_of
 from gitops.wiring.project import LocalProject, RepositoryChoice
 
-__all__ = ["ServedRepository", "server_environment", "webhook_format"]
+__all__ = ["ServedRepository", "WatchedForge", "server_environment", "webhook_format"]
 
 _TOKENS = frozenset({"GITOPS_TOKEN", *(name for row in FORGES.values() for name in row.tokens)})
 _SECRETS = _TOKENS | {"GITOPS_WEBHOOK_SECRET"}
@@ -62,10 +60,9 @@ class ServedRepository:
         self._choice, self._environ, self._pause, self._faults = choice, environ, pause, faults
         # Child processes get neither token nor secret: the login is put into the address of the remote, for git alone.
         self._child_environ = {k: v for k, v in environ.items() if k not in _SECRETS}
-        declared = (
-            LocalProject(choice, environ=self._child_environ).project.config().forge.kind if kind is None else kind
-        )
-        self.kind = declared or LOCAL
+        if kind is None:
+            kind = LocalProject(choice, environ=self._child_environ).project.config().forge.kind
+        self.kind = kind or LOCAL
         if self.kind not in FORGES:
             raise UsageError(Code.USAGE_ERROR, f"name the forge of {choice.path} with --forge: {', '.join(FORGES)}")
         local, found = self._open()
@@ -80,7 +77,9 @@ class ServedRepository:
         local, found = self._open()
         forge, _ = open_forge(found, self._pause, local.project.tools.clock)
         watched = WatchedForge(forge)
-        yield from handle_event(local.bot(cast(Forge, watched), self.kind, local.person(), _ignore), event)
+        # Reports go to the forge; a server has no job page.
+        bot = local.bot(cast(Forge, watched), self.kind, local.person(), lambda _: None)
+        yield from handle_event(bot, event)
         if watched.failure is not None:
             raise watched.failure
 
@@ -95,5 +94,30 @@ class ServedRepository:
         return local, choose_forge(self.kind, self._environ, local.setting, rule, remote)
 
 
-def _ignore(report: ClusterReport) -> None:
-    """Reports go to the forge; a server has no job page."""
+class WatchedForge:
+    """Behaves like the given forge; `failure` is the first call that failed for a temporary reason, or None.
+
+    Handlers go on if only a comment failed, because an outcome does not depend on a comment. A job ends there, and the next event
+    writes it. A server handles the event again later; what is written already is not written twice.
+    """
+
+    def __init__(self, forge: Forge) -> None:
+        """Nothing has failed yet."""
+        self._forge = forge
+        self.failure: RemoteError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """A method or a property of the forge."""
+        attribute = getattr(self._forge, name)
+        if not callable(attribute):
+            return attribute
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            try:
+                return attribute(*arguments, **named)
+            except RemoteError as error:
+                if error.retryable and self.failure is None:
+                    self.failure = error
+                raise
+
+        return call

@@ -1,1 +1,0 @@
-"""`gitops bot serve` and `gitops bot queue`."""
