@@ -16,7 +16,7 @@ from gitops.cluster.workspace import Workspace
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
-from gitops.graph.observation import Existence
+from gitops.graph.port import Existence
 from gitops.model.address import Address, Kind, graph_address
 from gitops.model.outcome import StateObservations, VerbOutcome
 

@@ -14,7 +14,7 @@ from gitops.cluster.workspace import Stores
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
-from gitops.graph.observation import Existence
+from gitops.graph.port import Existence
 from gitops.model.address import graph_address
 from gitops.model.ledger import IntentKind, LedgerState
 

@@ -24,7 +24,7 @@ from typing import Any
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
-from gitops.graph.observation import Existence, GraphReading
+from gitops.graph.port import Existence, GraphReading
 from gitops.model.address import graph_address, schema_address
 from gitops.model.ledger import AppliedResource, Intent, IntentKind, LedgerState, Status, StatusRecord
 from gitops.plan.draft import StateDraft

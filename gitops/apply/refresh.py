@@ -19,7 +19,7 @@ from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.graph.observation import Existence
+from gitops.graph.port import Existence
 from gitops.ledger.port import LedgerWrite
 from gitops.model.address import Address, Kind, graph_address, schema_address
 from gitops.model.ledger import AppliedResource, EntryKind, LedgerState, Status, StatusRecord

@@ -1,8 +1,8 @@
 """The graph database: one Lance dataset per type below a graph root, published through immutable manifests.
 
-This is the front door of the room: other rooms import these names from here, and the light nouns from `port`, `observation`,
-`results` and `maintenance_results`. A name is loaded when it is first used, so that a command which reads
-no rows starts without the Lance driver. Nothing here knows of the control plane.
+This is the front door of the room: other rooms import these names from here, and the light nouns from `port` and `results`. A
+name is loaded when it is first used, so that a command which reads no rows starts without the Lance driver. Nothing here knows of
+the control plane.
 """
 
 from __future__ import annotations

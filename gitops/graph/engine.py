@@ -13,8 +13,7 @@ from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults, NoFaults, around
 from gitops.graph import layout
 from gitops.graph.manifest import GraphIdentity, Manifest, publish
-from gitops.graph.observation import MigrationPreview
-from gitops.graph.port import Existence, GraphReading, PreparedVersion
+from gitops.graph.port import Existence, GraphReading, MigrationPreview, PreparedVersion
 from gitops.graph.snapshot import Snapshot, accept_schema, find_root, open_snapshot
 from gitops.graph.staged import StagedGraph, StagedVersion, WriteContext, require_no_branches
 from gitops.storage.port import ObjectStore

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
@@ -100,6 +101,10 @@ class CommitRef:
     n: int
     commit: str | None
 
+    def to_json(self) -> dict[str, Any]:
+        """The version as results show it."""
+        return {"commit": self.commit, "manifest_version": self.n}
+
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
@@ -139,6 +144,21 @@ class Manifest:
     def to_bytes(self) -> bytes:
         """The stored document: the same manifest always gives the same bytes."""
         return MANIFEST.write(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """The version as a log shows it."""
+        return {
+            "commit": self.txn_id,
+            "manifest_version": self.n,
+            "branch": self.branch,
+            "parent": None if self.parent is None else self.parent.to_json(),
+            "merge_parent": None if self.merge_parent is None else self.merge_parent.to_json(),
+            "operation": self.operation,
+            "message": self.message,
+            "actor": self.actor,
+            "ts": self.ts,
+            "schema_digest": self.schema_source,
+        }
 
 
 def line_numbers(store: ObjectStore, line: str = layout.MAIN) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from gitops.graph.manifest import CommitRef, Manifest
 
 if TYPE_CHECKING:
     from gitops.core.diagnostics import Diagnostics
+    from gitops.language.schema.steps import MigrationStep
 
 
 class GraphOutcome:
@@ -26,11 +27,16 @@ class GraphOutcome:
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain JSON: an object with a member for each field; tables and types in code point order."""
-        form = {}
-        for each in fields(self):  # type: ignore[arg-type] # every outcome is a dataclass
-            value = getattr(self, each.name)
-            form[each.name] = _plain(dict(sorted(value.items())) if isinstance(value, Mapping) else value)
-        return form
+        form = _members(self)
+        return {name: dict(sorted(value.items())) if isinstance(value, dict) else value for name, value in form.items()}
+
+
+TEXT_ONLY = {"text only": True}
+"""Metadata of a field that the text of a result shows, and its JSON form does not."""
+
+
+def _members(value: Any) -> dict[str, Any]:
+    return {each.name: _plain(getattr(value, each.name)) for each in fields(value) if not each.metadata}
 
 
 def _plain(value: Any) -> Any:
@@ -53,16 +59,12 @@ class LoadResult(GraphOutcome):
 class LoadRefusal(GraphOutcome):
     """Why a load published nothing."""
 
-    problems: Diagnostics
+    problems: Diagnostics = field(metadata=TEXT_ONLY)
 
     @property
     def ok(self) -> bool:
         """False."""
         return False
-
-    def to_json(self) -> dict[str, Any]:
-        """Empty: the problems are diagnostics."""
-        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,7 @@ class ExportResult(GraphOutcome):
     """How many records were written to a file."""
 
     records: int
-    path: str
-
-    def to_json(self) -> dict[str, Any]:
-        """The result as plain JSON."""
-        return {"records": self.records}
+    path: str = field(metadata=TEXT_ONLY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,43 +126,16 @@ class MutationResult(GraphOutcome):
     changed: bool
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "affectedNodes": self.affected_nodes,
-            "affectedEdges": self.affected_edges,
-            "manifest_version": self.manifest_version,
-            "changed": self.changed,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class VersionInfo:
-    """One version as its log shows it; `parent` and `merge_parent` are None where there is none."""
-
-    manifest: Manifest
-
-    def to_json(self) -> dict[str, Any]:
-        """The commit as plain JSON."""
-        manifest = self.manifest
-        return {
-            "commit": manifest.txn_id,
-            "manifest_version": manifest.n,
-            "branch": manifest.branch,
-            "parent": _ref(manifest.parent),
-            "merge_parent": _ref(manifest.merge_parent),
-            "operation": manifest.operation,
-            "message": manifest.message,
-            "actor": manifest.actor,
-            "ts": manifest.ts,
-            "schema_digest": manifest.schema_source,
-        }
+        """The result as plain JSON."""
+        affected = {"affectedNodes": self.affected_nodes, "affectedEdges": self.affected_edges}
+        return {**affected, "manifest_version": self.manifest_version, "changed": self.changed}
 
 
 @dataclass(frozen=True, slots=True)
 class VersionLog(GraphOutcome):
     """The versions of a branch, newest first."""
 
-    commits: tuple[VersionInfo, ...]
+    commits: tuple[Manifest, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +152,7 @@ class VersionDescription(GraphOutcome):
             key: {"path": entry.path, "version": entry.version, "rows": entry.rows}
             for key, entry in sorted(self.manifest.tables.items())
         }
-        return {
-            "graph_id": self.graph_id,
-            **VersionInfo(self.manifest).to_json(),
-            "branch": self.branch,
-            "tables": tables,
-        }
+        return {"graph_id": self.graph_id, **self.manifest.to_json(), "branch": self.branch, "tables": tables}
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,11 +199,7 @@ class BranchCreated(GraphOutcome):
 class BranchDeleted(GraphOutcome):
     """The name of a branch that was deleted."""
 
-    name: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Empty."""
-        return {}
+    name: str = field(metadata=TEXT_ONLY)
 
 
 class ChangeKind(StrEnum):
@@ -261,46 +223,17 @@ class RowChange:
 
     def to_json(self) -> dict[str, Any]:
         """The change as plain JSON; columns in the order of the table."""
-        return {
-            "table": self.table,
-            "kind": self.kind.value,
-            "id": self.id,
-            "fields": list(self.fields),
-            "before": None if self.before is None else dict(self.before),
-            "after": None if self.after is None else dict(self.after),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class TableCounts:
-    """How many rows of one table were added, removed and changed."""
-
-    added: int = 0
-    removed: int = 0
-    changed: int = 0
-
-    def to_json(self) -> dict[str, int]:
-        """The numbers as plain JSON."""
-        return {"added": self.added, "removed": self.removed, "changed": self.changed}
+        return _members(self)
 
 
 @dataclass(frozen=True, slots=True)
 class DiffSummary(GraphOutcome):
-    """The two versions, and the numbers for each table with a difference, by key."""
+    """The two versions, and how many rows were `added`, `removed` and `changed` of each table with a difference, by key."""
 
     before: CommitRef
     after: CommitRef
     same_schema: bool
-    tables: Mapping[str, TableCounts]
-
-    def to_json(self) -> dict[str, Any]:
-        """The summary as plain JSON."""
-        return {
-            "before": {"commit": self.before.commit, "manifest_version": self.before.n},
-            "after": {"commit": self.after.commit, "manifest_version": self.after.n},
-            "same_schema": self.same_schema,
-            "tables": {key: self.tables[key].to_json() for key in sorted(self.tables)},
-        }
+    tables: Mapping[str, Mapping[str, int]]
 
 
 class MergeStatus(StrEnum):
@@ -313,8 +246,11 @@ class MergeStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class MergeConflict:
-    """One conflict: its kind, the table, the row and the property (empty for a whole row)."""
+class RowProblem:
+    """What is wrong with a row: a broken rule, or a conflict of a merge.
+
+    `table` is a key; `id` that of the row (of a cardinality, the source node); `property` is empty for a whole row.
+    """
 
     table: str
     id: str
@@ -323,16 +259,10 @@ class MergeConflict:
     detail: str
 
     def to_json(self) -> dict[str, str]:
-        """The conflict as plain JSON."""
+        """The problem as plain JSON."""
         kind, _, name = self.table.partition(":")
-        return {
-            "kind": self.kind,
-            "type_kind": kind,
-            "type": name,
-            "id": self.id,
-            "property": self.property,
-            "detail": self.detail,
-        }
+        place = {"type_kind": kind, "type": name, "id": self.id, "property": self.property}
+        return {"kind": self.kind, **place, "detail": self.detail}
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +275,7 @@ class MergeResult(GraphOutcome):
     manifest_version: int
     commit: str
     rows: Mapping[str, int] = field(default_factory=dict)
-    conflicts: tuple[MergeConflict, ...] = ()
+    conflicts: tuple[RowProblem, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -353,5 +283,113 @@ class MergeResult(GraphOutcome):
         return not self.conflicts
 
 
-def _ref(ref: CommitRef | None) -> dict[str, Any] | None:
-    return None if ref is None else {"commit": ref.commit, "manifest_version": ref.n}
+@dataclass(frozen=True, slots=True)
+class StepEffect:
+    """One step and how many rows it touches: all rows of the table, or for a dropped property those that lose a value.
+
+    `rows` is None for a step that touches no table.
+    """
+
+    step: MigrationStep
+    rows: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The step as plain JSON, with its rows."""
+        return {**self.step.to_json(), "rows": self.rows}
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewReport(GraphOutcome):
+    """What the migration does; `tables` has the rows of each table afterwards, empty when it is not supported."""
+
+    supported: bool
+    manifest_version: int
+    steps: tuple[StepEffect, ...]
+    tables: dict[str, int]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the graph can be migrated."""
+        return self.supported
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeResult(GraphOutcome):
+    """What was done, by table key; `manifest_version` is the newest version afterwards."""
+
+    manifest_version: int
+    tables: dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class GcResult(GraphOutcome):
+    """What was removed, or with `dry_run` what would be; `bytes` is then an estimate."""
+
+    dry_run: bool
+    manifests: int
+    table_versions: Mapping[str, tuple[int, ...]]
+    paths: tuple[str, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeResult(GraphOutcome):
+    """What went, or with `dry_run` would go: types by table key, and properties by the key of their table.
+
+    `manifest_version` is the newest version afterwards.
+    """
+
+    dry_run: bool
+    manifest_version: int
+    types: tuple[str, ...]
+    properties: Mapping[str, tuple[str, ...]]
+
+
+class VerifyFindingCode(StrEnum):
+    """What is wrong, or worth a note."""
+
+    DOCUMENT_UNREADABLE = "document_unreadable"
+    MANIFEST_UNREADABLE = "manifest_unreadable"
+    VERSION_MISSING = "version_missing"
+    PARENT_MISMATCH = "parent_mismatch"
+    BRANCH_WITHOUT_VERSION = "branch_without_version"
+    SCHEMA_DAMAGED = "schema_damaged"
+    TABLES_MISMATCH = "tables_mismatch"
+    TABLE_UNREADABLE = "table_unreadable"
+    COLUMNS_MISMATCH = "columns_mismatch"
+    ROWS_MISMATCH = "rows_mismatch"
+    RULE_BROKEN = "rule_broken"
+    UNREFERENCED = "unreferenced"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyFinding:
+    """One finding and the place that it is about."""
+
+    code: VerifyFindingCode
+    path: str
+    detail: str
+
+    @property
+    def is_problem(self) -> bool:
+        """Whether anything is wrong; a note is not."""
+        return self.code is not VerifyFindingCode.UNREFERENCED
+
+    def to_json(self) -> dict[str, Any]:
+        """The finding as plain JSON."""
+        return {"code": self.code.value, "problem": self.is_problem, "path": self.path, "detail": self.detail}
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport(GraphOutcome):
+    """All findings, and how much was looked at."""
+
+    deep: bool
+    manifests: int
+    table_versions: int
+    findings: tuple[VerifyFinding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not any(finding.is_problem for finding in self.findings)

@@ -20,7 +20,7 @@ from gitops.config.result import LoadResult
 from gitops.config.source import SourceMovedError
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.graph.observation import MigrationPreview
+from gitops.graph.port import MigrationPreview
 from gitops.model.address import Address, Kind
 from gitops.model.change import Action, Change
 from gitops.model.ledger import Debt, LedgerState

@@ -6,13 +6,13 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from gitops.graph.maintenance_results import GcResult, OptimizeResult, PreviewReport, PurgeResult, VerifyReport
 from gitops.graph.results import (
     BranchCreated,
     BranchDeleted,
     BranchList,
     DiffSummary,
     ExportResult,
+    GcResult,
     GraphDescription,
     GraphOutcome,
     LoadRefusal,
@@ -20,9 +20,13 @@ from gitops.graph.results import (
     MergeResult,
     MergeStatus,
     MutationResult,
+    OptimizeResult,
+    PreviewReport,
+    PurgeResult,
     QueryRows,
     RowChange,
     RowList,
+    VerifyReport,
     VersionDescription,
     VersionLog,
 )
@@ -104,7 +108,7 @@ def _mutation(mutation: MutationResult, graph: str) -> list[str]:
 
 
 def _diff(diff: DiffSummary, _graph: str) -> list[str]:
-    rows = [{"table": key, **counts.to_json()} for key, counts in sorted(diff.tables.items())]
+    rows = [{"table": key, **counts} for key, counts in sorted(diff.tables.items())]
     table = _table(["table", "added", "removed", "changed"], rows)
     return table if diff.same_schema else ["the schemas differ", *table]
 

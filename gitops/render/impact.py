@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gitops.graph.observation import MigrationPreview
+from gitops.graph.port import MigrationPreview
 from gitops.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of
 from gitops.model.address import Kind
 from gitops.model.plan import AffectedQuery, Plan, QueryChange, ResultChange, SchemaImpact

@@ -25,7 +25,7 @@ from gitops.graph.history.merge import merge_branch
 from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.graph.history.retention import Retention
 from gitops.graph.load import Loader, LoadMode, LoadRequest
-from gitops.graph.maintenance_results import GcResult
+from gitops.graph.results import GcResult
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.graph.staged import WriteContext
 from gitops.graph.write.mutate import MutationOptions, Mutator

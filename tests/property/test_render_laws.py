@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 
 from gitops.apply.drift import DriftItem, DriftKind, DriftOutcome
 from gitops.core.diagnostics import Diagnostic, Severity, SourceRef
-from gitops.graph.observation import MigrationPreview
+from gitops.graph.port import MigrationPreview
 from gitops.model.address import Address
 from gitops.model.change import Action, Change, Disposition, Reason
 from gitops.model.ledger import Debt, LedgerState, LockInfo, LockObservation, Status, StatusRecord

@@ -11,7 +11,7 @@ import pytest
 
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
-from gitops.graph.observation import Existence
+from gitops.graph.port import Existence
 from gitops.ledger.documents import write_intent, write_state
 from gitops.ledger.layout import STATE, intent_key
 from gitops.model.ledger import Intent, IntentKind, LedgerState

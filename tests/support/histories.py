@@ -142,4 +142,4 @@ def _write(base: Snapshot, key: str, rows: list[dict[str, Any]], gone: list[str]
 
 def version_numbers(uri: str, branch: str = "main") -> tuple[int, ...]:
     """The numbers of the versions of a branch that are kept, oldest first."""
-    return tuple(commit.manifest.n for commit in reversed(read_log(uri, branch, 10_000)))
+    return tuple(commit.n for commit in reversed(read_log(uri, branch, 10_000)))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from gitops.config.load import LoadResult, load_desired
 from gitops.config.source import MemoryTree
-from gitops.graph.observation import MigrationPreview
+from gitops.graph.port import MigrationPreview
 from gitops.language.schema import compile_schema
 from gitops.language.schema.migration import plan_migration
 from gitops.model.address import Address, Kind

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from gitops.core.errors import BugError, ConflictError, GitopsError
 from gitops.core.faults import Faults, NoFaults
-from gitops.graph.observation import MigrationPreview
-from gitops.graph.port import Existence, GraphReading, PreparedVersion
+from gitops.graph.port import Existence, GraphReading, MigrationPreview, PreparedVersion
 from gitops.graph.snapshot import accept_schema
 from gitops.language.schema.migration import plan_migration
 

@@ -13,7 +13,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.history.deltas import Row, RowDelta, TableVersion, row_deltas
 from gitops.graph.manifest import TableEntry
-from gitops.graph.results import ChangeKind, DiffSummary, RowChange, TableCounts
+from gitops.graph.results import ChangeKind, DiffSummary, RowChange
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.graph.tables import declared_type
 from gitops.graph.values import cell_to_json
@@ -41,7 +41,7 @@ def summarize_diff(uri: str, before: ReadTarget, after: ReadTarget, types: tuple
         one.manifest.ref,
         other.manifest.ref,
         one.manifest.schema_ir == other.manifest.schema_ir,
-        {key: TableCounts(**counts[key]) for key in sorted(counts)},
+        dict(sorted(counts.items())),
     )
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -18,47 +16,17 @@ import pyarrow.compute as pc
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.graph.manifest import TableEntry
+from gitops.graph.results import RowProblem
 from gitops.graph.root import GraphFolder
 from gitops.graph.tables import declared_type, key_columns, open_table, raw_columns
 from gitops.graph.write.final_image import cardinality_violation, unique_violation
 from gitops.graph.write.rules import node_id, row_faults
 from gitops.language.schema import Catalog, EdgeType, NodeType, RangeBound, Scalar
 
-__all__ = ["GraphImage", "RuleKind", "RuleViolation"]
+__all__ = ["GraphImage", "row_violations"]
 
 _SHOWN = 80
 _EXACT = 2**53
-
-
-class RuleKind(StrEnum):
-    """Which rule is broken."""
-
-    DUPLICATE_ID = "DuplicateId"
-    ORPHAN_EDGE = "OrphanEdge"
-    UNIQUE = "UniqueViolation"
-    CARDINALITY = "CardinalityViolation"
-    VALUE = "ValueConstraintViolation"
-
-
-@dataclass(frozen=True, slots=True)
-class RuleViolation:
-    """A broken rule: the table, the row (of a cardinality, the source node) and the property that it is about."""
-
-    kind: RuleKind
-    table: str
-    id: str
-    property: str
-    detail: str
-
-    def to_json(self) -> dict[str, str]:
-        """The finding as plain JSON."""
-        return {
-            "kind": self.kind.value,
-            "table": self.table,
-            "id": self.id,
-            "property": self.property,
-            "detail": self.detail,
-        }
 
 
 class GraphImage:
@@ -74,23 +42,21 @@ class GraphImage:
         """The type of a table."""
         return declared_type(self._catalog, key)
 
-    def duplicate_ids(self, key: str) -> Iterator[RuleViolation]:
+    def duplicate_ids(self, key: str) -> Iterator[RowProblem]:
         """Ids that more than one row has."""
         for (row_id,), _ in self._repeated(key, ("id",)):
-            yield RuleViolation(
-                RuleKind.DUPLICATE_ID, key, row_id, "id", f"id {row_id[:_SHOWN]!r} is there more than once"
-            )
+            yield RowProblem(key, row_id, "DuplicateId", "id", f"id {row_id[:_SHOWN]!r} is there more than once")
 
-    def unique(self, key: str) -> Iterator[RuleViolation]:
+    def unique(self, key: str) -> Iterator[RowProblem]:
         """Rows that have the values of a unique group in common with another row; a null member exempts."""
         declared = self.declared(key)
         for group in declared.unique:
             for values, row_ids in self._repeated(key, group):
                 detail = unique_violation(declared, group, values)
                 for row_id in row_ids:
-                    yield RuleViolation(RuleKind.UNIQUE, key, row_id, ", ".join(group), detail)
+                    yield RowProblem(key, row_id, "UniqueViolation", ", ".join(group), detail)
 
-    def orphans(self, key: str) -> Iterator[RuleViolation]:
+    def orphans(self, key: str) -> Iterator[RowProblem]:
         """Edges of which an end does not exist."""
         edge = self._edge(key)
         batches = list(self._batches(key, ["id", "src", "dst"]))
@@ -103,9 +69,9 @@ class GraphImage:
             lost = edges.filter(pc.invert(pc.is_in(edges.column(column).combine_chunks(), known)))
             for row_id, end in zip(lost.column("id").to_pylist(), lost.column(column).to_pylist(), strict=True):
                 detail = f"edge {edge.name}: {column} {end[:_SHOWN]!r} not found in {owner}"
-                yield RuleViolation(RuleKind.ORPHAN_EDGE, key, row_id, column, detail)
+                yield RowProblem(key, row_id, "OrphanEdge", column, detail)
 
-    def cardinality(self, key: str) -> Iterator[RuleViolation]:
+    def cardinality(self, key: str) -> Iterator[RowProblem]:
         """Sources with too few or too many edges; one without any is not examined."""
         edge = self._edge(key)
         low, high = edge.cardinality
@@ -117,9 +83,9 @@ class GraphImage:
         ):
             if count < low or (high is not None and count > high):
                 detail = cardinality_violation(edge, source, count)
-                yield RuleViolation(RuleKind.CARDINALITY, key, source, "src", detail)
+                yield RowProblem(key, source, "CardinalityViolation", "src", detail)
 
-    def values(self, key: str) -> Iterator[RuleViolation]:
+    def values(self, key: str) -> Iterator[RowProblem]:
         """Rows that break a rule by themselves, or whose id differs from the id that their key makes."""
         declared = self.declared(key)
         blobs = [name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB]
@@ -228,15 +194,15 @@ def _comparison_type(end: float, column: pa.DataType) -> pa.DataType:
     return pa.uint64() if pa.types.is_unsigned_integer(column) else pa.int64()
 
 
-def row_violations(key: str, declared: NodeType | EdgeType, row: Mapping[str, Any]) -> Iterator[RuleViolation]:
+def row_violations(key: str, declared: NodeType | EdgeType, row: Mapping[str, Any]) -> Iterator[RowProblem]:
     """What is wrong with one row by itself."""
     for fault in row_faults(declared, row):
         # Messages begin with the property, as `T.p`.
         named = next((name for name in declared.properties if f"{declared.name}.{name}" in fault), "")
-        yield RuleViolation(RuleKind.VALUE, key, row["id"], named, fault)
+        yield RowProblem(key, row["id"], "ValueConstraintViolation", named, fault)
     if not isinstance(declared, NodeType) or any(row[name] is None for name in declared.key or ()):
         return
     own = node_id(declared, row)
     if own is not None and own != row["id"]:
         detail = f"the key of {declared.name} makes the id {own[:_SHOWN]!r}"
-        yield RuleViolation(RuleKind.VALUE, key, row["id"], "id", detail)
+        yield RowProblem(key, row["id"], "ValueConstraintViolation", "id", detail)

@@ -14,7 +14,7 @@ from gitops.core.errors import GitopsError
 from gitops.graph.layout import MAIN
 from gitops.graph.lines import BranchIndex
 from gitops.graph.manifest import CommitRef, Manifest, find_manifest, head_number, read_manifest
-from gitops.graph.results import VersionDescription, VersionInfo
+from gitops.graph.results import VersionDescription
 from gitops.graph.snapshot import open_snapshot
 from gitops.graph.versions import ReadTarget, kept_versions
 from gitops.storage.port import ObjectStore
@@ -24,20 +24,20 @@ __all__ = ["common_versions", "describe_version", "includes_version", "merge_bas
 MAX_LOG = 10_000
 
 
-def read_log(uri: str, branch: str = MAIN, limit: int = 100) -> tuple[VersionInfo, ...]:
+def read_log(uri: str, branch: str = MAIN, limit: int = 100) -> tuple[Manifest, ...]:
     """The versions of a branch that are kept, newest first, those before it was forked included.
 
     At most `limit` (0 to 10000). Raises as `open_snapshot`.
     """
     snapshot = open_snapshot(uri, ReadTarget(branch))
     wanted = max(0, min(limit, MAX_LOG))
-    found: list[VersionInfo] = []
+    found: list[Manifest] = []
     for holder, n in kept_versions(snapshot.store, snapshot.line):
         if len(found) == wanted:
             break
         manifest = find_manifest(snapshot.store, n, holder)
         if manifest is not None:
-            found.append(VersionInfo(manifest))
+            found.append(manifest)
     return tuple(found)
 
 

@@ -25,7 +25,7 @@ from gitops.graph.history.leases import hold_lease
 from gitops.graph.history.lineage import includes_version, merge_bases
 from gitops.graph.lines import check_name
 from gitops.graph.manifest import Manifest, TableEntry
-from gitops.graph.results import MergeConflict, MergeResult, MergeStatus
+from gitops.graph.results import MergeResult, MergeStatus, RowProblem
 from gitops.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
 from gitops.graph.staged import StagedVersion, WriteContext
 from gitops.graph.tables import TableWriter, arrow_table, declared_type, key_columns, stage_rows
@@ -83,7 +83,7 @@ class _MergePlan:
 
     tables: dict[str, TableEntry]
     rows: dict[str, int] = field(default_factory=dict)
-    conflicts: list[MergeConflict] = field(default_factory=list)
+    conflicts: list[RowProblem] = field(default_factory=list)
 
 
 def _merge_tables(target: Snapshot, origin: Snapshot, bases: tuple[Manifest, ...]) -> _MergePlan:
@@ -146,7 +146,7 @@ def _merge_table(table: _MergeTable, plan: _MergePlan) -> None:
         plan.rows[table.key] = len(wanted)
 
 
-def _conflicts(table: _MergeTable, own: RowDelta | None, delta: RowDelta | None) -> Iterator[MergeConflict]:
+def _conflicts(table: _MergeTable, own: RowDelta | None, delta: RowDelta | None) -> Iterator[RowProblem]:
     """The conflicts of one row, one for each property in which the sides differ."""
     some = own or delta
     if some is None:
@@ -161,7 +161,7 @@ def _conflicts(table: _MergeTable, own: RowDelta | None, delta: RowDelta | None)
         kind = "DivergentInsert" if some.before is None else "DivergentUpdate"
         fields = list(RowDelta(some.id, mine, coming).fields)
         detail = f"{table.target.branch} and {table.origin.branch} gave it different values"
-    yield from (MergeConflict(table.key, some.id, kind, name, detail) for name in fields)
+    yield from (RowProblem(table.key, some.id, kind, name, detail) for name in fields)
 
 
 def _write_table(table: _MergeTable, entry: TableEntry, wanted: Mapping[str, Row | None]) -> TableEntry:
@@ -178,7 +178,7 @@ def _write_table(table: _MergeTable, entry: TableEntry, wanted: Mapping[str, Row
     return writer.finish(recount=True)
 
 
-def _broken_rules(target: Snapshot, origin: Snapshot, plan: _MergePlan, catalog: Catalog) -> Iterator[MergeConflict]:
+def _broken_rules(target: Snapshot, origin: Snapshot, plan: _MergePlan, catalog: Catalog) -> Iterator[RowProblem]:
     """Rules that each side keeps and the merge breaks. Only a rule that spans changes of both sides can be broken."""
 
     def mixed(*keys: str) -> bool:
@@ -196,7 +196,7 @@ def _broken_rules(target: Snapshot, origin: Snapshot, plan: _MergePlan, catalog:
                 found += image.cardinality(key)
             if mixed(key, f"node:{declared.source}", f"node:{declared.target}"):
                 found += image.orphans(key)
-        yield from (MergeConflict(each.table, each.id, each.kind.value, each.property, each.detail) for each in found)
+        yield from found
 
 
 def _row_violations(target: Snapshot, plan: _MergePlan, key: str, declared: NodeType | EdgeType) -> Iterator[Any]:

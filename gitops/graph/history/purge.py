@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from gitops.graph.history.leases import hold_lease
 from gitops.graph.layout import MAIN
-from gitops.graph.maintenance_results import PurgeResult
 from gitops.graph.manifest import DroppedTable, Manifest, find_manifest, line_numbers
 from gitops.graph.migrate import copy_table
+from gitops.graph.results import PurgeResult
 from gitops.graph.snapshot import Snapshot, find_root, open_snapshot
 from gitops.graph.staged import StagedVersion, WriteContext, require_no_branches
 

@@ -20,8 +20,8 @@ from gitops.graph.history.image import GraphImage
 from gitops.graph.history.leases import read_leases
 from gitops.graph.history.retention import all_lines, collect_references, purged_paths
 from gitops.graph.lines import Line, read_branches, read_floor
-from gitops.graph.maintenance_results import VerifyFinding, VerifyFindingCode, VerifyReport
 from gitops.graph.manifest import Manifest, TableEntry, line_numbers, read_manifest
+from gitops.graph.results import VerifyFinding, VerifyFindingCode, VerifyReport
 from gitops.graph.snapshot import Snapshot, open_snapshot, table_keys
 from gitops.graph.tables import declared_type, driver_message, key_columns, open_table
 from gitops.language.schema import Catalog, EdgeType
@@ -62,7 +62,7 @@ class _Verification:
             for line in lines:
                 self._check_rules(line)
         self._list_unreferenced(lines)
-        return VerifyReport(tuple(self._findings), len(self._manifests), tables, deep)
+        return VerifyReport(deep, len(self._manifests), tables, tuple(self._findings))
 
     def _add(self, code: VerifyFindingCode, path: str, detail: str) -> None:
         self._findings.append(VerifyFinding(code, path, detail))
@@ -188,7 +188,7 @@ class _Verification:
                     self._add(
                         VerifyFindingCode.RULE_BROKEN,
                         f"{line.name}/{key}/{each.id}",
-                        f"{each.kind.value}: {each.detail}",
+                        f"{each.kind}: {each.detail}",
                     )
             except GitopsError as error:
                 self._add(VerifyFindingCode.TABLE_UNREADABLE, f"{line.name}/{key}", error.detail)

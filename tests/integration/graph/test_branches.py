@@ -227,7 +227,7 @@ def test_the_log_and_the_snapshot_tell_the_lineage(local: History) -> None:
         *(each["commit"] for each in commits[1:]),
         None,
     ]
-    assert [commit.manifest.n for commit in read_log(local.uri, "dev", 2)] == [4, 3]
+    assert [commit.n for commit in read_log(local.uri, "dev", 2)] == [4, 3]
     assert read_log(local.uri, "dev", 0) == read_log(local.uri, "dev", -1) == ()
     told = describe_version(local.uri, ReadTarget("dev")).to_json()
     assert told["tables"]["node:Person"]["rows"] == 2

@@ -14,7 +14,7 @@ from gitops.graph.history.gc import Retention, collect_garbage
 from gitops.graph.history.preview import preview_migration
 from gitops.graph.history.verify import verify_graph
 from gitops.graph.lines import read_branches
-from gitops.graph.maintenance_results import PreviewReport
+from gitops.graph.results import PreviewReport
 from gitops.graph.snapshot import open_snapshot
 from tests.support.histories import History, knows, person
 from tests.support.s3 import S3Place

@@ -115,7 +115,7 @@ def test_enum_members_can_be_used_after_widening(graph: Graph) -> None:
 
 def test_history_names_every_version(graph: Graph) -> None:
     graph.migrate(b"// note\n" + BASE)
-    told = [(v.manifest.n, v.manifest.operation, v.manifest.actor) for v in reversed(read_log(graph.uri))]
+    told = [(v.n, v.operation, v.actor) for v in reversed(read_log(graph.uri))]
     assert told == [(1, "create", "ann"), (2, "load", "bob"), (3, "migrate", "cyd")]
     description = show.describe_graph(graph.uri, version=2)
     assert description.tables["node:P"] == {"rows": 2, "columns": {"age": "I32?", "k": "String"}}

@@ -9,7 +9,7 @@ import pytest
 
 from gitops.approvals.verify import ApprovalNeed, change_digest, covers_change, one_per_person, verify_approval
 from gitops.core.clock import timestamp
-from gitops.graph.observation import MigrationPreview
+from gitops.graph.port import MigrationPreview
 from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalEvidence, ApprovalStatement, ClusterTarget, CommitSignature
 from gitops.model.change import Action, Disposition, Reason

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.apply.settle import settle
-from gitops.graph.observation import MigrationPreview
+from gitops.graph.port import MigrationPreview
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Action

@@ -8,7 +8,7 @@ import pytest
 
 from gitops.apply.recovery_rules import GraphProbe, sweep
 from gitops.core.canonical import digest
-from gitops.graph.observation import Existence, GraphReading
+from gitops.graph.port import Existence, GraphReading
 from gitops.model.ledger import Intent, IntentKind, LedgerState
 from tests.support.planning import state
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gitops.audit.report import AuditFinding, AuditReport, LogRecord, UsedApproval, UsedCountersignature
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
-from gitops.graph.observation import MigrationPreview
+from gitops.graph.port import MigrationPreview
 from gitops.model.address import Address, graph_address, policy_address, query_address, schema_address
 from gitops.model.approval import Approval, ClusterTarget, Via
 from gitops.model.change import Action, Change, Disposition, Reason

@@ -6,19 +6,31 @@ import pytest
 
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
-from gitops.graph import maintenance_results, results
-from gitops.graph.maintenance_results import GcResult, PurgeResult, VerifyFinding, VerifyFindingCode, VerifyReport
-from gitops.graph.results import GraphDescription, GraphOutcome, LoadRefusal, LoadResult, QueryRows, RowList
+from gitops.graph import results
+from gitops.graph.results import (
+    GcResult,
+    GraphDescription,
+    GraphOutcome,
+    LoadRefusal,
+    LoadResult,
+    PurgeResult,
+    QueryRows,
+    RowList,
+    VerifyFinding,
+    VerifyFindingCode,
+    VerifyReport,
+)
 from gitops.render import graph_data
 from gitops.render.graph_data import graph_form, graph_text
 
-REPORT = VerifyReport((VerifyFinding(VerifyFindingCode.ROWS_MISMATCH, "nodes/x", "3 rows\x1b"),), 2, 3, deep=False)
+REPORT = VerifyReport(False, 2, 3, (VerifyFinding(VerifyFindingCode.ROWS_MISMATCH, "nodes/x", "3 rows\x1b"),))
 
 
 def outcomes() -> set[type]:
     """Every kind of result."""
-    found = [*vars(results).values(), *vars(maintenance_results).values()]
-    return {each for each in found if isinstance(each, type) and issubclass(each, GraphOutcome)} - {GraphOutcome}
+    return {each for each in vars(results).values() if isinstance(each, type) and issubclass(each, GraphOutcome)} - {
+        GraphOutcome
+    }
 
 
 def test_every_result_has_a_text():
