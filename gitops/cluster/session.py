@@ -9,8 +9,7 @@ from typing import TypeVar
 
 from gitops.cluster.observations import STATE_FILE, observe
 from gitops.cluster.workspace import Stores, Workspace
-from gitops.config.load import load_desired
-from gitops.config.result import LoadResult
+from gitops.config.load import LoadResult, load_desired
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gitops.cluster.workspace import Workspace
 from gitops.config.declaration import CONFIG_FILE
-from gitops.config.load import load_cached, load_desired
-from gitops.config.result import LoadResult
+from gitops.config.load import LoadResult, load_cached, load_desired
 from gitops.model.outcome import ValidateOutcome
 
 

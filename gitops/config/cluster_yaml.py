@@ -9,19 +9,18 @@ What is declared (files, graphs that policies name) is checked by the loader.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from gitops.config.declaration import (
     CONFIG_FILE,
     DeclaredCluster,
     DeclaredGraph,
     DeclaredPolicy,
     DeclaredQuery,
+    Header,
     QueryRegistry,
     QuerySources,
     Text,
+    read_config,
 )
-from gitops.config.header import Header, read_config
 from gitops.config.source import SourceTree
 from gitops.config.yaml import (
     ScalarType,
@@ -32,6 +31,7 @@ from gitops.config.yaml import (
     YamlNode,
     YamlScalar,
     integer,
+    is_absent,
     parse_yaml,
     shown,
 )
@@ -39,8 +39,6 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.language.suggest import did_you_mean
 from gitops.storage.address import StorageRootError, parse_storage
-
-__all__ = ["declared_storage", "header_of", "load_header", "parse_cluster", "read_cluster"]
 
 _BACKEND = "cluster"
 _RESERVED = ("apply", "env_file", "providers", "pipelines", "embeddings", "ui", "aliases", "bindings")
@@ -108,23 +106,16 @@ def parse_cluster(data: bytes) -> tuple[DeclaredCluster | None, Diagnostics]:
         for problem in error.problems:
             place = SourceRef(CONFIG_FILE, problem.line, problem.column)
             found.add(_FAULT_CODES[problem.fault], problem.path or CONFIG_FILE, problem.message, source=place)
-    for key in _reserved_keys(root):
-        message = f"the key {key.text} is reserved and has no meaning"
-        found.add(Code.FUTURE_PHASE_FIELD, key.text, message, source=SourceRef(CONFIG_FILE, key.line, key.column))
+    keys = [key for key, _ in root.entries] if isinstance(root, YamlMap) else []
+    # Each once: one given twice is a repeated key besides.
+    first = {key.text: key for key in reversed(keys) if key.text in _RESERVED}
+    for key in keys:
+        if first.get(key.text) is key:
+            message = f"the key {key.text} is reserved and has no meaning"
+            found.add(Code.FUTURE_PHASE_FIELD, key.text, message, source=SourceRef(CONFIG_FILE, key.line, key.column))
     if root is None or found.has_errors:
         return None, found
     return _ClusterReader(found).cluster(root), found
-
-
-def _reserved_keys(root: YamlNode | None) -> list[YamlScalar]:
-    """The reserved keys at the top, each once: one given twice is a repeated key besides."""
-    keys = [key for key, _ in root.entries] if isinstance(root, YamlMap) else []
-    first = {key.text: key for key in reversed(keys) if key.text in _RESERVED}
-    return [key for key in keys if first.get(key.text) is key]
-
-
-def _is_empty(node: YamlNode) -> bool:
-    return isinstance(node, YamlScalar) and node.type is ScalarType.NULL and node.text == ""
 
 
 def _is_null(node: YamlNode) -> bool:
@@ -151,36 +142,30 @@ class _ClusterReader:
 
     def cluster(self, root: YamlNode) -> DeclaredCluster | None:
         """The document, None if a problem was reported."""
-        if _is_empty(root):
-            root = YamlMap((), root.line, root.column)
-        if not isinstance(root, YamlMap):
-            self._wrong(root, "", f"expected a mapping at the top, got {_what(root)}")
-            return None
         allowed = ("version", "metadata", "storage", "state", "graphs", "policies")
         top = self._fields(root, "", allowed, required=("version",))
-        metadata = self._section(top, "metadata", ("name",))
-        state = self._section(top, "state", ("backend", "lock"))
+        metadata = self._fields(top.get("metadata"), "metadata", ("name",))
+        state = self._fields(top.get("state"), "state", ("backend", "lock"))
         version = top.get("version", root)
         cluster = DeclaredCluster(
-            version=self._version(top["version"]) if "version" in top else 0,
+            version=self._version(version) if "version" in top else 0,
             version_source=SourceRef(CONFIG_FILE, version.line, version.column),
-            name=self._optional_text(metadata, "name", "metadata.name"),
-            storage=self._optional_text(top, "storage", "storage"),
-            backend=self._optional_text(state, "backend", "state.backend"),
+            name=self._optional_text(metadata.get("name"), "metadata.name"),
+            storage=self._optional_text(top.get("storage"), "storage"),
+            backend=self._optional_text(state.get("backend"), "state.backend"),
             lock=self._lock(state.get("lock")),
-            graphs=tuple(self._graph(key, node) for key, node in self._named(top, "graphs")),
-            policies=tuple(self._policy(key, node) for key, node in self._named(top, "policies")),
+            graphs=tuple(self._graph(key, node) for key, node in self._named(top.get("graphs"), "graphs")),
+            policies=tuple(self._policy(key, node) for key, node in self._named(top.get("policies"), "policies")),
         )
         return None if self._found.has_errors else cluster
 
     def _graph(self, key: YamlScalar, node: YamlNode) -> DeclaredGraph:
         path = f"graphs.{shown(key.text)}"
-        fields = self._mapping(key, node, path, ("schema", "queries"), required=("schema",))
+        fields = self._fields(node, path, ("schema", "queries"), required=("schema",), name=key)
+        schema = self._text(fields.get("schema"), f"{path}.schema")
         queries = fields.get("queries")
         return DeclaredGraph(
-            _text(key),
-            self._required_text(fields, "schema", path),
-            QueryRegistry() if queries is None else self._queries(queries, f"{path}.queries"),
+            _text(key), schema, QueryRegistry() if queries is None else self._queries(queries, f"{path}.queries")
         )
 
     def _queries(self, node: YamlNode, path: str) -> QueryRegistry | QuerySources:
@@ -190,15 +175,13 @@ class _ClusterReader:
         if isinstance(node, YamlScalar):
             return QuerySources((self._strict_text(node, path),), single=True)
         if isinstance(node, YamlList):
-            return QuerySources(
-                tuple(self._strict_text(item, f"{path}[{index}]") for index, item in enumerate(node.items)),
-                single=False,
-            )
+            items = tuple(self._strict_text(item, f"{path}[{index}]") for index, item in enumerate(node.items))
+            return QuerySources(items, single=False)
         entries = []
-        for key, value in sorted(node.entries, key=lambda entry: entry[0].text):
-            name = self._strict_text(key, f"{path}.{shown(key.text)}")
+        for key, value in self._named(node, path):
             below = f"{path}.{shown(key.text)}"
-            fields = self._mapping(key, value, below, ("file",), required=("file",))
+            name = self._strict_text(key, below)
+            fields = self._fields(value, below, ("file",), required=("file",), name=key)
             if "file" in fields:
                 entries.append(DeclaredQuery(name, self._strict_text(fields["file"], f"{below}.file")))
         return QueryRegistry(tuple(entries))
@@ -206,59 +189,53 @@ class _ClusterReader:
     def _policy(self, key: YamlScalar, node: YamlNode) -> DeclaredPolicy:
         path = f"policies.{shown(key.text)}"
         required = ("file", "applies_to")
-        fields = self._mapping(key, node, path, required, required=required)
-        file = self._required_text(fields, "file", path)
+        fields = self._fields(node, path, required, required=required, name=key)
+        file = self._text(fields.get("file"), f"{path}.file")
         targets: tuple[Text, ...] = ()
         listed = fields.get("applies_to")
         if isinstance(listed, YamlList):
             targets = tuple(self._text(item, f"{path}.applies_to[{index}]") for index, item in enumerate(listed.items))
-        elif listed is not None and not _is_empty(listed):
+        elif listed is not None and not is_absent(listed):
             self._wrong(listed, f"{path}.applies_to", f"expected a list of graph references, got {_what(listed)}")
         return DeclaredPolicy(_text(key), file, targets)
 
+    def _entries(self, node: YamlNode | None, path: str) -> tuple[tuple[YamlScalar, YamlNode], ...] | None:
+        """The entries of a mapping, none where nothing at all is; None if it is something else, which is reported."""
+        if isinstance(node, YamlMap):
+            return node.entries
+        if node is None or is_absent(node):
+            return ()
+        self._wrong(node, path, f"expected a mapping{'' if path else ' at the top'}, got {_what(node)}")
+        return None
+
+    def _named(self, node: YamlNode | None, path: str) -> list[tuple[YamlScalar, YamlNode]]:
+        """The entries under names of the user's, by name."""
+        return sorted(self._entries(node, path) or (), key=lambda entry: entry[0].text)
+
     def _fields(
-        self, node: YamlMap, path: str, allowed: tuple[str, ...], *, required: tuple[str, ...]
+        self,
+        node: YamlNode | None,
+        path: str,
+        allowed: tuple[str, ...],
+        *,
+        required: tuple[str, ...] = (),
+        name: YamlScalar | None = None,
     ) -> dict[str, YamlNode]:
+        """The known fields of a mapping. One that is nothing at all is reported at the `name` that it stands under."""
+        entries = self._entries(node, path)
         prefix = f"{path}." if path else ""
         fields: dict[str, YamlNode] = {}
-        for key, value in node.entries:
+        for key, value in entries or ():
             if key.text in allowed:
                 fields[key.text] = value
                 continue
-            hint = did_you_mean(key.text, allowed)
-            known = hint or f"known here: {', '.join(allowed)}"
+            known = did_you_mean(key.text, allowed) or f"known here: {', '.join(allowed)}"
             self._wrong(key, f"{prefix}{shown(key.text)}", f"unknown key; {known}")
-        for name in required:
-            if name not in fields:
-                self._wrong(node, f"{prefix}{name}", "this key is required")
+        place = node if name is None or isinstance(node, YamlMap) else name
+        for field in required:
+            if entries is not None and place is not None and field not in fields:
+                self._wrong(place, f"{prefix}{field}", "this key is required")
         return fields
-
-    def _mapping(
-        self, key: YamlScalar, node: YamlNode, path: str, allowed: tuple[str, ...], *, required: tuple[str, ...]
-    ) -> dict[str, YamlNode]:
-        """The fields of an entry under a name of the user's; nothing at all is reported at the name."""
-        if _is_empty(node):
-            node = YamlMap((), key.line, key.column)
-        if isinstance(node, YamlMap):
-            return self._fields(node, path, allowed, required=required)
-        self._wrong(node, path, f"expected a mapping, got {_what(node)}")
-        return {}
-
-    def _section(self, top: Mapping[str, YamlNode], name: str, allowed: tuple[str, ...]) -> Mapping[str, YamlNode]:
-        node = top.get(name)
-        if isinstance(node, YamlMap):
-            return self._fields(node, name, allowed, required=())
-        if node is not None and not _is_empty(node):
-            self._wrong(node, name, f"expected a mapping, got {_what(node)}")
-        return {}
-
-    def _named(self, top: Mapping[str, YamlNode], name: str) -> list[tuple[YamlScalar, YamlNode]]:
-        node = top.get(name)
-        if isinstance(node, YamlMap):
-            return sorted(node.entries, key=lambda entry: entry[0].text)
-        if node is not None and not _is_empty(node):
-            self._wrong(node, name, f"expected a mapping, got {_what(node)}")
-        return []
 
     def _version(self, node: YamlNode) -> int:
         if isinstance(node, YamlScalar) and node.type is ScalarType.INT and len(node.text) <= _MAX_VERSION_DIGITS:
@@ -276,16 +253,13 @@ class _ClusterReader:
         self._wrong(node, "state.lock", f"expected true or false, got {_what(node)}")
         return None
 
-    def _optional_text(self, fields: Mapping[str, YamlNode], name: str, path: str) -> Text | None:
-        node = fields.get(name)
+    def _optional_text(self, node: YamlNode | None, path: str) -> Text | None:
         return None if node is None or _is_null(node) else self._text(node, path)
 
-    def _required_text(self, fields: Mapping[str, YamlNode], name: str, path: str) -> Text:
-        """The text of a required key, whose absence is reported already."""
-        return self._text(fields[name], f"{path}.{name}") if name in fields else Text("", 0, 0)
-
-    def _text(self, node: YamlNode, path: str) -> Text:
-        """Text, or any other plain scalar as its text; null is refused."""
+    def _text(self, node: YamlNode | None, path: str) -> Text:
+        """Text, or any other plain scalar as its text; null is refused. The absence of a required key is reported already."""
+        if node is None:
+            return Text("", 0, 0)
         if not isinstance(node, YamlScalar) or _is_null(node):
             self._wrong(node, path, f"expected text, got {_what(node)}")
             return Text("", node.line, node.column)

@@ -5,7 +5,8 @@ The languages take long to import. A load that finds everything recorded or know
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from gitops.config.reader import SourceFile
 from gitops.core.codes import REGISTRY, Code
@@ -14,18 +15,7 @@ from gitops.language.query import CheckedQuery, Query, check_query, parse_querie
 from gitops.language.schema import Schema, compile_schema
 from gitops.language.text import LanguageError, Stage
 
-__all__ = ["LanguageCompiler"]
-
-_SCHEMA_CODES = {
-    Stage.PARSE: Code.SCHEMA_PARSE_ERROR,
-    Stage.CATALOG: Code.SCHEMA_CATALOG_ERROR,
-    Stage.TYPE: Code.SCHEMA_CATALOG_ERROR,
-}
-_QUERY_CODES = {
-    Stage.PARSE: Code.QUERY_PARSE_ERROR,
-    Stage.CATALOG: Code.QUERY_TYPECHECK_ERROR,
-    Stage.TYPE: Code.QUERY_TYPECHECK_ERROR,
-}
+T = TypeVar("T")
 
 
 class LanguageCompiler:
@@ -41,31 +31,18 @@ class LanguageCompiler:
 
     def schema(self, file: SourceFile, at: str) -> Schema | None:
         """The compiled schema, or None with its problems reported for the config path `at`."""
-        result = self._schemas.get(file.digest)
-        if result is None:
-            try:
-                result = compile_schema(file.data)
-            except LanguageError as error:
-                result = error
-            self._schemas[file.digest] = result
-        if isinstance(result, LanguageError):
-            # For further graphs with the same schema, one problem is enough.
-            again = file.digest in self._broken_schemas
-            self._broken_schemas.add(file.digest)
-            self._report(result, file, at, _SCHEMA_CODES, limit=1 if again else None)
-            return None
-        return result
+        result = _once(self._schemas, file, compile_schema)
+        if not isinstance(result, LanguageError):
+            return result
+        # For further graphs with the same schema, one problem is enough.
+        limit = 1 if file.digest in self._broken_schemas else None
+        self._broken_schemas.add(file.digest)
+        self._report(result, file, at, Code.SCHEMA_PARSE_ERROR, Code.SCHEMA_CATALOG_ERROR, limit)
+        return None
 
     def queries(self, file: SourceFile) -> tuple[Query, ...] | LanguageError:
         """The queries that a file declares, in its order, or why it does not parse (not reported)."""
-        result = self._queries.get(file.digest)
-        if result is None:
-            try:
-                result = parse_queries(file.data)
-            except LanguageError as error:
-                result = error
-            self._queries[file.digest] = result
-        return result
+        return _once(self._queries, file, parse_queries)
 
     def check(self, query: Query, file: SourceFile, schema: Schema, at: str) -> CheckedQuery | None:
         """The checked query of a file, or None with its problems reported for the config path `at`."""
@@ -86,23 +63,34 @@ class LanguageCompiler:
 
     def report_query(self, error: LanguageError, file: SourceFile, at: str) -> None:
         """Report the problems of a query file."""
-        self._report(error, file, at, _QUERY_CODES)
+        self._report(error, file, at, Code.QUERY_PARSE_ERROR, Code.QUERY_TYPECHECK_ERROR)
 
     def drop_trees(self) -> None:
         """Drop the parsed queries: they are the bulk of a load's memory, and graphs rarely share a file.
 
         A file that was needed again is kept, so that none is parsed more than twice.
         """
-        for name in [name for name in self._queries if name not in self._parsed_before]:
+        for name in self._queries.keys() - self._parsed_before:
             del self._queries[name]
             self._parsed_before.add(name)
 
     def _report(
-        self, error: LanguageError, file: SourceFile, at: str, codes: dict[Stage, Code], limit: int | None = None
+        self, error: LanguageError, file: SourceFile, at: str, parse: Code, check: Code, limit: int | None = None
     ) -> None:
+        """Report problems with the code of their stage, the first `limit` of them."""
         for problem in error.problems[:limit]:
-            entry = REGISTRY[codes[problem.stage]]
-            place = file.at(problem.span)
-            self._found.extend(
-                [Diagnostic(entry.code, entry.severity, at, problem.rendered(), place, problem.fix or entry.fix)]
-            )
+            entry = REGISTRY[parse if problem.stage is Stage.PARSE else check]
+            place, fix = file.at(problem.span), problem.fix or entry.fix
+            self._found.extend([Diagnostic(entry.code, entry.severity, at, problem.rendered(), place, fix)])
+
+
+def _once(
+    results: dict[str, T | LanguageError], file: SourceFile, compile_text: Callable[[bytes], T]
+) -> T | LanguageError:
+    """What a text compiles to, or why it does not; the same for every file of the same content."""
+    if file.digest not in results:
+        try:
+            results[file.digest] = compile_text(file.data)
+        except LanguageError as error:
+            results[file.digest] = error
+    return results[file.digest]

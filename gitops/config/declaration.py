@@ -1,4 +1,4 @@
-"""What `cluster.yaml` declares: typed, every value with its place, nothing resolved and no file read.
+"""What `cluster.yaml` declares: typed, every value with its place, nothing resolved and no other file read.
 
 The same content has a plain JSON form, which the configuration digest covers and the compile cache keeps.
 """
@@ -10,27 +10,11 @@ from dataclasses import dataclass
 from itertools import chain, count
 from typing import Any, NamedTuple
 
-from gitops.config.source import SourceMovedError
+from gitops.config.source import EntryKind, SourceError, SourceMovedError, SourceTree
 from gitops.core.canonical import compact, digest
-from gitops.core.diagnostics import SourceRef
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.model.address import Address
-
-__all__ = [
-    "CONFIG_FILE",
-    "DeclaredCluster",
-    "DeclaredGraph",
-    "DeclaredPolicy",
-    "DeclaredQuery",
-    "QueryRegistry",
-    "QuerySources",
-    "Text",
-    "config_digest",
-    "config_form",
-    "graph_from_form",
-    "policy_from_form",
-    "source_of",
-    "texts_of",
-]
 
 CONFIG_FILE = "cluster.yaml"
 
@@ -104,6 +88,28 @@ class DeclaredCluster:
     policies: tuple[DeclaredPolicy, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What `status` and `force-unlock` need of `cluster.yaml`. `storage` is as in DesiredState: for `parse_storage`."""
+
+    name: str | None = None
+    storage: str | None = None
+    lock: bool = True
+
+
+def read_config(tree: SourceTree) -> tuple[bytes | None, Diagnostics]:
+    """Steps 1 and 2 of a load: the bytes of the file, None when one of them failed; and the problems."""
+    found = Diagnostics()
+    try:
+        if tree.kind(".") is EntryKind.DIR:
+            return tree.read(CONFIG_FILE), found
+        found.add(Code.CONFIG_DIR_NOT_FOUND, tree.root, f"{tree.root} is not a folder")
+    except SourceError as error:
+        code = error.code if error.is_refusal else Code.CLUSTER_CONFIG_READ_ERROR
+        found.add(code, CONFIG_FILE, error.detail, source=SourceRef(CONFIG_FILE))
+    return None, found
+
+
 def config_form(cluster: DeclaredCluster) -> dict[str, Any]:
     """The configuration as JSON values, keys in declaration order, every key present, absent values null or `{}`."""
 
@@ -156,8 +162,10 @@ class _TextOfForm(Text):
         return found
 
 
-def texts_of(declared: DeclaredGraph | DeclaredPolicy) -> Sequence[Text]:
-    """All texts of a declaration, in the order of the document as it is sorted."""
+def texts_of(declared: DeclaredGraph | DeclaredPolicy | None) -> Sequence[Text]:
+    """All texts of a declaration, in the order of the document as it is sorted; none where there is no declaration."""
+    if declared is None:
+        return ()
     if isinstance(declared, DeclaredPolicy):
         return (declared.name, declared.file, *declared.applies_to)
     queries = declared.queries

@@ -10,15 +10,12 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from gitops.config.cluster_yaml import parse_cluster
-from gitops.config.declaration import DeclaredCluster, QueryRegistry, Text, config_form
-from gitops.config.header import read_config
+from gitops.config.declaration import DeclaredCluster, QueryRegistry, Text, config_form, read_config
 from gitops.config.loader import ResourceLoader
 from gitops.config.reader import SourceReader
 from gitops.config.source import SourceError, SourceTree, normalize, parents
 from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import Address
-
-__all__ = ["Differences"]
 
 
 class Differences:

@@ -1,4 +1,4 @@
-"""A compile cache in a folder of the user's own, and its twin in memory.
+"""A compile cache in a folder of the user's own.
 
 Rules of this module:
 
@@ -20,9 +20,9 @@ import os
 import secrets
 import stat
 
-__all__ = ["DiskCache", "MemoryCache"]
-
 _FORMAT = b"cluster-gitops cache 1\n"
+# Behind it come two digests, a line each.
+_HEAD_BYTES = len(_FORMAT) + 2 * 65
 _MAX_ENTRY_BYTES = 32 * 1024 * 1024
 _MAX_FILE_BYTES = _MAX_ENTRY_BYTES + 4096
 _MAX_BYTES = 256 * 1024 * 1024
@@ -33,22 +33,6 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # A cache that cannot be used counts as empty.
 _TROUBLE = (OSError, ValueError)
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
-
-
-class MemoryCache:
-    """A CompileCache in a dictionary."""
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self.entries: dict[str, bytes] = {}
-
-    def load(self, name: str) -> bytes | None:
-        """The entry, or None."""
-        return self.entries.get(name)
-
-    def save(self, name: str, data: bytes) -> None:
-        """Keep an entry."""
-        self.entries[name] = data
 
 
 class DiskCache:
@@ -70,8 +54,8 @@ class DiskCache:
                 data = _read(folder, key)
             finally:
                 os.close(folder)
-            head = _head(key, data[_head_size() :])
-            return data[len(head) :] if data.startswith(head) else None
+            head = _head(key, data[_HEAD_BYTES:])
+            return data[_HEAD_BYTES:] if data.startswith(head) else None
         return None
 
     def save(self, name: str, data: bytes) -> None:
@@ -122,10 +106,6 @@ class DiskCache:
 
 def _head(key: str, data: bytes) -> bytes:
     return _FORMAT + f"{key}\n{hashlib.sha256(data).hexdigest()}\n".encode()
-
-
-def _head_size() -> int:
-    return len(_FORMAT) + 2 * (hashlib.sha256().digest_size * 2 + 1)
 
 
 def _read(folder: int, name: str) -> bytes:

@@ -8,19 +8,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 
-from gitops.config.source import (
-    EntryKind,
-    Meter,
-    SourceError,
-    SourceLimits,
-    checked_listing,
-    normalize,
-)
+from gitops.config.source import EntryKind, Meter, SourceError, SourceLimits, checked_listing, normalize
 from gitops.core.codes import Code
 
-__all__ = ["FolderTree"]
-
-_OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_START = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_OPEN_DIR = _OPEN_START | os.O_NOFOLLOW
 # O_NONBLOCK: opening a named pipe must not wait for a writer.
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _REPOSITORY = ".git"
@@ -36,13 +28,7 @@ class FolderTree:
     local command may write them.
     """
 
-    def __init__(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        confined: bool,
-        limits: SourceLimits | None = None,
-    ) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, confined: bool, limits: SourceLimits | None = None) -> None:
         """Open nothing yet; `folder` may be reached through links, since the operator named it."""
         self._folder = os.fspath(folder)
         self._confined = confined
@@ -72,7 +58,7 @@ class FolderTree:
         if self._now_ns is None:
             return [None for _ in places]
         try:
-            start = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            start = os.open(self._folder, _OPEN_START)
         except OSError:
             return [None for _ in places]
         expected = stat.S_IFREG if kind is EntryKind.FILE else stat.S_IFDIR
@@ -84,13 +70,10 @@ class FolderTree:
 
     def reopened(self) -> FolderTree:
         """The same folder at the same moment."""
-        return self._again(self._now_ns)
+        return self.at(self._now_ns)
 
-    def at(self, now_ns: int) -> FolderTree:
+    def at(self, now_ns: int | None) -> FolderTree:
         """The same folder, with stamps: `now_ns` is the time now, in nanoseconds since 1970, before anything is read."""
-        return self._again(now_ns)
-
-    def _again(self, now_ns: int | None) -> FolderTree:
         tree = FolderTree(self._folder, confined=self._confined, limits=self._meter.limits)
         tree._now_ns = now_ns
         return tree
@@ -159,7 +142,7 @@ class FolderTree:
         parts = [p for p in place.split("/") if p not in ("", ".")]
         start = "/" if place.startswith("/") else self._folder
         try:
-            current = os.open(start, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            current = os.open(start, _OPEN_START)
         except (FileNotFoundError, NotADirectoryError):
             raise SourceError(Code.SOURCE_MISSING, f"there is no folder {start}", path=place) from None
         except OSError as error:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from gitops.config.signers import parse_allowed_signers, parse_revoked_keys
 from gitops.config.yaml import YamlError, YamlList, YamlMap, YamlNode, parse_yaml, shown, to_plain
@@ -34,28 +34,55 @@ _MAX_TEXT = 1024
 _MAX_PROBLEMS = 20
 
 
-def _path(value: str) -> str:
-    parts = value.split("/")
-    if not value.isprintable() or len(value) > _MAX_TEXT or any(p in ("", ".", "..") for p in parts):
-        raise ValueError("is not a plain path inside the repository")
-    return value
+def _checked(accepts: Callable[[str], object], problem: str) -> AfterValidator:
+    """A validator of texts; `problem` is its message."""
+
+    def check(value: str) -> str:
+        if not accepts(value):
+            raise ValueError(problem)
+        return value
+
+    return AfterValidator(check)
 
 
-def _principal(value: str) -> str:
-    if not value.isprintable() or not 0 < len(value) <= _MAX_TEXT or not _PRINCIPAL.fullmatch(value):
-        raise ValueError("is not one plain principal")
-    return value
+def _is_plain(text: str) -> bool:
+    return text.isprintable() and len(text) <= _MAX_TEXT
 
 
-def _account(value: str) -> str:
-    if not _ACCOUNT.match(value):
-        raise ValueError("is not an account such as github:583231, the forge and its number for the account")
-    return value
+def _is_path(text: str) -> bool:
+    return _is_plain(text) and not {"", ".", ".."}.intersection(text.split("/"))
 
 
-_Path = Annotated[str, AfterValidator(_path)]
-_Principal = Annotated[str, AfterValidator(_principal)]
-_Account = Annotated[str, AfterValidator(_account)]
+def _is_branch(text: str) -> bool:
+    unfit = any(not p or p.startswith(".") or p.endswith((".", ".lock")) for p in text.split("/"))
+    return _BRANCH.match(text) is not None and not unfit and ".." not in text
+
+
+_PLAIN_PATH = "is not a plain path inside the repository"
+_Path = Annotated[str, _checked(_is_path, _PLAIN_PATH)]
+_Folder = Annotated[str, _checked(lambda text: text == "." or _is_path(text), _PLAIN_PATH)]
+_Name = Annotated[str, _checked(is_name, "use letters, digits, _ and -, starting with a letter or _")]
+_Principal = Annotated[
+    str, _checked(lambda text: _is_plain(text) and _PRINCIPAL.fullmatch(text), "is not one plain principal")
+]
+_Account = Annotated[
+    str,
+    _checked(_ACCOUNT.match, "is not an account such as github:583231, the forge and its number for the account"),
+]
+_Branch = Annotated[
+    str,
+    _checked(_is_branch, "is not a branch name"),
+    _checked(lambda text: not text.startswith(_RESERVED), f"is a branch of the bot itself: {_RESERVED} is reserved"),
+]
+_Duration = Annotated[str, _checked(_DURATION.match, "is not a duration such as 7d, 12h or 30m")]
+_Project = Annotated[str, _checked(_PROJECT.match, "is not a project such as owner/name")]
+_Line = Annotated[str, _checked(lambda text: text.strip() and _is_plain(text), "is not one line of text")]
+
+
+def _supported(version: int) -> int:
+    if version != VERSION:
+        raise ValueError(f"this release reads version {VERSION} only")
+    return version
 
 
 class _Part(BaseModel):
@@ -67,33 +94,10 @@ class _Part(BaseModel):
 class ClusterRule(_Part):
     """One cluster: its name, its folder, the branch that it follows and the environment that it is."""
 
-    name: str
-    path: str
-    branch: str = "main"
-    environment: str = "production"
-
-    @field_validator("name", "environment")
-    @classmethod
-    def _names(cls, value: str) -> str:
-        if not is_name(value):
-            raise ValueError("use letters, digits, _ and -, starting with a letter or _")
-        return value
-
-    @field_validator("branch")
-    @classmethod
-    def _branches(cls, value: str) -> str:
-        parts = value.split("/")
-        unfit = any(not p or p.startswith(".") or p.endswith((".", ".lock")) for p in parts)
-        if not _BRANCH.match(value) or unfit or ".." in value:
-            raise ValueError("is not a branch name")
-        if value.startswith(_RESERVED):
-            raise ValueError(f"is a branch of the bot itself: {_RESERVED} is reserved")
-        return value
-
-    @field_validator("path")
-    @classmethod
-    def _folders(cls, value: str) -> str:
-        return value if value == "." else _path(value)
+    name: _Name
+    path: _Folder
+    branch: _Branch = "main"
+    environment: _Name = "production"
 
     @property
     def ref(self) -> str:
@@ -120,26 +124,16 @@ class ApprovalRule(_Part):
     revoked_keys: _Path | None = None
     approvers: tuple[_Principal, ...] = Field(default=(), strict=False)
     required: Annotated[int, Field(ge=1, le=20)] = 1
-    expires_after: str = "7d"
+    expires_after: _Duration = "7d"
     accounts: dict[_Account, _Principal] = Field(default_factory=dict)
     via_forge: tuple[Literal["reversible", "irreversible"], ...] = Field(default=("reversible",), strict=False)
     forge_verdict: bool = False
     break_glass: tuple[_Principal, ...] = Field(default=(), strict=False)
 
-    @field_validator("expires_after")
-    @classmethod
-    def _durations(cls, value: str) -> str:
-        if not _DURATION.match(value):
-            raise ValueError("is not a duration such as 7d, 12h or 30m")
-        return value
-
     @property
     def lifetime(self) -> timedelta:
         """`expires_after` as a duration."""
-        match = _DURATION.match(self.expires_after)
-        if match is None:
-            raise AssertionError("validated above")
-        return timedelta(**{_UNITS[match[2]]: int(match[1])})
+        return timedelta(**{_UNITS[self.expires_after[-1]]: int(self.expires_after[:-1])})
 
 
 class ApplyRule(_Part):
@@ -157,58 +151,35 @@ class ForgeRule(_Part):
     """
 
     kind: Literal["github", "gitlab", "gitea", "local"] | None = None
-    project: str | None = None
+    project: _Project | None = None
     commands: Literal["write", "maintain", "admin"] = "write"
     checks: bool = True
     deployments: bool = True
     labels: bool = True
     templates: _Path | None = None
 
-    @field_validator("project")
-    @classmethod
-    def _projects(cls, value: str | None) -> str | None:
-        if value is not None and not _PROJECT.match(value):
-            raise ValueError("is not a project such as owner/name")
-        return value
-
 
 class BotConfig(_Part):
     """The whole file. `repository` is a stable id of the repository; without it the root commit serves."""
 
-    version: int
-    repository: str | None = None
+    # Not a Literal: `true` and `1.0` equal 1.
+    version: Annotated[int, AfterValidator(_supported)]
+    repository: _Line | None = None
     clusters: tuple[ClusterRule, ...] = Field(default=(), strict=False)
     ledger: LedgerRule = LedgerRule()
     approvals: ApprovalRule = ApprovalRule()
     apply: ApplyRule = ApplyRule()
     forge: ForgeRule = ForgeRule()
 
-    # Not a Literal: `true` and `1.0` equal 1.
-    @field_validator("version")
-    @classmethod
-    def _versions(cls, value: int) -> int:
-        if value != VERSION:
-            raise ValueError(f"this release reads version {VERSION} only")
-        return value
-
-    @field_validator("repository")
-    @classmethod
-    def _ids(cls, value: str | None) -> str | None:
-        if value is not None and (not value.strip() or not value.isprintable() or len(value) > _MAX_TEXT):
-            raise ValueError("is not one line of text")
-        return value
-
     def cluster(self, name: str | None) -> ClusterRule:
         """The cluster called `name`, or the only one. Raises GitopsError `cluster_not_found` or `cluster_ambiguous`."""
         known = ", ".join(c.name for c in self.clusters) or "none"
+        found = [rule for rule in self.clusters if name in (None, rule.name)]
+        if len(found) == 1:
+            return found[0]
         if name is not None:
-            for rule in self.clusters:
-                if rule.name == name:
-                    return rule
             raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no cluster {name!r}; known: {known}", path=CONFIG_FILE)
-        if len(self.clusters) == 1:
-            return self.clusters[0]
-        code = Code.CLUSTER_AMBIGUOUS if self.clusters else Code.CLUSTER_NOT_FOUND
+        code = Code.CLUSTER_AMBIGUOUS if found else Code.CLUSTER_NOT_FOUND
         raise GitopsError(code, f"name one of the clusters: {known}", path=CONFIG_FILE)
 
 
@@ -224,19 +195,17 @@ def parse_bot_config(source: bytes) -> BotConfig:
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
         raise _invalid(root, [(e["loc"], e["msg"]) for e in found]) from error
-    repeated = list(_repeated_names(config))
+    # Names become refs, and refs that differ in case alone are one file on some systems.
+    seen: dict[str, str] = {}
+    repeated: list[tuple[_Place, str]] = []
+    for number, rule in enumerate(config.clusters):
+        name = rule.name.lower()
+        if name in seen:
+            repeated.append((("clusters", number, "name"), f"there is a cluster called {seen[name]} already"))
+        seen.setdefault(name, rule.name)
     if repeated:
         raise _invalid(root, repeated)
     return config
-
-
-def _repeated_names(config: BotConfig) -> Iterator[tuple[_Place, str]]:
-    """Names become refs, and refs that differ in case alone are one file on some systems."""
-    seen: dict[str, str] = {}
-    for number, rule in enumerate(config.clusters):
-        if rule.name.lower() in seen:
-            yield ("clusters", number, "name"), f"there is a cluster called {seen[rule.name.lower()]} already"
-        seen.setdefault(rule.name.lower(), rule.name)
 
 
 def _invalid(root: YamlNode, problems: Sequence[tuple[_Place, str]]) -> GitopsError:
@@ -277,41 +246,30 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
     The digest covers meaning, not bytes: comments, order and settings that say nothing about trust do not move it.
     Raises GitopsError `bot_config_invalid`, `trust_missing`, `trust_invalid`.
     """
-    source = files.get(CONFIG_FILE)
-    if source is None:
-        raise GitopsError(Code.TRUST_MISSING, f"there is no {CONFIG_FILE}", path=CONFIG_FILE)
-    config = parse_bot_config(source)
-    rule = config.approvals
-    listed = files.get(rule.allowed_signers)
-    if listed is None:
-        raise GitopsError(Code.TRUST_MISSING, f"there is no {rule.allowed_signers}", path=rule.allowed_signers)
-    signers = parse_allowed_signers(listed)
-    revoked: frozenset[str] = frozenset()
-    if rule.revoked_keys is not None:
-        keys = files.get(rule.revoked_keys)
-        if keys is None:
-            raise GitopsError(Code.TRUST_MISSING, f"there is no {rule.revoked_keys}", path=rule.revoked_keys)
-        revoked = parse_revoked_keys(keys)
+
+    def text(path: str) -> bytes:
+        if path not in files:
+            raise GitopsError(Code.TRUST_MISSING, f"there is no {path}", path=path)
+        return files[path]
+
+    config = parse_bot_config(text(CONFIG_FILE))
+    rule, ledger_signers = config.approvals, frozenset(config.ledger.signers)
+    signers = parse_allowed_signers(text(rule.allowed_signers))
+    revoked = frozenset[str]() if rule.revoked_keys is None else parse_revoked_keys(text(rule.revoked_keys))
     speaking = {signer.principals[0] for signer in signers if signer.key not in revoked}
-    if speaking.isdisjoint(config.ledger.signers):
-        raise GitopsError(
-            Code.TRUST_MISSING, "ledger.signers names no principal that has a key to sign entries", path=CONFIG_FILE
-        )
-    _check_quorum(config, speaking)
-    form = {
-        "signers": sorted((_signer_form(s) for s in signers), key=lambda f: str(f["key"])),
-        "revoked": sorted(revoked),
-        "approvers": sorted(set(rule.approvers)),
-        "ledger_signers": sorted(set(config.ledger.signers)),
-        "required": rule.required,
-        "expires_after_s": int(rule.lifetime.total_seconds()),
-        **_later_rules(rule),
-    }
+    if speaking.isdisjoint(ledger_signers):
+        detail = "ledger.signers names no principal that has a key to sign entries"
+        raise GitopsError(Code.TRUST_MISSING, detail, path=CONFIG_FILE)
+    # Refuse rules under which nothing could ever be approved: not even their own repair.
+    able = (speaking & set(rule.approvers) if rule.approvers else speaking) - ledger_signers
+    if len(able) < rule.required:
+        detail = f"approvals.required is {rule.required}, but {len(able)} people with a key may approve"
+        raise GitopsError(Code.TRUST_MISSING, detail, path=CONFIG_FILE)
     return TrustRoot(
-        digest=canonical_digest(form),
+        digest=_trust_digest(config, signers, revoked),
         signers=signers,
         approvers=frozenset(rule.approvers),
-        ledger_signers=frozenset(config.ledger.signers),
+        ledger_signers=ledger_signers,
         required=rule.required,
         expires_after=rule.lifetime,
         revoked=revoked,
@@ -322,35 +280,34 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
     )
 
 
-def _later_rules(rule: ApprovalRule) -> dict[str, object]:
-    """Rules that came after the first ledgers: left out where they say nothing, so that old digests stand."""
-    form: dict[str, object] = {
+def _trust_digest(config: BotConfig, signers: Sequence[Signer], revoked: Collection[str]) -> str:
+    rule = config.approvals
+    signer_forms = [
+        {
+            "principals": list(signer.principals),
+            "key": signer.key,
+            "key_type": signer.key_type,
+            "namespaces": sorted(set(signer.namespaces)),
+            "valid_after": None if signer.valid_after is None else signer.valid_after.isoformat(),
+            "valid_before": None if signer.valid_before is None else signer.valid_before.isoformat(),
+        }
+        for signer in sorted(signers, key=lambda signer: signer.key)
+    ]
+    form = {
+        "signers": signer_forms,
+        "revoked": sorted(revoked),
+        "approvers": sorted(set(rule.approvers)),
+        "ledger_signers": sorted(set(config.ledger.signers)),
+        "required": rule.required,
+        "expires_after_s": int(rule.lifetime.total_seconds()),
+    }
+    # Rules that came after the first ledgers are left out where they say nothing, so that old digests stand.
+    later: dict[str, object] = {
         "accounts": dict(sorted(rule.accounts.items())),
         "break_glass": sorted(set(rule.break_glass)),
         "forge_verdict": rule.forge_verdict,
     }
-    said = {name: value for name, value in form.items() if value}
+    form |= {name: value for name, value in later.items() if value}
     if set(rule.via_forge) != {"reversible"}:
-        said["via_forge"] = sorted(set(rule.via_forge))
-    return said
-
-
-def _check_quorum(config: BotConfig, speaking: set[str]) -> None:
-    """Refuse rules under which nothing could ever be approved: not even their own repair."""
-    able = speaking - set(config.ledger.signers)
-    if config.approvals.approvers:
-        able &= set(config.approvals.approvers)
-    if len(able) < config.approvals.required:
-        detail = f"approvals.required is {config.approvals.required}, but {len(able)} people with a key may approve"
-        raise GitopsError(Code.TRUST_MISSING, detail, path=CONFIG_FILE)
-
-
-def _signer_form(signer: Signer) -> dict[str, object]:
-    return {
-        "principals": list(signer.principals),
-        "key": signer.key,
-        "key_type": signer.key_type,
-        "namespaces": sorted(set(signer.namespaces)),
-        "valid_after": None if signer.valid_after is None else signer.valid_after.isoformat(),
-        "valid_before": None if signer.valid_before is None else signer.valid_before.isoformat(),
-    }
+        form["via_forge"] = sorted(set(rule.via_forge))
+    return canonical_digest(form)

@@ -15,21 +15,12 @@ from __future__ import annotations
 
 import re
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
-from gitops.config.yaml import ScalarType, YamlList, YamlMap, YamlNode, YamlScalar, parse_yaml
-
-__all__ = ["format_yaml"]
+from gitops.config.yaml import ScalarType, YamlList, YamlMap, YamlNode, YamlScalar, is_absent, parse_yaml
 
 _STEP = 2
 _ODD = re.compile(r"[\t\v\f\x1c-\x1e\x85\u2028\u2029\ufeff]|\r(?!\n)|^(?:%|\.\.\.|---.)", re.MULTILINE)
-
-
-class _Gap(NamedTuple):
-    """Columns (from 0) of a line that become one blank."""
-
-    start: int
-    end: int
 
 
 class _UnusualError(Exception):
@@ -45,7 +36,7 @@ def format_yaml(data: bytes) -> bytes:
     lines = [line.rstrip(" ") for line in text.replace("\r\n", "\n").split("\n")]
     places = _Places(lines)
     try:
-        if not _is_absent(root):
+        if not is_absent(root):
             places.block(root, 0)
         result = ("\n".join(places.moved()).strip("\n") + "\n").encode() if any(lines) else b""
     except _UnusualError:
@@ -59,20 +50,35 @@ class _Places:
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
         self._depths: dict[int, int] = {}
-        self._gaps: dict[int, list[_Gap]] = {}
+        # Columns (from 0) of a line that become one blank: from, to.
+        self._gaps: dict[int, list[tuple[int, int]]] = {}
 
     def block(self, node: YamlNode, depth: int) -> None:
         """Note a collection in block style whose lines begin `depth` blanks in."""
         if isinstance(node, YamlScalar) or self._at(node) in "[{":
-            self._whole(node)
+            self._refuse_block_text(node)
             self._begin(node, depth)
         elif isinstance(node, YamlMap):
             for key, value in node.entries:
                 self._begin(key, depth)
-                self._value(key, value, depth)
+                if is_absent(value):
+                    continue
+                if isinstance(value, YamlScalar) or self._at(value) in "[{":
+                    self._refuse_block_text(value)
+                    if value.line != key.line:
+                        raise _UnusualError
+                    self._behind(":", value)
+                elif value.line == key.line:
+                    raise _UnusualError
+                else:
+                    self.block(value, depth + _STEP)
         else:
             for item in node.items:
-                self._item(item, depth)
+                if is_absent(item):
+                    raise _UnusualError
+                if not self._behind("-", item)[:-1].strip(" "):
+                    self._depths.setdefault(item.line, depth)
+                self.block(item, depth + _STEP)
 
     def moved(self) -> list[str]:
         """The lines at their depths; a comment has the depth of the line below it, unless it stood deeper."""
@@ -83,80 +89,49 @@ class _Places:
             line = self._lines[number - 1]
             bare = line.lstrip(" ")
             if bare.startswith("#"):
-                result.append(" " * _comment_depth(len(line) - len(bare), above[number], below) + bare)
+                written = len(line) - len(bare)
+                if below is None:
+                    # A comment at the very end in the first column belongs to the whole document.
+                    depth = above[number] if written else 0
+                else:
+                    depth = below[1] if written <= below[0] else max(above[number], below[1])
+                result.append(" " * depth + bare)
             elif not bare or bare == "---":
                 result.append(bare)
             elif number not in self._depths:
                 raise _UnusualError
             else:
                 below = (len(line) - len(bare), self._depths[number])
-                result.append(" " * below[1] + self._tidy(number, line)[below[0] :])
+                for start, end in sorted(self._gaps.get(number, ()), reverse=True):
+                    line = f"{line[:start]} {line[end:]}"
+                result.append(" " * below[1] + line[below[0] :])
         return result[::-1]
-
-    def _tidy(self, number: int, line: str) -> str:
-        for gap in sorted(self._gaps.get(number, ()), reverse=True):
-            line = f"{line[: gap.start]} {line[gap.end :]}"
-        return line
-
-    def _value(self, key: YamlScalar, value: YamlNode, depth: int) -> None:
-        if _is_absent(value):
-            return
-        if isinstance(value, YamlScalar) or self._at(value) in "[{":
-            self._whole(value)
-            if value.line != key.line:
-                raise _UnusualError
-            before = self._lines[value.line - 1][: value.column - 1].rstrip(" ")
-            if not before.endswith(":"):
-                raise _UnusualError
-            self._gap(value.line, len(before), value.column - 1)
-        elif value.line == key.line:
-            raise _UnusualError
-        else:
-            self.block(value, depth + _STEP)
-
-    def _item(self, item: YamlNode, depth: int) -> None:
-        """Note one item of a list, which begins behind its dash."""
-        if _is_absent(item):
-            raise _UnusualError
-        before = self._lines[item.line - 1][: item.column - 1].rstrip(" ")
-        if not before.endswith("-"):
-            raise _UnusualError
-        if not before[:-1].strip(" "):
-            self._depths.setdefault(item.line, depth)
-        self._gap(item.line, len(before), item.column - 1)
-        self.block(item, depth + _STEP)
 
     def _begin(self, node: YamlNode, depth: int) -> None:
         """Note that a key or value begins here; if it is the first of its line, the line has its depth."""
-        before = self._lines[node.line - 1][: node.column - 1]
-        if not before.strip(" "):
+        if not self._before(node):
             self._depths.setdefault(node.line, depth)
         elif node.line not in self._depths:
             raise _UnusualError
 
-    def _whole(self, node: YamlNode) -> None:
-        """Refuse text in block style; other values over several lines have lines that nothing begins on."""
+    def _behind(self, mark: str, node: YamlNode) -> str:
+        """Note that one blank parts a value from the mark before it; returns the line up to there."""
+        before = self._before(node)
+        if not before.endswith(mark):
+            raise _UnusualError
+        self._gaps.setdefault(node.line, []).append((len(before), node.column - 1))
+        return before
+
+    def _refuse_block_text(self, node: YamlNode) -> None:
+        """Other values over several lines have lines that nothing begins on."""
         if isinstance(node, YamlScalar) and node.type is ScalarType.TEXT and self._at(node) in "|>":
             raise _UnusualError
 
-    def _gap(self, line: int, start: int, end: int) -> None:
-        self._gaps.setdefault(line, []).append(_Gap(start, end))
+    def _before(self, node: YamlNode) -> str:
+        return self._lines[node.line - 1][: node.column - 1].rstrip(" ")
 
     def _at(self, node: YamlNode) -> str:
         return self._lines[node.line - 1][node.column - 1 : node.column] or " "
-
-
-def _comment_depth(written: int, above: int, below: tuple[int, int] | None) -> int:
-    """Depth of a comment: of the line below (as it was, as it is to be), or if it stood deeper, of the line above."""
-    if below is not None:
-        return below[1] if written <= below[0] else max(above, below[1])
-    # A comment at the very end in the first column belongs to the whole document.
-    return above if written else 0
-
-
-def _is_absent(node: YamlNode) -> bool:
-    """Whether nothing is written where the value would be."""
-    return isinstance(node, YamlScalar) and node.type is ScalarType.NULL and node.text == ""
 
 
 def _plain(node: YamlNode) -> Any:

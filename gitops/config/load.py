@@ -23,41 +23,74 @@ What permits or carries out a change never uses a cache: see docs/decisions/0011
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from gitops.config.cache import CompileCache
+from gitops.config.cache import CompileCache, SoundPairs
 from gitops.config.declaration import (
     DeclaredCluster,
     DeclaredGraph,
     DeclaredPolicy,
-    Text,
+    Header,
     config_digest,
     config_form,
     graph_from_form,
     policy_from_form,
+    read_config,
     texts_of,
 )
-from gitops.config.header import Header, names_storage, read_config
-from gitops.config.index import GraphRecord, Index, IndexColumns, read_index, write_index
+from gitops.config.index import (
+    NO_INDEX,
+    GraphRecord,
+    Index,
+    IndexColumns,
+    RecordedTree,
+    addresses_of,
+    read_index,
+    write_index,
+)
 from gitops.config.loader import ResourceLoader
 from gitops.config.reader import MAX_QUERIES, MAX_QUERY_BYTES, SourceFile, SourceReader
-from gitops.config.recorded import RecordedTree
-from gitops.config.result import CompiledGraphs, LoadResult, dependencies
-from gitops.config.sound import SoundPairs
 from gitops.config.source import SourceError, SourceLimits, SourceMovedError, SourceTree, StampedTree, parents
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
-from gitops.model.address import Address, Kind, graph_address, query_address, schema_address
-from gitops.model.resource import Dependencies, Dependency, DesiredState, GraphDeclaration, Resource, Resources
-
-__all__ = ["LoadResult", "declared_schema", "load_cached", "load_desired"]
+from gitops.model.address import Address, Kind
+from gitops.model.kinds import rules_of
+from gitops.model.resource import (
+    Dependencies,
+    Dependency,
+    DesiredState,
+    GraphDeclaration,
+    OnDemand,
+    Resource,
+    digests_of,
+)
 
 # An index that is a little out of date is still useful: up to this many files and folders are simply looked at again.
 _WORTH_RECORDING = 64
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """What a full load found.
+
+    `desired` and `header` are None when there is an error that concerns them. `resources` (in address order) and
+    `dependencies` hold what could be loaded even then: for reports, never to plan from.
+    """
+
+    desired: DesiredState | None
+    header: Header | None
+    resources: Mapping[Address, Resource]
+    dependencies: Collection[Dependency]
+    diagnostics: Diagnostics
+
+    def digests(self) -> Mapping[Address, str]:
+        """Address to digest of the resources, in address order."""
+        return digests_of(self.resources)
 
 
 def load_desired(tree: SourceTree) -> LoadResult:
@@ -88,7 +121,7 @@ def load_cached(tree: StampedTree, cache: CompileCache) -> LoadResult:
     recorded = None if index is None else RecordedTree(tree, index)
     reader = SourceReader(tree, found, None if recorded is None else recorded.facts)
     sound = SoundPairs(cache)
-    load = _Load(config, ResourceLoader(reader, sound), index, recorded)
+    load = _Load(config, ResourceLoader(reader, sound), recorded)
     try:
         load.run()
     except SourceMovedError:
@@ -142,12 +175,21 @@ class _Config:
 
     @classmethod
     def recorded(cls, data: bytes, index: Index | None) -> _Config | None:
-        """The content as recorded, None if the index is about another file."""
-        if index is None or index.config != digest(data) or not names_storage(data, index.header[1]):
+        """The content as recorded, None if the index is about another file.
+
+        Which ledger is read and locked must not depend on what a cache says of the file: a storage root must stand there
+        literally, on one line.
+        """
+        if index is None or index.config != digest(data):
             return None
+        if index.header[1] is not None:
+            lines = [line.rstrip() for line in data.splitlines() if line.startswith(b"storage")]
+            text = index.header[1].encode("utf-8", "surrogatepass")
+            if lines not in ([b"storage: %b" % text], [b'storage: "%b"' % text], [b"storage: '%b'" % text]):
+                return None
         return cls(data, index.form, Header(*index.header), None)
 
-    @cached_property
+    @functools.cached_property
     def parsed(self) -> DeclaredCluster:
         """The document, with the places of all texts. Raises SourceMovedError if it is not what the index says."""
         from gitops.config.cluster_yaml import parse_cluster
@@ -157,11 +199,11 @@ class _Config:
             raise SourceMovedError
         return cluster
 
-    @cached_property
+    @functools.cached_property
     def _graphs(self) -> Mapping[str, DeclaredGraph]:
         return {graph.id.value: graph for graph in self.parsed.graphs}
 
-    @cached_property
+    @functools.cached_property
     def _policies(self) -> Mapping[str, DeclaredPolicy]:
         return {policy.name.value: policy for policy in self.parsed.policies}
 
@@ -169,35 +211,25 @@ class _Config:
         """The declaration of a graph."""
         if not self.is_recorded:
             return self._graphs[name]
-
-        def document() -> Sequence[Text]:
-            return texts_of(self._graphs[name]) if name in self._graphs else ()
-
-        return graph_from_form(name, self.form["graphs"][name], document)
+        return graph_from_form(name, self.form["graphs"][name], lambda: texts_of(self._graphs.get(name)))
 
     def policy(self, name: str) -> DeclaredPolicy:
         """The declaration of a policy."""
         if not self.is_recorded:
             return self._policies[name]
-
-        def document() -> Sequence[Text]:
-            return texts_of(self._policies[name]) if name in self._policies else ()
-
-        return policy_from_form(name, self.form["policies"][name], document)
+        return policy_from_form(name, self.form["policies"][name], lambda: texts_of(self._policies.get(name)))
 
 
 class _Load:
     """Steps 6 and 7: graphs are `kept` as the index records them, or go to the loader."""
 
-    def __init__(
-        self, config: _Config, loader: ResourceLoader, index: Index | None = None, recorded: RecordedTree | None = None
-    ) -> None:
+    def __init__(self, config: _Config, loader: ResourceLoader, recorded: RecordedTree | None = None) -> None:
         self._config = config
         self._loader = loader
         self._reader = loader.reader
         self._found = loader.reader.found
-        self._index = index
         self._recorded = recorded
+        self._index = NO_INDEX if recorded is None else recorded.index
         self._kept: dict[str, GraphRecord] = {}
 
     def run(self) -> None:
@@ -205,46 +237,41 @@ class _Load:
         if self._recorded is not None:
             self._recorded.compare_files(self._reader)
         form = self._config.form
-        for graph in form["graphs"]:
-            record = self._unchanged(graph)
-            if record is None:
-                self._loader.graph(self._config.graph(graph))
-            else:
+        for graph, declared in form["graphs"].items():
+            record = self._index.graphs.get(graph)
+            if (
+                self._recorded is not None
+                and record is not None
+                and self._recorded.is_unchanged(record)
+                and (self._config.is_recorded or self._index.form["graphs"][graph] == declared)
+            ):
                 self._kept[graph] = record
+            else:
+                self._loader.graph(self._config.graph(graph))
         for policy in form["policies"]:
             self._loader.policy(self._config.policy(policy), form["graphs"])
 
-    def _unchanged(self, graph: str) -> GraphRecord | None:
-        """The record of a graph that is declared and made of files as recorded."""
-        index, recorded = self._index, self._recorded
-        record = None if index is None else index.graphs.get(graph)
-        if index is None or recorded is None or record is None or not recorded.is_unchanged(record):
-            return None
-        is_same = self._config.is_recorded or index.form["graphs"][graph] == self._config.form["graphs"][graph]
-        return record if is_same else None
-
     def is_near_a_limit(self, limits: SourceLimits) -> bool:
         """Whether a limit was met, or might have been by reading everything."""
-        sizes: Sequence[int] = () if self._index is None else self._index.files.sizes
+        sizes = self._index.files.sizes
         positions = {position for record in self._kept.values() for position in record.files}
         read = [file.size for file in self._reader.files.values() if isinstance(file, SourceFile)]
-        queries, query_bytes = self._reader.admitted
-        queries += sum(len(record.queries) for record in self._kept.values())
-        query_bytes += sum(sizes[position] for record in self._kept.values() for position in record.files)
+        queries = self._reader.queries + sum(len(record.queries) for record in self._kept.values())
+        kept_bytes = sum(sizes[position] for record in self._kept.values() for position in record.files)
         return (
             Code.SOURCE_TOO_LARGE in self._found.codes()
             or len(self._reader.files) + len(positions) + 1 > limits.files
             or self._config.size + sum(read) + sum(sizes[position] for position in positions) > limits.total_bytes
             or max(sizes, default=0) > limits.file_bytes
             or queries > MAX_QUERIES
-            or query_bytes > MAX_QUERY_BYTES
+            or self._reader.query_bytes + kept_bytes > MAX_QUERY_BYTES
         )
 
     def is_worth_recording(self) -> bool:
         """Whether the next load would gain from a new index."""
         if self._config.header is None:
             return False
-        if self._index is None or self._recorded is None or not self._config.is_recorded:
+        if self._recorded is None or not self._config.is_recorded:
             return True
         loaded = sum(len(graph.files) for graph in self._loader.without_problems.values())
         return self._recorded.stale + loaded >= _WORTH_RECORDING
@@ -252,57 +279,53 @@ class _Load:
     def new_index(self, tree: StampedTree) -> Index:
         """What the next load may start from: the graphs that were kept, and those that were loaded without problems."""
         columns, header, form = IndexColumns(), self._config.header or Header(), self._config.form
+        files, folders = self._index.files, self._index.folders
         graphs: dict[str, GraphRecord] = {}
-        digests: dict[Address, str] = {}
         for graph, record in self._kept.items():
-            if self._index is None:
-                raise AssertionError("a graph is kept only with an index")
-            places, contents, sizes, _ = self._index.files
-            folders, _, listings = self._index.folders
-            files = [columns.add_file(places[n], contents[n], sizes[n]) for n in record.files]
-            graphs[graph] = GraphRecord(
-                files, columns.add_folders({folders[n]: listings[n] for n in record.folders}), record.queries
+            graphs[graph] = columns.add(
+                [(files.places[n], files.digests[n], files.sizes[n]) for n in record.files],
+                {folders.places[n]: folders.listings[n] for n in record.folders},
+                record.queries,
             )
-            digests |= {address: self._index.digests[address] for address in _addresses(graph, record.queries)}
         for graph, loaded in self._loader.without_problems.items():
-            files = [columns.add_file(file.path, file.digest, file.size) for file in loaded.files.values()]
             passed = {above: "" for place in loaded.files for above in parents(place)}
-            graphs[graph] = GraphRecord(files, columns.add_folders({**passed, **loaded.listings}), loaded.queries)
-            digests |= {
-                address: self._loader.resources[address].digest for address in _addresses(graph, loaded.queries)
-            }
+            made_of = [(file.path, file.digest, file.size) for file in loaded.files.values()]
+            graphs[graph] = columns.add(made_of, {**passed, **loaded.listings}, loaded.queries)
         for policy in form["policies"].values():
             file = self._reader.read(policy["file"])
             if isinstance(file, SourceFile):
-                columns.add_file(file.path, file.digest, file.size)
-                columns.add_folders(dict.fromkeys(parents(file.path), ""))
+                columns.add([(file.path, file.digest, file.size)], dict.fromkeys(parents(file.path), ""), {})
+        known = self._digests()
+        digests = {
+            each: known[each] for graph, record in graphs.items() for each in addresses_of(graph, record.queries)
+        }
         facts = (header.name, header.storage, header.lock)
         return Index(self._config.digest, form, facts, graphs, digests, *columns.stamped(tree))
 
     def result(self, reopen: Callable[[], SourceTree]) -> LoadResult:
         """The result; `reopen` gives the tree again, to compile what was not compiled."""
-        header, found, loaded = self._config.header, self._found, self._loader.resources
+        header, found, loaded, digests = self._config.header, self._found, self._loader.resources, self._digests()
         resources: Mapping[Address, Resource]
-        edges: Sequence[Dependency]
+        edges: Collection[Dependency]
         bindings = {address: r.applies_to for address, r in loaded.items() if r.applies_to}
         if not self._kept:
-            resources = MappingProxyType(dict(sorted(loaded.items())))
-            digests = {address: resource.digest for address, resource in resources.items()}
-            edges = dependencies(digests, bindings)
+            resources = MappingProxyType({address: loaded[address] for address in digests})
+            edges = _dependencies(digests, bindings)
         else:
-            digests = self._merged_digests()
-            resources = Resources(
+            resources = OnDemand(
                 digests, lambda address: loaded.get(address) or self._kept_resource(address, digests[address])
             )
             edges = Dependencies(
-                lambda: dependencies(digests, bindings), lambda graphs: dependencies(self._near(graphs), bindings)
+                lambda: _dependencies(digests, bindings), lambda graphs: _dependencies(self._near(graphs), bindings)
             )
         if header is None or found.has_errors:
             return LoadResult(None, header, resources, edges, found)
-        graphs: Mapping[str, GraphDeclaration] = MappingProxyType(self._loader.compiled)
-        if len(graphs) < len(self._config.form["graphs"]):
-            graphs = CompiledGraphs(
-                self._config.form["graphs"], graphs, lambda graph: self._compile(graph, reopen(), digests)
+        compiled = self._loader.compiled
+        declared = self._config.form["graphs"]
+        graphs: Mapping[str, GraphDeclaration] = MappingProxyType(compiled)
+        if len(compiled) < len(declared):
+            graphs = OnDemand(
+                declared, functools.cache(lambda g: compiled.get(g) or self._compile(g, reopen(), digests))
             )
         desired = DesiredState(
             config_digest=config_digest(self._config.form, digests),
@@ -315,16 +338,14 @@ class _Load:
         )
         return LoadResult(desired, header, resources, edges, found)
 
-    def _merged_digests(self) -> dict[Address, str]:
+    def _digests(self) -> dict[Address, str]:
         """Address to digest of all resources, in order."""
-        if self._index is None:
-            raise AssertionError("a graph is kept only with an index")
-        found = dict(self._index.digests)
+        digests = dict(self._index.digests)
         for graph in self._index.graphs.keys() - self._kept.keys():
-            for address in _addresses(graph, self._index.graphs[graph].queries):
-                del found[address]
-        found.update((address, resource.digest) for address, resource in self._loader.resources.items())
-        return dict(sorted(found.items()))
+            for address in addresses_of(graph, self._index.graphs[graph].queries):
+                del digests[address]
+        digests.update((address, resource.digest) for address, resource in self._loader.resources.items())
+        return dict(sorted(digests.items()))
 
     def _near(self, graphs: Collection[str]) -> Iterator[Address]:
         """The addresses of all policies, and of what belongs to the graphs."""
@@ -333,7 +354,7 @@ class _Load:
                 yield address
         for graph in graphs:
             if graph in self._kept:
-                yield from _addresses(graph, self._kept[graph].queries)
+                yield from addresses_of(graph, self._kept[graph].queries)
 
     def _kept_resource(self, address: Address, expected: str) -> Resource:
         if address.kind is Kind.GRAPH:
@@ -362,9 +383,12 @@ class _Load:
         return loader.compiled[graph]
 
 
-def _addresses(graph: str, queries: Iterable[str]) -> Iterator[Address]:
-    """The addresses of a graph, its schema and its queries."""
-    yield graph_address(graph)
-    yield schema_address(graph)
-    for query in queries:
-        yield query_address(graph, query)
+def _dependencies(addresses: Iterable[Address], bindings: Mapping[Address, Sequence[str]]) -> tuple[Dependency, ...]:
+    """What each resource needs by the rules of its kind: each pair once, sorted.
+
+    `addresses` are those of all resources, `bindings` those of each policy that has any.
+    """
+    edges: list[Dependency] = []
+    for address in addresses:
+        edges += (Dependency(address, target) for target in rules_of(address).needs(address, bindings.get(address, ())))
+    return tuple(sorted(edges))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from gitops.config.cache import SoundPairs
 from gitops.config.declaration import DeclaredGraph, DeclaredPolicy, QueryRegistry, QuerySources, Text, source_of
 from gitops.config.reader import SourceFile, SourceReader
-from gitops.config.sound import SoundPairs
 from gitops.config.source import (
     QUERY_EXTENSION,
     EntryKind,
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from gitops.config.compiler import LanguageCompiler
     from gitops.language.query import CheckedQuery, Query
     from gitops.language.schema import Schema
-
-__all__ = ["LoadedGraph", "ResourceLoader"]
 
 _GRAPH_PREFIX = "graph."
 # The first time registers what a file declares and the second reports it as declared again; more would repeat that.
@@ -90,7 +89,7 @@ class ResourceLoader:
         """Load one graph with its schema and queries."""
         graph, at = declared.id.value, f"graphs.{shown(declared.id.value)}"
         problems = len(self.reader.found)
-        named = self.check_name(declared.id.value, at, declared.id)
+        named = self.check_name(graph, at, declared.id)
         path = declared.schema.value
         file = self.reader.file(path, f"{at}.schema", declared.schema, missing=Code.SCHEMA_FILE_MISSING)
         loading = _GraphLoading(self, at, file)
@@ -101,29 +100,46 @@ class ResourceLoader:
             self._compiler.drop_trees()
         if not named:
             return
+        digests = {query.name: query.file.digest for query, _ in queries}
+        composite = graph_composite(graph, "" if file is None else file.digest, digests)
+        resources = [Resource(query_address(graph, q.name), q.file.digest, q.path, q.file.content) for q, _ in queries]
         if file is not None:
-            self._add(Resource(schema_address(graph), file.digest, path, file.content))
-        for query in queries:
-            self._add(Resource(query_address(graph, query.name), query.file.digest, query.path, query.file.content))
-        digests = {query.name: query.file.digest for query in queries}
-        self._add(Resource(graph_address(graph), graph_composite(graph, "" if file is None else file.digest, digests)))
-        compiled = loading.declaration(queries)
-        if compiled is not None:
-            self.compiled[graph] = compiled
+            resources.append(Resource(schema_address(graph), file.digest, path, file.content))
+        for resource in (*resources, Resource(graph_address(graph), composite)):
+            self.resources[resource.address] = resource
+        if not loading.needs_schema and not loading.skipped:
+            checked = {query.name: found for query, found in queries if found is not None}
+            self.compiled[graph] = GraphDeclaration(loading.schema(), MappingProxyType(checked))
         if self.sound is not None and len(self.reader.found) == problems:
-            self.without_problems[graph] = LoadedGraph(
-                loading.files, loading.listings, {query.name: query.path for query in queries}
-            )
+            paths = {query.name: query.path for query, _ in queries}
+            self.without_problems[graph] = LoadedGraph(loading.files, loading.listings, paths)
 
     def policy(self, declared: DeclaredPolicy, graphs: Collection[str]) -> None:
-        """Load one policy with its bindings; `graphs` are the declared ids."""
-        name, at = declared.name.value, f"policies.{shown(declared.name.value)}"
+        """Load one policy with its bindings; `graphs` are the declared ids. Invalid bindings are reported and left out."""
+        name, at, found = declared.name.value, f"policies.{shown(declared.name.value)}", self.reader.found
         named = self.check_name(name, at, declared.name)
         path = declared.file.value
         file = self.reader.file(path, f"{at}.file", declared.file, missing=Code.POLICY_FILE_MISSING)
-        bindings = self._bindings(declared, f"{at}.applies_to", graphs)
+        if not declared.applies_to:
+            message = f"the policy {shown(name)} is not bound to anything"
+            found.add(Code.POLICY_MISSING_APPLIES_TO, f"{at}.applies_to", message, source=declared.name.source)
+        bindings = set()
+        for index, item in enumerate(declared.applies_to):
+            text, place = item.value, f"{at}.applies_to[{index}]"
+            graph = text.removeprefix(_GRAPH_PREFIX)
+            if text == CLUSTER_SCOPE:
+                bindings.add(text)
+            elif "." in text and graph == text:
+                message = f"'{shown(text)}' is not a graph; bind to cluster or graph.<id>"
+                found.add(Code.WRONG_KIND_REFERENCE, place, message, source=item.source)
+            elif graph not in graphs:
+                message = f"there is no graph '{shown(graph)}'{self.reader.hint(graph, graphs)}"
+                found.add(Code.DANGLING_GRAPH_REFERENCE, place, message, source=item.source)
+            else:
+                bindings.add(f"{_GRAPH_PREFIX}{graph}")
         if named and file is not None:
-            self._add(Resource(policy_address(name), file.digest, path, file.content, bindings))
+            address = policy_address(name)
+            self.resources[address] = Resource(address, file.digest, path, file.content, tuple(sorted(bindings)))
 
     def check_name(self, name: str, at: str, place: Text | SourceRef) -> bool:
         """Whether a text is a valid name; reported if not."""
@@ -132,40 +148,6 @@ class ResourceLoader:
         message = f"'{shown(name)}' is not a valid name: use letters, digits, _ and -, starting with a letter or _"
         self.reader.found.add(Code.INVALID_RESOURCE_ID, at, message, source=source_of(place))
         return False
-
-    def _add(self, resource: Resource) -> None:
-        self.resources[resource.address] = resource
-
-    def _bindings(self, policy: DeclaredPolicy, at: str, graphs: Collection[str]) -> tuple[str, ...]:
-        """The bindings as typed references (`cluster`, `graph.<id>`), sorted, each once; invalid ones are reported."""
-        found = self.reader.found
-        if not policy.applies_to:
-            message = f"the policy {shown(policy.name.value)} is not bound to anything"
-            found.add(Code.POLICY_MISSING_APPLIES_TO, at, message, source=policy.name.source)
-        bindings = set()
-        for index, item in enumerate(policy.applies_to):
-            text = item.value
-            graph = text.removeprefix(_GRAPH_PREFIX)
-            if text == CLUSTER_SCOPE:
-                bindings.add(text)
-            elif "." in text and graph == text:
-                message = f"'{shown(text)}' is not a graph; bind to cluster or graph.<id>"
-                found.add(Code.WRONG_KIND_REFERENCE, f"{at}[{index}]", message, source=item.source)
-            elif graph not in graphs:
-                message = f"there is no graph '{shown(graph)}'{self.reader.hint(graph, graphs)}"
-                found.add(Code.DANGLING_GRAPH_REFERENCE, f"{at}[{index}]", message, source=item.source)
-            else:
-                bindings.add(f"{_GRAPH_PREFIX}{graph}")
-        return tuple(sorted(bindings))
-
-
-class _LoadedQuery(NamedTuple):
-    """A query of the graph. `path` is as written; `checked` is None if it was not compiled, or has a problem."""
-
-    name: str
-    path: str
-    file: SourceFile
-    checked: CheckedQuery | None
 
 
 class _QueryFile:
@@ -178,16 +160,14 @@ class _QueryFile:
         self.file = file
         self.names = names
         self.parsed = parsed
-        self._positions: dict[str, list[int]] | None = None
 
-    @property
+    @cached_property
     def positions(self) -> Mapping[str, Sequence[int]]:
         """The positions of the declarations of each name; many names may be listed with one large file."""
-        if self._positions is None:
-            self._positions = {}
-            for position, name in enumerate(self.names):
-                self._positions.setdefault(name, []).append(position)
-        return self._positions
+        positions: dict[str, list[int]] = {}
+        for position, name in enumerate(self.names):
+            positions.setdefault(name, []).append(position)
+        return positions
 
 
 class _Candidate(NamedTuple):
@@ -202,7 +182,10 @@ class _Candidate(NamedTuple):
 
 
 class _GraphLoading:
-    """One graph while it is loaded. `files` and `listings` are as in LoadedGraph."""
+    """One graph while it is loaded. `files` and `listings` are as in LoadedGraph.
+
+    `skipped` says that a query was not compiled because it is known to be sound, `needs_schema` that the schema was not yet.
+    """
 
     def __init__(self, loader: ResourceLoader, at: str, schema: SourceFile | None) -> None:
         """Compile the schema, unless it is known to be sound."""
@@ -212,33 +195,26 @@ class _GraphLoading:
         self._at = f"{at}.queries"
         self._schema_at = f"{at}.schema"
         self._schema_file = schema
-        self._needs_schema = schema is not None
         self._schema: Schema | None = None
+        self.needs_schema = schema is not None
+        self.skipped = False
         self._declared: dict[str, _QueryFile | None] = {}
         self._checked: dict[tuple[str, int], bool] = {}
         self._listed: Counter[str] = Counter()
         self.files: dict[str, SourceFile] = {} if schema is None else {schema.path: schema}
         self.listings: dict[str, str] = {}
-        self._is_everything_compiled = True
         if schema is not None and (loader.sound is None or loader.sound.names(schema.digest) is None):
             self.schema()
 
     def schema(self) -> Schema | None:
         """The compiled schema, None if there is none or it has problems, which are reported once."""
-        if self._needs_schema and self._schema_file is not None:
-            self._needs_schema = False
+        if self.needs_schema and self._schema_file is not None:
+            self.needs_schema = False
             self._schema = self._loader.compiler.schema(self._schema_file, self._schema_at)
         return self._schema
 
-    def declaration(self, queries: Sequence[_LoadedQuery]) -> GraphDeclaration | None:
-        """The compiled graph, None if a text of it was not compiled."""
-        if self._needs_schema or not self._is_everything_compiled:
-            return None
-        checked = {query.name: query.checked for query in queries if query.checked is not None}
-        return GraphDeclaration(self._schema, MappingProxyType(checked))
-
-    def queries(self, declared: QueryRegistry | QuerySources) -> Sequence[_LoadedQuery]:
-        """All queries in name order, each checked against the schema.
+    def queries(self, declared: QueryRegistry | QuerySources) -> Sequence[tuple[_Candidate, CheckedQuery | None]]:
+        """All queries in name order, each checked against the schema; None if it was not compiled, or has a problem.
 
         Without a schema, a warning `query_typecheck_skipped` for each. Queries whose file cannot be read or whose name is
         invalid are reported and left out; the rest of their checks is still done.
@@ -252,7 +228,7 @@ class _GraphLoading:
                 break
             checked = self._check(candidate)
             if is_name(candidate.name):
-                loaded.append(_LoadedQuery(candidate.name, candidate.path, candidate.file, checked))
+                loaded.append((candidate, checked))
         return loaded
 
     def record_sound(self, sound: SoundPairs) -> None:
@@ -321,7 +297,7 @@ class _GraphLoading:
         if declared is None:
             return None
         if declared.parsed is None:
-            self._is_everything_compiled = False
+            self.skipped = True
             return None
         at = f"{self._at}.{shown(candidate.name)}"
         schema = self.schema()

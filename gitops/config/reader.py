@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
+from functools import partial
 
 from gitops.config.declaration import Text, source_of
 from gitops.config.source import SourceError, SourceMovedError, SourceTree, normalize
@@ -11,8 +12,6 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.language.suggest import did_you_mean
 from gitops.language.text import SourceText, Span
-
-__all__ = ["MAX_QUERIES", "MAX_QUERY_BYTES", "SourceFile", "SourceReader"]
 
 # Several graphs may list one file, so the bounds of the tree do not bound the work of a load: queries, and bytes of query
 # files, count once for each graph. Ten times the largest cluster that is planned for.
@@ -27,26 +26,30 @@ class SourceFile:
 
     __slots__ = ("_data", "_text", "broken", "digest", "path", "size")
 
-    def __init__(self, path: str, data: bytes) -> None:
-        """A file that was read. Computes the digest."""
+    def __init__(self, path: str, data: bytes | Callable[[], bytes], recorded: tuple[str, int] = ("", 0)) -> None:
+        """A file that was read; or how to read one that was UTF-8 text when its digest and size were `recorded`."""
         self.path = path
-        self.digest = digest(data)
-        self.size = len(data)
-        self.broken = _not_utf8(data)
-        self._data: bytes | None = data
+        self._data = data
+        self.broken: Span | None = None
         self._text: SourceText | None = None
+        self.digest, self.size = recorded if callable(data) else (digest(data), len(data))
+        if not callable(data):
+            try:
+                data.decode()
+            except UnicodeDecodeError as error:
+                self.broken = Span(error.start, error.end)
 
     @property
     def data(self) -> bytes:
-        """The bytes."""
-        if self._data is None:
-            self._data = self._fetch()
+        """The bytes. Raises SourceMovedError if they are not those that were recorded."""
+        if callable(self._data):
+            self._data = self._data()
         return self._data
 
     @property
     def content(self) -> bytes | Callable[[], bytes]:
-        """What a Resource holds: the bytes, or how to get those of a recorded file."""
-        return self._fetch if self._data is None else self._data
+        """What a Resource holds: the bytes, or how to get those of a recorded file, which is still read only once."""
+        return (lambda: self.data) if callable(self._data) else self._data
 
     def at(self, span: Span) -> SourceRef:
         """The place of the start of a span."""
@@ -55,38 +58,13 @@ class SourceFile:
         line, column = self._text.position(span.start)
         return SourceRef(self.path, line, column)
 
-    def _fetch(self) -> bytes:
-        raise AssertionError("a file that was read has its bytes")
-
-
-class RecordedFile(SourceFile):
-    """A file that an earlier load read as UTF-8 text. Its bytes are read when they are needed."""
-
-    __slots__ = ("_read",)
-
-    def __init__(self, path: str, expected: str, size: int, read: Callable[[str], bytes]) -> None:
-        """The digest and size that it had then, and how to read it now."""
-        self.path = path
-        self.digest = expected
-        self.size = size
-        self.broken = None
-        self._data = None
-        self._text = None
-        self._read = read
-
-    def _fetch(self) -> bytes:
-        """The bytes. Raises SourceMovedError if they are not those that were recorded."""
-        try:
-            data = self._read(self.path)
-        except SourceError:
-            raise SourceMovedError from None
-        if digest(data) != self.digest:
-            raise SourceMovedError
-        return data
-
 
 class SourceReader:
-    """Reads for one load; every problem goes to `found`."""
+    """Reads for one load; every problem goes to `found`.
+
+    `files` is what was asked for so far, by normalized path. `queries` and `query_bytes` were admitted so far; `full` says that
+    there were too many.
+    """
 
     def __init__(
         self, tree: SourceTree, found: Diagnostics, recorded: Callable[[str], tuple[str, int] | None] | None = None
@@ -94,22 +72,12 @@ class SourceReader:
         """`recorded` gives digest and size of a file that is known to be unchanged, by normalized path, or None."""
         self.tree = tree
         self.found = found
-        self._recorded = recorded
-        self._files: dict[str, SourceFile | SourceError] = {}
-        self._hints = _MAX_HINTS
-        self._queries_left = MAX_QUERIES
-        self._bytes_left = MAX_QUERY_BYTES
+        self.files: dict[str, SourceFile | SourceError] = {}
+        self.queries = 0
+        self.query_bytes = 0
         self.full = False
-
-    @property
-    def admitted(self) -> tuple[int, int]:
-        """The queries, and bytes of query files, that were admitted so far."""
-        return MAX_QUERIES - self._queries_left, MAX_QUERY_BYTES - self._bytes_left
-
-    @property
-    def files(self) -> Mapping[str, SourceFile | SourceError]:
-        """What was asked for so far, by normalized path."""
-        return self._files
+        self._recorded = recorded
+        self._hints = _MAX_HINTS
 
     def read(self, path: str) -> SourceFile | SourceError:
         """The file at a path as written, whatever its bytes are, or why there is none."""
@@ -118,18 +86,17 @@ class SourceReader:
             place = normalize(path, confined=False)
         except SourceError as error:
             return error
-        found = self._files.get(place)
-        if found is None:
+        if place not in self.files:
             known = None if self._recorded is None else self._recorded(place)
-            if known is not None:
-                found = RecordedFile(place, *known, self.tree.read)
-            else:
-                try:
-                    found = SourceFile(place, self.tree.read(place))
-                except SourceError as error:
-                    found = error
-            self._files[place] = found
-        return found
+            try:
+                self.files[place] = (
+                    SourceFile(place, self.tree.read(place))
+                    if known is None
+                    else SourceFile(place, partial(_read_again, self.tree, place, known[0]), known)
+                )
+            except SourceError as error:
+                self.files[place] = error
+        return self.files[place]
 
     def file(self, path: str, at: str, place: Text | SourceRef, *, missing: Code) -> SourceFile | None:
         """The file at a path as written, which must be UTF-8.
@@ -158,9 +125,9 @@ class SourceReader:
 
     def admit(self, at: str, place: Text | SourceRef, *, queries: int = 0, size: int = 0) -> bool:
         """Count queries and bytes of query files of one graph; False, and reported once, if there are too many."""
-        self._queries_left -= queries
-        self._bytes_left -= size
-        if not self.full and (self._queries_left < 0 or self._bytes_left < 0):
+        self.queries += queries
+        self.query_bytes += size
+        if not self.full and (self.queries > MAX_QUERIES or self.query_bytes > MAX_QUERY_BYTES):
             self.full = True
             message = (
                 f"all graphs together list more than {MAX_QUERIES} queries or {MAX_QUERY_BYTES} bytes of query files; "
@@ -170,9 +137,12 @@ class SourceReader:
         return not self.full
 
 
-def _not_utf8(data: bytes) -> Span | None:
+def _read_again(tree: SourceTree, place: str, expected: str) -> bytes:
+    """The bytes of a recorded file. Raises SourceMovedError if they are not those that were recorded."""
     try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        return Span(error.start, error.end)
-    return None
+        data = tree.read(place)
+    except SourceError:
+        raise SourceMovedError from None
+    if digest(data) != expected:
+        raise SourceMovedError
+    return data

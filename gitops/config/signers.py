@@ -19,8 +19,6 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.model.trust import Signer
 
-__all__ = ["KEY_TYPES", "parse_allowed_signers", "parse_revoked_keys"]
-
 KEY_TYPES = (
     "ssh-ed25519",
     "ecdsa-sha2-nistp256",
@@ -96,14 +94,11 @@ def _signer(number: int, line: str) -> Signer:
     if rest.partition(" ")[0] not in KEY_TYPES and (match := _OPTIONS_FIELD.match(rest)):
         options, rest = _options(number, match[0]), rest[match.end() :]
     key_type, key = _key(number, rest.split())
-    return Signer(
-        principals,
-        key,
-        key_type,
-        namespaces=_namespaces(number, options.get("namespaces")),
-        valid_after=_date(number, options.get("valid-after")),
-        valid_before=_date(number, options.get("valid-before")),
-    )
+    namespaces = tuple(options["namespaces"].split(",")) if "namespaces" in options else ()
+    if not all(_NAMESPACE.fullmatch(name) for name in namespaces):
+        raise _bad(number, "namespaces are plain names separated by commas")
+    after, before = (_date(number, options.get(name)) for name in ("valid-after", "valid-before"))
+    return Signer(principals, key, key_type, namespaces, valid_after=after, valid_before=before)
 
 
 def _options(number: int, field: str) -> dict[str, str]:
@@ -139,16 +134,6 @@ def _key(number: int, fields: list[str]) -> tuple[str, str]:
     if not blob.startswith(len(name).to_bytes(4, "big") + name) or len(blob) <= len(name) + 4:
         raise _bad(number, "the key is of another type than the line says")
     return key_type, key
-
-
-def _namespaces(number: int, value: str | None) -> tuple[str, ...]:
-    """The namespaces of a line; patterns are refused."""
-    if value is None:
-        return ()
-    names = tuple(value.split(","))
-    if not all(_NAMESPACE.fullmatch(name) for name in names):
-        raise _bad(number, "namespaces are plain names separated by commas")
-    return names
 
 
 def _date(number: int, value: str | None) -> datetime | None:

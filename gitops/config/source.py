@@ -22,24 +22,6 @@ from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 
-__all__ = [
-    "QUERY_EXTENSION",
-    "EntryKind",
-    "MemoryTree",
-    "Meter",
-    "SourceError",
-    "SourceLimits",
-    "SourceMovedError",
-    "SourceTree",
-    "StampedTree",
-    "checked_listing",
-    "listing_digest",
-    "normalize",
-    "parents",
-    "query_files",
-    "unsafe_name",
-]
-
 QUERY_EXTENSION = ".gq"
 
 _MAX_NAME_BYTES = 255
@@ -258,7 +240,7 @@ def _require_safe(name: str, path: str) -> None:
 
 
 class MemoryTree:
-    """A confined tree over a mapping of paths to contents: for tests and tools."""
+    """A confined tree over a mapping of paths to contents: for tests and tools. Its stamps are digests."""
 
     def __init__(
         self,
@@ -272,49 +254,32 @@ class MemoryTree:
         self._given = files
         self._files = dict(files)
         self._refused = dict(refused)
-        self._root = root
         self._meter = Meter(limits)
         self._folders: dict[str, set[str]] = {".": set()}
-        for path in (*self._files, *self._refused):
-            self._enter(path)
-
-    @property
-    def identity(self) -> str:
-        """The given name: stamps are digests, which say the same everywhere."""
-        return f"memory {self._root}"
-
-    @property
-    def limits(self) -> SourceLimits:
-        """As given."""
-        return self._meter.limits
+        for path in (*files, *refused):
+            for child in (path, *parents(path)):
+                parent, _, name = child.rpartition("/")
+                self._folders.setdefault(parent or ".", set()).add(name)
+        self.root = root
+        self.identity = f"memory {root}"
+        self.limits = self._meter.limits
 
     def stamps(self, places: Iterable[str], kind: EntryKind) -> list[str | None]:
-        """Digests of contents and of listings."""
-        return [self._stamp(place, kind) for place in places]
+        """Digests of contents and of listings, which say the same everywhere."""
+
+        def stamp(place: str) -> str | None:
+            try:
+                if self.kind(place) is not kind:
+                    return None
+                return digest(self._files[place] if kind is EntryKind.FILE else "\0".join(self.names(place)).encode())
+            except SourceError:
+                return None
+
+        return [stamp(place) for place in places]
 
     def reopened(self) -> MemoryTree:
         """The same files."""
-        return MemoryTree(self._given, root=self._root, refused=self._refused, limits=self._meter.limits)
-
-    def _stamp(self, place: str, kind: EntryKind) -> str | None:
-        try:
-            if self.kind(place) is not kind:
-                return None
-            return digest(self._files[place] if kind is EntryKind.FILE else "\0".join(self.names(place)).encode())
-        except SourceError:
-            return None
-
-    def _enter(self, path: str) -> None:
-        child = path
-        while child != ".":
-            parent, _, name = child.rpartition("/")
-            self._folders.setdefault(parent or ".", set()).add(name)
-            child = parent or "."
-
-    @property
-    def root(self) -> str:
-        """The given name."""
-        return self._root
+        return MemoryTree(self._given, root=self.root, refused=self._refused, limits=self.limits)
 
     def _resolve(self, path: str) -> str:
         place = normalize(path, confined=True)
@@ -335,21 +300,18 @@ class MemoryTree:
     def read(self, path: str) -> bytes:
         """As the protocol says."""
         place = self._resolve(path)
-        data = self._files.get(place)
-        if data is None:
-            code = Code.SOURCE_UNREADABLE if place in self._folders else Code.SOURCE_MISSING
-            raise SourceError(
-                code, f"{place} is not a file" if place in self._folders else f"{place} is not there", path=place
-            )
-        self._meter.admit(place, len(data))
-        return data
+        if place not in self._files:
+            if place in self._folders:
+                raise SourceError(Code.SOURCE_UNREADABLE, f"{place} is not a file", path=place)
+            raise SourceError(Code.SOURCE_MISSING, f"{place} is not there", path=place)
+        self._meter.admit(place, len(self._files[place]))
+        return self._files[place]
 
     def names(self, path: str) -> tuple[str, ...]:
         """As the protocol says."""
         place = self._resolve(path)
-        names = self._folders.get(place)
-        if names is None:
+        if place not in self._folders:
             if place in self._files:
                 raise SourceError(Code.SOURCE_UNREADABLE, f"{place} is not a folder", path=place)
             raise SourceError(Code.SOURCE_MISSING, f"{place} does not exist", path=place)
-        return checked_listing(place, names, self._meter.limits)
+        return checked_listing(place, self._folders[place], self.limits)

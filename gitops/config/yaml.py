@@ -14,26 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NoReturn
-
-if TYPE_CHECKING:
-    from yaml import YAMLError
-
-__all__ = [
-    "ScalarType",
-    "YamlError",
-    "YamlFault",
-    "YamlLimits",
-    "YamlList",
-    "YamlMap",
-    "YamlNode",
-    "YamlProblem",
-    "YamlScalar",
-    "integer",
-    "parse_yaml",
-    "shown",
-    "to_plain",
-]
+from typing import Any, NoReturn
 
 _SHOWN_CHARACTERS = 128
 _MAX_INTEGER_CHARACTERS = 18
@@ -137,10 +118,7 @@ def shown(text: str) -> str:
 def parse_yaml(data: bytes, limits: YamlLimits | None = None) -> YamlNode:
     """Read one document; an empty one is a null scalar. Raises YamlError, and nothing else, for any other input."""
     builder = _Builder(limits or YamlLimits())
-    try:
-        builder.read(data)
-    except _Stop as stop:
-        raise YamlError((*builder.repeated, stop.problem), None) from None
+    builder.read(data)
     if builder.repeated:
         raise YamlError(tuple(builder.repeated), builder.root)
     return builder.root
@@ -164,6 +142,11 @@ def to_plain(node: YamlNode) -> Any:
     return text
 
 
+def is_absent(node: YamlNode) -> bool:
+    """Whether nothing is written where the value would be; a written null is something."""
+    return isinstance(node, YamlScalar) and node.type is ScalarType.NULL and node.text == ""
+
+
 def integer(text: str) -> int:
     """The value of an INT scalar of moderate length; a leading zero does not make it octal."""
     return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
@@ -179,17 +162,6 @@ _RESOLVE = re.compile(
 )
 
 
-def _resolve(text: str) -> ScalarType:
-    match = _RESOLVE.fullmatch(text)
-    return ScalarType.TEXT if match is None else ScalarType(str(match.lastgroup))
-
-
-class _Stop(Exception):  # noqa: N818 - control flow inside this module
-    def __init__(self, problem: YamlProblem) -> None:
-        super().__init__(problem.message)
-        self.problem = problem
-
-
 @dataclass(slots=True)
 class _Frame:
     """A collection under construction: `key` waits for its value, `keys` is None for a sequence."""
@@ -200,11 +172,6 @@ class _Frame:
     entries: list[tuple[YamlScalar, YamlNode]] = field(default_factory=list)
     items: list[YamlNode] = field(default_factory=list)
     key: YamlScalar | None = None
-
-    def node(self) -> YamlNode:
-        if self.keys is None:
-            return YamlList(tuple(self.items), self.line, self.column)
-        return YamlMap(tuple(self.entries), self.line, self.column)
 
 
 class _Builder:
@@ -218,36 +185,37 @@ class _Builder:
         self._nodes = 0
 
     def read(self, data: bytes) -> None:
-        """Consume the document. Raises _Stop."""
+        """Consume the document. Raises YamlError for all but repeated keys."""
+        import yaml
+
         if len(data) > self._limits.data_bytes:
             self._stop(YamlFault.LIMIT, f"the document has more than {self._limits.data_bytes} bytes", 1, 1)
         try:
             data.decode()
         except UnicodeDecodeError as error:
-            line, column = _position(data, error.start)
-            self._stop(YamlFault.SYNTAX, "the document is not UTF-8", line, column)
+            self._stop(YamlFault.SYNTAX, "the document is not UTF-8", *_position(data, error.start))
         documents = 0
-        for event, name in self._events(data):
-            line, column = event.start_mark.line + 1, event.start_mark.column + 1
-            if name == "DocumentStartEvent":
-                documents += 1
-                if documents > 1:
-                    self._stop(YamlFault.SYNTAX, "there is more than one document", line, column)
-            elif name in ("SequenceEndEvent", "MappingEndEvent"):
-                self._put(self._stack.pop().node())
-            elif name in ("ScalarEvent", "SequenceStartEvent", "MappingStartEvent", "AliasEvent"):
-                self._node(event, name, line, column)
-
-    def _events(self, data: bytes) -> Iterator[tuple[Any, str]]:
-        import yaml
-
         try:
-            for event in yaml.parse(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-                yield event, type(event).__name__
+            events: Iterator[Any] = yaml.parse(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            for event in events:
+                name, line, column = type(event).__name__, event.start_mark.line + 1, event.start_mark.column + 1
+                if name == "DocumentStartEvent":
+                    documents += 1
+                    if documents > 1:
+                        self._stop(YamlFault.SYNTAX, "there is more than one document", line, column)
+                elif name in ("SequenceEndEvent", "MappingEndEvent"):
+                    frame = self._stack.pop()
+                    if frame.keys is None:
+                        self._put(YamlList(tuple(frame.items), frame.line, frame.column))
+                    else:
+                        self._put(YamlMap(tuple(frame.entries), frame.line, frame.column))
+                elif name in ("ScalarEvent", "SequenceStartEvent", "MappingStartEvent", "AliasEvent"):
+                    self._node(event, name, line, column)
         except yaml.YAMLError as error:
-            line, column = _error_position(error, data)
+            mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+            place = (mark.line + 1, mark.column + 1) if mark else _position(data, getattr(error, "position", None) or 0)
             message = getattr(error, "problem", None) or getattr(error, "reason", None) or "the document is not YAML"
-            self._stop(YamlFault.SYNTAX, f"not valid YAML: {shown(str(message))}", line, column)
+            self._stop(YamlFault.SYNTAX, f"not valid YAML: {shown(str(message))}", *place)
 
     def _node(self, event: Any, name: str, line: int, column: int) -> None:
         self._nodes += 1
@@ -260,7 +228,8 @@ class _Builder:
         if event.tag is not None:
             self._stop(YamlFault.SYNTAX, f"the tag '{shown(event.tag)}' is refused: values are plain", line, column)
         if name == "ScalarEvent":
-            kind = _resolve(event.value) if event.implicit[0] else ScalarType.TEXT
+            match = _RESOLVE.fullmatch(event.value) if event.implicit[0] else None
+            kind = ScalarType.TEXT if match is None else ScalarType(str(match.lastgroup))
             self._put(YamlScalar(event.value, kind, line, column))
             return
         parent = self._stack[-1] if self._stack else None
@@ -299,14 +268,7 @@ class _Builder:
         return path
 
     def _stop(self, fault: YamlFault, message: str, line: int, column: int) -> NoReturn:
-        raise _Stop(YamlProblem(fault, message, line, column))
-
-
-def _error_position(error: YAMLError, data: bytes) -> tuple[int, int]:
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    if mark is not None:
-        return mark.line + 1, mark.column + 1
-    return _position(data, int(getattr(error, "position", 0) or 0))
+        raise YamlError((*self.repeated, YamlProblem(fault, message, line, column)), None)
 
 
 def _position(data: bytes, offset: int) -> tuple[int, int]:

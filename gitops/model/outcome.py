@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -54,7 +54,7 @@ class ValidateOutcome(VerbOutcome):
 
     config_file: str
     resources: tuple[Resource, ...] = ()
-    dependencies: Sequence[Dependency] = ()
+    dependencies: Collection[Dependency] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class PlanOutcome(VerbOutcome):
     observations: StateObservations
     config_digest: str | None = None
     resource_digests: Mapping[Address, str] = field(default_factory=lambda: MappingProxyType({}))
-    dependencies: Sequence[Dependency] = ()
+    dependencies: Collection[Dependency] = ()
     plan: Plan | None = None
     debts: tuple[Debt, ...] = ()
 

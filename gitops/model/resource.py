@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gitops.core.canonical import digest
 from gitops.model.address import Address, Kind
@@ -13,6 +14,9 @@ from gitops.model.address import Address, Kind
 if TYPE_CHECKING:
     from gitops.language.query import CheckedQuery
     from gitops.language.schema import Schema
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,41 +40,38 @@ class Resource:
         return self.data() if callable(self.data) else self.data
 
 
-class Resources(Mapping[Address, Resource]):
-    """Resources by address, made when they are asked for; their digests are at hand.
+class OnDemand(Mapping[K, V]):
+    """A map of which each value is made whenever it is asked for. `known` has its keys, in order."""
 
-    `digests` is in the order of the mapping, and `make` gives the resource of any address in it.
-    """
+    __slots__ = ("_make", "known")
 
-    __slots__ = ("_make", "digests")
-
-    def __init__(self, digests: Mapping[Address, str], make: Callable[[Address], Resource]) -> None:
-        """Make nothing yet."""
-        self.digests = digests
+    def __init__(self, known: Mapping[K, Any], make: Callable[[K], V]) -> None:
+        """`make` gives the value of any key of `known`."""
+        self.known = known
         self._make = make
 
-    def __getitem__(self, address: Address) -> Resource:
-        """The resource of an address."""
-        if address not in self.digests:
-            raise KeyError(address)
-        return self._make(address)
+    def __getitem__(self, key: K) -> V:
+        """The value of a key. Raises KeyError, and what `make` raises."""
+        if key not in self.known:
+            raise KeyError(key)
+        return self._make(key)
 
-    def __contains__(self, address: object) -> bool:
+    def __contains__(self, key: object) -> bool:
         """Whether there is one; makes none."""
-        return address in self.digests
+        return key in self.known
 
-    def __iter__(self) -> Iterator[Address]:
-        """The addresses."""
-        return iter(self.digests)
+    def __iter__(self) -> Iterator[K]:
+        """The keys."""
+        return iter(self.known)
 
     def __len__(self) -> int:
         """How many there are."""
-        return len(self.digests)
+        return len(self.known)
 
 
 def digests_of(resources: Mapping[Address, Resource]) -> Mapping[Address, str]:
-    """Address to digest, in the order of `resources`; makes none of them."""
-    return resources.digests if isinstance(resources, Resources) else {a: r.digest for a, r in resources.items()}
+    """Address to digest, in the order of `resources`; makes none of those that are made on demand from their digests."""
+    return resources.known if isinstance(resources, OnDemand) else {a: r.digest for a, r in resources.items()}
 
 
 class Dependency(NamedTuple):
@@ -84,48 +85,30 @@ class Dependency(NamedTuple):
         return {"from": self.source, "to": self.target}
 
 
-class Dependencies(Sequence[Dependency]):
+class Dependencies(Collection[Dependency]):
     """All dependencies in order, made when they are asked for: a plan of few changes asks for few of them."""
-
-    __slots__ = ("_all", "_make", "_near")
 
     def __init__(
         self, make: Callable[[], tuple[Dependency, ...]], near: Callable[[Collection[str]], tuple[Dependency, ...]]
     ) -> None:
         """`make` gives all of them, `near` those of the given graphs, as `edges_near` says."""
-        self._make = make
-        self._near = near
-        self._all: tuple[Dependency, ...] | None = None
+        self._all = cache(make)
+        self.near = near
 
-    def near(self, graphs: Collection[str]) -> tuple[Dependency, ...]:
-        """As `edges_near`."""
-        return self._near(graphs)
-
-    @overload
-    def __getitem__(self, index: int) -> Dependency: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Dependency, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> Dependency | tuple[Dependency, ...]:
-        """By position."""
-        return self._made()[index]
+    def __contains__(self, edge: object) -> bool:
+        """Whether it is one of them."""
+        return edge in self._all()
 
     def __iter__(self) -> Iterator[Dependency]:
         """In order."""
-        return iter(self._made())
+        return iter(self._all())
 
     def __len__(self) -> int:
         """How many there are."""
-        return len(self._made())
-
-    def _made(self) -> tuple[Dependency, ...]:
-        if self._all is None:
-            self._all = self._make()
-        return self._all
+        return len(self._all())
 
 
-def edges_near(dependencies: Sequence[Dependency], graphs: Collection[str]) -> Sequence[Dependency]:
+def edges_near(dependencies: Collection[Dependency], graphs: Collection[str]) -> Collection[Dependency]:
     """At least the dependencies of policies, and of what belongs to one of the graphs; in order."""
     return dependencies.near(graphs) if isinstance(dependencies, Dependencies) else dependencies
 
@@ -148,7 +131,7 @@ class DesiredState:
 
     config_digest: str
     resources: Mapping[Address, Resource]
-    dependencies: Sequence[Dependency]
+    dependencies: Collection[Dependency]
     graphs: Mapping[str, GraphDeclaration]
     name: str | None = None
     storage: str | None = None

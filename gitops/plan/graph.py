@@ -52,7 +52,7 @@ Rank = tuple[int, str, int, str]
 
 
 def build_graph(
-    changes: Sequence[Change], dependencies: Sequence[Dependency], applied_dependencies: Sequence[Dependency]
+    changes: Sequence[Change], dependencies: Iterable[Dependency], applied_dependencies: Iterable[Dependency]
 ) -> tuple[ExecutionGraph, tuple[Diagnostic, ...]]:
     """The execution graph of the changes that apply carries out; the others have no nodes.
 

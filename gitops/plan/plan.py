@@ -15,8 +15,7 @@ from gitops.cluster.observations import warn_of_intents
 from gitops.cluster.session import Session, StateNeed, open_session, run_session
 from gitops.cluster.validate import load_advice
 from gitops.cluster.workspace import Workspace
-from gitops.config.load import load_desired
-from gitops.config.result import LoadResult
+from gitops.config.load import LoadResult, load_desired
 from gitops.config.source import SourceMovedError
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError

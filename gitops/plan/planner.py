@@ -127,7 +127,7 @@ def classify(changes: Sequence[Change], situation: Situation) -> tuple[Change, .
     return tuple(ruled)
 
 
-def find_impact(changes: Sequence[Change], dependencies: Sequence[Dependency]) -> tuple[Impact, ...]:
+def find_impact(changes: Sequence[Change], dependencies: Iterable[Dependency]) -> tuple[Impact, ...]:
     """Per change, in order, the resources that need it; changes that nothing needs are left out."""
     needed_by: dict[Address, list[Address]] = {change.address: [] for change in changes}
     for source, target in dependencies if changes else ():
@@ -155,7 +155,7 @@ def recorded_dependencies(changes: Sequence[Change], state: LedgerState) -> tupl
     return tuple(sorted(edges))
 
 
-def _reachable(changes: Sequence[Change], dependencies: Sequence[Dependency]) -> tuple[Dependency, ...]:
+def _reachable(changes: Sequence[Change], dependencies: Iterable[Dependency]) -> tuple[Dependency, ...]:
     """The dependencies that lead on from any of the changes, in their order."""
     sources: set[Address] = set()
     pending = {change.address for change in changes}

@@ -22,7 +22,7 @@ from gitops.apply.provider import ClusterProvider
 from gitops.approving.approve import ApprovalPublisher
 from gitops.bot.project import Project, ProjectTools
 from gitops.cluster.workspace import Stores, Workspace
-from gitops.config.disk_cache import MemoryCache
+from gitops.config.cache import MemoryCache
 from gitops.config.folder import FolderTree
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.config.source import StampedTree

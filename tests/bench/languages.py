@@ -59,7 +59,7 @@ def _one_file(effort: Effort) -> Iterator[Figure]:
 
 def _many_files(effort: Effort) -> Iterator[Figure]:
     """One graph with many query files, in memory; then what a process on a disk takes."""
-    from gitops.config.disk_cache import MemoryCache
+    from gitops.config.cache import MemoryCache
     from gitops.config.load import load_cached, load_desired
     from gitops.config.source import MemoryTree
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.config.cache import CompileCache
-from gitops.config.disk_cache import DiskCache, MemoryCache
+from gitops.config.cache import CompileCache, MemoryCache
+from gitops.config.disk_cache import DiskCache
 from tests.support.pages import ROOT
 
 NAMES = ["index folder /a", "units 3f", "", "../up", "a\nb", "\ud800", "x" * 5000]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from gitops.config.cache import SoundPairs
 from gitops.config.disk_cache import DiskCache
-from gitops.config.sound import SoundPairs
 from gitops.core.canonical import digest
 from gitops.wiring.stores import edition
 from tests.support.cluster import QUERY, SCHEMA, WIDER, Cluster, lance_engine

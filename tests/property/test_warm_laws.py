@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gitops.config.disk_cache import MemoryCache
+from gitops.config.cache import MemoryCache
 from gitops.config.source import MemoryTree, SourceLimits
 from tests.support.effort import cases
 from tests.support.warm import cold, warm

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gitops.config.disk_cache import MemoryCache
+from gitops.config.cache import MemoryCache
 from gitops.config.load import load_cached, load_desired
 from gitops.config.source import SourceMovedError, StampedTree
 from gitops.model.resource import edges_near

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gitops.config import compiler
-from gitops.config.disk_cache import MemoryCache
+from gitops.config.cache import MemoryCache
 from gitops.config.folder import FolderTree
 from gitops.config.load import load_cached
 from gitops.config.source import MemoryTree, SourceLimits, SourceMovedError
@@ -197,6 +197,16 @@ def test_limits_are_those_of_reading_everything(cache: MemoryCache, limits: Sour
     assert found is not None
     assert found == cold(tree)
     assert "source_too_large" in {d["code"] for d in found["diagnostics"]}
+
+
+def test_the_content_of_a_shared_file_is_read_once() -> None:
+    cache = MemoryCache()
+    for names in ("f", "fghijkl"):
+        graphs = {name: {"schema": "s.pg", "queries": "q/a.gq"} for name in names}
+        document = json.dumps({"version": 1, "graphs": graphs}).encode()
+        files = {"cluster.yaml": document, "s.pg": FILES["s.pg"], "q/a.gq": FILES["q/a.gq"]}
+        tree = MemoryTree(files, limits=SourceLimits(files=6))
+        assert warm(tree, cache) == cold(tree)
 
 
 # On a disk, where stamps are times.
