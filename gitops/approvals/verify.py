@@ -18,7 +18,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -225,9 +225,11 @@ def _permission(case: _Case) -> _Refusal | None:
 
 def _target(case: _Case) -> _Refusal | None:
     """Step 5."""
-    if case.statement.target == case.need.target:
-        return None
-    return Code.APPROVAL_WRONG_TARGET, _target_difference(case.statement.target, case.need.target)
+    for part in fields(ClusterTarget):
+        approved, needed = getattr(case.statement.target, part.name), getattr(case.need.target, part.name)
+        if approved != needed:
+            return Code.APPROVAL_WRONG_TARGET, f"it is for {part.name} {approved!r}, this is {needed!r}"
+    return None
 
 
 def _validity(case: _Case) -> _Refusal | None:
@@ -248,7 +250,7 @@ def _coverage(case: _Case) -> _Refusal | None:
         return Code.APPROVAL_MALFORMED, f"commit {_short(grant.commit)} does not have the cluster folder that it names"
     if grant is not None and grant.tree != case.statement.cluster_tree:
         return Code.APPROVAL_STALE, f"what was reviewed in {_short(grant.commit)} is not what would be applied"
-    difference = _difference(case.evidence, case.approval, case.statement, case.need)
+    difference = _difference(case)
     return None if difference is None else (Code.APPROVAL_STALE, difference)
 
 
@@ -261,21 +263,11 @@ def _form_problem(
         return "its parent is not the ledger entry that it names"
     if evidence.changed_paths != (_APPROVAL_PATH.format(approval.approval_id),):
         return "it changes more than its own document"
-    if (statement.grant is None, statement.emergency is None) != (
-        statement.via is not Via.FORGE,
-        statement.via is not Via.BREAK_GLASS,
-    ):
+    has, wants = (statement.grant, statement.emergency), (statement.via is Via.FORGE, statement.via is Via.BREAK_GLASS)
+    if tuple(part is not None for part in has) != wants:
         return "its grant or emergency does not fit how it was given"
     same = statement.approval_id == approval.approval_id and statement.config_digest == approval.bound_config_digest
     return None if same else "its message and its document differ"
-
-
-def _target_difference(approved: ClusterTarget, needed: ClusterTarget) -> str:
-    for name in ("repository", "cluster", "environment", "ref", "path"):
-        theirs, ours = getattr(approved, name), getattr(needed, name)
-        if theirs != ours:
-            return f"it is for {name} {theirs!r}, this is {ours!r}"
-    return "it is for another target"
 
 
 def _time_problem(case: _Case) -> str | None:
@@ -292,14 +284,13 @@ def _time_problem(case: _Case) -> str | None:
     return f"it expired at {expires.isoformat()}" if at >= expires else None
 
 
-def _difference(
-    evidence: ApprovalEvidence, approval: Approval, statement: ApprovalStatement, need: ApprovalNeed
-) -> str | None:
+def _difference(case: _Case) -> str | None:
     """What changed since the approval, the most helpful fact first; None when nothing did."""
-    change = need.change
+    approval, statement, need, change = case.approval, case.statement, case.need, case.need.change
     if statement.cluster_tree != need.cluster_tree:
-        shown = ", ".join(evidence.moved[:_SHOWN_PATHS])
-        more = f" and {len(evidence.moved) - _SHOWN_PATHS} more" if len(evidence.moved) > _SHOWN_PATHS else ""
+        moved = case.evidence.moved
+        shown = ", ".join(moved[:_SHOWN_PATHS])
+        more = f" and {len(moved) - _SHOWN_PATHS} more" if len(moved) > _SHOWN_PATHS else ""
         return f"the cluster folder changed: {shown}{more}" if shown else "the cluster folder changed"
     if approval.resource != change.address or approval.operation is not change.action:
         return f"it is for {approval.operation} {approval.resource}"

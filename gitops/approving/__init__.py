@@ -1,1 +1,1 @@
-"""Giving an approval and taking it back: approve, attest a review, revoke, countersign."""
+"""Giving and revoking approvals: approve, attest a review, revoke, countersign."""

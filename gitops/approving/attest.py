@@ -4,31 +4,33 @@ An attestation names the account (by the forge's number), the review or comment,
 folder of that commit. It passes the same numbered steps as any approval before it is pushed. The forge is trusted only to
 report what the account did; what that permits is decided by the rules of the ledger.
 
-Each review or comment is attested once: after its attestation was revoked, the person has to approve again.
+1. For each account only the newest approval, request for changes or dismissal counts; comments change nothing.
+2. A review of another commit than the head counts if that commit has the folder that would be applied: the caller decides.
+3. Each review or comment is attested once: after its attestation was revoked, the person has to approve again.
+4. An attestation of a review lapses when the account's newest review is not an approval any more; that of a command in a
+   comment, when the account requested changes, or was dismissed, after it. The bot that attested it revokes what lapsed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from gitops.approvals.decisions import revoked_approvals, verify_revocations
 from gitops.approvals.verify import verify_approval
-from gitops.approving.approve import (
-    ApprovalPublisher,
-    GatedChange,
-    approve_in_session,
-    publish_approval,
-    read_gated_change,
-)
+from gitops.approving.approve import ApprovalPublisher, approve_in_session, publish_approval, read_gated_change
+from gitops.approving.decide import DecisionContext, revoke
 from gitops.cluster.session import Session
 from gitops.cluster.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.git.port import GitStore
+from gitops.forge.port import Account, Review, ReviewState
 from gitops.ledger.port import ApprovalListing
 from gitops.model.address import Address
-from gitops.model.approval import Approval, ApprovalEvidence, ForgeGrant, Via
-from gitops.model.outcome import ApproveOutcome
+from gitops.model.approval import Approval, ApprovalEvidence, ForgeGrant, GrantSource, Via
+from gitops.model.outcome import ApproveOutcome, DecisionOutcome
+
+_COUNTED = (ReviewState.APPROVED, ReviewState.CHANGES_REQUESTED, ReviewState.DISMISSED)
 
 
 def attest(
@@ -42,11 +44,11 @@ def attest(
     """Attest `grant` as the approval of the change of `address`; refused before the push when it would not count.
 
     `publisher` is the bot's, with its ledger key; `plan_digest` is that of the plan that the person named, if they named one.
-    Repeating it gives the attestation that exists.
+    The caller has fetched the commit that was reviewed. Repeating it gives the attestation that exists.
     """
 
     def make(current: Session) -> tuple[Approval, str]:
-        gated = read_gated_change(current, address)
+        gated, store, reviewed = read_gated_change(current, address), publisher.store, grant.commit
         if plan_digest not in (None, gated.plan.digest):
             detail = f"the plan is {gated.plan.digest} by now; look at it, then approve it"
             raise GitopsError(Code.COMMAND_REFUSED, detail, path=address)
@@ -54,71 +56,98 @@ def attest(
         if principal is None:
             detail = f"the rules do not map {grant.account} ({grant.login}) to a person"
             raise GitopsError(Code.APPROVAL_ACCOUNT_UNKNOWN, detail, path=address)
-        attested = replace(grant, tree=_reviewed_folder(publisher.store, grant, gated.governance.target.path))
+        target = gated.governance.target
+        if store.resolve(reviewed) is None:
+            raise GitopsError(Code.GIT_OBJECT_MISSING, f"commit {reviewed[:12]}, which was reviewed, is not here")
+        tree = store.subtree(store.commit(reviewed).tree, target.path)
+        if tree is None:
+            detail = f"commit {reviewed[:12]}, which was reviewed, has no folder {target.path}"
+            raise GitopsError(Code.APPROVAL_STALE, detail)
         listing = current.opened.ledger.approvals()
-        existing = _find_attestation(listing, attested, gated)
-        if existing is not None:
-            return existing
-        _check_not_revoked(listing, attested, gated, principal)
+        # Those of the same review or comment, of any commit. Login and address are for people, and may change.
+        same = [found for found in _attestations(listing) if _identity(found[2]) == _identity(grant)]
+        verified = verify_revocations(
+            [evidence for evidence, _, _ in same],
+            listing.decisions,
+            gated.trust,
+            target=target,
+            at=workspace.clock.now(),
+        )
+        revoked = revoked_approvals(verified)
+        need = replace(gated.need(), consumed=gated.consumed, revoked=revoked)
+        for evidence, approval, given in same:
+            equal = (given.commit, given.tree) == (reviewed, tree)
+            if equal and verify_approval(evidence, need, gated.trust).accepted:
+                return approval, evidence.commit
+        # Otherwise the next event would restore what was revoked.
+        for _, approval, _ in same:
+            identity = (approval.approval_id, principal)
+            if (approval.resource, approval.approved_by) == (address, principal) and identity in revoked:
+                what = f"the attestation of this {grant.source} of {principal} was revoked"
+                raise GitopsError(Code.APPROVAL_REVOKED, f"{what}; approve again with a new one", path=address)
+        attested = replace(grant, tree=tree)
         return publish_approval(gated, publisher, via=Via.FORGE, grant=attested, principal=principal)
 
     return approve_in_session(workspace, address, make)
 
 
-def _reviewed_folder(store: GitStore, grant: ForgeGrant, path: str) -> str:
-    """The tree id of the cluster folder in the commit that was reviewed, which the caller has fetched."""
-    if store.resolve(grant.commit) is None:
-        raise GitopsError(Code.GIT_OBJECT_MISSING, f"commit {grant.commit[:12]}, which was reviewed, is not here")
-    tree = store.subtree(store.commit(grant.commit).tree, path)
-    if tree is None:
-        raise GitopsError(Code.APPROVAL_STALE, f"commit {grant.commit[:12]}, which was reviewed, has no folder {path}")
-    return tree
-
-
-def _find_attestation(listing: ApprovalListing, grant: ForgeGrant, gated: GatedChange) -> tuple[Approval, str] | None:
-    """The attestation of the same review or comment that counts already, with its commit."""
-    # Login and address are for people, and may change.
-    same = [
-        evidence
+def _attestations(listing: ApprovalListing) -> list[tuple[ApprovalEvidence, Approval, ForgeGrant]]:
+    """The evidence of attestations, with the document and the grant of each."""
+    return [
+        (evidence, evidence.approval, evidence.statement.grant)
         for evidence in listing.evidence
-        if evidence.statement is not None
-        and (given := evidence.statement.grant) is not None
-        and (_grant_id(given), given.commit, given.tree) == (_grant_id(grant), grant.commit, grant.tree)
+        if evidence.approval is not None and evidence.statement is not None and evidence.statement.grant is not None
     ]
-    need = replace(gated.need(), consumed=gated.consumed, revoked=_revoked(same, listing, gated))
-    for evidence in same:
-        if evidence.approval is not None and verify_approval(evidence, need, gated.trust).accepted:
-            return evidence.approval, evidence.commit
-    return None
 
 
-def _check_not_revoked(listing: ApprovalListing, grant: ForgeGrant, gated: GatedChange, principal: str) -> None:
-    """Raises GitopsError `approval_revoked` where an attestation of this review or comment, of any commit, was revoked.
-
-    Otherwise the next event would restore it.
-    """
-    address = gated.change.address
-    same = [
-        evidence
-        for evidence in listing.evidence
-        if evidence.statement is not None
-        and evidence.statement.grant is not None
-        and _grant_id(evidence.statement.grant) == _grant_id(grant)
-        and evidence.approval is not None
-        and (evidence.approval.resource, evidence.approval.approved_by) == (address, principal)
-    ]
-    if _revoked(same, listing, gated):
-        detail = f"the attestation of this {grant.source} of {principal} was revoked; approve again with a new one"
-        raise GitopsError(Code.APPROVAL_REVOKED, detail, path=address)
-
-
-def _revoked(
-    approvals: list[ApprovalEvidence], listing: ApprovalListing, gated: GatedChange
-) -> frozenset[tuple[str, str]]:
-    target, now = gated.governance.target, gated.workspace.clock.now()
-    return revoked_approvals(verify_revocations(approvals, listing.decisions, gated.trust, target=target, at=now))
-
-
-def _grant_id(grant: ForgeGrant) -> tuple[object, ...]:
+def _identity(grant: ForgeGrant) -> tuple[object, ...]:
     """What identifies a review or comment, whatever commit it is about."""
     return grant.account, grant.request, grant.source, grant.reference
+
+
+def newest_reviews(reviews: Iterable[Review]) -> dict[str, Review]:
+    """Account id to its newest review that counts; `reviews` are in the order in which they were given. Rule 1."""
+    return {review.account.id: review for review in reviews if review.state in _COUNTED}
+
+
+def approving_reviews(reviews: Iterable[Review], counts: Callable[[str], bool]) -> tuple[Review, ...]:
+    """The approvals among the newest reviews, of commits for which `counts` holds. Rules 1 and 2."""
+    newest = newest_reviews(reviews).values()
+    return tuple(review for review in newest if review.state is ReviewState.APPROVED and counts(review.commit))
+
+
+def revoke_lapsed(
+    context: DecisionContext, request: int, reviews: Sequence[Review], account: Callable[[Account], str]
+) -> tuple[DecisionOutcome, ...]:
+    """Revoke the attestations of a request that lapsed and are not consumed; gives an outcome for each. May be repeated.
+
+    Rule 4. `reviews` are all of the request; `account` gives the name of an account as grants have it.
+    """
+    view, listing = context.ledger.view(), context.ledger.approvals()
+    if view.trust is None:
+        return ()
+    consumed = frozenset() if view.state is None else frozenset(view.state.approval_records)
+    attested = [found for found in _attestations(listing) if found[2].request == request]
+    verified = verify_revocations(
+        [evidence for evidence, _, _ in attested],
+        listing.decisions,
+        view.trust,
+        target=context.target,
+        at=context.clock.now(),
+    )
+    revoked = revoked_approvals(verified)
+    newest = {account(review.account): review for review in newest_reviews(reviews).values()}
+
+    def is_lapsed(grant: ForgeGrant) -> bool:
+        review = newest.get(grant.account)
+        if review is None:
+            return grant.source is GrantSource.REVIEW
+        return review.state is not ReviewState.APPROVED and (grant.source is GrantSource.REVIEW or review.at > grant.at)
+
+    return tuple(
+        revoke(context, approval.approval_id, f"{grant.account} does not approve any more")
+        for _, approval, grant in attested
+        if approval.approval_id not in consumed
+        and (approval.approval_id, approval.approved_by) not in revoked
+        and is_lapsed(grant)
+    )

@@ -27,7 +27,7 @@ from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.ledger.chain import countersignatures_prefix, revocations_prefix
 from gitops.ledger.evidence import read_decision_evidence
 from gitops.ledger.port import LedgerStore, LedgerView
-from gitops.model.approval import ApprovalEvidence, ClusterTarget, Decision, DecisionKind
+from gitops.model.approval import ClusterTarget, Decision, DecisionKind
 from gitops.model.ledger import LockInfo
 from gitops.model.outcome import DecisionOutcome
 from gitops.model.trust import TrustRoot
@@ -48,16 +48,6 @@ class DecisionContext:
     pid: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Subject:
-    """The approval that is decided about: who gave it, for what, and by which commit."""
-
-    approval_id: str
-    commit: str
-    principal: str
-    resource: str
-
-
 def revoke(context: DecisionContext, approval_id: str, reason: str) -> DecisionOutcome:
     """Revoke an approval: from then on it never counts. What it already permitted stays.
 
@@ -65,20 +55,28 @@ def revoke(context: DecisionContext, approval_id: str, reason: str) -> DecisionO
     be taken because of an error, a warning says so. Repeating it gives the revocation that exists.
     """
 
-    def decide(problems: Diagnostics) -> tuple[_Subject, str, TrustRoot]:
+    def decide(problems: Diagnostics) -> tuple[str, str, TrustRoot]:
         with _locked(context, problems):
             view, trust = _read_ledger(context)
             state = view.state
             if state is not None and approval_id in state.approval_records:
                 raise GitopsError(Code.APPROVAL_SPENT, f"{approval_id} is consumed; it cannot be revoked any more")
-            listing = context.ledger.approvals()
-            named = [e for e in listing.evidence if e.approval is not None and e.approval.approval_id == approval_id]
-            subject = _find_subject(named, approval_id)
+            listing, now = context.ledger.approvals(), context.clock.now()
+            named = [
+                (evidence, evidence.approval)
+                for evidence in listing.evidence
+                if evidence.approval is not None and evidence.approval.approval_id == approval_id
+            ]
+            if not named:
+                raise GitopsError(Code.APPROVAL_NOT_FOUND, f"there is no approval {approval_id}")
+            # Where there are copies, the one on the branch of that name.
+            evidence, approval = min(named, key=lambda each: not each[0].ref.endswith(f"/{approval_id}"))
+            need = DecisionNeed(context.target, now, approval_id, evidence.commit, approval.approved_by)
             revocations = verify_revocations(
-                named, listing.decisions, trust, target=context.target, at=context.clock.now()
+                [each for each, _ in named], listing.decisions, trust, target=context.target, at=now
             )
             commit = next((each.evidence.commit for each in revocations if each.accepted), None)
-            return subject, commit or _sign(context, DecisionKind.REVOKE, subject, view, reason), trust
+            return approval.resource, commit or _sign(context, DecisionKind.REVOKE, need, view, reason), trust
 
     return _outcome(context, DecisionKind.REVOKE, approval_id, decide)
 
@@ -86,24 +84,19 @@ def revoke(context: DecisionContext, approval_id: str, reason: str) -> DecisionO
 def countersign(context: DecisionContext, approval_id: str, reason: str) -> DecisionOutcome:
     """Countersign an emergency: the next entry settles its debt. Repeating it gives the countersignature that exists."""
 
-    def decide(_: Diagnostics) -> tuple[_Subject, str, TrustRoot]:
-        view, trust = _read_ledger(context)
+    def decide(_: Diagnostics) -> tuple[str, str, TrustRoot]:
+        (view, trust), now = _read_ledger(context), context.clock.now()
         debts = () if view.state is None else open_debts(view.state)
         debt = next((d for d in debts if d.approval_id == approval_id), None)
         if debt is None:
             known = ", ".join(d.approval_id for d in debts) or "none"
             raise GitopsError(Code.DEBT_NOT_FOUND, f"{approval_id} has no open debt; open: {known}")
-        subject = _Subject(debt.approval_id, debt.commit, debt.principal, debt.resource)
-        settlements = find_settlements(
-            [debt],
-            context.ledger.approvals().decisions,
-            trust,
-            target=context.target,
-            at=context.clock.now(),
-            recorded=() if view.state is None else view.state.approval_records,
-        )
+        need = DecisionNeed(context.target, now, approval_id, debt.commit, debt.principal)
+        decisions = context.ledger.approvals().decisions
+        recorded = () if view.state is None else view.state.approval_records
+        settlements = find_settlements([debt], decisions, trust, target=context.target, at=now, recorded=recorded)
         commit = next((each.commit for each in settlements), None)
-        return subject, commit or _sign(context, DecisionKind.COUNTERSIGN, subject, view, reason), trust
+        return debt.resource, commit or _sign(context, DecisionKind.COUNTERSIGN, need, view, reason), trust
 
     return _outcome(context, DecisionKind.COUNTERSIGN, approval_id, decide)
 
@@ -112,14 +105,15 @@ def _outcome(
     context: DecisionContext,
     kind: DecisionKind,
     approval_id: str,
-    decide: Callable[[Diagnostics], tuple[_Subject, str, TrustRoot]],
+    decide: Callable[[Diagnostics], tuple[str, str, TrustRoot]],
 ) -> DecisionOutcome:
+    """The outcome of `decide`, which gives the resource, the commit of the decision and the rules in force."""
     problems = Diagnostics()
     outcome = DecisionOutcome(config_dir=context.target.path, operation=kind.value, approval_id=approval_id)
     try:
-        subject, commit, trust = decide(problems)
+        resource, commit, trust = decide(problems)
         who = trust.principal(context.publisher.store.signature(commit).key, at=context.clock.now())
-        outcome = replace(outcome, resource=subject.resource, decided_by=who or "", commit=commit)
+        outcome = replace(outcome, resource=resource, decided_by=who or "", commit=commit)
     except GitopsError as error:
         problems.add(error.code, error.path or approval_id, error.detail, severity=Severity.ERROR)
     return replace(outcome, diagnostics=tuple(problems))
@@ -154,37 +148,26 @@ def _read_ledger(context: DecisionContext) -> tuple[LedgerView, TrustRoot]:
     return view, view.trust
 
 
-def _find_subject(named: list[ApprovalEvidence], approval_id: str) -> _Subject:
-    """The approval of an id: where there are copies, the one on the branch of that name."""
-    for evidence in sorted(named, key=lambda e: not e.ref.endswith(f"/{approval_id}")):
-        if evidence.approval is not None:
-            approval = evidence.approval
-            return _Subject(approval_id, evidence.commit, approval.approved_by, approval.resource)
-    raise GitopsError(Code.APPROVAL_NOT_FOUND, f"there is no approval {approval_id}")
-
-
-def _sign(context: DecisionContext, kind: DecisionKind, subject: _Subject, view: LedgerView, reason: str) -> str:
+def _sign(context: DecisionContext, kind: DecisionKind, need: DecisionNeed, view: LedgerView, reason: str) -> str:
     """Write, verify and push the decision commit. Raises GitopsError `decision_refused`, `approval_write_error`."""
-    publisher, now = context.publisher, context.clock.now()
+    publisher, store = context.publisher, context.publisher.store
     if view.head is None or view.trust is None:
         raise AssertionError("decisions are made against a ledger entry")
     decision = Decision(
         kind=kind,
         decision_id=context.ids.ulid(),
         target=context.target,
-        approval_id=subject.approval_id,
-        subject=subject.commit,
+        approval_id=need.approval_id,
+        subject=need.commit,
         reason=reason,
         ledger_head=view.head,
-        created_at=timestamp(now),
+        created_at=timestamp(need.at),
         nonce=context.ids.ulid(),
     )
-    store = publisher.store
-    author = replace(publisher.author, time=int(now.timestamp()))
+    author = replace(publisher.author, time=int(need.at.timestamp()))
     new = NewCommit(store.commit(view.head).tree, (view.head,), author, decision_message(decision))
     commit = store.write_commit(new, signing_key=publisher.signing_key)
     ref = _PREFIX[kind](context.target.cluster) + decision.decision_id
-    need = DecisionNeed(context.target, now, subject.approval_id, subject.commit, subject.principal)
     evidence = read_decision_evidence(store, ref, commit, frozenset({view.head}))
     verification = verify_decision(evidence, kind, need, view.trust)
     if not verification.accepted:

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gitops.approving.approve import ApprovalPublisher
-from gitops.approving.attest import attest
+from gitops.approving.attest import approving_reviews, attest, revoke_lapsed
 from gitops.approving.decide import DecisionContext
-from gitops.approving.reviews import approving_reviews, revoke_lapsed
 from gitops.bot.authors import with_pushers
 from gitops.bot.command_syntax import CommentCommand
 from gitops.bot.context import EventContext

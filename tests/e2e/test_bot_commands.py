@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.approving.reviews import approving_reviews
+from gitops.approving.attest import approving_reviews
 from gitops.bot.kept_plans import kept_plan
 from gitops.bot.results import RunResult
 from gitops.forge.events import ReviewEvent

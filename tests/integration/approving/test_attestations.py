@@ -10,9 +10,8 @@ import pytest
 
 from gitops.approvals.documents import statement_message, write_approval
 from gitops.approving.approve import sign_approval
-from gitops.approving.attest import attest
+from gitops.approving.attest import approving_reviews, attest, newest_reviews, revoke_lapsed
 from gitops.approving.decide import revoke
-from gitops.approving.reviews import approving_reviews, newest_reviews, revoke_lapsed
 from gitops.core.clock import timestamp
 from gitops.forge.port import Account, Review, ReviewState
 from gitops.git.port import ZERO, RefUpdate
