@@ -125,8 +125,15 @@ def _apply_commit(
     except GitopsError as error:
         yield from _report_refused(context, subject, "apply", diagnostics_of(error))
         return
-    found = tuple(_omissions(len(requests) - len(reported), unaccounted))
-    yield from _report_applied(context, subject, outcome, reported, position.debts, notes=notes, found=found)
+    found = []
+    if len(requests) > len(reported):
+        found.append(f"{len(requests) - len(reported)} more change requests were merged at once, and get no report")
+    if unaccounted:
+        names = ", ".join(c.id[:12] for c in unaccounted[:_MOST_NAMED])
+        more = f" and {len(unaccounted) - _MOST_NAMED} more" if len(unaccounted) > _MOST_NAMED else ""
+        why = f"the authors of {names}{more} are unknown, because no known push or change request accounts for them"
+        found.append(f"approval_authors_unknown: {why}; nothing that needs an approval is applied")
+    yield from _report_applied(context, subject, outcome, reported, position.debts, notes=notes, found=tuple(found))
 
 
 def _merged_requests(context: EventContext, rule: ClusterRule, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:
@@ -150,17 +157,6 @@ def _missing_verdict(
     origin = ", ".join(f"request {r.number}" for r in requests) or "no request"
     detail = f"commit {commit.id[:12]} came with {origin}, which the forge does not call approved"
     return diagnostics_of(GitopsError(Code.FORGE_VERDICT_MISSING, detail, path=rule.name))
-
-
-def _omissions(requests: int, unaccounted: Sequence[Commit]) -> Iterator[str]:
-    """Lines for the comment: how many requests got no report, and commits whose authors are unknown."""
-    if requests:
-        yield f"{requests} more change requests were merged at once, and get no report"
-    if unaccounted:
-        names = ", ".join(c.id[:12] for c in unaccounted[:_MOST_NAMED])
-        more = f" and {len(unaccounted) - _MOST_NAMED} more" if len(unaccounted) > _MOST_NAMED else ""
-        why = f"the authors of {names}{more} are unknown, because no known push or change request accounts for them"
-        yield f"approval_authors_unknown: {why}; nothing that needs an approval is applied"
 
 
 def _report_refused(

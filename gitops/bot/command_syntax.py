@@ -16,6 +16,7 @@ abbreviation and no further option: anything else is refused, never guessed.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -64,6 +65,27 @@ class MalformedCommand:
     why: str
 
 
+def _is_address(text: str) -> bool:
+    """Whether a text is an address of a known kind, with the characters that names have."""
+    return _ADDRESS.match(text) is not None and Address(text).kind is not Kind.UNKNOWN
+
+
+# The operands of each action, with the check of each, and what a refusal says.
+_OPERANDS: Mapping[CommandAction, tuple[Mapping[str, Callable[[str], object]], str]] = {
+    CommandAction.PLAN: ({}, f"{_WORD} plan takes only --cluster NAME"),
+    CommandAction.APPROVE: (
+        {"address": _is_address, "digest": _DIGEST.match},
+        f"use {_WORD} approve ADDRESS DIGEST, with the whole digest of the plan: 64 hex digits",
+    ),
+    CommandAction.UNLOCK: ({"lock_id": is_ulid}, f"use {_WORD} unlock LOCK_ID, with the exact id that the bot showed"),
+    CommandAction.EXPLAIN: (
+        {"address": _is_address},
+        f"use {_WORD} explain ADDRESS, with an address such as graph.legacy",
+    ),
+    CommandAction.RETRY: ({}, f"{_WORD} retry takes only --cluster NAME"),
+}
+
+
 def parse_command(body: str) -> CommentCommand | MalformedCommand | None:
     """The command of a comment; None for a comment that is not a command."""
     line = next((text for text in body[: 4 * _MAX_LINE].split("\n") if text.strip()), "").rstrip("\r")
@@ -80,24 +102,9 @@ def parse_command(body: str) -> CommentCommand | MalformedCommand | None:
             return MalformedCommand("--cluster takes the name of a cluster")
     if not words or words[0] not in set(CommandAction):
         return MalformedCommand(f"use one of {', '.join(f'{_WORD} {action}' for action in CommandAction)}")
-    action, operands = CommandAction(words[0]), words[1:]
-    if action is CommandAction.APPROVE:
-        if len(operands) == 2 and _is_address(operands[0]) and _DIGEST.match(operands[1]):  # noqa: PLR2004 - as the message says
-            return CommentCommand(action, address=operands[0], digest=operands[1], cluster=cluster)
-        return MalformedCommand(f"use {_WORD} approve ADDRESS DIGEST, with the whole digest of the plan: 64 hex digits")
-    if action is CommandAction.EXPLAIN:
-        if len(operands) == 1 and _is_address(operands[0]):
-            return CommentCommand(action, address=operands[0], cluster=cluster)
-        return MalformedCommand(f"use {_WORD} explain ADDRESS, with an address such as graph.legacy")
-    if action is CommandAction.UNLOCK:
-        if len(operands) == 1 and is_ulid(operands[0]):
-            return CommentCommand(action, lock_id=operands[0], cluster=cluster)
-        return MalformedCommand(f"use {_WORD} unlock LOCK_ID, with the exact id that the bot showed")
-    if operands:
-        return MalformedCommand(f"{_WORD} {action} takes only --cluster NAME")
-    return CommentCommand(action, cluster=cluster)
-
-
-def _is_address(text: str) -> bool:
-    """Whether a text is an address of a known kind, with the characters that names have."""
-    return _ADDRESS.match(text) is not None and Address(text).kind is not Kind.UNKNOWN
+    action = CommandAction(words[0])
+    checks, usage = _OPERANDS[action]
+    operands = dict(zip(checks, words[1:], strict=False))
+    if len(words[1:]) != len(checks) or not all(check(operands[name]) for name, check in checks.items()):
+        return MalformedCommand(usage)
+    return CommentCommand(action, **operands, cluster=cluster)

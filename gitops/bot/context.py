@@ -8,7 +8,7 @@ the head of a request before its plan is posted, are not here: see `Project`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from gitops.approving.approve import ApprovalPublisher
@@ -33,10 +33,6 @@ class ClusterReport:
     plan: Plan | None = None
 
 
-def _ignore(report: ClusterReport) -> None:
-    """Nothing besides the forge takes the report."""
-
-
 @dataclass(frozen=True, slots=True)
 class Bot:
     """The bot of one repository.
@@ -54,7 +50,7 @@ class Bot:
     approval_publisher: Callable[[str], ApprovalPublisher] | None = None
     forge_kind: str = "local"
     run_url: str = ""
-    on_report: Callable[[ClusterReport], None] = field(default=_ignore)
+    on_report: Callable[[ClusterReport], object] = lambda _: None
 
 
 class EventContext:
