@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from gitops.core.errors import IntegrityError
 from gitops.documents.forms import is_line
-from gitops.forge.port import CheckState, RequestState
+from gitops.forge.port import ChangeRequest, CheckState, CheckStatus, Comment, RequestState
 from gitops.forge.refs import documents as wire
 from gitops.forge.refs import records
-from gitops.forge.refs.documents import CommentDocument, RequestDocument, StatusDocument
 
 relaxed = settings(suppress_health_check=[HealthCheck.too_slow])
 
@@ -24,20 +23,20 @@ lines = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20).filter(is
 objects = st.text("0123456789abcdef", min_size=40, max_size=40)
 moments = st.datetimes().map(lambda moment: moment.replace(microsecond=0).isoformat() + "Z")
 refs = lines.map(lambda name: f"refs/heads/{name}")
-comments = st.builds(CommentDocument, lines, moments, st.none() | lines)
-statuses = st.builds(StatusDocument, objects, lines, st.sampled_from(CheckState).map(str), st.just("") | lines, moments)
+comments = st.builds(Comment, lines, st.just(""), moments, st.none() | lines)
+statuses = st.builds(CheckStatus, objects, lines, st.sampled_from(CheckState), st.just("") | lines, moments)
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> RequestDocument:
+def requests(draw: st.DrawFn) -> ChangeRequest:
     state = draw(st.sampled_from(RequestState))
-    return RequestDocument(
+    return ChangeRequest(
         number=draw(st.integers(1, 10**9)),
         title=draw(lines),
         source=draw(refs),
         target=draw(refs),
         head=draw(objects),
-        state=state.value,
+        state=state,
         opened_at=draw(moments),
         pushers=tuple(draw(st.lists(lines, max_size=3))),
         merged_as=draw(objects) if state is RequestState.MERGED else None,
@@ -46,16 +45,16 @@ def requests(draw: st.DrawFn) -> RequestDocument:
 
 @relaxed
 @given(requests(), comments, statuses)
-def test_reading_inverts_writing(request: RequestDocument, comment: CommentDocument, status: StatusDocument) -> None:
-    assert wire.read_request(wire.write_request(request)) == request
-    assert wire.read_comment(wire.write_comment(comment)) == comment
-    assert wire.read_status(wire.write_status(status)) == status
+def test_reading_inverts_writing(request: ChangeRequest, comment: Comment, status: CheckStatus) -> None:
+    assert wire.REQUEST.read(wire.REQUEST.write(request)) == request
+    assert wire.COMMENT.read(wire.COMMENT.write(comment)) == comment
+    assert wire.STATUS.read(wire.STATUS.write(status)) == status
 
 
-READERS = (wire.read_request, wire.read_comment, wire.read_status)
+READERS = (wire.REQUEST.read, wire.COMMENT.read, wire.STATUS.read)
 SAMPLES: tuple[tuple[Callable[[bytes], object], dict[str, Any]], ...] = (
     (
-        wire.read_request,
+        wire.REQUEST.read,
         {
             "version": 1,
             "number": 1,
@@ -69,9 +68,9 @@ SAMPLES: tuple[tuple[Callable[[bytes], object], dict[str, Any]], ...] = (
             "merged_as": "2" * 40,
         },
     ),
-    (wire.read_comment, {"version": 1, "author": "mira", "at": "2026-07-02T10:00:00Z", "marker": None}),
+    (wire.COMMENT.read, {"version": 1, "author": "mira", "at": "2026-07-02T10:00:00Z", "marker": None}),
     (
-        wire.read_status,
+        wire.STATUS.read,
         {
             "version": 1,
             "commit": "1" * 40,
@@ -124,13 +123,13 @@ def test_every_field_is_needed_and_has_one_type(
 @pytest.mark.parametrize(("state", "merged_as"), [("open", "2" * 40), ("closed", "2" * 40), ("merged", None)])
 def test_only_a_merged_request_has_a_merge(state: str, merged_as: str | None) -> None:
     with pytest.raises(IntegrityError) as caught:
-        wire.read_request(json.dumps({**SAMPLES[0][1], "state": state, "merged_as": merged_as}).encode())
+        wire.REQUEST.read(json.dumps({**SAMPLES[0][1], "state": state, "merged_as": merged_as}).encode())
     assert caught.value.path == "merged_as"
 
 
 def test_a_newer_version_is_named() -> None:
     with pytest.raises(IntegrityError, match="has version 2"):
-        wire.read_comment(b'{"version": 2, "unknown": []}')
+        wire.COMMENT.read(b'{"version": 2, "unknown": []}')
 
 
 @relaxed

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gitops.core.clock import Clock, timestamp
 from gitops.core.errors import GitopsError
@@ -33,8 +33,8 @@ from gitops.forge.port import (
     ReviewDecision,
 )
 from gitops.forge.refs import records, reports
+from gitops.forge.refs.documents import RecordedIssue
 from gitops.forge.refs.records import EMPTY, DocumentFolder, PushedBranch
-from gitops.forge.refs.reports import RecordedIssue
 from gitops.git.port import Person
 
 __all__ = ["Amend", "DocumentForge", "OperatorSettings"]
@@ -123,7 +123,7 @@ class DocumentForge(ABC):
     @property
     def identity(self) -> str:
         """The author of the bot's comments."""
-        return records.author_name(self._bot)
+        return f"{self._bot.name} <{self._bot.email}>"
 
     @property
     def features(self) -> Features:
@@ -216,7 +216,12 @@ class DocumentForge(ABC):
 
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
         """Add labels to a request and remove labels. Raises GitopsError `request_not_found`."""
-        self._change(number, "labels", lambda request: records.change_labels(request, add, remove))
+
+        def relabelled(request: ChangeRequest) -> ChangeRequest:
+            # A label in both lists is added.
+            return replace(request, labels=tuple(sorted({*request.labels} - {*remove} | {*add})))
+
+        self._change(number, "labels", relabelled)
 
     def _change(self, number: int, what: str, change: Callable[[ChangeRequest], ChangeRequest]) -> ChangeRequest:
         def amend(folder: DocumentFolder) -> Mapping[str, bytes]:
@@ -309,10 +314,8 @@ class DocumentForge(ABC):
 
     def upsert_issue(self, marker: str, title: str, body: str) -> str:
         """Write the bot's one open issue with this marker, or update it; returns what `git show` prints it by."""
-        ref, issue = (
-            reports.issue_ref(marker, self.identity),
-            RecordedIssue(marker, self.identity, title, body, self._now()),
-        )
+        ref = reports.issue_ref(marker, self.identity)
+        issue = RecordedIssue(marker, self.identity, title, body, self._now())
         before = self._amend(ref, "issue", lambda folder: reports.issue_files(folder, issue))
         return f"{ref}:{reports.issue_path(before)}"
 

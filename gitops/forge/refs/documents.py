@@ -1,7 +1,8 @@
 """What the bare-repository forge keeps of change requests: one document for each request, comment, status, check and so on.
 
-Longer texts lie beside their document as Markdown, so that `git show` reads well. Every name, title and time in a document
-is one plain line, because all of them are shown. Checks, deployments, issues and reactions decide nothing.
+The nouns are those of the port; what their documents do not hold is empty in what is read and in what is written. Longer texts
+lie beside their document as Markdown, so that `git show` reads well. Every name, title and time in a document is one plain
+line, because all of them are shown. Checks, deployments, issues and reactions decide nothing.
 
 All are of version 1; a request that has an author or labels is of version 2, and one that has neither keeps version 1.
 """
@@ -10,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from gitops.core.codes import Code
+from gitops.core.diagnostics import Severity
 from gitops.documents.codec import Document
 from gitops.documents.forms import (
     LINE,
@@ -21,7 +24,9 @@ from gitops.documents.forms import (
     TEXT,
     TIME,
     Form,
+    Member,
     Members,
+    enum,
     integer,
     is_line,
     list_of,
@@ -31,32 +36,19 @@ from gitops.documents.forms import (
     text_form,
 )
 from gitops.documents.json_bytes import MalformedError
-
-__all__ = [
-    "MAX_DOCUMENT",
-    "CheckDocument",
-    "CheckNote",
-    "CommentDocument",
-    "DeploymentDocument",
-    "IssueDocument",
-    "ReactionDocument",
-    "RequestDocument",
-    "StatusDocument",
-    "read_check",
-    "read_comment",
-    "read_deployment",
-    "read_issue",
-    "read_reactions",
-    "read_request",
-    "read_status",
-    "write_check",
-    "write_comment",
-    "write_deployment",
-    "write_issue",
-    "write_reactions",
-    "write_request",
-    "write_status",
-]
+from gitops.forge.port import (
+    Account,
+    Annotation,
+    ChangeRequest,
+    CheckState,
+    CheckStatus,
+    Comment,
+    CommitCheck,
+    Deployment,
+    DeploymentState,
+    Reaction,
+    RequestState,
+)
 
 D = TypeVar("D")
 
@@ -75,34 +67,10 @@ def _document(*versions: Form[D], version_of: Callable[[D], int] | None = None) 
 
 # Git itself checks the rest of a ref's form.
 _REF = text_form(lambda name: is_line(name) and name.startswith("refs/"), "a full ref name")
-_COMMIT_STATE = one_of("pending", "success", "failure", "error")
-
-# -- change requests ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RequestDocument:
-    """A change request. `source` and `target` are full ref names, `head` and `merged_as` commit ids.
-
-    `pushers` are names in the order of their latest push; `merged_as` is set exactly when `state` is `merged`. `author` is
-    who opened it, unknown in version 1; `labels` are sorted, each once.
-    """
-
-    number: int
-    title: str
-    source: str
-    target: str
-    head: str
-    state: str
-    opened_at: str
-    pushers: tuple[str, ...]
-    merged_as: str | None
-    author: str | None = None
-    labels: tuple[str, ...] = ()
-
-
-def _check_request(request: RequestDocument) -> None:
-    if (request.state == "merged") != (request.merged_as is not None):
+def _check_request(request: ChangeRequest) -> None:
+    if (request.state is RequestState.MERGED) != (request.merged_as is not None):
         raise MalformedError("a merged request has a commit, and no other request has", "merged_as")
     if list(request.labels) != sorted(set(request.labels)):
         raise MalformedError("expected sorted names, each once", "labels")
@@ -114,28 +82,20 @@ _REQUEST: Members = {
     "source": _REF,
     "target": _REF,
     "head": OBJECT_ID,
-    "state": one_of("open", "merged", "closed"),
+    "state": enum(RequestState),
     "opened_at": TIME,
+    # Names in the order of their latest push.
     "pushers": list_of(LINE),
     "merged_as": nullable(OBJECT_ID),
 }
+# An account here is a name.
+_AUTHOR: Form[Account] = Form(lambda value: Account(LINE.read(value), value), lambda account: account.id)
 REQUEST = _document(
-    record(RequestDocument, _REQUEST, check=_check_request),
-    record(RequestDocument, {**_REQUEST, "author": nullable(LINE), "labels": list_of(LINE)}, check=_check_request),
+    record(ChangeRequest, _REQUEST, check=_check_request),
+    record(ChangeRequest, {**_REQUEST, "author": nullable(_AUTHOR), "labels": list_of(LINE)}, check=_check_request),
     version_of=lambda request: 1 if request.author is None and not request.labels else 2,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class CommentDocument:
-    """Who wrote a comment and when; `marker` is set on a comment that its author keeps up to date."""
-
-    author: str
-    at: str
-    marker: str | None
-
-
-COMMENT = _document(record(CommentDocument, {"author": LINE, "at": TIME, "marker": nullable(LINE)}))
+COMMENT = _document(record(partial(Comment, body=""), {"author": LINE, "at": TIME, "marker": nullable(LINE)}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,96 +103,55 @@ class ReactionDocument:
     """The bot's reactions to one comment, in the order in which they were given."""
 
     comment: str
-    reactions: tuple[str, ...]
+    reactions: tuple[Reaction, ...]
 
 
-REACTIONS = _document(
-    record(ReactionDocument, {"comment": LINE, "reactions": list_of(one_of("seen", "done", "refused"))})
-)
-
-# -- commits -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class StatusDocument:
-    """The status of a commit in a context; `description` is one line or empty."""
-
-    commit: str
-    context: str
-    state: str
-    description: str
-    at: str
-
-
+REACTIONS = _document(record(ReactionDocument, {"comment": LINE, "reactions": list_of(enum(Reaction))}))
 STATUS = _document(
     record(
-        StatusDocument,
-        {"commit": OBJECT_ID, "context": LINE, "state": _COMMIT_STATE, "description": LINE_OR_EMPTY, "at": TIME},
+        CheckStatus,
+        {"commit": OBJECT_ID, "context": LINE, "state": enum(CheckState), "description": LINE_OR_EMPTY, "at": TIME},
     )
 )
-
-
-@dataclass(frozen=True, slots=True)
-class CheckNote:
-    """An annotation of lines of a file; `message` may have several lines."""
-
-    path: str
-    line: int
-    end_line: int | None
-    severity: str
-    title: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class CheckDocument:
-    """A check of a commit; its summary lies beside it."""
-
-    commit: str
-    name: str
-    state: str
-    title: str
-    notes: tuple[CheckNote, ...]
-
-
-_NOTE = record(
-    CheckNote,
+_ANNOTATION = record(
+    Annotation,
     {
         "path": LINE,
         "line": integer(1),
         "end_line": nullable(integer(1)),
-        "severity": one_of("error", "warning"),
+        "severity": enum(Severity),
         "title": LINE_OR_EMPTY,
         "message": TEXT,
     },
 )
 CHECK = _document(
     record(
-        CheckDocument,
-        {"commit": OBJECT_ID, "name": LINE, "state": _COMMIT_STATE, "title": LINE, "notes": list_of(_NOTE)},
+        partial(CommitCheck, summary=""),
+        {
+            "commit": OBJECT_ID,
+            "name": LINE,
+            "state": enum(CheckState),
+            "title": LINE,
+            "notes": Member(list_of(_ANNOTATION), "annotations"),
+        },
     )
 )
 
 
 @dataclass(frozen=True, slots=True)
-class DeploymentDocument:
-    """The newest deployment to an environment."""
+class DatedDeployment(Deployment):
+    """The newest deployment to an environment, and when it was recorded."""
 
-    commit: str
-    environment: str
-    state: str
-    description: str
-    url: str
-    at: str
+    at: str = ""
 
 
 DEPLOYMENT = _document(
     record(
-        DeploymentDocument,
+        DatedDeployment,
         {
             "commit": OBJECT_ID,
             "environment": LINE,
-            "state": one_of("running", "success", "failure"),
+            "state": enum(DeploymentState),
             "description": LINE_OR_EMPTY,
             "url": LINE_OR_EMPTY,
             "at": TIME,
@@ -240,38 +159,26 @@ DEPLOYMENT = _document(
     )
 )
 
-# -- issues ------------------------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True)
-class IssueDocument:
-    """An issue of the bot; its text lies beside it."""
+class RecordedIssue:
+    """An issue of the bot as it is kept; `last_comment` was written when it was closed. `path` is its file behind its ref."""
 
     marker: str
     author: str
     title: str
-    state: str
+    body: str
     opened_at: str
+    open: bool = True
+    last_comment: str | None = None
+    path: str = ""
 
 
+_STATE = one_of("open", "closed")
+_OPEN = Form(lambda value: _STATE.read(value) == "open", lambda is_open: "open" if is_open else "closed")
 ISSUE = _document(
     record(
-        IssueDocument,
-        {"marker": LINE, "author": LINE, "title": LINE, "state": one_of("open", "closed"), "opened_at": TIME},
+        partial(RecordedIssue, body=""),
+        {"marker": LINE, "author": LINE, "title": LINE, "state": Member(_OPEN, "open"), "opened_at": TIME},
     )
 )
-
-read_request = REQUEST.read
-write_request = REQUEST.write
-read_comment = COMMENT.read
-write_comment = COMMENT.write
-read_reactions = REACTIONS.read
-write_reactions = REACTIONS.write
-read_status = STATUS.read
-write_status = STATUS.write
-read_check = CHECK.read
-write_check = CHECK.write
-read_deployment = DEPLOYMENT.read
-write_deployment = DEPLOYMENT.write
-read_issue = ISSUE.read
-write_issue = ISSUE.write

@@ -19,10 +19,9 @@ from typing import Protocol
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
-from gitops.forge.port import Account, ChangeRequest, CheckState, CheckStatus, Comment, RequestState
-from gitops.forge.refs import documents as wire
+from gitops.forge.port import Account, ChangeRequest, CheckStatus, Comment, RequestState
+from gitops.forge.refs.documents import COMMENT, REQUEST, STATUS
 from gitops.forge.text import MAX_TEXT
-from gitops.git.port import Person
 
 REQUESTS = "refs/gitops/requests"
 STATUSES = "refs/gitops/statuses"
@@ -71,11 +70,6 @@ class PushedBranch:
     pusher: str
 
 
-def author_name(person: Person) -> str:
-    """The name under which the bot writes."""
-    return f"{person.name} <{person.email}>"
-
-
 def meta_ref(number: int) -> str:
     """The ref of a request's documents."""
     return f"{REQUESTS}/{number}/meta"
@@ -102,52 +96,20 @@ def not_found(number: int) -> GitopsError:
 
 def read_request(folder: DocumentFolder, number: int) -> ChangeRequest:
     """The request that a folder holds. Raises IntegrityError `request_invalid`, also for another's number."""
-    document = wire.read_request(read_required(folder, _DOCUMENT))
-    if document.number != number:
-        raise IntegrityError(Code.REQUEST_INVALID, f"the documents of request {number} are those of {document.number}")
-    return ChangeRequest(
-        number=number,
-        title=document.title,
-        source=document.source,
-        target=document.target,
-        head=document.head,
-        state=RequestState(document.state),
-        opened_at=document.opened_at,
-        pushers=document.pushers,
-        merged_as=document.merged_as,
-        author=None if document.author is None else Account(document.author, document.author),
-        head_ref=head_ref(number),
-        labels=document.labels,
-    )
+    request = REQUEST.read(read_required(folder, _DOCUMENT))
+    if request.number != number:
+        raise IntegrityError(Code.REQUEST_INVALID, f"the documents of request {number} are those of {request.number}")
+    return replace(request, head_ref=head_ref(number))
 
 
 def request_files(request: ChangeRequest) -> Mapping[str, bytes]:
     """The document of a request."""
-    document = wire.RequestDocument(
-        number=request.number,
-        title=request.title,
-        source=request.source,
-        target=request.target,
-        head=request.head,
-        state=request.state.value,
-        opened_at=request.opened_at,
-        pushers=request.pushers,
-        merged_as=request.merged_as,
-        author=None if request.author is None else request.author.id,
-        labels=request.labels,
-    )
-    return {_DOCUMENT: wire.write_request(document)}
+    return {_DOCUMENT: REQUEST.write(replace(request, head_ref=""))}
 
 
 def text_files(folder: DocumentFolder, text: str) -> Mapping[str, bytes]:
     """The files to write for the text of a request. Raises UsageError `comment_too_large`."""
-    data = text_bytes(text)
-    return {} if folder.read(_TEXT) == data else {_TEXT: data}
-
-
-def change_labels(request: ChangeRequest, add: Iterable[str], remove: Iterable[str]) -> ChangeRequest:
-    """The request with labels added and removed; a label in both lists is added."""
-    return replace(request, labels=tuple(sorted((set(request.labels) - set(remove)) | set(add))))
+    return changed_files(folder, {_TEXT: text_bytes(text)})
 
 
 def request_after_push(known: Iterable[ChangeRequest], push: PushedBranch, at: str) -> tuple[ChangeRequest, bool]:
@@ -191,10 +153,10 @@ def read_comments(folder: DocumentFolder, own: str) -> tuple[Comment, ...]:
     """All comments, oldest first; only those by `own` have their marker."""
     comments: list[Comment] = []
     for stem in _stems(folder):
-        document = wire.read_comment(read_required(folder, f"{stem}.json"))
-        marker = document.marker if document.author == own else None
+        found = COMMENT.read(read_required(folder, f"{stem}.json"))
+        marker = found.marker if found.author == own else None
         name = stem.removeprefix(f"{_COMMENTS}/")
-        comments.append(Comment(document.author, _body(folder, stem), document.at, marker, name))
+        comments.append(replace(found, body=_body(folder, stem), marker=marker, id=name))
     return tuple(comments)
 
 
@@ -210,12 +172,12 @@ def comment_files(
     stems = _stems(folder)
     # A person's comment is always new: the comments before it are not read.
     for stem in stems if marker is not None else ():
-        document = wire.read_comment(read_required(folder, f"{stem}.json"))
-        if (document.author, document.marker) == (author, marker):
+        found = COMMENT.read(read_required(folder, f"{stem}.json"))
+        if (found.author, found.marker) == (author, marker):
             return {} if _body(folder, stem) == body else {f"{stem}.md": text}
     sequence = 1 + (_sequence(stems[-1]) if stems else 0)
     stem = f"{_COMMENTS}/{sequence:04}-{slug(marker or author)}"
-    return {f"{stem}.json": wire.write_comment(wire.CommentDocument(author, at, marker)), f"{stem}.md": text}
+    return {f"{stem}.json": COMMENT.write(Comment(author, "", at, marker)), f"{stem}.md": text}
 
 
 def _stems(folder: DocumentFolder) -> list[str]:
@@ -262,19 +224,20 @@ def shard_ref(prefix: str, commit: str) -> str:
 
 def read_statuses(folder: DocumentFolder, commit: str) -> tuple[CheckStatus, ...]:
     """Statuses of one commit, by context. Raises IntegrityError `request_invalid`."""
-    documents = [wire.read_status(read_required(folder, f"{commit}/{name}")) for name in folder.names(commit)]
-    if any(document.commit != commit for document in documents):
+    statuses = [STATUS.read(read_required(folder, f"{commit}/{name}")) for name in folder.names(commit)]
+    if any(status.commit != commit for status in statuses):
         raise IntegrityError(Code.REQUEST_INVALID, f"a status of {commit} says that it is another commit's")
-    statuses = (CheckStatus(commit, d.context, CheckState(d.state), d.description, d.at) for d in documents)
     return tuple(sorted(statuses, key=lambda status: status.context))
 
 
 def status_files(folder: DocumentFolder, status: CheckStatus) -> Mapping[str, bytes]:
     """The files to write for a status."""
-    path = f"{status.commit}/{file_name(status.context)}.json"
-    document = wire.StatusDocument(status.commit, status.context, status.state.value, status.description, status.at)
-    data = wire.write_status(document)
-    return {} if folder.read(path) == data else {path: data}
+    return changed_files(folder, {f"{status.commit}/{file_name(status.context)}.json": STATUS.write(status)})
+
+
+def changed_files(folder: DocumentFolder, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """The files whose content differs from what the folder has."""
+    return {path: data for path, data in files.items() if folder.read(path) != data}
 
 
 def file_name(text: str) -> str:

@@ -12,15 +12,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
-from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
-from gitops.forge.port import Annotation, CheckState, CommitCheck, Deployment, DeploymentState, Reaction
-from gitops.forge.refs import documents as wire
-from gitops.forge.refs.records import DocumentFolder, file_name, read_required, shard_ref, text_bytes
+from gitops.forge.port import Annotation, CommitCheck, Deployment, Reaction
+from gitops.forge.refs.documents import (
+    CHECK,
+    DEPLOYMENT,
+    ISSUE,
+    REACTIONS,
+    DatedDeployment,
+    ReactionDocument,
+    RecordedIssue,
+)
+from gitops.forge.refs.records import (
+    DocumentFolder,
+    changed_files,
+    file_name,
+    read_required,
+    shard_ref,
+    text_bytes,
+)
 from gitops.forge.text import MAX_TEXT, cut, cut_markdown
 
 MAX_ANNOTATIONS = 1000
@@ -34,20 +48,6 @@ _DEPLOYMENTS = "refs/gitops/deployments"
 _ISSUES = "refs/gitops/issues"
 _DEPLOYMENT = "deployment.json"
 _ISSUE_NAME = re.compile(r"([0-9]{4,9})\.json")
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedIssue:
-    """An issue of the bot as it is kept; `last_comment` was written when it was closed. `path` is its file behind its ref."""
-
-    marker: str
-    author: str
-    title: str
-    body: str
-    opened_at: str
-    open: bool = True
-    last_comment: str | None = None
-    path: str = ""
 
 
 # Checks
@@ -65,47 +65,29 @@ def read_checks(folder: DocumentFolder, commit: str) -> tuple[CommitCheck, ...]:
 
 
 def _check(folder: DocumentFolder, stem: str) -> CommitCheck:
-    document = wire.read_check(read_required(folder, f"{stem}.json"))
-    notes = (
-        Annotation(note.path, note.line, note.message, Severity(note.severity), note.title, note.end_line)
-        for note in document.notes
-    )
-    return CommitCheck(
-        commit=document.commit,
-        name=document.name,
-        state=CheckState(document.state),
-        title=document.title,
-        summary=read_required(folder, f"{stem}.md").decode(errors="replace"),
-        annotations=tuple(notes),
-    )
+    summary = read_required(folder, f"{stem}.md").decode(errors="replace")
+    return replace(CHECK.read(read_required(folder, f"{stem}.json")), summary=summary)
 
 
 def check_files(folder: DocumentFolder, check: CommitCheck) -> Mapping[str, bytes]:
     """The files to write for a check, in place of the one with its name; what is too long is cut."""
     stem = f"{check.commit}/{file_name(check.name)}"
-    document = wire.CheckDocument(
-        commit=check.commit,
-        name=check.name,
-        state=check.state.value,
-        title=check.title,
-        notes=tuple(_annotation_document(annotation) for annotation in check.annotations[:MAX_ANNOTATIONS]),
+    kept = tuple(
+        Annotation(
+            path=_line(found.path) or "?",
+            line=max(found.line, 1),
+            message=cut(found.message.encode(errors="replace").decode(), MAX_NOTE),
+            severity=found.severity,
+            title=_line(found.title),
+            end_line=None if found.end_line is None else max(found.end_line, 1),
+        )
+        for found in check.annotations[:MAX_ANNOTATIONS]
     )
     files = {
-        f"{stem}.json": wire.write_check(document),
+        f"{stem}.json": CHECK.write(replace(check, summary="", annotations=kept)),
         f"{stem}.md": text_bytes(cut_markdown(check.summary, MAX_TEXT)),
     }
-    return _changed_files(folder, files)
-
-
-def _annotation_document(annotation: Annotation) -> wire.CheckNote:
-    return wire.CheckNote(
-        path=_line(annotation.path) or "?",
-        line=max(annotation.line, 1),
-        end_line=None if annotation.end_line is None else max(annotation.end_line, 1),
-        severity=annotation.severity.value,
-        title=_line(annotation.title),
-        message=cut(annotation.message.encode(errors="replace").decode(), MAX_NOTE),
-    )
+    return changed_files(folder, files)
 
 
 def _line(text: str) -> str:
@@ -124,25 +106,16 @@ def deployment_ref(environment: str) -> str:
 def read_deployment(folder: DocumentFolder) -> Deployment | None:
     """The newest deployment to an environment. Raises IntegrityError `request_invalid`."""
     data = folder.read(_DEPLOYMENT)
-    if data is None:
-        return None
-    found = wire.read_deployment(data)
-    return Deployment(found.commit, found.environment, DeploymentState(found.state), found.description, found.url)
+    found = None if data is None else DEPLOYMENT.read(data)
+    return found and Deployment(found.commit, found.environment, found.state, found.description, found.url)
 
 
-def deployment_files(folder: DocumentFolder, deployment: Deployment, at: str) -> Mapping[str, bytes]:
+def deployment_files(folder: DocumentFolder, new: Deployment, at: str) -> Mapping[str, bytes]:
     """The files to write for a deployment; an unchanged one keeps its time."""
-    if read_deployment(folder) == deployment:
+    if read_deployment(folder) == new:
         return {}
-    document = wire.DeploymentDocument(
-        commit=deployment.commit,
-        environment=deployment.environment,
-        state=deployment.state.value,
-        description=deployment.description,
-        url=deployment.url,
-        at=at,
-    )
-    return {_DEPLOYMENT: wire.write_deployment(document)}
+    document = DatedDeployment(new.commit, new.environment, new.state, new.description, new.url, at)
+    return {_DEPLOYMENT: DEPLOYMENT.write(document)}
 
 
 # Reactions
@@ -151,7 +124,7 @@ def deployment_files(folder: DocumentFolder, deployment: Deployment, at: str) ->
 def read_reactions(folder: DocumentFolder, comment: str) -> tuple[Reaction, ...]:
     """The bot's answers to a comment. Raises IntegrityError `request_invalid`."""
     data = folder.read(_reactions(comment))
-    return () if data is None else tuple(map(Reaction, wire.read_reactions(data).reactions))
+    return () if data is None else REACTIONS.read(data).reactions
 
 
 def reaction_files(folder: DocumentFolder, comment: str, reaction: Reaction) -> Mapping[str, bytes]:
@@ -161,8 +134,7 @@ def reaction_files(folder: DocumentFolder, comment: str, reaction: Reaction) -> 
     given = read_reactions(folder, comment)
     if reaction in given:
         return {}
-    document = wire.ReactionDocument(comment, tuple(r.value for r in (*given, reaction)))
-    return {_reactions(comment): wire.write_reactions(document)}
+    return {_reactions(comment): REACTIONS.write(ReactionDocument(comment, (*given, reaction)))}
 
 
 def _reactions(comment: str) -> str:
@@ -179,23 +151,22 @@ def issue_ref(marker: str, author: str) -> str:
 
 def read_issues(folder: DocumentFolder) -> tuple[RecordedIssue, ...]:
     """All issues behind one ref, oldest first. Raises IntegrityError `request_invalid`."""
-    names = sorted((name for name in folder.names("issues") if _ISSUE_NAME.fullmatch(name)), key=lambda n: int(n[:-5]))
-    return tuple(_issue(folder, f"issues/{name[:-5]}") for name in names)
-
-
-def _issue(folder: DocumentFolder, stem: str) -> RecordedIssue:
-    document = wire.read_issue(read_required(folder, f"{stem}.json"))
-    comment = folder.read(f"{stem}.remark.md")
-    return RecordedIssue(
-        marker=document.marker,
-        author=document.author,
-        title=document.title,
-        body=read_required(folder, f"{stem}.md").decode(errors="replace"),
-        opened_at=document.opened_at,
-        open=document.state == "open",
-        last_comment=None if comment is None else comment.decode(errors="replace"),
-        path=f"{stem}.md",
-    )
+    issues = []
+    for name in sorted(
+        (name for name in folder.names("issues") if _ISSUE_NAME.fullmatch(name)), key=lambda n: int(n[:-5])
+    ):
+        stem = f"issues/{name[:-5]}"
+        body = read_required(folder, f"{stem}.md").decode(errors="replace")
+        comment = folder.read(f"{stem}.remark.md")
+        issues.append(
+            replace(
+                ISSUE.read(read_required(folder, f"{stem}.json")),
+                body=body,
+                last_comment=None if comment is None else comment.decode(errors="replace"),
+                path=f"{stem}.md",
+            )
+        )
+    return tuple(issues)
 
 
 def issue_files(folder: DocumentFolder, issue: RecordedIssue) -> Mapping[str, bytes]:
@@ -224,14 +195,8 @@ def closed_issue_files(folder: DocumentFolder, comment: str) -> Mapping[str, byt
 
 def _files_of_issue(folder: DocumentFolder, issue: RecordedIssue) -> Mapping[str, bytes]:
     stem = issue.path.removesuffix(".md")
-    state = "open" if issue.open else "closed"
-    document = wire.IssueDocument(issue.marker, issue.author, issue.title, state, issue.opened_at)
-    files = {f"{stem}.json": wire.write_issue(document), f"{stem}.md": text_bytes(issue.body)}
+    document = replace(issue, body="", last_comment=None, path="")
+    files = {f"{stem}.json": ISSUE.write(document), f"{stem}.md": text_bytes(issue.body)}
     if issue.last_comment is not None:
         files[f"{stem}.remark.md"] = text_bytes(issue.last_comment)
-    return _changed_files(folder, files)
-
-
-def _changed_files(folder: DocumentFolder, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """The files whose content differs from what the folder has."""
-    return {path: data for path, data in files.items() if folder.read(path) != data}
+    return changed_files(folder, files)

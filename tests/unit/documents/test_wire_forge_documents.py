@@ -3,85 +3,75 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gitops.core.diagnostics import Severity
 from gitops.core.errors import IntegrityError
+from gitops.documents.codec import Document
+from gitops.forge.port import (
+    Account,
+    Annotation,
+    ChangeRequest,
+    CheckState,
+    CommitCheck,
+    DeploymentState,
+    Reaction,
+    RequestState,
+)
 from gitops.forge.refs import documents as report
-from gitops.forge.refs.documents import RequestDocument, read_request, write_request
 
 DOCUMENTS = Path(__file__).parents[2] / "data" / "documents" / "forge"
 AT = "2026-07-02T10:00:00Z"
 HEAD = "a" * 40
 
-FIRST = RequestDocument(
+FIRST = ChangeRequest(
     number=7,
     title="Add authors",
     source="refs/heads/topic",
     target="refs/heads/main",
     head=HEAD,
-    state="merged",
+    state=RequestState.MERGED,
     opened_at=AT,
     pushers=("mira", "ada"),
     merged_as="b" * 40,
 )
-VALUES: dict[str, tuple[Any, Callable[[bytes], Any], Callable[[Any], bytes]]] = {
-    "request_1.json": (FIRST, read_request, write_request),
-    "request_2.json": (
-        RequestDocument(
-            number=8,
-            title="Add authors",
-            source="refs/heads/topic",
-            target="refs/heads/main",
-            head=HEAD,
-            state="open",
-            opened_at=AT,
-            pushers=("ada",),
-            merged_as=None,
-            author="mira",
-            labels=("gitops/blocked", "urgent"),
-        ),
-        read_request,
-        write_request,
-    ),
+SECOND = replace(
+    FIRST,
+    number=8,
+    state=RequestState.OPEN,
+    pushers=("ada",),
+    merged_as=None,
+    author=Account("mira", "mira"),
+    labels=("gitops/blocked", "urgent"),
+)
+FOUND = Annotation("library/a.pg", 3, "two\nlines", Severity.ERROR)
+ISSUE = report.RecordedIssue("<!-- gitops:drift library -->", "gitops <bot@example.org>", "Drift", "", AT)
+VALUES: dict[str, tuple[Any, Document[Any]]] = {
+    "request_1.json": (FIRST, report.REQUEST),
+    "request_2.json": (SECOND, report.REQUEST),
     "check_1.json": (
-        report.CheckDocument(
-            HEAD,
-            "gitops/library",
-            "failure",
-            "1 problem",
-            (report.CheckNote("library/a.pg", 3, None, "error", "", "two\nlines"),),
-        ),
-        report.read_check,
-        report.write_check,
+        CommitCheck(HEAD, "gitops/library", CheckState.FAILURE, "1 problem", "", (FOUND,)),
+        report.CHECK,
     ),
     "deployment_1.json": (
-        report.DeploymentDocument(HEAD, "production", "success", "library", "", AT),
-        report.read_deployment,
-        report.write_deployment,
+        report.DatedDeployment(HEAD, "production", DeploymentState.SUCCESS, "library", "", AT),
+        report.DEPLOYMENT,
     ),
-    "issue_1.json": (
-        report.IssueDocument("<!-- gitops:drift library -->", "gitops <bot@example.org>", "Drift", "open", AT),
-        report.read_issue,
-        report.write_issue,
-    ),
-    "reactions_1.json": (
-        report.ReactionDocument("0001-mira", ("seen", "done")),
-        report.read_reactions,
-        report.write_reactions,
-    ),
+    "issue_1.json": (ISSUE, report.ISSUE),
+    "reactions_1.json": (report.ReactionDocument("0001-mira", (Reaction.SEEN, Reaction.DONE)), report.REACTIONS),
 }
 
 
 @pytest.mark.parametrize("name", VALUES)
 def test_what_was_ever_written_is_read_and_written_alike(name: str) -> None:
-    value, read, write = VALUES[name]
+    value, document = VALUES[name]
     data = (DOCUMENTS / name).read_bytes()
-    assert read(data) == value
-    assert write(value) == data
+    assert document.read(data) == value
+    assert document.write(value) == data
 
 
 REFUSED: list[tuple[str, str, Any]] = [
@@ -112,5 +102,5 @@ def test_refused(name: str, field: str, value: Any) -> None:
     document = json.loads((DOCUMENTS / name).read_bytes())
     document[field] = value
     with pytest.raises(IntegrityError) as caught:
-        VALUES[name][1](json.dumps(document).encode())
+        VALUES[name][1].read(json.dumps(document).encode())
     assert caught.value.code == "request_invalid"
