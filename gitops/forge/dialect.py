@@ -1,7 +1,7 @@
 """What differs from forge to forge: how the API is asked, and how its answers are read.
 
 A dialect is pure. It builds requests from the nouns of the port, and nouns of the port from the JSON that comes back. When
-something is asked or written, and in which order, is the same for all forges: see `reader` and `writer`. A forge that lacks a
+something is asked or written, and in which order, is the same for all forges: see `hosted`. A forge that lacks a
 feature does not say so in `Features` and leaves out the methods of that feature.
 """
 
@@ -16,7 +16,6 @@ from typing import NoReturn
 from gitops.core.codes import Code
 from gitops.core.errors import BugError, UsageError
 from gitops.forge.json_object import JsonObject, answer_object
-from gitops.forge.paging import linked_page
 from gitops.forge.port import (
     Account,
     ChangeRequest,
@@ -28,7 +27,7 @@ from gitops.forge.port import (
     RequestState,
     Review,
 )
-from gitops.forge.web import WebAnswer, WebRequest
+from gitops.forge.web import WebAnswer, WebRequest, linked_page
 
 __all__ = ["HEADS", "Dialect", "ForgeIssue", "full_id"]
 

@@ -16,11 +16,11 @@ from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.forge.dialect import HEADS
+from gitops.forge.hosted import HostedForge
 from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import Account, BranchRules, Features, Permission, RequestState
 from gitops.forge.pulls_api import GONE, PullsDialect, segment
 from gitops.forge.web import WebAnswer, WebRequest, WebSender
-from gitops.forge.writer import HostedForge
 
 __all__ = ["GiteaDialect", "GiteaForge"]
 

@@ -15,12 +15,10 @@ from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.forge.github.requests import MAX_FILES, GitHubDialect, graphql_data
+from gitops.forge.hosted import HostedForge, no_request
 from gitops.forge.json_object import JsonObject, answer_object
-from gitops.forge.paging import read_list
 from gitops.forge.port import BranchRules, ChangeRequest, CommitCheck, Deployment, Push, ReviewDecision
-from gitops.forge.reader import no_request
-from gitops.forge.web import WebAnswer, WebSender
-from gitops.forge.writer import HostedForge
+from gitops.forge.web import WebAnswer, WebSender, read_list
 
 __all__ = ["GitHubForge"]
 

@@ -14,6 +14,7 @@ from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.forge.gitlab.requests import DEPLOYMENTS, UNSEEN, GitLabDialect
+from gitops.forge.hosted import HostedForge, no_request
 from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
     Account,
@@ -25,9 +26,7 @@ from gitops.forge.port import (
     ReviewDecision,
     ReviewState,
 )
-from gitops.forge.reader import no_request
 from gitops.forge.web import WebSender
-from gitops.forge.writer import HostedForge
 
 __all__ = ["GitLabForge"]
 

@@ -11,9 +11,9 @@ from gitops.core.clock import FixedClock
 from gitops.forge.gitea.forge import GiteaDialect
 from gitops.forge.github.requests import GitHubDialect
 from gitops.forge.gitlab.requests import GitLabDialect
+from gitops.forge.hosted import HostedForge
 from gitops.forge.json_object import answer_object
 from gitops.forge.port import Account, Comment
-from gitops.forge.reader import HostedReader
 from gitops.forge.web import WebAnswer, WebRequest
 from tests.support.github_canned import Unjudged
 
@@ -44,7 +44,7 @@ def own(comment: Comment) -> Comment:
             del data
             return comment
 
-    reader = HostedReader(Unjudged(WebAnswer(200, {}, [{}])), Dialect(), FixedClock(datetime(2026, 7, 2, tzinfo=UTC)))  # type: ignore[arg-type]
+    reader = HostedForge(Unjudged(WebAnswer(200, {}, [{}])), Dialect(), FixedClock(datetime(2026, 7, 2, tzinfo=UTC)))  # type: ignore[arg-type]
     (found,) = reader.comments(1)
     return found
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.core.errors import RemoteError
-from gitops.forge.paging import linked_page, read_list
-from gitops.forge.web import WebAnswer, WebRequest
+from gitops.forge.web import WebAnswer, WebRequest, linked_page, read_list
 from tests.support.github_canned import Unjudged
 
 HOST = "https://api.github.com"
