@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from gitops.graph.query.cache import ReadCache
 from gitops.graph.query.options import QueryOptions, Strategy
-from gitops.graph.query.result import QueryResult
-from gitops.graph.query.run import run_query
+from gitops.graph.query.run import QueryResult, run_query
 
 __all__ = ["QueryOptions", "QueryResult", "ReadCache", "Strategy", "run_query"]

@@ -17,7 +17,7 @@ import pyarrow as pa
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.query.bindings import spread
-from gitops.graph.query.limits import Budget
+from gitops.graph.query.options import Budget
 from gitops.graph.query.tables import ReadTable, TableRows, look_up
 
 __all__ = ["ARRAYS", "MAX_EDGES", "Adjacency", "HalfAdjacency", "NodeNumbering", "build_adjacency"]

@@ -14,8 +14,8 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 
-from gitops.graph.query.join import distinct_rows
-from gitops.graph.query.ranks import NULL, ranks
+from gitops.graph.query.bindings import distinct_rows
+from gitops.graph.query.order import NULL, ranks
 from gitops.language.query import AggregateFunction
 
 __all__ = ["Groups", "aggregate", "group"]
@@ -77,23 +77,15 @@ def _sums(column: pa.Array, of_row: np.ndarray, count: int) -> list[Fraction]:
     """The exact sum of each group."""
     values = np.asarray(column)
     if values.dtype.kind == "f":
-        return _float_sums(values.astype(np.float64), of_row, count)
+        ordered = values.astype(np.float64)[np.argsort(of_row, kind="stable")]
+        stops = np.cumsum(np.bincount(of_row, minlength=count)).tolist()
+        parts = (ordered[start:stop].tolist() for start, stop in zip([0, *stops], stops, strict=False))
+        return [_exact(part) for part in parts]
     wide = values.astype(np.uint64 if values.dtype == np.uint64 else np.int64)
     low, high = np.zeros(count, np.int64), np.zeros(count, np.int64)
     np.add.at(low, of_row, (wide & wide.dtype.type(2**32 - 1)).astype(np.int64))
     np.add.at(high, of_row, (wide >> wide.dtype.type(32)).astype(np.int64))
     return [Fraction((top << 32) + bottom) for top, bottom in zip(high.tolist(), low.tolist(), strict=True)]
-
-
-def _float_sums(values: np.ndarray, of_row: np.ndarray, count: int) -> list[Fraction]:
-    order = np.argsort(of_row, kind="stable")
-    stops = np.cumsum(np.bincount(of_row, minlength=count))
-    sums = []
-    start = 0
-    for stop in stops.tolist():
-        sums.append(_exact(values[order[start:stop]].tolist()))
-        start = stop
-    return sums
 
 
 def _exact(values: list[float]) -> Fraction:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +12,17 @@ from gitops.core.canonical import canonical_digest
 from gitops.graph.manifest import TableEntry
 from gitops.graph.query.adjacency import Adjacency, build_adjacency
 from gitops.graph.query.adjacency_file import AdjacencyFolder
-from gitops.graph.query.limits import Budget
-from gitops.graph.query.resident import ColumnShelf, ResidentColumns
+from gitops.graph.query.options import Budget
+from gitops.graph.query.resident import ResidentColumns
 from gitops.graph.query.tables import ReadTable
 from gitops.graph.snapshot import Snapshot
 from gitops.graph.tables import open_table
 
-__all__ = ["EdgeTables", "ReadCache", "adjacency_name"]
+__all__ = ["ReadCache", "adjacency_name"]
 
 _TABLE_BYTES = 2**20
 _DEFAULT_BYTES = 2**30
 _COLUMN_BYTES = 2**26
-
-
-@dataclass(frozen=True, slots=True)
-class EdgeTables:
-    """An edge table between two node tables: what an adjacency is made of."""
-
-    edges: ReadTable
-    source: ReadTable
-    target: ReadTable
 
 
 class ReadCache:
@@ -53,35 +43,32 @@ class ReadCache:
     def table(self, snapshot: Snapshot, key: str) -> ReadTable:
         """The table of a manifest key at the snapshot's version. Raises GitopsError `graph_unreadable`."""
         entry = snapshot.manifest.tables[key]
+        identity = _identity(snapshot, entry)
+
+        def find(name: str) -> Any:
+            held = self._find(("column", identity, name))
+            return None if held is None else held[0]
+
+        def put(name: str, column: Any) -> None:
+            self._add(("column", identity, name), column, column.nbytes)
 
         def opened() -> tuple[ReadTable, int]:
-            residents = ResidentColumns(self._shelf(identity), entry.rows, self._column) if self._column else None
+            residents = ResidentColumns(find, put, entry.rows, self._column) if self._column else None
             return ReadTable(key, open_table(snapshot.folder, entry), entry.rows, residents), _TABLE_BYTES
 
-        identity = _identity(snapshot, entry)
         table: ReadTable = self._keep(("table", key, *identity), opened)
         return table
 
-    def _shelf(self, identity: tuple[Hashable, ...]) -> ColumnShelf:
-        """The place of the columns of one version of a table."""
-
-        def find(name: str) -> Any:
-            with self._lock:
-                held = self._held.get(("column", identity, name))
-                if held is not None:
-                    self._held.move_to_end(("column", identity, name))
-            return None if held is None else held[0]
-
-        return ColumnShelf(find, lambda name, column: self._add(("column", identity, name), column, column.nbytes))
-
-    def adjacency(self, name: str, triple: EdgeTables, budget: Budget, folder: Path | None) -> Adjacency:
-        """The adjacency called `name`: from here, from its file, else built and kept. Raises as `adjacency.build`."""
+    def adjacency(
+        self, name: str, edges: ReadTable, ends: tuple[ReadTable, ReadTable], budget: Budget, folder: Path | None
+    ) -> Adjacency:
+        """The adjacency called `name`: from here, from its file, else built and kept. Raises as `build_adjacency`."""
 
         def made() -> tuple[Adjacency, int]:
             files = None if folder is None else AdjacencyFolder(folder)
             found = None if files is None else files.read(name)
             if found is None:
-                found = build_adjacency(triple.edges, triple.source, triple.target, budget)
+                found = build_adjacency(edges, *ends, budget)
                 if files is not None:
                     files.write(name, found)
             return found, found.nbytes
@@ -91,11 +78,11 @@ class ReadCache:
 
     def stored(self, name: str, folder: Path | None) -> Adjacency | None:
         """The adjacency called `name` if it need not be built."""
-        with self._lock:
-            held = self._held.get(("adjacency", name))
-        if held is not None or folder is None:
-            return None if held is None else held[0]
-        found = AdjacencyFolder(folder).read(name)
+        held = self._find(("adjacency", name))
+        if held is not None:
+            kept: Adjacency = held[0]
+            return kept
+        found = None if folder is None else AdjacencyFolder(folder).read(name)
         if found is not None:
             self._add(("adjacency", name), found, found.nbytes)
         return found
@@ -104,23 +91,27 @@ class ReadCache:
         """Any small value of an immutable version, as a search's Memo."""
         return self._keep(("value", key), lambda: (make(), 1024))
 
-    def _keep(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:
-        """The value of a key, made once even if several threads ask at the same time."""
+    def _find(self, key: Hashable) -> tuple[Any, int] | None:
+        """What is kept by this key, with its size; it counts as used."""
         with self._lock:
             held = self._held.get(key)
             if held is not None:
                 self._held.move_to_end(key)
-                return held[0]
-            making = self._making.setdefault(key, threading.Lock())
-        with making:
+        return held
+
+    def _keep(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:
+        """The value of a key, made once even if several threads ask at the same time."""
+        held = self._find(key)
+        if held is None:
             with self._lock:
-                held = self._held.get(key)
-            if held is None:
-                value, size = make()
-                self._add(key, value, size)
-                held = value, size
-        with self._lock:
-            self._making.pop(key, None)
+                making = self._making.setdefault(key, threading.Lock())
+            with making:
+                held = self._find(key)
+                if held is None:
+                    held = make()
+                    self._add(key, *held)
+            with self._lock:
+                self._making.pop(key, None)
         return held[0]
 
     def _add(self, key: Hashable, value: Any, size: int) -> None:

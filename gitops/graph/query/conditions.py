@@ -1,23 +1,106 @@
-"""The conditions that rows must satisfy: comparisons and text matches, with the variables that they need."""
+"""The conditions that rows must satisfy, and the constants in them.
+
+Constants are literals, parameters and `now()`, read once before anything else happens. A cell is the value in a column, as in
+`gitops.graph.values`: dates are days, times are milliseconds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
 from dataclasses import dataclass
-from typing import TypeAlias
-
-import numpy as np
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.comparisons import FLIPPED
-from gitops.graph.query.cells import Cell, Constants
-from gitops.graph.query.exact import Operand, compare, contains, starts_with
-from gitops.language.query import ComparisonOperator
-from gitops.language.query.typed import Filter, PairTest, PropertyValue, TextFilter, TextMatch, TypedExpr
+from gitops.graph.values import CellError, json_to_cell
+from gitops.language.query import CheckedQuery, ComparisonOperator
+from gitops.language.query.params import ParameterError, coerce_params
+from gitops.language.query.typed import (
+    Constant,
+    Filter,
+    NowValue,
+    PairTest,
+    ParameterValue,
+    PropertyValue,
+    TextFilter,
+    TextMatch,
+    TypedExpr,
+)
 from gitops.language.schema import PropType, Scalar
 
-__all__ = ["Condition", "ConditionSide", "evaluate_condition", "read_condition"]
+__all__ = ["Cell", "Condition", "ConditionSide", "Constants", "read_condition"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TEXTS = (Scalar.DATE, Scalar.DATETIME)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One value that is the same for every row; None is null. `label` names it in explanations, a parameter by its name."""
+
+    value: Any
+    type: PropType
+    label: str
+
+
+class Constants:
+    """The constants of one run."""
+
+    def __init__(self, query: CheckedQuery, params: object, now: datetime) -> None:
+        """Take the parameters.
+
+        Raises GitopsError `query_params_invalid` for a parameter that is missing, null, or of another type.
+        """
+        try:
+            values = coerce_params(query.params, params)
+        except ParameterError as error:
+            raise GitopsError(Code.QUERY_PARAMS_INVALID, error.message, path=error.parameter or "") from error
+        self._now = (now - _EPOCH) // timedelta(milliseconds=1)
+        self._params: dict[str, Cell] = {}
+        for name, value in values.items():
+            kind = query.params[name]
+            try:
+                self._params[name] = Cell(_read(value, kind), kind, f"${name}")
+            except CellError:
+                # The message of the error shows the value, which may be a secret.
+                what = f"invalid {kind.scalar} literal" if kind.scalar in _TEXTS else "the text is not valid Unicode"
+                raise GitopsError(Code.QUERY_PARAMS_INVALID, f"param '{name}': {what}", path=name) from None
+
+    def cell(self, value: TypedExpr) -> Cell | None:
+        """The cell of a constant; None when the value differs from row to row.
+
+        Raises GitopsError `query_literal_invalid` for a date or time that is none.
+        """
+        if isinstance(value, ParameterValue):
+            return self._params[value.name]
+        if isinstance(value, NowValue):
+            return Cell(self._now, value.type, "now()")
+        if isinstance(value, Constant):
+            try:
+                return Cell(_read(value.value, value.type), value.type, repr(value.value))
+            except CellError as error:
+                raise GitopsError(Code.QUERY_LITERAL_INVALID, str(error)) from error
+        return None
+
+
+def _read(value: Any, kind: PropType) -> Any:
+    """The cell of a value that has been checked, but for what is text until it is used."""
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)):
+        item = PropType(kind.scalar)
+        return [_read(each, item) for each in value] if kind.scalar is not Scalar.VECTOR else [float(v) for v in value]
+    if kind.scalar is Scalar.F32:
+        # A parameter of 32 bits equals a property of 32 bits that was given the same number.
+        return struct.unpack("<f", struct.pack("<f", value))[0]
+    if kind.scalar in _TEXTS:
+        return json_to_cell(value, kind)
+    if isinstance(value, str):
+        return json_to_cell(value, PropType(Scalar.STRING))
+    return value
+
 
 ConditionSide: TypeAlias = "PropertyValue | TextMatch | Cell"
 
@@ -48,7 +131,15 @@ class Condition:
 
     def __str__(self) -> str:
         """As explanations show it; parameters by name."""
-        return f"{_shown(self.left)} {self.sign} {_shown(self.right)}"
+        shown = []
+        for side in (self.left, self.right):
+            if isinstance(side, Cell):
+                shown.append(side.label)
+            elif isinstance(side, PropertyValue):
+                shown.append(f"${side.variable}.{side.name}")
+            else:
+                shown.append(f"{side.function}(${side.field.variable}.{side.field.name}, ..)")
+        return f" {self.sign} ".join(shown)
 
 
 def read_condition(clause: Filter | PairTest | TextFilter, constants: Constants) -> Condition:
@@ -64,16 +155,6 @@ def read_condition(clause: Filter | PairTest | TextFilter, constants: Constants)
     return Condition(left, clause.operator, right)
 
 
-def evaluate_condition(condition: Condition, value: Callable[[ConditionSide], Operand], count: int) -> np.ndarray:
-    """Where the condition is TRUE, for `count` rows; `value` gives a side's column."""
-    left, right = value(condition.left), value(condition.right)
-    if condition.sign is ComparisonOperator.CONTAINS:
-        return contains(left, right, count)
-    if condition.sign is ComparisonOperator.STARTS_WITH:
-        return starts_with(left, right, count)
-    return compare(condition.sign, left, right, count)
-
-
 def _side(value: TypedExpr, constants: Constants) -> ConditionSide:
     cell = constants.cell(value)
     if cell is not None:
@@ -81,11 +162,3 @@ def _side(value: TypedExpr, constants: Constants) -> ConditionSide:
     if not isinstance(value, (PropertyValue, TextMatch)):
         raise GitopsError(Code.QUERY_UNSUPPORTED, "a rank only orders rows and cannot be compared")
     return value
-
-
-def _shown(side: ConditionSide) -> str:
-    if isinstance(side, Cell):
-        return side.label
-    if isinstance(side, PropertyValue):
-        return f"${side.variable}.{side.name}"
-    return f"{side.function}(${side.field.variable}.{side.field.name}, ..)"

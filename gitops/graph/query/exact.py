@@ -2,12 +2,16 @@
 
 Numbers compare by their mathematical value, whatever their widths; texts by code point, which is the byte order of UTF-8;
 false before true; dates and times chronologically.
+
+Some conditions the driver can test while it reads, as typed expressions: never text, so nothing can be injected. Only what it
+decides exactly as this module does is handed down: whole numbers, texts, truth values and dates against a constant. Floats are
+not handed down, since the driver treats 0.0 and -0.0 as different, and so do the types that it cannot take in a filter.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,10 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gitops.graph.comparisons import COMPARE, FLIPPED
-from gitops.graph.query.cells import Cell
+from gitops.graph.query.conditions import Cell, Condition, ConditionSide
+from gitops.graph.query.tables import PushedFilter
 from gitops.language.query import ComparisonOperator
+from gitops.language.query.typed import PropertyValue
 
-__all__ = ["Operand", "compare", "contains", "starts_with"]
+__all__ = ["NEVER", "Operand", "compare", "contains", "evaluate_condition", "push_condition", "starts_with"]
+
+NEVER = PushedFilter(pc.scalar(False), ())
+"""The filter that no row passes."""
 
 Operand: TypeAlias = "pa.Array | Cell"
 
@@ -34,12 +43,66 @@ _TOP = {np.dtype(np.int64): 2.0**63, np.dtype(np.uint64): 2.0**64}
 _BOTTOM = {np.dtype(np.int64): -(2.0**63), np.dtype(np.uint64): 0.0}
 
 
-@dataclass(frozen=True, slots=True)
-class _Numbers:
-    """Values of one of the widths int64, uint64 and float64, and which of them are there."""
+_RANGES = {pa.int32(): (-(2**31), 2**31 - 1), pa.int64(): (-(2**63), 2**63 - 1)}
 
-    values: np.ndarray
-    valid: np.ndarray
+
+def evaluate_condition(condition: Condition, value: Callable[[ConditionSide], Operand], count: int) -> np.ndarray:
+    """Where the condition is TRUE, for `count` rows; `value` gives a side's column."""
+    left, right = value(condition.left), value(condition.right)
+    if condition.sign is ComparisonOperator.CONTAINS:
+        return contains(left, right, count)
+    if condition.sign is ComparisonOperator.STARTS_WITH:
+        return starts_with(left, right, count)
+    return compare(condition.sign, left, right, count)
+
+
+def push_condition(condition: Condition, types: Mapping[str, pa.DataType]) -> PushedFilter | None:
+    """The condition as a filter on columns of these types, `NEVER` if no row passes; None when it must be tested on the rows."""
+    left, right, sign = condition.left, condition.right, condition.sign
+    if not isinstance(left, PropertyValue) or not isinstance(right, Cell):
+        return None
+    column, field, value = types[left.name], pc.field(left.name), right.value
+    if value is None:
+        return NEVER
+    if column in _RANGES and sign in COMPARE:
+        found = _compare_whole(field, sign, value, column)
+        if found is None:
+            return NEVER
+    elif pa.types.is_string(column) and sign is ComparisonOperator.CONTAINS:
+        found = pc.match_substring(field, value)
+    elif pa.types.is_string(column) and sign is ComparisonOperator.STARTS_WITH:
+        found = pc.starts_with(field, value)
+    elif pa.types.is_string(column) or (pa.types.is_boolean(column) and sign is ComparisonOperator.EQ):
+        found = COMPARE[sign](field, pa.scalar(value, column))
+    elif pa.types.is_date32(column) and sign in COMPARE:
+        found = COMPARE[sign](field, pa.scalar(value, pa.int32()).cast(column))
+    else:
+        return None
+    return PushedFilter(found, (left.name,))
+
+
+def _compare_whole(
+    field: pc.Expression, sign: ComparisonOperator, value: float, column: pa.DataType
+) -> pc.Expression | None:
+    """Compare whole numbers with any number: a fraction is replaced by its neighbour, and what no number reaches decides.
+
+    None if no row passes.
+    """
+    if not math.isfinite(value):
+        return field.is_valid() if COMPARE[sign](0.0, value) else None
+    if value != math.floor(value):
+        if sign is ComparisonOperator.EQ:
+            return None
+        if sign is ComparisonOperator.NE:
+            return field.is_valid()
+        # Below 2.7 means up to 2; from 2.7 on means above 2.
+        below = sign in (ComparisonOperator.LT, ComparisonOperator.LE)
+        sign = ComparisonOperator.LE if below else ComparisonOperator.GT
+    number = math.floor(value)
+    low, high = _RANGES[column]
+    if low <= number <= high:
+        return COMPARE[sign](field, pa.scalar(number, column))
+    return field.is_valid() if COMPARE[sign](0, 1 if number > high else -1) else None
 
 
 def compare(sign: ComparisonOperator, left: Operand, right: Operand, count: int) -> np.ndarray:
@@ -53,9 +116,12 @@ def compare(sign: ComparisonOperator, left: Operand, right: Operand, count: int)
     if pa.types.is_string(left.type):
         return _true(_TEXT[sign](left, pa.scalar(right.value, left.type) if isinstance(right, Cell) else right))
     if pa.types.is_fixed_size_list(left.type):
-        return _vectors_equal(left, right, count)
-    one, other = _numbers(left), _numbers(right)
-    answer: np.ndarray = one.valid & other.valid & _ordered(sign, one.values, other.values)
+        # Vectors know no other comparison than whether they are equal component by component.
+        rights = [right.value] * count if isinstance(right, Cell) else right.to_pylist()
+        pairs = zip(left.to_pylist(), rights, strict=True)
+        return np.array([a is not None and b is not None and list(a) == list(b) for a, b in pairs], bool)
+    (one, one_valid), (other, other_valid) = _numbers(left), _numbers(right)
+    answer: np.ndarray = one_valid & other_valid & _ordered(sign, one, other)
     return answer
 
 
@@ -100,19 +166,17 @@ def _true(answer: pa.Array) -> np.ndarray:
     return np.asarray(pc.fill_null(answer, False))
 
 
-def _numbers(side: Operand) -> _Numbers:
+def _numbers(side: Operand) -> tuple[np.ndarray, np.ndarray]:
+    """Values of one of the widths int64, uint64 and float64, and which of them are there."""
     if isinstance(side, Cell):
-        return _Numbers(_widened(np.array([side.value])), np.ones(1, bool))
+        return _widened(np.array([side.value])), np.ones(1, bool)
     valid = np.asarray(side.is_valid())
     if pa.types.is_boolean(side.type):
-        return _Numbers(np.asarray(pc.fill_null(side, False)).astype(np.int64), valid)
-    kind = side.type
-    if pa.types.is_date32(kind):
-        side = side.cast(pa.int32())
-    elif pa.types.is_date64(kind):
-        side = side.cast(pa.int64())
+        return np.asarray(pc.fill_null(side, False)).astype(np.int64), valid
+    if pa.types.is_date(side.type):
+        side = side.cast(pa.int32() if pa.types.is_date32(side.type) else pa.int64())
     filled = side if side.null_count == 0 else pc.fill_null(side, pa.scalar(0, side.type))
-    return _Numbers(_widened(np.asarray(filled)), valid)
+    return _widened(np.asarray(filled)), valid
 
 
 def _widened(values: np.ndarray) -> np.ndarray:
@@ -157,10 +221,3 @@ def _mixed(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     below = floor.astype(left.dtype)
     less = np.where(inside, (left < below) | ((left == below) & (right > floor)), right >= top)
     return less, inside & (left == below) & (right == floor)
-
-
-def _vectors_equal(left: pa.Array, right: Operand, count: int) -> np.ndarray:
-    """Where vectors are equal component by component; the only comparison that vectors know."""
-    rights = [right.value] * count if isinstance(right, Cell) else right.to_pylist()
-    pairs = zip(left.to_pylist(), rights, strict=True)
-    return np.array([a is not None and b is not None and list(a) == list(b) for a, b in pairs], bool)

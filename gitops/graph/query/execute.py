@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from gitops.graph.query.bindings import Bindings, distinct, spread
-from gitops.graph.query.cells import Cell
-from gitops.graph.query.conditions import Condition
-from gitops.graph.query.expand import ReachedNodes, reach_nodes
+from gitops.graph.query.bindings import Bindings, distinct, distinct_rows, equal_pairs, spread
+from gitops.graph.query.conditions import Cell, Condition
+from gitops.graph.query.exact import NEVER, push_condition
+from gitops.graph.query.expand import EdgeSteps, reach_nodes
 from gitops.graph.query.explain import Trace
-from gitops.graph.query.join import distinct_rows, equal_pairs, joinable
-from gitops.graph.query.limits import Budget
-from gitops.graph.query.neighbours import EdgeSteps
-from gitops.graph.query.plan import Block, HopOp, NotOp, Operator, ProductOp, ScanOp, SortOp, TestOp
-from gitops.graph.query.pushdown import NEVER, push_condition
-from gitops.graph.query.ranks import ranks
+from gitops.graph.query.options import Budget
+from gitops.graph.query.order import ranks
+from gitops.graph.query.plan import Block, HopOp, NotOp, ProductOp, ScanOp, SortOp, TestOp
 from gitops.graph.query.reader import ColumnReader
 from gitops.graph.query.strategies import QueryTables
 from gitops.graph.query.tables import PushedFilter, ReadTable, RowOrder, TableRows
 from gitops.language.query import ComparisonOperator as Sign
 from gitops.language.query.typed import PropertyValue
+from gitops.language.schema import Scalar
 
 __all__ = ["Executor", "ScanRequest"]
 
@@ -32,6 +29,8 @@ _PRODUCT = 1_000_000
 _OUTER = 65_536
 _FEW = 1_000
 _ROW = "#row"
+# Types whose values are equal exactly when their bytes are.
+_HASHED = (Scalar.STRING, Scalar.BOOL, Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64, Scalar.DATE, Scalar.DATETIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +44,9 @@ class ScanRequest:
 class Executor:
     """Executes the blocks of one query."""
 
-    def __init__(self, hops: QueryTables, reader: ColumnReader, budget: Budget, trace: Trace) -> None:
-        """`hops` finds neighbours, `reader` properties."""
-        self._tables = hops
+    def __init__(self, tables: QueryTables, reader: ColumnReader, budget: Budget, trace: Trace) -> None:
+        """`tables` finds neighbours, `reader` properties."""
+        self._tables = tables
         self._reader = reader
         self._budget = budget
         self._trace = trace
@@ -58,27 +57,26 @@ class Executor:
             if not rows.count:
                 break
             before = rows.nbytes
-            rows = self._run_operator(operator, rows, wanted or ScanRequest())
+            if isinstance(operator, ScanOp):
+                table = self._tables.table(operator.table)
+                found = self._select(table, operator.variable, operator.conditions, wanted or ScanRequest())
+                self._reader.remember(operator.variable, found)
+                rows = Bindings(len(found.ids), {operator.variable: found.ids})
+            elif isinstance(operator, HopOp):
+                rows = self._run_hop(operator, rows)
+            elif isinstance(operator, TestOp):
+                rows = self._reader.keep(operator.conditions, rows)
+            elif isinstance(operator, ProductOp):
+                rows = self._run_product(operator, rows)
+            elif isinstance(operator, SortOp):
+                rows = rows.take(np.lexsort([self._sort_key(*key, rows) for key in reversed(operator.keys)]))
+            else:
+                rows = self._run_absent(operator, rows)
             self._trace.count(operator, rows.count)
             self._budget.hold(rows.nbytes - before, "the rows in flight")
         if rows.count:
             return rows
         return Bindings(0, {name: np.empty(0, np.int64) for name in (*rows.columns, *block.variables)})
-
-    def _run_operator(self, operator: Operator, rows: Bindings, wanted: ScanRequest) -> Bindings:
-        if isinstance(operator, ScanOp):
-            found = self._select(self._tables.table(operator.table), operator.conditions, wanted)
-            self._reader.remember(operator.variable, found)
-            return Bindings(len(found.ids), {operator.variable: found.ids})
-        if isinstance(operator, HopOp):
-            return self._run_hop(operator, rows)
-        if isinstance(operator, TestOp):
-            return self._reader.keep(operator.conditions, rows)
-        if isinstance(operator, ProductOp):
-            return self._run_product(operator, rows)
-        if isinstance(operator, SortOp):
-            return rows.take(np.lexsort([self._sort_key(*key, rows) for key in reversed(operator.keys)]))
-        return self._run_absent(operator, rows)
 
     def _run_nested(self, block: Block, given: Bindings) -> Bindings:
         """The rows of a nested block; its memory is released."""
@@ -89,17 +87,26 @@ class Executor:
 
     # Scans
 
-    def _select(self, table: ReadTable, conditions: Sequence[Condition], wanted: ScanRequest) -> TableRows:
-        """The rows of a table that satisfy conditions on one variable, by row id, with the wanted columns."""
-        pushed, rest = _split_conditions(table, conditions)
-        if pushed is NEVER:
-            return table.collect(wanted.columns, iter(()), self._budget)
+    def _select(
+        self, table: ReadTable, variable: str, conditions: Sequence[Condition], wanted: ScanRequest
+    ) -> TableRows:
+        """The rows of a table that satisfy conditions on the variable, by row id, with the wanted columns."""
+        pushed: PushedFilter | None = None
+        rest: list[Condition] = []
+        for condition in conditions:
+            filter_ = push_condition(condition, table.types)
+            if filter_ is NEVER:
+                return table.collect(wanted.columns, iter(()), self._budget)
+            if filter_ is None:
+                rest.append(condition)
+            else:
+                pushed = filter_ if pushed is None else pushed & filter_
         known = self._find_by_text(table, conditions) if wanted.order is None else None
         if known is not None:
             return TableRows(known, table.take(known, wanted.columns, self._budget))
-        tested = [value.name for condition in rest for value in condition.properties if not condition.searches]
-        columns = tuple(dict.fromkeys((*wanted.columns, *tested)))
         plain = [condition for condition in rest if not condition.searches]
+        tested = [value.name for condition in plain for value in condition.properties]
+        columns = tuple(dict.fromkeys((*wanted.columns, *tested)))
         every = pushed is None and wanted.order is None
         if every and not plain:
             found = table.whole(columns, self._budget)
@@ -110,20 +117,21 @@ class Executor:
             found = table.collect(columns, batches, self._budget, sort=wanted.order is None)
         for condition in rest:
             if condition.searches:
-                (variable,) = condition.variables
-                matched = self._reader.keep([condition], Bindings(len(found.ids), {variable: found.ids}))
-                found = found.keep(np.isin(found.ids, matched.columns[variable]))
+                matched = self._reader.keep_nodes([condition], variable, found.ids)
+                found = found.keep(np.isin(found.ids, matched))
         return TableRows(found.ids, {name: found.columns[name] for name in wanted.columns})
 
     def _find_by_text(self, table: ReadTable, conditions: Sequence[Condition]) -> np.ndarray | None:
         """The row ids that satisfy conditions of which one asks for a text that is looked up in memory."""
         for condition in conditions:
-            text = _equal_text(table, condition)
-            found = None if text is None else table.equal(condition.properties[0].name, text, self._budget)
-            if found is not None:
-                (variable,) = condition.variables
-                others = [each for each in conditions if each is not condition]
-                return self._reader.keep(others, Bindings(len(found), {variable: found})).columns[variable]
+            left, right = condition.left, condition.right
+            if condition.sign is not Sign.EQ or not isinstance(left, PropertyValue) or not isinstance(right, Cell):
+                continue
+            if isinstance(right.value, str) and pa.types.is_string(table.types[left.name]):
+                found = table.equal(left.name, right.value, self._budget)
+                if found is not None:
+                    others = [each for each in conditions if each is not condition]
+                    return self._reader.keep_nodes(others, left.variable, found)
         return None
 
     # Hops
@@ -135,62 +143,59 @@ class Executor:
             if operator.low > 1:
                 return rows.head(0)
             return self._bind_edges(operator, rows, neighbours.steps(sources), which)
-        parts = reach_nodes(neighbours, sources, self._tables.bounds(operator), self._budget)
+        self_loops = self._tables.self_loops
+        parts = reach_nodes(neighbours, sources, operator, self._budget, self_loops=self_loops)
         if operator.exists:
             return self._keep_reached(parts, rows.columns[operator.far], rows, which)
-        found = self._filter_reached(operator, parts)
-        counts = np.bincount(found.origins, minlength=len(sources))[which]
-        starts = np.searchsorted(found.origins, np.arange(len(sources)))[which]
+        origins, nodes = self._filter_reached(operator, parts)
+        counts = np.bincount(origins, minlength=len(sources))[which]
+        starts = np.searchsorted(origins, np.arange(len(sources)))[which]
         self._budget.need(
             int(counts.sum()) * 8 * (len(rows.columns) + 3), f"the rows of {_variable_text(operator.far)}"
         )
         runs, places = spread(starts, counts)
-        return rows.take(runs).bind(operator.far, found.nodes[places])
+        return rows.take(runs).bind(operator.far, nodes[places])
 
-    def _filter_reached(self, operator: HopOp, parts: Iterable[ReachedNodes]) -> ReachedNodes:
-        """What is reached and satisfies the conditions on the far node."""
-        kept: list[ReachedNodes] = []
-        held = 0
+    def _filter_reached(
+        self, operator: HopOp, parts: Iterable[tuple[np.ndarray, np.ndarray]]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What is reached and satisfies the conditions on the far node: indexes of sources, and nodes."""
+        kept_origins, kept_nodes, held = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
         allowed: np.ndarray | None = None
-        for part in parts:
+        for origins, nodes in parts:
+            mask: np.ndarray | slice = slice(None)
             if operator.conditions:
-                nodes = np.unique(part.nodes)
+                far = np.unique(nodes)
                 table = self._tables.table(operator.far_table)
-                if allowed is None and len(nodes) > _FEW and len(nodes) * 4 > table.rows:
-                    allowed = self._select(table, operator.conditions, ScanRequest()).ids
+                if allowed is None and len(far) > _FEW and len(far) * 4 > table.rows:
+                    allowed = self._select(table, operator.far, operator.conditions, ScanRequest()).ids
                 if allowed is None:
-                    given = Bindings(len(nodes), {operator.far: nodes})
-                    nodes = self._reader.keep(operator.conditions, given).columns[operator.far]
-                mask = np.isin(part.nodes, nodes if allowed is None else allowed)
-                part = ReachedNodes(part.origins[mask], part.nodes[mask])  # noqa: PLW2901 - the part, narrowed
-            kept.append(part)
-            held += part.nodes.nbytes * 2
+                    far = self._reader.keep_nodes(operator.conditions, operator.far, far)
+                mask = np.isin(nodes, far if allowed is None else allowed)
+            kept_origins.append(origins[mask])
+            kept_nodes.append(nodes[mask])
+            held += kept_nodes[-1].nbytes * 2
             self._budget.need(2 * held, f"the nodes of {_variable_text(operator.far)}")
-        if not kept:
-            return ReachedNodes(np.empty(0, np.int64), np.empty(0, np.int64))
-        return ReachedNodes(
-            np.concatenate([each.origins for each in kept]), np.concatenate([each.nodes for each in kept])
-        )
+        return np.concatenate(kept_origins), np.concatenate(kept_nodes)
 
     def _keep_reached(
-        self, parts: Iterable[ReachedNodes], far: np.ndarray, rows: Bindings, which: np.ndarray
+        self, parts: Iterable[tuple[np.ndarray, np.ndarray]], far: np.ndarray, rows: Bindings, which: np.ndarray
     ) -> Bindings:
         """Keep each row whose far node is among those that its near node reaches."""
         found = np.zeros(rows.count, bool)
-        for part in parts:
-            if len(part.origins):
-                first, last = part.origins[0], part.origins[-1]
+        for origins, nodes in parts:
+            if len(origins):
+                first, last = origins[0], origins[-1]
                 concerned = np.flatnonzero((which >= first) & (which <= last))
-                starts = np.searchsorted(part.origins, np.arange(first, last + 2))
-                found[concerned] |= _within(part.nodes, starts, which[concerned] - first, far[concerned])
+                starts = np.searchsorted(origins, np.arange(first, last + 2))
+                found[concerned] |= _within(nodes, starts, which[concerned] - first, far[concerned])
         return rows.keep(found)
 
     def _bind_edges(self, operator: HopOp, rows: Bindings, steps: EdgeSteps, which: np.ndarray) -> Bindings:
         """A row per edge: in the order of the rows, and by edge id among those of one row."""
         if operator.conditions:
-            nodes = np.unique(steps.nodes)
-            kept = self._reader.keep(operator.conditions, Bindings(len(nodes), {operator.far: nodes}))
-            mask = np.isin(steps.nodes, kept.columns[operator.far])
+            kept = self._reader.keep_nodes(operator.conditions, operator.far, np.unique(steps.nodes))
+            mask = np.isin(steps.nodes, kept)
             steps = EdgeSteps(steps.origins[mask], steps.nodes[mask], steps.edges[mask])
         edge_ids = self._reader.columns("", operator.edge, ["id"], steps.edges)["id"]
         order = np.lexsort((ranks(edge_ids), steps.origins))
@@ -217,9 +222,16 @@ class Executor:
         right = self._run_nested(operator.block, Bindings.unit())
         if not right.count:
             return rows.head(0).product(right)
-        join = next((each for each in operator.conditions if joinable(each, rows, right)), None)
-        if join is not None:
-            pairs = equal_pairs(*self._join_columns(join, rows, right))
+        for join in operator.conditions:
+            sides = _join_sides(join, rows, right)
+            if sides is None:
+                continue
+            pairs = equal_pairs(
+                *(
+                    self._reader.property(side, part.columns[side.variable])
+                    for side, part in zip(sides, (rows, right), strict=True)
+                )
+            )
             width = len(rows.columns) + len(right.columns)
             self._budget.need(len(pairs[0]) * 8 * width, "the rows of a join")
             made = Bindings(len(pairs[0]), {**rows.take(pairs[0]).columns, **right.take(pairs[1]).columns})
@@ -235,17 +247,6 @@ class Executor:
             held += parts[-1].nbytes
         return _concatenate(parts)
 
-    def _join_columns(self, condition: Condition, rows: Bindings, right: Bindings) -> tuple[pa.Array, pa.Array]:
-        """The columns of an equality, first that of the rows."""
-        sides = [side for side in (condition.left, condition.right) if isinstance(side, PropertyValue)]
-        if sides[0].variable not in rows.columns:
-            sides.reverse()
-        found = []
-        for side, bound in zip(sides, (rows, right), strict=True):
-            key = f"{side.kind}:{side.owner}"
-            found.append(self._reader.columns(side.variable, key, [side.name], bound.columns[side.variable])[side.name])
-        return found[0], found[1]
-
     def _run_absent(self, operator: NotOp, rows: Bindings) -> Bindings:
         firsts, which = distinct_rows([rows.columns[name] for name in operator.outer], rows.count)
         outer = rows.only(operator.outer).take(firsts)
@@ -260,40 +261,31 @@ class Executor:
 
     def _has_neighbour(self, operator: NotOp, outer: Bindings) -> np.ndarray | None:
         """Whether each node has a neighbour, for a block that asks only for that and where degrees are known; else None."""
-        hop = operator.block.operators[0] if len(operator.block.operators) == 1 else None
-        plain = isinstance(hop, HopOp) and not (hop.exists or hop.binding or hop.conditions or hop.low > 1)
-        if not plain or not isinstance(hop, HopOp) or len(operator.outer) != 1:
+        if len(operator.block.operators) != 1 or len(operator.outer) != 1:
+            return None
+        (hop,) = operator.block.operators
+        if not isinstance(hop, HopOp):
+            return None
+        if hop.exists or hop.binding or hop.conditions or hop.low > 1:
             return None
         nodes = outer.columns[hop.near]
-        found = self._tables.neighbours(hop, len(nodes)).has_any(nodes, loops=self._tables.bounds(hop).self_loops)
+        found = self._tables.neighbours(hop, len(nodes)).has_any(nodes, loops=self._tables.self_loops)
         if found is not None:
             self._trace.count(hop, int(np.count_nonzero(found)))
         return found
 
 
-def _split_conditions(table: ReadTable, conditions: Sequence[Condition]) -> tuple[Any, list[Condition]]:
-    """What the driver tests, as one expression, and what is left to test here."""
-    pushed: PushedFilter | None = None
-    rest = []
-    for condition in conditions:
-        names = [value.name for value in condition.properties]
-        filter_ = None if condition.searches or len(names) != 1 else push_condition(condition, table.types[names[0]])
-        if filter_ is NEVER:
-            return NEVER, []
-        if filter_ is None:
-            rest.append(condition)
-        else:
-            more = PushedFilter(filter_, (names[0],))
-            pushed = more if pushed is None else pushed & more
-    return pushed, rest
-
-
-def _equal_text(table: ReadTable, condition: Condition) -> str | None:
-    """The text that a String property has to equal, if the condition is such an equality."""
-    left, right = condition.left, condition.right
-    if condition.sign is not Sign.EQ or not isinstance(left, PropertyValue) or not isinstance(right, Cell):
+def _join_sides(condition: Condition, left: Bindings, right: Bindings) -> tuple[PropertyValue, PropertyValue] | None:
+    """The properties of left and of right rows that the condition says to be equal, if their values can be hashed."""
+    one, other = condition.left, condition.right
+    if not isinstance(one, PropertyValue) or not isinstance(other, PropertyValue) or condition.sign is not Sign.EQ:
         return None
-    return right.value if isinstance(right.value, str) and pa.types.is_string(table.types[left.name]) else None
+    if one.type.scalar is not other.type.scalar or one.type.scalar not in _HASHED:
+        return None
+    if one.variable not in left.columns:
+        one, other = other, one
+    across = one.variable in left.columns and other.variable not in left.columns and other.variable in right.columns
+    return (one, other) if across else None
 
 
 def _within(nodes: np.ndarray, starts: np.ndarray, runs: np.ndarray, wanted: np.ndarray) -> np.ndarray:

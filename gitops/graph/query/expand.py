@@ -2,21 +2,30 @@
 
 A source is visited from the start, so a cycle never gives it back. With `self_loops`, an edge from a node to itself gives
 that node at the depth after its own, if that is within the bounds and it was not given already; such a step leads nowhere else.
+
+The edges at a set of nodes are found by one of three strategies, which give the same steps in different orders.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from gitops.graph.query.adjacency import Adjacency
 from gitops.graph.query.bindings import spread
-from gitops.graph.query.limits import Budget
-from gitops.graph.query.neighbours import EdgeSteps, Neighbours
+from gitops.graph.query.options import Budget
+from gitops.graph.query.plan import HopOp
+from gitops.graph.query.tables import PushedFilter, ReadTable, look_up
+from gitops.language.query.typed import Direction
 
-__all__ = ["Bounds", "ReachedNodes", "reach_nodes"]
+__all__ = ["EdgeSteps", "Neighbours", "ProbedNeighbours", "StoredNeighbours", "reach_nodes"]
 
+_PROBE = 1000
 _FIRST = 256
 _MOST = 32_768
 _PAIRS = 2_000_000
@@ -24,70 +33,155 @@ _BITS = 48
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """Depths of a hop, and whether both of its ends are of one type, without which there is no second step."""
-
-    low: int
-    high: int
-    one_type: bool
-    self_loops: bool
-
-    @property
-    def steps(self) -> int:
-        """How many edges a result may be away."""
-        return self.high if self.one_type else 1
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing can be reached."""
-        return self.low > self.steps
-
-
-@dataclass(frozen=True, slots=True)
-class ReachedNodes:
-    """Pairs of the index of a source and the row id of a node, sorted by both, each pair once."""
+class EdgeSteps:
+    """One entry per edge: the index of the node that it leaves from, the row id of its far end, the row id of the edge."""
 
     origins: np.ndarray
     nodes: np.ndarray
+    edges: np.ndarray
 
 
-def reach_nodes(neighbours: Neighbours, sources: np.ndarray, bounds: Bounds, budget: Budget) -> Iterator[ReachedNodes]:
-    """What distinct sources reach, in parts that go through the sources in order. A part is some million pairs, or one source."""
+class Neighbours(ABC):
+    """Gives the edges of nodes, in the direction it was made for."""
+
+    def __init__(self, direction: Direction, budget: Budget) -> None:
+        """Nothing is read."""
+        self._direction = direction
+        self._budget = budget
+
+    def steps(self, nodes: np.ndarray) -> EdgeSteps:
+        """All edges of distinct nodes, given by row id, whose far end exists. An undirected self-loop is one step."""
+        if self._direction is not Direction.BOTH:
+            return self._half(nodes, out=self._direction is Direction.OUT)
+        out, into = self._half(nodes, out=True), self._half(nodes, out=False)
+        # An edge from a node to itself is met on either side and taken once.
+        other = into.nodes != nodes[into.origins]
+        return EdgeSteps(
+            np.concatenate([out.origins, into.origins[other]]),
+            np.concatenate([out.nodes, into.nodes[other]]),
+            np.concatenate([out.edges, into.edges[other]]),
+        )
+
+    def has_any(self, nodes: np.ndarray, *, loops: bool) -> np.ndarray | None:  # noqa: ARG002
+        """Which nodes have a neighbour, or, with `loops`, an edge at all; None when that is not cheaper than `steps`."""
+        return None
+
+    @abstractmethod
+    def _half(self, nodes: np.ndarray, *, out: bool) -> EdgeSteps:
+        """The edges that leave the nodes, or those that arrive there."""
+
+
+class StoredNeighbours(Neighbours):
+    """From an adjacency."""
+
+    def __init__(self, adjacency: Adjacency, direction: Direction, budget: Budget, *, one_type: bool) -> None:
+        """`one_type` says that both ends of the edge are of one type, so that an edge may lead back to its node."""
+        super().__init__(direction, budget)
+        self._adjacency = adjacency
+        self._one_type = one_type
+
+    def has_any(self, nodes: np.ndarray, *, loops: bool) -> np.ndarray | None:
+        """See `Neighbours`."""
+        found = np.zeros(len(nodes), bool)
+        for out in (True, False):
+            if self._direction in (Direction.BOTH, Direction.OUT if out else Direction.IN):
+                half = self._adjacency.out if out else self._adjacency.into
+                near = self._adjacency.sources if out else self._adjacency.targets
+                positions = near.positions(nodes)
+                degrees = half.offsets[positions + 1] - half.offsets[positions]
+                if self._one_type and not loops:
+                    degrees = degrees - half.loops[positions]
+                found |= degrees > 0
+        return found
+
+    def _half(self, nodes: np.ndarray, *, out: bool) -> EdgeSteps:
+        adjacency = self._adjacency
+        half = adjacency.out if out else adjacency.into
+        near, far = (adjacency.sources, adjacency.targets) if out else (adjacency.targets, adjacency.sources)
+        origins, places = half.steps(near.positions(nodes))
+        self._budget.need(places.nbytes * 4, "the neighbours of a step")
+        return EdgeSteps(origins, far.row_ids(half.nodes[places]), half.edges[places])
+
+
+class ProbedNeighbours(Neighbours):
+    """From the edge table itself: by asking for the edges of the nodes, or, with `whole`, by reading all edges."""
+
+    def __init__(
+        self, edges: ReadTable, ends: tuple[ReadTable, ReadTable], direction: Direction, budget: Budget, *, whole: bool
+    ) -> None:
+        """`ends` are the tables of the edge's source and target."""
+        super().__init__(direction, budget)
+        self._edges = edges
+        self._ends = ends
+        self._whole = whole
+
+    def _half(self, nodes: np.ndarray, *, out: bool) -> EdgeSteps:
+        near, far = ("src", "dst") if out else ("dst", "src")
+        near_table, far_table = self._ends if out else self._ends[::-1]
+        ids = near_table.take(nodes, ["id"], self._budget)["id"]
+        origins, ends, edges = [], [], []
+        held = 0
+        asked = (ids.slice(start, _PROBE) for start in range(0, len(ids), _PROBE))
+        for filter_ in [None] if self._whole else [PushedFilter(pc.field(near).isin(part), (near,)) for part in asked]:
+            for rows in self._edges.scan([near, far], self._budget, filter_):
+                at = look_up(rows.columns[near], ids)
+                hit = at >= 0
+                if not hit.any():
+                    continue
+                origins.append(at[hit])
+                ends.append(rows.columns[far].filter(pa.array(hit)))
+                edges.append(rows.ids[hit])
+                held += ends[-1].nbytes + origins[-1].nbytes * 2
+                self._budget.need(held * 2, "the neighbours of a step")
+        if not ends:
+            none = np.empty(0, np.int64)
+            return EdgeSteps(none, none, none)
+        found = far_table.locate(pa.concat_arrays(ends), self._budget, whole=self._whole)
+        exists = found >= 0
+        return EdgeSteps(np.concatenate(origins)[exists], found[exists], np.concatenate(edges)[exists])
+
+
+def reach_nodes(
+    neighbours: Neighbours, sources: np.ndarray, hop: HopOp, budget: Budget, *, self_loops: bool
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """What distinct sources reach: the index of a source and the row id of a node, sorted by both, each pair once.
+
+    In parts that go through the sources in order. A part is some million pairs, or one source.
+    """
     start, size = 0, _FIRST
-    while start < len(sources) and not bounds.empty:
+    while start < len(sources) and hop.low <= hop.steps:
         budget.check()
         part = sources[start : start + size]
-        pairs = _single(neighbours, part, bounds) if bounds.steps == 1 else _search(neighbours, part, bounds, budget)
+        if hop.steps == 1:
+            steps = neighbours.steps(part)
+            pairs = _pairs(steps.origins, steps.nodes)
+            if hop.one_type and not self_loops:
+                pairs = pairs[steps.nodes != part[steps.origins]]
+            pairs = np.unique(pairs)
+        else:
+            pairs = _search(neighbours, part, hop, budget, self_loops=self_loops)
         origins, nodes = _read(pairs)
-        yield ReachedNodes(origins + start, nodes)
+        yield origins + start, nodes
         start += len(part)
         size = min(_MOST, max(1, _PAIRS * len(part) // max(1, len(pairs))), size * 8)
 
 
-def _single(neighbours: Neighbours, sources: np.ndarray, bounds: Bounds) -> np.ndarray:
-    steps = neighbours.steps(sources)
-    pairs = _pairs(steps.origins, steps.nodes)
-    if bounds.one_type and not bounds.self_loops:
-        pairs = pairs[steps.nodes != sources[steps.origins]]
-    return np.unique(pairs)
-
-
-def _search(neighbours: Neighbours, sources: np.ndarray, bounds: Bounds, budget: Budget) -> np.ndarray:
+def _search(neighbours: Neighbours, sources: np.ndarray, hop: HopOp, budget: Budget, *, self_loops: bool) -> np.ndarray:
     """All sources at once, level by level. A pair of origin and node is one number, so a set of pairs is a sorted array."""
     frontier = _pairs(np.arange(len(sources)), sources)
     visited, given = frontier, frontier[:0]
-    for depth in range(1, bounds.high + 1):
+    for depth in range(1, hop.high + 1):
         origins, nodes = _read(frontier)
         steps = _onward(neighbours, origins, nodes)
         reached = _pairs(steps.origins, steps.nodes)
-        if bounds.self_loops and depth >= bounds.low:
+        if self_loops and depth >= hop.low:
             given = np.union1d(given, reached[steps.nodes == steps.edges])
         frontier = np.unique(reached)
         frontier = frontier[~_among(frontier, visited)]
         budget.need((len(visited) + len(frontier) + len(given)) * 24, "a search")
-        if depth >= bounds.low:
+        if depth >= hop.low:
             given = np.union1d(given, frontier)
-        if not len(frontier) or depth == bounds.high:
+        if not len(frontier) or depth == hop.high:
             break
         visited = np.union1d(visited, frontier)
     return given

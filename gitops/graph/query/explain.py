@@ -6,11 +6,9 @@ Values of parameters never appear here, only their names.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
-from gitops.graph.query.estimates import selectivity
-from gitops.graph.query.plan import Block, HopOp, NotOp, Operator, ProductOp, ScanOp, SortOp, TestOp
+from gitops.graph.query.plan import Block, HopOp, NotOp, Operator, ProductOp, ScanOp, SortOp, TestOp, selectivity
 from gitops.language.query.typed import Direction
 
 __all__ = ["Trace", "explain"]
@@ -18,50 +16,38 @@ __all__ = ["Trace", "explain"]
 _ARROWS = {Direction.OUT: "-{}->", Direction.IN: "<-{}-", Direction.BOTH: "<-{}->"}
 
 
-@dataclass(slots=True)
-class _Step:
-    runs: int = 0
-    rows: int = 0
-    notes: dict[str, Any] = field(default_factory=dict)
-
-
 class Trace:
-    """Counts per operator; an operator of a `not` block may run several times."""
+    """Counts per operator, and notes; an operator of a `not` block may run several times."""
 
     def __init__(self) -> None:
         """Start without counts."""
-        self._steps: dict[int, _Step] = {}
+        self._steps: dict[int, dict[str, Any]] = {}
 
     def count(self, operator: Operator, rows: int) -> None:
         """The operator ran and gave so many rows."""
         step = self.step(operator)
-        step.runs += 1
-        step.rows += rows
+        step["runs"] += 1
+        step["rows"] += rows
 
     def note(self, operator: Operator, name: str, value: Any) -> None:
         """Keep how the operator ran; the last time counts."""
-        self.step(operator).notes[name] = value
+        self.step(operator)[name] = value
 
-    def step(self, operator: Operator) -> _Step:
+    def step(self, operator: Operator) -> dict[str, Any]:
         """The counts of an operator; each place of a plan is an operator of its own."""
-        return self._steps.setdefault(id(operator), _Step())
+        return self._steps.setdefault(id(operator), {"rows": 0, "runs": 0})
 
 
-def explain(block: Block, trace: Trace, rows_of: Callable[[str], int]) -> list[dict[str, Any]]:
+def explain(block: Block, trace: Trace, rows_of: Callable[[str], int], given: float = 1.0) -> list[dict[str, Any]]:
     """The operators of a block in order, each as a JSON object; `rows_of` gives the rows of a table by key."""
-    return _explain(block, trace, rows_of, 1.0)
-
-
-def _explain(block: Block, trace: Trace, rows_of: Callable[[str], int], given: float) -> list[dict[str, Any]]:
     forms = []
     for operator in block.operators:
         form = _form(operator)
         inner = None
         if isinstance(operator, (ProductOp, NotOp)):
-            inner = _explain(operator.block, trace, rows_of, given if isinstance(operator, NotOp) else 1.0)
+            inner = explain(operator.block, trace, rows_of, given if isinstance(operator, NotOp) else 1.0)
         given = _estimate(operator, rows_of, given, inner)
-        step = trace.step(operator)
-        form |= {"estimated_rows": round(given), "rows": step.rows, "runs": step.runs, **step.notes}
+        form |= {"estimated_rows": round(given), **trace.step(operator)}
         if inner is not None:
             form["operators"] = inner
         forms.append(form)
@@ -72,7 +58,13 @@ def _form(operator: Operator) -> dict[str, Any]:
     if isinstance(operator, ScanOp):
         form: dict[str, Any] = {"operator": "scan", "variable": f"${operator.variable}", "table": operator.table}
     elif isinstance(operator, HopOp):
-        form = {"operator": "exists" if operator.exists else "expand", "hop": _hop(operator)}
+        bounds = "" if operator.low == operator.high == 1 else f"{{{operator.low},{operator.high}}}"
+        edge = operator.edge.removeprefix("edge:")
+        arrow = _ARROWS[operator.direction].format(
+            (f"${operator.binding}:" if operator.binding else "") + edge + bounds
+        )
+        hop = f"{_name(operator.near)} {arrow} {_name(operator.far)}"
+        form = {"operator": "exists" if operator.exists else "expand", "hop": hop}
     elif isinstance(operator, TestOp):
         form = {"operator": "filter"}
     elif isinstance(operator, ProductOp):
@@ -84,12 +76,6 @@ def _form(operator: Operator) -> dict[str, Any]:
     if not isinstance(operator, (NotOp, SortOp)) and operator.conditions:
         form["conditions"] = [str(condition) for condition in operator.conditions]
     return form
-
-
-def _hop(operator: HopOp) -> str:
-    bounds = "" if operator.low == operator.high == 1 else f"{{{operator.low},{operator.high}}}"
-    name = operator.edge.partition(":")[2] if operator.binding is None else f"${operator.binding}:{operator.edge[5:]}"
-    return f"{_name(operator.near)} {_ARROWS[operator.direction].format(name + bounds)} {_name(operator.far)}"
 
 
 def _name(variable: str) -> str:

@@ -1,17 +1,57 @@
-"""The order of result rows (§3.6): by keys, nulls first going up and last going down; then by ids, so that it is total."""
+"""The order of result rows (§3.6): by keys, nulls first going up and last going down; then by ids, so that it is total.
+
+Values become whole numbers that order, and equal each other, just as the values do.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from gitops.graph.query.ranks import ranks
+__all__ = ["NULL", "first_rows", "ranks"]
 
-__all__ = ["first_rows"]
-
+NULL = -1
 _FEW_TIMES = 8
+
+
+def ranks(column: pa.Array) -> np.ndarray:
+    """A number per cell: 0 for the smallest value and so on, equal for equal ones, `NULL` for null.
+
+    Texts by code point, false before true, 0.0 equal to -0.0, lists item by item with null items first.
+    """
+    kind = column.type
+    if pa.types.is_nested(kind):
+        cells = [None if cell is None else tuple(map(_item, cell)) for cell in column.to_pylist()]
+        place_of = {cell: place for place, cell in enumerate(sorted({cell for cell in cells if cell is not None}))}
+        return np.array([NULL if cell is None else place_of[cell] for cell in cells], np.int64)
+    if pa.types.is_string(kind):
+        encoded = column.dictionary_encode()
+        order = np.asarray(pc.array_sort_indices(encoded.dictionary))
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        at = np.asarray(encoded.indices.fill_null(-1)).astype(np.int64)
+        return np.where(at < 0, NULL, places[at] if len(places) else NULL)
+    present = column.drop_null()
+    values: np.ndarray
+    if pa.types.is_boolean(kind):
+        values = np.asarray(present).astype(np.int8)
+    elif pa.types.is_date(kind):
+        values = np.asarray(present.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64()))
+    else:
+        values = np.asarray(present)
+        # Adding zero makes 0.0 of -0.0.
+        values = values + 0.0 if values.dtype.kind == "f" else values
+    found = np.full(len(column), NULL, np.int64)
+    found[np.asarray(column.is_valid())] = np.unique(values, return_inverse=True)[1]
+    return found
+
+
+def _item(item: Any) -> tuple[bool, Any]:
+    return (False, 0) if item is None else (True, item)
 
 
 def first_rows(

@@ -15,13 +15,12 @@ Rules of this module (§ numbers are those of the language's read semantics):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from gitops.graph.query.cells import Constants
-from gitops.graph.query.conditions import Condition, read_condition
-from gitops.graph.query.estimates import Statistics, selectivity
+from gitops.graph.query.conditions import Condition, Constants, read_condition
+from gitops.language.query import ComparisonOperator
 from gitops.language.query.typed import (
     Absent,
     Direction,
@@ -44,10 +43,18 @@ __all__ = [
     "TestOp",
     "conditions_of",
     "plan_block",
+    "selectivity",
     "tables_of",
 ]
 
 _BETTER = 20
+_SHARES: Mapping[ComparisonOperator, float] = {
+    ComparisonOperator.EQ: 0.01,
+    ComparisonOperator.NE: 0.9,
+    ComparisonOperator.CONTAINS: 0.2,
+    ComparisonOperator.STARTS_WITH: 0.1,
+}
+_RANGE = 0.3
 _TURNED = {Direction.OUT: Direction.IN, Direction.IN: Direction.OUT, Direction.BOTH: Direction.BOTH}
 
 
@@ -83,6 +90,11 @@ class HopOp:
     def one_type(self) -> bool:
         """Whether both ends are of one type, so that there may be a second step."""
         return self.near_table == self.far_table
+
+    @property
+    def steps(self) -> int:
+        """How many edges a result may be away."""
+        return self.high if self.one_type else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +141,7 @@ class Block:
     variables: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Hop:
+class _Hop(NamedTuple):
     """A hop whose ends both have a name."""
 
     left: str
@@ -138,14 +149,29 @@ class _Hop:
     clause: Traverse
 
 
+def selectivity(conditions: Iterable[Condition]) -> float:
+    """A guess of the part of rows that passes all conditions: it chooses among plans of equal results, and is explained."""
+    found = 1.0
+    for condition in conditions:
+        found *= _SHARES.get(condition.sign, _RANGE)
+    return found
+
+
 def plan_block(
-    clauses: Iterable[TypedClause], constants: Constants, statistics: Statistics, outer: Mapping[str, str] | None = None
+    clauses: Iterable[TypedClause],
+    constants: Constants,
+    rows_of: Callable[[str], int],
+    *,
+    reversible: bool,
+    outer: Mapping[str, str] | None = None,
 ) -> Block:
     """The operators of a block; `outer` maps the variables that are given to their tables.
 
-    Raises GitopsError `query_literal_invalid`.
+    `rows_of` gives the rows of a table by its key, 0 for an absent table. `reversible` says that a hop of several steps may be
+    walked from its other end, which self-loops forbid: a node's own edge counts at the far end only. Raises GitopsError
+    `query_literal_invalid`.
     """
-    return _Planner(tuple(clauses), constants, statistics, outer or {}).block()
+    return _Planner(tuple(clauses), constants, rows_of, outer or {}, reversible=reversible).block()
 
 
 class _Planner:
@@ -155,92 +181,84 @@ class _Planner:
         self,
         clauses: tuple[TypedClause, ...],
         constants: Constants,
-        statistics: Statistics,
+        rows_of: Callable[[str], int],
         outer: Mapping[str, str],
+        *,
+        reversible: bool,
     ) -> None:
         self._constants = constants
-        self._statistics = statistics
+        self._rows_of = rows_of
+        self._reversible = reversible
         self._outer = outer
         self._tables = dict(outer)
         self._scans = [each for each in clauses if isinstance(each, Scan)]
-        self._hops = [self._name_ends(at, each) for at, each in enumerate(clauses) if isinstance(each, Traverse)]
         self._nots = [each for each in clauses if isinstance(each, Absent)]
         tests = [test for scan in self._scans for test in scan.tests]
         filters = [each for each in clauses if isinstance(each, (Filter, TextFilter))]
         self._conditions = [read_condition(each, constants) for each in (*tests, *filters)]
+        self._hops: list[_Hop] = []
+        for at, clause in enumerate(clauses):
+            if isinstance(clause, Traverse):
+                # `$_` gets a name that no query can write.
+                hop = _Hop(clause.left or f"#{at}.left", clause.right or f"#{at}.right", clause)
+                self._hops.append(hop)
+                self._tables.setdefault(hop.left, f"node:{clause.left_type}")
+                self._tables.setdefault(hop.right, f"node:{clause.right_type}")
+                if clause.binding is not None:
+                    self._tables[clause.binding] = f"edge:{clause.edge}"
         for scan in self._scans:
             self._tables[scan.variable] = f"node:{scan.type_name}"
 
     def block(self) -> Block:
         bound = dict.fromkeys(self._outer)
         operators: list[Operator] = []
-        self._add_tests(operators, bound)
-        self._add_hops(operators, bound)
-        while (root := self._next_root(bound)) is not None:
+        self._advance(operators, bound)
+        while True:
+            scanned = next((scan.variable for scan in self._scans if scan.variable not in bound), None)
+            if scanned is None and not self._hops:
+                return Block(tuple(operators), tuple(bound))
+            root = self._hops[0].left if scanned is None else scanned
             if bound:
                 inner: dict[str, None] = {}
                 part = self._component(root, inner)
                 bound |= inner
-                operators.append(ProductOp(Block(tuple(part), tuple(inner)), tuple(self._take_conditions(bound))))
+                operators.append(ProductOp(Block(tuple(part), tuple(inner)), self._take_conditions(bound)))
             else:
                 operators += self._component(root, bound)
             self._add_tests(operators, bound)
-        return Block(tuple(operators), tuple(bound))
 
     def _component(self, root: str, bound: dict[str, None]) -> list[Operator]:
         """Scan the root, or a better start, and follow the hops from there."""
-        walk = self._walk(root)
-        start = self._choose_start(root, walk)
-        bound[start] = None
-        operators: list[Operator] = [ScanOp(start, self._tables[start], tuple(self._take_conditions(bound)))]
-        self._add_tests(operators, bound)
-        self._add_hops(operators, bound)
-        if start != root:
-            operators.append(SortOp(((root, self._tables[root]), *self._sort_keys(walk))))
-        return operators
-
-    def _walk(self, root: str) -> list[tuple[_Hop, str | None]]:
-        """The hops of a component in the order of rule 3, each with the node variable that it binds."""
+        # The hops in the order of rule 3, each with the node variable that it binds.
         waiting, seen = list(self._hops), {root}
         walk: list[tuple[_Hop, str | None]] = []
-        while (hop := next((each for each in waiting if each.left in seen or each.right in seen), None)) is not None:
+        while (hop := _next_hop(waiting, seen)) is not None:
             waiting.remove(hop)
             fresh = {hop.left, hop.right} - seen
             seen |= fresh
             walk.append((hop, fresh.pop() if fresh else None))
-        return walk
+        start = root
+        if self._reversible or not any(hop.clause.high > 1 for hop, _ in walk):
+            guesses = {}
+            for name in (root, *(far for _, far in walk if far is not None)):
+                own = [each for each in self._conditions if each.variables == {name}]
+                guesses[name] = max(1.0, self._rows_of(self._tables[name]) * selectivity(own))
+            least = min(guesses, key=guesses.__getitem__)
+            start = least if guesses[least] * _BETTER < guesses[root] else root
+        bound[start] = None
+        operators: list[Operator] = [ScanOp(start, self._tables[start], self._take_conditions(bound))]
+        self._advance(operators, bound)
+        if start != root:
+            # What distinguishes the rows that each hop makes of one: its edge, if that is bound, else its far node.
+            made = (hop.clause.binding or far for hop, far in walk)
+            names = (root, *(name for name in made if name is not None))
+            operators.append(SortOp(tuple((name, self._tables[name]) for name in names)))
+        return operators
 
-    def _sort_keys(self, walk: Sequence[tuple[_Hop, str | None]]) -> list[tuple[str, str]]:
-        """What distinguishes the rows that each hop makes of one: its edge, if that is bound, else its far node."""
-        found = []
-        for hop, far in walk:
-            name = hop.clause.binding or far
-            if name is not None:
-                found.append((name, self._tables[name]))
-        return found
-
-    def _choose_start(self, root: str, walk: Sequence[tuple[_Hop, str | None]]) -> str:
-        """The variable with the fewest nodes, if that is worth a sort."""
-        if not self._statistics.reversible and any(hop.clause.high > 1 for hop, _ in walk):
-            return root
-        guesses = {name: self._estimate(name) for name in (root, *(far for _, far in walk if far is not None))}
-        least = min(guesses, key=guesses.__getitem__)
-        return least if guesses[least] * _BETTER < guesses[root] else root
-
-    def _estimate(self, variable: str) -> float:
-        own = [each for each in self._conditions if each.variables == {variable}]
-        return max(1.0, self._statistics.rows(self._tables[variable]) * selectivity(own))
-
-    def _next_root(self, bound: Mapping[str, None]) -> str | None:
-        """Where the next component starts; None when all is bound."""
-        scanned = next((scan.variable for scan in self._scans if scan.variable not in bound), None)
-        return scanned if scanned is not None or not self._hops else self._hops[0].left
-
-    def _add_hops(self, operators: list[Operator], bound: dict[str, None]) -> None:
-        """Carry out hops that have a bound end until there is none."""
-        while (
-            hop := next((each for each in self._hops if each.left in bound or each.right in bound), None)
-        ) is not None:
+    def _advance(self, operators: list[Operator], bound: dict[str, None]) -> None:
+        """Test what can be tested, and carry out hops that have a bound end until there is none."""
+        self._add_tests(operators, bound)
+        while (hop := _next_hop(self._hops, bound)) is not None:
             self._hops.remove(hop)
             operators.append(self._hop(hop, bound))
             self._add_tests(operators, bound)
@@ -251,7 +269,7 @@ class _Planner:
         near, far = (hop.right, hop.left) if turned else (hop.left, hop.right)
         exists = far in bound
         bound[far] = None
-        arrived = [] if exists else self._take_conditions(bound, only=far)
+        arrived = () if exists else self._take_conditions(bound, only=far)
         if clause.binding is not None:
             bound[clause.binding] = None
         return HopOp(
@@ -265,35 +283,31 @@ class _Planner:
             high=clause.high,
             binding=clause.binding,
             exists=exists,
-            conditions=tuple(arrived),
+            conditions=arrived,
         )
 
     def _add_tests(self, operators: list[Operator], bound: Mapping[str, None]) -> None:
         """Test what can be tested now."""
         ready = self._take_conditions(bound)
         if ready:
-            operators.append(TestOp(tuple(ready)))
+            operators.append(TestOp(ready))
         for absent in [each for each in self._nots if _free_variables(each) <= bound.keys()]:
             self._nots.remove(absent)
-            outer = tuple(sorted(_free_variables(absent)))
-            tables = {name: self._tables[name] for name in outer}
-            operators.append(NotOp(outer, plan_block(absent.clauses, self._constants, self._statistics, tables)))
+            outer = {name: self._tables[name] for name in sorted(_free_variables(absent))}
+            inner = plan_block(absent.clauses, self._constants, self._rows_of, reversible=self._reversible, outer=outer)
+            operators.append(NotOp(tuple(outer), inner))
 
-    def _take_conditions(self, bound: Mapping[str, None], only: str | None = None) -> list[Condition]:
+    def _take_conditions(self, bound: Mapping[str, None], only: str | None = None) -> tuple[Condition, ...]:
         """Take the conditions whose variables are bound; with `only`, those of that variable alone."""
         wanted = bound.keys() if only is None else {only}
         ready = [each for each in self._conditions if each.variables <= wanted and (only is None or each.variables)]
         self._conditions = [each for each in self._conditions if each not in ready]
-        return ready
+        return tuple(ready)
 
-    def _name_ends(self, at: int, clause: Traverse) -> _Hop:
-        """Give `$_` a name that no query can write, and both ends their tables."""
-        left, right = clause.left or f"#{at}.left", clause.right or f"#{at}.right"
-        self._tables.setdefault(left, f"node:{clause.left_type}")
-        self._tables.setdefault(right, f"node:{clause.right_type}")
-        if clause.binding is not None:
-            self._tables[clause.binding] = f"edge:{clause.edge}"
-        return _Hop(left, right, clause)
+
+def _next_hop(hops: Iterable[_Hop], bound: Collection[str]) -> _Hop | None:
+    """The first hop that has a bound end."""
+    return next((each for each in hops if each.left in bound or each.right in bound), None)
 
 
 def _free_variables(absent: Absent) -> frozenset[str]:

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.graph.query.aggregate import Groups, aggregate, group
+from gitops.graph.query.aggregate import aggregate, group
 from gitops.graph.query.bindings import Bindings
-from gitops.graph.query.cells import Cell, Constants
+from gitops.graph.query.conditions import Cell, Constants
 from gitops.graph.query.order import first_rows
 from gitops.graph.query.reader import ColumnReader
 from gitops.graph.query.searching import QuerySearch
@@ -20,14 +20,11 @@ from gitops.language.query.typed import (
     RANKS,
     AggregateValue,
     AliasValue,
-    FusedRank,
-    NearestRank,
     NodeValue,
     PropertyValue,
     ReturnItem,
     SortKey,
     TextMatch,
-    TextRank,
     TypedExpr,
     TypedRead,
 )
@@ -36,6 +33,7 @@ from gitops.language.schema import PropType, Scalar
 __all__ = ["Projection", "item_type", "sorted_by"]
 
 _TEXT = PropType(Scalar.STRING)
+_NO_VALUE = "unsupported projection expression: a rank or text match is not a value"
 
 
 def sorted_by(key: SortKey, items: Sequence[ReturnItem]) -> TypedExpr:
@@ -52,9 +50,7 @@ def item_type(value: TypedExpr) -> PropType:
         return _TEXT
     inner = value.argument if isinstance(value, AggregateValue) else value
     if isinstance(inner, (*RANKS, TextMatch)):
-        raise GitopsError(
-            Code.QUERY_UNSUPPORTED, "unsupported projection expression: a rank or text match is not a value"
-        )
+        raise GitopsError(Code.QUERY_UNSUPPORTED, _NO_VALUE)
     if isinstance(value, AliasValue):
         raise TypeError(value)
     return value.type
@@ -73,23 +69,32 @@ class Projection:
     def grouped(self, rows: Bindings) -> list[pa.Array]:
         """One cell per item and group, in order, cut at the limit."""
         read = self._read
-        columns = self._grouping([item.value for item in read.items], rows)
-        keys = [
-            column
-            for column, item in zip(columns, read.items, strict=True)
-            if not isinstance(item.value, AggregateValue)
+        values = [item.value for item in read.items]
+        # What is grouped by or aggregated; of a node its row id, which is never null and unique.
+        inner = [value.argument if isinstance(value, AggregateValue) else value for value in values]
+        others = iter(self.columns([value for value in inner if not isinstance(value, NodeValue)], rows))
+        columns = [
+            pa.array(rows.columns[value.variable]) if isinstance(value, NodeValue) else next(others) for value in inner
         ]
+        keys = [column for column, value in zip(columns, values, strict=True) if not isinstance(value, AggregateValue)]
         groups = group(keys, rows.count)
         firsts = rows.take(groups.firsts) if keys else rows
-        cells = [
-            self._cell(item.value, column, groups, firsts) for item, column in zip(read.items, columns, strict=True)
-        ]
-        if read.order:
-            places = [self._place(key) for key in read.order]
-            sort = [(cells[place], key.descending) for place, key in zip(places, read.order, strict=True)]
-            chosen = pa.array(first_rows(sort, groups.count, read.limit, None))
-            return [column.take(chosen) for column in cells]
-        return cells if read.limit is None else [column.slice(0, read.limit) for column in cells]
+        cells = []
+        for value, column in zip(values, columns, strict=True):
+            if isinstance(value, AggregateValue):
+                cells.append(aggregate(value.function, column, groups))
+            elif isinstance(value, NodeValue):
+                cells.append(self.columns([value], firsts)[0])
+            else:
+                cells.append(column.take(pa.array(groups.firsts)))
+        if not read.order:
+            return cells if read.limit is None else [column.slice(0, read.limit) for column in cells]
+        sort = []
+        for key in read.order:
+            place = key.value.item if isinstance(key.value, AliasValue) else values.index(key.value)
+            sort.append((cells[place], key.descending))
+        chosen = pa.array(first_rows(sort, groups.count, read.limit, None))
+        return [column.take(chosen) for column in cells]
 
     def ordered(self, rows: Bindings) -> Bindings:
         """The rows in order, cut at the limit."""
@@ -100,18 +105,16 @@ class Projection:
             return rows if read.limit is None else rows.head(read.limit)
         rank = sorted_by(read.order[0], read.items)
         if isinstance(rank, RANKS):
-            return self._ranked(rank, rows)
-        values = self.columns([sorted_by(key, read.items) for key in read.order], rows)
-        keys = [(column, key.descending) for column, key in zip(values, read.order, strict=True)]
+            # Nodes without a place are left out, and further items do not count.
+            places = self._search.places(rank, rows, read.limit)
+            rows, place = rows.keep(places >= 0), pa.array(places[places >= 0])
+            if not rows.count:
+                return rows
+            keys = [(place, False)]
+        else:
+            values = self.columns([sorted_by(key, read.items) for key in read.order], rows)
+            keys = [(column, key.descending) for column, key in zip(values, read.order, strict=True)]
         return rows.take(first_rows(keys, rows.count, read.limit, self._ties(rows)))
-
-    def _ranked(self, rank: NearestRank | TextRank | FusedRank, rows: Bindings) -> Bindings:
-        """By the place of the ranked node, then by ids; nodes without a place are left out. Further items do not count."""
-        places = self._search.places(rank, rows, self._read.limit)
-        rows, place = rows.keep(places >= 0), pa.array(places[places >= 0])
-        if not rows.count:
-            return rows
-        return rows.take(first_rows([(place, False)], rows.count, self._read.limit, self._ties(rows)))
 
     def columns(self, values: Sequence[TypedExpr], rows: Bindings) -> list[pa.Array]:
         """A column per expression; all properties of a variable are read at once."""
@@ -130,27 +133,6 @@ class Projection:
             else _constant(self._constants.cell(value), rows.count)
             for value in values
         ]
-
-    def _grouping(self, values: Sequence[TypedExpr], rows: Bindings) -> list[pa.Array]:
-        """What is grouped by or aggregated; of a node its row id, which is never null and unique."""
-        inner = [value.argument if isinstance(value, AggregateValue) else value for value in values]
-        read = iter(self.columns([value for value in inner if not isinstance(value, NodeValue)], rows))
-        return [
-            pa.array(rows.columns[value.variable]) if isinstance(value, NodeValue) else next(read) for value in inner
-        ]
-
-    def _cell(self, value: TypedExpr, column: pa.Array, groups: Groups, firsts: Bindings) -> pa.Array:
-        if isinstance(value, AggregateValue):
-            return aggregate(value.function, column, groups)
-        if isinstance(value, NodeValue):
-            return self.columns([value], firsts)[0]
-        return column.take(pa.array(groups.firsts))
-
-    def _place(self, key: SortKey) -> int:
-        """The return item that groups are ordered by."""
-        if isinstance(key.value, AliasValue):
-            return key.value.item
-        return next(at for at, item in enumerate(self._read.items) if item.value == key.value)
 
     def _ties(self, rows: Bindings) -> Callable[[np.ndarray], list[pa.Array]]:
         """The ids of all bound variables in name order, for some rows."""
@@ -172,9 +154,7 @@ def _column(value: PropertyValue | NodeValue) -> str:
 
 def _constant(cell: Cell | None, count: int) -> pa.Array:
     if cell is None:
-        raise GitopsError(
-            Code.QUERY_UNSUPPORTED, "unsupported projection expression: a rank or text match is not a value"
-        )
+        raise GitopsError(Code.QUERY_UNSUPPORTED, _NO_VALUE)
     kind = arrow_field("value", cell.type).type
     if cell.type.is_list and any(isinstance(item, float) for item in cell.value or ()):
         # A literal list has the type of its first item, and its values all the same.

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from gitops.graph.query.bindings import Bindings, ascending, distinct
-from gitops.graph.query.cells import Cell
-from gitops.graph.query.conditions import Condition, ConditionSide, evaluate_condition
-from gitops.graph.query.exact import Operand
-from gitops.graph.query.limits import Budget
+from gitops.graph.query.conditions import Cell, Condition, ConditionSide
+from gitops.graph.query.exact import Operand, evaluate_condition
+from gitops.graph.query.options import Budget
 from gitops.graph.query.tables import ReadTable, TableRows
 from gitops.language.query.typed import PropertyValue, TextMatch
 
@@ -58,39 +57,35 @@ class ColumnReader:
         places = pa.array(which)
         return {name: column.take(places) for name, column in found.items()}
 
+    def property(self, value: PropertyValue, row_ids: np.ndarray) -> pa.Array:
+        """The cells of a property, one per row of its variable."""
+        return self.columns(value.variable, f"{value.kind}:{value.owner}", [value.name], row_ids)[value.name]
+
     def passing(self, conditions: Sequence[Condition], rows: TableRows) -> TableRows:
         """Of the rows of one table those that satisfy all conditions, by the columns that came with them."""
+
+        def operand(side: ConditionSide) -> Operand:
+            if isinstance(side, TextMatch):
+                return self._search(side, rows.ids)
+            return side if isinstance(side, Cell) else rows.columns[side.name]
+
         for condition in conditions:
-            columns = {value: rows.columns[value.name] for value in condition.properties}
-            rows = rows.keep(evaluate_condition(condition, self._valued(columns, {}), len(rows.ids)))
+            rows = rows.keep(evaluate_condition(condition, operand, len(rows.ids)))
         return rows
 
     def keep(self, conditions: Sequence[Condition], rows: Bindings) -> Bindings:
         """The rows that satisfy all conditions."""
+
+        def operand(side: ConditionSide) -> Operand:
+            if isinstance(side, TextMatch):
+                return self._search(side, rows.columns[side.field.variable])
+            return side if isinstance(side, Cell) else self.property(side, rows.columns[side.variable])
+
         for condition in conditions:
-            if not rows.count:
-                break
-            columns = self._sides(condition.properties, rows.columns)
-            rows = rows.keep(evaluate_condition(condition, self._valued(columns, rows.columns), rows.count))
+            if rows.count:
+                rows = rows.keep(evaluate_condition(condition, operand, rows.count))
         return rows
 
-    def _sides(
-        self, properties: Iterable[PropertyValue], ids: Mapping[str, np.ndarray]
-    ) -> dict[PropertyValue, pa.Array]:
-        found = {}
-        for value in properties:
-            key = f"{value.kind}:{value.owner}"
-            found[value] = self.columns(value.variable, key, [value.name], ids[value.variable])[value.name]
-        return found
-
-    def _valued(
-        self, columns: Mapping[PropertyValue, pa.Array], ids: Mapping[str, np.ndarray]
-    ) -> Callable[[ConditionSide], Operand]:
-        def value(side: ConditionSide) -> Operand:
-            if isinstance(side, Cell):
-                return side
-            if isinstance(side, TextMatch):
-                return self._search(side, ids[side.field.variable])
-            return columns[side]
-
-        return value
+    def keep_nodes(self, conditions: Sequence[Condition], variable: str, row_ids: np.ndarray) -> np.ndarray:
+        """Of the row ids of one variable those that satisfy all conditions."""
+        return self.keep(conditions, Bindings(len(row_ids), {variable: row_ids})).columns[variable]

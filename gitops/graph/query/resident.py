@@ -7,7 +7,7 @@ there by its bytes, and goes when the cache is full. What a query gets does not 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["ColumnShelf", "ResidentColumns", "SortedTexts"]
+__all__ = ["ResidentColumns", "SortedTexts"]
 
 # What asking costs, in cells of a column that is read from end to end: a call, each row of it, and a search by an index.
 _CALL, _ROW, _SEARCH = 5_000, 40, 20_000
@@ -57,26 +57,22 @@ class SortedTexts:
         return text
 
 
-class ColumnShelf:
-    """The columns of one table version in the cache, through two functions."""
-
-    def __init__(
-        self, find: Callable[[str], Any], put: Callable[[str, pa.Array | np.ndarray | SortedTexts], None]
-    ) -> None:
-        """`find` gives what was `put` by this name, None if it is gone."""
-        self.find = find
-        self.put = put
-
-
 class ResidentColumns:
     """The columns of one table version that are kept, and the account of what others cost so far.
 
     Threads may share it: the account is a guess, and what is kept is complete when it is put.
     """
 
-    def __init__(self, shelf: ColumnShelf, rows: int, most_bytes: int) -> None:
-        """No column of more than `most_bytes` is kept."""
-        self._shelf = shelf
+    def __init__(
+        self,
+        find: Callable[[str], Any],
+        put: Callable[[str, pa.Array | np.ndarray | SortedTexts], None],
+        rows: int,
+        most_bytes: int,
+    ) -> None:
+        """`find` gives what was `put` by this name, None if it is gone. No column of more than `most_bytes` is kept."""
+        self._find = find
+        self._put = put
         self._rows = rows
         self._most = most_bytes
         self._paid: dict[str, int] = {}
@@ -84,32 +80,29 @@ class ResidentColumns:
 
     def find(self, names: Sequence[str]) -> tuple[np.ndarray, dict[str, pa.Array]] | None:
         """The row ids, ascending, and these columns beside them, if all of them are here."""
-        ids = self._shelf.find(_ROW_IDS)
+        ids = self._find(_ROW_IDS)
         if ids is None:
             return None
-        columns = {name: self._shelf.find(name) for name in names}
+        columns = {name: self._find(name) for name in names}
         return None if any(column is None for column in columns.values()) else (ids, columns)
-
-    def pay(self, names: Sequence[str], rows: int) -> None:
-        """Note that `rows` cells of each of these columns were asked for."""
-        for name in names:
-            self._paid[name] = self._paid.get(name, 0) + _CALL + _ROW * rows
 
     def measure(self, columns: dict[str, pa.Array], rows: int) -> None:
         """Note how large cells are."""
         for name, column in columns.items():
             self._width[name] = max(self._width.get(name, 0.0), column.nbytes / max(1, rows))
 
-    def worth(self, names: Sequence[str], types: Sequence[pa.DataType]) -> bool:
-        """Whether it is time to read these columns as a whole."""
+    def worth(self, types: Mapping[str, pa.DataType], rows: int) -> bool:
+        """Note that `rows` cells of each of these columns are asked for; whether it is time to read them as a whole."""
+        for name in types:
+            self._paid[name] = self._paid.get(name, 0) + _CALL + _ROW * rows
         return all(
-            _plain(kind) and _EAGER * self._paid.get(name, 0) >= self._rows and self.small(name)
-            for name, kind in zip(names, types, strict=True)
+            _plain(kind) and _EAGER * self._paid[name] >= self._rows and self.small(name)
+            for name, kind in types.items()
         )
 
     def texts(self, name: str) -> SortedTexts | None:
         """A column in the order of its texts, if it is here."""
-        found: SortedTexts | None = self._shelf.find(_SORTED + name)
+        found: SortedTexts | None = self._find(_SORTED + name)
         return found
 
     def worth_sorting(self, name: str) -> bool:
@@ -121,7 +114,7 @@ class ResidentColumns:
         """Sort a column and keep it, unless it is too large."""
         texts = SortedTexts.of(ids, column) if column.nbytes <= self._most else None
         if texts is not None:
-            self._shelf.put(_SORTED + name, texts)
+            self._put(_SORTED + name, texts)
         return texts
 
     def measured(self, name: str) -> bool:
@@ -137,10 +130,10 @@ class ResidentColumns:
         self.measure(columns, len(ids))
         if ids.nbytes > self._most:
             return
-        self._shelf.put(_ROW_IDS, ids)
+        self._put(_ROW_IDS, ids)
         for name, column in columns.items():
             if _plain(column.type) and column.nbytes <= self._most:
-                self._shelf.put(name, column)
+                self._put(name, column)
 
 
 def _plain(kind: pa.DataType) -> bool:

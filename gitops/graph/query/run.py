@@ -8,27 +8,32 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
 from gitops.core.codes import Code
-from gitops.core.errors import BugError, GitopsError
+from gitops.core.errors import GitopsError
 from gitops.graph.query.bindings import Bindings
 from gitops.graph.query.cache import ReadCache
-from gitops.graph.query.cells import Constants
+from gitops.graph.query.conditions import Constants
+from gitops.graph.query.exact import push_condition
 from gitops.graph.query.execute import Executor, ScanRequest
 from gitops.graph.query.explain import Trace, explain
-from gitops.graph.query.limits import Budget
-from gitops.graph.query.options import QueryOptions
+from gitops.graph.query.options import Budget, QueryOptions
 from gitops.graph.query.plan import Block, ScanOp, conditions_of, plan_block, tables_of
 from gitops.graph.query.project import Projection, item_type, sorted_by
-from gitops.graph.query.pushdown import push_condition
 from gitops.graph.query.reader import ColumnReader
-from gitops.graph.query.result import QueryResult
 from gitops.graph.query.searching import QuerySearch
 from gitops.graph.query.strategies import QueryTables
 from gitops.graph.query.tables import RowOrder
 from gitops.graph.snapshot import Snapshot
+from gitops.graph.tables import raw_columns
+from gitops.graph.values import cell_to_json
 from gitops.language.query import Access, CheckedQuery, ComparisonOperator
 from gitops.language.query.typed import (
     RANKS,
@@ -41,11 +46,47 @@ from gitops.language.query.typed import (
     TypedExpr,
     TypedRead,
 )
-from gitops.language.schema import FLOATS, NUMERIC, Scalar, TypeKind
+from gitops.language.schema import FLOATS, NUMERIC, PropType, Scalar, TypeKind
 
-__all__ = ["run_query"]
+__all__ = ["QueryResult", "run_query"]
 
 _MOST_ROWS = 2**31 - 1
+_AS_THEY_ARE = (Scalar.STRING, Scalar.BOOL, Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """Result rows by column, with facts about the run.
+
+    `types` are the columns' types in the order of `columns`; of two return items of one name the later one is there.
+    `touched` are the types whose tables the plan reads, whether or not the run got as far as each. `explanation` has the
+    operators if it was asked for.
+    """
+
+    manifest_version: int
+    columns: tuple[str, ...]
+    types: tuple[PropType, ...]
+    table: pa.Table
+    touched: frozenset[Access]
+    explanation: tuple[Mapping[str, Any], ...]
+    statistics: Mapping[str, Any]
+
+    @property
+    def row_count(self) -> int:
+        """How many rows there are."""
+        return int(self.table.num_rows)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows as JSON objects: floats that are not finite by name, dates and times as text."""
+        columns = []
+        for name, kind in zip(self.columns, self.types, strict=True):
+            cells: list[Any] = raw_columns(pa.table({"cells": self.table.column(name)}))["cells"]
+            if kind.scalar is Scalar.F64 and not kind.is_list:
+                cells = [cell if cell is None or math.isfinite(cell) else cell_to_json(cell, kind) for cell in cells]
+            elif kind.scalar not in _AS_THEY_ARE:
+                cells = [cell_to_json(cell, kind) for cell in cells]
+            columns.append(cells)
+        return [dict(zip(self.columns, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def run_query(
@@ -61,100 +102,77 @@ def run_query(
     `query_params_invalid`, `query_literal_invalid`, `query_target_differs`, `query_unsupported`, `query_timeout`,
     `query_memory_exceeded`, `query_failed`, and `graph_unreadable` when a table does not open.
     """
-    if not isinstance(query.body, TypedRead):
+    read = query.body
+    if not isinstance(read, TypedRead):
         raise GitopsError(Code.QUERY_UNSUPPORTED, f"query {query.name} writes: run it as a mutation", path=query.name)
+    read = read._replace(limit=None if read.limit is None else min(read.limit, _MOST_ROWS))
     try:
-        return _QueryRun(snapshot, query, params, options, cache).result()
+        return _run(snapshot, query, read, params, options, cache)
     except MemoryError as error:
         raise GitopsError(Code.QUERY_MEMORY_EXCEEDED, "the system is out of memory") from error
     except pa.ArrowException as error:
         raise GitopsError(Code.QUERY_FAILED, f"query {query.name} failed: {str(error)[:300]}") from error
 
 
-class _QueryRun:
-    """One run of a query."""
-
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        query: CheckedQuery,
-        params: object,
-        options: QueryOptions,
-        cache: ReadCache | None,
-    ) -> None:
-        if not isinstance(query.body, TypedRead):
-            raise BugError("a mutation is run as a read")
-        self._snapshot = snapshot
-        limit = query.body.limit
-        self._read = query.body._replace(limit=None if limit is None else min(limit, _MOST_ROWS))
-        self._options = options
-        self._budget = Budget(options.timeout_s, options.memory_bytes)
-        self._trace = Trace()
-        self._constants = Constants(query, params, options.now)
-        self._tables = QueryTables(snapshot, cache, options, self._budget, self._trace)
-        self._search = QuerySearch(
-            self._tables, self._constants, options.embedder, self._budget, approximate=options.approximate
-        )
-        self._reader = ColumnReader(self._tables.table, self._search.matches, self._budget)
-        self._projection = Projection(self._read, self._constants, self._reader, self._search)
-
-    def result(self) -> QueryResult:
-        read = self._read
-        for item in read.items:
-            item_type(item.value)
-        block = plan_block(read.clauses, self._constants, self._tables.statistics())
-        tables = self._check_snapshot(block)
-        wanted = _scan_request(read, block, self._tables)
-        executor = Executor(self._tables, self._reader, self._budget, self._trace)
-        if read.limit == 0 and not read.aggregated:
-            rows = Bindings(0, {name: np.empty(0, np.int64) for name in block.variables})
-        else:
-            rows = executor.block(block, Bindings.unit(), wanted)
-        if read.aggregated:
-            columns = self._projection.grouped(rows)
-        else:
-            kept = rows if wanted.order is not None else self._projection.ordered(rows)
-            columns = self._projection.columns([item.value for item in read.items], kept)
-        self._budget.need(sum(column.nbytes for column in columns), "the result")
-        return self._result(block, tables, columns)
-
-    def _check_snapshot(self, block: Block) -> set[str]:
-        """Refuse what the snapshot does not have and what search cannot do, whatever the data: the tables of the plan."""
-        tables = tables_of(block)
-        for key in sorted(tables):
-            self._tables.require(key)
-        conditions = conditions_of(block)
-        used = {value for condition in conditions for value in condition.properties}
-        ordered = [sorted_by(key, self._read.items) for key in self._read.order]
-        for value in (*(item.value for item in self._read.items), *ordered):
-            used.update(_properties(value))
-        for value in sorted(used, key=lambda each: (each.owner, each.name)):
-            self._tables.require(f"{value.kind}:{value.owner}", value.name)
-        for condition in conditions:
-            for match in condition.searches:
-                self._search.check_match(match)
-        for value in ordered:
-            if isinstance(value, RANKS):
-                self._search.check_rank(value)
-        return tables
-
-    def _result(self, block: Block, tables: set[str], columns: list[pa.Array]) -> QueryResult:
-        items = {item.column: (item, column) for item, column in zip(self._read.items, columns, strict=True)}
-        pairs = [key.split(":", 1) for key in tables | self._tables.read.keys()]
-        rows_of = {key: self._snapshot.manifest.tables[key].rows for key in tables}
-        explained = explain(block, self._trace, rows_of.__getitem__) if self._options.explain else []
-        return QueryResult(
-            manifest_version=self._snapshot.manifest.n,
-            columns=tuple(items),
-            types=tuple(item_type(item.value) for item, _ in items.values()),
-            table=pa.table({name: column for name, (_, column) in items.items()}),
-            touched=frozenset(Access(TypeKind(kind), name) for kind, name in pairs),
-            explanation=tuple(explained),
-            statistics={"peak_bytes": self._budget.peak, "tables_opened": len(self._tables.read)},
-        )
+def _run(
+    snapshot: Snapshot,
+    query: CheckedQuery,
+    read: TypedRead,
+    params: object,
+    options: QueryOptions,
+    cache: ReadCache | None,
+) -> QueryResult:
+    budget, trace = Budget(options.timeout_s, options.memory_bytes), Trace()
+    constants = Constants(query, params, options.now)
+    tables = QueryTables(snapshot, cache, options, budget, trace)
+    search = QuerySearch(tables, constants, options.embedder, budget, approximate=options.approximate)
+    reader = ColumnReader(tables.table, search.matches, budget)
+    projection = Projection(read, constants, reader, search)
+    types = {item.column: item_type(item.value) for item in read.items}
+    block = plan_block(read.clauses, constants, tables.rows, reversible=not options.self_loops)
+    _check_snapshot(read, block, tables, search)
+    wanted = _scan_request(read, block, tables)
+    if read.limit == 0 and not read.aggregated:
+        rows = Bindings(0, {name: np.empty(0, np.int64) for name in block.variables})
+    else:
+        rows = Executor(tables, reader, budget, trace).block(block, Bindings.unit(), wanted)
+    if read.aggregated:
+        columns = projection.grouped(rows)
+    else:
+        kept = rows if wanted.order is not None else projection.ordered(rows)
+        columns = projection.columns([item.value for item in read.items], kept)
+    budget.need(sum(column.nbytes for column in columns), "the result")
+    pairs = [key.split(":", 1) for key in tables_of(block) | tables.opened.keys()]
+    return QueryResult(
+        manifest_version=snapshot.manifest.n,
+        columns=tuple(types),
+        types=tuple(types.values()),
+        table=pa.table({item.column: column for item, column in zip(read.items, columns, strict=True)}),
+        touched=frozenset(Access(TypeKind(kind), name) for kind, name in pairs),
+        explanation=tuple(explain(block, trace, tables.rows)) if options.explain else (),
+        statistics={"peak_bytes": budget.peak, "tables_opened": len(tables.opened)},
+    )
 
 
-def _scan_request(read: TypedRead, block: Block, hops: QueryTables) -> ScanRequest:
+def _check_snapshot(read: TypedRead, block: Block, tables: QueryTables, search: QuerySearch) -> None:
+    """Refuse what the snapshot does not have and what search cannot do, whatever the data."""
+    for key in sorted(tables_of(block)):
+        tables.require(key)
+    conditions = conditions_of(block)
+    used = {value for condition in conditions for value in condition.properties}
+    ordered = [sorted_by(key, read.items) for key in read.order]
+    for each in (*(item.value for item in read.items), *ordered):
+        used.update(_properties(each))
+    for value in sorted(used, key=lambda each: (each.owner, each.name)):
+        tables.require(f"{value.kind}:{value.owner}", value.name)
+    for match in (match for condition in conditions for match in condition.searches):
+        search.check_match(match)
+    for rank in ordered:
+        if isinstance(rank, RANKS):
+            search.check_rank(rank)
+
+
+def _scan_request(read: TypedRead, block: Block, tables: QueryTables) -> ScanRequest:
     """What the scan of a query that is one scan brings along."""
     scan = block.operators[0] if len(block.operators) == 1 else None
     if not isinstance(scan, ScanOp) or read.limit == 0:
@@ -163,7 +181,7 @@ def _scan_request(read: TypedRead, block: Block, hops: QueryTables) -> ScanReque
     if any(isinstance(value, RANKS) for value in ordered):
         return ScanRequest()
     returned = [item.value for item in read.items]
-    order = _pushed_order(read, ordered, scan, hops)
+    order = _pushed_order(read, ordered, scan, tables)
     if order is None and read.limit is not None and not read.aggregated:
         # The rows are cut before the returned properties are read, unless there can be hardly any.
         selective = any(condition.sign is ComparisonOperator.EQ for condition in scan.conditions)
@@ -171,7 +189,7 @@ def _scan_request(read: TypedRead, block: Block, hops: QueryTables) -> ScanReque
     return ScanRequest(tuple(dict.fromkeys(name for value in returned for name in _columns(value))), order)
 
 
-def _pushed_order(read: TypedRead, ordered: list[TypedExpr], scan: ScanOp, hops: QueryTables) -> RowOrder | None:
+def _pushed_order(read: TypedRead, ordered: list[TypedExpr], scan: ScanOp, tables: QueryTables) -> RowOrder | None:
     """The order and limit, if the driver can carry them out exactly: it treats 0.0 and -0.0 as different.
 
     Rows that go by a number first are chosen here, since that is several times faster.
@@ -180,13 +198,11 @@ def _pushed_order(read: TypedRead, ordered: list[TypedExpr], scan: ScanOp, hops:
         return None
     if isinstance(ordered[0], PropertyValue) and ordered[0].type.scalar in NUMERIC:
         return None
-    table = hops.table(scan.table)
+    table = tables.table(scan.table)
     if scan.conditions and not table.filters:
         return None
-    for condition in scan.conditions:
-        names = [value.name for value in condition.properties]
-        if condition.searches or len(names) != 1 or push_condition(condition, table.types[names[0]]) is None:
-            return None
+    if any(push_condition(condition, table.types) is None for condition in scan.conditions):
+        return None
     columns: dict[str, bool] = {}
     for value, key in zip(ordered, read.order, strict=True):
         if not isinstance(value, (PropertyValue, NodeValue)):
@@ -197,7 +213,7 @@ def _pushed_order(read: TypedRead, ordered: list[TypedExpr], scan: ScanOp, hops:
             return None
         columns.setdefault(value.name if isinstance(value, PropertyValue) else "id", not key.descending)
     columns.setdefault("id", True)
-    if not scan.conditions and hops.settled(scan.table, tuple(columns)):
+    if not scan.conditions and tables.settled(scan.table, tuple(columns)):
         return None
     return RowOrder(tuple(columns.items()), max(1, min(read.limit, table.rows)))
 

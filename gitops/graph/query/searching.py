@@ -13,8 +13,8 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.query.bindings import Bindings
 from gitops.graph.query.bindings import distinct as once
-from gitops.graph.query.cells import Constants
-from gitops.graph.query.limits import Budget
+from gitops.graph.query.conditions import Constants
+from gitops.graph.query.options import Budget
 from gitops.graph.query.strategies import QueryTables
 from gitops.graph.search.embedding import Embedder
 from gitops.graph.search.text import TextColumn

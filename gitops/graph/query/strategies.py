@@ -9,17 +9,14 @@ the edges are read whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.graph.query.cache import EdgeTables, ReadCache, adjacency_name
-from gitops.graph.query.estimates import Statistics
-from gitops.graph.query.expand import Bounds
+from gitops.graph.query.cache import ReadCache, adjacency_name
+from gitops.graph.query.expand import Neighbours, ProbedNeighbours, StoredNeighbours
 from gitops.graph.query.explain import Trace
-from gitops.graph.query.limits import Budget
-from gitops.graph.query.neighbours import Neighbours, ProbedNeighbours, StoredNeighbours
-from gitops.graph.query.options import QueryOptions, Strategy
+from gitops.graph.query.options import Budget, QueryOptions, Strategy
 from gitops.graph.query.plan import HopOp
 from gitops.graph.query.tables import ReadTable
 from gitops.graph.search.text import Memo
@@ -54,19 +51,16 @@ class QueryTables:
         self._options = options
         self._budget = budget
         self._trace = trace
-        self._tables: dict[str, ReadTable] = {}
-
-    @property
-    def read(self) -> Mapping[str, ReadTable]:
-        """The tables that were opened, by key."""
-        return self._tables
+        self.self_loops = options.self_loops
+        self.opened: dict[str, ReadTable] = {}
+        """The tables that were read, by key."""
 
     def table(self, key: str) -> ReadTable:
         """The table at the snapshot's version. Raises GitopsError `query_target_differs`, `graph_unreadable`."""
-        if key not in self._tables:
+        if key not in self.opened:
             self.require(key)
-            self._tables[key] = self._cache.table(self._snapshot, key)
-        return self._tables[key]
+            self.opened[key] = self._cache.table(self._snapshot, key)
+        return self.opened[key]
 
     def require(self, key: str, column: str | None = None) -> None:
         """Raise GitopsError `query_target_differs` if the snapshot lacks the table or the column."""
@@ -85,10 +79,10 @@ class QueryTables:
         table = self.table(key)
         return table.settles(columns, table.rows // _PER_ROW, self._budget) is not None
 
-    def statistics(self) -> Statistics:
-        """What planning needs to know."""
-        tables = self._snapshot.manifest.tables
-        return Statistics(lambda key: tables[key].rows if key in tables else 0, not self._options.self_loops)
+    def rows(self, key: str) -> int:
+        """The rows of a table by its key, 0 for an absent table."""
+        entry = self._snapshot.manifest.tables.get(key)
+        return 0 if entry is None else entry.rows
 
     def catalog(self) -> Catalog:
         """The schema of the snapshot."""
@@ -102,41 +96,30 @@ class QueryTables:
         place = (self._snapshot.folder.dataset(entry.path).uri, entry.version)
         return lambda key, make: self._cache.value((self._snapshot.identity.graph_id, place, key), make)
 
-    def bounds(self, hop: HopOp) -> Bounds:
-        """The bounds of a hop, with the switch for self-loops."""
-        return Bounds(hop.low, hop.high, hop.one_type, self._options.self_loops)
-
     def neighbours(self, hop: HopOp, count: int) -> Neighbours:
         """What finds the neighbours of `count` nodes to begin with."""
-        triple = self._triple(hop)
-        name = adjacency_name(self._snapshot, hop.edge, triple.source.key, triple.target.key)
-        strategy = self._strategy(hop, triple, name, count)
+        edges, near, far = self.table(hop.edge), self.table(hop.near_table), self.table(hop.far_table)
+        ends = (far, near) if hop.direction is Direction.IN else (near, far)
+        name = adjacency_name(self._snapshot, hop.edge, ends[0].key, ends[1].key)
+        strategy = self._options.strategy
+        if strategy is Strategy.AUTO:
+            strategy = self._cheapest(hop, edges, near, far, name, count)
         self._trace.note(hop, "strategy", strategy.value)
         if strategy is Strategy.CSR:
-            adjacency = self._cache.adjacency(name, triple, self._budget, self._options.cache_dir)
+            adjacency = self._cache.adjacency(name, edges, ends, self._budget, self._options.cache_dir)
             return StoredNeighbours(adjacency, hop.direction, self._budget, one_type=hop.one_type)
-        ends = (triple.source, triple.target)
-        whole = strategy is Strategy.SCAN
-        return ProbedNeighbours(triple.edges, ends, hop.direction, self._budget, whole=whole)
+        return ProbedNeighbours(edges, ends, hop.direction, self._budget, whole=strategy is Strategy.SCAN)
 
-    def _triple(self, hop: HopOp) -> EdgeTables:
-        near, far = self.table(hop.near_table), self.table(hop.far_table)
-        source, target = (far, near) if hop.direction is Direction.IN else (near, far)
-        return EdgeTables(self.table(hop.edge), source, target)
-
-    def _strategy(self, hop: HopOp, triple: EdgeTables, name: str, count: int) -> Strategy:
-        if self._options.strategy is not Strategy.AUTO:
-            return self._options.strategy
+    def _cheapest(
+        self, hop: HopOp, edges: ReadTable, near: ReadTable, far: ReadTable, name: str, count: int
+    ) -> Strategy:
         # A process that keeps its cache opens a file once.
         if self._cache.stored(name, self._options.cache_dir if self._shared else None) is not None:
             return Strategy.CSR
-        edges = triple.edges
-        steps = self.bounds(hop).steps
-        near = triple.target if hop.direction is Direction.IN else triple.source
-        degree = max(1.0, edges.rows / max(1, near.rows))
+        steps, degree = hop.steps, max(1.0, edges.rows / max(1, near.rows))
         asked = count * sum(degree**step for step in range(1, min(steps, _DEEP) + 1))
         # In microseconds. Several rounds of requests cost more than reading few edges once.
-        building = edges.rows + triple.source.rows + triple.target.rows
+        building = edges.rows + near.rows + far.rows
         if steps > 1 and not self._budget.bounded and building < steps * _ROUND + asked * _ASKED:
             return Strategy.CSR
         columns = {Direction.OUT: {"src"}, Direction.IN: {"dst"}, Direction.BOTH: {"src", "dst"}}[hop.direction]

@@ -18,7 +18,7 @@ from lance.dataset import ColumnOrdering, LanceDataset
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.graph.query.limits import Budget
+from gitops.graph.query.options import Budget
 from gitops.graph.query.resident import ResidentColumns
 from gitops.graph.tables import driver_message
 
@@ -50,7 +50,7 @@ class PushedFilter:
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """TableRows of a table: their ids, and columns beside them."""
+    """Rows of a table: their ids, and columns beside them."""
 
     ids: np.ndarray
     columns: Mapping[str, pa.Array]
@@ -81,8 +81,11 @@ class ReadTable:
         self.dataset = dataset
         self.rows = rows
         self.types: Mapping[str, pa.DataType] = {field.name: field.type for field in dataset.schema}
-        self.filters = not any(map(_unfilterable, self.types.values()))
-        """Whether the driver takes filters for this table: it needs to understand the types of all columns for any of them."""
+        items = [kind.value_type for kind in self.types.values() if pa.types.is_list(kind)]
+        self.filters = not any(pa.types.is_date64(kind) or pa.types.is_unsigned_integer(kind) for kind in items)
+        """Whether the driver takes filters for this table: it needs to understand the types of all columns for any of them.
+
+        The form in which filters travel (Substrait, as of pylance 14) cannot express some items of lists."""
 
     @cached_property
     def indexed(self) -> frozenset[str]:
@@ -101,24 +104,24 @@ class ReadTable:
 
         Raises GitopsError `query_failed`; as `Budget.check`.
         """
-        here = filter_ is not None and not self.filters
-        read = dict.fromkeys((*columns, *(filter_.columns if here and filter_ is not None else ())))
+        there, here = (filter_, None) if self.filters else (None, filter_)
         budget.check()
         with self._reading():
             sort: list[ColumnOrdering | str] | None = None
             if order is not None:
                 sort = [ColumnOrdering(name, ascending=up, nulls_first=up) for name, up in order.columns]
             scanner = self.dataset.scanner(
-                columns=list(read),
-                filter=filter_.expression if filter_ is not None and not here else None,
+                columns=list(dict.fromkeys((*columns, *(here.columns if here is not None else ())))),
+                filter=None if there is None else there.expression,
                 order_by=sort,
                 limit=order.limit if order else None,
                 with_row_id=True,
             )
             for batch in scanner.to_reader():
                 budget.check()
-                if here and filter_ is not None:
-                    batch = _filtered(batch, filter_.expression)  # noqa: PLW2901 - what is left of it
+                if here is not None:
+                    kept = pa.Table.from_batches([batch]).filter(here.expression).combine_chunks().to_batches()
+                    batch = kept[0] if kept else batch.slice(0, 0)  # noqa: PLW2901 - what is left of it
                 if batch.num_rows:
                     ids = batch.column(_ROW_ID).to_numpy().astype(np.int64)
                     yield TableRows(ids, {name: batch.column(name) for name in columns})
@@ -161,8 +164,7 @@ class ReadTable:
         found = self.held(columns)
         if found is not None or self._residents is None or budget.bounded:
             return found
-        self._residents.pay(columns, rows)
-        worth = self._residents.worth(columns, [self.types[name] for name in columns])
+        worth = self._residents.worth({name: self.types[name] for name in columns}, rows)
         return self.whole(columns, budget) if worth else None
 
     def equal(self, name: str, text: str, budget: Budget) -> np.ndarray | None:
@@ -172,26 +174,19 @@ class ReadTable:
         texts = self._residents.texts(name)
         if texts is None and not budget.bounded and self._residents.worth_sorting(name):
             if not self._residents.measured(name):
-                self.take(self._some(budget), [name], budget)
+                few = next(self.scan([], budget), None)
+                self.take(np.empty(0, np.int64) if few is None else few.ids[:_PROBE], [name], budget)
             if self._residents.small(name):
                 rows = self.whole([name], budget)
                 texts = self._residents.sort(name, rows.ids, rows.columns[name])
         return None if texts is None else texts.find(text)
 
-    def _some(self, budget: Budget) -> np.ndarray:
-        """Row ids of a few rows."""
-        first = next(self.scan([], budget), None)
-        return np.empty(0, np.int64) if first is None else first.ids[:_PROBE]
-
     def take(self, row_ids: np.ndarray, columns: Sequence[str], budget: Budget) -> dict[str, pa.Array]:
         """The columns of rows that exist, one cell per row id asked for, in that order. Raises GitopsError `query_failed`."""
         if not len(row_ids):
             return {name: pa.array([], self.types[name]) for name in columns}
-        if len(row_ids) > _PROBE and len(row_ids) * _MOST > self.rows:
-            rows = self.whole(columns, budget)
-            at = pa.array(self._positions(rows.ids, row_ids))
-            return {name: rows.columns[name].take(at) for name in columns}
-        kept = self.settles(columns, len(row_ids), budget)
+        many = len(row_ids) > _PROBE and len(row_ids) * _MOST > self.rows
+        kept = self.whole(columns, budget) if many else self.settles(columns, len(row_ids), budget)
         if kept is not None:
             at = pa.array(self._positions(kept.ids, row_ids))
             return {name: kept.columns[name].take(at) for name in columns}
@@ -214,11 +209,8 @@ class ReadTable:
             batches = list(self.scan(["id"], budget))
         else:
             parts = (distinct.slice(start, _PROBE) for start in range(0, len(distinct), _PROBE))
-            batches = [
-                rows
-                for part in parts
-                for rows in self.scan(["id"], budget, PushedFilter(pc.field("id").isin(part), ("id",)))
-            ]
+            asked = [PushedFilter(pc.field("id").isin(part), ("id",)) for part in parts]
+            batches = [rows for filter_ in asked for rows in self.scan(["id"], budget, filter_)]
         found: np.ndarray = np.full(len(distinct), -1, np.int64)
         for rows in batches:
             at = look_up(rows.columns["id"], distinct)
@@ -252,17 +244,6 @@ def look_up(values: pa.Array, among: pa.Array) -> np.ndarray:
     """The position of each value in an array of distinct ones, -1 where it is not there."""
     found: np.ndarray = np.asarray(pc.fill_null(pc.index_in(values, value_set=among), -1)).astype(np.int64)
     return found
-
-
-def _unfilterable(kind: pa.DataType) -> bool:
-    """Whether the form in which filters travel (Substrait, as of pylance 14) cannot express the items of a list."""
-    items = kind.value_type if pa.types.is_list(kind) else None
-    return items is not None and bool(pa.types.is_date64(items) or pa.types.is_unsigned_integer(items))
-
-
-def _filtered(batch: pa.RecordBatch, expression: pc.Expression) -> pa.RecordBatch:
-    kept = pa.Table.from_batches([batch]).filter(expression).combine_chunks().to_batches()
-    return kept[0] if kept else batch.slice(0, 0)
 
 
 def _joined(pieces: Sequence[pa.Array]) -> pa.Array:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from gitops.graph.query import ReadCache, Strategy
 from gitops.graph.query.adjacency import Adjacency, NodeNumbering
 from gitops.graph.query.adjacency_file import AdjacencyFolder
-from gitops.graph.query.cache import EdgeTables, adjacency_name
-from gitops.graph.query.limits import Budget
+from gitops.graph.query.cache import adjacency_name
+from gitops.graph.query.options import Budget
 from gitops.graph.snapshot import Snapshot, open_snapshot
 from tests.support.effort import cases
 from tests.support.query_graphs import ask, put, road, town, towns, values
@@ -34,9 +34,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> str:
 def adjacency(graph: str) -> Adjacency:
     snapshot, cache = open_snapshot(graph), ReadCache()
     node, edge = cache.table(snapshot, "node:Town"), cache.table(snapshot, "edge:Road")
-    return cache.adjacency(
-        adjacency_name(snapshot, edge.key, node.key, node.key), EdgeTables(edge, node, node), FREE, None
-    )
+    return cache.adjacency(adjacency_name(snapshot, edge.key, node.key, node.key), edge, (node, node), FREE, None)
 
 
 def pairs(adjacency: Adjacency, *, out: bool = True) -> list[tuple[int, int]]:

@@ -13,13 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops.graph.query.cells import Cell
-from gitops.graph.query.conditions import Condition, evaluate_condition
-from gitops.graph.query.exact import compare, contains, starts_with
-from gitops.graph.query.limits import Budget
-from gitops.graph.query.pushdown import NEVER, push_condition
-from gitops.graph.query.ranks import ranks
-from gitops.graph.query.tables import PushedFilter, ReadTable
+from gitops.graph.query.conditions import Cell, Condition
+from gitops.graph.query.exact import NEVER, compare, contains, evaluate_condition, push_condition, starts_with
+from gitops.graph.query.options import Budget
+from gitops.graph.query.order import ranks
+from gitops.graph.query.tables import ReadTable
 from gitops.language.query.ast import ComparisonOperator
 from gitops.language.query.typed import PropertyValue
 from gitops.language.schema import PropType, Scalar
@@ -144,11 +142,11 @@ def test_what_is_tested_on_reading_passes_the_same_rows(table: ReadTable, name: 
         left = PropertyValue("x", TypeKind.NODE, "T", name, PropType(scalar, nullable=True))
         condition = Condition(left, sign, cell(constant, scalar))
         mask = evaluate_condition(condition, lambda side: side if isinstance(side, Cell) else whole.columns[name], 6)
-        filter_ = push_condition(condition, kind)
+        filter_ = push_condition(condition, {name: kind})
         if filter_ is NEVER:
             assert not mask.any(), constant
         elif filter_ is not None:
-            batches = table.scan([], Budget(None, None), PushedFilter(filter_, (name,)))
+            batches = table.scan([], Budget(None, None), filter_)
             found = np.sort(np.concatenate([np.empty(0, np.int64), *(rows.ids for rows in batches)]))
             assert found.tolist() == np.flatnonzero(mask).tolist(), (constant, str(filter_))
         else:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.graph.query.aggregate import aggregate, group
-from gitops.graph.query.join import distinct_rows, equal_pairs
+from gitops.graph.query.bindings import distinct_rows, equal_pairs
 from gitops.graph.query.order import first_rows
 from gitops.language.query.ast import AggregateFunction
 

@@ -9,7 +9,7 @@ import pytest
 
 from gitops.core.errors import GitopsError
 from gitops.graph.query import ReadCache, Strategy
-from gitops.graph.query.limits import Budget
+from gitops.graph.query.options import Budget
 from tests.support.query_graphs import ask, towns, values
 
 PAIRS = [(a, b) for a in range(40) for b in range(40) if a != b]

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.graph.query import ReadCache, resident
-from gitops.graph.query.limits import Budget
-from gitops.graph.query.resident import ColumnShelf, ResidentColumns, SortedTexts
+from gitops.graph.query.options import Budget
+from gitops.graph.query.resident import ResidentColumns, SortedTexts
 from gitops.graph.query.tables import ReadTable
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from tests.support.query_graphs import ask, put, town, towns, values
@@ -113,12 +113,11 @@ def test_what_is_kept_counts_and_gives_way(graph: str) -> None:
 @pytest.mark.parametrize("kind", [pa.list_(pa.int32()), pa.list_(pa.float32(), 3), pa.binary(), pa.large_binary()])
 def test_lists_vectors_and_blobs_are_never_kept(kind: pa.DataType) -> None:
     shelf: dict[str, object] = {}
-    kept = ResidentColumns(ColumnShelf(shelf.get, shelf.__setitem__), 3, 2**20)
+    kept = ResidentColumns(shelf.get, shelf.__setitem__, 3, 2**20)
     kept.keep(np.arange(3), {"x": pa.nulls(3, kind), "y": pa.array([1, 2, 3])})
     assert set(shelf) == {"_rowid", "y"}
     kept.measure({"x": pa.nulls(3, kind)}, 3)
-    kept.pay(["x"], 10**6)
-    assert not kept.worth(["x"], [kind])
+    assert not kept.worth({"x": kind}, 10**6)
 
 
 CELLS = st.lists(

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from gitops.core.errors import GitopsError
-from gitops.graph.query.limits import Budget
+from gitops.graph.query.options import Budget
 from gitops.graph.query.tables import ReadTable, RowOrder
 
 FREE = Budget(None, None)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
-from gitops.graph.query import ReadCache, Strategy, adjacency, execute, expand, neighbours, plan, tables
+from gitops.graph.query import ReadCache, Strategy, adjacency, execute, expand, plan, tables
 from gitops.graph.query import strategies as rules
 from gitops.graph.snapshot import open_snapshot
 from gitops.graph.staged import WriteContext
@@ -216,7 +216,7 @@ def test_a_cache_too_small_for_anything_changes_nothing(graph: str) -> None:
 
 def test_work_is_cut_into_parts(graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [values(ask(graph, both(match))) for match in MATCHES]
-    small = {expand: ("_FIRST", "_PAIRS"), execute: ("_OUTER", "_PRODUCT", "_FEW"), neighbours: ("_PROBE",)}
+    small = {expand: ("_FIRST", "_PAIRS", "_PROBE"), execute: ("_OUTER", "_PRODUCT", "_FEW")}
     for place, names in {**small, tables: ("_PROBE",), adjacency: ("_BATCH",)}.items():
         for name in names:
             monkeypatch.setattr(place, name, 5)
