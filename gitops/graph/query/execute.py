@@ -226,15 +226,11 @@ class Executor:
             sides = _join_sides(join, rows, right)
             if sides is None:
                 continue
-            pairs = equal_pairs(
-                *(
-                    self._reader.property(side, part.columns[side.variable])
-                    for side, part in zip(sides, (rows, right), strict=True)
-                )
-            )
-            width = len(rows.columns) + len(right.columns)
-            self._budget.need(len(pairs[0]) * 8 * width, "the rows of a join")
-            made = Bindings(len(pairs[0]), {**rows.take(pairs[0]).columns, **right.take(pairs[1]).columns})
+            one, other = sides
+            left_cells = self._reader.property(one, rows.columns[one.variable])
+            lefts, rights = equal_pairs(left_cells, self._reader.property(other, right.columns[other.variable]))
+            self._budget.need(len(lefts) * 8 * (len(rows.columns) + len(right.columns)), "the rows of a join")
+            made = Bindings(len(lefts), {**rows.take(lefts).columns, **right.take(rights).columns})
             return self._reader.keep([each for each in operator.conditions if each is not join], made)
         parts: list[Bindings] = []
         held = 0
@@ -264,9 +260,7 @@ class Executor:
         if len(operator.block.operators) != 1 or len(operator.outer) != 1:
             return None
         (hop,) = operator.block.operators
-        if not isinstance(hop, HopOp):
-            return None
-        if hop.exists or hop.binding or hop.conditions or hop.low > 1:
+        if not isinstance(hop, HopOp) or hop.exists or hop.binding or hop.conditions or hop.low > 1:
             return None
         nodes = outer.columns[hop.near]
         found = self._tables.neighbours(hop, len(nodes)).has_any(nodes, loops=self._tables.self_loops)
