@@ -11,6 +11,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,15 +30,7 @@ from gitops.git.port import Person
 from gitops.render.characters import visible
 from gitops.render.comment import apply_comment, plan_summary, refusal_comment
 from gitops.render.comment_inputs import ApplyComment, PlanComment
-from gitops.wiring.forge import (
-    LOCAL,
-    choose_forge,
-    job_kind,
-    open_forge,
-    remote_login,
-    run_address,
-    secrets_of,
-)
+from gitops.wiring.forge import LOCAL, choose_forge, job_kind, open_forge, remote_login, run_address, secrets_of
 from gitops.wiring.project import LocalProject
 
 if TYPE_CHECKING:
@@ -127,9 +120,7 @@ def _bot(
 
     Raises GitopsError if the repository or the forge cannot be used.
     """
-    choice = choice_of(options)
-    login = remote_login(kind, environ, LocalProject(choice).setting) if kind != LOCAL else None
-    local = LocalProject(choice, login=login)
+    local = LocalProject(choice_of(options), login=partial(remote_login, kind, environ))
     local.complete()
     rule = local.project.config().forge
     kind = options.forge or rule.kind or kind

@@ -5,20 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import replace
+from functools import partial
 
 from gitops.cli.shared import FAILED, OK, choice_of, say
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.core.redact import Redactor
 from gitops.doctor.examine import examine
-from gitops.doctor.findings import (
-    Health,
-    attack_form,
-    attack_text,
-    findings_form,
-    findings_text,
-    sort_findings,
-)
+from gitops.doctor.findings import Health, attack_form, attack_text, findings_form, findings_text, sort_findings
 from gitops.render import json
 from gitops.wiring.forge import LOCAL, job_kind, remote_login, token_of
 from gitops.wiring.project import LocalProject
@@ -29,8 +23,7 @@ def doctor(options: argparse.Namespace) -> int:
     if options.only and not options.attack:
         raise UsageError(Code.USAGE_ERROR, "--only names attacks: use it with --attack")
     kind = options.forge or job_kind(os.environ) or LOCAL
-    login = remote_login(kind, os.environ, LocalProject(choice_of(options)).setting) if kind != LOCAL else None
-    local = LocalProject(choice_of(options), login=login)
+    local = LocalProject(choice_of(options), login=partial(remote_login, kind, os.environ))
     if options.attack:
         return _attack(local, options)
     secret = token_of(kind, os.environ)

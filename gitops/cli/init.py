@@ -22,7 +22,7 @@ from gitops.core.errors import GitopsError, UsageError
 from gitops.init.disk import create_file, read_file, read_templates
 from gitops.init.files import FileState, ForgeKind, InitOutcome, InitRequest, PublicKey
 from gitops.init.files import init as plan_files
-from gitops.init.steps import InitPaths, Step, next_steps
+from gitops.init.steps import Step, next_steps
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
 from gitops.wiring.repository import Checkout, make_key, open_checkout, read_public_key
@@ -36,7 +36,8 @@ Ask = Callable[[str, str | None], str | None]
 def init(options: argparse.Namespace) -> int:
     """`gitops init`. Exits 1 if an existing file differs, or if keys and rules are not consistent."""
     checkout = open_checkout(options.folder)
-    ask = _ask if sys.stdin.isatty() and sys.stdout.isatty() and not (options.yes or options.json) else _take
+    on_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not (options.yes or options.json)
+    ask: Ask = _ask if on_terminal else lambda _, default: default
     made_key = _bot_key(options, checkout, ask)
     request = _request(options, checkout, ask)
     outcome = plan_files(request, read_templates(), lambda path: read_file(checkout.root, path))
@@ -48,7 +49,8 @@ def init(options: argparse.Namespace) -> int:
                 made.append(file.path)
             else:
                 problems.add(Code.INIT_FILE_DIFFERS, file.path, f"{file.path} was created by another process")
-    steps = next_steps(request, InitPaths(checkout.root, checkout.server, _private_key(options)))
+    private_key = options.new_bot_key or (options.bot_key or "").removesuffix(".pub") or None
+    steps = next_steps(request, checkout.server, private_key)
     if options.json:
         show_form(_form(outcome, made, steps, problems))
     else:
@@ -56,7 +58,10 @@ def init(options: argparse.Namespace) -> int:
         if made_key:
             lines.append(f"made {options.new_bot_key}: the bot's private key. Keep it out of every repository")
         lines += [*_lines(outcome, made), *diagnostic_lines(problems)]
-        lines += [] if options.diff or problems.has_errors else ["", *_step_lines(steps)]
+        if not options.diff and not problems.has_errors:
+            lines += ["", "Remaining steps:"]
+            for number, step in enumerate(steps, start=1):
+                lines += [f"{number}. {step.text}", *(f"     {command}" for command in step.commands)]
         say("".join(visible(line) + "\n" for line in lines))
     return FAILED if problems.has_errors else OK
 
@@ -67,12 +72,6 @@ def _ask(question: str, default: str | None) -> str | None:
     return answer or default
 
 
-def _take(question: str, default: str | None) -> str | None:
-    """Take the default, because there is no terminal."""
-    del question
-    return default
-
-
 def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitRequest:
     """Collect all values. Raises UsageError `usage_error`, GitopsError `init_key_missing`, `init_key_refused`."""
     # The address of origin shows the kind of forge for well-known hosts; a folder of this machine has hooks.
@@ -80,7 +79,7 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
     forge = options.forge or ask("Where are change requests: github, gitlab, gitea or hooks", known)
     if forge not in [str(kind) for kind in ForgeKind]:
         raise UsageError(Code.USAGE_ERROR, "set --forge to github, gitlab, gitea or hooks")
-    cluster = options.cluster or ask("Name of the cluster", _name(checkout.name.rpartition("/")[2])) or ""
+    cluster = options.cluster or ask("Name of the cluster", _cluster_name(checkout.name.rpartition("/")[2])) or ""
     principal = checkout.setting("user.email") or ""
     key = options.key or checkout.setting("user.signingKey", path=True)
     if not principal or not key:
@@ -93,6 +92,12 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
     if not public:
         detail = "the bot that signs the ledger has no key: --new-bot-key FILE creates one, --bot-key FILE names one"
         raise GitopsError(Code.INIT_KEY_MISSING, detail)
+    approvers = [(principal, key)]
+    for text in options.approver or []:
+        name, equals, file = text.partition("=")
+        if not equals or not name or not file:
+            raise UsageError(Code.USAGE_ERROR, f"--approver takes PRINCIPAL=FILE, not {text[:80]!r}")
+        approvers.append((name, file))
     return InitRequest(
         cluster=cluster,
         path=options.path or ask("Folder of the cluster", "cluster") or "",
@@ -100,20 +105,12 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         forge=ForgeKind(forge),
         bot=bot,
         bot_key=PublicKey(*read_public_key(public)),
-        approvers=((principal, PublicKey(*read_public_key(key))), *_approvers(options.approver or [])),
+        approvers=tuple((name, PublicKey(*read_public_key(file))) for name, file in approvers),
         version=gitops.__version__,
         branch=options.branch or checkout.branch() or "main",
         storage=options.storage,
         action=options.action,
     )
-
-
-def _approvers(given: list[str]) -> Iterator[tuple[str, PublicKey]]:
-    for text in given:
-        principal, equals, file = text.partition("=")
-        if not equals or not principal or not file:
-            raise UsageError(Code.USAGE_ERROR, f"--approver takes PRINCIPAL=FILE, not {text[:80]!r}")
-        yield principal, PublicKey(*read_public_key(file))
 
 
 def _bot_key(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> bool:
@@ -136,14 +133,7 @@ def _bot_key(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> bool:
     return make_key(path, options.bot or "gitops")
 
 
-def _private_key(options: argparse.Namespace) -> str | None:
-    """The path of the bot's private key, None if it is not known."""
-    if options.new_bot_key:
-        return str(options.new_bot_key)
-    return str(options.bot_key).removesuffix(".pub") if options.bot_key else None
-
-
-def _name(text: str) -> str:
+def _cluster_name(text: str) -> str:
     """The name of a repository, in the form of a cluster name."""
     name = _UNFIT.sub("-", text).strip("-")
     return name if name[:1].isalpha() else "main"
@@ -164,13 +154,6 @@ def _lines(outcome: InitOutcome, made: list[str]) -> Iterator[str]:
             yield f"would make {file.path}"
         elif file.state is not FileState.OWN or file.before is not None:
             yield _WORDS[file.state].format(file.path)
-
-
-def _step_lines(steps: tuple[Step, ...]) -> Iterator[str]:
-    yield "Remaining steps:"
-    for number, step in enumerate(steps, start=1):
-        yield f"{number}. {step.text}"
-        yield from (f"     {command}" for command in step.commands)
 
 
 def _diffs(outcome: InitOutcome) -> Iterator[str]:

@@ -131,7 +131,7 @@ def _add_commands(subparsers: Any, commands: Iterable[Command], words: Collectio
 def _add_arguments(parser: Any, entries: Iterable[Argument | Group]) -> None:
     for entry in entries:
         if isinstance(entry, Argument):
-            parser.add_argument(*entry.names, **entry.settings)
+            parser.add_argument(entry.name, **entry.settings)
         elif entry.title:
             _add_arguments(parser.add_argument_group(entry.title, entry.description), entry.arguments)
         else:

@@ -7,6 +7,7 @@ as a job.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, cast
 
 from gitops.bot.dispatch import handle_event
@@ -19,7 +20,7 @@ from gitops.forge.events import Event
 from gitops.forge.port import Forge
 from gitops.forge.registry import FORGES
 from gitops.server.deliveries import WebhookFormat, repository_key
-from gitops.wiring.forge import LOCAL, ForgeChoice, choose_forge, open_forge, remote_login, token_of
+from gitops.wiring.forge import LOCAL, ForgeChoice, choose_forge, open_forge, remote_login
 from gitops.wiring.project import LocalProject, RepositoryChoice
 
 __all__ = ["ServedRepository", "WatchedForge", "server_environment", "webhook_format"]
@@ -85,8 +86,7 @@ class ServedRepository:
 
     def _open(self) -> tuple[LocalProject, ForgeChoice]:
         """The repository as it is now, and its forge."""
-        plain = LocalProject(self._choice, environ=self._child_environ)
-        login = remote_login(self.kind, self._environ, plain.setting) if token_of(self.kind, self._environ) else None
+        login = partial(remote_login, self.kind, self._environ)
         local = LocalProject(self._choice, environ=self._child_environ, login=login, faults=self._faults)
         local.complete()
         rule = local.project.config().forge

@@ -108,40 +108,32 @@ def init(request: InitRequest, templates: Mapping[str, str], existing: Callable[
     """
     _check(request)
     made = _files(request, templates)
-    signing = {CONFIG_FILE: made[CONFIG_FILE], DEFAULT_SIGNERS: made[DEFAULT_SIGNERS]}
-    trust_root(signing)
-    cluster_file = _below(request.path, "cluster.yaml")
-    there = existing(cluster_file)
-    own = there is not None and there != made[cluster_file]
+    trust_root({path: made[path] for path in (CONFIG_FILE, DEFAULT_SIGNERS)})
+    cluster_files = _cluster_files(request)
+    cluster_yaml = next(iter(cluster_files))
+    own = existing(cluster_yaml) not in (None, made[cluster_yaml])
     found = Diagnostics()
     files: list[InitFile] = []
     for path, content in sorted(made.items()):
         before = existing(path)
-        state = _state(content, before)
-        if own and _is_cluster_file(request, path):
+        if own and path in cluster_files:
             state = FileState.OWN
+        elif before is None:
+            state = FileState.NEW
+        else:
+            state = FileState.SAME if before == content else FileState.DIFFERS
         if state is FileState.DIFFERS:
             found.add(Code.INIT_FILE_DIFFERS, path, f"{path} exists with other content; it was not changed")
         files.append(InitFile(path, content, state, before))
     effective = {f.path: f.content if f.before is None else f.before for f in files}
-    _check_trust(lambda path: effective[path] if path in effective else existing(path), found)
-    return InitOutcome(tuple(files), tuple(found))
-
-
-def _state(content: bytes, before: bytes | None) -> FileState:
-    if before is None:
-        return FileState.NEW
-    return FileState.SAME if before == content else FileState.DIFFERS
-
-
-def _check_trust(read: Callable[[str], bytes | None], found: Diagnostics) -> None:
-    """Check the keys and rules that result from new and existing files."""
+    # The keys and rules that result from new and existing files hold together as well.
     try:
-        config = parse_bot_config(read(CONFIG_FILE) or b"")
-        files = {path: read(path) for path in trust_paths(config)}
-        trust_root({path: content for path, content in files.items() if content is not None})
+        paths = trust_paths(parse_bot_config(effective[CONFIG_FILE]))
+        read = {path: effective[path] if path in effective else existing(path) for path in paths}
+        trust_root({path: content for path, content in read.items() if content is not None})
     except GitopsError as error:
         found.add_error(error)
+    return InitOutcome(tuple(files), tuple(found))
 
 
 def _check(request: InitRequest) -> None:
@@ -177,18 +169,27 @@ def _unfit(what: str, text: str, form: str) -> UsageError:
 
 def _files(request: InitRequest, templates: Mapping[str, str]) -> dict[str, bytes]:
     """Step 2: make every file for this forge, by path."""
+    people = ((request.bot, request.bot_key), *request.approvers)
     made = {
         CONFIG_FILE: _fill(request, templates["gitops.yaml"]),
-        DEFAULT_SIGNERS: _signers(request),
-        _below(request.path, "cluster.yaml"): _fill(request, templates["cluster/cluster.yaml"]),
-        _below(request.path, f"{_GRAPH}/schema.pg"): _fill(request, templates["cluster/schema.pg"]),
-        _below(request.path, f"{_GRAPH}/queries/notes.gq"): _fill(request, templates["cluster/notes.gq"]),
+        # The bot, then the approvers.
+        DEFAULT_SIGNERS: "".join(f'{who} namespaces="git" {key.kind} {key.blob}\n' for who, key in people).encode(),
     }
-    for path, name in _PIPELINES[request.forge].items():
+    for path, name in {**_cluster_files(request), **_PIPELINES[request.forge]}.items():
         made[path] = _fill(request, templates[name])
     if request.forge in (ForgeKind.GITHUB, ForgeKind.GITEA) and request.action is None:
         made[f"{_action_folder(request)}/action.yml"] = templates["action.yml"].encode()
     return made
+
+
+def _cluster_files(request: InitRequest) -> dict[str, str]:
+    """The files of the cluster folder by path, `cluster.yaml` first, with the names of their templates."""
+    folder = "" if request.path == "." else f"{request.path}/"
+    return {
+        f"{folder}cluster.yaml": "cluster/cluster.yaml",
+        f"{folder}{_GRAPH}/schema.pg": "cluster/schema.pg",
+        f"{folder}{_GRAPH}/queries/notes.gq": "cluster/notes.gq",
+    }
 
 
 _PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
@@ -205,15 +206,15 @@ _PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
 }
 
 
-def _signers(request: InitRequest) -> bytes:
-    """The allowed-signers file: the bot, then the approvers."""
-    people = ((request.bot, request.bot_key), *request.approvers)
-    return "".join(f'{who} namespaces="git" {key.kind} {key.blob}\n' for who, key in people).encode()
-
-
 def _fill(request: InitRequest, template: str) -> bytes:
     """Fill in a template, and leave out the lines that this request does not need."""
-    values, flags = _values(request), _flags(request)
+    values = _values(request)
+    flags = {
+        "forge": request.forge is not ForgeKind.HOOKS,
+        "pause": True,
+        "storage": request.storage is not None,
+        "version": request.action is None,
+    }
     lines: list[str] = []
     for line in template.splitlines(keepends=True):
         rest = line
@@ -250,15 +251,6 @@ def _values(request: InitRequest) -> Mapping[str, str]:
     }
 
 
-def _flags(request: InitRequest) -> Mapping[str, bool]:
-    return {
-        "forge": request.forge is not ForgeKind.HOOKS,
-        "pause": True,
-        "storage": request.storage is not None,
-        "version": request.action is None,
-    }
-
-
 def _scalar(text: str) -> str:
     """A text as a YAML scalar that every reader takes as a text."""
     plain = _WORD.fullmatch(text) and text.lower() not in _WORDS_OF_YAML
@@ -267,12 +259,3 @@ def _scalar(text: str) -> str:
 
 def _action_folder(request: InitRequest) -> str:
     return _OWN_ACTION if request.forge is ForgeKind.GITHUB else ".gitea/actions/gitops"
-
-
-def _is_cluster_file(request: InitRequest, path: str) -> bool:
-    names = ("cluster.yaml", f"{_GRAPH}/schema.pg", f"{_GRAPH}/queries/notes.gq")
-    return path in {_below(request.path, name) for name in names}
-
-
-def _below(folder: str, name: str) -> str:
-    return name if folder == "." else f"{folder}/{name}"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gitops.init.files import ForgeKind, InitRequest
 
-__all__ = ["InitPaths", "Step", "next_steps"]
+__all__ = ["Step", "next_steps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,137 +18,114 @@ class Step:
     commands: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class InitPaths:
-    """Paths: the repository, its server if it is a folder of this machine, and the bot's private key if known."""
+def next_steps(request: InitRequest, server: str | None = None, bot_key: str | None = None) -> tuple[Step, ...]:
+    """The steps to the first applied cluster, in order.
 
-    root: str
-    server: str | None = None
-    bot_key: str | None = None
-
-
-def next_steps(request: InitRequest, paths: InitPaths) -> tuple[Step, ...]:
-    """The steps to the first applied cluster, in order."""
-    first = Step("Review the new files", (_git("status"),))
-    last: tuple[Step, ...] = ()
+    `server` is the bare repository if it is a folder of this machine, `bot_key` the path of the bot's private key if known.
+    """
+    key = shlex.quote(bot_key) if bot_key else "KEY"
+    before: list[Step]
+    after: list[Step] = []
+    match request.forge:
+        case ForgeKind.HOOKS:
+            before = [_configure_server(request, server or "SERVER", bot_key or "KEY")]
+        case ForgeKind.GITHUB:
+            before, after = _github(request, key)
+        case ForgeKind.GITLAB:
+            before, after = _gitlab(request, key)
+        case ForgeKind.GITEA:
+            before, after = _gitea(request, key)
+    commit = _git("commit", "--message", f"Start the cluster {request.cluster}")
+    push = (_git("add", "--all"), commit, _git("push", "origin", f"HEAD:refs/heads/{request.branch}"))
+    named = ("--repo", ".", "--cluster", request.cluster)
+    look = (_git("fetch", "origin"), *(shlex.join(("gitops", command, *named)) for command in ("status", "audit")))
+    steps = [
+        Step("Review the new files", (_git("status"),)),
+        *before,
+        Step("Commit and push: this applies the cluster for the first time", push),
+        *after,
+        Step("Check the ledger", look),
+    ]
     if len(request.approvers) == 1:
-        last = (
-            Step(
-                "Add a second person to .gitops/allowed_signers and `approvers:`: authors cannot approve their own changes"
-            ),
+        text = (
+            "Add a second person to .gitops/allowed_signers and `approvers:`: authors cannot approve their own changes"
         )
-    return (first, *_STEPS[request.forge](request, paths), *last)
+        steps.append(Step(text))
+    return tuple(steps)
 
 
 def _git(*words: str) -> str:
     return shlex.join(("git", *words))
 
 
-def _push(request: InitRequest) -> Step:
-    text = "Commit and push: this applies the cluster for the first time"
-    commit = _git("commit", "--message", f"Start the cluster {request.cluster}")
-    return Step(text, (_git("add", "--all"), commit, _git("push", "origin", f"HEAD:refs/heads/{request.branch}")))
-
-
-def _look(request: InitRequest) -> Step:
-    named = ("--repo", ".", "--cluster", request.cluster)
-    commands = (
-        _git("fetch", "origin"),
-        shlex.join(("gitops", "status", *named)),
-        shlex.join(("gitops", "audit", *named)),
-    )
-    return Step("Check the ledger", commands)
-
-
-def _key(paths: InitPaths) -> str:
-    return shlex.quote(paths.bot_key) if paths.bot_key else "KEY"
-
-
-def _hooks(request: InitRequest, paths: InitPaths) -> Iterator[Step]:
-    server = paths.server or "SERVER"
-    graphs = f"{server.removesuffix('.git')}-graphs"
-    name, email = request.bot.partition("@")[0], request.bot if "@" in request.bot else f"{request.bot}@localhost"
-    settings = [
-        ("user.name", name),
-        ("user.email", email),
-        ("user.signingKey", paths.bot_key or "KEY"),
-        ("gitops.root", graphs),
-    ]
+def _configure_server(request: InitRequest, server: str, key: str) -> Step:
+    settings = {
+        "user.name": request.bot.partition("@")[0],
+        "user.email": request.bot if "@" in request.bot else f"{request.bot}@localhost",
+        "user.signingKey": key,
+        "gitops.root": f"{server.removesuffix('.git')}-graphs",
+    }
     if request.storage is not None and request.storage.startswith("s3://"):
-        settings.append(("gitops.storage", request.storage))
-    commands = [_git("-C", server, "config", key, value) for key, value in settings]
+        settings["gitops.storage"] = request.storage
+    commands = [_git("-C", server, "config", name, value) for name, value in settings.items()]
     commands.append(shlex.join(("gitops", "hook", "install", "--repo", server, "--server")))
-    yield Step("On the server, configure the bot and the folder for graphs, and install the hooks", tuple(commands))
-    yield _push(request)
-    yield _look(request)
+    return Step("On the server, configure the bot and the folder for graphs, and install the hooks", tuple(commands))
 
 
-def _github(request: InitRequest, paths: InitPaths) -> Iterator[Step]:
+def _github(request: InitRequest, key: str) -> tuple[list[Step], list[Step]]:
     environment, policy = "repos/{owner}/{repo}/environments/gitops", "'deployment_branch_policy"
-    yield Step(
-        "Create the environment `gitops`, only for the target branch (Settings > Environments)",
-        (
-            f"gh api --method PUT {environment} -F {policy}[protected_branches]=false' -F {policy}[custom_branch_policies]=true'",
-            f"gh api --method POST {environment}/deployment-branch-policies -f {shlex.quote(f'name={request.branch}')}",
-        ),
+    create = (
+        f"gh api --method PUT {environment} -F {policy}[protected_branches]=false' -F {policy}[custom_branch_policies]=true'",
+        f"gh api --method POST {environment}/deployment-branch-policies -f {shlex.quote(f'name={request.branch}')}",
     )
-    yield Step(
-        "Add the bot's key to the environment", (f"gh secret set GITOPS_SIGNING_KEY --env gitops < {_key(paths)}",)
-    )
-    yield from _storage(request, lambda name, value: f"gh variable set {name} --env gitops --body {shlex.quote(value)}")
-    yield _push(request)
-    yield Step(
+    before = [
+        Step("Create the environment `gitops`, only for the target branch (Settings > Environments)", create),
+        Step("Add the bot's key to the environment", (f"gh secret set GITOPS_SIGNING_KEY --env gitops < {key}",)),
+        _storage(request, "gh variable set {} --env gitops --body {}"),
+    ]
+    required = Step(
         f"Make `gitops/plan/{request.cluster}` a required check of `{request.branch}` (Settings > Rules > Rulesets). With a token"
         " of the bot's own account as the secret GITOPS_TOKEN, let only the bot write `gitops/ledger/**` too: no rule has an"
         " exception for the token of a job"
     )
-    yield _look(request)
+    return before, [required]
 
 
-def _gitlab(request: InitRequest, paths: InitPaths) -> Iterator[Step]:
-    yield Step(
+def _gitlab(request: InitRequest, key: str) -> tuple[list[Step], list[Step]]:
+    tokens = Step(
         "Create two project access tokens (Settings > Access tokens) and add them as masked variables (Settings > CI/CD >"
         " Variables): GITOPS_TOKEN with scope api, and GITOPS_APPLY_TOKEN with scopes api and write_repository, protected"
     )
-    yield Step(f"Add the protected variable GITOPS_SIGNING_KEY of type File, with the content of {_key(paths)}")
-    yield from _storage(request, lambda name, value: f"glab variable set {name} {shlex.quote(value)} --protected")
-    yield Step("Let only the bot push `gitops/*` (Settings > Repository > Protected branches)")
-    yield _push(request)
-    yield Step("Add an hourly schedule (Build > Pipeline schedules), which sweeps and checks for drift")
-    yield _look(request)
+    before = [
+        tokens,
+        Step(f"Add the protected variable GITOPS_SIGNING_KEY of type File, with the content of {key}"),
+        _storage(request, "glab variable set {} {} --protected"),
+        Step("Let only the bot push `gitops/*` (Settings > Repository > Protected branches)"),
+    ]
+    return before, [Step("Add an hourly schedule (Build > Pipeline schedules), which sweeps and checks for drift")]
 
 
-def _gitea(request: InitRequest, paths: InitPaths) -> Iterator[Step]:
-    yield Step(
+def _gitea(request: InitRequest, key: str) -> tuple[list[Step], list[Step]]:
+    account = Step(
         "Create an account for the bot with write access to the repository, and a token for it with the scopes read:user,"
         " write:repository and write:issue; add it as the secret GITOPS_TOKEN (Settings > Actions > Secrets)"
     )
-    yield Step(f"Add the secret GITOPS_SIGNING_KEY, with the content of {_key(paths)}")
-    yield from _storage(request, None)
-    yield _push(request)
-    yield Step(
+    protected = Step(
         f"Let only the bot push `gitops/ledger/**`, and add `gitops/plan/{request.cluster}` to the status check patterns"
         f" of `{request.branch}` (Settings > Branches)"
     )
-    yield _look(request)
+    signing = Step(f"Add the secret GITOPS_SIGNING_KEY, with the content of {key}")
+    return [account, signing, _storage(request, None)], [protected]
 
 
-def _storage(request: InitRequest, command: Callable[[str, str], str] | None) -> Iterator[Step]:
+def _storage(request: InitRequest, command: str | None) -> Step:
     """Configure the storage of graphs: the folder of a job is deleted afterwards."""
-    text = "Configure the storage of graphs: the variable GITOPS_STORAGE, a bucket and prefix of `storage:` in cluster.yaml,"
-    text += " or GITOPS_ROOT, a folder of runners with a persistent disk"
-    declared = request.storage if request.storage is not None and request.storage.startswith("s3://") else None
-    if declared is None:
-        yield Step(text)
-    elif command is None:
-        yield Step(f"Set the variable GITOPS_STORAGE to {declared}")
-    else:
-        yield Step("Allow the bucket that cluster.yaml names", (command("GITOPS_STORAGE", declared),))
-
-
-_STEPS: Mapping[ForgeKind, Callable[[InitRequest, InitPaths], Iterator[Step]]] = {
-    ForgeKind.HOOKS: _hooks,
-    ForgeKind.GITHUB: _github,
-    ForgeKind.GITLAB: _gitlab,
-    ForgeKind.GITEA: _gitea,
-}
+    if request.storage is None or not request.storage.startswith("s3://"):
+        return Step(
+            "Configure the storage of graphs: the variable GITOPS_STORAGE, a bucket and prefix of `storage:` in cluster.yaml,"
+            " or GITOPS_ROOT, a folder of runners with a persistent disk"
+        )
+    if command is None:
+        return Step(f"Set the variable GITOPS_STORAGE to {request.storage}")
+    allow = command.format("GITOPS_STORAGE", shlex.quote(request.storage))
+    return Step("Allow the bucket that cluster.yaml names", (allow,))

@@ -53,11 +53,7 @@ class WorkerPool:
     """Workers and ticker on one queue."""
 
     def __init__(
-        self,
-        queue: EventQueue,
-        handle: EventHandler,
-        context: ServerContext,
-        retry: RetryPolicy | None = None,
+        self, queue: EventQueue, handle: EventHandler, context: ServerContext, retry: RetryPolicy | None = None
     ) -> None:
         """No thread is started yet."""
         self._queue, self._handle, self._context = queue, handle, context

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gitops.config.gitops_yaml import ForgeRule
     from gitops.forge.client import Traffic
     from gitops.forge.port import Forge
+    from gitops.wiring.project import Setting
 
 __all__ = [
     "LOCAL",
@@ -45,8 +46,6 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # https://docs.gitlab.com/ci/jobs/ci_job_token/
 _JOB_LOGIN = "gitlab-ci-token"
 _SCP = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!//)(.+)", re.ASCII)
-
-Setting = Callable[[str], "str | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +111,8 @@ def open_forge(choice: ForgeChoice, pause: Callable[[float], None], clock: Clock
 
 def remote_login(kind: str, environ: Mapping[str, str], setting: Setting) -> Callable[[str], str]:
     """A function that adds the token to the address of a git remote on the host of the forge; others stay unchanged."""
+    if kind == LOCAL:
+        return str
     token = token_of(kind, environ)
     netloc = urlsplit(_address(kind, environ, setting) or "").netloc
     # https://docs.github.com/en/enterprise-cloud@latest/admin/data-residency: api.SUBDOMAIN.ghe.com likewise

@@ -50,6 +50,7 @@ from gitops.wiring.system import RandomIds, SystemClock
 if TYPE_CHECKING:
     from gitops.bot.context import Bot, ClusterReport
 
+Setting = Callable[[str], "str | None"]
 _CUSTOM, _BRANCH = "custom", "branch"
 # In rising order: a person in two lists has the higher permission.
 _PEOPLE = {
@@ -83,9 +84,9 @@ class LocalProject:
         environ: Mapping[str, str] | None = None,
         quarantined: bool = False,
         faults: Faults | None = None,
-        login: Callable[[str], str] | None = None,
+        login: Callable[[Setting], Callable[[str], str]] | None = None,
     ) -> None:
-        """Open it. `login` puts credentials into addresses of remotes. Raises UsageError `not_a_repository`.
+        """Open it. `login` makes, of the git settings, what puts a token into addresses of remotes. Raises UsageError.
 
         With `quarantined`, objects are also read from where git keeps those of a push while a hook decides.
         """
@@ -93,8 +94,8 @@ class LocalProject:
         if quarantined and (quarantine := Quarantine.from_environment(os.environ if environ is None else environ)):
             self.repository = Repository(self.repository.git_dir, environ=environ, quarantine=quarantine)
         self._git = GitProgram(self.repository.git_dir, environ=environ, as_user=True)
-        self._login = login or str
         self._settings: dict[str, str] | None = None
+        self._login = str if login is None else login(self.setting)
         self.remote: GitRemote = self._remote(choice)
         self._faults = faults or NoFaults()
         tools = ProjectTools(

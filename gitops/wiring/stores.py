@@ -41,12 +41,7 @@ _SOURCES = ("core", "language", "model", "config")
 
 
 def folder_workspace(
-    folder: str,
-    *,
-    actor: str | None,
-    workers: int = 1,
-    ephemeral: bool = False,
-    faults: Faults | None = None,
+    folder: str, *, actor: str | None, workers: int = 1, ephemeral: bool = False, faults: Faults | None = None
 ) -> Workspace:
     """A cluster folder on disk with its ledger folder.
 

@@ -46,7 +46,7 @@ def _section(name: str, command: Command) -> str:
     arguments = list(command.arguments)
     if arguments:
         lines += ["| argument | meaning |", "|---|---|"]
-        lines += [f"| `{a.label.replace('|', chr(92) + '|')}` | {cell(a.settings['help'])} |" for a in arguments]
+        lines += [f"| `{a.label.replace('|', chr(92) + '|')}` | {cell(a.meaning)} |" for a in arguments]
         lines.append("")
     return "\n".join(lines)
 

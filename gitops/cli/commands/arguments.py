@@ -19,21 +19,25 @@ _MAX_PORT = 65_535
 
 
 class Argument:
-    """One argument: its names, and the settings that `argparse.ArgumentParser.add_argument` takes."""
+    """One argument: its name, its value, what it means, and further settings of `argparse.ArgumentParser.add_argument`.
 
-    def __init__(self, *names: str, **settings: Any) -> None:
-        self.names, self.settings = names, settings
+    `value` is what stands for the value in the help, or the values to choose from; it is empty for a flag.
+    """
 
-    @property
-    def label(self) -> str:
+    def __init__(self, name: str, value: str | tuple[str, ...], meaning: str, **settings: Any) -> None:
+        shape = {"metavar": value} if isinstance(value, str) else {"choices": value}
+        self.name, self.meaning = name, meaning
+        self.settings = {**(shape if value else {"action": "store_true"}), **settings, "help": meaning}
+        shown = value if isinstance(value, str) else "|".join(value)
+        self.label = f"{name} {shown}".strip() if name.startswith("-") else shown
         """The argument as a person types it: `--limit N`, `FILE`, `--mode merge|append`."""
-        value = ""
-        if "action" not in self.settings or self.settings["action"] == "append":
-            choices = self.settings.get("choices")
-            value = "|".join(choices) if choices else self.settings["metavar"]
-        if not self.names[0].startswith("-"):
-            return f"[{value} ...]" if self.settings.get("nargs") == "*" else str(value)
-        return " ".join(filter(None, (", ".join(self.names), value)))
+        if settings.get("nargs") == "*":
+            self.label = f"[{shown} ...]"
+
+
+def flag(name: str, meaning: str) -> Argument:
+    """An argument without a value."""
+    return Argument(name, "", meaning)
 
 
 class Group:
@@ -75,12 +79,12 @@ class Command:
             yield from entry.arguments if isinstance(entry, Group) else (entry,)
 
 
-JSON = Argument("--json", action="store_true", help="print one JSON document")
-CONFIG = Argument("--config", metavar="DIR", help="cluster folder (default: the current folder)")
+JSON = flag("--json", "print one JSON document")
+CONFIG = Argument("--config", "DIR", "cluster folder (default: the current folder)")
 PROJECT = Group(
-    Argument("--repo", metavar="PATH", help="repository (default: the repository of the cluster folder)"),
-    Argument("--cluster", metavar="NAME", help="cluster in gitops.yaml (default: the only one)"),
-    Argument("--remote", metavar="NAME", help="remote with the ledger (default: origin; none for a bare repository)"),
+    Argument("--repo", "PATH", "repository (default: the repository of the cluster folder)"),
+    Argument("--cluster", "NAME", "cluster in gitops.yaml (default: the only one)"),
+    Argument("--remote", "NAME", "remote with the ledger (default: origin; none for a bare repository)"),
     title="branch ledger",
     description="work from commits and the ledger branch, without a checkout",
 )
@@ -88,14 +92,12 @@ PROJECT = Group(
 HOSTED = ("github", "gitlab", "gitea")
 FORGE = Argument(
     "--forge",
-    choices=(*HOSTED, "local"),
-    help="kind of forge (default: from gitops.yaml, else from the CI job, else the repository itself)",
+    (*HOSTED, "local"),
+    "kind of forge (default: from gitops.yaml, else from the CI job, else the repository itself)",
 )
-REQUEST = Argument("--request", metavar="N", type=int, help="use change request N, as it would be merged")
-PATHS = Argument(
-    "paths", metavar="PATH", nargs="*", help="files and folders (default: all files that cluster.yaml declares)"
-)
-STRICT = Argument("--strict", action="store_true", help="exit 1 for warnings too")
+REQUEST = Argument("--request", "N", "use change request N, as it would be merged", type=int)
+PATHS = Argument("paths", "PATH", "files and folders (default: all files that cluster.yaml declares)", nargs="*")
+STRICT = flag("--strict", "exit 1 for warnings too")
 
 # -- readers of values: each raises ValueError or ArgumentTypeError for a value that it does not take --------------------
 

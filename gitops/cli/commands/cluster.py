@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-from gitops.cli.commands.arguments import CONFIG, FORGE, PATHS, PROJECT, REQUEST, STRICT, Argument, Command, up_to
+from gitops.cli.commands.arguments import CONFIG, FORGE, PATHS, PROJECT, REQUEST, STRICT, Argument, Command, flag, up_to
 
 _CLUSTER, _TEXTS = "gitops.cli.cluster", "gitops.cli.texts"
 _READ, _WRITE, _DECIDE = f"{_CLUSTER}:to_read", f"{_CLUSTER}:to_write", f"{_CLUSTER}:to_decide"
-_NO_CACHE = Argument("--no-cache", action="store_true", help="compile everything, and keep nothing for the next run")
-_APPROVAL_ID = Argument("approval", metavar="APPROVAL_ID", help="id of the approval, as its branch is named")
+_NO_CACHE = flag("--no-cache", "compile everything, and keep nothing for the next run")
+_APPROVAL_ID = Argument("approval", "APPROVAL_ID", "id of the approval, as its branch is named")
 
 SETUP_COMMANDS = (
     Command(
         "init",
         "write the files that a repository needs: a cluster, rules, keys and CI jobs; existing files are not changed",
         "gitops.cli.init:init",
-        Argument("folder", metavar="DIR", nargs="?", default=".", help="root of the repository (default: here)"),
+        Argument("folder", "DIR", "root of the repository (default: here)", nargs="?", default="."),
         Argument(
             "--forge",
-            choices=("github", "gitlab", "gitea", "hooks"),
-            help="where change requests live; hooks means a bare repository (default: from the address of origin)",
+            ("github", "gitlab", "gitea", "hooks"),
+            "where change requests live; hooks means a bare repository (default: from the address of origin)",
         ),
-        Argument("--cluster", metavar="NAME", help="name of the cluster (default: the name of the repository)"),
-        Argument("--path", metavar="PATH", help="cluster folder (default: cluster)"),
-        Argument("--branch", metavar="NAME", help="branch that the cluster follows (default: the current branch)"),
-        Argument("--storage", metavar="ROOT", help="where graphs are stored, such as s3://bucket/prefix"),
-        Argument("--key", metavar="FILE", help="your public key (default: the key of user.signingKey)"),
+        Argument("--cluster", "NAME", "name of the cluster (default: the name of the repository)"),
+        Argument("--path", "PATH", "cluster folder (default: cluster)"),
+        Argument("--branch", "NAME", "branch that the cluster follows (default: the current branch)"),
+        Argument("--storage", "ROOT", "where graphs are stored, such as s3://bucket/prefix"),
+        Argument("--key", "FILE", "your public key (default: the key of user.signingKey)"),
         Argument(
             "--approver",
-            metavar="PRINCIPAL=FILE",
+            "PRINCIPAL=FILE",
+            "another approver and the file with their public key; repeatable",
             action="append",
-            help="another approver and the file with their public key; repeatable",
         ),
-        Argument("--bot", metavar="PRINCIPAL", help="name of the bot that signs the ledger (default: bot@...)"),
-        Argument("--bot-key", metavar="FILE", help="public key of the bot"),
-        Argument("--new-bot-key", metavar="FILE", help="create the key of the bot here, outside the repository"),
-        Argument("--action", metavar="ACTION", help="pinned action that jobs use (default: a copy in the repository)"),
-        Argument("--yes", action="store_true", help="do not ask questions"),
-        Argument("--diff", action="store_true", help="write nothing; print the differences"),
+        Argument("--bot", "PRINCIPAL", "name of the bot that signs the ledger (default: bot@...)"),
+        Argument("--bot-key", "FILE", "public key of the bot"),
+        Argument("--new-bot-key", "FILE", "create the key of the bot here, outside the repository"),
+        Argument("--action", "ACTION", "pinned action that jobs use (default: a copy in the repository)"),
+        flag("--yes", "do not ask questions"),
+        flag("--diff", "write nothing; print the differences"),
     ),
     Command(
         "doctor",
@@ -44,15 +44,9 @@ SETUP_COMMANDS = (
         "gitops.cli.doctor:doctor",
         FORGE,
         STRICT,
-        Argument(
-            "--no-probe", action="store_true", help="only read: push no test lock, sign nothing, write no test object"
-        ),
-        Argument(
-            "--attack", action="store_true", help="replay known attacks against a copy of the setup, and report each"
-        ),
-        Argument(
-            "--only", metavar="NAME", action="append", default=[], help="with --attack: only this attack; repeatable"
-        ),
+        flag("--no-probe", "only read: push no test lock, sign nothing, write no test object"),
+        flag("--attack", "replay known attacks against a copy of the setup, and report each"),
+        Argument("--only", "NAME", "with --attack: only this attack; repeatable", action="append", default=[]),
         PROJECT,
     ),
 )
@@ -71,8 +65,8 @@ CLUSTER_COMMANDS = (
         "show what apply would do; changes nothing",
         f"{_CLUSTER}:plan",
         CONFIG,
-        Argument("--show-graph", action="store_true", help="print the execution graph"),
-        Argument("--graph-format", choices=("text", "json", "mermaid"), help="implies --show-graph"),
+        flag("--show-graph", "print the execution graph"),
+        Argument("--graph-format", ("text", "json", "mermaid"), "implies --show-graph"),
         _NO_CACHE,
         PROJECT,
         REQUEST,
@@ -82,14 +76,11 @@ CLUSTER_COMMANDS = (
         "apply what the cluster folder declares",
         "gitops.apply.apply:apply",
         CONFIG,
+        # A thread each; more would only compete for the disk.
         Argument(
-            "--parallel",
-            metavar="N",
-            type=up_to(64),  # a thread each; more would only compete for the disk
-            default=1,
-            help="number of changes to apply at the same time (default 1)",
+            "--parallel", "N", "number of changes to apply at the same time (default 1)", type=up_to(64), default=1
         ),
-        Argument("--keep-data-here", action="store_true", help="allow graph data in a CI checkout"),
+        flag("--keep-data-here", "allow graph data in a CI checkout"),
         PROJECT,
         inputs=_WRITE,
     ),
@@ -98,9 +89,9 @@ CLUSTER_COMMANDS = (
         "approve one irreversible change",
         f"{_CLUSTER}:approve",
         CONFIG,
-        Argument("resource", metavar="RESOURCE", help="address of the resource, such as graph.legacy"),
-        Argument("--break-glass", action="store_true", help="approve alone in an emergency; needs --reason"),
-        Argument("--reason", metavar="TEXT", help="why no second person could approve, in one line"),
+        Argument("resource", "RESOURCE", "address of the resource, such as graph.legacy"),
+        flag("--break-glass", "approve alone in an emergency; needs --reason"),
+        Argument("--reason", "TEXT", "why no second person could approve, in one line"),
         PROJECT,
         REQUEST,
     ),
@@ -134,7 +125,7 @@ CLUSTER_COMMANDS = (
         "remove a lock whose holder is gone",
         "gitops.cluster.status:force_unlock",
         CONFIG,
-        Argument("lock_id", metavar="LOCK_ID", help="exact id, as status shows it"),
+        Argument("lock_id", "LOCK_ID", "exact id, as status shows it"),
         PROJECT,
         inputs=f"{_CLUSTER}:to_unlock",
     ),
@@ -143,7 +134,7 @@ CLUSTER_COMMANDS = (
         "revoke an approval that is not consumed yet",
         "gitops.approving.decide:revoke",
         _APPROVAL_ID,
-        Argument("--reason", metavar="TEXT", default="no reason given", help="why, in one line"),
+        Argument("--reason", "TEXT", "why, in one line", default="no reason given"),
         CONFIG,
         PROJECT,
         inputs=_DECIDE,
@@ -153,7 +144,7 @@ CLUSTER_COMMANDS = (
         "countersign an approval that one person gave alone in an emergency",
         "gitops.approving.decide:countersign",
         _APPROVAL_ID,
-        Argument("--reason", metavar="TEXT", default="agreed", help="why, in one line"),
+        Argument("--reason", "TEXT", "why, in one line", default="agreed"),
         CONFIG,
         PROJECT,
         inputs=_DECIDE,
@@ -164,8 +155,8 @@ CLUSTER_COMMANDS = (
         f"{_TEXTS}:fmt",
         PATHS,
         CONFIG,
-        Argument("--check", action="store_true", help="write nothing; exit 1 if a file has another layout"),
-        Argument("--diff", action="store_true", help="write nothing; print the differences"),
+        flag("--check", "write nothing; exit 1 if a file has another layout"),
+        flag("--diff", "write nothing; print the differences"),
     ),
     Command(
         "lint",
@@ -173,8 +164,8 @@ CLUSTER_COMMANDS = (
         f"{_TEXTS}:lint",
         PATHS,
         CONFIG,
-        Argument("--schema", metavar="FILE", help="check query files against this schema, without a cluster"),
-        Argument("--format", choices=("text", "json", "sarif"), help="format of the report (default: text)"),
+        Argument("--schema", "FILE", "check query files against this schema, without a cluster"),
+        Argument("--format", ("text", "json", "sarif"), "format of the report (default: text)"),
         STRICT,
         usage_code=2,
     ),
@@ -182,13 +173,11 @@ CLUSTER_COMMANDS = (
         "down",
         "show how to undo a schema change, and what cannot be restored",
         f"{_TEXTS}:down",
-        Argument("graph", metavar="GRAPH", nargs="?", help="undo the change from the applied to the declared schema"),
+        Argument("graph", "GRAPH", "undo the change from the applied to the declared schema", nargs="?"),
         CONFIG,
-        Argument("--from", dest="old", metavar="FILE", help="the earlier schema, instead of a graph"),
-        Argument("--to", dest="new", metavar="FILE", help="the later schema, instead of a graph"),
-        Argument(
-            "--write", metavar="FILE", help="write a schema file that undoes the change; - prints only the schema"
-        ),
+        Argument("--from", "FILE", "the earlier schema, instead of a graph", dest="old"),
+        Argument("--to", "FILE", "the later schema, instead of a graph", dest="new"),
+        Argument("--write", "FILE", "write a schema file that undoes the change; - prints only the schema"),
         PROJECT,
         REQUEST,
         usage_code=2,
@@ -199,6 +188,6 @@ EDITOR = Command(
     "lsp",
     "run the language server for editors: problems, hover, definitions and completion",
     "gitops.cli.lsp:lsp",
-    Argument("--stdio", action="store_true", help="use standard input and output, which is the only transport"),
+    flag("--stdio", "use standard input and output, which is the only transport"),
     json=False,
 )

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from gitops.cli.commands.arguments import Argument, Command, Group, count, seconds
+from gitops.cli.commands.arguments import Argument, Command, Group, count, flag, seconds
 
 _DATA, _QUERY, _VERSIONS = "gitops.cli.graph.data", "gitops.cli.graph.query", "gitops.cli.graph.versions"
 _WHEN = "a version number, a commit id or a time (2026-01-31T12:00:00Z)"
 _REVISION = f"BRANCH, BRANCH@WHEN or WHEN, where WHEN is {_WHEN}"
 
 _GRAPH = (
-    Argument("graph", metavar="GRAPH", help="graph id; with --root it is only a label"),
-    Argument("--config", metavar="DIR", default=".", help="cluster folder (default: the current folder)"),
-    Argument("--root", metavar="PATH", help="graph root, instead of the one in the cluster folder"),
+    Argument("graph", "GRAPH", "graph id; with --root it is only a label"),
+    Argument("--config", "DIR", "cluster folder (default: the current folder)", default="."),
+    Argument("--root", "PATH", "graph root, instead of the one in the cluster folder"),
 )
-_BRANCH = Argument("--branch", metavar="BRANCH", default="main", help="branch (default: main)")
-_AT = Argument("--at", metavar="WHEN", help=f"as of {_WHEN}")
-_TYPES = Argument("--type", metavar="NAME", action="append", default=[], help="only this type; repeatable")
-_DRY_RUN = Argument("--dry-run", action="store_true", help="remove nothing; print what would be removed")
-_BRANCH_NAME = Argument("name", metavar="BRANCH", help="name of the branch")
-_EMBEDDINGS = Argument(
-    "--embeddings", metavar="MODEL", help="model that turns texts into vectors: hash, or MODEL@https://HOST/v1"
-)
+_BRANCH = Argument("--branch", "BRANCH", "branch (default: main)", default="main")
+_AT = Argument("--at", "WHEN", f"as of {_WHEN}")
+_TYPES = Argument("--type", "NAME", "only this type; repeatable", action="append", default=[])
+_DRY_RUN = flag("--dry-run", "remove nothing; print what would be removed")
+_BRANCH_NAME = Argument("name", "BRANCH", "name of the branch")
+_EMBEDDINGS = Argument("--embeddings", "MODEL", "model that turns texts into vectors: hash, or MODEL@https://HOST/v1")
 _QUERY_ARGUMENTS = (
     *_GRAPH,
-    Argument("query", metavar="QUERY", nargs="?", help="name of a stored query, or of a query in --file"),
+    Argument("query", "QUERY", "name of a stored query, or of a query in --file", nargs="?"),
     Group(
-        Argument("--file", metavar="FILE", help="query file, or - for standard input"),
-        Argument("--text", metavar="TEXT", help="text of the query"),
+        Argument("--file", "FILE", "query file, or - for standard input"),
+        Argument("--text", "TEXT", "text of the query"),
     ),
-    Argument("--param", metavar="NAME=VALUE", action="append", default=[], help="value of a parameter; repeatable"),
-    Argument("--params", metavar="FILE", help="JSON object of parameters, or - for standard input"),
+    Argument("--param", "NAME=VALUE", "value of a parameter; repeatable", action="append", default=[]),
+    Argument("--params", "FILE", "JSON object of parameters, or - for standard input"),
     _EMBEDDINGS,
 )
 
@@ -46,10 +44,10 @@ _BRANCHES = Command(
             _BRANCH_NAME,
             Argument(
                 "--from",
+                "REVISION",
+                "where it starts: BRANCH, BRANCH@WHEN or WHEN (default: main)",
                 dest="base",
-                metavar="REVISION",
                 default="main",
-                help="where it starts: BRANCH, BRANCH@WHEN or WHEN (default: main)",
             ),
         ),
         Command("delete", "delete a branch", f"{_VERSIONS}:branch_delete", *_GRAPH, _BRANCH_NAME),
@@ -59,7 +57,7 @@ _BRANCHES = Command(
             f"{_VERSIONS}:branch_merge",
             *_GRAPH,
             _BRANCH_NAME,
-            Argument("--into", metavar="BRANCH", default="main", help="branch to merge into (default: main)"),
+            Argument("--into", "BRANCH", "branch to merge into (default: main)", default="main"),
         ),
     ),
 )
@@ -73,24 +71,22 @@ GRAPH = Command(
             "load NDJSON records in one publish",
             f"{_DATA}:load",
             *_GRAPH,
-            Argument("file", metavar="FILE", nargs="?", help="records, or - for standard input"),
+            Argument("file", "FILE", "records, or - for standard input", nargs="?"),
             Argument(
                 "--parquet",
-                metavar="TYPE=FILE",
+                "TYPE=FILE",
+                "rows of a type, instead of FILE; columns have the names of properties, and from and to; repeatable",
                 action="append",
                 default=[],
-                help="rows of a type, instead of FILE; columns have the names of properties, and from and to; repeatable",
             ),
             Argument(
                 "--mode",
-                choices=("merge", "append", "overwrite"),
+                ("merge", "append", "overwrite"),
+                "what to do with an existing id: replace its row, refuse, or replace whole tables (default: merge)",
                 default="merge",
-                help="what to do with an existing id: replace its row, refuse, or replace whole tables (default: merge)",
             ),
             _BRANCH,
-            Argument(
-                "--from", dest="base", metavar="BRANCH", help="create the branch from this one if it does not exist"
-            ),
+            Argument("--from", "BRANCH", "create the branch from this one if it does not exist", dest="base"),
             _EMBEDDINGS,
         ),
         Command(
@@ -99,9 +95,7 @@ GRAPH = Command(
             f"{_DATA}:export",
             *_GRAPH,
             _TYPES,
-            Argument(
-                "--output", metavar="FILE", help="write a file, completely or not at all (default: standard output)"
-            ),
+            Argument("--output", "FILE", "write a file, completely or not at all (default: standard output)"),
             _BRANCH,
             _AT,
         ),
@@ -110,9 +104,9 @@ GRAPH = Command(
             "show tables, versions and rows",
             f"{_DATA}:show",
             *_GRAPH,
-            Argument("--type", metavar="NAME", help="print rows of this node or edge type"),
-            Argument("--limit", metavar="N", type=count, default=20, help="maximum number of rows (default 20)"),
-            Argument("--at", metavar="VERSION", type=int, help="as of this manifest version"),
+            Argument("--type", "NAME", "print rows of this node or edge type"),
+            Argument("--limit", "N", "maximum number of rows (default 20)", type=count, default=20),
+            Argument("--at", "VERSION", "as of this manifest version", type=int),
         ),
         Command(
             "query",
@@ -121,15 +115,13 @@ GRAPH = Command(
             *_QUERY_ARGUMENTS,
             _BRANCH,
             _AT,
-            Argument("--format", choices=("table", "json", "ndjson"), help="format of the rows (default: table)"),
-            Argument("--explain", action="store_true", help="print the operators with estimated and actual rows"),
-            Argument("--timeout", metavar="SECONDS", type=seconds, help="stop after this time"),
-            Argument("--memory", metavar="MIB", type=count, default=1024, help="memory limit (default 1024)"),
-            Argument("--self-loops", action="store_true", help="let hops follow an edge from a node to itself"),
-            Argument("--approximate", action="store_true", help="allow a vector index, which may miss near rows"),
-            Argument(
-                "--strategy", choices=("auto", "index", "csr", "scan"), default="auto", help="how hops find neighbours"
-            ),
+            Argument("--format", ("table", "json", "ndjson"), "format of the rows (default: table)"),
+            flag("--explain", "print the operators with estimated and actual rows"),
+            Argument("--timeout", "SECONDS", "stop after this time", type=seconds),
+            Argument("--memory", "MIB", "memory limit (default 1024)", type=count, default=1024),
+            flag("--self-loops", "let hops follow an edge from a node to itself"),
+            flag("--approximate", "allow a vector index, which may miss near rows"),
+            Argument("--strategy", ("auto", "index", "csr", "scan"), "how hops find neighbours", default="auto"),
         ),
         Command(
             "mutate",
@@ -137,7 +129,7 @@ GRAPH = Command(
             f"{_QUERY}:mutate",
             *_QUERY_ARGUMENTS,
             _BRANCH,
-            Argument("--expect-head", metavar="VERSION", type=int, help="refuse if the branch is not at this version"),
+            Argument("--expect-head", "VERSION", "refuse if the branch is not at this version", type=int),
         ),
         Command(
             "log",
@@ -145,7 +137,7 @@ GRAPH = Command(
             f"{_VERSIONS}:log",
             *_GRAPH,
             _BRANCH,
-            Argument("--limit", metavar="N", type=count, default=20, help="maximum number of versions (default 20)"),
+            Argument("--limit", "N", "maximum number of versions (default 20)", type=count, default=20),
         ),
         Command("snapshot", "describe one version and its tables", f"{_VERSIONS}:snapshot", *_GRAPH, _BRANCH, _AT),
         Command(
@@ -153,10 +145,10 @@ GRAPH = Command(
             "show the rows that differ between two versions",
             f"{_VERSIONS}:diff",
             *_GRAPH,
-            Argument("before", metavar="BEFORE", help=_REVISION),
-            Argument("after", metavar="AFTER", help=_REVISION),
+            Argument("before", "BEFORE", _REVISION),
+            Argument("after", "AFTER", _REVISION),
             _TYPES,
-            Argument("--summary", action="store_true", help="print counts instead of rows"),
+            flag("--summary", "print counts instead of rows"),
         ),
         _BRANCHES,
         Command(
@@ -164,7 +156,7 @@ GRAPH = Command(
             "try a schema on a copy, and count the affected rows",
             f"{_VERSIONS}:preview",
             *_GRAPH,
-            Argument("schema", metavar="FILE", help="schema to try"),
+            Argument("schema", "FILE", "schema to try"),
         ),
         Command(
             "optimize",
@@ -172,25 +164,19 @@ GRAPH = Command(
             f"{_VERSIONS}:optimize",
             *_GRAPH,
             _BRANCH,
-            Argument("--vectors", action="store_true", help="build vector indexes too, which takes long"),
+            flag("--vectors", "build vector indexes too, which takes long"),
         ),
         Command(
             "gc",
             "remove data that no kept version, branch or reader needs",
             f"{_VERSIONS}:gc",
             *_GRAPH,
-            Argument(
-                "--keep",
-                metavar="N",
-                type=int,
-                default=10,
-                help="keep the newest N versions of each branch (default 10)",
-            ),
+            Argument("--keep", "N", "keep the newest N versions of each branch (default 10)", type=int, default=10),
             Argument(
                 "--older-than",
-                metavar="AGE",
+                "AGE",
+                "keep also all versions younger than this: 7d, 12h or 30m (default 7d)",
                 default="7d",
-                help="keep also all versions younger than this: 7d, 12h or 30m (default 7d)",
             ),
             _DRY_RUN,
         ),
@@ -199,7 +185,7 @@ GRAPH = Command(
             "remove the data of dropped types and properties permanently",
             f"{_VERSIONS}:purge",
             *_GRAPH,
-            Argument("--allow-data-loss", action="store_true", help="confirm; older versions lose these tables"),
+            flag("--allow-data-loss", "confirm; older versions lose these tables"),
             _DRY_RUN,
         ),
         Command(
@@ -207,7 +193,7 @@ GRAPH = Command(
             "check every document, table and reference of a graph",
             f"{_VERSIONS}:verify",
             *_GRAPH,
-            Argument("--deep", action="store_true", help="read all rows: ids, ends of edges, constraints"),
+            flag("--deep", "read all rows: ids, ends of edges, constraints"),
         ),
     ),
 )

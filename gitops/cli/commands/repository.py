@@ -10,6 +10,7 @@ from gitops.cli.commands.arguments import (
     Command,
     Group,
     duration,
+    flag,
     host_and_port,
     up_to,
 )
@@ -17,7 +18,7 @@ from gitops.cli.commands.arguments import (
 _BOT, _SERVE, _AUDIT = "gitops.cli.bot", "gitops.cli.serve", "gitops.cli.audit"
 _HOOKS, _REQUESTS = "gitops.cli.hooks", "gitops.cli.requests"
 _EXITS = "exit codes: 0 done, 1 a problem, 2 wrong usage, 3 waits for a person, 4 conflict with a newer entry"
-_EVENT = Argument("--event", metavar="FILE", help="event of the forge (default: the event of the CI job)")
+_EVENT = Argument("--event", "FILE", "event of the forge (default: the event of the CI job)")
 
 
 def _event_command(name: str, summary: str, *arguments: Argument) -> Command:
@@ -31,7 +32,7 @@ BOT = Command(
         _event_command(
             "plan",
             "plan the change requests of an event, and report on them",
-            Argument("--request", metavar="N", type=int, help="change request N, instead of an event"),
+            Argument("--request", "N", "change request N, instead of an event", type=int),
         ),
         _event_command("command", "carry out the command in a comment"),
         _event_command("apply", "apply the newest merged revision of each cluster's branch"),
@@ -42,65 +43,51 @@ BOT = Command(
             "serve",
             "receive webhooks of forges, and handle them like CI jobs",
             f"{_SERVE}:serve",
-            Argument(
-                "--repo",
-                metavar="PATH",
-                action="append",
-                required=True,
-                help="clone of a served repository; repeatable",
-            ),
-            Argument(
-                "--queue", metavar="FILE", required=True, help="file with received events, created if it does not exist"
-            ),
+            Argument("--repo", "PATH", "clone of a served repository; repeatable", action="append", required=True),
+            Argument("--queue", "FILE", "file with received events, created if it does not exist", required=True),
             Argument(
                 "--listen",
-                metavar="HOST:PORT",
+                "HOST:PORT",
+                "address to listen on (default: 127.0.0.1:8080)",
                 type=host_and_port,
                 default="127.0.0.1:8080",
-                help="address to listen on (default: 127.0.0.1:8080)",
             ),
-            Argument("--remote", metavar="NAME", default="origin", help="remote of the clones (default: origin)"),
+            Argument("--remote", "NAME", "remote of the clones (default: origin)", default="origin"),
+            Argument("--forge", HOSTED, "kind of forge (default: gitops.yaml of each repository)"),
             Argument(
-                "--forge",
-                choices=HOSTED,
-                help="kind of forge (default: gitops.yaml of each repository)",
-            ),
-            Argument(
-                "--secret-file",
-                metavar="FILE",
-                help="webhook secrets, one per line (default: the variable GITOPS_WEBHOOK_SECRET)",
+                "--secret-file", "FILE", "webhook secrets, one per line (default: the variable GITOPS_WEBHOOK_SECRET)"
             ),
             Argument(
                 "--workers",
-                metavar="N",
+                "N",
+                "number of repositories to work on at the same time (default: 1)",
                 type=up_to(16),
                 default=1,
-                help="number of repositories to work on at the same time (default: 1)",
             ),
             Argument(
                 "--every",
-                metavar="TIME",
+                "TIME",
+                "look for missed merges and drift at start and after each period: 10m, 6h",
                 type=duration,
-                help="look for missed merges and drift at start and after each period: 10m, 6h",
             ),
             Argument(
                 "--grace",
-                metavar="TIME",
+                "TIME",
+                "how long running work may take to end when the server stops (default: 60s)",
                 type=duration,
                 default="60s",
-                help="how long running work may take to end when the server stops (default: 60s)",
             ),
-            Argument("--metrics", action="store_true", help="serve counters for Prometheus at /metrics"),
+            flag("--metrics", "serve counters for Prometheus at /metrics"),
             usage_code=2,
         ),
         Command(
             "queue",
             "list pending events of a server, retry or remove one",
             f"{_SERVE}:queue",
-            Argument("--queue", metavar="FILE", required=True, help="file of the queue"),
+            Argument("--queue", "FILE", "file of the queue", required=True),
             Group(
-                Argument("--retry", metavar="N", type=int, help="retry event N"),
-                Argument("--forget", metavar="N", type=int, help="remove event N"),
+                Argument("--retry", "N", "retry event N", type=int),
+                Argument("--forget", "N", "remove event N", type=int),
             ),
         ),
     ),
@@ -112,40 +99,36 @@ AUDIT_COMMANDS = (
         "print the audit trail of a ledger branch",
         f"{_AUDIT}:log",
         PROJECT,
-        Argument("--limit", metavar="N", type=int, default=0, help="newest N entries (default: all)"),
+        Argument("--limit", "N", "newest N entries (default: all)", type=int, default=0),
     ),
     Command(
         "audit",
         "verify a ledger branch offline, from its first entry",
         f"{_AUDIT}:audit",
         PROJECT,
-        Argument("--since", metavar="ENTRY", help="trust everything up to this entry: its number or commit"),
+        Argument("--since", "ENTRY", "trust everything up to this entry: its number or commit"),
         Argument(
             "--pin",
-            metavar="FILE",
-            help="begin after the entry that FILE names, if there is one; write the newest verified entry to it",
+            "FILE",
+            "begin after the entry that FILE names, if there is one; write the newest verified entry to it",
         ),
-        Argument("--format", choices=("text", "json", "sarif", "in-toto"), help="format of the report (default: text)"),
-        Argument("--sign", action="store_true", help="with in-toto: sign each statement with user.signingKey"),
-        Argument(
-            "--output", metavar="DIR", help="with in-toto: a file for each entry (default: lines on standard output)"
-        ),
-        Argument(
-            "--verify-envelope", metavar="FILE", help="check signed statements against the ledger, instead of an audit"
-        ),
+        Argument("--format", ("text", "json", "sarif", "in-toto"), "format of the report (default: text)"),
+        flag("--sign", "with in-toto: sign each statement with user.signingKey"),
+        Argument("--output", "DIR", "with in-toto: a file for each entry (default: lines on standard output)"),
+        Argument("--verify-envelope", "FILE", "check signed statements against the ledger, instead of an audit"),
         Argument(
             "--witness",
-            metavar="REMOTE",
+            "REMOTE",
+            "compare with the ledger of another remote or clone, over the network if necessary; repeatable",
             action="append",
             default=[],
-            help="compare with the ledger of another remote or clone, over the network if necessary; repeatable",
         ),
-        Argument("--accept", metavar="HEAD", help="continue from this head although another head was seen here before"),
+        Argument("--accept", "HEAD", "continue from this head although another head was seen here before"),
     ),
 )
 
-_NUMBER = Argument("number", metavar="N", type=int, help="number of the change request")
-_REPOSITORY = Argument("--repo", metavar="PATH", default=".", help="repository (default: the current folder)")
+_NUMBER = Argument("number", "N", "number of the change request", type=int)
+_REPOSITORY = Argument("--repo", "PATH", "repository (default: the current folder)", default=".")
 
 REQUEST = Command(
     "request",
@@ -166,12 +149,9 @@ REQUEST = Command(
             PROJECT,
             _NUMBER,
             Argument(
-                "--method",
-                choices=("merge", "squash", "rebase"),
-                default="merge",
-                help="how to merge (default: a merge commit)",
+                "--method", ("merge", "squash", "rebase"), "how to merge (default: a merge commit)", default="merge"
             ),
-            Argument("--head", metavar="COMMIT", help="refuse if the change request has another head"),
+            Argument("--head", "COMMIT", "refuse if the change request has another head"),
         ),
     ),
 )
@@ -185,15 +165,15 @@ HOOK = Command(
             "install the hooks",
             f"{_HOOKS}:install",
             _REPOSITORY,
-            Argument("--server", action="store_true", help="install the hooks of a bare repository"),
+            flag("--server", "install the hooks of a bare repository"),
         ),
         Command("remove", "remove the installed hooks", f"{_HOOKS}:remove", _REPOSITORY),
         Command(
             "run",
             "run one hook; installed hooks call this",
             f"{_HOOKS}:run",
-            Argument("name", metavar="NAME", help="name of the git hook"),
-            Argument("rest", metavar="ARGUMENT", nargs="*", help="arguments that git passes to the hook"),
+            Argument("name", "NAME", "name of the git hook"),
+            Argument("rest", "ARGUMENT", "arguments that git passes to the hook", nargs="*"),
         ),
     ),
 )

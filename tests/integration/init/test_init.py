@@ -16,7 +16,7 @@ from gitops.config.load import load_desired
 from gitops.core.errors import GitopsError, UsageError
 from gitops.init.disk import read_templates as templates
 from gitops.init.files import FileState, ForgeKind, PublicKey, init
-from gitops.init.steps import InitPaths, next_steps
+from gitops.init.steps import next_steps
 from tests.support.actions.scaffolds import KEYS, made, request
 
 FORGES = [str(kind) for kind in ForgeKind]
@@ -160,7 +160,7 @@ def test_yaml_does_not_read_a_name_as_something_else():
 @pytest.mark.parametrize("forge", FORGES)
 def test_steps_name_what_was_chosen(forge):
     wanted = request(forge, branch="trunk", storage="s3://bucket/brain")
-    steps = next_steps(wanted, InitPaths("/repo", "/srv/company.git", "/keys/bot key"))
+    steps = next_steps(wanted, "/srv/company.git", "/keys/bot key")
     text = "\n".join([*(s.text for s in steps), *(c for s in steps for c in s.commands)])
     assert "bot key" in text
     assert "HEAD:refs/heads/trunk" in text
@@ -172,5 +172,4 @@ def test_steps_name_what_was_chosen(forge):
 def test_who_is_alone_is_told_to_find_another():
     alone = request()
     two = dataclasses.replace(alone, approvers=(*alone.approvers, ("bo@brain.example", SOMEBODY)))
-    place = InitPaths("/repo")
-    assert len(next_steps(alone, place)) == len(next_steps(two, place)) + 1
+    assert len(next_steps(alone)) == len(next_steps(two)) + 1
