@@ -14,8 +14,6 @@ from typing import NamedTuple
 from gitops.editor.documentation import CLUSTER_KEYS
 from gitops.language.text import Span
 
-__all__ = ["ClusterEntry", "ClusterScalar", "ClusterView", "documentation_path", "keys_below", "read_cluster_text"]
-
 _LINE = re.compile(
     rb"(?P<indent> *)(?P<dashes>(?:-(?: +|$))*)"
     rb"(?:(?P<key>[^\s#:\-\[\]{}\"',&*!|>%@`][^\s#:]*|\"[^\"\n]*\"|'[^'\n]*')[ ]*:(?=[ \t\r]|$))?(?P<rest>[^\r\n]*)"

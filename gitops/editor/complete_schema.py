@@ -11,8 +11,6 @@ from gitops.editor.symbols import SymbolKind
 from gitops.language.lexer import Token, TokenKind
 from gitops.language.schema import TypeKind
 
-__all__ = ["complete_schema"]
-
 _DECLARATIONS = ("node", "edge", "interface")
 _HEAD = {
     "node": ("description", "instruction", "rename_from"),

@@ -10,17 +10,15 @@ from gitops.config.source import EntryKind, SourceError, SourceTree
 from gitops.editor.cluster import documentation_path, keys_below
 from gitops.editor.complete_query import complete_query
 from gitops.editor.complete_schema import complete_schema
-from gitops.editor.completion_items import FILE, KEY, VALUE, CompletionItem, ends_in_comment_or_string, unique_items
+from gitops.editor.completion_items import FILE, KEY, VALUE, CompletionItem, unique_items
 from gitops.editor.documentation import CLUSTER_KEYS
 from gitops.editor.navigate import is_cluster_file
 from gitops.editor.project import QUERIES, SCHEMA, folder_of, join_path
 from gitops.editor.query import read_query
 from gitops.editor.symbols import SymbolKind
 from gitops.editor.texts import MAX_READ_BYTES, EditorFile, TextCache
-from gitops.editor.tokens import TextPiece, read_tokens, word_start
+from gitops.editor.tokens import TextPiece, ends_in_comment_or_string, read_tokens, word_start
 from gitops.language.text import Span
-
-__all__ = ["Completion", "complete"]
 
 _WORD_ENDS = b" \t\r\n,[]{}\"'"
 _MAX_FOLDERS = 64

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from gitops.editor.schema import Declaration, SchemaView
 from gitops.editor.symbols import SymbolKind
-from gitops.language.lexer import Token, TokenKind
-
-__all__ = ["FILE", "KEY", "CompletionItem", "ends_in_comment_or_string", "property_items", "unique_items", "word_items"]
 
 KEY, FILE, VALUE = "key", "file", "value"
-_COMMENT = re.compile(rb"//[^\n]*+|/\*(?s:.*?)(?:\*/|\Z)")
 _MAX_ITEMS = 500
 
 
@@ -46,15 +41,3 @@ def property_items(view: SchemaView, owner: Declaration, suffix: str = "") -> It
 def unique_items(found: Iterable[CompletionItem]) -> tuple[CompletionItem, ...]:
     """The first item of each label, at most 500."""
     return tuple({each.label: each for each in reversed([*found][:_MAX_ITEMS])}.values())[::-1]
-
-
-def ends_in_comment_or_string(before: bytes, tokens: tuple[Token, ...]) -> bool:
-    """Whether the end of `before`, whose tokens these are, is inside a comment or a string."""
-    if tokens and tokens[-1].kind is TokenKind.STRING and tokens[-1].end == len(before):
-        text = tokens[-1].text
-        return len(text) == 1 or not text.endswith('"') or text.endswith('\\"')
-    start = tokens[-1].end if tokens else 0
-    for found in _COMMENT.finditer(before, start):
-        if found.end() == len(before):
-            return found[0].startswith(b"//") or not found[0].endswith(b"*/") or len(found[0]) < len("/**/")
-    return False

@@ -14,8 +14,6 @@ from gitops.editor.texts import EditorFile, TextCache
 from gitops.language.schema import TypeKind
 from gitops.language.text import Span
 
-__all__ = ["Hover", "hover"]
-
 _MARKUP = re.compile(r"([\\`*_\[\]<>#|!~])")
 _FENCES = re.compile(r"`{3,}")
 _TYPE_KINDS = {
@@ -63,16 +61,16 @@ def _markdown(cache: TextCache, file: EditorFile, occurrence: FileOccurrence) ->
         return _joined(_fenced(symbol.name, "gq"), "The name of a return item, which `order` may refer to.")
     if symbol.kind is SymbolKind.END:
         first = symbol.name in ("src", "from")
-        edge = None if view is None else view.declaration(TypeKind.EDGE, symbol.owner)
+        edge = view.declaration(TypeKind.EDGE, symbol.owner)
         of = "" if edge is None else f" `{edge.source if first else edge.target}`"
         return f"The {'source' if first else 'target'}{of} of the edge `{symbol.owner}`, by its key."
     if symbol.kind is SymbolKind.PROPERTY:
-        return "" if view is None else _property(symbol, view)
+        return _property(symbol, view)
     if symbol.kind in _TYPE_KINDS:
         is_variable = symbol.kind in (SymbolKind.VARIABLE, SymbolKind.EDGE_VARIABLE)
         name = symbol.owner if is_variable else symbol.name
-        declared = None if view is None else view.declaration(_TYPE_KINDS[symbol.kind], name)
-        text = "" if view is None or declared is None else _declaration(view, declared)
+        declared = view.declaration(_TYPE_KINDS[symbol.kind], name)
+        text = "" if declared is None else _declaration(view, declared)
         return _joined(_fenced(f"{symbol.name}: {name}", "gq"), text) if is_variable and name else text
     words = {
         SymbolKind.KEYWORD: SCHEMA_WORDS if file.path == file.schema else QUERY_WORDS,

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ANNOTATIONS", "CLUSTER_KEYS", "FUNCTION_WORDS", "QUERY_WORDS", "SCHEMA_WORDS", "TYPE_WORDS"]
-
 
 def _read_table(text: str) -> Mapping[str, str]:
     pairs = (line.split(" | ", 1) for line in text.strip().splitlines())

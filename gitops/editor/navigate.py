@@ -17,17 +17,6 @@ from gitops.editor.tokens import TextPiece
 from gitops.language.schema import TypeKind
 from gitops.language.text import Span
 
-__all__ = [
-    "FileOccurrence",
-    "declared_at",
-    "definitions",
-    "find_occurrence",
-    "is_cluster_file",
-    "references",
-    "rename_edits",
-    "rename_problem",
-]
-
 _NAME = re.compile(r"[a-z_][A-Za-z0-9_]*")
 _MAX_NAME = 255
 _MAX_FILES = 2_000
@@ -99,16 +88,16 @@ def declared_at(cache: TextCache, file: EditorFile, found: FileOccurrence) -> Fi
         return FileSpan(file.path, Span(start, start + len(symbol.name)))
     if symbol.kind is SymbolKind.QUERY:
         return FileSpan(file.path, found.span)
-    view, path = cache.view_of(file), file.schema
-    if view is None or path is None:
+    if file.schema is None:
         return None
+    view = cache.view_of(file)
     if symbol.kind is SymbolKind.END:
         edge = view.declaration(TypeKind.EDGE, symbol.owner)
         if edge is None:
             return None
         symbol = Symbol(SymbolKind.NODE, edge.source if symbol.name in ("src", "from") else edge.target)
     span = view.span(symbol)
-    return None if span is None else FileSpan(path, span)
+    return None if span is None else FileSpan(file.schema, span)
 
 
 def references(cache: TextCache, file: EditorFile, offset: int) -> tuple[FileSpan, ...]:

@@ -17,8 +17,6 @@ from gitops.editor.texts import EditorFile, TextCache
 from gitops.language.format import format_queries, format_schema
 from gitops.language.text import LanguageError, Span
 
-__all__ = ["LayoutEdit", "OutlineItem", "file_outline", "layout_edit"]
-
 
 class OutlineItem(NamedTuple):
     """A declaration: `span` is its name, `whole` the declaration with its children."""

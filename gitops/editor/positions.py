@@ -10,8 +10,6 @@ import re
 from bisect import bisect_right
 from enum import StrEnum
 
-__all__ = ["Encoding", "Lines"]
-
 _CONTINUES = 0x80
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 

@@ -25,8 +25,6 @@ from gitops.language.schema import MAX_PROBLEMS, TypeKind
 from gitops.language.suggest import Suggestion, did_you_mean
 from gitops.language.text import LanguageError, LanguageProblem, Span, Stage
 
-__all__ = ["EditorProblem", "RelatedSpan", "find_problems"]
-
 _BETWEEN = re.compile(rb"[\s:=<>!]*(?:contains|starts_with)?\s*")
 
 
@@ -87,26 +85,23 @@ class _ParsedPiece(NamedTuple):
 
     def _related(self, span: Span) -> Iterator[RelatedSpan]:
         """The declaration of the name that a problem is about, or of the type that lacks it."""
-        occurrence = occurrence_at(self.occurrences, span.start) or self._assigned_property(span.start)
+        occurrence = occurrence_at(self.occurrences, span.start)
         if occurrence is None:
-            return
+            # The property that the value here is written to or compared with.
+            before = [o for o in self.occurrences if o.end <= span.start and o.symbol.kind is SymbolKind.PROPERTY]
+            if not before or not _BETWEEN.fullmatch(self.piece.data[before[-1].end : span.start]):
+                return
+            occurrence = before[-1]
         found, symbol = FileOccurrence(occurrence, self.piece), occurrence.symbol
         declared = declared_at(self.cache, self.file, found)
         if declared is None and symbol.kind is SymbolKind.PROPERTY and symbol.owner:
             owner = Symbol(SymbolKind.EDGE if symbol.type_kind is TypeKind.EDGE else SymbolKind.NODE, symbol.owner)
-            of_owner = FileOccurrence(Occurrence(occurrence.start, occurrence.end, owner), self.piece)
-            declared = declared_at(self.cache, self.file, of_owner)
+            found = FileOccurrence(occurrence._replace(symbol=owner), self.piece)
+            declared = declared_at(self.cache, self.file, found)
             if declared is not None:
                 yield RelatedSpan(declared, f"{owner.name} is declared here")
         elif declared is not None and declared != FileSpan(self.file.path, found.span):
             yield RelatedSpan(declared, f"{symbol.name} is declared here")
-
-    def _assigned_property(self, offset: int) -> Occurrence | None:
-        """The property that the value at an offset is written to or compared with."""
-        before = [o for o in self.occurrences if o.end <= offset and o.symbol.kind is SymbolKind.PROPERTY]
-        if before and _BETWEEN.fullmatch(self.piece.data[before[-1].end : offset]):
-            return before[-1]
-        return None
 
 
 def _schema_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProblem]:

@@ -15,17 +15,6 @@ from gitops.config.declaration import CONFIG_FILE, DeclaredCluster, QueryRegistr
 from gitops.config.source import EntryKind, SourceError, SourceTree, normalize
 from gitops.editor.cluster import ClusterView
 
-__all__ = [
-    "GraphSources",
-    "GraphUse",
-    "Subtree",
-    "cluster_graphs",
-    "folder_of",
-    "graph_files",
-    "graph_uses",
-    "join_path",
-]
-
 SCHEMA, QUERIES = ".pg", ".gq"
 
 
@@ -84,45 +73,49 @@ def folder_of(path: str) -> str:
 
 def cluster_graphs(cluster: DeclaredCluster | None, view: ClusterView) -> tuple[GraphSources, ...]:
     """The graphs that a `cluster.yaml` declares, in name order; read by its lines if it is not valid (`cluster` is None)."""
-    return tuple(_graphs_of_cluster(cluster) if cluster is not None else _graphs_of_lines(view))
-
-
-def _graphs_of_cluster(cluster: DeclaredCluster) -> Iterator[GraphSources]:
-    for graph in cluster.graphs:
+    found: list[GraphSources] = []
+    sources: tuple[tuple[str | None, str], ...]
+    for graph in () if cluster is None else cluster.graphs:
         queries = graph.queries
         if isinstance(queries, QueryRegistry):
             sources = tuple((entry.name.value, entry.file.value) for entry in queries.entries)
-            yield GraphSources(graph.id.value, graph.schema.value, sources)
         else:
-            yield GraphSources(graph.id.value, graph.schema.value, tuple((None, item.value) for item in queries.items))
-
-
-def _graphs_of_lines(view: ClusterView) -> Iterator[GraphSources]:
-    for name in sorted(view.names("graphs")):
+            sources = tuple((None, item.value) for item in queries.items)
+        found.append(GraphSources(graph.id.value, graph.schema.value, sources))
+    for name in sorted(view.names("graphs")) if cluster is None else ():
         at = ("graphs", name)
         schema = next((value.text for value in view.values(*at, "schema")), "")
-        sources: list[tuple[str | None, str]] = [(None, value.text) for value in view.values(*at, "queries")]
+        written: list[tuple[str | None, str]] = [(None, value.text) for value in view.values(*at, "queries")]
         for entry in view.below(*at, "queries"):
             if entry.key is not None:
-                sources += [(entry.key.text, value.text) for value in view.values(*entry.path, "file")]
-        yield GraphSources(name, schema, tuple(sources))
+                written += [(entry.key.text, value.text) for value in view.values(*entry.path, "file")]
+        found.append(GraphSources(name, schema, tuple(written)))
+    return tuple(found)
 
 
 def graph_uses(
     tree: SourceTree, path: str, graphs_of: Callable[[bytes], tuple[GraphSources, ...]]
 ) -> tuple[GraphUse, ...]:
     """The graphs that `path` belongs to, in name order; may be empty. Raises nothing."""
-    folder = folder_of(path)
+    above = home = folder_of(path)
     while True:
-        data = _read(tree, CONFIG_FILE if folder == "." else f"{folder}/{CONFIG_FILE}")
-        if data is not None:
-            found = tuple(_uses_declared(folder, path, graphs_of(data)))
-            if found:
-                return found
-        if folder == ".":
+        try:
+            data = tree.read(CONFIG_FILE if above == "." else f"{above}/{CONFIG_FILE}")
+        except SourceError:
+            data = None
+        found = () if data is None else tuple(_uses_declared(above, path, graphs_of(data)))
+        if found:
+            return found
+        if above == ".":
             break
-        folder = folder_of(folder)
-    return tuple(_uses_without_cluster(tree, path))
+        above = folder_of(above)
+    schemas = [path] if path.endswith(SCHEMA) else []
+    if path.endswith(QUERIES):
+        try:
+            schemas = [join_path(home, name) for name in tree.names(home) if name.endswith(SCHEMA)]
+        except SourceError:
+            return ()
+    return (GraphUse("", schemas[0], None, ((None, home),)),) if len(schemas) == 1 else ()
 
 
 def graph_files(tree: SourceTree, use: GraphUse) -> Iterator[tuple[str | None, str]]:
@@ -152,30 +145,8 @@ def _uses_declared(folder: str, path: str, graphs: tuple[GraphSources, ...]) -> 
             yield GraphUse(graph.name, schema, folder, graph.sources)
 
 
-def _uses_without_cluster(tree: SourceTree, path: str) -> Iterator[GraphUse]:
-    folder = folder_of(path)
-    if not path.endswith((SCHEMA, QUERIES)):
-        return
-    if path.endswith(SCHEMA):
-        yield GraphUse("", path, None, ((None, folder),))
-        return
-    try:
-        schemas = [name for name in tree.names(folder) if name.endswith(SCHEMA)]
-    except SourceError:
-        return
-    if len(schemas) == 1:
-        yield GraphUse("", join_path(folder, schemas[0]), None, ((None, folder),))
-
-
 def _path_or_none(folder: str, written: str) -> str | None:
     try:
         return join_path(folder, written)
-    except SourceError:
-        return None
-
-
-def _read(tree: SourceTree, path: str) -> bytes | None:
-    try:
-        return tree.read(path)
     except SourceError:
         return None

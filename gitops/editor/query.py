@@ -18,8 +18,6 @@ from gitops.editor.tokens import FUNCTIONS
 from gitops.language.lexer import Token, TokenKind
 from gitops.language.schema import TypeKind
 
-__all__ = ["ANONYMOUS", "BracketContent", "OpenBracket", "QueryReader", "QueryView", "read_query"]
-
 _OPERATORS = ("contains", "starts_with")
 _SECTIONS = ("match", "return", "order", "limit", "insert", "update", "delete", "set", "where", "not")
 _WRITES = ("insert", "update", "delete")
@@ -77,19 +75,15 @@ class QueryView(NamedTuple):
     ended: bool
 
 
-def read_query(tokens: tuple[Token, ...], schema: SchemaView | None) -> QueryView:
+def read_query(tokens: tuple[Token, ...], schema: SchemaView) -> QueryView:
     """Read the tokens of one piece, or those before a cursor; raises nothing for any of them."""
-    reader = QueryReader(tokens, schema)
-    while not reader.done:
-        reader.step()
-    return reader.view()
+    return _QueryReader(tokens, schema).read()
 
 
-class QueryReader:
-    """The state while one piece is read. Names have their `$` as in the text."""
+class _QueryReader:
+    """The state while one piece is read; `_at` is the index of the next token. Names have their `$` as in the text."""
 
-    def __init__(self, tokens: tuple[Token, ...], schema: SchemaView | None) -> None:
-        """Start before the first token."""
+    def __init__(self, tokens: tuple[Token, ...], schema: SchemaView) -> None:
         self._tokens = tokens
         self._schema = schema
         self._at = 0
@@ -105,13 +99,21 @@ class QueryReader:
         self._description = ""
         self._ended = False
 
-    @property
-    def done(self) -> bool:
-        """Whether all tokens are read."""
-        return self._at >= len(self._tokens)
-
-    def view(self) -> QueryView:
-        """The names and occurrences so far."""
+    def read(self) -> QueryView:
+        """Read token by token, each with the following ones that belong to it."""
+        steps = {
+            **dict.fromkeys((TokenKind.LBRACE, TokenKind.LPAREN, TokenKind.LBRACKET), self._open),
+            **dict.fromkeys((TokenKind.RBRACE, TokenKind.RPAREN, TokenKind.RBRACKET), self._close),
+            TokenKind.VAR: self._variable,
+            TokenKind.NAME: self._word,
+            TokenKind.TYPE_NAME: self._type_name,
+            TokenKind.AT: self._annotation,
+        }
+        while self._at < len(self._tokens):
+            token = self._tokens[self._at]
+            self._at += 1
+            if (step := steps.get(token.kind)) is not None:
+                step(token)
         return QueryView(
             self._name,
             self._parameters,
@@ -123,23 +125,6 @@ class QueryReader:
             self._description,
             self._ended,
         )
-
-    def step(self) -> None:
-        """Read one token, and the following ones that belong to it."""
-        token = self._tokens[self._at]
-        self._at += 1
-        if token.kind in (TokenKind.LBRACE, TokenKind.LPAREN, TokenKind.LBRACKET):
-            self._open(token)
-        elif token.kind in (TokenKind.RBRACE, TokenKind.RPAREN, TokenKind.RBRACKET):
-            self._close(token)
-        elif token.kind is TokenKind.VAR:
-            self._variable(token)
-        elif token.kind is TokenKind.NAME:
-            self._word(token)
-        elif token.kind is TokenKind.TYPE_NAME:
-            self._type_name(token)
-        elif token.kind is TokenKind.AT:
-            self._annotation(token)
 
     def _open(self, token: Token) -> None:
         block, pending, self._pending = self._frames[-1].block, self._pending, None
@@ -181,9 +166,7 @@ class QueryReader:
             self._property(token)
         elif block in _CLAUSES and self._at_kind(TokenKind.COLON):
             self._bind(token)
-        elif block in _CLAUSES and self._hop(token):
-            return
-        else:
+        elif block not in _CLAUSES or not self._hop(token):
             # As a value `$name` is a parameter before it is a binding.
             known = self._parameters.get(token.text) or self._bound.get(token.text)
             self._add_occurrence(token, known or Symbol(SymbolKind.VARIABLE, token.text))
@@ -191,17 +174,11 @@ class QueryReader:
     def _parameter(self, token: Token) -> None:
         words = []
         at = self._at
-        while at < len(self._tokens) and self._tokens[at].kind not in (
-            TokenKind.COMMA,
-            TokenKind.RPAREN,
-            TokenKind.VAR,
-            TokenKind.LBRACE,
-        ):
-            words.append(self._tokens[at].text)
-            at += 1
-            if self._tokens[at - 1].kind is TokenKind.LPAREN:
-                words.extend(each.text for each in self._tokens[at : at + 2])
-                at += 2
+        while self._kind(at) not in (None, TokenKind.COMMA, TokenKind.RPAREN, TokenKind.VAR, TokenKind.LBRACE):
+            # A dimension, with its closing bracket, belongs to the type.
+            size = 3 if self._kind(at) is TokenKind.LPAREN else 1
+            words += [each.text for each in self._tokens[at : at + size]]
+            at += size
         symbol = Symbol(SymbolKind.PARAMETER, token.text, "".join(words[1:]), declared=token.start)
         known = self._parameters.setdefault(token.text, symbol)
         self._add_occurrence(token, known, declares=known is symbol)
@@ -223,8 +200,7 @@ class QueryReader:
         if type_name is None or type_name.kind is not TokenKind.TYPE_NAME:
             self._add_occurrence(token, self._bound.get(token.text) or Symbol(SymbolKind.VARIABLE, token.text))
             return
-        symbol, fresh = self._bind_name(token, SymbolKind.VARIABLE, type_name.text)
-        self._add_occurrence(token, symbol, declares=fresh)
+        self._bind_name(token, SymbolKind.VARIABLE, type_name.text)
         owner = Symbol(SymbolKind.NODE, type_name.text, type_kind=TypeKind.NODE)
         self._add_occurrence(type_name, owner._replace(type_kind=None))
         self._at += 2
@@ -237,59 +213,53 @@ class QueryReader:
         if self._at_kind(TokenKind.VAR) and self._at_kind(TokenKind.COLON, 1):
             binding = self._tokens[at]
             at += 2
-        undirected = self._kind(at) is TokenKind.LT and (self._kind(at + 1) is TokenKind.NAME)
+        undirected = self._kind(at) is TokenKind.LT and self._kind(at + 1) is TokenKind.NAME
         at += undirected
         edge = self._tokens[at] if self._kind(at) is TokenKind.NAME else None
         if edge is None or (undirected and self._kind(at + 1) not in (TokenKind.GT, None)):
             return False
         at += 1 + undirected
-        if edge.text in _OPERATORS:
-            follows = self._kind(at)
-            if follows not in (TokenKind.VAR, TokenKind.LBRACE):
-                return False
-            if follows is TokenKind.VAR and self._kind(at + 1) is TokenKind.DOT:
-                return False
-        if self._kind(at) is TokenKind.LBRACE:
-            while at < len(self._tokens) and self._kind(at) not in (TokenKind.RBRACE, TokenKind.VAR):
+        follows = self._kind(at)
+        if edge.text in _OPERATORS and (
+            follows not in (TokenKind.VAR, TokenKind.LBRACE)
+            or (follows is TokenKind.VAR and self._kind(at + 1) is TokenKind.DOT)
+        ):
+            return False
+        if follows is TokenKind.LBRACE:
+            while self._kind(at) not in (None, TokenKind.RBRACE, TokenKind.VAR):
                 at += 1
             at += self._kind(at) is TokenKind.RBRACE
-        right = (
-            self._tokens[at] if self._kind(at) is TokenKind.VAR and self._kind(at + 1) is not TokenKind.COLON else None
-        )
-        self._at = at + (right is not None)
+        ends = self._kind(at) is TokenKind.VAR and self._kind(at + 1) is not TokenKind.COLON
+        right = self._tokens[at] if ends else None
+        self._at = at + ends
         self._bind_ends(left, binding, edge, right)
         return True
 
     def _bind_ends(self, left: Token, binding: Token | None, edge: Token, right: Token | None) -> None:
-        declared = None if self._schema is None else self._schema.edge(edge.text)
+        declared = self._schema.edge(edge.text)
         known_left = self._bound.get(left.text)
         known_right = None if right is None else self._bound.get(right.text)
-        types = ("", "") if declared is None else (declared.source, declared.target)
-        if (known_left is not None and known_left.owner != types[0]) or (
-            known_left is None and known_right is not None and known_right.owner != types[1]
+        name, source, target = ("", "", "") if declared is None else (declared.name, declared.source, declared.target)
+        if (known_left is not None and known_left.owner != source) or (
+            known_left is None and known_right is not None and known_right.owner != target
         ):
-            types = (types[1], types[0])
-        self._add_occurrence(edge, Symbol(SymbolKind.EDGE, edge.text if declared is None else declared.name))
-        for token, owner in ((left, types[0]), (right, types[1])):
-            if token is not None:
-                symbol, fresh = self._bind_name(token, SymbolKind.VARIABLE, owner)
-                self._add_occurrence(token, symbol, declares=fresh)
+            source, target = target, source
+        self._add_occurrence(edge, Symbol(SymbolKind.EDGE, name or edge.text))
+        self._bind_name(left, SymbolKind.VARIABLE, source)
+        if right is not None:
+            self._bind_name(right, SymbolKind.VARIABLE, target)
         if binding is not None:
-            symbol, fresh = self._bind_name(
-                binding, SymbolKind.EDGE_VARIABLE, "" if declared is None else declared.name
-            )
-            self._add_occurrence(binding, symbol, declares=fresh)
+            self._bind_name(binding, SymbolKind.EDGE_VARIABLE, name)
 
-    def _bind_name(self, token: Token, sort: SymbolKind, owner: str) -> tuple[Symbol, bool]:
+    def _bind_name(self, token: Token, sort: SymbolKind, owner: str) -> None:
+        """Add the occurrence of a variable that the clause binds, unless one above has done so."""
         known = self._bound.get(token.text)
-        if known is not None:
-            return known, False
         kind = TypeKind.EDGE if sort is SymbolKind.EDGE_VARIABLE else TypeKind.NODE
-        symbol = Symbol(sort, token.text, owner, kind, token.start)
-        if token.text != ANONYMOUS:
+        symbol = known or Symbol(sort, token.text, owner, kind, token.start)
+        if known is None and token.text != ANONYMOUS:
             self._bound[token.text] = symbol
             self._trail.append(token.text)
-        return symbol, True
+        self._add_occurrence(token, symbol, declares=known is None)
 
     def _word(self, token: Token) -> None:
         frame = self._frames[-1]
@@ -310,7 +280,12 @@ class QueryReader:
             self._add_occurrence(token, Symbol(SymbolKind.KEYWORD, token.text))
             self._pending = OpenBracket(BracketContent.NOT)
         elif token.text == "as" and frame.block is BracketContent.RETURN and self._at_kind(TokenKind.NAME):
-            self._alias(token)
+            self._add_occurrence(token, Symbol(SymbolKind.KEYWORD, "as"))
+            alias = self._tokens[self._at]
+            self._at += 1
+            symbol = Symbol(SymbolKind.ALIAS, alias.text, declared=alias.start)
+            known = self._aliases.setdefault(alias.text, symbol)
+            self._add_occurrence(alias, known, declares=known is symbol)
         elif frame.block is BracketContent.ORDER and token.text in self._aliases:
             self._add_occurrence(token, self._aliases[token.text])
         elif token.text in (*_OPERATORS, "asc", "desc", "as", "true", "false"):
@@ -338,23 +313,15 @@ class QueryReader:
             name, kind = ("", None) if owner is None else (owner.name, owner.type_kind)
             self._add_occurrence(token, Symbol(SymbolKind.PROPERTY, token.text, name, kind))
 
-    def _alias(self, word: Token) -> None:
-        self._add_occurrence(word, Symbol(SymbolKind.KEYWORD, "as"))
-        name = self._tokens[self._at]
-        self._at += 1
-        symbol = Symbol(SymbolKind.ALIAS, name.text, declared=name.start)
-        known = self._aliases.setdefault(name.text, symbol)
-        self._add_occurrence(name, known, declares=known is symbol)
-
     def _type_name(self, token: Token) -> None:
         frame, before = self._frames[-1], self._token_at(-1)
         if frame.block in (BracketContent.PARAMETERS, BracketContent.LIST):
             self._add_occurrence(token, Symbol(SymbolKind.BASE_TYPE, token.text))
         elif frame.block is BracketContent.BODY and before is not None and before.text in _WRITES:
-            node = self._schema is None or self._schema.declaration(TypeKind.NODE, token.text) is not None
-            edge = self._schema is not None and self._schema.declaration(TypeKind.EDGE, token.text) is not None
+            node = self._schema.declaration(TypeKind.NODE, token.text)
+            edge = self._schema.declaration(TypeKind.EDGE, token.text)
             # If a node and an edge share a name, a write is about the node.
-            kind = TypeKind.EDGE if edge and not node else TypeKind.NODE
+            kind = TypeKind.EDGE if edge is not None and node is None else TypeKind.NODE
             self._written = Symbol(SymbolKind(kind.value), token.text, type_kind=kind)
             self._add_occurrence(token, self._written._replace(type_kind=None))
             self._pending = OpenBracket(BracketContent.SET, self._written) if before.text == "insert" else None
@@ -365,14 +332,10 @@ class QueryReader:
             return
         self._at += 1
         self._occurrences.append(Occurrence(at.start, name.end, Symbol(SymbolKind.ANNOTATION, name.text)))
-        value = self._token_at(2)
-        if (
-            name.text == "description"
-            and self._at_kind(TokenKind.LPAREN)
-            and value is not None
-            and value.kind is TokenKind.STRING
-        ):
-            self._description = value.value
+        if name.text == "description" and self._at_kind(TokenKind.LPAREN):
+            value = self._token_at(2)
+            if value is not None and value.kind is TokenKind.STRING:
+                self._description = value.value
 
     def _token_at(self, distance: int) -> Token | None:
         """The token at a distance after the current one, or before it for a negative distance."""

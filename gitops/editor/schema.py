@@ -15,23 +15,13 @@ from gitops.language.lexer import Token, TokenKind
 from gitops.language.schema import ConstraintKind, Scalar, TypeKind
 from gitops.language.text import Span
 
-__all__ = [
-    "BASE_TYPES",
-    "CONSTRAINTS",
-    "Declaration",
-    "DeclaredProperty",
-    "SchemaPiece",
-    "SchemaView",
-    "read_schema_piece",
-]
-
 BASE_TYPES = tuple(scalar.value for scalar in Scalar)
 CONSTRAINTS = tuple(kind.value for kind in ConstraintKind)
 _KEYWORDS = {kind.value: kind for kind in TypeKind}
-_SYMBOL_KINDS = {
-    TypeKind.NODE: SymbolKind.NODE,
-    TypeKind.EDGE: SymbolKind.EDGE,
-    TypeKind.INTERFACE: SymbolKind.INTERFACE,
+_TYPE_KINDS = {
+    SymbolKind.NODE: TypeKind.NODE,
+    SymbolKind.EDGE: TypeKind.EDGE,
+    SymbolKind.INTERFACE: TypeKind.INTERFACE,
 }
 _ENDS = ("src", "dst")
 
@@ -77,7 +67,7 @@ class SchemaView:
         self.pieces: tuple[tuple[TextPiece, SchemaPiece], ...] = tuple([(p, read(p.data)) for p in schema_pieces(data)])
         self._found: dict[tuple[TypeKind, str], tuple[TextPiece, Declaration]] = {}
         self._folded: dict[str, str] = {}
-        self._written: dict[int, dict[str, DeclaredProperty]] = {}
+        self._properties: dict[int, dict[str, tuple[Declaration, DeclaredProperty]]] = {}
         for piece, content in self.pieces:
             if content.declaration is not None:
                 kind, name = content.declaration.kind, content.declaration.name
@@ -102,45 +92,27 @@ class SchemaView:
 
     def properties(self, declaration: Declaration) -> dict[str, tuple[Declaration, DeclaredProperty]]:
         """The properties of a type by name, each with its declaration: the type itself or an interface."""
-        found: dict[str, tuple[Declaration, DeclaredProperty]] = {}
-        for source in (declaration, *self._interfaces(declaration)):
-            for each in source.properties:
-                found.setdefault(each.name, (source, each))
+        # Declarations live as long as this view, so no two ever have the same identity.
+        found = self._properties.get(id(declaration))
+        if found is None:
+            found = self._properties[id(declaration)] = {}
+            interfaces = [self.declaration(TypeKind.INTERFACE, name) for name in declaration.implements]
+            for source in (declaration, *(each for each in interfaces if each is not None)):
+                for each in source.properties:
+                    found.setdefault(each.name, (source, each))
         return found
 
     def property(self, symbol: Symbol) -> tuple[Declaration, DeclaredProperty] | None:
         """The property of a symbol with its declaration."""
         owner = self.declaration(symbol.type_kind, symbol.owner)
-        for source in () if owner is None else (owner, *self._interfaces(owner)):
-            found = self._own(source).get(symbol.name)
-            if found is not None:
-                return source, found
-        return None
-
-    def _interfaces(self, declaration: Declaration) -> Iterator[Declaration]:
-        for name in dict.fromkeys(declaration.implements):
-            found = self.declaration(TypeKind.INTERFACE, name)
-            if found is not None:
-                yield found
-
-    def _own(self, declaration: Declaration) -> dict[str, DeclaredProperty]:
-        """The properties written in the declaration itself, the first of each name."""
-        # Declarations live as long as this view, so no two ever have the same identity.
-        known = self._written.get(id(declaration))
-        if known is None:
-            known = {}
-            for each in declaration.properties:
-                known.setdefault(each.name, each)
-            self._written[id(declaration)] = known
-        return known
+        return None if owner is None else self.properties(owner).get(symbol.name)
 
     def span(self, symbol: Symbol) -> Span | None:
         """The span of the declaration of a type or property name, in the whole text."""
         if symbol.kind is SymbolKind.PROPERTY:
             found = self.property(symbol)
             return None if found is None else self._in_file(found[0], found[1].span)
-        kinds = {symbol_kind: kind for kind, symbol_kind in _SYMBOL_KINDS.items()}
-        declaration = self.declaration(kinds.get(symbol.kind), symbol.name)
+        declaration = self.declaration(_TYPE_KINDS.get(symbol.kind), symbol.name)
         return None if declaration is None else self._in_file(declaration, declaration.span)
 
     def _in_file(self, declaration: Declaration, span: Span) -> Span:
@@ -166,32 +138,8 @@ class _PieceReader:
             return SchemaPiece(None, ())
         kind, name = _KEYWORDS[tokens[0].text], tokens[1]
         self._add_occurrence(tokens[0], Symbol(SymbolKind.KEYWORD, tokens[0].text))
-        self._add_occurrence(name, Symbol(_SYMBOL_KINDS[kind], name.text), declares=True)
+        self._add_occurrence(name, Symbol(SymbolKind(kind.value), name.text), declares=True)
         self._at = 2
-        ends, implements = self._head()
-        head = self._text(tokens[0], self._tokens[self._at - 1])
-        documentation = dict(self._documentation)
-        properties, rules = self._body(kind, name.text)
-        source, target = (*ends, "", "")[:2]
-        return SchemaPiece(
-            Declaration(
-                kind,
-                name.text,
-                Span(name.start, name.end),
-                head,
-                properties,
-                rules,
-                implements,
-                source,
-                target,
-                documentation["description"],
-                documentation["instruction"],
-            ),
-            tuple(sorted(self._occurrences, key=lambda occurrence: occurrence.start)),
-        )
-
-    def _head(self) -> tuple[list[str], tuple[str, ...]]:
-        """Read up to the body: the ends of an edge, the interfaces of a node."""
         ends: list[str] = []
         implements: list[str] = []
         listing = False
@@ -205,18 +153,24 @@ class _PieceReader:
             elif token.kind is TokenKind.TYPE_NAME:
                 (implements if listing else ends).append(token.text)
                 self._add_occurrence(token, Symbol(SymbolKind.INTERFACE if listing else SymbolKind.NODE, token.text))
-        return ends, tuple(implements)
+        head = self._text(tokens[0], tokens[self._at - 1])
+        description, instruction = self._documentation["description"], self._documentation["instruction"]
+        properties, rules = self._body(kind, name.text)
+        span, (source, target) = Span(name.start, name.end), (*ends, "", "")[:2]
+        found = Declaration(
+            kind, name.text, span, head, properties, rules, tuple(implements), source, target, description, instruction
+        )
+        return SchemaPiece(found, tuple(sorted(self._occurrences, key=lambda occurrence: occurrence.start)))
 
     def _body(self, kind: TypeKind, owner: str) -> tuple[tuple[DeclaredProperty, ...], tuple[str, ...]]:
         properties: list[DeclaredProperty] = []
         rules: list[str] = []
-        if self._peek() is not None:
-            self._at += 1
+        self._at += 1
         while (token := self._peek()) is not None:
             self._at += 1
             if token.kind is TokenKind.AT:
                 text = self._annotation((kind, owner))
-                rules.extend([text] if text else [])
+                rules += [text] if text else []
             elif token.kind is TokenKind.NAME and self._at_kind(TokenKind.COLON):
                 self._add_occurrence(token, Symbol(SymbolKind.PROPERTY, token.text, owner, kind), declares=True)
                 properties.append(self._property(token, (kind, owner)))
@@ -235,10 +189,8 @@ class _PieceReader:
                 break
             self._at += 1
             self._annotation(owner)
-        text = self._text(name, self._tokens[self._at - 1])
-        return DeclaredProperty(
-            name.text, Span(name.start, name.end), written, text, self._documentation["description"]
-        )
+        text, span = self._text(name, self._tokens[self._at - 1]), Span(name.start, name.end)
+        return DeclaredProperty(name.text, span, written, text, self._documentation["description"])
 
     def _type(self) -> None:
         depth = 0
@@ -269,27 +221,22 @@ class _PieceReader:
         if not self._at_kind(TokenKind.LPAREN):
             return ""
         self._at += 1
-        refers = owner is not None and name.text in (*CONSTRAINTS, "embed")
+        embeds = name.text == "embed"
         first = True
         while (token := self._peek()) is not None and token.kind not in (TokenKind.RPAREN, TokenKind.RBRACE):
             self._at += 1
-            keyword = self._at_kind(TokenKind.EQ)
             if first and token.kind is TokenKind.STRING and name.text in self._documentation:
                 self._documentation[name.text] = token.value
-            if refers and owner is not None and not keyword and (first or name.text != "embed"):
-                self._reference(token, owner, quoted=name.text == "embed")
+            refers = first if embeds else name.text in CONSTRAINTS
+            is_name = token.kind is TokenKind.NAME or (embeds and token.kind is TokenKind.STRING)
+            if owner is not None and refers and is_name and not self._at_kind(TokenKind.EQ):
+                ends = owner[0] is TypeKind.EDGE and token.kind is TokenKind.NAME and token.text in _ENDS
+                kind = SymbolKind.END if ends else SymbolKind.PROPERTY
+                self._add_occurrence(token, Symbol(kind, token.value, owner[1], owner[0]))
             first = False
         if self._at_kind(TokenKind.RPAREN):
             self._at += 1
         return self._text(at, self._tokens[self._at - 1]) if name.text in CONSTRAINTS else ""
-
-    def _reference(self, token: Token, owner: tuple[TypeKind, str], *, quoted: bool) -> None:
-        if token.kind is TokenKind.NAME:
-            end = owner[0] is TypeKind.EDGE and token.text in _ENDS
-            kind = SymbolKind.END if end else SymbolKind.PROPERTY
-            self._add_occurrence(token, Symbol(kind, token.text, owner[1], owner[0]))
-        elif quoted and token.kind is TokenKind.STRING:
-            self._add_occurrence(token, Symbol(SymbolKind.PROPERTY, token.value, owner[1], owner[0]))
 
     def _peek(self, distance: int = 0) -> Token | None:
         at = self._at + distance

@@ -8,8 +8,6 @@ from typing import NamedTuple
 from gitops.language.schema import TypeKind
 from gitops.language.text import Span
 
-__all__ = ["FileSpan", "Occurrence", "Symbol", "SymbolKind", "is_local", "occurrence_at"]
-
 
 class SymbolKind(StrEnum):
     """The kinds of names and words, as hovers name them."""

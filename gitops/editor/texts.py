@@ -19,8 +19,6 @@ from gitops.language.query import Query, check_query, parse_queries
 from gitops.language.schema import Schema, compile_schema
 from gitops.language.text import LanguageError, LanguageProblem
 
-__all__ = ["MAX_READ_BYTES", "EditorFile", "TextCache"]
-
 MAX_READ_BYTES = 512 * 1024
 """Largest file, in bytes, that is read word by word; a larger one has problems only."""
 
@@ -78,10 +76,9 @@ class TextCache:
         except SourceError:
             return None
 
-    def view_of(self, file: EditorFile) -> SchemaView | None:
-        """The declarations that the names of a file are looked up in."""
-        schema = self.schema_of(file)
-        return None if schema is None else self.schema_view(schema)
+    def view_of(self, file: EditorFile) -> SchemaView:
+        """The declarations that the names of a file are looked up in; none if it has no schema."""
+        return self.schema_view(self.schema_of(file) or b"")
 
     def piece_at(self, data: bytes, offset: int) -> TextPiece:
         """The piece of a query file that has an offset; where two meet, the second."""
@@ -93,7 +90,7 @@ class TextCache:
         return found
 
     def _query_view(self, piece: bytes, schema: bytes | None) -> QueryView:
-        return read_query(read_tokens(_bounded(piece)), None if schema is None else self.schema_view(schema))
+        return read_query(read_tokens(_bounded(piece)), self.schema_view(schema or b""))
 
     def _checked(self, piece: bytes, schema: bytes) -> tuple[LanguageProblem, ...]:
         """The problems of a piece that parses, against a schema that compiles."""

@@ -16,8 +16,6 @@ from gitops.editor.symbols import Occurrence
 from gitops.language.lexer import Token, TokenKind
 from gitops.language.text import Span
 
-__all__ = ["FUNCTIONS", "TextPiece", "query_pieces", "read_tokens", "schema_pieces", "word_start"]
-
 FUNCTIONS = (
     "avg",
     "bm25",
@@ -145,6 +143,18 @@ def word_start(data: bytes, offset: int) -> int:
     before = data[max(0, offset - _LONGEST_WORD) : offset]
     found = _WORD_BEFORE.search(before)
     return offset - (len(before) - found.start() if found else 0)
+
+
+def ends_in_comment_or_string(before: bytes, tokens: tuple[Token, ...]) -> bool:
+    """Whether the end of `before`, whose tokens these are, is inside a comment or a string."""
+    if tokens and tokens[-1].kind is TokenKind.STRING and tokens[-1].end == len(before):
+        text = tokens[-1].text
+        return len(text) == 1 or not text.endswith('"') or text.endswith('\\"')
+    start = tokens[-1].end if tokens else 0
+    for found in re.compile(_COMMENT).finditer(before, start):
+        if found.end() == len(before):
+            return found[0].startswith(b"//") or not found[0].endswith(b"*/") or len(found[0]) < len("/**/")
+    return False
 
 
 def _matches(data: bytes, patterns: tuple[re.Pattern[bytes], re.Pattern[bytes]]) -> Iterator[re.Match[bytes]]:

@@ -139,7 +139,7 @@ class ClauseParser:
             operator = _WORDS.get(word.text)
             if operator is None:
                 return self._hop(variable, None, self._edge(word), undirected=False)
-            # `$a contains $b` is a hop over an edge of that name: a variable is no value there.
+            # `$a contains $b` is a hop over an edge of that name: a bare variable is never compared.
             if lexer.kind is _LBRACE or (lexer.kind is _VAR and lexer.peek().kind is not _DOT):
                 return self._hop(variable, None, Ident(word.text, word.span), undirected=False)
             return self._compare(Variable(*variable), operator)
