@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -114,7 +114,7 @@ class WebClient:
             detail = f"{shown!r} is not the address of a service: use https://HOST/PATH, without a user or a query"
             raise GitopsError(service.code, detail)
         self._service = service
-        self._base = service.base.rstrip("/")
+        self.base = service.base.rstrip("/")
         self._pause = pause
         self._clock = clock
         secrets = [value for value in service.headers.values() if isinstance(value, Secret)]
@@ -124,11 +124,6 @@ class WebClient:
         self._session = requests.Session()
         self._session.auth = _unchanged
         self.traffic = Traffic()
-
-    @property
-    def base(self) -> str:
-        """Address of the service, without a slash at the end."""
-        return self._base
 
     def post(self, path: str, body: Any) -> Any:
         """The JSON answer to a JSON request that may be repeated. Raises as `send`, also for an empty answer."""
@@ -159,14 +154,11 @@ class WebClient:
                     retryable=True,
                     status=outcome.error.status,
                 )
-            self._wait(wait)
             waited, growing, warned = waited + wait, growing * 4, warned or outcome.secondary
+            while wait > 0:
+                self._pause(min(wait, _LONGEST_PAUSE_S))
+                wait -= _LONGEST_PAUSE_S
         raise AssertionError("the last attempt returns or raises")
-
-    def _wait(self, seconds: float) -> None:
-        while seconds > 0:
-            self._pause(min(seconds, _LONGEST_PAUSE_S))
-            seconds -= _LONGEST_PAUSE_S
 
     def _url(self, request: WebRequest) -> str:
         path = request.path.lstrip("/")
@@ -174,7 +166,7 @@ class WebClient:
         dotted = any(part in (".", "..") for part in unquote(path).replace("\\", "/").split("/"))
         if dotted or not path.isprintable() or any(sign in path for sign in "?#\\ "):
             raise self._failed(f"has no path {path[:80]!r}", code=self._service.refused)
-        return f"{self._base}/{path}"
+        return f"{self.base}/{path}"
 
     def _once(self, request: WebRequest, url: str) -> WebAnswer | _Failure:
         """Send it once."""
@@ -202,7 +194,19 @@ class WebClient:
             return _Failure(self._failed(f"does not answer: {type(error).__name__}", retryable=True))
         if data is None:
             return _Failure(self._failed("takes too long to answer", retryable=True))
-        return self._understood(request, response, data)
+        status, quiet = response.status_code, response.status_code in request.quiet
+        answered = {name.lower(): value for name, value in response.headers.items()}
+        if not quiet and not requests.codes.ok <= status < requests.codes.multiple_choices:
+            return self._refusal(request, status, answered, data)
+        if len(data) > service.max_bytes:
+            what = f"answers with more than {service.max_bytes} bytes"
+            return _Failure(self._failed(what, code=service.limit, status=status))
+        try:
+            return WebAnswer(status, answered, json.loads(data) if data.strip() else None)
+        except (ValueError, RecursionError):
+            if quiet:
+                return WebAnswer(status, answered)
+            return _Failure(self._failed("answers with something that is not JSON", status=status))
 
     def _read(self, response: requests.Response) -> bytes | None:
         """The body, at most one byte beyond the bound; None when it did not come in time."""
@@ -220,61 +224,32 @@ class WebClient:
         self.traffic.received += len(data)
         return bytes(data[: self._service.max_bytes + 1])
 
-    def _understood(self, request: WebRequest, response: requests.Response, data: bytes) -> WebAnswer | _Failure:
-        """The answer, or the failure that its status and body mean."""
-        status, service = response.status_code, self._service
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        quiet = status in request.quiet
-        good = requests.codes.ok <= status < requests.codes.multiple_choices
-        if not good and not quiet:
-            return self._refusal(request, status, headers, data)
-        if len(data) > service.max_bytes:
-            what = f"answers with more than {service.max_bytes} bytes"
-            return _Failure(self._failed(what, code=service.limit, status=status))
-        try:
-            return WebAnswer(status, headers, json.loads(data) if data.strip() else None)
-        except (ValueError, RecursionError):
-            if quiet:
-                return WebAnswer(status, headers)
-            return _Failure(self._failed("answers with something that is not JSON", status=status))
-
     def _refusal(self, request: WebRequest, status: int, headers: Mapping[str, str], data: bytes) -> _Failure:
         """The failure that a status means, with the pause that the service names."""
         text = self._redact(data[: _SHOWN * 4].decode("utf-8", "replace"))[:_SHOWN]
         endpoint = f"{request.method} /{request.path.lstrip('/')[:200]}"
         said = f"answers {endpoint} with status {status}: " + "".join(c if c.isprintable() else " " for c in text)
-        secondary = _SECONDARY in text.lower()
-        limited = _limited(status, headers, self._clock.now(), secondary=secondary)
-        if limited is not None:
+        after, reset = headers.get("retry-after", ""), headers.get("x-ratelimit-reset", "")
+        asked = float(after) if after.isdecimal() else None
+        # https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api#exceeding-the-rate-limit
+        limit, secondary = asked, _SECONDARY in text.lower()
+        if limit is None and headers.get("x-ratelimit-remaining") == "0" and reset.isdecimal():
+            # One second more: the moment is given in whole ones.
+            limit = max(0.0, float(reset) - self._clock.now().timestamp()) + 1.0
+        elif limit is None and secondary:
+            limit = _LONGEST_PAUSE_S
+        if status in _LIMITED and limit is not None:
             error = self._failed(said, retryable=True, status=status)
-            return _Failure(error, limited, untouched=True, secondary=secondary)
+            return _Failure(error, limit, untouched=True, secondary=secondary)
         if status in _BUSY:
-            after = headers.get("retry-after", "")
-            asked = float(after) if after.isdecimal() else 0.0
-            return _Failure(self._failed(said, retryable=True, status=status), asked)
+            return _Failure(self._failed(said, retryable=True, status=status), asked or 0.0)
         return _Failure(self._failed(said, code=self._service.refused, status=status))
 
     def _failed(
         self, what: str, *, retryable: bool = False, status: int | None = None, code: Code | None = None
     ) -> RemoteError:
-        host = urlsplit(self._base).hostname
+        host = urlsplit(self.base).hostname
         return RemoteError(code or self._service.code, f"{host} {what}", retryable=retryable, status=status)
-
-
-def _limited(status: int, headers: Mapping[str, str], now: datetime, *, secondary: bool) -> float | None:
-    """For how many seconds a rate limit asks to wait; None if an answer is not the refusal of one.
-
-    https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api#exceeding-the-rate-limit
-    """
-    if status not in _LIMITED:
-        return None
-    after, reset = headers.get("retry-after", ""), headers.get("x-ratelimit-reset", "")
-    if after.isdecimal():
-        return float(after)
-    if headers.get("x-ratelimit-remaining") == "0" and reset.isdecimal():
-        # One second more: the moment is given in whole ones.
-        return max(0.0, float(reset) - now.timestamp()) + 1.0
-    return _LONGEST_PAUSE_S if secondary else None
 
 
 def _unchanged(request: requests.PreparedRequest) -> requests.PreparedRequest:

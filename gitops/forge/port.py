@@ -235,6 +235,17 @@ class BranchRules:
     notes: tuple[str, ...] = field(default=())
 
 
+UNPROTECTED = BranchRules(
+    protected=False,
+    request_needed=False,
+    force_push=True,
+    deletion=True,
+    signatures_needed=False,
+    required_checks=(),
+)
+"""The rules of a branch that no rule names."""
+
+
 class ForgeReader(Protocol):
     """What the bot reads from a forge. Lists are complete: adapters read every page, within bounds that raise `forge_limit`."""
 

@@ -61,30 +61,22 @@ def parse_storage(value: str) -> StorageRoot:
     text = given.rstrip("/") or "/"
     if scheme is None:
         return StorageRoot(StorageKind.LOCAL, text, path=text)
-    if scheme[1] == "s3":
-        return _s3(given)
+    place = given.removeprefix(f"{scheme[1]}://")
     if scheme[1] == "file":
-        return _file(given)
-    raise StorageRootError(f"the scheme {scheme[1][:32]}: is not known; use a path, file:// or s3://")
-
-
-def _file(given: str) -> StorageRoot:
-    path = given.removeprefix("file://")
-    if path == given or not path.startswith("/"):
-        raise StorageRootError("file:// needs an absolute path: file:///path")
-    path = path.rstrip("/") or "/"
-    return StorageRoot(StorageKind.LOCAL, f"file://{path}", path=path)
-
-
-def _s3(given: str) -> StorageRoot:
-    place = given.removeprefix("s3://")
+        if place == given or not place.startswith("/"):
+            raise StorageRootError("file:// needs an absolute path: file:///path")
+        path = place.rstrip("/") or "/"
+        return StorageRoot(StorageKind.LOCAL, f"file://{path}", path=path)
+    if scheme[1] != "s3":
+        raise StorageRootError(f"the scheme {scheme[1][:32]}: is not known; use a path, file:// or s3://")
     bucket, _, prefix = place.rstrip("/").partition("/")
     if place == given or not bucket:
         raise StorageRootError("s3:// needs a bucket: s3://bucket[/prefix]")
     if _BUCKET.fullmatch(bucket) is None:
         raise StorageRootError("the bucket name has characters other than letters, digits, dot, dash and underscore")
-    if prefix and any(part in ("", ".", "..") for part in prefix.split("/")):
+    parts = prefix.split("/") if prefix else []
+    if any(part in ("", ".", "..") for part in parts):
         raise StorageRootError("the prefix of the bucket has an empty part, . or ..")
-    if prefix and not all(_PREFIX_PART.fullmatch(part) for part in prefix.split("/")):
+    if not all(_PREFIX_PART.fullmatch(part) for part in parts):
         raise StorageRootError("the prefix of the bucket has characters other than letters, digits and . _ = @ + -")
     return StorageRoot(StorageKind.S3, given.rstrip("/"), bucket=bucket, prefix=prefix)

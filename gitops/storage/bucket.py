@@ -55,11 +55,10 @@ class Bucket:
 
     def __init__(self, name: str) -> None:
         """Make the client; nothing is asked yet. Raises GitopsError `storage_driver_missing`, `storage_root_invalid`."""
-        service = _service(os.environ)
         self.name = name
-        self.endpoint = service.endpoint
-        self._client = _client(name, service, retries=3)
-        self._once = _client(name, service, retries=0)
+        self.endpoint, allow_http = _service(os.environ)
+        self._client = _client(name, self.endpoint, allow_http=allow_http, retries=3)
+        self._once = _client(name, self.endpoint, allow_http=allow_http, retries=0)
         self._is_there = False
 
     def get(self, path: str) -> StoredObject | None:
@@ -141,14 +140,6 @@ class Bucket:
         self._is_there = True
         return found
 
-    def below(self, folder: str) -> Iterator[str]:
-        """Keys of the objects below a folder, page by page."""
-        import obstore
-
-        with self._guard(folder):
-            for page in obstore.list(self._client, folder, chunk_size=_PAGE):
-                yield from (entry["path"] for entry in page)
-
     def details(self, folder: str) -> Iterator[tuple[str, int, datetime]]:
         """Key, bytes and time of the last write of the objects below a folder, page by page."""
         import obstore
@@ -181,30 +172,25 @@ class Bucket:
         return RemoteError(Code.STORAGE_FAILED, f"s3://{self.name}/{path}: {reason}", path=path, retryable=retryable)
 
 
-@dataclass(frozen=True, slots=True)
-class _Service:
-    """Where the service is; an empty endpoint is the vendor's own."""
-
-    endpoint: str
-    allow_http: bool
-
-
 def lance_options() -> dict[str, str]:
     """The same service for the Lance driver, which finds credentials as this module does: no option holds any.
 
     Raises GitopsError `storage_root_invalid`.
     """
-    service = _service(os.environ)
+    endpoint, allow_http = _service(os.environ)
     options = {"aws_conditional_put": "etag"}
-    if service.endpoint:
-        options["aws_endpoint"] = service.endpoint
-    if service.allow_http:
+    if endpoint:
+        options["aws_endpoint"] = endpoint
+    if allow_http:
         options["allow_http"] = "true"
     return options
 
 
-def _service(environ: Mapping[str, str]) -> _Service:
-    """The service of the environment. Raises GitopsError `storage_root_invalid`."""
+def _service(environ: Mapping[str, str]) -> tuple[str, bool]:
+    """The endpoint of the service, empty for the vendor's own, and whether plain HTTP is allowed.
+
+    Raises GitopsError `storage_root_invalid`.
+    """
     # The client library ends the process for a value that cannot be part of a request, such as a secret with a line end.
     unfit = sorted(name for name, value in environ.items() if name.startswith("AWS_") and not value.isprintable())
     if unfit:
@@ -212,7 +198,7 @@ def _service(environ: Mapping[str, str]) -> _Service:
     endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or ""
     allow_http = environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
     if not endpoint:
-        return _Service("", allow_http)
+        return "", allow_http
     # It also does so for an address that it cannot parse, and it quotes addresses that hold a password.
     try:
         parts = urlsplit(endpoint)
@@ -223,10 +209,10 @@ def _service(environ: Mapping[str, str]) -> _Service:
         raise _invalid("AWS_ENDPOINT_URL is not an address of the form https://host:port")
     if endpoint.lower().startswith("http:") and not allow_http:
         raise _invalid("the endpoint is plain HTTP; set AWS_ALLOW_HTTP=true to allow that")
-    return _Service(endpoint, allow_http)
+    return endpoint, allow_http
 
 
-def _client(bucket: str, service: _Service, *, retries: int) -> Client:
+def _client(bucket: str, endpoint: str, *, allow_http: bool, retries: int) -> Client:
     try:
         from obstore.exceptions import BaseError
         from obstore.store import S3Store as Client
@@ -241,13 +227,13 @@ def _client(bucket: str, service: _Service, *, retries: int) -> Client:
     }
     # Bulk deletion is not offered by every service.
     config: S3Config = {"conditional_put": "etag", "disable_bulk_delete": True}
-    if service.endpoint:
-        config["endpoint"] = service.endpoint
+    if endpoint:
+        config["endpoint"] = endpoint
     try:
         return Client(
             bucket,
             config=config,
-            client_options={"allow_http": service.allow_http, "connect_timeout": "5s", "timeout": "30s"},
+            client_options={"allow_http": allow_http, "connect_timeout": "5s", "timeout": "30s"},
             retry_config=retry,
         )
     except (BaseError, ValueError, TypeError):

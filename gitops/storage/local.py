@@ -25,7 +25,7 @@ from pathlib import Path
 
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
-from gitops.storage.keys import TEMP_PREFIX, split_key, split_prefix
+from gitops.storage.port import TEMP_PREFIX, split_key, split_prefix
 
 __all__ = ["LocalStore", "delete_tree", "lock_folder", "sync_folder"]
 

@@ -26,7 +26,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.storage.address import StorageKind, StorageRootError, parse_storage
 from gitops.storage.bucket import Bucket, PutResult, lance_options
-from gitops.storage.keys import TEMP_PREFIX, split_key, split_prefix
+from gitops.storage.port import TEMP_PREFIX, split_key, split_prefix
 
 __all__ = ["S3Store", "lance_options"]
 
@@ -131,8 +131,7 @@ class S3Store:
 
     def keys(self, prefix: str = "") -> Iterator[str]:
         """Keys of all objects below `prefix`, however deep, page by page. Raises RemoteError while they are read."""
-        start = f"{self._prefix}/" if self._prefix else ""
-        return (path.removeprefix(start) for path in self._bucket.below(self._folder(prefix)))
+        return (key for key, _, _ in self.details(prefix))
 
     def details(self, prefix: str = "") -> Iterator[tuple[str, int, datetime]]:
         """As `keys`, with the bytes and the time of the last write of each object."""

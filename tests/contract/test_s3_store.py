@@ -18,7 +18,7 @@ from moto.s3.models import s3_backends
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.storage import bucket
 from gitops.storage import s3 as s3_module
-from gitops.storage.keys import split_key
+from gitops.storage.port import split_key
 from gitops.storage.s3 import S3Store
 from tests.support.effort import cases
 from tests.support.pages import ROOT

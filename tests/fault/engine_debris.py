@@ -16,7 +16,7 @@ from gitops.graph.history.retention import all_lines, collect_references, read_m
 from gitops.graph.lines import read_branches
 from gitops.graph.root import GraphFolder
 from gitops.graph.snapshot import open_snapshot
-from gitops.storage.keys import TEMP_PREFIX
+from gitops.storage.port import TEMP_PREFIX
 
 UNVERIFIED_S = 8 * 24 * 3600
 """Files that belong to no version of a table are a week old before the driver takes them for nobody's work."""

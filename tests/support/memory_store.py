@@ -6,7 +6,7 @@ import threading
 
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
-from gitops.storage.keys import split_key, split_prefix
+from gitops.storage.port import split_key, split_prefix
 
 __all__ = ["MemoryStore"]
 

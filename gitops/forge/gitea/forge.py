@@ -18,7 +18,7 @@ from gitops.core.errors import UsageError
 from gitops.forge.dialect import HEADS
 from gitops.forge.hosted import HostedForge
 from gitops.forge.json_object import JsonObject, answer_object
-from gitops.forge.port import Account, BranchRules, Features, Permission, RequestState
+from gitops.forge.port import UNPROTECTED, Account, BranchRules, Features, Permission, RequestState
 from gitops.forge.pulls_api import GONE, PullsDialect, segment
 from gitops.forge.web import WebAnswer, WebRequest, WebSender
 
@@ -156,15 +156,7 @@ class GiteaForge(HostedForge):
             return BranchRules(notes=(f"there is no branch {branch[:100]!r}",))
         data = answer_object(answer.body, "the branch")
         if not data.flag("protected"):
-            return BranchRules(
-                protected=False,
-                request_needed=False,
-                force_push=True,
-                deletion=True,
-                signatures_needed=False,
-                required_checks=(),
-                queue=False,
-            )
+            return replace(UNPROTECTED, queue=False)
         checks = data.values("status_check_contexts") if data.flag("enable_status_check") else []
         # A protected branch is never deleted.
         known = BranchRules(protected=True, deletion=False, required_checks=_sorted_texts(checks), queue=False)

@@ -17,7 +17,7 @@ from gitops.core.errors import RemoteError
 from gitops.forge.github.requests import MAX_FILES, GitHubDialect, graphql_data
 from gitops.forge.hosted import HostedForge, no_request
 from gitops.forge.json_object import JsonObject, answer_object
-from gitops.forge.port import BranchRules, ChangeRequest, CommitCheck, Deployment, Push, ReviewDecision
+from gitops.forge.port import UNPROTECTED, BranchRules, ChangeRequest, CommitCheck, Deployment, Push, ReviewDecision
 from gitops.forge.web import WebAnswer, WebSender, read_list
 
 __all__ = ["GitHubForge"]
@@ -162,14 +162,7 @@ def _older_rules(answer: WebAnswer) -> BranchRules:
     if isinstance(answer.body, dict):
         data = answer_object(answer.body, "the protection")
         if answer.status == _NOT_FOUND and data.text_or("message") == _NOT_PROTECTED:
-            return BranchRules(
-                protected=False,
-                request_needed=False,
-                force_push=True,
-                deletion=True,
-                signatures_needed=False,
-                required_checks=(),
-            )
+            return UNPROTECTED
         if answer.status == _OK:
             return _protection(data)
     return BranchRules(notes=("branch protection cannot be read with this token; rules of rulesets can",))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gitops.core.clock import Clock
@@ -17,6 +18,7 @@ from gitops.forge.gitlab.requests import DEPLOYMENTS, UNSEEN, GitLabDialect
 from gitops.forge.hosted import HostedForge, no_request
 from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
+    UNPROTECTED,
     Account,
     BranchRules,
     ChangeRequest,
@@ -282,20 +284,16 @@ def branch_rules(
     `pushers` are `gitlab:<number>` for people, `group:<number>`, `deploy-key:<number>`, and roles by their names. Sources:
     https://docs.gitlab.com/user/project/repository/branches/protected/ and https://docs.gitlab.com/api/protected_branches/.
     """
-    matching = [row for row in protections if _matches(row.text("name"), branch)]
+    # In the name of a protection, `*` stands for anything.
+    patterns = (".*".join(map(re.escape, row.text("name").split("*"))) for row in protections)
+    matching = [
+        row for row, pattern in zip(protections, patterns, strict=True) if re.fullmatch(pattern, branch, re.DOTALL)
+    ]
     checks = (ANY_CHECK,) if project.flag("only_allow_merge_if_pipeline_succeeds") else ()
     signed = None if push_rule is None else push_rule.flag("reject_unsigned_commits")
     queue = project.flag("merge_trains_enabled") if project.has("merge_trains_enabled") else None
     if not matching:
-        return BranchRules(
-            protected=False,
-            request_needed=False,
-            force_push=True,
-            deletion=True,
-            signatures_needed=signed,
-            required_checks=checks,
-            queue=queue,
-        )
+        return replace(UNPROTECTED, signatures_needed=signed, required_checks=checks, queue=queue)
     pushers = tuple(sorted({name for row in matching for name in _pushers(row)}))
     return BranchRules(
         protected=True,
@@ -308,12 +306,6 @@ def branch_rules(
         queue=queue,
         notes=("an account that may remove the protection can delete the branch on GitLab's pages",),
     )
-
-
-def _matches(pattern: str, branch: str) -> bool:
-    """Whether the name of a protection, in which `*` stands for anything, is that of a branch."""
-    parts = (re.escape(part) for part in pattern.split("*"))
-    return re.fullmatch(".*".join(parts), branch, re.DOTALL) is not None
 
 
 def _pushers(row: JsonObject) -> Iterable[str]:

@@ -40,7 +40,7 @@ from gitops.graph.results import GcResult
 from gitops.graph.root import GraphFolder
 from gitops.graph.snapshot import Snapshot, open_snapshot
 from gitops.graph.staged import WriteContext
-from gitops.storage.keys import TEMP_PREFIX
+from gitops.storage.port import TEMP_PREFIX
 
 __all__ = ["Retention", "collect_garbage"]
 
