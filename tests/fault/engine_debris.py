@@ -51,7 +51,7 @@ def debris(uri: str) -> Debris:
             if not needs.knows(path):
                 folders += 1
                 continue
-            numbers = [version.number for version in dataset_versions(folder, path)]
+            numbers = [number for number, _ in dataset_versions(folder, path)]
             versions += sum(not needs.keeps(path, number) for number in numbers)
             files += len(_data_files(folder, path) - _named_files(folder, path, numbers))
     named = {line.id for line in read_branches(store).lines()}

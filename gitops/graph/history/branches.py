@@ -6,6 +6,8 @@ the name first, then the versions. A process that dies between the steps leaves 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.core.faults import around
@@ -13,7 +15,7 @@ from gitops.graph import layout
 from gitops.graph.history.leases import hold_lease
 from gitops.graph.history.lineage import merge_base_refs
 from gitops.graph.lines import INTERNAL, Line, check_name, read_branches
-from gitops.graph.manifest import Manifest, head_number, line_numbers, publish
+from gitops.graph.manifest import head_number, line_numbers, publish
 from gitops.graph.results import BranchInfo
 from gitops.graph.snapshot import Snapshot, open_snapshot
 from gitops.graph.staged import WriteContext, later_timestamp, precise_timestamp
@@ -47,11 +49,35 @@ def ensure_branch(uri: str, name: str, context: WriteContext, origin: ReadTarget
 
 def make_branch(base: Snapshot, name: str, context: WriteContext) -> BranchInfo:
     """As `create_branch`, also for internal names."""
-    store = base.store
+    store, parent = base.store, base.manifest
     with hold_lease(base, context):
         if read_branches(store).line(name) is not None:
             raise _exists(name)
-        manifest, line = _first(base, name, context)
+        now = precise_timestamp(context.now())
+        line = Line(
+            name=name,
+            id=context.ids.ulid(),
+            inherits=base.line.child_inherits(parent.n),
+            fork=parent.ref,
+            forked_from=base.branch,
+            created_at=now,
+            actor=context.actor,
+        )
+        # The first version of the new line has the tables of its base.
+        manifest = replace(
+            parent,
+            n=parent.n + 1,
+            txn_id=context.ids.ulid(),
+            operation="branch",
+            actor=context.actor,
+            ts=later_timestamp(now, parent.ts),
+            branch=name,
+            line=line.id,
+            parent=parent.ref,
+            merge_parent=None,
+            lineage=parent.reach,
+            message=context.message,
+        )
         with around(context.faults, "engine.branch.create", "manifest"):
             publish(store, manifest)
         for _ in range(_ROUNDS):
@@ -102,37 +128,6 @@ def remove_branch(snapshot: Snapshot, name: str, context: WriteContext) -> None:
             _clear(store, line.id, keep=merge_base_refs(store, read_branches(store)))
             return
     raise _busy(snapshot)
-
-
-def _first(base: Snapshot, name: str, context: WriteContext) -> tuple[Manifest, Line]:
-    """The first version of a new line, with the tables of its base, and the line."""
-    parent, now, line_id = base.manifest, precise_timestamp(context.now()), context.ids.ulid()
-    manifest = Manifest(
-        n=parent.n + 1,
-        txn_id=context.ids.ulid(),
-        operation="branch",
-        actor=context.actor,
-        ts=later_timestamp(now, parent.ts),
-        schema_source=parent.schema_source,
-        schema_ir=parent.schema_ir,
-        tables=parent.tables,
-        dropped=parent.dropped,
-        branch=name,
-        line=line_id,
-        parent=parent.ref,
-        lineage=parent.reach,
-        message=context.message,
-    )
-    line = Line(
-        name=name,
-        id=line_id,
-        inherits=base.line.child_inherits(parent.n),
-        fork=parent.ref,
-        forked_from=base.branch,
-        created_at=now,
-        actor=context.actor,
-    )
-    return manifest, line
 
 
 def _clear(store: ObjectStore, line: str, keep: set[tuple[str, int]]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -17,7 +16,6 @@ from gitops.graph.root import GraphFolder
 from gitops.graph.tables import driver_message
 
 __all__ = [
-    "DatasetVersion",
     "call_driver",
     "data_files",
     "dataset_versions",
@@ -31,27 +29,17 @@ _NEVER = timedelta(days=36_500)
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetVersion:
-    """One version that can be opened, and when it was made."""
-
-    number: int
-    made: datetime
-
-
 def open_latest(folder: GraphFolder, path: str) -> lance.LanceDataset:
     """The dataset at its newest version, which readers must not use. Raises RemoteError `storage_failed`."""
     place = folder.dataset(path)
     return call_driver(path, lambda: lance.dataset(place.uri, storage_options=place.driver_options()))
 
 
-def dataset_versions(folder: GraphFolder, path: str) -> tuple[DatasetVersion, ...]:
-    """The versions that are there, oldest first. Raises RemoteError `storage_failed`."""
-    dataset = open_latest(folder, path)
-    listed: list[Any] = list(call_driver(path, dataset.versions))
+def dataset_versions(folder: GraphFolder, path: str) -> tuple[tuple[int, datetime], ...]:
+    """Number and time of each version that can be opened, oldest first. Raises RemoteError `storage_failed`."""
+    listed: list[Any] = list(call_driver(path, open_latest(folder, path).versions))
     # The driver gives naive local times.
-    found = (DatasetVersion(each["version"], each["timestamp"].astimezone(UTC)) for each in listed)
-    return tuple(sorted(found, key=lambda version: version.number))
+    return tuple(sorted((each["version"], each["timestamp"].astimezone(UTC)) for each in listed))
 
 
 def drop_versions(folder: GraphFolder, path: str, numbers: Sequence[int]) -> int:
@@ -80,8 +68,8 @@ def data_files(folder: GraphFolder, path: str) -> set[str]:
     """The names of the data files of all versions. Raises RemoteError `storage_failed`."""
     dataset = open_latest(folder, path)
     found: set[str] = set()
-    for version in dataset_versions(folder, path):
-        at = call_driver(path, partial(dataset.checkout_version, version.number))
+    for number, _ in dataset_versions(folder, path):
+        at = call_driver(path, partial(dataset.checkout_version, number))
         found |= {file.path for part in at.get_fragments() for file in part.metadata.files}
     return found
 
@@ -89,10 +77,9 @@ def data_files(folder: GraphFolder, path: str) -> set[str]:
 def kept_bytes(folder: GraphFolder, path: str, gone: Sequence[int]) -> int:
     """The bytes of the data files that only these versions have: what `drop_versions` would free, near enough."""
     dataset = open_latest(folder, path)
-    numbers = {version.number for version in dataset_versions(folder, path)}
     sizes: dict[str, int] = {}
     kept: set[str] = set()
-    for number in numbers:
+    for number, _ in dataset_versions(folder, path):
         version = call_driver(path, partial(dataset.checkout_version, number))
         files = {f.path: f.file_size_bytes or 0 for part in version.get_fragments() for f in part.metadata.files}
         sizes |= files

@@ -136,9 +136,9 @@ class _GarbageCollection:
     def _sweep_versions(self, path: str, needs: References) -> None:
         versions = dataset_versions(self._folder, path)
         gone = tuple(
-            version.number
-            for version, newer in pairwise(versions)
-            if not needs.keeps(path, version.number) and self._old(newer.made)
+            number
+            for (number, _), (_, next_made) in pairwise(versions)
+            if not needs.keeps(path, number) and self._old(next_made)
         )
         if not gone:
             if not self._dry:

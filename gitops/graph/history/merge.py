@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
@@ -30,7 +29,7 @@ from gitops.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
 from gitops.graph.staged import StagedVersion, WriteContext
 from gitops.graph.tables import TableWriter, arrow_table, declared_type, key_columns, stage_rows
 from gitops.graph.write.committed import CommittedTable
-from gitops.language.schema import Catalog, EdgeType, NodeType
+from gitops.language.schema import EdgeType
 
 __all__ = ["merge_branch"]
 
@@ -57,151 +56,115 @@ def merge_branch(uri: str, source: str, into: str, context: WriteContext) -> Mer
             raise GitopsError(Code.GRAPH_MERGE_SCHEMA, detail, path=target.root.location)
         if all(base.tables == origin.manifest.tables for base in bases):
             return nothing
-        if includes_version(origin.manifest, target.manifest.ref):
-            plan, status = _MergePlan(dict(origin.manifest.tables)), MergeStatus.FAST_FORWARD
-        else:
-            plan, status = _merge_tables(target, origin, bases), MergeStatus.MERGED
-        if plan.conflicts:
-            return replace(nothing, status=MergeStatus.CONFLICT, conflicts=tuple(sorted(set(plan.conflicts))))
+        tables, rows, status = origin.manifest.tables, {}, MergeStatus.FAST_FORWARD
+        if not includes_version(origin.manifest, target.manifest.ref):
+            merge = _Merge(target, origin, bases)
+            if merge.conflicts:
+                return replace(nothing, status=MergeStatus.CONFLICT, conflicts=tuple(sorted(set(merge.conflicts))))
+            tables, rows, status = merge.tables, merge.rows, MergeStatus.MERGED
         context.faults.reach("engine.merge.staged")
         staged = StagedVersion(
             target,
             "merge",
             context,
-            tables=plan.tables,
+            tables=tables,
             merge_parent=origin.manifest.ref,
             lineage=origin.manifest.reach,
             message=context.message or f"merge branch {origin.branch}",
         )
         version = staged.publish()
-    return MergeResult(status, source, into, version, staged.manifest.txn_id, plan.rows)
+    return MergeResult(status, source, into, version, staged.manifest.txn_id, rows)
 
 
-@dataclass(slots=True)
-class _MergePlan:
+class _Merge:
     """The tables of the version that results, how many rows the source brought, and the conflicts."""
 
-    tables: dict[str, TableEntry]
-    rows: dict[str, int] = field(default_factory=dict)
-    conflicts: list[RowProblem] = field(default_factory=list)
+    def __init__(self, target: Snapshot, origin: Snapshot, bases: tuple[Manifest, ...]) -> None:
+        """Merge table by table, then check the rules that the result may break (steps 2, 3 and 6)."""
+        self._target, self._origin, self._bases = target, origin, bases
+        self._catalog = target.schema().catalog
+        self.tables: dict[str, TableEntry] = dict(target.manifest.tables)
+        self.rows: dict[str, int] = {}
+        self.conflicts: list[RowProblem] = []
+        for key in sorted(self.tables):
+            self._merge_table(key)
+        in_conflict = {(conflict.table, conflict.id) for conflict in self.conflicts}
+        self.conflicts += [each for each in self._broken_rules() if (each.table, each.id) not in in_conflict]
 
+    def _deltas(self, key: str, before: TableEntry | None, after: TableEntry | None) -> Iterator[RowDelta]:
+        folder, declared = self._target.folder, declared_type(self._catalog, key)
+        return row_deltas(TableVersion(folder, before, declared), TableVersion(folder, after, declared))
 
-def _merge_tables(target: Snapshot, origin: Snapshot, bases: tuple[Manifest, ...]) -> _MergePlan:
-    catalog = target.schema().catalog
-    plan = _MergePlan(dict(target.manifest.tables))
-    for key in sorted(plan.tables):
-        _merge_table(_MergeTable(key, declared_type(catalog, key), bases, target, origin), plan)
-    in_conflict = {(conflict.table, conflict.id) for conflict in plan.conflicts}
-    for conflict in _broken_rules(target, origin, plan, catalog):
-        if (conflict.table, conflict.id) not in in_conflict:
-            plan.conflicts.append(conflict)
-    return plan
+    def _merge_table(self, key: str) -> None:
+        ours, theirs = (at.manifest.tables[key] for at in (self._target, self._origin))
+        first, *others = (base.tables.get(key) for base in self._bases)
+        if theirs == ours or all(entry == theirs for entry in (first, *others)):
+            return
+        coming = {delta.id: delta for delta in self._deltas(key, first, theirs)}
+        if all(entry == ours for entry in (first, *others)):
+            self.tables[key], self.rows[key] = theirs, len(coming)
+            return
+        mine = {delta.id: delta for delta in self._deltas(key, first, ours)}
+        doubtful = {delta.id for base in others for delta in self._deltas(key, first, base)}
+        for row_id in sorted(doubtful & (mine.keys() - coming.keys())):
+            own = mine[row_id]
+            self._conflict(key, row_id, own.before, own.after, own.before)
+        wanted: dict[str, Row | None] = {}
+        for row_id, delta in coming.items():
+            if row_id in mine:
+                own = mine[row_id]
+                if RowDelta(row_id, own.after, delta.after).fields or (own.after is None) != (delta.after is None):
+                    self._conflict(key, row_id, own.before, own.after, delta.after)
+            elif row_id in doubtful:
+                self._conflict(key, row_id, delta.before, delta.before, delta.after)
+            else:
+                wanted[row_id] = delta.after
+        if wanted:
+            self.tables[key], self.rows[key] = self._write_table(key, ours, wanted), len(wanted)
 
+    def _conflict(self, key: str, row_id: str, before: Row | None, mine: Row | None, coming: Row | None) -> None:
+        """Note the conflicts of one row, one for each property in which the sides differ."""
+        fields: tuple[str, ...] = ("",)
+        if mine is None or coming is None:
+            kind = "DeleteVsUpdate"
+            removed, kept = (self._target, self._origin) if mine is None else (self._origin, self._target)
+            detail = f"{removed.branch} removed the row, {kept.branch} changed it"
+        else:
+            kind = "DivergentInsert" if before is None else "DivergentUpdate"
+            fields = RowDelta(row_id, mine, coming).fields
+            detail = f"{self._target.branch} and {self._origin.branch} gave it different values"
+        self.conflicts += [RowProblem(key, row_id, kind, name, detail) for name in fields]
 
-@dataclass(frozen=True, slots=True)
-class _MergeTable:
-    """One table in all versions that take part."""
+    def _write_table(self, key: str, entry: TableEntry, wanted: Mapping[str, Row | None]) -> TableEntry:
+        """Stage the table of the target with these rows in place of those with their ids."""
+        folder, declared = self._target.folder, declared_type(self._catalog, key)
+        known = folder.begin(entry.path)
+        rows = [row for row in wanted.values() if row is not None]
+        columns = {name: [row[name] for row in rows] for name in (*key_columns(declared), *declared.properties)}
+        staged = stage_rows(folder, entry, arrow_table(declared, columns)) if rows else []
+        gone = CommittedTable(folder, entry, declared).addresses(wanted.keys())
+        writer = TableWriter(folder, entry, known)
+        writer.exchange(staged, gone.values())
+        return writer.finish(recount=True)
 
-    key: str
-    declared: NodeType | EdgeType
-    bases: tuple[Manifest, ...]
-    target: Snapshot
-    origin: Snapshot
+    def _broken_rules(self) -> Iterator[RowProblem]:
+        """Rules that each side keeps and the merge breaks. Only a rule that spans changes of both sides can be broken."""
+        ours, theirs = self._target.manifest.tables, self._origin.manifest.tables
 
-    def side(self, manifest: Manifest) -> TableVersion:
-        return TableVersion(self.target.folder, manifest.tables.get(self.key), self.declared)
+        def mixed(*keys: str) -> bool:
+            return any(self.tables[k] != ours[k] for k in keys) and any(self.tables[k] != theirs[k] for k in keys)
 
-    def deltas(self, before: Manifest, after: Manifest) -> dict[str, RowDelta]:
-        return {delta.id: delta for delta in row_deltas(self.side(before), self.side(after))}
-
-
-def _merge_table(table: _MergeTable, plan: _MergePlan) -> None:
-    ours, theirs = (at.manifest.tables[table.key] for at in (table.target, table.origin))
-    old = [base.tables.get(table.key) for base in table.bases]
-    if theirs == ours or all(entry == theirs for entry in old):
-        return
-    if all(entry == ours for entry in old):
-        plan.tables[table.key] = theirs
-        plan.rows[table.key] = len(table.deltas(table.bases[0], table.origin.manifest))
-        return
-    first, *others = table.bases
-    mine = table.deltas(first, table.target.manifest)
-    coming = table.deltas(first, table.origin.manifest)
-    doubtful = {row_id for base in others for row_id in table.deltas(first, base)}
-    for row_id in sorted(doubtful & (mine.keys() - coming.keys())):
-        plan.conflicts += _conflicts(table, mine[row_id], None)
-    wanted: dict[str, Row | None] = {}
-    for row_id, delta in coming.items():
-        own = mine.get(row_id)
-        if own is None and row_id not in doubtful:
-            wanted[row_id] = delta.after
-        elif (
-            own is None
-            or RowDelta(row_id, own.after, delta.after).fields
-            or (own.after is None) != (delta.after is None)
-        ):
-            plan.conflicts += _conflicts(table, own, delta)
-    if wanted:
-        plan.tables[table.key] = _write_table(table, ours, wanted)
-        plan.rows[table.key] = len(wanted)
-
-
-def _conflicts(table: _MergeTable, own: RowDelta | None, delta: RowDelta | None) -> Iterator[RowProblem]:
-    """The conflicts of one row, one for each property in which the sides differ."""
-    some = own or delta
-    if some is None:
-        return
-    mine = own.after if own is not None else some.before
-    coming = delta.after if delta is not None else some.before
-    if mine is None or coming is None:
-        kind, fields = "DeleteVsUpdate", [""]
-        removed, kept = (table.target, table.origin) if mine is None else (table.origin, table.target)
-        detail = f"{removed.branch} removed the row, {kept.branch} changed it"
-    else:
-        kind = "DivergentInsert" if some.before is None else "DivergentUpdate"
-        fields = list(RowDelta(some.id, mine, coming).fields)
-        detail = f"{table.target.branch} and {table.origin.branch} gave it different values"
-    yield from (RowProblem(table.key, some.id, kind, name, detail) for name in fields)
-
-
-def _write_table(table: _MergeTable, entry: TableEntry, wanted: Mapping[str, Row | None]) -> TableEntry:
-    """Stage the table of the target with these rows in place of those with their ids."""
-    folder = table.target.folder
-    known = folder.begin(entry.path)
-    rows = [row for row in wanted.values() if row is not None]
-    names = (*key_columns(table.declared), *table.declared.properties)
-    columns = {name: [row[name] for row in rows] for name in names}
-    staged = stage_rows(folder, entry, arrow_table(table.declared, columns)) if rows else []
-    gone = CommittedTable(folder, entry, table.declared).addresses(wanted.keys())
-    writer = TableWriter(folder, entry, known)
-    writer.exchange(staged, gone.values())
-    return writer.finish(recount=True)
-
-
-def _broken_rules(target: Snapshot, origin: Snapshot, plan: _MergePlan, catalog: Catalog) -> Iterator[RowProblem]:
-    """Rules that each side keeps and the merge breaks. Only a rule that spans changes of both sides can be broken."""
-
-    def mixed(*keys: str) -> bool:
-        ours, theirs = target.manifest.tables, origin.manifest.tables
-        return any(plan.tables[k] != ours[k] for k in keys) and any(plan.tables[k] != theirs[k] for k in keys)
-
-    image = GraphImage(target.folder, plan.tables, catalog)
-    for key in sorted(plan.tables):
-        declared = image.declared(key)
-        found = []
-        if mixed(key):
-            found += [*image.unique(key), *_row_violations(target, plan, key, declared)]
-        if isinstance(declared, EdgeType):
+        image = GraphImage(self._target.folder, self.tables, self._catalog)
+        for key in sorted(self.tables):
+            declared = image.declared(key)
             if mixed(key):
-                found += image.cardinality(key)
-            if mixed(key, f"node:{declared.source}", f"node:{declared.target}"):
-                found += image.orphans(key)
-        yield from found
-
-
-def _row_violations(target: Snapshot, plan: _MergePlan, key: str, declared: NodeType | EdgeType) -> Iterator[Any]:
-    """Rules of single rows: each row comes from one side, so only rows that came in are looked at."""
-    before = TableVersion(target.folder, target.manifest.tables[key], declared)
-    for delta in row_deltas(before, TableVersion(target.folder, plan.tables[key], declared)):
-        if delta.after is not None:
-            yield from row_violations(key, declared, delta.after)
+                yield from image.unique(key)
+                # Each row comes from one side, so of the rules of single rows only rows that came in are looked at.
+                for delta in self._deltas(key, ours[key], self.tables[key]):
+                    if delta.after is not None:
+                        yield from row_violations(key, declared, delta.after)
+            if isinstance(declared, EdgeType):
+                if mixed(key):
+                    yield from image.cardinality(key)
+                if mixed(key, f"node:{declared.source}", f"node:{declared.target}"):
+                    yield from image.orphans(key)

@@ -10,7 +10,7 @@ words and its parts. An index gives candidates: results do not depend on it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ from gitops.graph.search.vector import METRIC
 from gitops.graph.snapshot import ReadTarget, find_root, open_snapshot
 from gitops.graph.staged import StagedVersion, WriteContext
 from gitops.graph.tables import TableWriter, declared_type, key_columns, open_table
-from gitops.language.schema import EdgeType, NodeType, PropType, Scalar
+from gitops.language.schema import EdgeType, NodeType, Scalar
 
 __all__ = ["OptimizeOptions", "optimize_tables"]
 
@@ -100,12 +100,12 @@ def _optimize_table(
             return snapshot.manifest.n, ()
         declared = declared_type(snapshot.schema().catalog, key)
         steps = _find_steps(snapshot.folder, entry, declared, options)
-        if not steps.needed:
+        if not any(steps):
             return snapshot.manifest.n, ()
         with hold_lease(snapshot, context) as held:
             writer = _Optimizer(snapshot.folder, entry)
             done = []
-            for step in writer.carry_out(steps, options):
+            for step in writer.carry_out(*steps, options):
                 done.append(step)
                 held.renew()
             table = writer.finish(recount=False)
@@ -115,22 +115,10 @@ def _optimize_table(
     return version, tuple(done)
 
 
-@dataclass(frozen=True, slots=True)
-class _OptimizeSteps:
-    """What a table needs."""
-
-    compact: bool
-    build: tuple[_WantedIndex, ...]
-    refresh: bool
-
-    @property
-    def needed(self) -> bool:
-        return self.compact or bool(self.build) or self.refresh
-
-
 def _find_steps(
     folder: GraphFolder, entry: TableEntry, declared: NodeType | EdgeType, options: OptimizeOptions
-) -> _OptimizeSteps:
+) -> tuple[bool, tuple[_WantedIndex, ...], bool]:
+    """Whether the table needs to be compacted, the indexes to build, and whether those that it has need a refresh."""
     dataset = open_table(folder, entry)
     fragments = dataset.get_fragments()
     deleted = sum(part.num_deletions for part in fragments)
@@ -141,7 +129,7 @@ def _find_steps(
     build = tuple(each for each in wanted if each.name not in have and entry.rows >= each.least_rows)
     stale = max((entry.rows - have[each.name].num_rows_indexed for each in wanted if each.name in have), default=0)
     refresh = stale > min(options.stale_rows, options.stale_share * entry.rows)
-    return _OptimizeSteps(compact, build, refresh)
+    return compact, build, refresh
 
 
 def _wanted_indexes(declared: NodeType | EdgeType, options: OptimizeOptions) -> Iterator[_WantedIndex]:
@@ -154,45 +142,40 @@ def _wanted_indexes(declared: NodeType | EdgeType, options: OptimizeOptions) -> 
     others = {name for group in declared.unique for name in group} | set(key)
     for name in sorted((indexed | others) - set(heads)):
         kind = declared.properties[name]
-        yield from _property_indexes(name, kind, options, searched=name in indexed)
-
-
-def _property_indexes(name: str, kind: PropType, options: OptimizeOptions, *, searched: bool) -> Iterator[_WantedIndex]:
-    if kind.scalar is Scalar.BLOB:
-        return
-    if kind.scalar is Scalar.VECTOR:
-        yield _WantedIndex(f"{name}_vector", name, "IVF_FLAT", options.vector_rows)
-    elif kind.is_list:
-        yield _WantedIndex(f"{name}_idx", name, "LABEL_LIST", options.scalar_rows)
-    elif kind.scalar is Scalar.BOOL or kind.enum_values is not None:
-        yield _WantedIndex(f"{name}_idx", name, "BITMAP", options.scalar_rows)
-    else:
-        yield _WantedIndex(f"{name}_idx", name, "BTREE", options.scalar_rows)
-        if kind.scalar is Scalar.STRING and searched:
-            yield _WantedIndex(f"{name}_text", name, "INVERTED", options.text_rows)
-            yield _WantedIndex(f"{name}_ngram", name, "NGRAM", options.text_rows)
+        if kind.scalar is Scalar.BLOB:
+            continue
+        if kind.scalar is Scalar.VECTOR:
+            yield _WantedIndex(f"{name}_vector", name, "IVF_FLAT", options.vector_rows)
+        elif kind.is_list:
+            yield _WantedIndex(f"{name}_idx", name, "LABEL_LIST", options.scalar_rows)
+        elif kind.scalar is Scalar.BOOL or kind.enum_values is not None:
+            yield _WantedIndex(f"{name}_idx", name, "BITMAP", options.scalar_rows)
+        else:
+            yield _WantedIndex(f"{name}_idx", name, "BTREE", options.scalar_rows)
+            if kind.scalar is Scalar.STRING and name in indexed:
+                yield _WantedIndex(f"{name}_text", name, "INVERTED", options.text_rows)
+                yield _WantedIndex(f"{name}_ngram", name, "NGRAM", options.text_rows)
 
 
 class _Optimizer(TableWriter):
     """A writer whose changes leave every row as it is."""
 
-    def carry_out(self, steps: _OptimizeSteps, options: OptimizeOptions) -> Iterator[str]:
+    def carry_out(
+        self, compact: bool, build: Sequence[_WantedIndex], refresh: bool, options: OptimizeOptions
+    ) -> Iterator[str]:
         """Carry out the steps; yields the description of each finished step."""
-        if steps.compact and self._compact(options):
-            yield "compacted"
-        for index in steps.build:
-            self.change(partial(_build_index, index=index, rows=self._rows))
-            yield f"built {index.name} ({index.kind})"
-        if steps.refresh and self._dataset_changes(lambda dataset: dataset.optimize.optimize_indices()):
-            yield "refreshed indexes"
-
-    def _compact(self, options: OptimizeOptions) -> bool:
-        return self._dataset_changes(
+        if compact and self._dataset_changes(
             lambda dataset: dataset.optimize.compact_files(
                 target_rows_per_fragment=options.rows_per_fragment,
                 materialize_deletions_threshold=options.deleted_share,
             )
-        )
+        ):
+            yield "compacted"
+        for index in build:
+            self.change(partial(_build_index, index=index, rows=self._rows))
+            yield f"built {index.name} ({index.kind})"
+        if refresh and self._dataset_changes(lambda dataset: dataset.optimize.optimize_indices()):
+            yield "refreshed indexes"
 
     def _dataset_changes(self, action: Any) -> bool:
         """Run a change that may take several versions, or none; no version of another writer may be among them."""

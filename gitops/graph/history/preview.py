@@ -8,20 +8,19 @@ that the preview leaves are undone by the next writer, as those of any writer th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from gitops.core.errors import BugError, GitopsError, RemoteError
 from gitops.graph.engine import LanceEngine, plan_migration
 from gitops.graph.history.branches import make_branch, remove_branch
 from gitops.graph.history.datasets import call_driver
 from gitops.graph.lines import INTERNAL
-from gitops.graph.manifest import Manifest
+from gitops.graph.manifest import TableEntry
 from gitops.graph.results import PreviewReport, StepEffect
-from gitops.graph.root import GraphFolder
 from gitops.graph.snapshot import ReadTarget, Snapshot, accept_schema, find_root, open_snapshot
 from gitops.graph.staged import WriteContext
 from gitops.graph.tables import open_table
-from gitops.language.schema import Schema, TypeKind
+from gitops.language.schema import TypeKind
 from gitops.language.schema.steps import (
     AddProperty,
     AddType,
@@ -52,44 +51,28 @@ def preview_migration(
         return PreviewReport(False, base.manifest.n, effects, {})
     name = f"{INTERNAL}preview_{context.ids.ulid().lower()}"
     make_branch(base, name, context)
-    made: Manifest | None = None
+    made: Mapping[str, TableEntry] = {}
     try:
-        made = _carry_out(uri, name, desired, migration.steps, context)
-        tables = _count(base, made)
+        with find_root(uri).lease():
+            engine = LanceEngine(context.clock, context.ids, context.faults)
+            branch = open_snapshot(uri, ReadTarget(name))
+            staged = engine.stage_migration(branch, desired, migration.steps, context.actor)
+            # What a hard drop would remove is not removed.
+            staged.publish(purge=False)
+        made = staged.manifest.tables
+        # The rows are read from the tables themselves.
+        tables = {key: call_driver(at.path, open_table(base.folder, at).count_rows) for key, at in made.items()}
+        odd = next((key for key, at in made.items() if tables[key] != at.rows), None)
+        if odd is not None:
+            raise BugError(f"the migration left {tables[odd]} rows in {odd}, and its manifest records {made[odd].rows}")
     finally:
         remove_branch(base, name, context)
-        if made is not None:
-            _remove_tables(base, made)
-    return PreviewReport(True, base.manifest.n, effects, tables)
-
-
-def _carry_out(uri: str, name: str, desired: Schema, steps: Sequence[MigrationStep], context: WriteContext) -> Manifest:
-    """Publish the migration on the branch. What a hard drop would remove is not removed."""
-    engine = LanceEngine(context.clock, context.ids, context.faults)
-    with find_root(uri).lease():
-        branch = open_snapshot(uri, ReadTarget(name))
-        staged = engine.stage_migration(branch, desired, steps, context.actor)
-        staged.publish(purge=False)
-    return staged.manifest
-
-
-def _count(base: Snapshot, made: Manifest) -> dict[str, int]:
-    """The rows of each table of the new version, read from the tables themselves."""
-    found = {}
-    for key, entry in made.tables.items():
-        found[key] = call_driver(entry.path, open_table(base.folder, entry).count_rows)
-        if found[key] != entry.rows:
-            raise BugError(f"the migration left {found[key]} rows in {key}, and its manifest records {entry.rows}")
-    return found
-
-
-def _remove_tables(base: Snapshot, made: Manifest) -> None:
-    """Remove the tables that only the preview has. After a failure the next gc removes the rest."""
-    known = {entry.path for entry in base.manifest.tables.values()}
-    for entry in made.tables.values():
-        if entry.path not in known:
+        # Tables that only the preview has go. After a failure the next gc removes the rest.
+        known = {entry.path for entry in base.manifest.tables.values()}
+        for path in (entry.path for entry in made.values() if entry.path not in known):
             with contextlib.suppress(OSError, RemoteError, GitopsError):
-                base.folder.remove(entry.path)
+                base.folder.remove(path)
+    return PreviewReport(True, base.manifest.n, effects, tables)
 
 
 def _effects(base: Snapshot, migration: Migration) -> tuple[StepEffect, ...]:
@@ -99,29 +82,27 @@ def _effects(base: Snapshot, migration: Migration) -> tuple[StepEffect, ...]:
     for step in migration.steps:
         if isinstance(step, RenameType):
             source[f"{step.type_kind.value}:{step.to}"] = source[f"{step.type_kind.value}:{step.from_}"]
-        effects.append(StepEffect(step, _rows(base.folder, base.manifest, source, step)))
+        effects.append(StepEffect(step, _rows(base, source, step)))
     return tuple(effects)
 
 
-def _rows(folder: GraphFolder, manifest: Manifest, source: dict[str, str], step: MigrationStep) -> int | None:
-    if isinstance(step, AddType):
-        return None if step.type_kind is TypeKind.INTERFACE else 0
-    if isinstance(step, DropType):
-        name = step.name
-    elif isinstance(step, RenameType):
-        name = step.to
-    elif isinstance(step, AddProperty | RenameProperty | DropProperty):
-        name = step.type_name
-    else:
-        return None
-    key = source.get(f"{step.type_kind.value}:{name}")
-    if key is None or key not in manifest.tables:
-        return None
-    entry = manifest.tables[key]
-    if not isinstance(step, DropProperty) or not entry.rows:
-        return entry.rows
+def _rows(base: Snapshot, source: Mapping[str, str], step: MigrationStep) -> int | None:
+    match step:
+        case AddType(type_kind=kind):
+            return None if kind is TypeKind.INTERFACE else 0
+        case (
+            DropType(type_kind=kind, name=name)
+            | RenameType(type_kind=kind, to=name)
+            | AddProperty(type_kind=kind, type_name=name)
+            | RenameProperty(type_kind=kind, type_name=name)
+            | DropProperty(type_kind=kind, type_name=name)
+        ):
+            entry = base.manifest.tables.get(source.get(f"{kind.value}:{name}", ""))
+        case _:
+            return None
+    if entry is None or not isinstance(step, DropProperty) or not entry.rows:
+        return None if entry is None else entry.rows
     # A filter as text: the driver accepts no other for a table with lists of times or of unsigned numbers.
-    scanner = open_table(folder, entry).scanner(
-        columns=[], filter=f"`{step.property_name}` is not null", with_row_id=True
-    )
+    lost = f"`{step.property_name}` is not null"
+    scanner = open_table(base.folder, entry).scanner(columns=[], filter=lost, with_row_id=True)
     return call_driver(entry.path, scanner.count_rows)

@@ -8,15 +8,14 @@ concerned can no longer be opened there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
 from dataclasses import replace
 
 from gitops.graph.history.leases import hold_lease
-from gitops.graph.layout import MAIN
-from gitops.graph.manifest import DroppedTable, Manifest, find_manifest, line_numbers
+from gitops.graph.manifest import DroppedTable, find_manifest, line_numbers
 from gitops.graph.migrate import copy_table
 from gitops.graph.results import PurgeResult
-from gitops.graph.snapshot import Snapshot, find_root, open_snapshot
+from gitops.graph.snapshot import find_root, open_snapshot
 from gitops.graph.staged import StagedVersion, WriteContext, require_no_branches
 
 __all__ = ["purge_dropped"]
@@ -31,45 +30,32 @@ def purge_dropped(uri: str, context: WriteContext, *, dry_run: bool = False) -> 
     with find_root(uri).lease():
         snapshot = open_snapshot(uri)
         require_no_branches(snapshot)
-        base = snapshot.manifest
-        types = tuple(entry for entry in base.dropped if not entry.purged)
-        older = (find_manifest(snapshot.store, n, MAIN) for n in line_numbers(snapshot.store, MAIN))
-        properties = _lost_columns(base, (manifest for manifest in older if manifest is not None))
-        version = base.n
+        base, version = snapshot.manifest, snapshot.manifest.n
+        types = [entry for entry in base.dropped if not entry.purged]
+        # Names of columns that the current tables had before, by table key; a column keeps its number under every name.
+        keys = {entry.path: key for key, entry in base.tables.items()}
+        lost: dict[str, set[str]] = defaultdict(set)
+        for n in line_numbers(snapshot.store):
+            manifest = find_manifest(snapshot.store, n)
+            for entry in () if manifest is None else manifest.tables.values():
+                if (key := keys.get(entry.path)) is not None:
+                    now = set(base.tables[key].fields.values())
+                    lost[key].update(name for name, number in entry.fields.items() if number not in now)
+        properties = {key: tuple(sorted(names)) for key, names in lost.items() if names}
         if not dry_run and (types or properties):
             with hold_lease(snapshot, context):
-                version = _publish(snapshot, context, types, properties)
+                tables, gone, catalog = dict(base.tables), [], snapshot.schema().catalog
+                for key in sorted(properties):
+                    entry = base.tables[key]
+                    gone.append(DroppedTable(key, entry.path, entry.version, purged=True))
+                    tables[key] = copy_table(snapshot.folder, entry, catalog, key, context.ids)
+                version = StagedVersion(
+                    snapshot,
+                    "migrate",
+                    context,
+                    purged=[entry.path for entry in (*types, *gone)],
+                    tables=tables,
+                    dropped=(*(replace(entry, purged=True) for entry in base.dropped), *gone),
+                    message="what was dropped is purged",
+                ).publish()
     return PurgeResult(dry_run, version, tuple(sorted(entry.key for entry in types)), properties)
-
-
-def _lost_columns(base: Manifest, older: Iterable[Manifest]) -> dict[str, tuple[str, ...]]:
-    """Names of columns that the current tables had before, by table key; a column keeps its number under every name."""
-    keys = {entry.path: key for key, entry in base.tables.items()}
-    found: dict[str, set[str]] = {}
-    for manifest in older:
-        for entry in manifest.tables.values():
-            key = keys.get(entry.path)
-            if key is not None:
-                now = set(base.tables[key].fields.values())
-                found.setdefault(key, set()).update(name for name, number in entry.fields.items() if number not in now)
-    return {key: tuple(sorted(names)) for key, names in found.items() if names}
-
-
-def _publish(
-    snapshot: Snapshot, context: WriteContext, types: Sequence[DroppedTable], properties: Iterable[str]
-) -> int:
-    base, catalog = snapshot.manifest, snapshot.schema().catalog
-    tables, gone = dict(base.tables), []
-    for key in sorted(properties):
-        entry = base.tables[key]
-        gone.append(DroppedTable(key, entry.path, entry.version, purged=True))
-        tables[key] = copy_table(snapshot.folder, entry, catalog, key, context.ids)
-    return StagedVersion(
-        snapshot,
-        "migrate",
-        context,
-        purged=[entry.path for entry in (*types, *gone)],
-        tables=tables,
-        dropped=(*(replace(entry, purged=True) for entry in base.dropped), *gone),
-        message="what was dropped is purged",
-    ).publish()

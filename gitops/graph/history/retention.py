@@ -73,29 +73,25 @@ def expired_versions(
     pinned = merge_base_refs(store, index) | {(lease.version.line, lease.version.n) for lease in leases}
     alive = {line.id for line in index.lines()}
     found: dict[str, tuple[int, ...]] = {}
+    given_up: tuple[int, ...]
     for line in all_lines(folder):
-        numbers = line_numbers(store, line)
+        numbers, given_up = line_numbers(store, line), ()
         if line in alive:
-            given_up = _superseded(folder, line, numbers, retention, now)
+            # Numbers are newest first: the first one that was superseded long enough ago goes with all before it.
+            for at in range(max(1, retention.keep_versions), len(numbers)):
+                newer = find_manifest(store, numbers[at - 1], line)
+                if newer is not None and version_time(newer) <= now - retention.older_than:
+                    given_up = numbers[at:]
+                    break
         else:
             newest = find_manifest(store, numbers[0], line) if numbers else None
             # A young line without a branch is a branch that is being created.
-            given_up = numbers if newest is not None and version_time(newest) <= now - retention.grace else ()
+            if newest is not None and version_time(newest) <= now - retention.grace:
+                given_up = numbers
         left = tuple(sorted(n for n in given_up if (line, n) not in pinned))
         if left:
             found[line] = left
     return found
-
-
-def _superseded(
-    folder: GraphFolder, line: str, numbers: tuple[int, ...], retention: Retention, now: datetime
-) -> tuple[int, ...]:
-    """The versions that are old enough, of numbers that are given newest first."""
-    for at in range(max(1, retention.keep_versions), len(numbers)):
-        successor = find_manifest(folder.store, numbers[at - 1], line)
-        if successor is not None and version_time(successor) <= now - retention.older_than:
-            return numbers[at:]
-    return ()
 
 
 def collect_references(manifests: Iterable[Manifest], leases: Iterable[Lease]) -> References:

@@ -11,8 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from itertools import chain
 
 from gitops.core.errors import GitopsError
 from gitops.graph import layout
@@ -20,7 +19,7 @@ from gitops.graph.history.image import GraphImage
 from gitops.graph.history.leases import read_leases
 from gitops.graph.history.retention import all_lines, collect_references, purged_paths
 from gitops.graph.lines import Line, read_branches, read_floor
-from gitops.graph.manifest import Manifest, TableEntry, line_numbers, read_manifest
+from gitops.graph.manifest import Manifest, line_numbers, read_manifest
 from gitops.graph.results import VerifyFinding, VerifyFindingCode, VerifyReport
 from gitops.graph.snapshot import Snapshot, open_snapshot, table_keys
 from gitops.graph.tables import declared_type, driver_message, key_columns, open_table
@@ -81,44 +80,33 @@ class _Verification:
 
     def _check_line(self, line: str) -> None:
         """Step 2."""
-        numbers = sorted(line_numbers(self._store, line))
-        floor = self._read_floor(line)
+        numbers, floor = sorted(line_numbers(self._store, line)), 0
+        try:
+            floor = read_floor(self._store, line)
+        except GitopsError as error:
+            self._add(VerifyFindingCode.DOCUMENT_UNREADABLE, layout.floor_key(line), error.detail)
         before: Manifest | None = None
         for at, n in enumerate(numbers):
-            gaps = range(numbers[at - 1] + 1, n) if at else ()
-            for gap in gaps:
-                if gap > floor:
-                    key = layout.manifest_key(gap, line)
-                    self._add(
-                        VerifyFindingCode.VERSION_MISSING, key, f"version {gap} is not there, and was not removed by gc"
-                    )
+            for gap in range(max(floor, numbers[at - 1]) + 1, n) if at else ():
+                detail = f"version {gap} is not there, and was not removed by gc"
+                self._add(VerifyFindingCode.VERSION_MISSING, layout.manifest_key(gap, line), detail)
+            key = layout.manifest_key(n, line)
             try:
                 manifest = read_manifest(self._store, n, line)
             except GitopsError as error:
-                self._add(VerifyFindingCode.MANIFEST_UNREADABLE, layout.manifest_key(n, line), error.detail)
+                self._add(VerifyFindingCode.MANIFEST_UNREADABLE, key, error.detail)
                 before = None
                 continue
-            self._check_parent(manifest, before)
+            parent = manifest.parent
+            if (before is not None and parent is not None and before.n == n - 1) and (
+                parent.line != line or parent.commit not in (None, before.txn_id)
+            ):
+                detail = f"the parent is commit {parent.commit}, but version {before.n} is commit {before.txn_id}"
+                self._add(VerifyFindingCode.PARENT_MISMATCH, key, detail)
             self._manifests.append(manifest)
             before = manifest
         if numbers and line == layout.MAIN and numbers[0] > floor + 1:
             self._add(VerifyFindingCode.VERSION_MISSING, layout.manifest_key(1), "the first versions are not there")
-
-    def _read_floor(self, line: str) -> int:
-        try:
-            return read_floor(self._store, line)
-        except GitopsError as error:
-            self._add(VerifyFindingCode.DOCUMENT_UNREADABLE, layout.floor_key(line), error.detail)
-            return 0
-
-    def _check_parent(self, manifest: Manifest, before: Manifest | None) -> None:
-        parent = manifest.parent
-        if before is None or parent is None or before.n != manifest.n - 1:
-            return
-        if parent.line != before.line or parent.commit not in (None, before.txn_id):
-            key = layout.manifest_key(manifest.n, manifest.line)
-            detail = f"the parent is commit {parent.commit}, but version {before.n} is commit {before.txn_id}"
-            self._add(VerifyFindingCode.PARENT_MISMATCH, key, detail)
 
     def _check_schema(self, manifest: Manifest) -> None:
         """Step 3, once for each schema."""
@@ -142,35 +130,30 @@ class _Verification:
         purged = purged_paths(self._manifests)
         for manifest in self._manifests:
             catalog = self._catalogs.get(manifest.schema_ir)
+            declared_keys = set() if catalog is None else table_keys(catalog)
             for key, entry in manifest.tables.items():
                 if (entry.path, entry.version) in seen or entry.path in purged:
                     continue
                 seen.add((entry.path, entry.version))
-                self._check_table(entry, None if catalog is None else self._expected_columns(catalog, key))
+                place = f"{entry.path}@{entry.version}"
+                try:
+                    dataset = open_table(self._folder, entry)
+                    fields = {part.name(): part.id() for part in dataset.lance_schema.fields()}
+                    rows = dataset.count_rows()
+                except (GitopsError, OSError, ValueError, RuntimeError) as error:
+                    self._add(VerifyFindingCode.TABLE_UNREADABLE, place, driver_message(error)[:300])
+                    continue
+                columns = set(fields)
+                if catalog is not None and key in declared_keys:
+                    declared = declared_type(catalog, key)
+                    columns = {*key_columns(declared), *declared.properties}
+                if fields != dict(entry.fields) or set(fields) != columns:
+                    detail = "the columns are not those of the manifest and the schema"
+                    self._add(VerifyFindingCode.COLUMNS_MISMATCH, place, detail)
+                if rows != entry.rows:
+                    detail = f"{rows} rows, and the manifest records {entry.rows}"
+                    self._add(VerifyFindingCode.ROWS_MISMATCH, place, detail)
         return len(seen)
-
-    def _expected_columns(self, catalog: Catalog, key: str) -> set[str] | None:
-        kind, _, name = key.partition(":")
-        if name not in (catalog.nodes if kind == "node" else catalog.edges):
-            return None
-        declared = declared_type(catalog, key)
-        return {*key_columns(declared), *declared.properties}
-
-    def _check_table(self, entry: TableEntry, columns: set[str] | None) -> None:
-        place = f"{entry.path}@{entry.version}"
-        try:
-            dataset = open_table(self._folder, entry)
-            fields = {part.name(): part.id() for part in dataset.lance_schema.fields()}
-            rows = dataset.count_rows()
-        except (GitopsError, OSError, ValueError, RuntimeError) as error:
-            self._add(VerifyFindingCode.TABLE_UNREADABLE, place, driver_message(error)[:300])
-            return
-        if fields != dict(entry.fields) or (columns is not None and set(fields) != columns):
-            self._add(
-                VerifyFindingCode.COLUMNS_MISMATCH, place, "the columns are not those of the manifest and the schema"
-            )
-        if rows != entry.rows:
-            self._add(VerifyFindingCode.ROWS_MISMATCH, place, f"{rows} rows, and the manifest records {entry.rows}")
 
     def _check_rules(self, line: Line) -> None:
         """Step 5."""
@@ -183,13 +166,13 @@ class _Verification:
             return
         image = GraphImage(self._folder, head.tables, catalog)
         for key in sorted(head.tables):
+            rules = [image.duplicate_ids, image.unique, image.values]
+            if isinstance(image.declared(key), EdgeType):
+                rules += [image.orphans, image.cardinality]
             try:
-                for each in _find_violations(image, key):
-                    self._add(
-                        VerifyFindingCode.RULE_BROKEN,
-                        f"{line.name}/{key}/{each.id}",
-                        f"{each.kind}: {each.detail}",
-                    )
+                for each in chain.from_iterable(rule(key) for rule in rules):
+                    place = f"{line.name}/{key}/{each.id}"
+                    self._add(VerifyFindingCode.RULE_BROKEN, place, f"{each.kind}: {each.detail}")
             except GitopsError as error:
                 self._add(VerifyFindingCode.TABLE_UNREADABLE, f"{line.name}/{key}", error.detail)
 
@@ -207,12 +190,3 @@ class _Verification:
         for line_id in all_lines(self._folder):
             if line_id not in alive:
                 self._add(VerifyFindingCode.UNREFERENCED, f"{layout.BRANCHES}/{line_id}", "no branch has this line")
-
-
-def _find_violations(image: GraphImage, key: str) -> Iterator[Any]:
-    yield from image.duplicate_ids(key)
-    yield from image.unique(key)
-    yield from image.values(key)
-    if isinstance(image.declared(key), EdgeType):
-        yield from image.orphans(key)
-        yield from image.cardinality(key)

@@ -55,7 +55,7 @@ def collect(history: History, retention: Retention = SHARP, *, dry: bool = False
 def people_versions(history: History) -> list[int]:
     snapshot = history.at()
     path = snapshot.manifest.tables["node:Person"].path
-    return [version.number for version in dataset_versions(snapshot.folder, path)]
+    return [number for number, _ in dataset_versions(snapshot.folder, path)]
 
 
 def test_old_versions_go_and_the_others_read_as_before(history: History) -> None:

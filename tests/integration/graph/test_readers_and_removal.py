@@ -85,7 +85,7 @@ def test_who_opened_the_newest_version_reads_on_for_the_grace_period(tmp_path: P
     opened = history.at()
     history.people("main", a=2)
     entry = opened.manifest.tables["node:Person"]
-    made = {version.number: version.made for version in dataset_versions(opened.folder, entry.path)}
+    made = dict(dataset_versions(opened.folder, entry.path))
     grace = timedelta(hours=1)
     # The rows that were opened have been there for the whole grace period, and what followed them has not.
     now = WriteContext(FixedClock(made[entry.version] + grace), history.ids)
