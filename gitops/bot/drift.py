@@ -19,8 +19,8 @@ from gitops.core.clock import timestamp
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest
 from gitops.git.port import ZERO, NewCommit, RefUpdate
+from gitops.render.comment import drift_body, drift_gone, drift_marker, drift_title
 from gitops.render.comment_inputs import DriftReport
-from gitops.render.drift import drift_body, drift_gone, drift_marker, drift_title
 
 
 def drift_ref(cluster: str) -> str:

@@ -1,4 +1,4 @@
-"""Comments on change requests: what a plan would do, what an apply did, why a command was refused.
+"""Comments on change requests: what a plan would do, what an apply did, why a command was refused; and the report of drift.
 
 The bot finds its comment by the first line, a hidden marker, and by the id of its author. The second line names the commit and
 the plan of the comment, and the last paragraph shows both to people. These three are made here, with any templates. A comment
@@ -12,22 +12,20 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from gitops.apply.drift import DriftKind
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity, SourceRef
 from gitops.model.address import is_name
 from gitops.model.ledger import Debt
 from gitops.model.outcome import PlanOutcome
+from gitops.model.plan import NodeOutcome
 from gitops.render.comment_inputs import (
-    TEMPLATE_NAMES,
     ApplyComment,
-    ApprovalState,
     CommentSubject,
     DriftReport,
-    FullPlan,
-    OtherRequest,
     PlanComment,
     RefusalComment,
-    RefusedCommand,
+    RequestComment,
     Templates,
 )
 from gitops.render.comment_rows import (
@@ -36,17 +34,16 @@ from gitops.render.comment_rows import (
     apply_verdict,
     approval_states,
     change_rows,
+    count,
     errors_and_warnings,
+    explanations,
     gated_addresses,
     plan_verdict,
-    stopped_changes,
 )
-from gitops.render.explain import explanations
 from gitops.render.graph import to_json, to_mermaid
 from gitops.render.impact import affected_views, breaks_views, migration_views
 from gitops.render.json import plan_form, to_text
 from gitops.render.markdown import (
-    COMMENT_LIMIT,
     MUST_KEEP,
     NAME_LIMIT,
     SUMMARY_LIMIT,
@@ -57,32 +54,17 @@ from gitops.render.markdown import (
     link,
 )
 
-__all__ = [
-    "TEMPLATE_NAMES",
-    "ApplyComment",
-    "ApprovalState",
-    "CommentSubject",
-    "DriftReport",
-    "FullPlan",
-    "OtherRequest",
-    "PlanComment",
-    "RefusalComment",
-    "RefusedCommand",
-    "apply_comment",
-    "marker",
-    "plan_comment",
-    "plan_document",
-    "plan_summary",
-    "refusal_comment",
-    "render_template",
-]
-
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
-_UNPLANNED = "none"
 _DOCUMENT_VERSION = 1
 # Nodes of the picture of the execution graph: what one can take in, and what viewers draw at most.
 _NODES_IN_COMMENT, _NODES_IN_SUMMARY = 40, 150
+# What is lost first comes first.
+_DRIFTS = {
+    DriftKind.MISSING: "is missing",
+    DriftKind.SCHEMA: "has a different schema",
+    DriftKind.CATALOG: "has a different text",
+}
 
 
 def marker(cluster: str) -> str:
@@ -101,11 +83,7 @@ def plan_comment(comment: PlanComment) -> str:
 
     Raises ValueError for a subject that does not consist of names and commit ids.
     """
-    digest = _digest(comment.outcome)
-    head = _marks("plan", comment.subject, digest)
-    return assemble(
-        (head, *_plan_sections(comment, _NODES_IN_COMMENT), _plan_foot(comment, digest)), limit=COMMENT_LIMIT
-    )
+    return assemble((_marks("plan", comment.subject, _digest(comment)), *_plan_sections(comment, _NODES_IN_COMMENT)))
 
 
 def plan_summary(comment: PlanComment) -> str:
@@ -113,10 +91,9 @@ def plan_summary(comment: PlanComment) -> str:
 
     Raises ValueError like `plan_comment`.
     """
-    digest = _digest(comment.outcome)
-    _marks("plan", comment.subject, digest)
-    sections = (*_plan_sections(comment, _NODES_IN_SUMMARY), _plan_foot(comment, digest))
-    return assemble(sections, limit=SUMMARY_LIMIT, measure=_bytes)
+    _marks("plan", comment.subject, _digest(comment))
+    sections = _plan_sections(comment, _NODES_IN_SUMMARY)
+    return assemble(sections, limit=SUMMARY_LIMIT, measure=lambda text: len(text.encode()))
 
 
 def plan_document(outcome: PlanOutcome) -> bytes:
@@ -148,7 +125,11 @@ def apply_comment(comment: ApplyComment) -> str:
         "verdict": apply_verdict(outcome),
         "rows": change_rows(outcome.changes, {a.resource for a in comment.approvals}, DONE),
         "approvals": comment.approvals,
-        "stopped": stopped_changes(outcome.results),
+        "stopped": tuple(
+            {"resource": r.node_id, "how": r.outcome.value, "blocked_by": r.blocked_by or ""}
+            for r in outcome.results
+            if r.outcome is not NodeOutcome.DONE
+        ),
         "retry": _forge_command(comment, "retry") if not (outcome.ok and outcome.converged) else "",
         **_debts(comment.debts),
         "refusals": comment.refusals,
@@ -156,10 +137,10 @@ def apply_comment(comment: ApplyComment) -> str:
         "deployment": comment.deployment,
     }
     written = "written" if outcome.state_written else "unchanged"
-    parts = [f"Ledger revision {outcome.observations.state_revision}, {written}"]
-    parts += [f"entry {code(outcome.entry_id)}"] if outcome.entry_id else []
+    entry = f", entry {code(outcome.entry_id)}" if outcome.entry_id else ""
     speaks = f"commit {code(subject.head[:12])}{_plan_words(outcome.plan_digest)}"
-    foot = _foot(subject, [f"{speaks}. {', '.join(parts)}.", _pointer(comment.run, "")])
+    ledger = f"Ledger revision {outcome.observations.state_revision}, {written}{entry}"
+    foot = _foot(subject, [f"{speaks}. {ledger}.", _pointer(comment.run, "")])
     sections = render_template("apply.md.j2", values, outcome.diagnostics, comment.templates)
     return assemble((head, *sections, foot))
 
@@ -185,6 +166,63 @@ def refusal_comment(comment: RefusalComment) -> str:
     return assemble((head, *render_template("refusal.md.j2", values, found, comment.templates), foot))
 
 
+def drift_marker(cluster: str) -> str:
+    """The text of the hidden first line, such as `gitops drift=knowledge`. Raises ValueError for what is not a name."""
+    if not is_name(cluster) or len(cluster) > NAME_LIMIT:
+        raise ValueError("a marker is made of a name")
+    return f"gitops drift={cluster}"
+
+
+def drift_title(report: DriftReport) -> str:
+    """One plain line that is the same for the same drift, such as `Drift in production/knowledge: 2 resources`.
+
+    A title is not Markdown, so an environment that is not a name is left out. Raises ValueError like `drift_marker`.
+    """
+    drift_marker(report.cluster)
+    place = f"{report.environment}/{report.cluster}" if is_name(report.environment) else report.cluster
+    return f"Drift in {place}: {count(len(report.outcome.items), 'resource')}"
+
+
+def drift_body(report: DriftReport) -> str:
+    """Which resources differ from the ledger and how, and both remedies; at most 65,536 characters.
+
+    Raises ValueError like `drift_marker`.
+    """
+    items = sorted(report.outcome.items, key=lambda item: (list(_DRIFTS).index(item.kind), item.address))
+    values = {
+        "cluster": report.cluster,
+        "environment": report.environment,
+        "place": f"{report.environment}/{report.cluster}",
+        "verdict": f"{count(len(items), 'resource')} {'differs' if len(items) == 1 else 'differ'} from the ledger",
+        "items": tuple(
+            {
+                "resource": item.address,
+                "what": _DRIFTS[item.kind],
+                "detail": item.detail,
+                "recorded": item.recorded,
+                "live": item.live or "",
+                "adoptable": item.adoptable,
+            }
+            for item in items
+        ),
+        "kept": sum(not item.adoptable for item in items),
+        "adopt": "\n".join(map(_line, report.adopt)),
+        "reapply": "\n".join(map(_line, report.reapply)),
+        "proposal": report.proposal,
+    }
+    head = Section("Marks", MUST_KEEP, hidden(drift_marker(report.cluster)))
+    updates = "Every run of the drift check updates this report, and closes it when nothing differs."
+    seen = f"Observed {code(report.at)} against ledger revision {report.outcome.observations.state_revision}."
+    foot = Section("Reference", MUST_KEEP, f"---\n\n{seen} {updates}")
+    return assemble((head, *render_template("drift.md.j2", values, report.outcome.diagnostics, report.templates), foot))
+
+
+def drift_gone(report: DriftReport) -> str:
+    """The last comment on the issue of a cluster without drift."""
+    seen = f"Observed {code(report.at)}, ledger revision {report.outcome.observations.state_revision}."
+    return f"{code(f'{report.environment}/{report.cluster}')} no longer differs from its ledger. {seen}\n"
+
+
 def render_template(
     template: str, values: Mapping[str, object], diagnostics: Sequence[Diagnostic], own: Templates
 ) -> tuple[Section, ...]:
@@ -205,7 +243,8 @@ def render_template(
 
 
 def _plan_sections(comment: PlanComment, nodes: int) -> tuple[Section, ...]:
-    outcome, plan = comment.outcome, comment.outcome.plan
+    """The sections of the template, with at most so many nodes of the execution graph, and the last paragraph."""
+    outcome, plan, digest = comment.outcome, comment.outcome.plan, _digest(comment)
     gates = approval_states(plan, comment.approvals)
     asked = [a for a in gates if not a.satisfied]
     drawn = plan is not None and len(plan.graph.nodes) > 1
@@ -214,7 +253,11 @@ def _plan_sections(comment: PlanComment, nodes: int) -> tuple[Section, ...]:
         "verdict": plan_verdict(outcome, gates),
         "approvals": gates,
         "commands": "\n".join(_line(a.command) for a in asked if a.command),
-        "forge_commands": "\n".join(_approve(comment, a) for a in asked if a.via_forge and comment.forge_commands),
+        "forge_commands": "\n".join(
+            _forge_command(comment, f"approve {_line(a.resource)} {digest}")
+            for a in asked
+            if a.via_forge and comment.forge_commands
+        ),
         "refusals": comment.refusals,
         **_debts(comment.debts),
         "rows": change_rows(plan.changes, gated_addresses(plan), PLANNED) if plan else (),
@@ -225,7 +268,11 @@ def _plan_sections(comment: PlanComment, nodes: int) -> tuple[Section, ...]:
         "impact": affected_views(plan) if plan else (),
         "graph": to_mermaid(plan.graph, most=nodes).rstrip("\n") if plan is not None and drawn else "",
     }
-    return render_template("plan.md.j2", values, outcome.diagnostics, comment.templates)
+    gated = plan is not None and plan.approvals_required
+    stale = " Any later edit of an approved change makes its approval stale." if gated and digest else ""
+    speaks = f"{_onto(comment.subject)}{_plan_words(digest)}.{stale}"
+    foot = _foot(comment.subject, [speaks, _pointer(comment.full_plan.url, comment.full_plan.ref)])
+    return (*render_template("plan.md.j2", values, outcome.diagnostics, comment.templates), foot)
 
 
 def _frame(subject: CommentSubject) -> dict[str, object]:
@@ -251,15 +298,8 @@ def _marks(kind: str, subject: CommentSubject, digest: str | None) -> Section:
         raise ValueError("head and base are commit ids")
     if digest is not None and not _DIGEST.match(digest):
         raise ValueError("a plan digest has 64 hex digits")
-    reference = f"gitops:{kind} head={subject.head} plan={digest or _UNPLANNED}"
+    reference = f"gitops:{kind} head={subject.head} plan={digest or 'none'}"
     return Section("Marks", MUST_KEEP, f"{hidden(marker(subject.cluster))}\n{hidden(reference)}")
-
-
-def _plan_foot(comment: PlanComment, digest: str | None) -> Section:
-    stale = " Any later edit of an approved change makes its approval stale." if comment.outcome.plan and digest else ""
-    gates = comment.outcome.plan.approvals_required if comment.outcome.plan else ()
-    speaks = f"{_onto(comment.subject)}{_plan_words(digest)}.{stale if gates else ''}"
-    return _foot(comment.subject, [speaks, _pointer(comment.full_plan.url, comment.full_plan.ref)])
 
 
 def _foot(subject: CommentSubject, sentences: Sequence[str]) -> Section:
@@ -283,11 +323,7 @@ def _pointer(url: str, ref: str) -> str:
     return f"In full: {' and '.join(where)}." if where else ""
 
 
-def _approve(comment: PlanComment, state: ApprovalState) -> str:
-    return _forge_command(comment, f"approve {_line(state.resource)} {_digest(comment.outcome)}")
-
-
-def _forge_command(comment: PlanComment | ApplyComment | RefusalComment, words: str) -> str:
+def _forge_command(comment: RequestComment, words: str) -> str:
     """A command for a comment, which names its cluster if the repository has several."""
     if not comment.forge_commands:
         return ""
@@ -299,9 +335,5 @@ def _line(words: str) -> str:
     return " ".join(words.splitlines())
 
 
-def _digest(outcome: PlanOutcome) -> str | None:
-    return outcome.plan.digest if outcome.plan else None
-
-
-def _bytes(text: str) -> int:
-    return len(text.encode())
+def _digest(comment: PlanComment) -> str | None:
+    return comment.outcome.plan.digest if comment.outcome.plan else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from gitops.apply.drift import DriftOutcome
 from gitops.core.codes import Code
@@ -17,10 +16,6 @@ Templates = Mapping[str, str]
 
 TEMPLATE_NAMES = ("plan.md.j2", "apply.md.j2", "refusal.md.j2", "drift.md.j2", "macros.md.j2")
 """The files of a repository's template folder that are read."""
-
-
-def _none() -> Templates:
-    return MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,61 +83,60 @@ class FullPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanComment:
-    """Input of `plan_comment` and `plan_summary`.
+class RequestComment:
+    """What every comment on a change request has.
 
-    `others` touch the same resources. `explained` are address texts to describe in full. `refusals` are commands that were
-    not carried out. `forge_commands` says that comments may give commands, which name the cluster if there are `several`.
-    `debts` stop the next apply until they are settled.
+    `refusals` are commands that were not carried out. `forge_commands` says that comments may give commands, which name the
+    cluster if there are `several`.
     """
 
     subject: CommentSubject
+    refusals: tuple[RefusedCommand, ...] = ()
+    forge_commands: bool = False
+    several: bool = False
+    templates: Templates = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanComment(RequestComment):
+    """Input of `plan_comment` and `plan_summary`.
+
+    `others` touch the same resources. `explained` are address texts to describe in full. `debts` stop the next apply until
+    they are settled.
+    """
+
     outcome: PlanOutcome
     approvals: tuple[ApprovalState, ...] = ()
     others: tuple[OtherRequest, ...] = ()
     explained: tuple[str, ...] = ()
-    refusals: tuple[RefusedCommand, ...] = ()
     debts: tuple[Debt, ...] = ()
     full_plan: FullPlan = FullPlan()
-    forge_commands: bool = False
-    several: bool = False
-    templates: Templates = field(default_factory=_none)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyComment:
+class ApplyComment(RequestComment):
     """Input of `apply_comment`; the commit applied is the subject's head.
 
     `deployment` and `run` are addresses of the forge's record and of the job. `notes` are fixed lines on how this run
     was started, such as by the sweep. `debts` were added by it.
     """
 
-    subject: CommentSubject
     outcome: ApplyOutcome
     approvals: tuple[ApprovalState, ...] = ()
     debts: tuple[Debt, ...] = ()
-    refusals: tuple[RefusedCommand, ...] = ()
     notes: tuple[str, ...] = ()
     deployment: str = ""
     run: str = ""
-    forge_commands: bool = False
-    several: bool = False
-    templates: Templates = field(default_factory=_none)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RefusalComment:
+class RefusalComment(RequestComment):
     """Input of `refusal_comment`: a command (`apply`, `approve`, …) and at least one problem that stopped it."""
 
-    subject: CommentSubject
     command: str
     diagnostics: tuple[Diagnostic, ...]
-    refusals: tuple[RefusedCommand, ...] = ()
     notes: tuple[str, ...] = ()
     run: str = ""
-    forge_commands: bool = False
-    several: bool = False
-    templates: Templates = field(default_factory=_none)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,4 +154,4 @@ class DriftReport:
     adopt: tuple[str, ...] = ()
     reapply: tuple[str, ...] = ()
     proposal: str = ""
-    templates: Templates = field(default_factory=_none)
+    templates: Templates = field(default_factory=dict)

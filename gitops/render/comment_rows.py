@@ -1,16 +1,22 @@
-"""The parts of comments that are lists and verdicts, made of outcomes: values for templates, which only lay them out."""
+"""The parts of comments that are lists, verdicts and explanations, made of outcomes: templates only lay them out.
+
+An explanation is everything about one change of a plan, as `/gitops explain ADDRESS` asks for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Severity
-from gitops.model.address import Kind
+from gitops.model.address import Address, Kind
 from gitops.model.change import Action, Change, Disposition, Reason
-from gitops.model.outcome import ApplyOutcome, PlanOutcome
-from gitops.model.plan import NodeOutcome, NodeResult, Plan
+from gitops.model.outcome import ApplyOutcome, PlanOutcome, VerbOutcome
+from gitops.model.plan import ExecEdge, Plan
 from gitops.render.comment_inputs import ApprovalState
+from gitops.render.impact import SHOWN, MigrationView, migration_views
 
 _IRREVERSIBLE, _MIGRATION, _DELETE, _UPDATE, _CREATE = range(5)
 
@@ -35,30 +41,40 @@ _BECAUSE: Mapping[Reason, str] = {
     Reason.GRAPH_DELETE_FAILED: "the graph could not be deleted",
 }
 
-
-@dataclass(frozen=True, slots=True)
-class ChangeRow:
-    """A line of the table of changes: its risk (0 is irreversible), the action, the resource, and what apply does with it."""
-
-    risk: int
-    action: str
-    resource: str
-    effect: str
-
-
-@dataclass(frozen=True, slots=True)
-class StoppedChange:
-    """A change that was not applied: how it ended, and the failed resource that kept it from starting, if there is one."""
-
-    resource: str
-    how: str
-    blocked_by: str
+# The steps of the verification of an approval, in order, with the codes of their refusals.
+_STEPS: tuple[tuple[str, frozenset[str]], ...] = (
+    ("its commit has the form of an approval", frozenset({Code.APPROVAL_MALFORMED})),
+    ("its signature is good", frozenset({Code.APPROVAL_UNSIGNED, Code.APPROVAL_SIGNATURE_INVALID})),
+    ("its key is trusted now, for one person", frozenset({Code.APPROVAL_SIGNER_UNKNOWN})),
+    (
+        "this person may approve, and is not an author of the change",
+        frozenset({Code.APPROVAL_SIGNER_NOT_ALLOWED, Code.APPROVAL_SELF}),
+    ),
+    ("it is for this cluster, branch and folder", frozenset({Code.APPROVAL_WRONG_TARGET})),
+    (
+        "it is not consumed, revoked or expired",
+        frozenset({Code.APPROVAL_SPENT, Code.APPROVAL_REVOKED, Code.APPROVAL_EXPIRED}),
+    ),
+    ("it covers exactly this change", frozenset({Code.APPROVAL_STALE})),
+)
 
 
-def change_rows(changes: Iterable[Change], gated: set[str], words: Mapping[Disposition, str]) -> tuple[ChangeRow, ...]:
-    """Irreversible changes first, then migrations, deletes, updates and creates; each group in address order."""
-    found = [ChangeRow(_risk(c, gated), action_words(c, gated), c.address, effect_words(c, words)) for c in changes]
-    return tuple(sorted(found, key=lambda row: (row.risk, row.resource)))
+def change_rows(
+    changes: Iterable[Change], gated: set[str], words: Mapping[Disposition, str]
+) -> tuple[dict[str, Any], ...]:
+    """The lines of the table of changes: the risk (0 is irreversible), the action, the resource, and what apply does with it.
+
+    Irreversible changes first, then migrations, deletes, updates and creates; each group in address order.
+    """
+    return tuple(
+        {
+            "risk": _risk(change, gated),
+            "action": action_words(change, gated),
+            "resource": change.address,
+            "effect": effect_words(change, words),
+        }
+        for change in sorted(changes, key=lambda each: (_risk(each, gated), each.address))
+    )
 
 
 def action_words(change: Change, gated: set[str]) -> str:
@@ -106,7 +122,7 @@ def plan_verdict(outcome: PlanOutcome, gates: Sequence[ApprovalState]) -> str:
     """The result of a plan, in one line."""
     plan = outcome.plan
     if not outcome.ok or plan is None:
-        return f"failed, {count(_errors(outcome.diagnostics), 'error')}"
+        return f"failed, {_errors(outcome)}"
     if not plan.changes:
         return "no changes"
     parts = [count(len(plan.changes), "change")]
@@ -123,17 +139,8 @@ def apply_verdict(outcome: ApplyOutcome) -> str:
     """The result of an apply, in one line."""
     counts = f"{outcome.applied_count} applied, {outcome.deferred_count} deferred or blocked"
     if not outcome.ok:
-        return f"failed, {count(_errors(outcome.diagnostics), 'error')}, {counts}"
+        return f"failed, {_errors(outcome)}, {counts}"
     return f"{counts}, {'converged' if outcome.converged else 'not converged'}"
-
-
-def stopped_changes(results: Iterable[NodeResult]) -> tuple[StoppedChange, ...]:
-    """The changes that were not applied, in the order of the run."""
-    return tuple(
-        StoppedChange(r.node_id, r.outcome.value, r.blocked_by or "")
-        for r in results
-        if r.outcome is not NodeOutcome.DONE
-    )
 
 
 def errors_and_warnings(diagnostics: Iterable[Diagnostic]) -> dict[str, tuple[Diagnostic, ...]]:
@@ -150,5 +157,83 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _errors(diagnostics: Iterable[Diagnostic]) -> int:
-    return sum(d.severity is Severity.ERROR for d in diagnostics)
+def _errors(outcome: VerbOutcome) -> str:
+    return count(sum(d.severity is Severity.ERROR for d in outcome.diagnostics), "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One change in full; `changed` is false for a resource that the plan does not change: then only `after` is set.
+
+    `waits_for` and `awaited_by` are its edges of the execution graph, `needed_by` what depends on the resource, each cut
+    after 20 with the number of `more`.
+    """
+
+    resource: str
+    changed: bool
+    action: str = ""
+    effect: str = ""
+    before: str = ""
+    after: str = ""
+    waits_for: tuple[dict[str, str], ...] = ()
+    awaited_by: tuple[dict[str, str], ...] = ()
+    more_edges: int = 0
+    needed_by: tuple[str, ...] = ()
+    more_needed: int = 0
+    migration: MigrationView | None = None
+    approval: ApprovalState | None = None
+    checks: tuple[dict[str, Any], ...] = ()
+
+
+def explanations(
+    outcome: PlanOutcome, addresses: Sequence[str], states: Sequence[ApprovalState]
+) -> tuple[Explanation, ...]:
+    """One explanation per address text, in their order, each once."""
+    return tuple(_explain(outcome, Address(address), states) for address in dict.fromkeys(addresses))
+
+
+def _explain(outcome: PlanOutcome, address: Address, states: Sequence[ApprovalState]) -> Explanation:
+    plan = outcome.plan
+    change = None if plan is None else plan.change(address)
+    if plan is None or change is None:
+        return Explanation(address, changed=False, after=outcome.resource_digests.get(address, ""))
+    before = [{"resource": e.before, "reason": _reason(e)} for e in plan.graph.edges if e.after == address]
+    after = [{"resource": e.after, "reason": _reason(e)} for e in plan.graph.edges if e.before == address]
+    needed = next((impact.affected for impact in plan.impact if impact.resource == address), ())
+    approval = next((state for state in states if state.resource == address), None)
+    return Explanation(
+        address,
+        changed=True,
+        action=action_words(change, gated_addresses(plan)),
+        effect=effect_words(change, PLANNED),
+        before=change.before or "",
+        after=change.after or "",
+        waits_for=tuple(before[:SHOWN]),
+        awaited_by=tuple(after[:SHOWN]),
+        more_edges=max(0, len(before) - SHOWN) + max(0, len(after) - SHOWN),
+        needed_by=needed[:SHOWN],
+        more_needed=max(0, len(needed) - SHOWN),
+        migration=migration_views(plan).get(address),
+        approval=approval,
+        checks=() if approval is None else verification_steps(approval),
+    )
+
+
+def verification_steps(approval: ApprovalState) -> tuple[dict[str, Any], ...]:
+    """The numbered steps of the verification of an approval, each `passed`, `refused` or `not reached`.
+
+    Empty without an approval, or if its code belongs to no step.
+    """
+    refused = next((n for n, (_, codes) in enumerate(_STEPS) if approval.code in codes), None)
+    failed = len(_STEPS) if approval.satisfied else refused
+    if failed is None:
+        return ()
+    states = ["passed"] * failed + ["refused"] + ["not reached"] * (len(_STEPS) - failed)
+    return tuple(
+        {"number": n, "words": words, "state": state}
+        for n, ((words, _), state) in enumerate(zip(_STEPS, states, strict=False), start=1)
+    )
+
+
+def _reason(edge: ExecEdge) -> str:
+    return f"{edge.reason}: {edge.detail}" if edge.detail else edge.reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,17 +12,8 @@ from jinja2 import meta
 from markdown_it import MarkdownIt
 
 from gitops.config.gitops_yaml import parse_bot_config
-from gitops.render.comment import (
-    TEMPLATE_NAMES,
-    ApplyComment,
-    PlanComment,
-    RefusalComment,
-    apply_comment,
-    plan_comment,
-    refusal_comment,
-)
-from gitops.render.comment_inputs import Templates
-from gitops.render.drift import drift_body
+from gitops.render.comment import apply_comment, drift_body, plan_comment, refusal_comment
+from gitops.render.comment_inputs import TEMPLATE_NAMES, ApplyComment, PlanComment, RefusalComment, Templates
 from gitops.render.environment import _FILTERS, _Environment
 from tests.support.pages import ROOT, read_page
 
@@ -55,7 +47,7 @@ def _rendered(name: str, text: str) -> str:
             comment = RefusalComment(subject=SUBJECT, command="apply", diagnostics=(), templates=own)
             return refusal_comment(comment)
     report = drifted(0, 1)
-    return drift_body(type(report)(**{f: getattr(report, f) for f in report.__slots__} | {"templates": own}))
+    return drift_body(replace(report, templates=own))
 
 
 def test_the_template_of_the_page_is_used_as_it_is():
@@ -109,5 +101,5 @@ def test_the_fields_of_items_are_those_of_the_page():
             f"{{% if item.{name} is defined %}}{{{{ 1 }}}}{{% endif %}}" for name in sorted(row)
         )
         own = {"plan.md.j2": text + "{% endfor %}"}
-        body = plan_comment(type(full)(**{f: getattr(full, f) for f in full.__slots__} | {"templates": own}))
+        body = plan_comment(replace(full, templates=own))
         assert f"\n\n{'1' * len(row)}\n\n" in body, value

@@ -12,7 +12,7 @@ from gitops.bot.results import LogLine, RunResult
 from gitops.core.faults import NoFaults
 from gitops.forge.events import ManualEvent
 from gitops.forge.port import RequestState
-from gitops.render.drift import drift_marker
+from gitops.render.comment import drift_marker
 from gitops.wiring.stores import graph_engine
 from tests.support.bot_stage import Stage, said, verdict
 from tests.support.loop import CLUSTER, LEDGER, MAIN, Loop

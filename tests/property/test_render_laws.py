@@ -36,7 +36,8 @@ from gitops.model.plan import (
 )
 from gitops.render import json as render_json
 from gitops.render import text as render_text
-from gitops.render.comment import (
+from gitops.render.comment import apply_comment, drift_body, plan_comment, plan_document, plan_summary, refusal_comment
+from gitops.render.comment_inputs import (
     ApplyComment,
     ApprovalState,
     CommentSubject,
@@ -46,13 +47,7 @@ from gitops.render.comment import (
     PlanComment,
     RefusalComment,
     RefusedCommand,
-    apply_comment,
-    plan_comment,
-    plan_document,
-    plan_summary,
-    refusal_comment,
 )
-from gitops.render.drift import drift_body
 from gitops.render.graph import to_mermaid
 from gitops.render.markdown import COMMENT_LIMIT, SUMMARY_LIMIT, block, code, link, text
 from tests.support.effort import cases

@@ -14,6 +14,15 @@ from gitops.model.ledger import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.model.plan import ApprovalRequirement, ExecEdge, ExecNode, ExecutionGraph, NodeOutcome, NodeResult, Plan
 from gitops.render.comment import (
+    apply_comment,
+    drift_body,
+    drift_gone,
+    plan_comment,
+    plan_document,
+    plan_summary,
+    refusal_comment,
+)
+from gitops.render.comment_inputs import (
     ApplyComment,
     ApprovalState,
     CommentSubject,
@@ -23,13 +32,7 @@ from gitops.render.comment import (
     PlanComment,
     RefusalComment,
     RefusedCommand,
-    apply_comment,
-    plan_comment,
-    plan_document,
-    plan_summary,
-    refusal_comment,
 )
-from gitops.render.drift import drift_body, drift_gone
 
 DATA = Path(__file__).parents[2] / "data" / "comments"
 

@@ -14,9 +14,9 @@ from gitops.model.change import Action
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import ExecNode, ExecutionGraph
 from gitops.model.resource import Dependency
-from gitops.render.comment import PlanComment, plan_comment, plan_document, plan_summary
-from gitops.render.drift import drift_body, drift_marker, drift_title
-from gitops.render.explain import verification_steps
+from gitops.render.comment import drift_body, drift_marker, drift_title, plan_comment, plan_document, plan_summary
+from gitops.render.comment_inputs import PlanComment
+from gitops.render.comment_rows import verification_steps
 from gitops.render.graph import to_mermaid
 
 FILES = comments()
@@ -129,8 +129,8 @@ def test_a_template_of_the_repository_may_lay_out_a_large_plan():
 
 
 def test_the_check_of_an_approval_is_told_as_far_as_it_came():
-    assert {c.state for c in verification_steps(replace(MISSING, satisfied=True))} == {"passed"}
-    assert [c.state for c in verification_steps(replace(MISSING, code="approval_spent"))][4:] == [
+    assert {c["state"] for c in verification_steps(replace(MISSING, satisfied=True))} == {"passed"}
+    assert [c["state"] for c in verification_steps(replace(MISSING, code="approval_spent"))][4:] == [
         "passed",
         "refused",
         "not reached",

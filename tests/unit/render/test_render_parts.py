@@ -34,7 +34,8 @@ from gitops.model.change import Action
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import ApprovalRequirement, ExecutionGraph, Plan
 from gitops.render.characters import visible, visible_json
-from gitops.render.comment import ApprovalState, PlanComment, marker, plan_comment
+from gitops.render.comment import marker, plan_comment
+from gitops.render.comment_inputs import ApprovalState, PlanComment
 from gitops.render.json import plain, to_line, to_text
 from gitops.render.markdown import MUST_KEEP, Section, assemble, block, code, hidden, link, text
 from gitops.render.migration import in_words

@@ -12,7 +12,8 @@ from gitops.core.errors import BugError
 from gitops.model.address import Address
 from gitops.model.ledger import Debt
 from gitops.render import environment
-from gitops.render.comment import PlanComment, plan_comment
+from gitops.render.comment import plan_comment
+from gitops.render.comment_inputs import PlanComment
 from gitops.render.environment import TEMPLATE_LIMIT, render_sections
 from gitops.render.markdown import MUST_KEEP, Section
 
