@@ -84,7 +84,7 @@ def down(options: argparse.Namespace) -> int:
 
     Exit code 1 if the change, or a part of its reverse, is not supported; nothing is written then.
     """
-    from gitops.render.down import down_form, down_text
+    from gitops.render.migration import down_form, down_text
 
     named, printed = (options.old is not None, options.new is not None), options.write == "-"
     if options.json and printed:

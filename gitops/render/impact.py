@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gitops.graph.port import MigrationPreview
 from gitops.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of
 from gitops.model.address import Kind
-from gitops.model.plan import AffectedQuery, Plan, QueryChange, ResultChange, SchemaImpact
+from gitops.model.plan import AffectedQuery, Plan, QueryChange, SchemaImpact
 
 SHOWN = 20
 """The number of names in a list before the rest becomes a count."""
@@ -31,19 +30,14 @@ _WHOLE = {
 
 
 @dataclass(frozen=True, slots=True)
-class User:
-    """A query and how it uses what a step changes, such as `reads, changed here`."""
-
-    query: str
-    how: str
-
-
-@dataclass(frozen=True, slots=True)
 class StepView:
-    """A step with its users: the first of them by name, how many `more` there are, or a `note` in place of both."""
+    """A step with its users: the first of them by name, how many `more` there are, or a `note` in place of both.
+
+    A user is a `query`, and `how` it uses what the step changes, such as `reads, changed here`.
+    """
 
     step: Any
-    users: tuple[User, ...] = ()
+    users: tuple[dict[str, str], ...] = ()
     more: int = 0
     note: str = ""
 
@@ -54,7 +48,7 @@ class StepView:
 
     @property
     def back(self) -> str:
-        """What the way back costs, beginning with the class; empty for a step that nothing is known of or that never runs."""
+        """What it costs to undo the step, beginning with the class; empty if nothing is known of it or it never runs."""
         found = _class_of(self.step)
         return "" if found is None else _BACK[found]
 
@@ -79,7 +73,7 @@ class MigrationView:
 
     @property
     def back(self) -> str:
-        """What the way back from the whole migration costs; empty where nothing runs or something is not known."""
+        """What it costs to undo the whole migration; empty where nothing runs or something is not known."""
         found = {_class_of(each.step) for each in self.steps}
         if not self.supported or not found or None in found:
             return ""
@@ -102,21 +96,14 @@ class AffectedView:
 
 
 @dataclass(frozen=True, slots=True)
-class BreakView:
-    """A type or property that goes or gets another form, with the queries that use it and how many `more` there are."""
-
-    subject: str
-    step: Any
-    users: tuple[User, ...]
-    more: int
-
-
-@dataclass(frozen=True, slots=True)
 class BreaksView:
-    """What the migration of one schema breaks: by property, by result of a query, and the policies bound to its graph."""
+    """What the migration of one schema breaks: by property, by result of a query, and the policies bound to its graph.
+
+    An item is a type or property that goes or gets another form: its `subject`, the `step`, its `users` and how many `more`.
+    """
 
     resource: str
-    items: tuple[BreakView, ...]
+    items: tuple[dict[str, Any], ...]
     results: tuple[ResultView, ...]
     policies: tuple[str, ...]
 
@@ -126,7 +113,9 @@ def breaks_views(plan: Plan) -> tuple[BreaksView, ...]:
     views, known = [], _by_schema(plan)
     for resource, migration in migration_views(plan).items():
         items = tuple(
-            BreakView(_subject(each.step), each.step, each.users, each.more) for each in migration.steps if each.users
+            {"subject": _subject(each.step), "step": each.step, "users": each.users, "more": each.more}
+            for each in migration.steps
+            if each.users
         )
         found = known.get(resource)
         if items or migration.results:
@@ -137,21 +126,33 @@ def breaks_views(plan: Plan) -> tuple[BreaksView, ...]:
 
 def _subject(step: Any) -> str:
     """What a step is about, as schemas spell it: `Person` or `Person.nick`, under its old name."""
-    names = [
-        str(step.get("type_name", "")),
-        str(step.get("property_name") or step.get("from") or step.get("name") or ""),
-    ]
+    member = step.get("property_name") or step.get("from") or step.get("name") or ""
+    names = (str(step.get("type_name", "")), str(member))
     return ".".join(filter(None, names)) or str(step.get("entity", ""))
 
 
 def migration_views(plan: Plan) -> dict[str, MigrationView]:
     """The migrations by schema address text, in plan order; users are left out where the plan does not know them."""
     known = _by_schema(plan)
-    return {
-        change.address: _migration(change.address, change.migration, known.get(change.address))
-        for change in plan.changes
-        if change.migration is not None
-    }
+    views: dict[str, MigrationView] = {}
+    for change in plan.changes:
+        preview, found = change.migration, known.get(change.address)
+        if preview is None:
+            continue
+        steps = tuple(map(StepView, preview.steps))
+        results: tuple[ResultView, ...] = ()
+        if found is not None:
+            steps = tuple(_step(step, queries) for step, queries in zip(preview.steps, found.queries, strict=True))
+            results = tuple(
+                ResultView(
+                    each.query,
+                    loses=tuple(name for name in each.before if name not in each.after),
+                    gains=tuple(name for name in each.after if name not in each.before),
+                )
+                for each in found.results
+            )
+        views[change.address] = MigrationView(change.address, preview.supported, steps, results)
+    return views
 
 
 def affected_views(plan: Plan) -> tuple[AffectedView, ...]:
@@ -166,31 +167,27 @@ def affected_views(plan: Plan) -> tuple[AffectedView, ...]:
                 views.append(AffectedView(item.resource, item.affected[:SHOWN], max(0, len(item.affected) - SHOWN)))
             continue
         names = tuple(name for name in item.affected if name.kind is not Kind.QUERY or name.graph != graph)
-        is_schema = kind == Kind.SCHEMA
+        # Declared queries that use what changes; only the schema itself lists them and the policies.
+        using = {t.query for queries in found.queries for t in queries if t.change is not QueryChange.REMOVED}
+        is_schema = kind is Kind.SCHEMA
         views.append(
             AffectedView(
                 item.resource,
                 names[:SHOWN],
                 max(0, len(names) - SHOWN),
                 len(item.affected) - len(names),
-                _using(found) if is_schema else None,
+                len(using) if is_schema else None,
                 found.policies[:SHOWN] if is_schema else (),
             )
         )
     return tuple(views)
 
 
-def users_line(view: StepView) -> str:
-    """The users of a step on one plain line, empty when there is nothing to say."""
-    if not view.users:
-        return view.note
-    more = f" and {view.more} more" if view.more else ""
-    return "used by " + ", ".join(f"{user.query} ({user.how})" for user in view.users) + more
-
-
 def step_note(view: StepView) -> str:
-    """What the way back costs and who uses what the step changes, on one plain line."""
-    return "; ".join(filter(None, (view.back, users_line(view))))
+    """What it costs to undo a step, and who uses what it changes, on one plain line; empty when there is nothing to say."""
+    users = ", ".join(f"{user['query']} ({user['how']})" for user in view.users)
+    more = f" and {view.more} more" if view.more else ""
+    return "; ".join(filter(None, (view.back, f"used by {users}{more}" if users else view.note)))
 
 
 def result_line(view: ResultView) -> str:
@@ -207,33 +204,14 @@ def _by_schema(plan: Plan) -> dict[str, SchemaImpact]:
     return {found.schema: found for found in plan.schema_impact}
 
 
-def _migration(resource: str, preview: MigrationPreview, found: SchemaImpact | None) -> MigrationView:
-    if found is None:
-        return MigrationView(resource, preview.supported, tuple(StepView(step) for step in preview.steps))
-    steps = tuple(_step(step, queries) for step, queries in zip(preview.steps, found.queries, strict=True))
-    return MigrationView(resource, preview.supported, steps, tuple(map(_result, found.results)))
-
-
-def _using(found: SchemaImpact) -> int:
-    """How many declared queries use what changes."""
-    return len({t.query for queries in found.queries for t in queries if t.change is not QueryChange.REMOVED})
-
-
 def _step(step: Any, queries: Sequence[AffectedQuery]) -> StepView:
     if step.get("kind") not in _NAMED_STEPS:
         number = len(queries)
         return StepView(step, note=f"used by {number} {'query' if number == 1 else 'queries'}" if number else "")
     if not queries:
         return StepView(step, note="used by no stored query")
-    users = tuple(User(touch.query, _how(touch)) for touch in queries[:SHOWN])
-    return StepView(step, users, max(0, len(queries) - SHOWN))
-
-
-def _how(touch: AffectedQuery) -> str:
-    use = " and ".join(word for word, is_so in (("reads", touch.reads), ("writes", touch.writes)) if is_so)
-    return f"{use}, {touch.change.value}"
-
-
-def _result(change: ResultChange) -> ResultView:
-    loses = tuple(name for name in change.before if name not in change.after)
-    return ResultView(change.query, loses, tuple(name for name in change.after if name not in change.before))
+    users = []
+    for each in queries[:SHOWN]:
+        use = " and ".join(word for word, is_so in (("reads", each.reads), ("writes", each.writes)) if is_so)
+        users.append({"query": each.query, "how": f"{use}, {each.change.value}"})
+    return StepView(step, tuple(users), max(0, len(queries) - SHOWN))

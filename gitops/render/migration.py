@@ -1,18 +1,79 @@
-"""Migration steps in words, as Markdown for a reviewer."""
+"""Migrations: their steps in words, as Markdown for a reviewer, and the reverse of a schema change as text and as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from gitops.render.json import to_line
+from gitops.language.schema.steps import Migration, UnsupportedChange
+from gitops.render.characters import visible
+from gitops.render.impact import MigrationView, StepView
+from gitops.render.json import Form, plain, present, to_line
 from gitops.render.markdown import code, text
+from gitops.render.text import diagnostic_lines
+
+if TYPE_CHECKING:
+    from gitops.cluster.down import DownOutcome
 
 _TYPE_KINDS = {"interface": "interface", "node": "node type", "edge": "edge type"}
 _DROP_MODES = {
     "soft": "its data stays in earlier versions of the graph",
     "hard": "**its data is lost**",
 }
+
+
+def down_text(outcome: DownOutcome) -> str:
+    """The change with the cost of reversing each step, the reverse steps, then the problems."""
+    lines = [*_down_lines(outcome), *diagnostic_lines(outcome.diagnostics)]
+    return "".join(visible(line) + "\n" for line in lines)
+
+
+def down_form(outcome: DownOutcome) -> Form:
+    """The JSON document; `source` is the schema text whose plan is `back`. Each step has its class of reversibility."""
+    planned = outcome.migrations
+    return present(
+        ok=outcome.ok,
+        config_dir=outcome.config_dir,
+        subject=outcome.subject,
+        reversibility=planned and planned.forward.reversibility.value,
+        forward=planned and _migration_form(planned.forward),
+        back=planned and _migration_form(planned.back),
+        source=planned and planned.source.decode("utf-8"),
+        diagnostics=[each.to_json() for each in outcome.diagnostics],
+    )
+
+
+def _down_lines(outcome: DownOutcome) -> Iterator[str]:
+    planned = outcome.migrations
+    if planned is None:
+        yield "schema down failed"
+        return
+    if not planned.forward.steps:
+        yield f"schema down: {outcome.subject} has no step to take back"
+        return
+    if not planned.forward.supported:
+        summary = "the change itself is not supported"
+    elif not planned.back.supported:
+        summary = "not all of it can be taken back"
+    else:
+        steps = tuple(StepView(step.to_json()) for step in planned.forward.steps)
+        summary = MigrationView("", supported=True, steps=steps).back
+    yield f"schema down: {outcome.subject}, {summary}"
+    for title, migration in (("forward", planned.forward), ("back", planned.back)):
+        yield f"  {title}: {len(migration.steps)} step(s)"
+        for step in migration.steps:
+            cost = StepView(step.to_json()).back if migration is planned.forward else ""
+            if isinstance(step, UnsupportedChange):
+                words = f"not supported: {step.entity}: {step.text}"
+            else:
+                # The words are those of comments; a terminal has no bold type.
+                words = in_words(step.to_json()).replace("**", "")
+            yield f"    {words}{f' ({cost})' if cost else ''}"
+
+
+def _migration_form(migration: Migration) -> Form:
+    steps = [plain(step.to_json()) | {"reversibility": step.reversibility.value} for step in migration.steps]
+    return {"supported": migration.supported, "steps": steps}
 
 
 def in_words(step: Mapping[str, Any]) -> str:

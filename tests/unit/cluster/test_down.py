@@ -9,7 +9,7 @@ from gitops.cluster.down import down_between
 from gitops.config.source import MemoryTree
 from gitops.language.schema import compile_schema
 from gitops.language.schema.migration import plan_migration
-from gitops.render.down import down_form, down_text
+from gitops.render.migration import down_form, down_text
 from tests.support.pages import ROOT
 
 CASES = yaml.safe_load((ROOT / "tests" / "data" / "down" / "cases.yaml").read_text(encoding="utf-8"))

@@ -1,10 +1,10 @@
-"""What plans say of the way back: a class for each step, the worst of them for the migration, nothing where nothing is known."""
+"""What plans say of undoing a migration: a class for each step, the worst for the migration, nothing where nothing is known."""
 
 from __future__ import annotations
 
 import pytest
 
-from gitops.render.impact import MigrationView, StepView, User, step_note
+from gitops.render.impact import MigrationView, StepView, step_note
 
 ADD = StepView({"kind": "add_property", "type_kind": "node"})
 DROP = StepView({"kind": "drop_property", "mode": "soft"})
@@ -25,9 +25,9 @@ NEVER = StepView({"kind": "unsupported_change", "entity": "node:A", "reason": "n
         (NEVER, ""),
     ],
 )
-def test_a_step_says_what_its_way_back_costs(view, words):
+def test_a_step_says_what_it_costs_to_undo_it(view, words):
     assert view.back == words == step_note(view)
-    used = StepView(view.step, (User("query.g.q", "reads"),), more=2)
+    used = StepView(view.step, ({"query": "query.g.q", "how": "reads"},), more=2)
     assert step_note(used) == f"{words}{'; ' if words else ''}used by query.g.q (reads) and 2 more"
 
 
