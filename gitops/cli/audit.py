@@ -73,7 +73,7 @@ def audit(options: argparse.Namespace) -> int:
     if form == "json":
         show_form(audit_form(report))
     elif form == "sarif":
-        from gitops.render.audit_sarif import audit_sarif
+        from gitops.render.sarif import audit_sarif
 
         show_form(audit_sarif(report))
     elif form == "in-toto":

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from gitops.approvals.decisions import debt_form
 from gitops.approvals.documents import TARGET
-from gitops.audit.report import AuditFinding, AuditReport, LogRecord, UsedCountersignature
+from gitops.audit.report import AuditReport, LogRecord
 from gitops.model.approval import Via
-from gitops.model.ledger import ApprovalUse, Debt, EntryChange, EntryKind
+from gitops.model.ledger import EntryKind
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
 
@@ -33,7 +33,9 @@ def audit_text(report: AuditReport) -> str:
     behind = f" after entry {report.since}" if report.since else ""
     verdict = "good" if report.ok else "failed"
     lines = [f"audit {verdict}: {report.cluster}: {extent}{behind}, head {report.head[:_SHORT]}"]
-    lines += [finding_line(finding) for finding in report.findings]
+    for finding in report.findings:
+        place = f"entry {finding.number}" if finding.number else "chain"
+        lines.append(f"ERROR {finding.code} {place} ({finding.commit[:_SHORT]}): {finding.detail}")
     lines += [f"NOTE  {note}" for note in report.notes]
     return "".join(visible(line) + "\n" for line in lines)
 
@@ -55,12 +57,6 @@ def audit_form(report: AuditReport) -> Form:
     }
 
 
-def finding_line(finding: AuditFinding) -> str:
-    """A finding as text; the caller escapes it for a terminal."""
-    place = f"entry {finding.number}" if finding.number else "chain"
-    return f"ERROR {finding.code} {place} ({finding.commit[:_SHORT]}): {finding.detail}"
-
-
 def _entry_lines(record: LogRecord) -> list[str]:
     entry = record.entry
     if entry is None:
@@ -77,22 +73,23 @@ def _entry_lines(record: LogRecord) -> list[str]:
     if record.owed:
         facts.append(f"{len(record.owed)} debt(s) open")
     facts.append(f"signature {record.signature}")
+    lines = ["  ".join(facts)]
+    for change in entry.changes:
+        mark = " [bindings]" if change.binding_change else ""
+        reason = f": {change.reason}" if change.reason is not None else ""
+        result = "" if change.disposition == "applied" else f"  {change.disposition}{reason}"
+        approved = _approved(change.resource, record)
+        lines.append(f"  {change.operation} {change.resource}{mark}{result}{approved}")
     changed = {change.resource for change in entry.changes}
-    uses = {v.use.resource: "" for v in record.approvals if v.use.resource not in changed}
-    return [
-        "  ".join(facts),
-        *(_change_line(change, record) for change in entry.changes),
-        *(f"  {resource}{_approved(resource, record)}" for resource in uses),
-        *(_debt_line(debt) for debt in entry.debts),
-        *(_settlement_line(each) for each in record.settlements),
-    ]
-
-
-def _change_line(change: EntryChange, record: LogRecord) -> str:
-    mark = " [bindings]" if change.binding_change else ""
-    reason = f": {change.reason}" if change.reason is not None else ""
-    result = "" if change.disposition == "applied" else f"  {change.disposition}{reason}"
-    return f"  {change.operation} {change.resource}{mark}{result}{_approved(change.resource, record)}"
+    others = dict.fromkeys(v.use.resource for v in record.approvals if v.use.resource not in changed)
+    lines += [f"  {resource}{_approved(resource, record)}" for resource in others]
+    for debt in entry.debts:
+        alone = f"{debt.resource} by {debt.principal} ({debt.approval_id}): {debt.reason}"
+        lines.append(f"  needs a countersignature: {alone}")
+    for each in record.settlements:
+        done, by = each.settlement, f"{each.settlement.principal} ({each.settlement.countersignature})"
+        lines.append(f"  countersigned {done.approval_id} by {by} {each.result}")
+    return lines
 
 
 def _approved(resource: str, record: LogRecord) -> str:
@@ -102,15 +99,6 @@ def _approved(resource: str, record: LogRecord) -> str:
         if v.use.resource == resource
     ]
     return f"  approved by {', '.join(given)}" if given else ""
-
-
-def _debt_line(debt: Debt) -> str:
-    return f"  needs a countersignature: {debt.resource} by {debt.principal} ({debt.approval_id}): {debt.reason}"
-
-
-def _settlement_line(each: UsedCountersignature) -> str:
-    settled = each.settlement
-    return f"  countersigned {settled.approval_id} by {settled.principal} ({settled.countersignature}) {each.result}"
 
 
 def _entry_form(record: LogRecord) -> Form:
@@ -137,43 +125,39 @@ def _entry_form(record: LogRecord) -> Form:
         "state_revision": entry.state_revision,
         "policy_digest": entry.policy_digest,
         "trust_digest": entry.trust_digest,
-        "changes": [_change_form(change) for change in entry.changes],
-        "approvals": [_use_form(v.use, v.result) for v in record.approvals],
+        "changes": [
+            {
+                "resource": change.resource,
+                "operation": change.operation,
+                **present(before_digest=change.before, after_digest=change.after),
+                "disposition": change.disposition,
+                **present(reason=change.reason, binding_change=change.binding_change or None),
+            }
+            for change in entry.changes
+        ],
+        "approvals": [
+            {
+                "approval_id": each.use.approval_id,
+                "commit": each.use.commit,
+                "resource": each.use.resource,
+                "principal": each.use.principal,
+                "via": each.use.via.value,
+                "verdict": each.result,
+            }
+            for each in record.approvals
+        ],
         "authors": list(entry.authors),
         "recovered": list(entry.recovered),
         "debts": [{"approval_id": debt.approval_id, **debt_form(debt)} for debt in entry.debts],
-        "settled": [_settlement_form(each) for each in record.settlements],
+        "settled": [
+            {
+                "approval_id": each.settlement.approval_id,
+                "countersignature": each.settlement.countersignature,
+                "commit": each.settlement.commit,
+                "principal": each.settlement.principal,
+                "verdict": each.result,
+            }
+            for each in record.settlements
+        ],
         "owed": list(record.owed),
-    }
-
-
-def _change_form(change: EntryChange) -> Form:
-    return {
-        "resource": change.resource,
-        "operation": change.operation,
-        **present(before_digest=change.before, after_digest=change.after),
-        "disposition": change.disposition,
-        **present(reason=change.reason, binding_change=True if change.binding_change else None),
-    }
-
-
-def _use_form(use: ApprovalUse, verdict: str) -> Form:
-    return {
-        "approval_id": use.approval_id,
-        "commit": use.commit,
-        "resource": use.resource,
-        "principal": use.principal,
-        "via": use.via.value,
-        "verdict": verdict,
-    }
-
-
-def _settlement_form(each: UsedCountersignature) -> Form:
-    settled = each.settlement
-    return {
-        "approval_id": settled.approval_id,
-        "countersignature": settled.countersignature,
-        "commit": settled.commit,
-        "principal": settled.principal,
-        "verdict": each.result,
     }

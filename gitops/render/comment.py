@@ -42,7 +42,7 @@ from gitops.render.comment_rows import (
 )
 from gitops.render.graph import to_json, to_mermaid
 from gitops.render.impact import affected_views, breaks_views, migration_views
-from gitops.render.json import plan_form, to_text
+from gitops.render.json import envelope, to_text
 from gitops.render.markdown import (
     MUST_KEEP,
     NAME_LIMIT,
@@ -110,7 +110,7 @@ def plan_document(outcome: PlanOutcome) -> bytes:
         resource_digests={text: d for text, d in outcome.resource_digests.items() if text in changed},
         dependencies=tuple(d for d in outcome.dependencies if not changed.isdisjoint(d)),
     )
-    form = {name: part for name, part in plan_form(near).items() if name not in ("ok", "state_observations")}
+    form = {name: part for name, part in envelope(near).items() if name not in ("ok", "state_observations")}
     graph = None if plan is None else to_json(plan.graph)
     digest = None if plan is None else plan.digest
     return to_text({"version": _DOCUMENT_VERSION, "plan_digest": digest, **form, "execution_graph": graph}).encode()

@@ -1,7 +1,7 @@
 """The JSON envelope of each verb: fixed field order, absent values omitted, never null.
 
-A form is a dict of plain JSON values; `to_text` prints it. `diagnostics` are those of the outcome, in emission order:
-a verb has merged those of its plan into them.
+A form is a dict of plain JSON values; `to_text` prints it. `ok` comes first and `diagnostics` last: those of the outcome, in
+emission order, into which a verb has merged those of its plan.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gitops.core.diagnostics import Diagnostic
 from gitops.model.change import Change
-from gitops.model.ledger import Debt, LedgerState, StatusRecord
+from gitops.model.ledger import Debt, LedgerState
 from gitops.model.outcome import (
     ApplyOutcome,
     ApproveOutcome,
@@ -27,8 +26,6 @@ from gitops.model.outcome import (
     ValidateOutcome,
     VerbOutcome,
 )
-from gitops.model.plan import ApprovalRequirement, Impact
-from gitops.model.resource import Dependency
 from gitops.render.characters import visible_json
 
 Form = dict[str, Any]
@@ -67,119 +64,110 @@ def plain(value: Any, depth: int = 0) -> Any:
 def envelope(outcome: VerbOutcome) -> Form:
     """The JSON envelope of an outcome. Raises KeyError for an unknown outcome."""
     form: Form = _FORMS[type(outcome)](outcome)
-    return form
+    return {"ok": outcome.ok, **form, "diagnostics": [each.to_json() for each in outcome.diagnostics]}
 
 
-def validate_form(outcome: ValidateOutcome) -> Form:
-    """The envelope of `validate`: everything that was loaded, even if there were errors."""
+def _validate(outcome: ValidateOutcome) -> Form:
+    """Everything that was loaded, even if there were errors."""
     resources = sorted(outcome.resources, key=lambda r: r.address)
     return {
-        "ok": outcome.ok,
         "config_dir": outcome.config_dir,
         "config_file": outcome.config_file,
         "resource_digests": {r.address: r.digest for r in resources},
         "resources": [
             present(address=r.address, kind=r.address.kind.value, digest=r.digest, path=r.path) for r in resources
         ],
-        "dependencies": _dependencies(outcome.dependencies),
-        "diagnostics": _diagnostics(outcome.diagnostics),
+        "dependencies": [edge.to_json() for edge in sorted(outcome.dependencies)],
     }
 
 
-def plan_form(outcome: PlanOutcome) -> Form:
-    """The envelope of `plan`; its lists are empty if it failed before there was a plan."""
+def _plan(outcome: PlanOutcome) -> Form:
+    """Lists are empty if it failed before there was a plan. The impact is without changes that nothing depends on."""
     plan = outcome.plan
+    changes, impact, required = (plan.changes, plan.impact, plan.approvals_required) if plan else ((), (), ())
     return {
-        "ok": outcome.ok,
         "config_dir": outcome.config_dir,
         "desired_revision": present(config_digest=outcome.config_digest),
         "resource_digests": {text: outcome.resource_digests[text] for text in sorted(outcome.resource_digests)},
-        "dependencies": _dependencies(outcome.dependencies),
-        "state_observations": observations_form(outcome.observations),
-        "changes": [change_form(c, migration=True) for c in plan.changes] if plan else [],
-        "blast_radius": impact_form(plan.impact) if plan else [],
-        "approvals_required": approvals_form(plan.approvals_required) if plan else [],
-        **debts_form(outcome.debts),
-        "diagnostics": _diagnostics(outcome.diagnostics),
+        "dependencies": [edge.to_json() for edge in sorted(outcome.dependencies)],
+        "state_observations": _observations(outcome.observations),
+        "changes": [_change(c, migration=True) for c in changes],
+        "blast_radius": [{"resource": i.resource, "affected": list(i.affected)} for i in impact if i.affected],
+        "approvals_required": [
+            {"resource": r.resource, "reason": r.reason, "satisfied": r.satisfied} for r in required
+        ],
+        **_debts(outcome.debts),
     }
 
 
-def apply_form(outcome: ApplyOutcome) -> Form:
-    """The envelope of `apply`; statuses are those on disk."""
+def _apply(outcome: ApplyOutcome) -> Form:
+    """Statuses are those on disk."""
     return {
-        "ok": outcome.ok,
         "config_dir": outcome.config_dir,
         **present(actor=outcome.actor),
         "desired_revision": present(config_digest=outcome.config_digest),
-        "state_observations": observations_form(outcome.observations),
-        "changes": [change_form(c) for c in outcome.changes],
+        "state_observations": _observations(outcome.observations),
+        "changes": [_change(c) for c in outcome.changes],
         "applied_count": outcome.applied_count,
         "deferred_count": outcome.deferred_count,
         "converged": outcome.converged,
         "state_written": outcome.state_written,
         "resource_statuses": _statuses(outcome.state),
-        **debts_form(outcome.debts),
-        "diagnostics": _diagnostics(outcome.diagnostics),
+        **_debts(outcome.debts),
     }
 
 
-def approve_form(outcome: ApproveOutcome) -> Form:
-    """The envelope of `approve`; `commit` is present only if the approval is a commit of a branch ledger."""
-    form: Form = {"ok": outcome.ok, "config_dir": outcome.config_dir}
+def _approve(outcome: ApproveOutcome) -> Form:
+    """`commit` is present only if the approval is a commit of a branch ledger."""
     approval = outcome.approval
-    if outcome.ok and approval is not None:
-        form["approval_id"] = approval.approval_id
-        form["resource"] = approval.resource
-        form["operation"] = approval.operation.value
-        form["approved_by"] = approval.approved_by
-        form.update(present(commit=outcome.commit))
-    form["diagnostics"] = _diagnostics(outcome.diagnostics)
-    return form
+    if not outcome.ok or approval is None:
+        return {"config_dir": outcome.config_dir}
+    return present(
+        config_dir=outcome.config_dir,
+        approval_id=approval.approval_id,
+        resource=approval.resource,
+        operation=approval.operation.value,
+        approved_by=approval.approved_by,
+        commit=outcome.commit,
+    )
 
 
-def decision_form(outcome: DecisionOutcome) -> Form:
-    """The envelope of `revoke` and `countersign`; the decision is present only if it was made."""
-    form: Form = {"ok": outcome.ok, "operation": outcome.operation, "approval_id": outcome.approval_id}
+def _decision(outcome: DecisionOutcome) -> Form:
+    """`revoke` and `countersign`; the decision is present only if it was made."""
+    form: Form = {"operation": outcome.operation, "approval_id": outcome.approval_id}
     if outcome.commit is not None:
         form.update(resource=outcome.resource, decided_by=outcome.decided_by, commit=outcome.commit)
-    form["diagnostics"] = _diagnostics(outcome.diagnostics)
     return form
 
 
-def status_form(outcome: StatusOutcome) -> Form:
-    """The envelope of `status`: the ledger as recorded."""
+def _status(outcome: StatusOutcome) -> Form:
+    """The ledger as recorded."""
     return {
-        "ok": outcome.ok,
         "config_dir": outcome.config_dir,
-        "state_observations": observations_form(outcome.observations),
+        "state_observations": _observations(outcome.observations),
         "resource_digests": outcome.state.digests() if outcome.state else {},
         "resource_statuses": _statuses(outcome.state),
         "observations": _observed(outcome.state),
-        "diagnostics": _diagnostics(outcome.diagnostics),
     }
 
 
-def refresh_form(outcome: RefreshOutcome) -> Form:
-    """The envelope of `refresh` and `import`; without a ledger the digests are the desired ones."""
+def _refresh(outcome: RefreshOutcome) -> Form:
+    """`refresh` and `import`; without a ledger the digests are the desired ones."""
     digests = outcome.state.digests() if outcome.state else outcome.digests
     return {
-        "ok": outcome.ok,
         "operation": outcome.operation,
         "config_dir": outcome.config_dir,
-        "state_observations": observations_form(outcome.observations),
+        "state_observations": _observations(outcome.observations),
         "resource_digests": {text: digests[text] for text in sorted(digests)},
         "resource_statuses": _statuses(outcome.state),
         "observations": _observed(outcome.state),
-        "diagnostics": _diagnostics(outcome.diagnostics),
     }
 
 
-def ready_form(outcome: ReadyOutcome) -> Form:
-    """`ok, config_dir, state_observations, graphs, cluster_policy?, diagnostics`."""
+def _ready(outcome: ReadyOutcome) -> Form:
     return {
-        "ok": outcome.ok,
         "config_dir": outcome.config_dir,
-        "state_observations": observations_form(outcome.observations),
+        "state_observations": _observations(outcome.observations),
         "graphs": [
             {
                 "id": graph.graph_id,
@@ -191,22 +179,18 @@ def ready_form(outcome: ReadyOutcome) -> Form:
             for graph in outcome.graphs
         ],
         **present(cluster_policy=outcome.cluster_policy),
-        "diagnostics": _diagnostics(outcome.diagnostics),
     }
 
 
-def unlock_form(outcome: UnlockOutcome) -> Form:
-    """The envelope of `force-unlock`."""
+def _unlock(outcome: UnlockOutcome) -> Form:
     return {
-        "ok": outcome.ok,
         "config_dir": outcome.config_dir,
-        "state_observations": observations_form(outcome.observations),
+        "state_observations": _observations(outcome.observations),
         "lock_removed": outcome.lock_removed,
-        "diagnostics": _diagnostics(outcome.diagnostics),
     }
 
 
-def observations_form(seen: StateObservations) -> Form:
+def _observations(seen: StateObservations) -> Form:
     """The ledger and the lock as the command found them; `locked` refers to a lock that existed before."""
     holder = seen.held.info
     return present(
@@ -228,7 +212,7 @@ def observations_form(seen: StateObservations) -> Form:
     )
 
 
-def change_form(change: Change, *, migration: bool = False) -> Form:
+def _change(change: Change, *, migration: bool = False) -> Form:
     """One change; the migration preview belongs to plans only."""
     return present(
         resource=change.address,
@@ -242,28 +226,10 @@ def change_form(change: Change, *, migration: bool = False) -> Form:
     )
 
 
-def impact_form(impact: Iterable[Impact]) -> list[Form]:
-    """The impact of a plan, without changes that nothing depends on."""
-    return [{"resource": i.resource, "affected": list(i.affected)} for i in impact if i.affected]
-
-
-def approvals_form(required: Iterable[ApprovalRequirement]) -> list[Form]:
-    """The approval gates of a plan."""
-    return [{"resource": r.resource, "reason": r.reason, "satisfied": r.satisfied} for r in required]
-
-
-def debts_form(debts: Iterable[Debt]) -> Form:
+def _debts(debts: Iterable[Debt]) -> Form:
     """Emergencies that need a countersignature; no field if there are none."""
-    found = [
-        {
-            "approval_id": debt.approval_id,
-            "commit": debt.commit,
-            "resource": debt.resource,
-            "principal": debt.principal,
-            "reason": debt.reason,
-        }
-        for debt in debts
-    ]
+    fields = ("approval_id", "commit", "resource", "principal", "reason")
+    found = [{field: getattr(debt, field) for field in fields} for debt in debts]
     return {"debts": found} if found else {}
 
 
@@ -272,38 +238,25 @@ def present(**fields: Any) -> Form:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _diagnostics(items: Iterable[Diagnostic]) -> list[Form]:
-    return [d.to_json() for d in items]
-
-
-def _dependencies(edges: Iterable[Dependency]) -> list[Form]:
-    return [edge.to_json() for edge in sorted(edges)]
-
-
 def _statuses(state: LedgerState | None) -> dict[str, Form]:
-    return {text: _status(state.statuses[text]) for text in sorted(state.statuses)} if state else {}
-
-
-def _status(record: StatusRecord) -> Form:
-    return present(
-        status=record.status.value,
-        conditions=list(record.conditions) or None,
-        message=record.message,
-    )
+    return {
+        text: present(status=found.status.value, conditions=list(found.conditions) or None, message=found.message)
+        for text, found in sorted(state.statuses.items() if state else ())
+    }
 
 
 def _observed(state: LedgerState | None) -> Form:
-    return {text: plain(state.observations[text]) for text in sorted(state.observations)} if state else {}
+    return {text: plain(seen) for text, seen in sorted(state.observations.items() if state else ())}
 
 
 _FORMS: Mapping[type[VerbOutcome], Callable[[Any], Form]] = {
-    ValidateOutcome: validate_form,
-    PlanOutcome: plan_form,
-    ApplyOutcome: apply_form,
-    ApproveOutcome: approve_form,
-    DecisionOutcome: decision_form,
-    StatusOutcome: status_form,
-    RefreshOutcome: refresh_form,
-    ReadyOutcome: ready_form,
-    UnlockOutcome: unlock_form,
+    ValidateOutcome: _validate,
+    PlanOutcome: _plan,
+    ApplyOutcome: _apply,
+    ApproveOutcome: _approve,
+    DecisionOutcome: _decision,
+    StatusOutcome: _status,
+    RefreshOutcome: _refresh,
+    ReadyOutcome: _ready,
+    UnlockOutcome: _unlock,
 }

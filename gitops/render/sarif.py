@@ -1,6 +1,6 @@
-"""The outcome of `lint` as a SARIF log, for code scanning of forges and editors.
+"""The outcome of `lint` and the findings of `audit` as SARIF logs, for code scanning of forges, editors and dashboards.
 
-Rules of the log:
+Rules of the log of `lint`:
 
 1. One run. Its rules are those of the language registry that a file can break, then the codes of files that could not be read.
 2. Paths are relative to the root of the repository and percent-encoded; a file outside of it is left without a base.
@@ -8,6 +8,11 @@ Rules of the log:
 4. A fingerprint is made of rule, path, query, message and the text at the place, without the line: it stays when code moves.
 5. A name in a message never makes a link or a placeholder. Other braces stay as they are, although the standard requires
    doubled ones: viewers show doubled braces doubled.
+
+A finding of an audit is at the document of the entry that does not hold, or at that of the head where the ledger as a whole does
+not. Paths are relative to the tree of the ledger branch, which no checkout of the sources has. Rules are codes of the registry; a
+fingerprint is made of cluster, rule, commit and message, so that a finding stays the same one while the ledger grows. What could
+not be checked is a notification.
 
 Source: SARIF 2.1.0 with errata 01, https://docs.oasis-open.org/sarif/sarif/v2.1.0/.
 """
@@ -20,7 +25,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from gitops import __version__
-from gitops.cluster.lint import LintOutcome, LocatedProblem, Region
+from gitops.audit.report import AuditFinding, AuditReport
+from gitops.cluster.lint import LintOutcome, LocatedProblem
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic
@@ -29,13 +35,12 @@ from gitops.language.rules import RULES, LanguageRule, RuleStage
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
 
-__all__ = ["MAX_RESULTS", "SCHEMA", "code_rule", "fingerprint", "plain_text", "sarif_log"]
-
 MAX_RESULTS = 5_000
 """The largest number of results of a log; code scanning of GitHub shows no more."""
 
-SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-_BASE = "%SRCROOT%"
+_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_BASE, _LEDGER_BASE = "%SRCROOT%", "%LEDGER%"
+_SHORT = 12
 _FINGERPRINT = "gitopsProblem/v1"
 _HASH_DIGITS = 32
 _SNIPPET_BYTES = 200
@@ -54,7 +59,7 @@ def sarif_log(outcome: LintOutcome, place: Callable[[str], str]) -> Form:
     has the number of the others.
     """
     rules = [_rule(rule) for rule in RULES.values() if rule.found in _SUBJECTS]
-    rules += [code_rule(code) for code in sorted({each.code for each in outcome.diagnostics})]
+    rules += [_code_rule(code) for code in sorted({each.code for each in outcome.diagnostics})]
     index = {rule["id"]: at for at, rule in enumerate(rules)}
     problems = sorted(outcome.problems, key=lambda each: _WORST_FIRST.index(each.level))
     results = [*_diagnostic_results(outcome.diagnostics, index, place), *_results(problems, outcome, index, place)]
@@ -62,16 +67,56 @@ def sarif_log(outcome: LintOutcome, place: Callable[[str], str]) -> Form:
     if len(results) > MAX_RESULTS:
         left_out = f"{len(results) - MAX_RESULTS} more results are left out"
         notifications.append({"level": "warning", "message": {"text": left_out}})
-    run: Form = {
-        "tool": {"driver": {"name": "gitops", "version": __version__, "rules": rules}},
-        "automationDetails": {"id": "gitops/lint/"},
-        "columnKind": "unicodeCodePoints",
-        "newlineSequences": ["\n"],
-        "originalUriBaseIds": {_BASE: {"description": {"text": "the root of the repository"}}},
-        "invocations": [present(executionSuccessful=True, toolExecutionNotifications=notifications or None)],
-        "results": results[:MAX_RESULTS],
-    }
-    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+    return _log(
+        "lint",
+        rules,
+        {_BASE: {"description": {"text": "the root of the repository"}}},
+        notifications,
+        results[:MAX_RESULTS],
+        newlines=["\n"],
+    )
+
+
+def audit_sarif(report: AuditReport) -> Form:
+    """The log as plain JSON values: one run, at most 5,000 results."""
+    codes = sorted({finding.code for finding in report.findings})
+    same: Counter[str] = Counter()
+    return _log(
+        f"audit/{report.cluster}",
+        [_code_rule(code) for code in codes],
+        {_LEDGER_BASE: {"description": {"text": _plain_text(f"the tree of branch gitops/ledger/{report.cluster}")}}},
+        [{"level": "note", "message": {"text": _plain_text(note)}} for note in report.notes[:MAX_RESULTS]],
+        [_finding(each, report, codes, same) for each in report.findings[:MAX_RESULTS]],
+        properties={
+            "head": report.head,
+            "entries": report.entries,
+            "verified": report.verified,
+            "since": report.since,
+        },
+    )
+
+
+def _log(
+    name: str,
+    rules: Sequence[Form],
+    bases: Form,
+    notifications: Sequence[Form],
+    results: Sequence[Form],
+    *,
+    newlines: Sequence[str] | None = None,
+    properties: Form | None = None,
+) -> Form:
+    run = present(
+        tool={"driver": {"name": "gitops", "version": __version__, "rules": rules}},
+        automationDetails={"id": f"gitops/{name}/"},
+        columnKind="unicodeCodePoints",
+        newlineSequences=newlines,
+        originalUriBaseIds=bases,
+        invocations=[present(executionSuccessful=True, toolExecutionNotifications=notifications or None)],
+        results=results,
+        properties=properties,
+    )
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
 def _rule(rule: LanguageRule) -> Form:
@@ -92,7 +137,7 @@ def _rule(rule: LanguageRule) -> Form:
     }
 
 
-def code_rule(name: Code) -> Form:
+def _code_rule(name: Code) -> Form:
     """The rule that stands for a code of the registry."""
     code = REGISTRY[name]
     return {
@@ -110,8 +155,16 @@ def _results(
 ) -> Iterator[Form]:
     same: Counter[str] = Counter()
     for each in problems:
-        region, artifact = _region(each.region), _artifact(place(each.path))
-        there = outcome.sources[each.path].data[each.region.start : each.region.end][:_SNIPPET_BYTES]
+        artifact, span = _artifact(place(each.path)), each.region
+        region = {
+            "startLine": span.line,
+            "startColumn": span.column,
+            "endLine": span.end_line,
+            "endColumn": span.end_column,
+            "byteOffset": span.start,
+            "byteLength": span.end - span.start,
+        }
+        there = outcome.sources[each.path].data[span.start : span.end][:_SNIPPET_BYTES]
         identity = [each.code, place(each.path), each.query, each.message, there.hex()]
         location = present(
             physicalLocation={"artifactLocation": artifact, "region": region},
@@ -120,16 +173,16 @@ def _results(
         message = each.message if each.fix is None else f"{each.message}; {each.fix}"
         change = {"deletedRegion": region, "insertedContent": {"text": each.replacement}}
         fix = {
-            "description": {"text": plain_text(each.fix or "")},
+            "description": {"text": _plain_text(each.fix or "")},
             "artifactChanges": [{"artifactLocation": artifact, "replacements": [change]}],
         }
         yield present(
             ruleId=each.code,
             ruleIndex=index[each.code],
             level=_LEVELS[each.level],
-            message={"text": plain_text(message)},
+            message={"text": _plain_text(message)},
             locations=[location],
-            partialFingerprints=fingerprint(identity, same),
+            partialFingerprints=_fingerprint(identity, same),
             fixes=None if each.replacement is None else [fix],
         )
 
@@ -149,20 +202,30 @@ def _diagnostic_results(
             ruleId=each.code,
             ruleIndex=index[each.code],
             level=each.severity.value,
-            message={"text": plain_text(f"{each.path}: {each.message}" if each.path else each.message)},
+            message={"text": _plain_text(f"{each.path}: {each.message}" if each.path else each.message)},
             locations=locations,
-            partialFingerprints=fingerprint([each.code, where, each.path, each.message], same),
+            partialFingerprints=_fingerprint([each.code, where, each.path, each.message], same),
         )
 
 
-def _region(region: Region) -> Form:
+def _finding(finding: AuditFinding, report: AuditReport, rules: Sequence[str], same: Counter[str]) -> Form:
+    name = f"entry {finding.number}" if finding.number else "ledger"
+    place = f"{report.cluster}/{finding.number}/{finding.commit}"
+    # A finding about the whole chain is reported at its head, which changes.
+    at, detail = (finding.commit, finding.detail) if finding.number else ("", finding.code)
     return {
-        "startLine": region.line,
-        "startColumn": region.column,
-        "endLine": region.end_line,
-        "endColumn": region.end_column,
-        "byteOffset": region.start,
-        "byteLength": region.end - region.start,
+        "ruleId": finding.code,
+        "ruleIndex": rules.index(finding.code),
+        "level": "error",
+        "message": {"text": _plain_text(f"{name} ({finding.commit[:_SHORT]}): {finding.detail}")},
+        "locations": [
+            {
+                "physicalLocation": {"artifactLocation": {"uri": "entry.json", "uriBaseId": _LEDGER_BASE}},
+                "logicalLocations": [{"name": visible(name), "fullyQualifiedName": visible(place), "kind": "member"}],
+            }
+        ],
+        "partialFingerprints": _fingerprint((report.cluster, finding.code, at, detail), same),
+        "properties": {"commit": finding.commit, "entry": finding.number},
     }
 
 
@@ -174,13 +237,13 @@ def _artifact(path: str) -> Form:
     return {"uri": quote(path), "uriBaseId": _BASE}
 
 
-def fingerprint(identity: Sequence[str | None], same: Counter[str]) -> dict[str, str]:
+def _fingerprint(identity: Sequence[str | None], same: Counter[str]) -> dict[str, str]:
     """The identity of a problem from run to run; equal ones are numbered in their order, which `same` counts."""
     key = canonical_digest([None if part is None else visible(part) for part in identity])[:_HASH_DIGITS]
     same[key] += 1
     return {_FINGERPRINT: f"{key}:{same[key]}"}
 
 
-def plain_text(message: str) -> str:
+def _plain_text(message: str) -> str:
     r"""A plain text message: `[` is escaped where it would start a link, and `{0}` is doubled where it would be replaced."""
     return _PLACEHOLDER.sub(r"{{\1}}", _LINK.sub(r"\\[", visible(message)))

@@ -27,8 +27,6 @@ from gitops.model.plan import Plan
 from gitops.render.characters import visible
 from gitops.render.json import to_line
 
-_SERVING_NOTE = "  serving: a server reads the applied revision when it starts; restart it to serve this one"
-
 
 def to_text(outcome: VerbOutcome) -> str:
     """The whole output of a command, each line ended by a line feed. Raises KeyError for an unknown outcome."""
@@ -50,10 +48,8 @@ def diagnostic_lines(diagnostics: Iterable[Diagnostic]) -> list[str]:
 
 
 def _validate(outcome: ValidateOutcome) -> list[str]:
-    if not outcome.ok:
-        return ["cluster config invalid"]
-    resources, edges = len(outcome.resources), len(outcome.dependencies)
-    return [f"cluster config valid: {resources} resource(s), {edges} dependency edge(s)"]
+    found = f"{len(outcome.resources)} resource(s), {len(outcome.dependencies)} dependency edge(s)"
+    return [f"cluster config valid: {found}" if outcome.ok else "cluster config invalid"]
 
 
 def _plan(outcome: PlanOutcome) -> list[str]:
@@ -71,12 +67,14 @@ def _plan(outcome: PlanOutcome) -> list[str]:
 def _apply(outcome: ApplyOutcome) -> list[str]:
     first = f"cluster apply: {outcome.applied_count} applied, {outcome.deferred_count} deferred/blocked"
     lines = [first if outcome.ok else "cluster apply failed"]
-    lines.extend(f"{_change(change)} [{_disposition(change)}]" for change in outcome.changes)
+    for change in outcome.changes:
+        reason = f": {change.reason}" if change.reason is not None else ""
+        lines.append(f"{_change(change)} [{change.disposition.capitalize()}{reason}]")
     if outcome.ok:
+        converged, written = (str(flag).lower() for flag in (outcome.converged, outcome.state_written))
         revision = outcome.observations.state_revision
-        converged, written = _flag(outcome.converged), _flag(outcome.state_written)
         lines.append(f"  state: revision {revision}, converged: {converged}, written: {written}")
-        lines.append(_SERVING_NOTE)
+        lines.append("  serving: a server reads the applied revision when it starts; restart it to serve this one")
     return lines
 
 
@@ -147,15 +145,9 @@ def _holder(seen: StateObservations) -> str:
     holder = seen.held.info
     if holder is None:
         return f" ({seen.held.problem})" if seen.held.problem else ""
-    facts = [
-        f"id={holder.lock_id}",
-        f"operation={holder.operation}",
-        f"pid={holder.pid}",
-        f"created_at={holder.created_at}",
-    ]
-    if seen.lock_age_seconds is not None:
-        facts.append(f"age_seconds={seen.lock_age_seconds}")
-    return f" ({', '.join(facts)})"
+    facts = f"id={holder.lock_id}, operation={holder.operation}, pid={holder.pid}, created_at={holder.created_at}"
+    age = "" if seen.lock_age_seconds is None else f", age_seconds={seen.lock_age_seconds}"
+    return f" ({facts}{age})"
 
 
 def _change(change: Change) -> str:
@@ -178,15 +170,6 @@ def _migrations(plan: Plan) -> dict[str, list[str]]:
             found += [f"      {to_line(each.step)}", *([f"        {note}"] if note else [])]
         found += [f"      {result_line(result)}" for result in view.results]
     return lines
-
-
-def _disposition(change: Change) -> str:
-    reason = f": {change.reason}" if change.reason is not None else ""
-    return f"{change.disposition.capitalize()}{reason}"
-
-
-def _flag(value: bool) -> str:
-    return "true" if value else "false"
 
 
 _BODIES: Mapping[type[VerbOutcome], Callable[[Any], list[str]]] = {

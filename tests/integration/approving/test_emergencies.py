@@ -86,7 +86,7 @@ def test_plan_status_and_refresh_warn_of_the_debt(owing: tuple[Life, str]) -> No
     life, identity = owing
     planned = plan(life.workspace())
     assert [d.approval_id for d in planned.debts] == [identity]
-    (told,) = json.plan_form(planned)["debts"]
+    (told,) = json.envelope(planned)["debts"]
     assert (told["approval_id"], told["principal"], told["reason"]) == (identity, "ada", "it leaks")
     for outcome in (planned, status(life.workspace()), refresh(life.workspace())):
         assert outcome.ok
