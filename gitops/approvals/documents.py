@@ -1,7 +1,7 @@
 """The documents of approvals: approvals themselves, the statements that approval commits sign, and decisions about them.
 
 An approval (`approvals/<approval_id>.json`) permits exactly one change. A statement and a decision are commit messages
-(`gitops.documents.message`); a decision's commit changes no file.
+(`gitops.documents.codec`); a decision's commit changes no file.
 
 Version 1 of a statement is an approver's own signature. Version 2 says how else the approval was given: the bot attests a
 review on a forge, or it is an emergency. Each statement has one version, so that old ones keep their bytes.
@@ -10,7 +10,7 @@ review on a forge, or it is an emergency. Each statement has one version, so tha
 from __future__ import annotations
 
 from gitops.core.codes import Code
-from gitops.documents.codec import Document
+from gitops.documents.codec import Document, SignedMessage
 from gitops.documents.forms import (
     DIGEST,
     LINE,
@@ -29,7 +29,6 @@ from gitops.documents.forms import (
     text_form,
 )
 from gitops.documents.json_bytes import MalformedError
-from gitops.documents.message import SignedMessage
 from gitops.model.address import Address
 from gitops.model.approval import (
     Approval,

@@ -50,11 +50,7 @@ class Diagnostic:
             "message": self.message,
         }
         if self.source is not None:
-            form["source"] = {
-                "file": self.source.file,
-                "line": self.source.line,
-                "column": self.source.column,
-            }
+            form["source"] = {"file": self.source.file, "line": self.source.line, "column": self.source.column}
         if self.fix is not None:
             form["fix"] = self.fix
         return form
@@ -70,13 +66,7 @@ class Diagnostics:
         self._items: list[Diagnostic] = list(items)
 
     def add(
-        self,
-        code: Code,
-        path: str,
-        message: str,
-        *,
-        source: SourceRef | None = None,
-        severity: Severity | None = None,
+        self, code: Code, path: str, message: str, *, source: SourceRef | None = None, severity: Severity | None = None
     ) -> None:
         """Append one problem; its remedy and default severity come from the registry.
 

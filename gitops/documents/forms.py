@@ -17,34 +17,6 @@ from typing import Any, Generic, TypeVar
 from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.documents.json_bytes import MAX_DIGITS, MalformedError, quoted
 
-__all__ = [
-    "BOOLEAN",
-    "DIGEST",
-    "LINE",
-    "LINE_OR_EMPTY",
-    "MAX_LINE",
-    "OBJECT",
-    "OBJECT_ID",
-    "TEXT",
-    "TIME",
-    "ULID",
-    "Form",
-    "Member",
-    "Members",
-    "enum",
-    "integer",
-    "is_digest",
-    "is_line",
-    "list_of",
-    "map_of",
-    "nullable",
-    "one_of",
-    "optional",
-    "record",
-    "text_form",
-    "variants",
-]
-
 K = TypeVar("K", bound=str)
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)

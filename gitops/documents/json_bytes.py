@@ -63,7 +63,10 @@ def parse(data: bytes, *, limit: int = MAX_BYTES) -> Any:
     except json.JSONDecodeError as problem:
         raise MalformedError(f"not JSON: {problem.msg} (line {problem.lineno}, column {problem.colno})") from None
     if "\\u" in text:
-        _check_unicode(value)
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise MalformedError("a text holds half of a surrogate pair") from None
     return value
 
 
@@ -98,13 +101,6 @@ def _check_depth(text: str) -> None:
     brackets = outside.encode("utf-8", "surrogatepass").translate(None, _NO_BRACKETS)
     if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > MAX_DEPTH:
         raise MalformedError(f"nested deeper than {MAX_DEPTH} levels")
-
-
-def _check_unicode(value: Any) -> None:
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise MalformedError("a text holds half of a surrogate pair") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

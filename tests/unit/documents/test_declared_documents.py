@@ -14,8 +14,7 @@ import pytest
 import gitops
 from gitops.core.canonical import canonical, digest
 from gitops.core.errors import IntegrityError
-from gitops.documents.codec import Document
-from gitops.documents.message import SignedMessage
+from gitops.documents.codec import Document, SignedMessage
 
 DOCUMENTS = Path(__file__).parents[2] / "data" / "documents"
 GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
