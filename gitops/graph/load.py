@@ -17,12 +17,11 @@ from gitops.graph.manifest import TableEntry
 from gitops.graph.results import LoadResult
 from gitops.graph.search.embedding import Embedder
 from gitops.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
-from gitops.graph.staged import StagedVersion, WriteContext
+from gitops.graph.staged import StagedVersion, WriteContext, retry_until_published, sleep_jittered
 from gitops.graph.tables import TableWriter
 from gitops.graph.write.intake import LoadIntake, TableIntake
 from gitops.graph.write.joint import JointChecks, LoadMode, TableCheck
 from gitops.graph.write.records import LoadError, RecordReader
-from gitops.graph.write.retry import retry_until_published, sleep_jittered
 
 __all__ = ["LoadError", "LoadMode", "LoadPublisher", "LoadRequest", "Loader"]
 

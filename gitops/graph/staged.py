@@ -7,10 +7,12 @@ version of a graph is one manifest that exists or does not.
 from __future__ import annotations
 
 import contextlib
+import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from gitops.core.clock import Clock, IdSource, parse_timestamp
 from gitops.core.codes import Code
@@ -29,7 +31,15 @@ __all__ = [
     "later_timestamp",
     "precise_timestamp",
     "require_no_branches",
+    "retry_until_published",
+    "sleep_jittered",
 ]
+
+ATTEMPTS = 32
+_FIRST_S = 0.005
+_LONGEST_S = 0.5
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,3 +195,23 @@ def require_no_branches(snapshot: Snapshot) -> None:
         place = snapshot.root.location
         detail = f"a migration requires a graph with only main, and {place} has also {', '.join(names)[:200]}"
         raise ConflictError(Code.GRAPH_HAS_BRANCHES, detail, path=place)
+
+
+def retry_until_published(attempt: Callable[[], T], pause: Callable[[int], None]) -> T:
+    """Call until the attempt meets no conflict, at most 32 times; `pause` gets the number of failed attempts.
+
+    Raises ConflictError `graph_conflict` after the last attempt, and whatever else the attempt raises.
+    """
+    for failed in range(1, ATTEMPTS):
+        try:
+            return attempt()
+        except ConflictError as error:
+            if error.code != Code.GRAPH_CONFLICT:
+                raise
+        pause(failed)
+    return attempt()
+
+
+def sleep_jittered(failed: int) -> None:
+    """Sleep a random while, longer the more attempts have failed, at most half a second."""
+    time.sleep(random.uniform(0, min(_LONGEST_S, _FIRST_S * 2**failed)))  # noqa: S311 - spreads writers, keeps no secret

@@ -34,12 +34,11 @@ from gitops.graph.load import LoadMode, LoadPublisher, LoadRequest
 from gitops.graph.manifest import find_manifest
 from gitops.graph.results import LoadResult
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
-from gitops.graph.staged import WriteContext, precise_timestamp
+from gitops.graph.staged import WriteContext, precise_timestamp, retry_until_published, sleep_jittered
 from gitops.graph.tables import open_table, raw_columns
 from gitops.graph.versions import kept_versions
 from gitops.graph.write.intake import LoadIntake, group_key
 from gitops.graph.write.records import RecordProblems
-from gitops.graph.write.retry import retry_until_published, sleep_jittered
 from gitops.language.schema import EdgeType
 
 __all__ = ["discard_bulk", "publish_bulk"]

@@ -18,7 +18,6 @@ import os
 import stat
 import tempfile
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -137,23 +136,19 @@ def _parse(data: mmap.mmap, key: str) -> Adjacency:
     at = _HEAD + length
     arrays: dict[str, np.ndarray] = {}
     for name in ARRAYS:
-        at += -at % _ALIGN
-        arrays[name], at = _array(data, at, described[name])
+        form = described[name]
+        if not isinstance(form, dict) or set(form) != {"type", "count", "crc"}:
+            raise ValueError("array")
+        kind, count = form["type"], form["count"]
+        if kind not in _TYPES or type(count) is not int or count < 0:
+            raise ValueError("array")
+        start = at + -at % _ALIGN
+        at = start + count * np.dtype(kind).itemsize
+        if at > len(data):
+            raise ValueError("length")
+        arrays[name] = np.frombuffer(data, kind, count, start)
+        if zlib.crc32(arrays[name].data) != form["crc"]:
+            raise ValueError("checksum")
     if at != len(data):
         raise ValueError("length")
     return Adjacency.from_arrays(arrays)
-
-
-def _array(data: mmap.mmap, at: int, described: Mapping[str, Any]) -> tuple[np.ndarray, int]:
-    if not isinstance(described, dict) or set(described) != {"type", "count", "crc"}:
-        raise ValueError("array")
-    kind, count = described["type"], described["count"]
-    if kind not in _TYPES or type(count) is not int or count < 0:
-        raise ValueError("array")
-    end = at + count * np.dtype(kind).itemsize
-    if end > len(data):
-        raise ValueError("length")
-    array = np.frombuffer(data, kind, count, at)
-    if zlib.crc32(array.data) != described["crc"]:
-        raise ValueError("checksum")
-    return array, end

@@ -41,15 +41,14 @@ class ScanRequest:
     order: RowOrder | None = None
 
 
+@dataclass(slots=True)
 class Executor:
-    """Executes the blocks of one query."""
+    """Executes the blocks of one query: `tables` finds neighbours, `reader` properties."""
 
-    def __init__(self, tables: QueryTables, reader: ColumnReader, budget: Budget, trace: Trace) -> None:
-        """`tables` finds neighbours, `reader` properties."""
-        self._tables = tables
-        self._reader = reader
-        self._budget = budget
-        self._trace = trace
+    tables: QueryTables
+    reader: ColumnReader
+    budget: Budget
+    trace: Trace
 
     def block(self, block: Block, rows: Bindings, wanted: ScanRequest | None = None) -> Bindings:
         """The rows that a block makes of the given ones. `wanted` is for its scan, if that stands alone."""
@@ -58,31 +57,31 @@ class Executor:
                 break
             before = rows.nbytes
             if isinstance(operator, ScanOp):
-                table = self._tables.table(operator.table)
+                table = self.tables.table(operator.table)
                 found = self._select(table, operator.variable, operator.conditions, wanted or ScanRequest())
-                self._reader.remember(operator.variable, found)
+                self.reader.remember(operator.variable, found)
                 rows = Bindings(len(found.ids), {operator.variable: found.ids})
             elif isinstance(operator, HopOp):
                 rows = self._run_hop(operator, rows)
             elif isinstance(operator, TestOp):
-                rows = self._reader.keep(operator.conditions, rows)
+                rows = self.reader.keep(operator.conditions, rows)
             elif isinstance(operator, ProductOp):
                 rows = self._run_product(operator, rows)
             elif isinstance(operator, SortOp):
                 rows = rows.take(np.lexsort([self._sort_key(*key, rows) for key in reversed(operator.keys)]))
             else:
                 rows = self._run_absent(operator, rows)
-            self._trace.count(operator, rows.count)
-            self._budget.hold(rows.nbytes - before, "the rows in flight")
+            self.trace.count(operator, rows.count)
+            self.budget.hold(rows.nbytes - before, "the rows in flight")
         if rows.count:
             return rows
         return Bindings(0, {name: np.empty(0, np.int64) for name in (*rows.columns, *block.variables)})
 
     def _run_nested(self, block: Block, given: Bindings) -> Bindings:
         """The rows of a nested block; its memory is released."""
-        held = self._budget.held
+        held = self.budget.held
         found = self.block(block, given)
-        self._budget.held = held
+        self.budget.held = held
         return found
 
     # Scans
@@ -96,28 +95,28 @@ class Executor:
         for condition in conditions:
             filter_ = push_condition(condition, table.types)
             if filter_ is NEVER:
-                return table.collect(wanted.columns, iter(()), self._budget)
+                return table.collect(wanted.columns, iter(()), self.budget)
             if filter_ is None:
                 rest.append(condition)
             else:
                 pushed = filter_ if pushed is None else pushed & filter_
         known = self._find_by_text(table, conditions) if wanted.order is None else None
         if known is not None:
-            return TableRows(known, table.take(known, wanted.columns, self._budget))
+            return TableRows(known, table.take(known, wanted.columns, self.budget))
         plain = [condition for condition in rest if not condition.searches]
         tested = [value.name for condition in plain for value in condition.properties]
         columns = tuple(dict.fromkeys((*wanted.columns, *tested)))
         every = pushed is None and wanted.order is None
         if every and not plain:
-            found = table.whole(columns, self._budget)
+            found = table.whole(columns, self.budget)
         else:
             kept = table.held(columns) if every else None
-            read = table.scan(columns, self._budget, pushed, wanted.order) if kept is None else iter([kept])
-            batches = (self._reader.passing(plain, rows) for rows in read)
-            found = table.collect(columns, batches, self._budget, sort=wanted.order is None)
+            read = table.scan(columns, self.budget, pushed, wanted.order) if kept is None else iter([kept])
+            batches = (self.reader.passing(plain, rows) for rows in read)
+            found = table.collect(columns, batches, self.budget, sort=wanted.order is None)
         for condition in rest:
             if condition.searches:
-                matched = self._reader.keep_nodes([condition], variable, found.ids)
+                matched = self.reader.keep_nodes([condition], variable, found.ids)
                 found = found.keep(np.isin(found.ids, matched))
         return TableRows(found.ids, {name: found.columns[name] for name in wanted.columns})
 
@@ -128,31 +127,29 @@ class Executor:
             if condition.sign is not Sign.EQ or not isinstance(left, PropertyValue) or not isinstance(right, Cell):
                 continue
             if isinstance(right.value, str) and pa.types.is_string(table.types[left.name]):
-                found = table.equal(left.name, right.value, self._budget)
+                found = table.equal(left.name, right.value, self.budget)
                 if found is not None:
                     others = [each for each in conditions if each is not condition]
-                    return self._reader.keep_nodes(others, left.variable, found)
+                    return self.reader.keep_nodes(others, left.variable, found)
         return None
 
     # Hops
 
     def _run_hop(self, operator: HopOp, rows: Bindings) -> Bindings:
         sources, which = distinct(rows.columns[operator.near])
-        neighbours = self._tables.neighbours(operator, len(sources))
+        neighbours = self.tables.neighbours(operator, len(sources))
         if operator.binding is not None:
             if operator.low > 1:
                 return rows.head(0)
             return self._bind_edges(operator, rows, neighbours.steps(sources), which)
-        self_loops = self._tables.self_loops
-        parts = reach_nodes(neighbours, sources, operator, self._budget, self_loops=self_loops)
+        self_loops = self.tables.self_loops
+        parts = reach_nodes(neighbours, sources, operator, self.budget, self_loops=self_loops)
         if operator.exists:
             return self._keep_reached(parts, rows.columns[operator.far], rows, which)
         origins, nodes = self._filter_reached(operator, parts)
         counts = np.bincount(origins, minlength=len(sources))[which]
         starts = np.searchsorted(origins, np.arange(len(sources)))[which]
-        self._budget.need(
-            int(counts.sum()) * 8 * (len(rows.columns) + 3), f"the rows of {_variable_text(operator.far)}"
-        )
+        self.budget.need(int(counts.sum()) * 8 * (len(rows.columns) + 3), f"the rows of {_variable_text(operator.far)}")
         runs, places = spread(starts, counts)
         return rows.take(runs).bind(operator.far, nodes[places])
 
@@ -166,16 +163,16 @@ class Executor:
             mask: np.ndarray | slice = slice(None)
             if operator.conditions:
                 far = np.unique(nodes)
-                table = self._tables.table(operator.far_table)
+                table = self.tables.table(operator.far_table)
                 if allowed is None and len(far) > _FEW and len(far) * 4 > table.rows:
                     allowed = self._select(table, operator.far, operator.conditions, ScanRequest()).ids
                 if allowed is None:
-                    far = self._reader.keep_nodes(operator.conditions, operator.far, far)
+                    far = self.reader.keep_nodes(operator.conditions, operator.far, far)
                 mask = np.isin(nodes, far if allowed is None else allowed)
             kept_origins.append(origins[mask])
             kept_nodes.append(nodes[mask])
             held += kept_nodes[-1].nbytes * 2
-            self._budget.need(2 * held, f"the nodes of {_variable_text(operator.far)}")
+            self.budget.need(2 * held, f"the nodes of {_variable_text(operator.far)}")
         return np.concatenate(kept_origins), np.concatenate(kept_nodes)
 
     def _keep_reached(
@@ -194,16 +191,16 @@ class Executor:
     def _bind_edges(self, operator: HopOp, rows: Bindings, steps: EdgeSteps, which: np.ndarray) -> Bindings:
         """A row per edge: in the order of the rows, and by edge id among those of one row."""
         if operator.conditions:
-            kept = self._reader.keep_nodes(operator.conditions, operator.far, np.unique(steps.nodes))
+            kept = self.reader.keep_nodes(operator.conditions, operator.far, np.unique(steps.nodes))
             mask = np.isin(steps.nodes, kept)
             steps = EdgeSteps(steps.origins[mask], steps.nodes[mask], steps.edges[mask])
-        edge_ids = self._reader.columns("", operator.edge, ["id"], steps.edges)["id"]
+        edge_ids = self.reader.columns("", operator.edge, ["id"], steps.edges)["id"]
         order = np.lexsort((ranks(edge_ids), steps.origins))
         origins, edges = steps.origins[order], steps.edges[order].astype(np.int64)
         slots = np.arange(int(which.max()) + 1)
         starts, stops = np.searchsorted(origins, slots), np.searchsorted(origins, slots, side="right")
         counts = (stops - starts)[which]
-        self._budget.need(int(counts.sum()) * 8 * (len(rows.columns) + 4), f"the rows of ${operator.binding}")
+        self.budget.need(int(counts.sum()) * 8 * (len(rows.columns) + 4), f"the rows of ${operator.binding}")
         runs, places = spread(starts[which], counts)
         nodes = steps.nodes[order][places]
         made = rows.take(runs).bind(operator.binding or "", edges[places])
@@ -214,7 +211,7 @@ class Executor:
     def _sort_key(self, variable: str, table: str, rows: Bindings) -> np.ndarray:
         """What rows are sorted by: nodes by row id, edges by edge id."""
         column = rows.columns[variable]
-        return ranks(self._reader.columns("", table, ["id"], column)["id"]) if table.startswith("edge:") else column
+        return ranks(self.reader.columns("", table, ["id"], column)["id"]) if table.startswith("edge:") else column
 
     # Blocks within blocks
 
@@ -227,21 +224,24 @@ class Executor:
             if sides is None:
                 continue
             one, other = sides
-            left_cells = self._reader.property(one, rows.columns[one.variable])
-            lefts, rights = equal_pairs(left_cells, self._reader.property(other, right.columns[other.variable]))
-            self._budget.need(len(lefts) * 8 * (len(rows.columns) + len(right.columns)), "the rows of a join")
+            left_cells = self.reader.property(one, rows.columns[one.variable])
+            lefts, rights = equal_pairs(left_cells, self.reader.property(other, right.columns[other.variable]))
+            self.budget.need(len(lefts) * 8 * (len(rows.columns) + len(right.columns)), "the rows of a join")
             made = Bindings(len(lefts), {**rows.take(lefts).columns, **right.take(rights).columns})
-            return self._reader.keep([each for each in operator.conditions if each is not join], made)
+            return self.reader.keep([each for each in operator.conditions if each is not join], made)
         parts: list[Bindings] = []
         held = 0
         size = max(1, _PRODUCT // right.count) if operator.conditions else rows.count
         for start in range(0, rows.count, size):
             left = rows.slice(start, start + size)
             width = 8 * (len(left.columns) + len(right.columns))
-            self._budget.need(held + left.count * right.count * width, "the rows of a product")
-            parts.append(self._reader.keep(operator.conditions, left.product(right)))
+            self.budget.need(held + left.count * right.count * width, "the rows of a product")
+            parts.append(self.reader.keep(operator.conditions, left.product(right)))
             held += parts[-1].nbytes
-        return _concatenate(parts)
+        if len(parts) == 1:
+            return parts[0]
+        columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
+        return Bindings(sum(part.count for part in parts), columns)
 
     def _run_absent(self, operator: NotOp, rows: Bindings) -> Bindings:
         firsts, which = distinct_rows([rows.columns[name] for name in operator.outer], rows.count)
@@ -263,9 +263,9 @@ class Executor:
         if not isinstance(hop, HopOp) or hop.exists or hop.binding or hop.conditions or hop.low > 1:
             return None
         nodes = outer.columns[hop.near]
-        found = self._tables.neighbours(hop, len(nodes)).has_any(nodes, loops=self._tables.self_loops)
+        found = self.tables.neighbours(hop, len(nodes)).has_any(nodes, loops=self.tables.self_loops)
         if found is not None:
-            self._trace.count(hop, int(np.count_nonzero(found)))
+            self.trace.count(hop, int(np.count_nonzero(found)))
         return found
 
 
@@ -295,16 +295,6 @@ def _within(nodes: np.ndarray, starts: np.ndarray, runs: np.ndarray, wanted: np.
         low, high = np.where(open_ & less, middle + 1, low), np.where(open_ & ~less, middle, high)
     found: np.ndarray = (low < end) & (nodes[np.minimum(low, len(nodes) - 1)] == wanted)
     return found
-
-
-def _concatenate(parts: Sequence[Bindings]) -> Bindings:
-    if len(parts) == 1:
-        return parts[0]
-    names = parts[0].columns
-    return Bindings(
-        sum(part.count for part in parts),
-        {name: np.concatenate([part.columns[name] for part in parts]) for name in names},
-    )
 
 
 def _variable_text(variable: str) -> str:

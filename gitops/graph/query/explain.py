@@ -42,11 +42,33 @@ def explain(block: Block, trace: Trace, rows_of: Callable[[str], int], given: fl
     """The operators of a block in order, each as a JSON object; `rows_of` gives the rows of a table by key."""
     forms = []
     for operator in block.operators:
-        form = _form(operator)
         inner = None
-        if isinstance(operator, (ProductOp, NotOp)):
-            inner = explain(operator.block, trace, rows_of, given if isinstance(operator, NotOp) else 1.0)
-        given = _estimate(operator, rows_of, given, inner)
+        passing = 1.0 if isinstance(operator, (NotOp, SortOp)) else selectivity(operator.conditions)
+        if isinstance(operator, ScanOp):
+            form: dict[str, Any] = {"operator": "scan", "variable": f"${operator.variable}", "table": operator.table}
+            given = rows_of(operator.table) * passing
+        elif isinstance(operator, HopOp):
+            form = {"operator": "exists" if operator.exists else "expand", "hop": _hop(operator)}
+            degree, most = rows_of(operator.edge) / max(1, rows_of(operator.near_table)), rows_of(operator.far_table)
+            if operator.exists:
+                given *= min(1.0, degree / max(1, most))
+            else:
+                reached = sum(degree**depth for depth in range(operator.low, min(operator.high, 8) + 1))
+                given = given * min(reached, float(most)) * passing
+        elif isinstance(operator, TestOp):
+            form = {"operator": "filter"}
+            given *= passing
+        elif isinstance(operator, ProductOp):
+            form, inner = {"operator": "product"}, explain(operator.block, trace, rows_of)
+            given = given * (inner[-1]["estimated_rows"] if inner else 1) * passing
+        elif isinstance(operator, SortOp):
+            form = {"operator": "sort", "by": [_name(name) for name, _ in operator.keys]}
+        else:
+            form = {"operator": "absent", "outer": [f"${name}" for name in operator.outer]}
+            inner = explain(operator.block, trace, rows_of, given)
+            given /= 2
+        if not isinstance(operator, (NotOp, SortOp)) and operator.conditions:
+            form["conditions"] = [str(condition) for condition in operator.conditions]
         form |= {"estimated_rows": round(given), **trace.step(operator)}
         if inner is not None:
             form["operators"] = inner
@@ -54,50 +76,13 @@ def explain(block: Block, trace: Trace, rows_of: Callable[[str], int], given: fl
     return forms
 
 
-def _form(operator: Operator) -> dict[str, Any]:
-    if isinstance(operator, ScanOp):
-        form: dict[str, Any] = {"operator": "scan", "variable": f"${operator.variable}", "table": operator.table}
-    elif isinstance(operator, HopOp):
-        bounds = "" if operator.low == operator.high == 1 else f"{{{operator.low},{operator.high}}}"
-        edge = operator.edge.removeprefix("edge:")
-        arrow = _ARROWS[operator.direction].format(
-            (f"${operator.binding}:" if operator.binding else "") + edge + bounds
-        )
-        hop = f"{_name(operator.near)} {arrow} {_name(operator.far)}"
-        form = {"operator": "exists" if operator.exists else "expand", "hop": hop}
-    elif isinstance(operator, TestOp):
-        form = {"operator": "filter"}
-    elif isinstance(operator, ProductOp):
-        form = {"operator": "product"}
-    elif isinstance(operator, SortOp):
-        form = {"operator": "sort", "by": [_name(name) for name, _ in operator.keys]}
-    else:
-        form = {"operator": "absent", "outer": [f"${name}" for name in operator.outer]}
-    if not isinstance(operator, (NotOp, SortOp)) and operator.conditions:
-        form["conditions"] = [str(condition) for condition in operator.conditions]
-    return form
+def _hop(operator: HopOp) -> str:
+    bounds = "" if operator.low == operator.high == 1 else f"{{{operator.low},{operator.high}}}"
+    name = (
+        operator.edge.removeprefix("edge:") if operator.binding is None else f"${operator.binding}:{operator.edge[5:]}"
+    )
+    return f"{_name(operator.near)} {_ARROWS[operator.direction].format(name + bounds)} {_name(operator.far)}"
 
 
 def _name(variable: str) -> str:
     return "$_" if variable.startswith("#") else f"${variable}"
-
-
-def _estimate(
-    operator: Operator, rows_of: Callable[[str], int], given: float, inner: list[dict[str, Any]] | None
-) -> float:
-    if isinstance(operator, NotOp):
-        return given / 2
-    if isinstance(operator, SortOp):
-        return given
-    passing = selectivity(operator.conditions)
-    if isinstance(operator, ScanOp):
-        return rows_of(operator.table) * passing
-    if isinstance(operator, HopOp):
-        degree = rows_of(operator.edge) / max(1, rows_of(operator.near_table))
-        if operator.exists:
-            return given * min(1.0, degree / max(1, rows_of(operator.far_table)))
-        reached = sum(degree**depth for depth in range(operator.low, min(operator.high, 8) + 1))
-        return given * min(reached, float(rows_of(operator.far_table))) * passing
-    if isinstance(operator, ProductOp):
-        return given * (inner[-1]["estimated_rows"] if inner else 1) * passing
-    return given * passing

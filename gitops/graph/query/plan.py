@@ -15,7 +15,7 @@ Rules of this module (§ numbers are those of the language's read semantics):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -41,10 +41,9 @@ __all__ = [
     "ScanOp",
     "SortOp",
     "TestOp",
-    "conditions_of",
+    "operators_of",
     "plan_block",
     "selectivity",
-    "tables_of",
 ]
 
 _BETTER = 20
@@ -334,25 +333,9 @@ def _variables(values: Sequence[object]) -> set[str]:
     return {value.variable for value in found if isinstance(value, PropertyValue)}
 
 
-def tables_of(block: Block) -> set[str]:
-    """The tables that the operators read, whether or not a run gets that far."""
-    found: set[str] = set()
+def operators_of(block: Block) -> Iterator[Operator]:
+    """All operators, with those of the blocks inside, whether or not a run gets that far."""
     for each in block.operators:
-        if isinstance(each, ScanOp):
-            found.add(each.table)
-        elif isinstance(each, HopOp):
-            found |= {each.near_table, each.edge, each.far_table}
-        elif isinstance(each, (ProductOp, NotOp)):
-            found |= tables_of(each.block)
-    return found
-
-
-def conditions_of(block: Block) -> list[Condition]:
-    """The conditions of all operators."""
-    found: list[Condition] = []
-    for each in block.operators:
-        if not isinstance(each, (NotOp, SortOp)):
-            found += each.conditions
+        yield each
         if isinstance(each, (ProductOp, NotOp)):
-            found += conditions_of(each.block)
-    return found
+            yield from operators_of(each.block)

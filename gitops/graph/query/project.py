@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -56,19 +57,18 @@ def item_type(value: TypedExpr) -> PropType:
     return value.type
 
 
+@dataclass(slots=True)
 class Projection:
-    """The result of one read, out of its rows."""
+    """The result of one read, out of its rows: `reader` knows the properties, `search` the ranks."""
 
-    def __init__(self, read: TypedRead, constants: Constants, reader: ColumnReader, search: QuerySearch) -> None:
-        """`reader` knows the properties, `search` the ranks."""
-        self._search = search
-        self._read = read
-        self._constants = constants
-        self._reader = reader
+    read: TypedRead
+    constants: Constants
+    reader: ColumnReader
+    search: QuerySearch
 
     def grouped(self, rows: Bindings) -> list[pa.Array]:
         """One cell per item and group, in order, cut at the limit."""
-        read = self._read
+        read = self.read
         values = [item.value for item in read.items]
         # What is grouped by or aggregated; of a node its row id, which is never null and unique.
         inner = [value.argument if isinstance(value, AggregateValue) else value for value in values]
@@ -98,7 +98,7 @@ class Projection:
 
     def ordered(self, rows: Bindings) -> Bindings:
         """The rows in order, cut at the limit."""
-        read = self._read
+        read = self.read
         if not rows.count:
             return rows
         if not read.order:
@@ -106,7 +106,7 @@ class Projection:
         rank = sorted_by(read.order[0], read.items)
         if isinstance(rank, RANKS):
             # Nodes without a place are left out, and further items do not count.
-            places = self._search.places(rank, rows, read.limit)
+            places = self.search.places(rank, rows, read.limit)
             rows, place = rows.keep(places >= 0), pa.array(places[places >= 0])
             if not rows.count:
                 return rows
@@ -124,24 +124,24 @@ class Projection:
                 key = f"{value.kind if isinstance(value, PropertyValue) else 'node'}:{value.owner}"
                 names.setdefault(value.variable, (key, []))[1].append(_column(value))
         found: dict[str, Mapping[str, pa.Array]] = {
-            variable: self._reader.columns(variable, key, tuple(dict.fromkeys(wanted)), rows.columns[variable])
+            variable: self.reader.columns(variable, key, tuple(dict.fromkeys(wanted)), rows.columns[variable])
             for variable, (key, wanted) in names.items()
         }
         return [
             found[value.variable][_column(value)]
             if isinstance(value, (PropertyValue, NodeValue))
-            else _constant(self._constants.cell(value), rows.count)
+            else _constant(self.constants.cell(value), rows.count)
             for value in values
         ]
 
     def _ties(self, rows: Bindings) -> Callable[[np.ndarray], list[pa.Array]]:
         """The ids of all bound variables in name order, for some rows."""
-        tables = {name: f"node:{owner}" for name, owner in self._read.variables.items()}
-        tables |= {name: f"edge:{owner}" for name, owner in self._read.edge_variables.items()}
+        tables = {name: f"node:{owner}" for name, owner in self.read.variables.items()}
+        tables |= {name: f"edge:{owner}" for name, owner in self.read.edge_variables.items()}
 
         def ids(positions: np.ndarray) -> list[pa.Array]:
             return [
-                self._reader.columns(name, tables[name], ["id"], rows.columns[name][positions])["id"]
+                self.reader.columns(name, tables[name], ["id"], rows.columns[name][positions])["id"]
                 for name in sorted(tables)
             ]
 

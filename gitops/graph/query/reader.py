@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -17,25 +18,19 @@ from gitops.language.query.typed import PropertyValue, TextMatch
 __all__ = ["ColumnReader"]
 
 
+@dataclass(slots=True)
 class ColumnReader:
-    """Reads the columns of bound rows."""
+    """Reads the columns of bound rows: `table` opens a table by key; `search` says for each row id whether its text matches."""
 
-    def __init__(
-        self,
-        table: Callable[[str], ReadTable],
-        search: Callable[[TextMatch, np.ndarray], pa.Array],
-        budget: Budget,
-    ) -> None:
-        """`table` opens a table by key; `search` returns for each row id whether its text matches."""
-        self._table = table
-        self._search = search
-        self._budget = budget
-        self._known: dict[str, TableRows] = {}
+    table: Callable[[str], ReadTable]
+    search: Callable[[TextMatch, np.ndarray], pa.Array]
+    budget: Budget
+    _known: dict[str, TableRows] = field(default_factory=dict)
 
     def remember(self, variable: str, rows: TableRows) -> None:
         """Keep what a scan read of the rows that it bound to the variable."""
         if rows.columns:
-            self._budget.hold(rows.nbytes, f"the columns of ${variable}")
+            self.budget.hold(rows.nbytes, f"the columns of ${variable}")
             self._known[variable] = rows
 
     def columns(self, variable: str, key: str, names: Sequence[str], row_ids: np.ndarray) -> dict[str, pa.Array]:
@@ -48,10 +43,10 @@ class ColumnReader:
             at = np.searchsorted(known.ids, wanted)
             found = {name: known.columns[name].take(pa.array(at)) for name in names}
         else:
-            found = self._table(key).take(wanted, names, self._budget)
+            found = self.table(key).take(wanted, names, self.budget)
         if wanted is row_ids:
             return found
-        self._budget.need(
+        self.budget.need(
             sum(column.nbytes for column in found.values()) * len(row_ids) // max(1, len(wanted)), f"reading {key}"
         )
         places = pa.array(which)
@@ -66,7 +61,7 @@ class ColumnReader:
 
         def operand(side: ConditionSide) -> Operand:
             if isinstance(side, TextMatch):
-                return self._search(side, rows.ids)
+                return self.search(side, rows.ids)
             return side if isinstance(side, Cell) else rows.columns[side.name]
 
         for condition in conditions:
@@ -78,7 +73,7 @@ class ColumnReader:
 
         def operand(side: ConditionSide) -> Operand:
             if isinstance(side, TextMatch):
-                return self._search(side, rows.columns[side.field.variable])
+                return self.search(side, rows.columns[side.field.variable])
             return side if isinstance(side, Cell) else self.property(side, rows.columns[side.variable])
 
         for condition in conditions:

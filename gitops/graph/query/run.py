@@ -20,12 +20,12 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.query.bindings import Bindings
 from gitops.graph.query.cache import ReadCache
-from gitops.graph.query.conditions import Constants
+from gitops.graph.query.conditions import Condition, Constants
 from gitops.graph.query.exact import push_condition
 from gitops.graph.query.execute import Executor, ScanRequest
 from gitops.graph.query.explain import Trace, explain
 from gitops.graph.query.options import Budget, QueryOptions
-from gitops.graph.query.plan import Block, ScanOp, conditions_of, plan_block, tables_of
+from gitops.graph.query.plan import Block, HopOp, NotOp, ScanOp, SortOp, operators_of, plan_block
 from gitops.graph.query.project import Projection, item_type, sorted_by
 from gitops.graph.query.reader import ColumnReader
 from gitops.graph.query.searching import QuerySearch
@@ -130,7 +130,7 @@ def _run(
     projection = Projection(read, constants, reader, search)
     types = {item.column: item_type(item.value) for item in read.items}
     block = plan_block(read.clauses, constants, tables.rows, reversible=not options.self_loops)
-    _check_snapshot(read, block, tables, search)
+    planned = _check_snapshot(read, block, tables, search)
     wanted = _scan_request(read, block, tables)
     if read.limit == 0 and not read.aggregated:
         rows = Bindings(0, {name: np.empty(0, np.int64) for name in block.variables})
@@ -142,7 +142,7 @@ def _run(
         kept = rows if wanted.order is not None else projection.ordered(rows)
         columns = projection.columns([item.value for item in read.items], kept)
     budget.need(sum(column.nbytes for column in columns), "the result")
-    pairs = [key.split(":", 1) for key in tables_of(block) | tables.opened.keys()]
+    pairs = [key.split(":", 1) for key in planned | tables.opened.keys()]
     return QueryResult(
         manifest_version=snapshot.manifest.n,
         columns=tuple(types),
@@ -154,11 +154,19 @@ def _run(
     )
 
 
-def _check_snapshot(read: TypedRead, block: Block, tables: QueryTables, search: QuerySearch) -> None:
-    """Refuse what the snapshot does not have and what search cannot do, whatever the data."""
-    for key in sorted(tables_of(block)):
+def _check_snapshot(read: TypedRead, block: Block, tables: QueryTables, search: QuerySearch) -> set[str]:
+    """Refuse what the snapshot does not have and what search cannot do, whatever the data: the tables of the plan."""
+    planned: set[str] = set()
+    conditions: list[Condition] = []
+    for operator in operators_of(block):
+        if isinstance(operator, ScanOp):
+            planned.add(operator.table)
+        elif isinstance(operator, HopOp):
+            planned |= {operator.near_table, operator.edge, operator.far_table}
+        if not isinstance(operator, (NotOp, SortOp)):
+            conditions += operator.conditions
+    for key in sorted(planned):
         tables.require(key)
-    conditions = conditions_of(block)
     used = {value for condition in conditions for value in condition.properties}
     ordered = [sorted_by(key, read.items) for key in read.order]
     for each in (*(item.value for item in read.items), *ordered):
@@ -170,6 +178,7 @@ def _check_snapshot(read: TypedRead, block: Block, tables: QueryTables, search: 
     for rank in ordered:
         if isinstance(rank, RANKS):
             search.check_rank(rank)
+    return planned
 
 
 def _scan_request(read: TypedRead, block: Block, tables: QueryTables) -> ScanRequest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,24 +32,18 @@ _SOUGHT = "text is searched for a literal or a parameter, not for a property"
 _EDITS_OF = "max_edits is a literal or a parameter, not a property"
 
 
+@dataclass(slots=True)
 class QuerySearch:
-    """The searches of one run."""
+    """The searches of one run.
 
-    def __init__(
-        self,
-        tables: QueryTables,
-        constants: Constants,
-        embedder: Embedder | None,
-        budget: Budget,
-        *,
-        approximate: bool,
-    ) -> None:
-        """`embedder` turns texts that `nearest` is asked for into vectors; `approximate` allows an index of vectors."""
-        self._tables = tables
-        self._constants = constants
-        self._embedder = embedder
-        self._budget = budget
-        self._approximate = approximate
+    `embedder` turns texts that `nearest` is asked for into vectors; `approximate` allows an index of vectors.
+    """
+
+    tables: QueryTables
+    constants: Constants
+    embedder: Embedder | None
+    budget: Budget
+    approximate: bool
 
     def check_match(self, match: TextMatch) -> None:
         """Refuse a text match that cannot be carried out, whatever the data. Raises GitopsError `query_unsupported`."""
@@ -78,9 +73,9 @@ class QuerySearch:
         within = distinct if len(distinct) <= _FEW else None
         fuzzy = match.function is TextFunction.FUZZY
         found = column.resembling(query, edits, within) if fuzzy else column.matching(query, within)
-        self._budget.check()
-        table = self._tables.table(f"node:{match.field.owner}")
-        texts = table.take(distinct, [match.field.name], self._budget)[match.field.name]
+        self.budget.check()
+        table = self.tables.table(f"node:{match.field.owner}")
+        texts = table.take(distinct, [match.field.name], self.budget)[match.field.name]
         answer = pc.if_else(texts.is_valid(), pa.array(np.isin(distinct, found)), pa.scalar(None, pa.bool_()))
         return answer.take(pa.array(which))
 
@@ -121,8 +116,8 @@ class QuerySearch:
         """The distinct nodes of the rows, best first; of a vector rank no more than the limit."""
         target = _target(rank)
         within, _ = once(rows.columns[target.variable])
-        self._budget.check()
-        table = self._tables.table(f"node:{target.owner}")
+        self.budget.check()
+        table = self.tables.table(f"node:{target.owner}")
         chosen = None if len(within) == table.rows else within
         if isinstance(rank, TextRank):
             query: str | None = self._constant(rank.query, _SOUGHT)
@@ -130,11 +125,11 @@ class QuerySearch:
             return self._break_ties([(row, -score) for row, score in found], target)
         k = len(within) if limit is None else min(limit, len(within))
         vector = self._vector_query(rank)
-        if isinstance(vector, str) and self._embedder is not None:
-            model = self._tables.catalog().nodes[target.owner].embed_models.get(target.name)
-            vector = self._embedder.embed([vector], dimension=target.type.dimension or 0, model=model)[0]
+        if isinstance(vector, str) and self.embedder is not None:
+            model = self.tables.catalog().nodes[target.owner].embed_models.get(target.name)
+            vector = self.embedder.embed([vector], dimension=target.type.dimension or 0, model=model)[0]
         column = VectorColumn(table.dataset, target.name)
-        nearest = column.nearest([float(each) for each in vector], k, within=chosen, approximate=self._approximate)
+        nearest = column.nearest([float(each) for each in vector], k, within=chosen, approximate=self.approximate)
         return self._break_ties(nearest, target)[:k]
 
     def _break_ties(self, scored: Sequence[tuple[int, float]], target: PropertyValue) -> list[int]:
@@ -142,7 +137,7 @@ class QuerySearch:
         if len({score for _, score in scored}) == len(scored):
             return [row for row, _ in sorted(scored, key=lambda each: each[1])]
         rows = np.array(sorted(row for row, _ in scored), np.int64)
-        ids = self._tables.table(f"node:{target.owner}").take(rows, ["id"], self._budget)["id"].to_pylist()
+        ids = self.tables.table(f"node:{target.owner}").take(rows, ["id"], self.budget)["id"].to_pylist()
         names = dict(zip(rows.tolist(), ids, strict=True))
         return [row for row, _ in sorted(scored, key=lambda each: (each[1], names[each[0]]))]
 
@@ -154,7 +149,7 @@ class QuerySearch:
         )
         if query is None:
             raise GitopsError(Code.QUERY_PARAMS_INVALID, f"nearest() needs a vector or a text for {place}", path=place)
-        if isinstance(query, str) and self._embedder is None:
+        if isinstance(query, str) and self.embedder is None:
             raise GitopsError(
                 Code.QUERY_UNSUPPORTED, "nearest() with a text needs an embedding service, and none is set up"
             )
@@ -162,15 +157,15 @@ class QuerySearch:
 
     def _constant(self, value: TypedExpr, refusal: str) -> Any:
         """The value of a constant. Raises GitopsError `query_unsupported` with the refusal for what differs from row to row."""
-        cell = self._constants.cell(value)
+        cell = self.constants.cell(value)
         if cell is None:
             raise GitopsError(Code.QUERY_UNSUPPORTED, refusal)
         return cell.value
 
     def _text_column(self, field: PropertyValue) -> TextColumn:
         """Any text can be searched; an index makes it fast."""
-        table = self._tables.table(f"node:{field.owner}")
-        return TextColumn(table.dataset, field.name, self._tables.memo(table.key))
+        table = self.tables.table(f"node:{field.owner}")
+        return TextColumn(table.dataset, field.name, self.tables.memo(table.key))
 
 
 def _target(rank: NearestRank | TextRank) -> PropertyValue:

@@ -54,7 +54,8 @@ class VectorColumn:
             return []
         target = np.asarray(vector, np.float32).astype(np.float64)
         if within is None and approximate and self._has_index():
-            return self._indexed(target, k)
+            asked = self._asked(target, k, nprobes=_PROBES, refine_factor=_REFINE)
+            return _closest(asked.to_batches(), target, k)
         found = self._listed(target, k) if within is None else None
         return _closest(self._batches(within), target, k) if found is None else found
 
@@ -63,10 +64,6 @@ class VectorColumn:
             index.index_type.upper().startswith("IVF") and list(index.field_names) == [self._name]
             for index in self._dataset.describe_indices()
         )
-
-    def _indexed(self, target: NDArray[np.float64], k: int) -> list[tuple[int, float]]:
-        found = self._asked(target, k, nprobes=_PROBES, refine_factor=_REFINE)
-        return _closest(found.to_batches(), target, k)
 
     def _listed(self, target: NDArray[np.float64], k: int) -> list[tuple[int, float]] | None:
         """What the exact way gives, out of a list of more rows than are wanted that the driver makes in single precision.
@@ -103,7 +100,9 @@ def _closest(batches: Iterable[pa.RecordBatch], target: NDArray[np.float64], k: 
     rows = np.empty(0, np.int64)
     distances = np.empty(0, np.float64)
     for batch in batches:
-        present, vectors = _vectors(batch.column(0), len(target))
+        column = batch.column(0)
+        present = column.is_valid().to_numpy(zero_copy_only=False)
+        vectors = column.drop_null().flatten().to_numpy(zero_copy_only=False).reshape(-1, len(target))
         bound = distances.max() if len(rows) >= k else np.inf
         near = _candidates(vectors, target, k, bound)
         difference = vectors[near].astype(np.float64) - target
@@ -132,10 +131,3 @@ def _candidates(vectors: NDArray[np.float32], target: NDArray[np.float64], k: in
 def _margin(dimension: int) -> float:
     """The factor by which a distance in single precision may be wrong."""
     return 1 + (dimension + 4) * float(np.finfo(np.float32).eps)
-
-
-def _vectors(column: pa.FixedSizeListArray, dimension: int) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-    """Which rows have a vector, and those vectors as a matrix."""
-    present = column.is_valid().to_numpy(zero_copy_only=False)
-    flat = column.drop_null().flatten().to_numpy(zero_copy_only=False)
-    return present, flat.reshape(-1, dimension)

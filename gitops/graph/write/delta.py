@@ -63,23 +63,22 @@ class TableChanges:
         return self.replaced
 
 
+@dataclass(slots=True)
 class GraphChanges:
-    """The changes of all tables, made as they are asked for."""
+    """The changes of all tables, made as they are asked for; `entries` are the committed tables by key."""
 
-    def __init__(self, folder: GraphFolder, tables: Mapping[str, TableEntry], catalog: Catalog) -> None:
-        """No change at first."""
-        self._folder = folder
-        self._entries = tables
-        self._catalog = catalog
-        self._tables: dict[str, TableChanges] = {}
+    folder: GraphFolder
+    entries: Mapping[str, TableEntry]
+    catalog: Catalog
+    _tables: dict[str, TableChanges] = field(default_factory=dict)
 
     def node(self, name: str) -> TableChanges:
         """The changes of a node type."""
-        return self._table(f"node:{name}", self._catalog.nodes[name])
+        return self._table(f"node:{name}", self.catalog.nodes[name])
 
     def edge(self, name: str) -> TableChanges:
         """The changes of an edge type."""
-        return self._table(f"edge:{name}", self._catalog.edges[name])
+        return self._table(f"edge:{name}", self.catalog.edges[name])
 
     def touched(self) -> dict[str, TableChanges]:
         """The tables with a change, by key, in key order."""
@@ -87,7 +86,7 @@ class GraphChanges:
 
     def _table(self, key: str, declared: NodeType | EdgeType) -> TableChanges:
         if key not in self._tables:
-            self._tables[key] = TableChanges(declared, CommittedTable(self._folder, self._entries[key], declared))
+            self._tables[key] = TableChanges(declared, CommittedTable(self.folder, self.entries[key], declared))
         return self._tables[key]
 
 

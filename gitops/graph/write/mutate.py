@@ -14,12 +14,11 @@ from gitops.graph.layout import MAIN
 from gitops.graph.results import MutationResult
 from gitops.graph.search.embedding import Embedder
 from gitops.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
-from gitops.graph.staged import StagedVersion, WriteContext
+from gitops.graph.staged import StagedVersion, WriteContext, retry_until_published, sleep_jittered
 from gitops.graph.tables import TableWriter, arrow_table, key_columns
 from gitops.graph.write.delta import GraphChanges
 from gitops.graph.write.final_image import check_final_image
 from gitops.graph.write.operands import Operands, mutation_error
-from gitops.graph.write.retry import retry_until_published, sleep_jittered
 from gitops.graph.write.statements import MutationRun
 from gitops.language.query import CheckedQuery, QueryEffect
 from gitops.language.query.typed import TypedDelete, TypedInsert, TypedRead, TypedStatement, TypedUpdate
@@ -92,7 +91,11 @@ class Mutator:
                         f"branch {snapshot.branch} is at version {snapshot.manifest.n}, not at {options.expected_head}"
                     )
                     raise ConflictError(Code.HEAD_MOVED, detail, path=snapshot.root.location)
-                catalog = self._catalog(snapshot)
+                # The catalog of the accepted schema is kept, since compiling takes a while.
+                key = (snapshot.manifest.schema_ir, frozenset(snapshot.manifest.tables))
+                if self._known is None or self._known[0] != key:
+                    self._known = key, snapshot.schema().catalog
+                catalog = self._known[1]
                 _require_types(catalog, statements)
                 changes = GraphChanges(snapshot.folder, snapshot.manifest.tables, catalog)
                 run = MutationRun(catalog, changes, operands, self._ids, options.embedder)
@@ -105,13 +108,6 @@ class Mutator:
             return MutationResult(run.nodes, run.edges, version, changed=True)
 
         return retry_until_published(attempt, self._pause)
-
-    def _catalog(self, snapshot: Snapshot) -> Catalog:
-        """That of the accepted schema; the last one is kept, by its digest, since compiling takes a while."""
-        key, known = (snapshot.manifest.schema_ir, frozenset(snapshot.manifest.tables)), self._known
-        if known is None or known[0] != key:
-            known = self._known = key, snapshot.schema().catalog
-        return known[1]
 
     def _publish(self, snapshot: Snapshot, changes: GraphChanges, actor: str | None) -> int:
         """Stage the changes of each table in one new version of it, and publish them together."""

@@ -237,23 +237,15 @@ class RecordReader:
 
 def _parse(line: bytes) -> Any:
     text = line.decode()
-    if (
-        len(line) > MAX_SLOTS
-        and sum(map(line.count, (b"{", b"[", b",", b":"))) > MAX_SLOTS
-        and _slots(text) > MAX_SLOTS
-    ):
-        raise ValueError(f"more than {MAX_SLOTS} structural slots")
+    if len(line) > MAX_SLOTS and sum(map(line.count, (b"{", b"[", b",", b":"))) > MAX_SLOTS:
+        bare = _TEXT.sub("", text)
+        if sum(map(bare.count, "{[,:")) > MAX_SLOTS:
+            raise ValueError(f"more than {MAX_SLOTS} structural slots")
     text = text.strip(_BLANK)
     value, end = _DECODER.raw_decode(text)
     if end != len(text):
         raise ValueError("there is more than one value in the line")
     return value
-
-
-def _slots(text: str) -> int:
-    """Brackets, commas and colons outside texts."""
-    bare = _TEXT.sub("", text)
-    return sum(map(bare.count, "{[,:"))
 
 
 def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

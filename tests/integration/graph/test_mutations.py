@@ -15,10 +15,9 @@ from gitops.graph.history.branches import create_branch
 from gitops.graph.local_root import LocalRoot
 from gitops.graph.manifest import read_manifest
 from gitops.graph.snapshot import open_snapshot
-from gitops.graph.staged import WriteContext
+from gitops.graph.staged import ATTEMPTS, WriteContext, retry_until_published
 from gitops.graph.write import delta, filters
 from gitops.graph.write.mutate import MutationOptions, Mutator
-from gitops.graph.write.retry import ATTEMPTS, retry_until_published
 from tests.support.ids import SequentialIds
 from tests.support.mutations import CLOCK, NOW, WrittenGraph, no_pause
 
