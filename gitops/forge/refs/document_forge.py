@@ -10,20 +10,18 @@ It has no accounts, no reviews, and no branch rules but those of its hook. Rules
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gitops.core.clock import Clock, timestamp
+from gitops.core.clock import Clock
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge.port import (
     Account,
     BranchRules,
     ChangeRequest,
-    CheckStatus,
     Comment,
-    CommitCheck,
-    Deployment,
     Features,
     Permission,
     Push,
@@ -32,17 +30,15 @@ from gitops.forge.port import (
     Review,
     ReviewDecision,
 )
-from gitops.forge.refs import records, reports
-from gitops.forge.refs.documents import RecordedIssue
-from gitops.forge.refs.records import EMPTY, DocumentFolder, PushedBranch
+from gitops.forge.refs import records
+from gitops.forge.refs.documents import REACTIONS, ReactionDocument
+from gitops.forge.refs.records import DocumentFolder, PushedBranch
+from gitops.forge.refs.reports import Amend, DocumentReports
 from gitops.git.port import Person
 
-__all__ = ["Amend", "DocumentForge", "OperatorSettings"]
+__all__ = ["DocumentForge", "OperatorSettings"]
 
 _OWN = "gitops/"
-
-Amend = Callable[[DocumentFolder], Mapping[str, bytes]]
-"""The files of a folder to those that change: path to content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +53,12 @@ class OperatorSettings:
     guarded: Callable[[], Collection[str] | None] = lambda: None
 
 
-class DocumentForge(ABC):
+class DocumentForge(DocumentReports):
     """Implements Forge, and what a forge does by itself: opening, merging and closing requests, comments of people."""
 
     def __init__(self, bot: Person, clock: Clock, settings: OperatorSettings) -> None:
         """`bot` writes comments and issues, and knows its own by its name."""
-        self._bot = bot
-        self._clock = clock
+        super().__init__(bot, clock)
         self._settings = settings
 
     # How documents are kept
@@ -75,17 +70,6 @@ class DocumentForge(ABC):
     @abstractmethod
     def files(self, number: int) -> tuple[str, ...]:
         """Paths that a request changes, sorted. Raises GitopsError `request_not_found`."""
-
-    @abstractmethod
-    def _folder(self, ref: str) -> DocumentFolder | None:
-        """The files behind a ref, None for a ref that does not exist."""
-
-    @abstractmethod
-    def _amend(self, ref: str, what: str, change: Amend, missing: GitopsError | None = None) -> DocumentFolder:
-        """Change files behind a ref without losing another writer's change; returns the files as `change` saw them.
-
-        Raises `missing`, if it is given, for a ref that does not exist; any other starts without files.
-        """
 
     @abstractmethod
     def _all(self) -> tuple[ChangeRequest, ...]:
@@ -119,11 +103,6 @@ class DocumentForge(ABC):
         return self._amend(ref, f"request {number}: {what}", amend, missing)
 
     # The bot, people and branches
-
-    @property
-    def identity(self) -> str:
-        """The author of the bot's comments."""
-        return f"{self._bot.name} <{self._bot.email}>"
 
     @property
     def features(self) -> Features:
@@ -269,60 +248,23 @@ class DocumentForge(ABC):
         )
 
     def react(self, number: int, comment: str, reaction: Reaction) -> None:
-        """Answer a comment by a reaction. Raises GitopsError `request_not_found`."""
-        self._amend_request(number, "reaction", lambda folder: reports.reaction_files(folder, comment, reaction))
+        """Answer a comment by a reaction. Raises GitopsError `request_not_found`, also if there is no such comment."""
+
+        def change(folder: DocumentFolder) -> Mapping[str, bytes]:
+            if folder.read(f"comments/{comment}.json") is None:
+                raise GitopsError(Code.REQUEST_NOT_FOUND, f"there is no comment {comment[:80]!r}")
+            given = _read_reactions(folder, comment)
+            if reaction in given:
+                return {}
+            return {f"reactions/{comment}.json": REACTIONS.write(ReactionDocument(comment, (*given, reaction)))}
+
+        self._amend_request(number, "reaction", change)
 
     def reactions(self, number: int, comment: str) -> tuple[Reaction, ...]:
         """The bot's answers to a comment. Raises GitopsError `request_not_found`."""
-        return reports.read_reactions(self._request_folder(number), comment)
+        return _read_reactions(self._request_folder(number), comment)
 
-    # Statuses, checks and deployments
 
-    def statuses(self, commit: str) -> tuple[CheckStatus, ...]:
-        """Statuses of a commit, by context."""
-        return records.read_statuses(self._folder(records.status_ref(commit)) or EMPTY, commit)
-
-    def set_status(self, status: CheckStatus) -> None:
-        """Set the status of a commit in a context, replacing the one before. The commit itself need not be here."""
-        ref, what = records.status_ref(status.commit), f"statuses: {status.commit[:12]}"
-        self._amend(ref, what, lambda folder: records.status_files(folder, status))
-
-    def checks(self, commit: str) -> tuple[CommitCheck, ...]:
-        """Checks of a commit with their annotations, by name."""
-        return reports.read_checks(self._folder(reports.check_ref(commit)) or EMPTY, commit)
-
-    def set_check(self, check: CommitCheck) -> None:
-        """Write the check of a commit with this name, or replace it; the commit itself need not be here."""
-        ref, what = reports.check_ref(check.commit), f"checks: {check.commit[:12]}"
-        self._amend(ref, what, lambda folder: reports.check_files(folder, check))
-
-    def deployment(self, environment: str) -> Deployment | None:
-        """The newest deployment to an environment."""
-        return reports.read_deployment(self._folder(reports.deployment_ref(environment)) or EMPTY)
-
-    def record_deployment(self, deployment: Deployment) -> None:
-        """Record the state of a deployment; earlier ones stay in the history of the ref."""
-        at, ref = self._now(), reports.deployment_ref(deployment.environment)
-        what = f"deployment: {deployment.commit[:12]} {deployment.state.value}"
-        self._amend(ref, what, lambda folder: reports.deployment_files(folder, deployment, at))
-
-    # Issues
-
-    def issues(self, marker: str) -> tuple[RecordedIssue, ...]:
-        """The bot's issues with this marker, oldest first."""
-        return reports.read_issues(self._folder(reports.issue_ref(marker, self.identity)) or EMPTY)
-
-    def upsert_issue(self, marker: str, title: str, body: str) -> str:
-        """Write the bot's one open issue with this marker, or update it; returns what `git show` prints it by."""
-        ref = reports.issue_ref(marker, self.identity)
-        issue = RecordedIssue(marker, self.identity, title, body, self._now())
-        before = self._amend(ref, "issue", lambda folder: reports.issue_files(folder, issue))
-        return f"{ref}:{reports.issue_path(before)}"
-
-    def close_issue(self, marker: str, comment: str) -> None:
-        """Close the bot's open issue with this marker, if there is one, with a last comment."""
-        ref = reports.issue_ref(marker, self.identity)
-        self._amend(ref, "issue: closed", lambda folder: reports.closed_issue_files(folder, comment))
-
-    def _now(self) -> str:
-        return timestamp(self._clock.now())
+def _read_reactions(folder: DocumentFolder, comment: str) -> tuple[Reaction, ...]:
+    data = folder.read(f"reactions/{comment}.json")
+    return () if data is None else REACTIONS.read(data).reactions

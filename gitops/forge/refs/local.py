@@ -25,9 +25,10 @@ from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError
 from gitops.forge.port import ChangeRequest
 from gitops.forge.refs import records
-from gitops.forge.refs.document_forge import Amend, DocumentForge, OperatorSettings
+from gitops.forge.refs.document_forge import DocumentForge, OperatorSettings
 from gitops.forge.refs.documents import MAX_DOCUMENT
 from gitops.forge.refs.records import DocumentFolder, PushedBranch
+from gitops.forge.refs.reports import Amend
 from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpdate
 
 __all__ = ["LocalForge"]

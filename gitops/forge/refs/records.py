@@ -3,7 +3,7 @@
 Rules:
 
 1. A request's folder holds `request.json`, perhaps its text as `request.md`, and `comments/<seq>-<slug>.json` with the text
-   beside it as `.md`; a folder of statuses holds `<commit>/<slug>.json`.
+   beside it as `.md`, and `reactions/<comment>.json`.
 2. One request is open per source and target. Merged and closed are final: a later push opens a new number.
 3. The bot's comment is found by its marker and its author. A marker in a comment of another author is only text.
 4. A change is a map of path to bytes; an empty map says that nothing changes, so repeating a call writes nothing.
@@ -16,27 +16,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
-from gitops.forge.port import Account, ChangeRequest, CheckStatus, Comment, RequestState
-from gitops.forge.refs.documents import COMMENT, REQUEST, STATUS
+from gitops.forge.port import Account, ChangeRequest, Comment, RequestState
+from gitops.forge.refs.documents import COMMENT, REQUEST
 from gitops.forge.text import MAX_TEXT
 
 REQUESTS = "refs/gitops/requests"
-STATUSES = "refs/gitops/statuses"
 
 _DOCUMENT = "request.json"
 _TEXT = "request.md"
 _COMMENTS = "comments"
 _COMMENT_NAME = re.compile(r"([0-9]{4,9})-[a-z0-9-]+\.json")
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
-_OBJECT_ID = re.compile(r"[0-9a-f]{40}")
 _SLUG = 40
 
 
 class DocumentFolder(Protocol):
-    """The files of one request or one shard of statuses."""
+    """The files behind one ref."""
 
     def names(self, folder: str) -> tuple[str, ...]:
         """Names of the files in a folder, sorted; none for a folder that is not there."""
@@ -207,42 +204,12 @@ def text_bytes(body: str) -> bytes:
         raise UsageError(Code.USAGE_ERROR, "the comment is not valid Unicode text") from None
 
 
-# Statuses
-
-
-def status_ref(commit: str) -> str:
-    """The ref of the statuses of a commit. Raises UsageError `usage_error` for anything but a full id."""
-    return shard_ref(STATUSES, commit)
-
-
-def shard_ref(prefix: str, commit: str) -> str:
-    """The ref below `prefix` for the documents of a commit. Raises UsageError `usage_error` for anything but a full id."""
-    if _OBJECT_ID.fullmatch(commit) is None:
-        raise UsageError(Code.USAGE_ERROR, f"{commit[:80]!r} is not the full id of a commit")
-    return f"{prefix}/{commit[:2]}"
-
-
-def read_statuses(folder: DocumentFolder, commit: str) -> tuple[CheckStatus, ...]:
-    """Statuses of one commit, by context. Raises IntegrityError `request_invalid`."""
-    statuses = [STATUS.read(read_required(folder, f"{commit}/{name}")) for name in folder.names(commit)]
-    if any(status.commit != commit for status in statuses):
-        raise IntegrityError(Code.REQUEST_INVALID, f"a status of {commit} says that it is another commit's")
-    return tuple(sorted(statuses, key=lambda status: status.context))
-
-
-def status_files(folder: DocumentFolder, status: CheckStatus) -> Mapping[str, bytes]:
-    """The files to write for a status."""
-    return changed_files(folder, {f"{status.commit}/{file_name(status.context)}.json": STATUS.write(status)})
+# Files
 
 
 def changed_files(folder: DocumentFolder, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
     """The files whose content differs from what the folder has."""
     return {path: data for path, data in files.items() if folder.read(path) != data}
-
-
-def file_name(text: str) -> str:
-    """A file name for a text: texts that differ only in punctuation have different names."""
-    return f"{slug(text)}-{digest(text.encode(errors='replace'))[:12]}"
 
 
 def slug(text: str) -> str:
