@@ -19,7 +19,7 @@ from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from tests.support.loop import CONFIG, DELETE_LEGACY, LEDGER, MAIN, SIGNERS, Done, Loop, email
 from tests.support.prefork import PROGRAM
 
-pytestmark = [pytest.mark.e2e, pytest.mark.journey]
+pytestmark = pytest.mark.e2e
 
 
 def _doctor(loop: Loop, who: str, *more: str, at: Path | None = None) -> Done:
@@ -28,22 +28,22 @@ def _doctor(loop: Loop, who: str, *more: str, at: Path | None = None) -> Done:
 
 
 @pytest.fixture
-def loop(loop: Loop) -> Loop:
-    """With hooks that start the very program, as doctor wants them."""
+def served(loop: Loop) -> Loop:
+    """With hooks on the server that start the very program, as doctor wants them there."""
     install_hooks(str(loop.server), "server", (sys.executable, "-m", "gitops"))
     return loop
 
 
 @pytest.fixture
-def look(loop: Loop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+def look(served: Loop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
     """The command in this process, on the server, as the bot; without its probes."""
     for name in [name for name in os.environ if name.startswith(("GIT", "CI"))]:
         monkeypatch.delenv(name)
-    for name, value in loop.environment("bot").items():
+    for name, value in served.environment("bot").items():
         monkeypatch.setenv(name, value)
 
     def run(*more: str) -> Done:
-        code = main(["doctor", "--repo", str(loop.server), "--no-probe", *more])
+        code = main(["doctor", "--repo", str(served.server), "--no-probe", *more])
         return Done(code, capsys.readouterr().out)
 
     return run
@@ -61,15 +61,16 @@ def _things(loop: Loop) -> dict[str, str]:
     return dict(loop.store.refs("refs"))
 
 
-def test_a_sound_server_has_no_gap_and_is_left_as_it_was(loop: Loop) -> None:
-    before = _things(loop)
-    files = sorted(p for p in (loop.folder / "data").rglob("*"))
-    done = _doctor(loop, "bot", "--strict")
+@pytest.mark.journey
+def test_a_sound_server_has_no_gap_and_is_left_as_it_was(served: Loop) -> None:
+    before = _things(served)
+    files = sorted(p for p in (served.folder / "data").rglob("*"))
+    done = _doctor(served, "bot", "--strict")
     assert done.code == 0, done.text
     assert "ERROR" not in done.text
     assert done.text.splitlines()[-1].startswith("doctor: 0 error(s), 0 warning(s), 0 unknown")
-    assert _things(loop) == before
-    assert sorted(p for p in (loop.folder / "data").rglob("*")) == files
+    assert _things(served) == before
+    assert sorted(p for p in (served.folder / "data").rglob("*")) == files
 
 
 def test_a_fresh_clone_is_told_what_it_lacks(loop: Loop) -> None:
