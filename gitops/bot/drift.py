@@ -101,7 +101,7 @@ def _propose(context: EventContext, rule: ClusterRule, head: str, report: DriftR
     return context.forge.propose(ref, rule.ref, drift_title(report), drift_body(report))
 
 
-def _close_request(context: EventContext, rule: ClusterRule, remark: str) -> Iterator[LogLine]:
+def _close_request(context: EventContext, rule: ClusterRule, comment: str) -> Iterator[LogLine]:
     """Close the change request that adopts the drift of a cluster. The forge is only asked if its branch exists."""
     ref = drift_ref(rule.name)
     if context.project.head_of(ref) is None:
@@ -109,16 +109,16 @@ def _close_request(context: EventContext, rule: ClusterRule, remark: str) -> Ite
     try:
         for request in context.open_requests(rule.ref):
             if request.source == ref and not request.fork:
-                context.forge.withdraw(request.number, remark)
+                context.forge.withdraw(request.number, comment)
                 yield LogLine(f"drift of {rule.name}: request {request.number} is closed")
     except GitopsError as error:
         yield LogLine(f"the change request of {rule.name} stays open: {error.code}: {error.detail}")
 
 
-def _close_issue(context: EventContext, rule: ClusterRule, remark: str) -> Iterator[LogLine]:
+def _close_issue(context: EventContext, rule: ClusterRule, comment: str) -> Iterator[LogLine]:
     """Close the issue of a cluster, if there is one. If that fails, it only stays open."""
     if context.forge.features.issues:
         try:
-            context.forge.close_issue(drift_marker(rule.name), remark)
+            context.forge.close_issue(drift_marker(rule.name), comment)
         except GitopsError as error:
             yield LogLine(f"the issue of {rule.name} stays open: {error.code}: {error.detail}")

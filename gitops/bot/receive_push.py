@@ -53,7 +53,7 @@ def receive_push(
     *,
     actor: str,
     person: Person | None = None,
-) -> Iterator[str]:
+) -> Iterator[LogLine]:
     """Carry out what an accepted push asks for, and yield one line for each thing done, for the person who pushed.
 
     `updates` are the refs that moved, `pusher` is the account that pushed, if the server knows it. `actor` is the name that
@@ -65,12 +65,12 @@ def receive_push(
     # Merges first, so that plans are made against what is applied.
     for update in updates:
         if update.ref in targets and update.new != ZERO:
-            yield from _texts(_apply_merged(context, forge, update, pusher))
+            yield from _apply_merged(context, forge, update, pusher)
     for update in updates:
         if update.ref.startswith(SIGNED) and update.new != ZERO:
-            yield from _texts(handle_signed_ref(context, update.ref))
+            yield from handle_signed_ref(context, update.ref)
         elif update.ref.startswith(_HEADS) and update.ref not in targets and not update.ref.startswith(BRANCHES):
-            yield from _texts(_plan_topic(context, forge, update, pusher))
+            yield from _plan_topic(context, forge, update, pusher)
 
 
 def _plan_topic(
@@ -114,7 +114,3 @@ def _apply_merged(
         yield from apply_cluster(context, rule, KnownPush(people=people))
     for rule in rules:
         yield from plan_open_requests(context, rule)
-
-
-def _texts(lines: Iterator[LogLine]) -> Iterator[str]:
-    return (line.text for line in lines)

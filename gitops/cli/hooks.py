@@ -78,7 +78,7 @@ def _post_receive(_: list[str]) -> int:
     pusher = os.environ.get("REMOTE_USER")
     try:
         for line in receive_push(local.project, local.forge(), updates, pusher, actor=actor, person=bot):
-            say(visible(f"gitops: {line}"))
+            say(visible(f"gitops: {line.text}"))
             sys.stdout.flush()
     except GitopsError as error:
         say(visible(f"gitops: {error.code}: {error.detail}"))

@@ -77,7 +77,7 @@ def _people_with_key(trust: TrustRoot, at: datetime) -> list[str]:
 
 
 def _roles(trust: TrustRoot, able: Iterable[str], path: str) -> Iterator[DoctorFinding]:
-    """Whether each role is held by people with a key, and nobody holds two."""
+    """Whether each role is held by people with a key, and no person holds two."""
     if both := sorted(trust.approvers & trust.ledger_signers):
         detail = f"{', '.join(both)} signs the ledger and is listed as an approver, which has no effect"
         yield warning("trust.roles", detail, f"{CONFIG_FILE}: remove it from approvals.approvers")

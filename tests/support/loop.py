@@ -351,7 +351,7 @@ class Loop:
     def _received(self, project: Project, updates: Sequence[RefUpdate], pusher: str | None = None) -> list[str]:
         """What post-receive prints."""
         bot = Person("bot", email("bot"))
-        return list(receive_push(project, self.book, updates, pusher, actor=bot.email, person=bot))
+        return [line.text for line in receive_push(project, self.book, updates, pusher, actor=bot.email, person=bot)]
 
     def drop(self, ref: str) -> None:
         """Delete a ref of the server, without anybody noticing."""

@@ -17,9 +17,9 @@ _NAMES = ("$(>{})", "`>{}`", ";>{};", "|>{}", "'\">{}#", "&&>{}")
 
 def _with_entry(copy: ClusterCopy, folder: str, mode: bytes, name: bytes, object_id: str) -> str:
     """Return a commit on the branch that adds one entry to a folder, with any mode and name, even ones git refuses."""
-    tip = copy.head(copy.target)
+    head = copy.head(copy.target)
     parts = [part for part in folder.split("/") if part != "."]
-    trees = [copy.store().commit(tip).tree]
+    trees = [copy.store().commit(head).tree]
     for part in parts:
         below = copy.store().subtree(trees[-1], part)
         if below is None:
@@ -29,7 +29,7 @@ def _with_entry(copy: ClusterCopy, folder: str, mode: bytes, name: bytes, object
     for tree, part in zip(reversed(trees), reversed(parts), strict=True):
         changed = _added(copy, tree, b"40000", part.encode(), changed)
     person = Person("stranger", STRANGER, 1_750_000_000)
-    return copy.write_commit(NewCommit(changed, (tip,), person, "entry\n"), None)
+    return copy.write_commit(NewCommit(changed, (head,), person, "entry\n"), None)
 
 
 def _added(copy: ClusterCopy, tree: str, mode: bytes, name: bytes, object_id: str) -> str:

@@ -134,8 +134,8 @@ class ClusterCopy:
         """An unsigned commit by `who` that changes files of its first parent, by default the head of the branch."""
         store = self.store()
         if not parents:
-            tip = store.resolve(self.target)
-            parents = () if tip is None else (tip,)
+            head = store.resolve(self.target)
+            parents = () if head is None else (head,)
         base = store.commit(parents[0]).tree if parents else None
         person = Person(who.partition("@")[0], who, 1_750_000_000)
         return store.write_commit(NewCommit(store.write_files(base, files), parents, person, message), signing_key=None)

@@ -23,14 +23,14 @@ from gitops.wiring.project import open_commit_tree
 
 def _forced_target(copy: ClusterCopy) -> str:
     """A commit without parents replaces the branch; its change by itself would need no approval."""
-    store, tip = copy.store(), copy.head(copy.target)
-    tree = store.write_files(store.commit(tip).tree, {copy.path("notes.gq"): HARMLESS})
+    store, head = copy.store(), copy.head(copy.target)
+    tree = store.write_files(store.commit(head).tree, {copy.path("notes.gq"): HARMLESS})
     other = copy.write_commit(NewCommit(tree, (), Person("stranger", STRANGER, 1), "Other history\n"), None)
     refused = copy.expect_push_refused(copy.target, other)
-    head = copy.head(copy.ledger)
+    newest = copy.head(copy.ledger)
     copy.move_ref(copy.target, other)
     held = copy.expect_no_effect()
-    if copy.head(copy.ledger) != head:
+    if copy.head(copy.ledger) != newest:
         raise AttackSucceeded("the ledger continues from another history")
     return join_reasons(refused, held)
 

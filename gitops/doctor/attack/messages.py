@@ -90,10 +90,10 @@ def _command(copy: ClusterCopy) -> str:
 
 def _status(copy: ClusterCopy) -> str:
     """An account with a token sets the status of the plan to success."""
-    tip = copy.head(copy.target)
+    head = copy.head(copy.target)
     now = timestamp(SystemClock().now())
     for verb in ("plan", "apply"):
-        status = CheckStatus(tip, f"gitops/{verb}/{copy.rule.name}", CheckState.SUCCESS, "all good", now)
+        status = CheckStatus(head, f"gitops/{verb}/{copy.rule.name}", CheckState.SUCCESS, "all good", now)
         _forge_of_stranger(copy).set_status(status)
     return copy.expect_no_effect()
 
