@@ -21,4 +21,5 @@ def test_a_pattern_names_a_test(pattern: str) -> None:
     assert function is not None
     # A contract suite beside the file holds the tests of its subclasses.
     texts = [p.read_text(encoding="utf-8") for p in (ROOT / path).parent.glob("*.py")]
-    assert any(f"def {function[0].rpartition('::')[2]}" in text for text in texts)
+    group, _, test = function[0].rpartition("::")
+    assert any((f"def {test}" if test else f"class {group}(") in text for text in texts)

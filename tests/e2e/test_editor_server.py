@@ -17,7 +17,7 @@ from tests.support.editor import DATA, cursor
 from tests.support.editor_client import Editor, editor
 from tests.support.pages import ROOT
 
-pytestmark = [pytest.mark.e2e, pytest.mark.journey]
+pytestmark = pytest.mark.e2e
 
 PEOPLE = "people/queries/people.gq"
 
@@ -40,6 +40,7 @@ def place(text: str) -> tuple[str, lsp.Position]:
     return data.decode(), lsp.Position(before.count("\n"), len(line.encode("utf-16-le")) // 2)
 
 
+@pytest.mark.journey
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*/cluster.yaml")), ids=lambda p: p.parent.name)
 def test_an_example_opens_without_a_problem(example):
     async def story():

@@ -1,9 +1,8 @@
-"""A client of the language server: starts `gitops lsp` as editors do, and waits for what the server tells."""
+"""A client of the language server: runs `gitops lsp` as editors do, and waits for what the server publishes."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from lsprotocol import types as lsp
 from pygls.lsp.client import LanguageClient
 
+from tests.support import prefork
 from tests.support.pages import ROOT
 
 
@@ -37,7 +37,8 @@ class Editor:
 
     async def start(self, *, workspace: bool, encodings: list[lsp.PositionEncodingKind] | None) -> None:
         """Start the server and shake hands."""
-        await self.client.start_io(sys.executable, "-m", "gitops", "lsp", "--stdio", cwd=ROOT)
+        prefork.start()
+        await self.client.start_io(*prefork.PROGRAM, "lsp", "--stdio", cwd=ROOT)
         self._watcher = asyncio.create_task(self._watch())
         general = lsp.GeneralClientCapabilities(position_encodings=encodings)
         folders = [lsp.WorkspaceFolder(self.folder.as_uri(), "world")] if workspace else None

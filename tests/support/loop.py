@@ -127,6 +127,8 @@ class Loop:
         first = loop.commit("alice", files, message="Start\n")
         loop.move(MAIN, first)
         install_hooks(str(loop.server), "server", PROGRAM)
+        # Every copy has a few files then, not hundreds.
+        loop.program("bot", "git", "-C", str(loop.server), "repack", "-a", "-d", "-q", at=folder)
         return loop
 
     def copied(self, folder: Path) -> Loop:
@@ -190,6 +192,7 @@ class Loop:
             "NO_COLOR": "1",
             "PYTHONPATH": str(ROOT),
             "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_TEMPLATE_DIR": "",  # no sample hooks
             "GIT_CONFIG_GLOBAL": str(self.home(who) / ".gitconfig"),
         }
 

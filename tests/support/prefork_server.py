@@ -16,8 +16,8 @@ import types
 
 import gitops
 
-# The drivers of the language server and of the web server belong to extras, and a server is started for real.
-_LEFT_OUT = ("gitops.__main__", "gitops.cli.lsp", "gitops.server")
+# The drivers of the web server belong to an extra, and a server of that kind is started for real.
+_LEFT_OUT = ("gitops.__main__", "gitops.server")
 
 
 class Server:

@@ -59,7 +59,12 @@ class Desk:
 
     def serve(self, commit: str | None, ref: str = LEDGER) -> None:
         """Whoever rules the server moves a ref; objects that the life has are there."""
-        shutil.copytree(self.life.home / "life.git" / "objects", self.server / "objects", dirs_exist_ok=True)
+        source, target = self.life.home / "life.git" / "objects", self.server / "objects"
+        for path in source.glob("??/*"):
+            place = target / path.relative_to(source)
+            if not place.exists():
+                place.parent.mkdir(exist_ok=True)
+                shutil.copy(path, place)
         self.git("update-ref", *(("-d", ref) if commit is None else (ref, commit)), at=self.server)
 
     def forget_approvals(self) -> None:
@@ -433,6 +438,7 @@ def test_replaced_objects_and_grafts_change_nothing(desk: Desk) -> None:
     desk.git("replace", forged, true)
     assert desk.git("cat-file", "commit", forged) == desk.git("cat-file", "commit", true)
     assert desk.json("audit", "--json")["findings"] == broken
+    (desk.clone / ".git/info").mkdir(exist_ok=True)
     (desk.clone / ".git/info/grafts").write_text(f"{forged} {desk.life.chain()[6]}\n")
     assert "grafts" in desk.run("audit")[1]
 
