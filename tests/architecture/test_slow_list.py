@@ -14,7 +14,7 @@ _LINES = (ROOT / "tests/data/slow.txt").read_text(encoding="utf-8").splitlines()
 @pytest.mark.parametrize("pattern", [line for line in _LINES if not line.startswith("#")])
 def test_a_pattern_names_a_test(pattern: str) -> None:
     path, _, name = pattern.partition("::")
-    if "*" in path:
+    if "*" in path or name.startswith("*"):
         assert any(ROOT.glob(path.partition("*")[0]))
         return
     function = re.match(r"[A-Za-z_:]*", name)
