@@ -126,8 +126,7 @@ class LanceEngine:
             with require_driver():
                 from gitops.graph.migrate import migrate_tables
 
-                changed = migrate_tables(snapshot.folder, base, steps, desired.catalog, self._ids)
-            tables, dropped, purged = changed.tables, changed.dropped, changed.purged
+                tables, dropped, purged = migrate_tables(snapshot.folder, base, steps, desired.catalog, self._ids)
         self._faults.reach("engine.migrate.after_tables")
         _write_schema(snapshot.store, desired)
         return StagedVersion(

@@ -1,4 +1,4 @@
-"""The layout of the folder of a graph, and the addresses of local roots.
+"""The layout of the folder of a graph.
 
     graph.json                 identity and format, written once
     manifests/<10^20-1-n>.json the graph versions; the first name of a listing is the newest
@@ -17,15 +17,7 @@ again starts in a folder of its own.
 
 from __future__ import annotations
 
-import os
-import stat
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
-
 from gitops.core.clock import is_ulid
-from gitops.core.codes import Code
-from gitops.core.errors import GitopsError
-from gitops.graph.port import Existence
 
 IDENTITY = "graph.json"
 MANIFESTS = "manifests"
@@ -39,42 +31,6 @@ ARTIFACTS = ("_schema.pg", "_schema.ir.json", "__schema_state.json", IDENTITY, M
 """Names that mark a folder as a graph root, of this format or of an older one; a new graph is never created beside one."""
 
 _NEWEST = 10**20 - 1
-
-
-def locate(uri: str) -> Path:
-    """The absolute local path of a graph root given as a path or a `file:` URI.
-
-    Raises GitopsError `graph_unreadable` for any other scheme, a relative or empty URI path and a NUL.
-    """
-    text = uri
-    if "://" in uri or uri.startswith("file:"):
-        parts = urlsplit(uri)
-        if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-            raise GitopsError(
-                Code.GRAPH_UNREADABLE,
-                f"{uri[:200]}: unknown scheme; use a path, file:///path or s3://bucket/prefix",
-                path=uri,
-            )
-        text = unquote(parts.path)
-    if not text or "\0" in text:
-        raise GitopsError(Code.GRAPH_UNREADABLE, "the graph root has no path", path=uri)
-    return Path(os.path.abspath(text))  # noqa: PTH100 - a symbolic link at the root must stay visible
-
-
-def existence(root: Path) -> Existence:
-    """Whether anything is at the root, a dangling link included; only a definite not-found is ABSENT."""
-    try:
-        root.lstat()
-    except FileNotFoundError:
-        return Existence.ABSENT
-    except OSError:
-        return Existence.UNKNOWN
-    return Existence.PRESENT
-
-
-def is_folder(root: Path) -> bool:
-    """Whether the root is a real folder, not a link to one. Raises OSError."""
-    return stat.S_ISDIR(root.lstat().st_mode)
 
 
 def is_line(text: str) -> bool:

@@ -13,9 +13,11 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
@@ -25,9 +27,34 @@ from gitops.graph.port import Existence
 from gitops.graph.root import DatasetLocation, StoredFile
 from gitops.storage.local import LocalStore, delete_tree, lock_folder, sync_folder
 
-__all__ = ["LocalFolder", "LocalRoot", "StagingFolder"]
+__all__ = ["LocalFolder", "LocalRoot", "StagingFolder", "locate"]
 
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
+
+
+def locate(uri: str) -> Path:
+    """The absolute local path of a graph root given as a path or a `file:` URI.
+
+    Raises GitopsError `graph_unreadable` for any other scheme, a relative or empty URI path and a NUL.
+    """
+    text = uri
+    if "://" in uri or uri.startswith("file:"):
+        parts = urlsplit(uri)
+        if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+            raise GitopsError(
+                Code.GRAPH_UNREADABLE,
+                f"{uri[:200]}: unknown scheme; use a path, file:///path or s3://bucket/prefix",
+                path=uri,
+            )
+        text = unquote(parts.path)
+    if not text or "\0" in text:
+        raise GitopsError(Code.GRAPH_UNREADABLE, "the graph root has no path", path=uri)
+    return Path(os.path.abspath(text))  # noqa: PTH100 - a symbolic link at the root must stay visible
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether this is a real folder, not a link to one. Raises OSError."""
+    return stat.S_ISDIR(path.lstat().st_mode)
 
 
 class LocalFolder:
@@ -97,7 +124,7 @@ class LocalFolder:
         above, _, name = path.rpartition("/")
         place = self._real(above) / name
         try:
-            if layout.is_folder(place):
+            if _is_folder(place):
                 shutil.rmtree(place)
             else:
                 place.unlink()
@@ -120,7 +147,7 @@ class LocalRoot:
 
     def __init__(self, uri: str) -> None:
         """Raises GitopsError `graph_unreadable` when the address is not a local path; reads nothing."""
-        self._path = layout.locate(uri)
+        self._path = locate(uri)
 
     @property
     def location(self) -> str:
@@ -129,14 +156,20 @@ class LocalRoot:
 
     def existence(self) -> Existence:
         """Whether anything is at the path, a dangling link included."""
-        return layout.existence(self._path)
+        try:
+            self._path.lstat()
+        except FileNotFoundError:
+            return Existence.ABSENT
+        except OSError:
+            return Existence.UNKNOWN
+        return Existence.PRESENT
 
     def open(self) -> tuple[GraphIdentity, LocalFolder]:
         """The graph in the folder."""
         seen = self.existence()
         if seen is Existence.ABSENT:
             raise GitopsError(Code.GRAPH_MISSING, f"there is no graph at {self._path}", path=self.location)
-        if seen is Existence.UNKNOWN or not layout.is_folder(self._path):
+        if seen is Existence.UNKNOWN or not _is_folder(self._path):
             raise IntegrityError(Code.GRAPH_UNREADABLE, f"{self._path} is not an accessible folder", path=self.location)
         folder = LocalFolder(self._path)
         return read_identity(folder.store), folder
@@ -224,50 +257,37 @@ class StagingFolder:
 
 
 def _remove_abandoned(root: Path) -> None:
-    """Remove the staging folders of this root whose owners are dead. Raises OSError."""
-    for left in _stagings(root):
-        with _owned(left) as owned:
-            if owned:
-                shutil.rmtree(left)
-
-
-def _require_free(root: Path) -> None:
-    """Only an absent root or an empty folder may become a graph."""
-    try:
-        names = {entry.name for entry in root.iterdir()} if layout.is_folder(root) else {root.name}
-    except FileNotFoundError:
-        return
-    if names:
-        found = next((name for name in layout.ARTIFACTS if name in names), min(names))
-        raise GitopsError(Code.GRAPH_EXISTS, f"{root} holds {found}; choose another root, or remove it", path=str(root))
-
-
-def _stagings(root: Path) -> list[Path]:
+    """Remove the staging folders of this root whose owners are dead: those that this process can lock. Raises OSError."""
     # Every graph of the cluster is in this folder, and each create lists it: names are filtered before any further work.
     start, pattern = f".{root.name}.", re.compile(rf"\.{re.escape(root.name)}\.[0-9a-f]{{16}}\.staging")
     try:
         names = [name for name in os.listdir(root.parent) if name.startswith(start)]  # noqa: PTH208 - names alone are cheap
     except (FileNotFoundError, NotADirectoryError):
-        return []
-    return [root.parent / name for name in sorted(names) if pattern.fullmatch(name) and (root.parent / name).is_dir()]
-
-
-@contextlib.contextmanager
-def _owned(folder: Path) -> Iterator[bool]:
-    """Whether this process could lock the folder, so no live process owns it; the lock is held during the block."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        yield False
         return
+    for left in (root.parent / name for name in sorted(names) if pattern.fullmatch(name)):
+        try:
+            descriptor = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            continue
+        else:
+            shutil.rmtree(left)
+        finally:
+            os.close(descriptor)
+
+
+def _require_free(root: Path) -> None:
+    """Only an absent root or an empty folder may become a graph."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        yield False
-    else:
-        yield True
-    finally:
-        os.close(descriptor)
+        names = {entry.name for entry in root.iterdir()} if _is_folder(root) else {root.name}
+    except FileNotFoundError:
+        return
+    if names:
+        found = next((name for name in layout.ARTIFACTS if name in names), min(names))
+        raise GitopsError(Code.GRAPH_EXISTS, f"{root} holds {found}; choose another root, or remove it", path=str(root))
 
 
 def _sync(path: str | Path) -> None:

@@ -41,18 +41,10 @@ from gitops.language.schema.steps import (
     MigrationStep,
     RenameProperty,
     RenameType,
+    UnsupportedChange,
 )
 
-__all__ = ["MigratedTables", "copy_table", "create_tables", "migrate_tables"]
-
-
-@dataclass(frozen=True, slots=True)
-class MigratedTables:
-    """The tables and tombstones of the next manifest, and the folders that go when it is published."""
-
-    tables: dict[str, TableEntry]
-    dropped: tuple[DroppedTable, ...]
-    purged: tuple[str, ...]
+__all__ = ["copy_table", "create_tables", "migrate_tables"]
 
 
 @dataclass(slots=True)
@@ -65,11 +57,6 @@ class _TablePlan:
     adds: list[tuple[str, PropType]] = field(default_factory=list)
     hard: bool = False
 
-    @property
-    def touched(self) -> bool:
-        """Whether the table itself changes."""
-        return bool(self.drops or self.renames or self.adds)
-
 
 def create_tables(folder: GraphFolder, catalog: Catalog, ids: IdSource) -> dict[str, TableEntry]:
     """Make an empty table for every type of the catalog, each in a folder of its own."""
@@ -79,48 +66,55 @@ def create_tables(folder: GraphFolder, catalog: Catalog, ids: IdSource) -> dict[
 
 def migrate_tables(
     folder: GraphFolder, manifest: Manifest, steps: Iterable[MigrationStep], catalog: Catalog, ids: IdSource
-) -> MigratedTables:
+) -> tuple[dict[str, TableEntry], tuple[DroppedTable, ...], tuple[str, ...]]:
     """Stage the steps from the tables of `manifest` to those of the desired `catalog`.
 
-    Raises ConflictError `graph_conflict`; RemoteError `storage_failed`; GitopsError `graph_unreadable`.
+    Returns the tables and tombstones of the next manifest, and the folders that go when it is published. Raises ConflictError
+    `graph_conflict`; RemoteError `storage_failed`; GitopsError `graph_unreadable`.
     """
     plans = {key: _TablePlan(key) for key in manifest.tables}
     added: list[str] = []
     dropped = list(manifest.dropped)
     for step in steps:
-        if isinstance(step, DropType) and step.type_kind is not TypeKind.INTERFACE:
-            entry = manifest.tables[plans.pop(_table_key(step.type_kind, step.name)).source]
-            hard = step.mode is DropMode.HARD
-            dropped.append(DroppedTable(_table_key(step.type_kind, step.name), entry.path, entry.version, hard))
-        elif isinstance(step, AddType) and step.type_kind is not TypeKind.INTERFACE:
-            added.append(_table_key(step.type_kind, step.name))
-        elif isinstance(step, RenameType):
-            plans[_table_key(step.type_kind, step.to)] = plans.pop(_table_key(step.type_kind, step.from_))
-        elif isinstance(step, AddProperty | RenameProperty | DropProperty) and step.type_kind is not TypeKind.INTERFACE:
-            _plan_column(plans[_table_key(step.type_kind, step.type_name)], step)
+        if isinstance(step, UnsupportedChange) or step.type_kind is TypeKind.INTERFACE:
+            continue
+        match step:
+            case DropType():
+                key = _table_key(step.type_kind, step.name)
+                entry = manifest.tables[plans.pop(key).source]
+                dropped.append(DroppedTable(key, entry.path, entry.version, step.mode is DropMode.HARD))
+            case AddType():
+                added.append(_table_key(step.type_kind, step.name))
+            case RenameType():
+                plans[_table_key(step.type_kind, step.to)] = plans.pop(_table_key(step.type_kind, step.from_))
+            case AddProperty():
+                plan = plans[_table_key(step.type_kind, step.type_name)]
+                plan.adds.append((step.property_name, step.property_type))
+            case RenameProperty():
+                plans[_table_key(step.type_kind, step.type_name)].renames.append((step.from_, step.to))
+            case DropProperty():
+                plan = plans[_table_key(step.type_kind, step.type_name)]
+                plan.drops.append(step.property_name)
+                plan.hard = plan.hard or step.mode is DropMode.HARD
     tables = {key: _alter_table(folder, manifest.tables[plan.source], plan) for key, plan in plans.items()}
     for key in [key for key, plan in plans.items() if plan.hard]:
         dropped.append(DroppedTable(key, tables[key].path, tables[key].version, purged=True))
         tables[key] = copy_table(folder, tables[key], catalog, key, ids)
     tables |= {key: _create_empty(folder, catalog, key, ids) for key in added}
-    _require_shape(tables, catalog)
+    # The tables must have exactly the columns of the catalog; anything else would publish a graph that does not open.
+    types = {key: declared_type(catalog, key) for key in table_keys(catalog)}
+    wanted = {key: {*key_columns(declared), *declared.properties} for key, declared in types.items()}
+    found = {key: set(entry.fields) for key, entry in tables.items()}
+    if found != wanted:
+        odd = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
+        raise BugError(f"after the migration the columns of {odd[0]} are not those of the schema")
     purged = tuple(entry.path for entry in dropped[len(manifest.dropped) :] if entry.purged)
-    return MigratedTables(tables, tuple(dropped), purged)
-
-
-def _plan_column(plan: _TablePlan, step: AddProperty | RenameProperty | DropProperty) -> None:
-    if isinstance(step, AddProperty):
-        plan.adds.append((step.property_name, step.property_type))
-    elif isinstance(step, RenameProperty):
-        plan.renames.append((step.from_, step.to))
-    else:
-        plan.drops.append(step.property_name)
-        plan.hard = plan.hard or step.mode is DropMode.HARD
+    return tables, tuple(dropped), purged
 
 
 def _alter_table(folder: GraphFolder, entry: TableEntry, plan: _TablePlan) -> TableEntry:
     """One version per kind of change: drops first, so that a name is free before it is used again."""
-    if not plan.touched:
+    if not (plan.drops or plan.renames or plan.adds):
         return entry
     writer = TableWriter(folder, entry)
     if plan.drops:
@@ -160,13 +154,3 @@ def copy_table(folder: GraphFolder, entry: TableEntry, catalog: Catalog, key: st
 
 def _table_key(kind: TypeKind, name: str) -> str:
     return f"{kind.value}:{name}"
-
-
-def _require_shape(tables: dict[str, TableEntry], catalog: Catalog) -> None:
-    """The tables must have exactly the columns of the catalog; anything else would publish a graph that does not open."""
-    types = {key: declared_type(catalog, key) for key in table_keys(catalog)}
-    wanted = {key: {*key_columns(declared), *declared.properties} for key, declared in types.items()}
-    found = {key: set(entry.fields) for key, entry in tables.items()}
-    if found != wanted:
-        odd = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
-        raise BugError(f"after the migration the columns of {odd[0]} are not those of the schema")

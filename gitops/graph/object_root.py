@@ -132,8 +132,11 @@ class ObjectRoot:
         if _URI.fullmatch(address) is None or any(part in (".", "..") for part in address.split("/")):
             detail = f"{uri[:200]!r} is not a graph root: use s3://bucket/prefix, of letters, digits and . _ = @ + -"
             raise GitopsError(Code.GRAPH_UNREADABLE, detail, path=uri[:200])
-        # The service is tested beside the root: every object in the root counts as part of a graph.
-        return cls(S3Store(address, probe_at=_storage_root(address)), lance_options)
+        # The service is tested beside the root, since every object in the root counts as part of a graph: at the storage root of
+        # its cluster, or the parent prefix.
+        bucket, slash, prefix = address.rpartition("/")[0].removeprefix("s3://").partition("/")
+        beside = f"s3://{bucket}{f'{slash}{prefix}'.removesuffix('/graphs')}"
+        return cls(S3Store(address, probe_at=beside), lance_options)
 
     @property
     def location(self) -> str:
@@ -236,7 +239,8 @@ class ObjectRoot:
         if not _is_claim(marker):
             raise self._taken([layout.IDENTITY])
         keys = set(self._store.keys("")) - {layout.IDENTITY}
-        left = sorted(key for key in keys if _in_folder(key))
+        # The keys in folders of graphs.
+        left = sorted(key for key in keys if "/" in key and is_ulid(key.partition("/")[0]))
         if keys.difference(left):
             raise self._taken(keys.difference(left))
         return marker, left
@@ -344,16 +348,3 @@ def _is_claim(marker: bytes) -> bool:
     except IntegrityError:
         return False
     return True
-
-
-def _storage_root(address: str) -> str:
-    """The address above a graph root: the storage root of its cluster, or the parent prefix."""
-    above = address.rpartition("/")[0]
-    bucket, slash, prefix = above.removeprefix("s3://").partition("/")
-    return f"s3://{bucket}{f'{slash}{prefix}'.removesuffix('/graphs')}"
-
-
-def _in_folder(key: str) -> bool:
-    """Whether the key is in the folder of a graph."""
-    name, slash, _ = key.partition("/")
-    return bool(slash) and is_ulid(name)

@@ -14,9 +14,10 @@ Rules of this module:
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import lance
@@ -30,6 +31,7 @@ from gitops.graph.root import DatasetLocation, GraphFolder
 from gitops.language.schema import Catalog, EdgeType, NodeType, PropType, Scalar
 
 __all__ = [
+    "DRIVER_ERRORS",
     "TableWriter",
     "arrow_field",
     "arrow_schema",
@@ -42,6 +44,9 @@ __all__ = [
     "raw_columns",
     "stage_rows",
 ]
+
+DRIVER_ERRORS = (OSError, ValueError, RuntimeError, pa.ArrowException)
+"""What the driver raises."""
 
 _SOURCE = re.compile(r",? */[^ ]*\.rs:[0-9]+:[0-9]+")
 _PRIMARY_KEY = {b"lance-schema:unenforced-primary-key": b"true"}
@@ -81,7 +86,7 @@ def arrow_schema(declared: NodeType | EdgeType) -> pa.Schema:
 def create_table(folder: GraphFolder, path: str, schema: pa.Schema) -> TableEntry:
     """Make an empty table at a path that was never used. Raises RemoteError `storage_failed`."""
     place = folder.dataset(path)
-    try:
+    with _driver(place):
         dataset = lance.write_dataset(
             schema.empty_table(),
             place.uri,
@@ -91,8 +96,6 @@ def create_table(folder: GraphFolder, path: str, schema: pa.Schema) -> TableEntr
             data_storage_version="2.2",
         )
         folder.settle(path, frozenset())
-    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
-        raise _failed(place, error) from error
     return _entry(dataset, path, rows=0)
 
 
@@ -106,9 +109,8 @@ def open_table(folder: GraphFolder, entry: TableEntry) -> lance.LanceDataset:
         return lance.dataset(place.uri, version=entry.version, storage_options=place.driver_options())
     except (OSError, ValueError, RuntimeError) as error:
         if _purged(folder, entry.path):
-            detail = (
-                f"table {entry.path} was dropped permanently, with all its versions; read a newer version of the graph"
-            )
+            detail = f"table {entry.path} was dropped permanently, with all its versions"
+            detail = f"{detail}; read a newer version of the graph"
             raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=folder.store.location) from None
         detail = f"table {entry.path} does not open at version {entry.version}: {_reason(place, error)}"
         raise GitopsError(Code.GRAPH_UNREADABLE, detail, path=folder.store.location) from error
@@ -207,11 +209,11 @@ class TableWriter:
         failure: Exception | None = None
         try:
             action(self._dataset)
-        except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+        except DRIVER_ERRORS as error:
             failure = error
         latest = self._latest()
         if failure is not None and latest.version == self._expected:
-            raise _failed(self._place, failure) from failure
+            raise RemoteError(Code.STORAGE_FAILED, f"{self._place.uri}: {_reason(self._place, failure)}") from failure
         if failure is not None or latest.version != self._expected + 1:
             raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is changing {self._place.uri}") from failure
         self._dataset, self._expected = latest, latest.version
@@ -229,28 +231,22 @@ class TableWriter:
 
     def finish(self, *, recount: bool) -> TableEntry:
         """Make the changes durable and describe the table; rows are counted only if they changed."""
-        try:
+        with _driver(self._place):
             self._folder.settle(self._path, self._before)
             rows = self._dataset.count_rows() if recount else self._rows
-        except (OSError, ValueError, RuntimeError) as error:
-            raise _failed(self._place, error) from error
         return _entry(self._dataset, self._path, rows=rows)
 
     def _latest(self) -> lance.LanceDataset:
-        try:
+        with _driver(self._place):
             return lance.dataset(self._place.uri, storage_options=self._place.driver_options())
-        except (OSError, ValueError, RuntimeError) as error:
-            raise _failed(self._place, error) from error
 
 
 def _staged(place: DatasetLocation, dataset: lance.LanceDataset, rows: pa.Table) -> list[FragmentMetadata]:
-    try:
+    with _driver(place):
         written: list[FragmentMetadata] = write_fragments(
             rows, dataset, mode="append", storage_options=place.driver_options(), data_storage_version="2.2"
         )
-    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
-        raise _failed(place, error) from error
-    return written
+        return written
 
 
 def _commit(
@@ -287,8 +283,13 @@ def _entry(dataset: lance.LanceDataset, path: str, *, rows: int) -> TableEntry:
     return TableEntry(path, dataset.version, rows, fields)
 
 
-def _failed(place: DatasetLocation, error: Exception) -> RemoteError:
-    return RemoteError(Code.STORAGE_FAILED, f"{place.uri}: {_reason(place, error)}")
+@contextlib.contextmanager
+def _driver(place: DatasetLocation) -> Iterator[None]:
+    """Turn a failure of the driver into RemoteError `storage_failed`."""
+    try:
+        yield
+    except DRIVER_ERRORS as error:
+        raise RemoteError(Code.STORAGE_FAILED, f"{place.uri}: {_reason(place, error)}") from error
 
 
 def _reason(place: DatasetLocation, error: Exception) -> str:

@@ -8,12 +8,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 import lance
-import pyarrow as pa
 
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.graph.root import GraphFolder
-from gitops.graph.tables import driver_message
+from gitops.graph.tables import DRIVER_ERRORS, driver_message
 
 __all__ = [
     "call_driver",
@@ -92,6 +91,6 @@ def call_driver(path: str, call: Callable[[], _T]) -> _T:
     """Call the driver. Raises RemoteError `storage_failed` for its failures; the detail quotes nothing of a request."""
     try:
         return call()
-    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+    except DRIVER_ERRORS as error:
         reason = driver_message(error).partition("<")[0][:200]
         raise RemoteError(Code.STORAGE_FAILED, f"table {path}: {reason}", path=path) from error

@@ -18,7 +18,7 @@ from gitops.core.errors import RemoteError
 from gitops.graph.manifest import TableEntry
 from gitops.graph.results import RowProblem
 from gitops.graph.root import GraphFolder
-from gitops.graph.tables import declared_type, key_columns, open_table, raw_columns
+from gitops.graph.tables import DRIVER_ERRORS, declared_type, key_columns, open_table, raw_columns
 from gitops.graph.write.final_image import cardinality_violation, unique_violation
 from gitops.graph.write.rules import node_id, row_faults
 from gitops.language.schema import Catalog, EdgeType, NodeType, RangeBound, Scalar
@@ -141,7 +141,7 @@ class GraphImage:
             return
         try:
             yield from open_table(self._folder, entry).scanner(columns=list(names)).to_batches()
-        except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+        except DRIVER_ERRORS as error:
             raise RemoteError(Code.STORAGE_FAILED, f"table {entry.path} is not readable") from error
 
 

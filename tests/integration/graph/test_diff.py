@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError
 from gitops.graph.engine import LanceEngine
-from gitops.graph.history import deltas
+from gitops.graph.history import diff as history_diff
 from gitops.graph.history.branches import create_branch
 from gitops.graph.history.diff import diff_versions, summarize_diff
 from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
@@ -171,7 +171,7 @@ def test_a_diff_leads_from_one_version_to_the_other(
         else:
             history.people(branch, **{name: age})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deltas, "_CHUNK", chunk)
+        patch.setattr(history_diff, "_CHUNK", chunk)
         found = list(diff_versions(history.uri, MAIN, DEV))
     rows = history.ages("main")
     for change in found:

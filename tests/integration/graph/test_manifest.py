@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gitops.core.clock import encode_ulid
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.graph import layout
+from gitops.graph.local_root import locate
 from gitops.graph.manifest import (
     CommitRef,
     DroppedTable,
@@ -178,7 +179,7 @@ def test_the_identity_reads_back() -> None:
     [("/a/b.omni", "/a/b.omni"), ("file:///a/b%20c", "/a/b c"), ("file://localhost/a", "/a"), ("/a/../b/", "/b")],
 )
 def test_locations(uri: str, path: str) -> None:
-    assert str(layout.locate(uri)) == path
+    assert str(locate(uri)) == path
 
 
 @pytest.mark.parametrize(
@@ -186,5 +187,5 @@ def test_locations(uri: str, path: str) -> None:
 )
 def test_other_locations_are_refused(uri: str) -> None:
     with pytest.raises(GitopsError) as failure:
-        layout.locate(uri)
+        locate(uri)
     assert failure.value.code == "graph_unreadable"
