@@ -7,12 +7,12 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 from gitops.cli.shared import FAILED, OK, USAGE, complain, say
 from gitops.core.codes import Code
-from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
-from gitops.git.port import ZERO, GitReader, RefUpdate
+from gitops.git.port import ZERO, RefUpdate
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
 from gitops.wiring.project import LocalProject, RepositoryChoice, open_commit_tree
@@ -56,7 +56,7 @@ def _pre_receive(_: list[str]) -> int:
     """Refuse what breaks a rule of the repository."""
     from gitops.bot.guard import PushGuard
 
-    updates = list(_updates())
+    updates = [RefUpdate(ref, old, new) for old, new, ref in _lines(_FIELDS)]
     local = LocalProject(RepositoryChoice(_git_dir()), quarantined=True)
     guard = PushGuard(local.repository, local.default_ref(), open_commit_tree, local.project.tools.clock)
     reasons = list(guard.refusals(updates))
@@ -69,7 +69,7 @@ def _post_receive(_: list[str]) -> int:
     """Plan, apply, report. The push is accepted already: git ignores the exit code, so a problem is only printed."""
     from gitops.bot.receive_push import receive_push
 
-    updates = [u for u in _updates() if not u.ref.startswith("refs/gitops/")]
+    updates = [RefUpdate(ref, old, new) for old, new, ref in _lines(_FIELDS) if not ref.startswith("refs/gitops/")]
     if not updates:
         return OK
     local = LocalProject(RepositoryChoice(_git_dir()))
@@ -78,8 +78,7 @@ def _post_receive(_: list[str]) -> int:
     pusher = os.environ.get("REMOTE_USER")
     try:
         for line in receive_push(local.project, local.forge(), updates, pusher, actor=actor, person=bot):
-            say(visible(f"gitops: {line.text}"))
-            sys.stdout.flush()
+            say(visible(f"gitops: {line.text}"), flush=True)
     except GitopsError as error:
         say(visible(f"gitops: {error.code}: {error.detail}"))
         return FAILED
@@ -91,29 +90,31 @@ def _pre_commit(_: list[str]) -> int:
 
     Where git config `gitops.formatCheck` is true, their files must be in their canonical layout as well.
     """
+    from gitops.config.gitops_yaml import CONFIG_FILE, parse_bot_config
     from gitops.config.load import load_desired
 
     repository, tree, checks_format = open_staged(os.environ)
+    content = repository.read(tree, CONFIG_FILE)
+    if content is not None:
+        folders = [rule.path for rule in parse_bot_config(content).clusters]
+    else:
+        folders = ["."] if repository.read(tree, "cluster.yaml") is not None else []
     failed = False
-    for folder in _folders(repository, tree):
+    for folder in folders:
         subtree = repository.subtree(tree, folder)
         if subtree is None:
             continue
-        problems = load_desired(open_commit_tree(repository, subtree, folder)).diagnostics
+        open_folder = partial(open_commit_tree, repository, subtree, folder)
+        problems = load_desired(open_folder()).diagnostics
         if checks_format and not problems.has_errors:
-            problems.extend(_format_problems(repository, subtree, folder))
+            from gitops.cli.texts import layout_problems
+            from gitops.cluster.fmt import format_cluster
+
+            problems.extend(layout_problems(format_cluster(open_folder)))
         if len(problems):
             complain("\n".join([f"gitops: {folder}", *diagnostic_lines(problems)]))
         failed = failed or problems.has_errors
     return FAILED if failed else OK
-
-
-def _format_problems(repository: GitReader, subtree: str, folder: str) -> Diagnostics:
-    """What `gitops fmt --check` reports about the files of a staged cluster folder."""
-    from gitops.cli.texts import layout_problems
-    from gitops.cluster.fmt import format_cluster
-
-    return layout_problems(format_cluster(lambda: open_commit_tree(repository, subtree, folder)))
 
 
 def _commit_msg(rest: list[str]) -> int:
@@ -146,9 +147,9 @@ def _pre_push(rest: list[str]) -> int:
     """Plan the clusters of every branch that is pushed against the ledger; errors refuse the push."""
     from gitops.plan.plan import plan
 
-    updates = [u for u in _push_lines() if u.ref.startswith("refs/heads/") and u.new != ZERO]
-    updates = [u for u in updates if not u.ref.startswith("refs/heads/gitops/")]
-    if not updates:
+    branches = [(ref, new) for _, new, ref, _ in _lines(_FIELDS + 1) if new != ZERO and ref.startswith("refs/heads/")]
+    pushed = [new for ref, new in branches if not ref.startswith("refs/heads/gitops/")]
+    if not pushed:
         return OK
     local = LocalProject(RepositoryChoice(".", rest[0] if rest and "/" not in rest[0] else None))
     try:
@@ -157,14 +158,14 @@ def _pre_push(rest: list[str]) -> int:
         # Before the first push there is no target branch with a configuration.
         return OK
     failed = False
-    for update in updates:
-        tree = local.repository.commit(update.new).tree
+    for commit in pushed:
+        tree = local.repository.commit(commit).tree
         for rule in config.clusters:
             if local.repository.subtree(tree, rule.path) is None:
                 continue
             position = local.project.position(rule)
             workspace = local.project.workspace(
-                rule, update.new, position, base=position.applied, config=config, actor=None
+                rule, commit, position, base=position.applied, config=config, actor=None
             )
             outcome = plan(workspace)
             errors = [d for d in outcome.diagnostics if d.severity == "error"]
@@ -176,35 +177,16 @@ def _pre_push(rest: list[str]) -> int:
     return FAILED if failed else OK
 
 
-def _folders(repository: GitReader, tree: str) -> list[str]:
-    """Cluster folders by the staged `gitops.yaml`; without one, the root if it has a `cluster.yaml`."""
-    from gitops.config.gitops_yaml import CONFIG_FILE, parse_bot_config
-
-    content = repository.read(tree, CONFIG_FILE)
-    if content is not None:
-        return [rule.path for rule in parse_bot_config(content).clusters]
-    return ["."] if repository.read(tree, "cluster.yaml") is not None else []
-
-
 def _git_dir() -> str:
     """The repository that a server hook runs in: git sets GIT_DIR, relative to the folder it starts the hook in."""
     return os.path.abspath(os.environ.get("GIT_DIR", "."))  # noqa: PTH100 - links stay as they are
 
 
-def _updates() -> Iterator[RefUpdate]:
-    """Lines of `old new ref`, as git gives them to pre-receive and post-receive."""
-    for old, new, ref in _lines(_FIELDS):
-        yield RefUpdate(ref, old, new)
-
-
-def _push_lines() -> Iterator[RefUpdate]:
-    """Lines of `local-ref local-id remote-ref remote-id`, as git gives them to pre-push."""
-    for _, new, ref, old in _lines(_FIELDS + 1):
-        yield RefUpdate(ref, old, new)
-
-
 def _lines(count: int) -> Iterator[list[str]]:
-    """Lines of `count` fields. A line that cannot be read refuses the push, since its ref could not be checked."""
+    """Lines of `count` fields from git: `old new ref` for hooks of a server, `local-ref new ref old` for pre-push.
+
+    A line that cannot be read refuses the push, since its ref could not be checked.
+    """
     for number, line in enumerate(sys.stdin.buffer):
         if number >= _MAX_REFS:
             raise GitopsError(Code.PUSH_REFUSED, f"more than {_MAX_REFS} refs in one push")

@@ -7,7 +7,7 @@ from typing import Any
 
 from gitops.cli.shared import OK, choice_of, say, show_form
 from gitops.forge.merge import MergeMethod, merge_request
-from gitops.forge.port import ChangeRequest, CheckStatus, CommitCheck
+from gitops.forge.port import ChangeRequest, CommitCheck
 from gitops.render.characters import visible
 from gitops.wiring.project import LocalProject
 
@@ -19,11 +19,8 @@ def request_list(options: argparse.Namespace) -> int:
         show_form([_request_form(r) for r in requests])
         return OK
     for request in requests:
-        say(
-            visible(
-                f"{request.number:>4}  {request.state:<7} {request.head[:12]}  {_branch(request.source)}  {request.title}"
-            )
-        )
+        head, source = request.head[:12], _branch(request.source)
+        say(visible(f"{request.number:>4}  {request.state:<7} {head}  {source}  {request.title}"))
     if not requests:
         say("no change requests")
     return OK
@@ -39,8 +36,14 @@ def request_show(options: argparse.Namespace) -> int:
     checks = [c for commit in commits for c in forge.checks(commit)]
     if options.json:
         form = _request_form(request)
-        form["statuses"] = [_status_form(s) for s in statuses]
-        form["checks"] = [_check_form(c) for c in checks]
+        form["statuses"] = [
+            {"commit": s.commit, "context": s.context, "state": s.state.value, "description": s.description, "at": s.at}
+            for s in statuses
+        ]
+        form["checks"] = [
+            {"commit": c.commit, "name": c.name, "state": c.state.value, "title": c.title, "notes": _notes(c)}
+            for c in checks
+        ]
         form["comments"] = [{"author": c.author, "at": c.at, "body": c.body} for c in comments]
         show_form(form)
         return OK
@@ -100,24 +103,8 @@ def _request_form(request: ChangeRequest) -> dict[str, Any]:
     }
 
 
-def _check_form(check: CommitCheck) -> dict[str, Any]:
-    return {
-        "commit": check.commit,
-        "name": check.name,
-        "state": check.state.value,
-        "title": check.title,
-        "notes": [
-            {"path": note.path, "line": note.line, "severity": note.severity.value, "message": note.message}
-            for note in check.annotations
-        ],
-    }
-
-
-def _status_form(status: CheckStatus) -> dict[str, Any]:
-    return {
-        "commit": status.commit,
-        "context": status.context,
-        "state": status.state.value,
-        "description": status.description,
-        "at": status.at,
-    }
+def _notes(check: CommitCheck) -> list[dict[str, Any]]:
+    return [
+        {"path": note.path, "line": note.line, "severity": note.severity.value, "message": note.message}
+        for note in check.annotations
+    ]

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from posixpath import join
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import gitops
 from gitops.apply.provider import ClusterProvider
@@ -25,8 +25,9 @@ from gitops.config.cache import CompileCache
 from gitops.config.disk_cache import DiskCache
 from gitops.config.folder import FolderTree
 from gitops.core.codes import Code
-from gitops.core.errors import GitopsError
+from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
+from gitops.core.redact import resolve
 from gitops.graph.port import GraphEngine
 from gitops.ledger.folder import FolderLedger
 from gitops.ledger.layout import graph_root
@@ -34,6 +35,9 @@ from gitops.storage.address import StorageKind, StorageRootError, parse_storage
 from gitops.storage.local import LocalStore
 from gitops.storage.port import ObjectStore
 from gitops.wiring.system import RandomIds, SystemClock
+
+if TYPE_CHECKING:
+    from gitops.graph import Embedder
 
 _OFF = frozenset({"off", "0", "no", "false"})
 # What an entry of the compile cache depends on: the languages, the loader, and the names and digests of what it loads.
@@ -143,6 +147,33 @@ def graph_engine(faults: Faults) -> GraphEngine:
     The engine imports Lance only when it writes.
     """
     return cast("GraphEngine", _LazyEngine(faults))
+
+
+def open_embedder(named: str | None, environ: Mapping[str, str]) -> Embedder | None:
+    """What makes vectors of texts: `hash`, or `MODEL@https://HOST/v1` with the key in GITOPS_EMBEDDINGS_KEY.
+
+    By default that of GITOPS_EMBEDDINGS, None if that is not set. Raises UsageError `usage_error`, GitopsError
+    `embedding_failed` for an invalid address.
+    """
+    spec = named or environ.get("GITOPS_EMBEDDINGS", "")
+    if not spec:
+        return None
+    if spec == "hash":
+        from gitops.graph import HashEmbedder
+
+        return HashEmbedder()
+    model, at, base = spec.partition("@")
+    if not at or not model:
+        raise UsageError(Code.USAGE_ERROR, f"--embeddings {spec[:80]!r}: use hash, or MODEL@https://HOST/v1")
+    import time
+
+    from gitops.forge.client import Service, WebClient
+    from gitops.graph import ServiceEmbedder
+
+    key = resolve("${GITOPS_EMBEDDINGS_KEY}", environ)
+    headers = {} if key is None else {"Authorization": key.prefixed("Bearer ")}
+    client = WebClient(Service(base, Code.EMBEDDING_FAILED, headers), time.sleep, SystemClock())
+    return ServiceEmbedder(client.post, model)
 
 
 class _LazyEngine:

@@ -9,7 +9,7 @@ from tests.support.pages import ROOT
 _MADE = re.compile(r'f"(graph|schema|query|policy|trust)\.\{')
 _CUT = re.compile(r'(startswith|removeprefix)\(f?"(graph|schema|query|policy|trust)\.')
 # What people write or read: references in cluster.yaml, and the path of a problem with a query that has no name.
-_TEXTS_OF_PEOPLE = {"cli/graph/inputs.py", "config/difference.py", "editor/navigate.py"}
+_TEXTS_OF_PEOPLE = {"cli/graph/query.py", "config/difference.py", "editor/navigate.py"}
 
 
 def test_only_the_model_joins_and_cuts_addresses():

@@ -11,49 +11,39 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from gitops.cli.graph.inputs import find_embedder, graph_root, open_records, read_target, write_context
+from gitops import graph
+from gitops.cli.graph.inputs import graph_root, open_records, read_target, write_context
 from gitops.cli.shared import OK
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.graph.results import ExportResult, GraphOutcome, LoadRefusal, LoadResult, RowList
+from gitops.wiring.stores import open_embedder
 
 _MIB = 2**20
 
 
 def load(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph load GRAPH FILE`."""
-    from gitops.graph import LoadError
-
     if bool(options.parquet) == (options.file is not None):
         raise UsageError(Code.USAGE_ERROR, "give either a file of records or --parquet TYPE=FILE")
     try:
         return _load_parquet(options) if options.parquet else _load_records(options)
-    except LoadError as error:
+    except graph.LoadError as error:
         return LoadRefusal(error.problems)
 
 
 def _load_records(options: argparse.Namespace) -> LoadResult:
-    from gitops.graph import Loader, LoadMode, LoadRequest
-
     context = write_context(options)
     root = graph_root(options)
     with open_records(options.file) as records, _progress(options.file) as progress:
-        request = LoadRequest(
-            root,
-            records,
-            LoadMode(options.mode),
-            context.actor,
-            options.branch,
-            options.base,
-            progress,
-            find_embedder(options),
+        mode, embedder = graph.LoadMode(options.mode), open_embedder(options.embeddings, os.environ)
+        request = graph.LoadRequest(
+            root, records, mode, context.actor, options.branch, options.base, progress, embedder
         )
-        return Loader(context.clock, context.ids).load(request)
+        return graph.Loader(context.clock, context.ids).load(request)
 
 
 def _load_parquet(options: argparse.Namespace) -> LoadResult:
-    from gitops.graph import LoadMode, ReadTarget, ensure_branch, load_parquet
-
     root = graph_root(options)
     if options.embeddings:
         raise UsageError(Code.USAGE_ERROR, "--parquet takes vectors as they are: leave out --embeddings")
@@ -65,8 +55,8 @@ def _load_parquet(options: argparse.Namespace) -> LoadResult:
         files.append((name, Path(file)))
     context = write_context(options)
     if options.base is not None:
-        ensure_branch(root, options.branch, context, ReadTarget(options.base))
-    return load_parquet(root, files, context, LoadMode(options.mode), options.branch)
+        graph.ensure_branch(root, options.branch, context, graph.ReadTarget(options.base))
+    return graph.load_parquet(root, files, context, graph.LoadMode(options.mode), options.branch)
 
 
 @contextlib.contextmanager
@@ -91,9 +81,9 @@ def _progress(name: str) -> Iterator[Callable[[int, int], None] | None]:
 
 def export(options: argparse.Namespace) -> GraphOutcome | int:
     """`gitops graph export GRAPH`: records on standard output, or in a file."""
-    from gitops.graph import export_records, open_snapshot
-
-    lines = export_records(open_snapshot(graph_root(options), read_target(options)), options.type or None)
+    lines = graph.export_records(
+        graph.open_snapshot(graph_root(options), read_target(options.branch, options.at)), options.type or None
+    )
     if options.output is None:
         for line in lines:
             sys.stdout.write(line + "\n")
@@ -137,9 +127,7 @@ def _unwritable(path: Path, error: OSError | ValueError) -> GitopsError:
 
 def show(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph show GRAPH`: a description, or rows of one type."""
-    from gitops.graph import describe_graph, read_rows
-
     root = graph_root(options)
     if options.type is None:
-        return describe_graph(root, options.at)
-    return RowList(read_rows(root, options.type, options.limit, options.at))
+        return graph.describe_graph(root, options.at)
+    return RowList(graph.read_rows(root, options.type, options.limit, options.at))

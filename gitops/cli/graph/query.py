@@ -6,53 +6,53 @@ import argparse
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gitops.cli.graph.inputs import find_embedder, graph_root, open_records, read_target, write_context
+from gitops import graph
+from gitops.cli.graph.inputs import graph_root, open_records, read_target, write_context
 from gitops.cli.shared import OK, USAGE, complain, show
+from gitops.config.cluster_yaml import read_cluster
 from gitops.config.folder import FolderTree
+from gitops.config.loader import ResourceLoader
+from gitops.config.reader import SourceReader
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
-from gitops.graph.results import GraphOutcome
+from gitops.graph.results import GraphOutcome, QueryRows
+from gitops.language.query import CheckedQuery, check_query, parse_queries
+from gitops.language.query.params import ParameterError, coerce_params
+from gitops.language.schema import PropType, Scalar
+from gitops.language.suggest import did_you_mean
+from gitops.language.text import LanguageError, SourceText, Stage
 from gitops.model.address import Kind, is_name
 from gitops.render.characters import visible_json
-from gitops.wiring.stores import cache_folder
+from gitops.render.graph_data import operator_lines
+from gitops.wiring.stores import cache_folder, open_embedder
 from gitops.wiring.system import SystemClock
 
-if TYPE_CHECKING:
-    from gitops.language.query import CheckedQuery
-    from gitops.language.schema import Catalog, PropType
-
 _MIB = 2**20
-_MAX_INPUT_BYTES = _MIB
 
 
 def query(options: argparse.Namespace) -> int:
     """`gitops graph query GRAPH QUERY`: rows as a table, as one JSON document, or as a JSON object per line."""
-    from gitops.graph import QueryOptions, ReadTarget, Strategy, open_snapshot, run_query
-    from gitops.graph.results import QueryRows
-    from gitops.render.graph_data import operator_lines
-
     form = options.format or ("json" if options.json else "table")
     if options.json and form != "json":
         complain("--json and --format name two formats; leave one out")
         return USAGE
-    root, target = graph_root(options), read_target(options)
-    # A query is checked against the newest schema of the branch, also when it reads an older version.
-    checked = _checked_query(options, open_snapshot(root, ReadTarget(target.branch)).schema().catalog)
-    snapshot, parameters = open_snapshot(root, target), _query_parameters(options, checked)
-    settings = QueryOptions(
+    root, target = graph_root(options), read_target(options.branch, options.at)
+    checked = _checked_query(options, root)
+    snapshot, parameters = graph.open_snapshot(root, target), _query_parameters(options, checked)
+    settings = graph.QueryOptions(
         now=SystemClock().now(),
         timeout_s=options.timeout,
         memory_bytes=options.memory * _MIB,
-        strategy=Strategy(options.strategy),
+        strategy=graph.Strategy(options.strategy),
         self_loops=options.self_loops,
         explain=options.explain,
-        embedder=find_embedder(options),
+        embedder=open_embedder(options.embeddings, os.environ),
         cache_dir=cache_folder(os.environ),
         approximate=options.approximate,
     )
-    result = run_query(snapshot, checked, parameters, settings)
+    result = graph.run_query(snapshot, checked, parameters, settings)
     rows = QueryRows(
         result.manifest_version, result.columns, result.rows(), result.explanation if options.explain else None
     )
@@ -69,31 +69,26 @@ def query(options: argparse.Namespace) -> int:
 
 def mutate(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph mutate GRAPH QUERY`."""
-    from gitops.graph import MutationOptions, Mutator, ReadTarget, open_snapshot
-
     root, context = graph_root(options), write_context(options)
-    checked = _checked_query(options, open_snapshot(root, ReadTarget(options.branch)).schema().catalog)
+    checked = _checked_query(options, root)
     parameters = _query_parameters(options, checked)
-    settings = MutationOptions(
+    settings = graph.MutationOptions(
         now=context.now(),
         branch=options.branch,
         actor=context.actor,
         expected_head=options.expect_head,
-        embedder=find_embedder(options),
+        embedder=open_embedder(options.embeddings, os.environ),
     )
-    return Mutator(context.clock, context.ids).run(root, checked, parameters, settings)
+    return graph.Mutator(context.clock, context.ids).run(root, checked, parameters, settings)
 
 
-def _checked_query(options: argparse.Namespace, catalog: Catalog) -> CheckedQuery:
-    """The query that the options name, checked against the schema of the graph.
+def _checked_query(options: argparse.Namespace, root: str) -> CheckedQuery:
+    """The query that the options name, checked against the newest schema of the branch, also when it reads an older version.
 
     A name alone is that of a stored query of the cluster folder. Raises GitopsError `query_parse_error`,
     `query_typecheck_error`, `query_unknown`.
     """
-    from gitops.language.query import check_query, parse_queries
-    from gitops.language.suggest import did_you_mean
-    from gitops.language.text import LanguageError, SourceText, Stage
-
+    catalog = graph.open_snapshot(root, graph.ReadTarget(options.branch)).schema().catalog
     place, source = _query_source(options)
     try:
         declared = {query.name.text: query for query in reversed(parse_queries(source))}
@@ -132,19 +127,14 @@ def _query_source(options: argparse.Namespace) -> tuple[str, bytes]:
 
 
 def _stored_query(options: argparse.Namespace) -> tuple[str, bytes]:
-    from gitops.config.cluster_yaml import read_cluster
-    from gitops.config.loader import ResourceLoader
-    from gitops.config.reader import SourceReader
-    from gitops.language.suggest import did_you_mean
-
     tree = FolderTree(options.config, confined=False)
     cluster, found = read_cluster(tree)
-    graph = None if cluster is None else next((g for g in cluster.graphs if g.id.value == options.graph), None)
-    if graph is None:
+    declared = None if cluster is None else next((g for g in cluster.graphs if g.id.value == options.graph), None)
+    if declared is None:
         detail = f"the folder {options.config} declares no graph {options.graph[:80]!r}; use --file for another query"
         raise GitopsError(Code.QUERY_UNKNOWN, detail)
     loader = ResourceLoader(SourceReader(tree, found))
-    loader.graph(graph)
+    loader.graph(declared)
     stored = {address.name: each for address, each in loader.resources.items() if address.kind is Kind.QUERY}
     resource = stored.get(options.query) if is_name(options.query) else None
     if resource is None or resource.content is None:
@@ -159,8 +149,6 @@ def _query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dic
 
     Raises UsageError `usage_error`; GitopsError `query_params_invalid`.
     """
-    from gitops.language.query.params import ParameterError, coerce_params
-
     values: dict[str, Any] = {}
     if options.params is not None:
         try:
@@ -185,8 +173,6 @@ def _query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dic
 
 def _parse_value(text: str, kind: PropType) -> Any:
     """Texts are taken literally, other types as JSON; invalid JSON is refused by the conversion."""
-    from gitops.language.schema import Scalar
-
     textual = kind.scalar in (Scalar.STRING, Scalar.DATE, Scalar.DATETIME, Scalar.BLOB)
     if textual and not kind.is_list:
         return None if text == "null" and kind.nullable else text
@@ -199,7 +185,7 @@ def _parse_value(text: str, kind: PropType) -> Any:
 def _read_small(name: str) -> bytes:
     """The content of a file that is no longer than a query or its parameters may be."""
     with open_records(name) as stream:
-        data = stream.read(_MAX_INPUT_BYTES + 1)
-    if len(data) > _MAX_INPUT_BYTES:
-        raise UsageError(Code.USAGE_ERROR, f"{name} has more than {_MAX_INPUT_BYTES} bytes")
+        data = stream.read(_MIB + 1)
+    if len(data) > _MIB:
+        raise UsageError(Code.USAGE_ERROR, f"{name} has more than {_MIB} bytes")
     return data

@@ -7,6 +7,7 @@ import re
 import sys
 from datetime import timedelta
 
+from gitops import graph
 from gitops.cli.graph.inputs import graph_root, open_records, parse_revision, read_target, write_context
 from gitops.cli.shared import OK
 from gitops.core.codes import Code
@@ -20,60 +21,47 @@ _NEVER = 2**62
 
 def log(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph log GRAPH`."""
-    from gitops.graph import read_log
-
-    return VersionLog(read_log(graph_root(options), options.branch, options.limit))
+    return VersionLog(graph.read_log(graph_root(options), options.branch, options.limit))
 
 
 def snapshot(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph snapshot GRAPH`."""
-    from gitops.graph import describe_version
-
-    return describe_version(graph_root(options), read_target(options))
+    return graph.describe_version(graph_root(options), read_target(options.branch, options.at))
 
 
 def diff(options: argparse.Namespace) -> GraphOutcome | int:
     """`gitops graph diff GRAPH BEFORE AFTER`: a line for each row that differs, printed as it is found; or counts."""
-    from gitops.graph import diff_versions, summarize_diff
     from gitops.render.graph_data import change_line
 
     root, types = graph_root(options), tuple(options.type)
     before, after = parse_revision(options.before), parse_revision(options.after)
     if options.summary:
-        return summarize_diff(root, before, after, types)
-    for change in diff_versions(root, before, after, types):
+        return graph.summarize_diff(root, before, after, types)
+    for change in graph.diff_versions(root, before, after, types):
         sys.stdout.write(change_line(change, as_json=options.json) + "\n")
     return OK
 
 
 def branch_list(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph branch list GRAPH`."""
-    from gitops.graph import list_branches
-
-    return BranchList(list_branches(graph_root(options)))
+    return BranchList(graph.list_branches(graph_root(options)))
 
 
 def branch_create(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph branch create GRAPH BRANCH`."""
-    from gitops.graph import create_branch
-
     base = parse_revision(options.base)
-    return BranchCreated(create_branch(graph_root(options), options.name, write_context(options), base))
+    return BranchCreated(graph.create_branch(graph_root(options), options.name, write_context(options), base))
 
 
 def branch_delete(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph branch delete GRAPH BRANCH`."""
-    from gitops.graph import delete_branch
-
-    delete_branch(graph_root(options), options.name, write_context(options))
+    graph.delete_branch(graph_root(options), options.name, write_context(options))
     return BranchDeleted(options.name)
 
 
 def branch_merge(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph branch merge GRAPH BRANCH`; exit code 1 when there is a conflict, after all of them were printed."""
-    from gitops.graph import merge_branch
-
-    return merge_branch(graph_root(options), options.name, options.into, write_context(options))
+    return graph.merge_branch(graph_root(options), options.name, options.into, write_context(options))
 
 
 # -- maintenance -------------------------------------------------------------------------------------------------------
@@ -81,16 +69,12 @@ def branch_merge(options: argparse.Namespace) -> GraphOutcome:
 
 def optimize(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph optimize GRAPH`."""
-    from gitops.graph import OptimizeOptions, optimize_tables
-
-    chosen = OptimizeOptions() if options.vectors else OptimizeOptions(vector_rows=_NEVER)
-    return optimize_tables(graph_root(options), write_context(options), chosen, options.branch)
+    chosen = graph.OptimizeOptions() if options.vectors else graph.OptimizeOptions(vector_rows=_NEVER)
+    return graph.optimize_tables(graph_root(options), write_context(options), chosen, options.branch)
 
 
 def gc(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph gc GRAPH`."""
-    from gitops.graph import Retention, collect_garbage
-
     match = _AGE.fullmatch(options.older_than)
     if match is None:
         raise UsageError(
@@ -98,32 +82,26 @@ def gc(options: argparse.Namespace) -> GraphOutcome:
         )
     if options.keep < 1:
         raise UsageError(Code.USAGE_ERROR, "--keep must be at least 1: the newest version of a branch always stays")
-    retention = Retention(options.keep, timedelta(**{_UNITS[match[2]]: int(match[1])}))
-    return collect_garbage(graph_root(options), write_context(options), retention, dry_run=options.dry_run)
+    retention = graph.Retention(options.keep, timedelta(**{_UNITS[match[2]]: int(match[1])}))
+    return graph.collect_garbage(graph_root(options), write_context(options), retention, dry_run=options.dry_run)
 
 
 def purge(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph purge GRAPH`: removes nothing without `--allow-data-loss`."""
-    from gitops.graph import purge_dropped
-
     if not (options.allow_data_loss or options.dry_run):
         raise UsageError(
             Code.USAGE_ERROR, "this cannot be undone: look first with --dry-run, then add --allow-data-loss"
         )
-    return purge_dropped(graph_root(options), write_context(options), dry_run=options.dry_run)
+    return graph.purge_dropped(graph_root(options), write_context(options), dry_run=options.dry_run)
 
 
 def verify(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph verify GRAPH`; exit code 1 when there is a problem."""
-    from gitops.graph import verify_graph
-
-    return verify_graph(graph_root(options), deep=options.deep)
+    return graph.verify_graph(graph_root(options), deep=options.deep)
 
 
 def preview(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph preview GRAPH FILE`; exit code 1 for a schema that the graph cannot be migrated to."""
-    from gitops.graph import preview_migration
-
     with open_records(options.schema) as file:
         source = file.read()
-    return preview_migration(graph_root(options), source, write_context(options))
+    return graph.preview_migration(graph_root(options), source, write_context(options))
