@@ -142,7 +142,6 @@ class Lexer:
     __slots__ = (
         "_ahead",
         "_data",
-        "_limit",
         "_source",
         "_tokens",
         "end",
@@ -163,10 +162,14 @@ class Lexer:
     ) -> None:
         """Start at the first token of at most `limit` bytes; the rule labels go into the problems raised."""
         self._data = data
-        self._limit = limit
         self.grammar_rule = grammar_rule
         self.escape_rule = escape_rule
-        self._check_encoding()
+        if len(data) > limit:
+            self.fail(f"source is {len(data)} bytes, over the limit of {limit}", Span(0, 1))
+        try:
+            data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            self.fail("source is not valid UTF-8", Span(error.start, error.end), "save the file as UTF-8")
         self._source = data.decode("latin-1")
         self._tokens = _scan(self._source, 0)
         self._ahead: list[_Scanned] = []
@@ -249,51 +252,36 @@ class Lexer:
         label = self.grammar_rule if rule is None else rule
         raise LanguageError(LanguageProblem(Stage.PARSE, label, message, span, fix))
 
-    def _check_encoding(self) -> None:
-        size = len(self._data)
-        if size > self._limit:
-            self.fail(f"source is {size} bytes, over the limit of {self._limit}", Span(0, 1))
-        try:
-            self._data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            self.fail("source is not valid UTF-8", Span(error.start, error.end), "save the file as UTF-8")
-
     def _refuse(self, offset: int) -> NoReturn:
         """Raise the problem that keeps the text after `offset` from being a token."""
-        trivia = re.compile(_TRIVIA).match(self._source, offset)
+        data, source = self._data, self._source
+        trivia = re.compile(_TRIVIA).match(source, offset)
         start = offset if trivia is None else trivia.end()
-        found = _TOKEN.match(self._source, start)
-        group = None if found is None else found.lastgroup
-        if found is None or group == "NOTHING":
-            self._refuse_character(start)
-        if group == "STRING":
-            self._refuse_escape(_utf8(found[0]), start)
-        self.fail(f"number is longer than {MAX_NUMBER_DIGITS} characters", Span(start, found.end()))
-
-    def _refuse_character(self, start: int) -> NoReturn:
-        data = self._data
+        found = _TOKEN.match(source, start)
+        group = "NOTHING" if found is None else found.lastgroup
+        if found is not None and group == "STRING":
+            text = _utf8(found[0])
+            bad = re.match(_BAD_ESCAPE, text)
+            begin, escape = (0, "") if bad is None else (bad.start(1), bad[1])
+            begin = start + len(text[:begin].encode("utf-8"))
+            self.fail(
+                f"unsupported escape sequence {escape!a} in string",
+                Span(begin, begin + len(escape.encode("utf-8"))),
+                'the escapes are \\" \\\\ \\n \\r \\t; write a backslash as \\\\',
+                rule=self.escape_rule,
+            )
+        if found is not None and group != "NOTHING":
+            self.fail(f"number is longer than {MAX_NUMBER_DIGITS} characters", Span(start, found.end()))
         if data.startswith(b"/*", start):
             self.fail("unterminated block comment", Span(start, start + 2), "close it with `*/`")
-        opened = re.compile(_OPEN_STRING).match(self._source, start)
+        opened = re.compile(_OPEN_STRING).match(source, start)
         if opened is not None and opened[1]:
-            last = len(data)
-            self.fail("unterminated escape sequence in string", Span(last - 1, last), rule=self.escape_rule)
+            span = Span(len(data) - 1, len(data))
+            self.fail("unterminated escape sequence in string", span, rule=self.escape_rule)
         if opened is not None:
             self.fail("unterminated string", Span(start, start + 1), 'close it with `"`')
         character = data[start : start + 4].decode("utf-8", "ignore")[0]
-        width = len(character.encode("utf-8"))
-        self.fail(f"unexpected character {character!a}", Span(start, start + width))
-
-    def _refuse_escape(self, text: str, start: int) -> NoReturn:
-        bad = re.match(_BAD_ESCAPE, text)
-        begin, escape = (0, "") if bad is None else (bad.start(1), bad[1])
-        begin = start + len(text[:begin].encode("utf-8"))
-        self.fail(
-            f"unsupported escape sequence {escape!a} in string",
-            Span(begin, begin + len(escape.encode("utf-8"))),
-            'the escapes are \\" \\\\ \\n \\r \\t; write a backslash as \\\\',
-            rule=self.escape_rule,
-        )
+        self.fail(f"unexpected character {character!a}", Span(start, start + len(character.encode("utf-8"))))
 
 
 _Scanned = tuple[TokenKind, str, int, int]
@@ -322,16 +310,11 @@ def _scan(source: str, offset: int) -> Iterator[_Scanned]:
                 yield from repeat((kind, text, start, end))
             if kind is TokenKind.STRING:
                 text = _utf8(text)
-            if _is_refused(kind, text):
+                if "\\" in text and re.match(_BAD_ESCAPE, text) is not None:
+                    return
+            elif len(text) > MAX_NUMBER_DIGITS and kind is not TokenKind.WORD:
                 return
         yield kind, text, start, end
-
-
-def _is_refused(kind: TokenKind, text: str) -> bool:
-    """Whether this is a string with a wrong escape, or a number that is too long."""
-    if kind is TokenKind.STRING:
-        return "\\" in text and re.match(_BAD_ESCAPE, text) is not None
-    return kind is not TokenKind.WORD and len(text) > MAX_NUMBER_DIGITS
 
 
 def _utf8(text: str) -> str:

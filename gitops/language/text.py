@@ -27,6 +27,13 @@ class Span(Record):
     end: int
 
 
+class Name(Record):
+    """A name at its place: of a type, property, edge or alias; of a variable without its `$`."""
+
+    text: str
+    span: Span
+
+
 class LanguageProblem(Record):
     """One thing wrong in a source text.
 

@@ -63,7 +63,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/integration/git", "tests/property/test_git_laws.py"),
     ),
     "schema": (
-        ("gitops/language/schema/migration.py", "gitops/language/schema/constraints.py"),
+        ("gitops/language/schema/migration.py", "gitops/language/schema/check.py"),
         ("tests/unit/language", "tests/property/test_schema_laws.py"),
     ),
     "query": (

@@ -4,8 +4,7 @@
 """
 
 from gitops.language.query.ast import AggregateFunction, ComparisonOperator, Query, TextFunction
-from gitops.language.query.check import CheckedQuery, QueryEffect, check_query
-from gitops.language.query.describe import ResultColumn
+from gitops.language.query.check import CheckedQuery, QueryEffect, ResultColumn, check_query
 from gitops.language.query.parser import parse_queries
 from gitops.language.query.typed import Access
 

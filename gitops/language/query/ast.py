@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from gitops.language.record import Record
 from gitops.language.schema.types import PropType
-from gitops.language.text import Span
+from gitops.language.text import Name, Span
 
 ANONYMOUS = "_"
 """Name of `$_`, the variable that is never bound."""
@@ -62,13 +62,6 @@ class ComparisonOperator(StrEnum):
     STARTS_WITH = "starts_with"
 
 
-class Ident(Record):
-    """A name at its place: variable (without `$`), type, property, edge or alias."""
-
-    text: str
-    span: Span
-
-
 class Literal(Record):
     """A literal; the value of a list is a tuple of literals."""
 
@@ -93,8 +86,8 @@ class Variable(Record):
 class PropertyAccess(Record):
     """`$variable.name`; the variable is always a binding."""
 
-    variable: Ident
-    name: Ident
+    variable: Name
+    name: Name
     span: Span
 
 
@@ -147,7 +140,7 @@ ValueExpr: TypeAlias = "Literal | Variable | Now"
 class PropertyPair(Record):
     """`name: value`: a condition of a binding, or an assignment of a write."""
 
-    name: Ident
+    name: Name
     value: ValueExpr
     span: Span
 
@@ -155,8 +148,8 @@ class PropertyPair(Record):
 class Bind(Record):
     """`$v: Type {pairs}`."""
 
-    variable: Ident
-    type_name: Ident
+    variable: Name
+    type_name: Name
     pairs: tuple[PropertyPair, ...]
     span: Span
 
@@ -172,12 +165,12 @@ class HopBounds(Record):
 class Hop(Record):
     """`$a edge{bounds} $b`, with an edge variable in `$a $e:edge $b`, undirected in `$a <edge> $b`."""
 
-    left: Ident
-    binding: Ident | None
-    edge: Ident
+    left: Name
+    binding: Name | None
+    edge: Name
     undirected: bool
     bounds: HopBounds | None
-    right: Ident
+    right: Name
     span: Span
 
 
@@ -211,7 +204,7 @@ class ReturnExpression(Record):
     """One return item."""
 
     value: Expr
-    alias: Ident | None
+    alias: Name | None
     span: Span
 
 
@@ -236,7 +229,7 @@ class Read(Record):
 class WhereCondition(Record):
     """`name operator value`: the one predicate of an update or delete."""
 
-    name: Ident
+    name: Name
     operator: ComparisonOperator
     value: ValueExpr
     span: Span
@@ -245,7 +238,7 @@ class WhereCondition(Record):
 class Insert(Record):
     """`insert Type {pairs}`."""
 
-    type_name: Ident
+    type_name: Name
     pairs: tuple[PropertyPair, ...]
     span: Span
 
@@ -253,7 +246,7 @@ class Insert(Record):
 class Update(Record):
     """`update Type set {pairs} where test`."""
 
-    type_name: Ident
+    type_name: Name
     pairs: tuple[PropertyPair, ...]
     test: WhereCondition
     span: Span
@@ -262,7 +255,7 @@ class Update(Record):
 class Delete(Record):
     """`delete Type where test`."""
 
-    type_name: Ident
+    type_name: Name
     test: WhereCondition
     span: Span
 
@@ -273,7 +266,7 @@ Statement: TypeAlias = "Insert | Update | Delete"
 class Param(Record):
     """`$name: Type`; the dimension of a vector type is as written, not yet checked."""
 
-    name: Ident
+    name: Name
     type: PropType
     type_span: Span
     span: Span
@@ -282,7 +275,7 @@ class Param(Record):
 class Query(Record):
     """One query of a file; `body` is a read or the statements of a mutation, at least one."""
 
-    name: Ident
+    name: Name
     params: tuple[Param, ...]
     description: str | None
     instruction: str | None

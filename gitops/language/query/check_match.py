@@ -26,7 +26,7 @@ from gitops.language.schema.types import EdgeType, NodeType, PropType, Scalar, T
 
 if TYPE_CHECKING:
     from gitops.language.query.scope import Scope
-    from gitops.language.text import Span
+    from gitops.language.text import Name, Span
 
 
 # A global name is found much faster than a member of an enumeration.
@@ -164,7 +164,7 @@ def _orient(scope: Scope, clause: ast.Hop, edge: EdgeType) -> tuple[str, str, Di
     return forward
 
 
-def _bind_end(scope: Scope, end: ast.Ident, type_name: str, edge: EdgeType) -> str | None:
+def _bind_end(scope: Scope, end: Name, type_name: str, edge: EdgeType) -> str | None:
     """Bind an end of a hop; returns its name, None for an anonymous one."""
     if end.text == ast.ANONYMOUS:
         return None

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gitops.language.query import ast
+from gitops.language.query import ast, typed
 from gitops.language.query.check_value import STRING, TargetProperty, assigned
 from gitops.language.query.scope import refuse, suggest
-from gitops.language.query.typed import Assignment, Predicate, TypedDelete, TypedInsert, TypedStatement, TypedUpdate
 from gitops.language.schema.types import Catalog, EdgeType, NodeType, PropType, Scalar, TypeKind
 
 if TYPE_CHECKING:
     from gitops.language.query.scope import Scope
-    from gitops.language.text import Span
+    from gitops.language.text import Name, Span
 
 _ENDPOINTS = {"from": STRING, "to": STRING}
 
 
-def check_statement(scope: Scope, statement: ast.Statement) -> TypedStatement:
+def check_statement(scope: Scope, statement: ast.Statement) -> typed.TypedStatement:
     """Check one write. Type names are exact here, also those of edges.
 
     Checked at run time only, as the rules require: a mix of deletes and other writes, and an update of a key.
@@ -28,7 +27,7 @@ def check_statement(scope: Scope, statement: ast.Statement) -> TypedStatement:
         owner = _owner(scope.catalog, name)
         assignments = _assignments(scope, owner, statement.pairs)
         _require_all(owner, {each.name for each in assignments}, name.span)
-        return TypedInsert(_kind(owner), owner.name, assignments)
+        return typed.TypedInsert(_kind(owner), owner.name, assignments)
     if isinstance(statement, ast.Update):
         if name.text in scope.catalog.edges and name.text not in scope.catalog.nodes:
             message = f"update mutation for edge type `{name.text}` is not supported"
@@ -36,9 +35,9 @@ def check_statement(scope: Scope, statement: ast.Statement) -> TypedStatement:
         owner = _owner(scope.catalog, name)
         _refuse_repeats(statement.pairs)
         assignments = _assignments(scope, owner, statement.pairs)
-        return TypedUpdate(owner.name, assignments, _predicate(scope, owner, statement.test))
+        return typed.TypedUpdate(owner.name, assignments, _predicate(scope, owner, statement.test))
     owner = _owner(scope.catalog, name)
-    return TypedDelete(_kind(owner), owner.name, _predicate(scope, owner, statement.test))
+    return typed.TypedDelete(_kind(owner), owner.name, _predicate(scope, owner, statement.test))
 
 
 def _require_all(owner: NodeType | EdgeType, given: set[str], span: Span) -> None:
@@ -56,7 +55,7 @@ def _require_all(owner: NodeType | EdgeType, given: set[str], span: Span) -> Non
             refuse("T12", message, span)
 
 
-def _owner(catalog: Catalog, name: ast.Ident) -> NodeType | EdgeType:
+def _owner(catalog: Catalog, name: Name) -> NodeType | EdgeType:
     """The type a write names; a node type comes before an edge type of the same name."""
     owner = catalog.nodes.get(name.text) or catalog.edges.get(name.text)
     if owner is None:
@@ -79,25 +78,25 @@ def _refuse_repeats(pairs: tuple[ast.PropertyPair, ...]) -> None:
 
 def _assignments(
     scope: Scope, owner: NodeType | EdgeType, pairs: tuple[ast.PropertyPair, ...]
-) -> tuple[Assignment, ...]:
-    found: list[Assignment] = []
+) -> tuple[typed.Assignment, ...]:
+    found: list[typed.Assignment] = []
     for pair in pairs:
         kind = _declared(scope, owner, pair.name)
         value = assigned(scope, TargetProperty(owner.name, pair.name.text, kind), pair.value)
-        found.append(Assignment(pair.name.text, kind, value))
+        found.append(typed.Assignment(pair.name.text, kind, value))
     return tuple(found)
 
 
-def _predicate(scope: Scope, owner: NodeType | EdgeType, test: ast.WhereCondition) -> Predicate:
+def _predicate(scope: Scope, owner: NodeType | EdgeType, test: ast.WhereCondition) -> typed.Predicate:
     kind = _declared(scope, owner, test.name)
     if kind.scalar is Scalar.BLOB:
         message = f"Blob property `{owner.name}.{test.name.text}` cannot be used in WHERE predicates"
         refuse("T11", message, test.name.span)
     value = assigned(scope, TargetProperty(owner.name, test.name.text, kind), test.value)
-    return Predicate(test.name.text, kind, test.operator, value)
+    return typed.Predicate(test.name.text, kind, test.operator, value)
 
 
-def _declared(scope: Scope, owner: NodeType | EdgeType, name: ast.Ident) -> PropType:
+def _declared(scope: Scope, owner: NodeType | EdgeType, name: Name) -> PropType:
     """The type of a property of the owner, or of an endpoint of an edge."""
     if isinstance(owner, EdgeType) and name.text in _ENDPOINTS:
         return _ENDPOINTS[name.text]

@@ -63,19 +63,16 @@ def coerce_params(types: Mapping[str, PropType], values: object) -> dict[str, An
         values = {}
     if not isinstance(values, dict):
         raise ParameterError(ParameterCode.NOT_AN_OBJECT, None, "params must be a JSON object")
-    return {name: _coerce(name, kind, values) for name, kind in types.items()}
-
-
-def _coerce(name: str, kind: PropType, values: dict[str, Any]) -> Any:
-    value = values.get(name)
-    if value is not None:
-        return _Coercion(name).value(kind, value)
-    if kind.nullable:
-        return None
-    if name in values:
-        message = f"param '{name}': null is not accepted for non-nullable parameter of type {kind}"
-        raise ParameterError(ParameterCode.NULL, name, message)
-    raise ParameterError(ParameterCode.MISSING, name, f"parameter '{name}' not provided")
+    found: dict[str, Any] = {}
+    for name, kind in types.items():
+        value = values.get(name)
+        if value is None and not kind.nullable:
+            if name in values:
+                message = f"param '{name}': null is not accepted for non-nullable parameter of type {kind}"
+                raise ParameterError(ParameterCode.NULL, name, message)
+            raise ParameterError(ParameterCode.MISSING, name, f"parameter '{name}' not provided")
+        found[name] = None if value is None else _Coercion(name).value(kind, value)
+    return found
 
 
 class _Coercion:

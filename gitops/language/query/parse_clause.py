@@ -16,7 +16,6 @@ from gitops.language.query.ast import (
     Expr,
     Hop,
     HopBounds,
-    Ident,
     Literal,
     LiteralKind,
     Nearest,
@@ -32,7 +31,7 @@ from gitops.language.query.ast import (
     Variable,
 )
 from gitops.language.record import make
-from gitops.language.text import Span
+from gitops.language.text import Name, Span
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -141,7 +140,7 @@ class ClauseParser:
                 return self._hop(variable, None, self._edge(word), undirected=False)
             # `$a contains $b` is a hop over an edge of that name: a bare variable is never compared.
             if lexer.kind is _LBRACE or (lexer.kind is _VAR and lexer.peek().kind is not _DOT):
-                return self._hop(variable, None, Ident(word.text, word.span), undirected=False)
+                return self._hop(variable, None, Name(word.text, word.span), undirected=False)
             return self._compare(Variable(*variable), operator)
         if follows is _LT and lexer.peek().kind is _NAME:
             lexer.step()
@@ -155,7 +154,7 @@ class ClauseParser:
             return Comparison(Variable(*variable), ComparisonOperator.LT, right, span)
         return self._condition(self.expression_of(variable))
 
-    def _bind(self, variable: Ident) -> Bind:
+    def _bind(self, variable: Name) -> Bind:
         lexer = self._lexer
         lexer.require(_COLON)
         type_name = self.ident(TokenKind.TYPE_NAME, "a node type name after `:`")
@@ -167,12 +166,12 @@ class ClauseParser:
             lexer.require(_RBRACE, "`,` or `}`")
         return Bind(variable, type_name, tuple(pairs), self.span_from(variable.span.start))
 
-    def _edge(self, token: Token) -> Ident:
+    def _edge(self, token: Token) -> Name:
         if token.text == "not":
             self._lexer.fail("an edge cannot be called `not`", token.span)
-        return Ident(self._checked(token), token.span)
+        return Name(self._checked(token), token.span)
 
-    def _hop(self, left: Ident, binding: Ident | None, edge: Ident, *, undirected: bool) -> Hop:
+    def _hop(self, left: Name, binding: Name | None, edge: Name, *, undirected: bool) -> Hop:
         lexer, bounds = self._lexer, None
         if lexer.kind is _LBRACE:
             start = lexer.advance().start
@@ -209,7 +208,7 @@ class ClauseParser:
             return self.expression_of(self.variable(expected))
         return self.expression_from(self._start(expected))
 
-    def expression_of(self, variable: Ident) -> PropertyAccess | Variable:
+    def expression_of(self, variable: Name) -> PropertyAccess | Variable:
         """Read the expression whose variable has just been passed."""
         if self._lexer.skip(_DOT):
             return self._property_of(variable)
@@ -233,12 +232,12 @@ class ClauseParser:
         first = self._start("a literal, a variable or `now()`")
         return self._now(first) if first.kind is _NAME and first.text == "now" else self._literal_from(first)
 
-    def variable(self, expected: str = "a variable") -> Ident:
+    def variable(self, expected: str = "a variable") -> Name:
         """Read `$name` or `$_`."""
         name = self.ident(_VAR, expected)
-        return make(Ident, (name.text[1:], name.span))
+        return make(Name, (name.text[1:], name.span))
 
-    def ident(self, kind: TokenKind, expected: str) -> Ident:
+    def ident(self, kind: TokenKind, expected: str) -> Name:
         """Read a name of one kind."""
         lexer = self._lexer
         if lexer.kind is not kind:
@@ -248,7 +247,7 @@ class ClauseParser:
         lexer.step()
         if len(text) > MAX_NAME:
             self._refuse_name(span)
-        return make(Ident, (text, span))
+        return make(Name, (text, span))
 
     def integer(self, token: Token, maximum: int, what: str) -> int:
         """The value of an INT token, at most `maximum`."""
@@ -283,7 +282,7 @@ class ClauseParser:
     def _refuse_name(self, span: Span) -> NoReturn:
         self._lexer.fail(f"name is longer than {MAX_NAME} characters", span)
 
-    def _property_of(self, variable: Ident) -> PropertyAccess:
+    def _property_of(self, variable: Name) -> PropertyAccess:
         name = self.ident(_NAME, "a property name after `.`")
         return make(PropertyAccess, (variable, name, make(Span, (variable.span.start, name.span.end))))
 

@@ -12,14 +12,7 @@ from gitops.language.record import Record
 
 if TYPE_CHECKING:
     from gitops.language.schema.types import ConstraintKind, PropType
-    from gitops.language.text import Span
-
-
-class Name(Record):
-    """A name where the grammar wants one."""
-
-    text: str
-    span: Span
+    from gitops.language.text import Name, Span
 
 
 class ValueKind(Enum):

@@ -16,7 +16,6 @@ from gitops.language.schema.ast import (
     InterfaceDeclaration,
     Interval,
     KeywordArgument,
-    Name,
     NodeDeclaration,
     PropertyDeclaration,
     SchemaAnnotation,
@@ -25,7 +24,7 @@ from gitops.language.schema.ast import (
 )
 from gitops.language.schema.problems import MAX_PROBLEMS, ProblemCollector
 from gitops.language.schema.types import ConstraintKind, PropType, Scalar
-from gitops.language.text import LanguageError, LanguageProblem, Span
+from gitops.language.text import LanguageError, LanguageProblem, Name, Span
 
 MAX_VECTOR_DIMENSION = 2**31 - 1
 MAX_CARDINALITY = 2**32 - 1

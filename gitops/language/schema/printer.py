@@ -50,14 +50,13 @@ def _body(owner: Mapping[str, Any]) -> str:
 
 
 def _annotations(owner: Mapping[str, Any]) -> str:
-    return "".join(f" {_annotation(each)}" for each in owner["annotations"])
-
-
-def _annotation(note: Mapping[str, Any]) -> str:
-    if note["value"] is None:
-        return f"@{note['name']}"
-    keywords = "".join(f", {name}={_quoted(value)}" for name, value in note["keywords"].items())
-    return f"@{note['name']}({_quoted(note['value'])}{keywords})"
+    found = ""
+    for note in owner["annotations"]:
+        found += f" @{note['name']}"
+        if note["value"] is not None:
+            keywords = "".join(f", {name}={_quoted(value)}" for name, value in note["keywords"].items())
+            found += f"({_quoted(note['value'])}{keywords})"
+    return found
 
 
 def _arguments(constraint: Mapping[str, Any]) -> str:
