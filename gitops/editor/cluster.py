@@ -105,9 +105,13 @@ def read_cluster_text(data: bytes) -> ClusterView:
             key = None if written is None else _read_scalar(written, at + found.start("key"))
             if key is not None and len(open_keys) < _MAX_DEPTH:
                 open_keys.append((indent, key.text))
-            values = tuple(_read_scalars(found["rest"], at + found.start("rest")))
+            scalars = []
+            for value in _VALUE.finditer(found["rest"]):
+                if value[0].startswith(b"#"):
+                    break
+                scalars.append(_read_scalar(value[0], at + found.start("rest") + value.start()))
             path = tuple(name for _, name in open_keys)
-            entries.append(ClusterEntry(path, key, values, indent, at + len(line)))
+            entries.append(ClusterEntry(path, key, tuple(scalars), indent, at + len(line)))
         at += len(line) + 1
     return ClusterView(tuple(entries))
 
@@ -126,13 +130,6 @@ def keys_below(path: tuple[str, ...]) -> dict[str, str]:
     prefix = f"{documentation_path(path)}." if path else ""
     found = {key[len(prefix) :]: words for key, words in CLUSTER_KEYS.items() if key.startswith(prefix)}
     return {key: words for key, words in found.items() if "." not in key and key != "*"}
-
-
-def _read_scalars(rest: bytes, at: int) -> Iterator[ClusterScalar]:
-    for found in _VALUE.finditer(rest):
-        if found[0].startswith(b"#"):
-            return
-        yield _read_scalar(found[0], at + found.start())
 
 
 def _read_scalar(text: bytes, at: int) -> ClusterScalar:

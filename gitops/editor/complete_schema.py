@@ -44,16 +44,15 @@ def complete_schema(view: SchemaView, tokens: tuple[Token, ...], word: str) -> I
 def _open_parenthesis(tokens: tuple[Token, ...]) -> int | None:
     """The parenthesis that is open at the end."""
     depth = 0
-    for at in range(len(tokens) - 1, -1, -1):
-        kind = tokens[at].kind
-        if kind is TokenKind.RPAREN:
+    for at, token in reversed([*enumerate(tokens)]):
+        if token.kind is TokenKind.RPAREN:
             depth += 1
-        elif kind is TokenKind.LPAREN:
+        elif token.kind is TokenKind.LPAREN:
             if depth == 0:
                 return at
             depth -= 1
-        elif kind in (TokenKind.LBRACE, TokenKind.RBRACE):
-            return None
+        elif token.kind in (TokenKind.LBRACE, TokenKind.RBRACE):
+            break
     return None
 
 
@@ -98,9 +97,8 @@ def _member_items(body: tuple[Token, ...], head: str, word: str) -> Iterator[Com
     if last.kind is TokenKind.COLON:
         yield from word_items(TYPE_WORDS, SymbolKind.BASE_TYPE)
     elif last.kind is TokenKind.LBRACKET:
-        yield from word_items(
-            TYPE_WORDS, SymbolKind.BASE_TYPE, [name for name in TYPE_WORDS if name not in ("Vector", "enum", "Blob")]
-        )
+        names = [name for name in TYPE_WORDS if name not in ("Vector", "enum", "Blob")]
+        yield from word_items(TYPE_WORDS, SymbolKind.BASE_TYPE, names)
     elif last.kind is TokenKind.LBRACE:
         yield from _constraint_items(head)
     elif last.kind is TokenKind.NAME and before.kind is not TokenKind.AT and not word:

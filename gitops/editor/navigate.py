@@ -33,20 +33,11 @@ _WITHOUT_REFERENCES = frozenset(
 
 
 class FileOccurrence(NamedTuple):
-    """An occurrence with the piece of its file that it is in."""
+    """An occurrence in a file: its symbol, its span in the file, and the piece that it is in."""
 
-    occurrence: Occurrence
+    symbol: Symbol
+    span: Span
     piece: TextPiece
-
-    @property
-    def span(self) -> Span:
-        """Its span in the file."""
-        return self.piece.in_file(self.occurrence)
-
-    @property
-    def symbol(self) -> Symbol:
-        """Its symbol."""
-        return self.occurrence.symbol
 
 
 def is_cluster_file(path: str) -> bool:
@@ -56,17 +47,16 @@ def is_cluster_file(path: str) -> bool:
 
 def find_occurrence(cache: TextCache, file: EditorFile, offset: int) -> FileOccurrence | None:
     """The occurrence over an offset of a schema or query file."""
+    occurrences: tuple[Occurrence, ...] = ()
+    piece = TextPiece(0, b"")
     if file.path.endswith(SCHEMA):
         pieces = reversed(cache.schema_view(file.data).pieces)
-        piece, content = next((each for each in pieces if each[0].start <= offset), (None, None))
-        occurrences = () if content is None else content.occurrences
+        piece, occurrences = next(((p, read.occurrences) for p, read in pieces if p.start <= offset), (piece, ()))
     elif file.path.endswith(QUERIES):
         piece = cache.piece_at(file.data, offset)
         occurrences = cache.query_view(piece.data, cache.schema_of(file)).occurrences
-    else:
-        return None
-    found = None if piece is None else occurrence_at(occurrences, offset - piece.start)
-    return None if piece is None or found is None else FileOccurrence(found, piece)
+    found = occurrence_at(occurrences, offset - piece.start)
+    return None if found is None else FileOccurrence(found.symbol, piece.in_file(found), piece)
 
 
 def definitions(cache: TextCache, file: EditorFile, offset: int) -> tuple[FileSpan, ...]:
@@ -192,23 +182,16 @@ def _cluster_definitions(cache: TextCache, file: EditorFile, offset: int) -> Ite
             named = _named_file(file, listed.text)
             if named is None:
                 return
-            span = _query_span(cache, file.tree.read(named), path[3])
-            yield FileSpan(named, span or _START)
-            if span is not None:
+            pieces = cache.pieces(file.tree.read(named))
+            declared = ((piece, cache.query_view(piece.data, None).name) for piece in pieces)
+            spans = [piece.in_file(name) for piece, name in declared if name is not None and name.text == path[3]]
+            yield FileSpan(named, spans[0] if spans else _START)
+            if spans:
                 return
     elif value is not entry.key and path[:1] in (("graphs",), ("policies",)):
         named = _named_file(file, value.text)
         if named is not None:
             yield FileSpan(named, _START)
-
-
-def _query_span(cache: TextCache, data: bytes, name: str) -> Span | None:
-    """The name of a query where a file declares it."""
-    for piece in cache.pieces(data):
-        declared = cache.query_view(piece.data, None).name
-        if declared is not None and declared.text == name:
-            return piece.in_file(declared)
-    return None
 
 
 def _named_file(file: EditorFile, written: str) -> str | None:

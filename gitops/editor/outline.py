@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from gitops.config.layout import format_yaml
@@ -38,13 +37,23 @@ class LayoutEdit(NamedTuple):
 
 def file_outline(cache: TextCache, file: EditorFile) -> tuple[OutlineItem, ...]:
     """The declarations of a file, in its order."""
-    if file.path.endswith(SCHEMA):
-        return tuple(_schema_items(cache, file.data))
-    if file.path.endswith(QUERIES):
-        return tuple(_query_items(cache, file))
     if is_cluster_file(file.path):
         return _cluster_items(cache.cluster_view(file.data), ())
-    return ()
+    found = []
+    for piece, content in cache.schema_view(file.data).pieces if file.path.endswith(SCHEMA) else ():
+        if (declared := content.declaration) is not None:
+            detail = f"{declared.source} -> {declared.target}" if declared.source else ""
+            fields = [(each, piece.in_file(each.span)) for each in declared.properties]
+            children = tuple(OutlineItem(each.name, SymbolKind.PROPERTY, each.type, at, at) for each, at in fields)
+            name = piece.in_file(declared.span)
+            found.append(OutlineItem(declared.name, declared.kind.value, detail, name, piece.written, children))
+    for piece in cache.pieces(file.data) if file.path.endswith(QUERIES) else ():
+        view = cache.query_view(piece.data, cache.schema_of(file))
+        if view.name is not None:
+            params = ", ".join(f"{each.name}: {each.owner}" for each in view.parameters.values())
+            name = piece.in_file(view.name)
+            found.append(OutlineItem(view.name.text, SymbolKind.QUERY, params, name, piece.written))
+    return tuple(found)
 
 
 def layout_edit(file: EditorFile) -> LayoutEdit | None:
@@ -72,29 +81,6 @@ def layout_edit(file: EditorFile) -> LayoutEdit | None:
     start = sum(map(len, old[:head]))
     end = len(file.data) - sum(map(len, old[len(old) - tail :]))
     return LayoutEdit(Span(start, end), b"".join(new[head : len(new) - tail]).decode("utf-8", "replace"))
-
-
-def _schema_items(cache: TextCache, data: bytes) -> Iterator[OutlineItem]:
-    for piece, content in cache.schema_view(data).pieces:
-        declared = content.declaration
-        if declared is None:
-            continue
-        detail = f"{declared.source} -> {declared.target}" if declared.source else ""
-        children = []
-        for each in declared.properties:
-            span = piece.in_file(each.span)
-            children.append(OutlineItem(each.name, SymbolKind.PROPERTY, each.type, span, span))
-        name = piece.in_file(declared.span)
-        yield OutlineItem(declared.name, declared.kind.value, detail, name, piece.written, tuple(children))
-
-
-def _query_items(cache: TextCache, file: EditorFile) -> Iterator[OutlineItem]:
-    schema = cache.schema_of(file)
-    for piece in cache.pieces(file.data):
-        view = cache.query_view(piece.data, schema)
-        if view.name is not None:
-            params = ", ".join(f"{each.name}: {each.owner}" for each in view.parameters.values())
-            yield OutlineItem(view.name.text, SymbolKind.QUERY, params, piece.in_file(view.name), piece.written)
 
 
 def _cluster_items(view: ClusterView, path: tuple[str, ...]) -> tuple[OutlineItem, ...]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gitops.config.declaration import CONFIG_FILE
 from gitops.config.load import load_desired
 from gitops.core.codes import REGISTRY, Code, Severity
-from gitops.editor.cluster import ClusterView, documentation_path, keys_below
+from gitops.editor.cluster import documentation_path, keys_below
 from gitops.editor.documentation import CLUSTER_KEYS
 from gitops.editor.navigate import FileOccurrence, declared_at, is_cluster_file
 from gitops.editor.positions import Encoding, Lines
@@ -92,15 +92,12 @@ class _ParsedPiece(NamedTuple):
             if not before or not _BETWEEN.fullmatch(self.piece.data[before[-1].end : span.start]):
                 return
             occurrence = before[-1]
-        found, symbol = FileOccurrence(occurrence, self.piece), occurrence.symbol
-        declared = declared_at(self.cache, self.file, found)
+        symbol, span = occurrence.symbol, self.piece.in_file(occurrence)
+        declared = declared_at(self.cache, self.file, FileOccurrence(symbol, span, self.piece))
         if declared is None and symbol.kind is SymbolKind.PROPERTY and symbol.owner:
-            owner = Symbol(SymbolKind.EDGE if symbol.type_kind is TypeKind.EDGE else SymbolKind.NODE, symbol.owner)
-            found = FileOccurrence(occurrence._replace(symbol=owner), self.piece)
-            declared = declared_at(self.cache, self.file, found)
-            if declared is not None:
-                yield RelatedSpan(declared, f"{owner.name} is declared here")
-        elif declared is not None and declared != FileSpan(self.file.path, found.span):
+            symbol = Symbol(SymbolKind.EDGE if symbol.type_kind is TypeKind.EDGE else SymbolKind.NODE, symbol.owner)
+            declared = declared_at(self.cache, self.file, FileOccurrence(symbol, span, self.piece))
+        if declared is not None and declared != FileSpan(self.file.path, span):
             yield RelatedSpan(declared, f"{symbol.name} is declared here")
 
 
@@ -176,7 +173,7 @@ def _cluster_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProb
         if found.source is None:
             continue
         start = lines.offset(max(found.source.line - 1, 0), max(found.source.column - 1, 0))
-        message = "\n".join([found.message, *([found.fix] if found.fix else [])])
+        message = f"{found.message}\n{found.fix}" if found.fix else found.message
         at = view.at(start)
         if at is None:
             end = lines.span(lines.line_of(start))[1]
@@ -184,16 +181,11 @@ def _cluster_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProb
             yield EditorProblem(span, found.code, found.severity, message)
         else:
             entry, value = at
-            fix = _suggestion(view, entry.path, value.text, is_key=value is entry.key)
+            fix = None
+            if value is entry.key:
+                known = keys_below(entry.path[:-1])
+                if known and value.text not in known and documentation_path(entry.path) not in CLUSTER_KEYS:
+                    fix = did_you_mean(value.text, known)
+            elif entry.path[:1] == ("policies",) and entry.path[2:] == ("applies_to",):
+                fix = did_you_mean(value.text, view.names("graphs"))
             yield EditorProblem(value.span, found.code, found.severity, message, None if fix is None else fix.name)
-
-
-def _suggestion(view: ClusterView, path: tuple[str, ...], text: str, *, is_key: bool) -> Suggestion | None:
-    """The known name nearest to an unknown key or graph."""
-    if is_key:
-        known = keys_below(path[:-1])
-        is_unknown = text not in known and documentation_path(path) not in CLUSTER_KEYS
-        return did_you_mean(text, known) if known and is_unknown else None
-    if path[:1] == ("policies",) and path[2:] == ("applies_to",):
-        return did_you_mean(text, view.names("graphs"))
-    return None

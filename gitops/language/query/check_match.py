@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gitops.language.query import ast
+from gitops.language.query import ast, typed
 from gitops.language.query.check_expr import check_expr, text_match, type_of
 from gitops.language.query.check_value import TargetProperty, is_scalar, member, pattern, same_family
 from gitops.language.query.scope import refuse, suggest
-from gitops.language.query.typed import (
-    Absent,
-    Access,
-    AggregateValue,
-    Direction,
-    Filter,
-    PairTest,
-    PropertyValue,
-    Scan,
-    TextFilter,
-    Traverse,
-    TypedClause,
-)
 from gitops.language.record import make
 from gitops.language.schema.types import EdgeType, NodeType, PropType, Scalar, TypeKind
 
@@ -31,17 +18,17 @@ if TYPE_CHECKING:
 
 # A global name is found much faster than a member of an enumeration.
 _NODE, _EDGE = TypeKind.NODE, TypeKind.EDGE
-_OUT, _IN = Direction.OUT, Direction.IN
+_OUT, _IN = typed.Direction.OUT, typed.Direction.IN
 _CONTAINS, _STARTS_WITH = ast.ComparisonOperator.CONTAINS, ast.ComparisonOperator.STARTS_WITH
 _BLOB, _VECTOR = Scalar.BLOB, Scalar.VECTOR
 
 
-def check_clauses(scope: Scope, clauses: tuple[ast.Clause, ...]) -> tuple[TypedClause, ...]:
+def check_clauses(scope: Scope, clauses: tuple[ast.Clause, ...]) -> tuple[typed.TypedClause, ...]:
     """Check the clauses in order; each sees only what the ones above it bound."""
     return tuple([_clause(scope, clause) for clause in clauses])
 
 
-def _clause(scope: Scope, clause: ast.Clause) -> TypedClause:
+def _clause(scope: Scope, clause: ast.Clause) -> typed.TypedClause:
     if isinstance(clause, ast.Bind):
         return _bind(scope, clause)
     if isinstance(clause, ast.Hop):
@@ -49,16 +36,16 @@ def _clause(scope: Scope, clause: ast.Clause) -> TypedClause:
     if isinstance(clause, ast.Comparison):
         return _condition(scope, clause)
     if isinstance(clause, ast.TextCondition):
-        return TextFilter(text_match(scope, clause.call))
+        return typed.TextFilter(text_match(scope, clause.call))
     if not any(_mentions_bound(scope, inner) for inner in clause.clauses):
         message = "a `not` block must reference at least one outer-bound variable"
         refuse("T9", message, clause.span, "name a variable that a clause above the block binds")
     mark = scope.mark()
     inner = check_clauses(scope, clause.clauses)
-    return Absent(inner, scope.undo(mark))
+    return typed.Absent(inner, scope.undo(mark))
 
 
-def _bind(scope: Scope, clause: ast.Bind) -> Scan:
+def _bind(scope: Scope, clause: ast.Bind) -> typed.Scan:
     variable, type_name = clause.variable.text, clause.type_name.text
     node = scope.catalog.nodes.get(type_name)
     if node is None:
@@ -78,10 +65,10 @@ def _bind(scope: Scope, clause: ast.Bind) -> Scan:
         message = f"variable `${variable}` is already bound to type `{bound.name}`, cannot rebind it"
         refuse("", f"{message} to `{node.name}`", clause.variable.span)
     scope.bind_node(variable, node)
-    return Scan(variable, node.name, tests)
+    return typed.Scan(variable, node.name, tests)
 
 
-def _pair(scope: Scope, node: NodeType, variable: str, pair: ast.PropertyPair) -> PairTest:
+def _pair(scope: Scope, node: NodeType, variable: str, pair: ast.PropertyPair) -> typed.PairTest:
     name = pair.name.text
     declared = node.properties.get(name)
     if declared is None:
@@ -92,11 +79,11 @@ def _pair(scope: Scope, node: NodeType, variable: str, pair: ast.PropertyPair) -
         refuse("T3", message, pair.name.span)
     value = pattern(scope, TargetProperty(node.name, name, declared), pair.value)
     scope.uses.add((node.name, name))
-    tested = make(PropertyValue, (variable, _NODE, node.name, name, declared))
-    return PairTest(tested, declared.is_list, value)
+    tested = make(typed.PropertyValue, (variable, _NODE, node.name, name, declared))
+    return typed.PairTest(tested, declared.is_list, value)
 
 
-def _hop(scope: Scope, clause: ast.Hop) -> Traverse:
+def _hop(scope: Scope, clause: ast.Hop) -> typed.Traverse:
     edge = scope.catalog.edge(clause.edge.text)
     if edge is None:
         known = [each[:1].lower() + each[1:] for each in scope.catalog.edges]
@@ -119,16 +106,16 @@ def _hop(scope: Scope, clause: ast.Hop) -> Traverse:
     left = _bind_end(scope, clause.left, left_type, edge)
     right = _bind_end(scope, clause.right, right_type, edge)
     scope.touched |= {
-        make(Access, (_EDGE, edge.name)),
-        make(Access, (_NODE, edge.source)),
-        make(Access, (_NODE, edge.target)),
+        make(typed.Access, (_EDGE, edge.name)),
+        make(typed.Access, (_NODE, edge.source)),
+        make(typed.Access, (_NODE, edge.target)),
     }
     binding = None if clause.binding is None else clause.binding.text
     if binding is not None:
         scope.bind_edge(binding, edge)
     if clause.undirected:
-        direction = Direction.BOTH
-    return Traverse(left, left_type, edge.name, direction, right, right_type, low, high, binding)
+        direction = typed.Direction.BOTH
+    return typed.Traverse(left, left_type, edge.name, direction, right, right_type, low, high, binding)
 
 
 def _check_edge_variables(scope: Scope, clause: ast.Hop) -> None:
@@ -149,7 +136,7 @@ def _check_edge_variables(scope: Scope, clause: ast.Hop) -> None:
         refuse("T23", f"{name} is already bound", binding.span)
 
 
-def _orient(scope: Scope, clause: ast.Hop, edge: EdgeType) -> tuple[str, str, Direction]:
+def _orient(scope: Scope, clause: ast.Hop, edge: EdgeType) -> tuple[str, str, typed.Direction]:
     """Left type, right type and direction: from the left variable if it is bound, else from the right one, else forward."""
     forward = (edge.source, edge.target, _OUT)
     for end, first, second in ((clause.left, edge.source, edge.target), (clause.right, edge.target, edge.source)):
@@ -205,10 +192,10 @@ def _names_bound(scope: Scope, expr: ast.Expr | None) -> bool:
     return any(_names_bound(scope, part) for part in parts)
 
 
-def _condition(scope: Scope, clause: ast.Comparison) -> Filter:
+def _condition(scope: Scope, clause: ast.Comparison) -> typed.Filter:
     left, right = check_expr(scope, clause.left), check_expr(scope, clause.right)
     left_type, right_type = type_of(left), type_of(right)
-    aggregate = isinstance(left, AggregateValue) or isinstance(right, AggregateValue)
+    aggregate = isinstance(left, typed.AggregateValue) or isinstance(right, typed.AggregateValue)
     if left_type is None or right_type is None or aggregate:
         refuse("T7", "comparisons require scalar operands", clause.span, "compare a property: `$v.p`")
     if _BLOB in (left_type.scalar, right_type.scalar):
@@ -228,7 +215,7 @@ def _condition(scope: Scope, clause: ast.Comparison) -> Filter:
         instant = len(others) == 1 and others[0] in (Scalar.DATE, Scalar.DATETIME)
         fix = f'write `{others[0].value.lower()}("..")`' if instant else None
         refuse("T7", f"cannot compare {left_type} with {right_type}", clause.span, fix)
-    return Filter(left, clause.operator, right)
+    return typed.Filter(left, clause.operator, right)
 
 
 def _check_contains(left: PropType, right: PropType, span: Span) -> None:

@@ -9,23 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gitops.language.lexer import MAX_SOURCE_BYTES
-from gitops.language.schema.ast import (
-    ArgumentValue,
-    EdgeDeclaration,
-    InterfaceDeclaration,
-    Interval,
-    NodeDeclaration,
-    PropertyDeclaration,
-    SchemaAnnotation,
-    SchemaDocument,
-    ValueKind,
-)
+from gitops.language.schema import ast
 from gitops.language.schema.types import NUMERIC, ConstraintKind, Scalar, TypeKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from gitops.language.schema.ast import Constraint
     from gitops.language.schema.problems import ProblemCollector
     from gitops.language.schema.types import PropType
     from gitops.language.text import Span
@@ -51,16 +40,16 @@ _UNKNOWN = {
 }
 
 
-def check_document(document: SchemaDocument, problems: ProblemCollector) -> SchemaDocument:
+def check_document(document: ast.SchemaDocument, problems: ProblemCollector) -> ast.SchemaDocument:
     """Check every declaration of `document`; returns it with the properties of interfaces added to their nodes.
 
     Problems go to `problems`. `check_catalog` checks the schema as a whole.
     """
-    interfaces: dict[str, InterfaceDeclaration] = {}
+    interfaces: dict[str, ast.InterfaceDeclaration] = {}
     for interface in document.interfaces:
         interfaces.setdefault(interface.name.text, interface)
         _check_names(interface.properties, problems)
-    nodes: list[NodeDeclaration] = []
+    nodes: list[ast.NodeDeclaration] = []
     room = MAX_SOURCE_BYTES
     for node in document.nodes:
         full = _expand(node, interfaces, problems)
@@ -77,30 +66,30 @@ def check_document(document: SchemaDocument, problems: ProblemCollector) -> Sche
     return document._replace(nodes=tuple(nodes))
 
 
-def _check_names(properties: Iterable[PropertyDeclaration], problems: ProblemCollector) -> None:
+def _check_names(properties: Iterable[ast.PropertyDeclaration], problems: ProblemCollector) -> None:
     for each in properties:
         if each.name.text in ROW_COLUMNS:
             problems.add("S-45", f"property name `{each.name.text}` is reserved", each.name.span)
 
 
 def _fields_of(
-    owner: InterfaceDeclaration | NodeDeclaration | EdgeDeclaration,
-) -> Mapping[str, PropertyDeclaration]:
+    owner: ast.InterfaceDeclaration | ast.NodeDeclaration | ast.EdgeDeclaration,
+) -> Mapping[str, ast.PropertyDeclaration]:
     """The properties of a declaration by name, the first of each name."""
-    fields: dict[str, PropertyDeclaration] = {}
+    fields: dict[str, ast.PropertyDeclaration] = {}
     for each in owner.properties:
         fields.setdefault(each.name.text, each)
     return fields
 
 
 def _expand(
-    node: NodeDeclaration, interfaces: Mapping[str, InterfaceDeclaration], problems: ProblemCollector
-) -> NodeDeclaration:
+    node: ast.NodeDeclaration, interfaces: Mapping[str, ast.InterfaceDeclaration], problems: ProblemCollector
+) -> ast.NodeDeclaration:
     """Add the properties of its interfaces to a node that does not declare them itself."""
     if not node.implements:
         return node
     own = _fields_of(node)
-    added: dict[str, PropertyDeclaration] = {}
+    added: dict[str, ast.PropertyDeclaration] = {}
     firsts: dict[str, Span] = {}
     for each in node.implements:
         firsts.setdefault(each.text, each.span)
@@ -132,7 +121,7 @@ def _expand(
     return node._replace(properties=(*node.properties, *added.values()))
 
 
-def _semantics(declared: PropertyDeclaration) -> tuple[object, ...]:
+def _semantics(declared: ast.PropertyDeclaration) -> tuple[object, ...]:
     notes = sorted(
         (
             each.name,
@@ -147,7 +136,9 @@ def _semantics(declared: PropertyDeclaration) -> tuple[object, ...]:
 class _TypeChecker:
     """Checks one node or edge type."""
 
-    def __init__(self, kind: TypeKind, declared: NodeDeclaration | EdgeDeclaration, problems: ProblemCollector) -> None:
+    def __init__(
+        self, kind: TypeKind, declared: ast.NodeDeclaration | ast.EdgeDeclaration, problems: ProblemCollector
+    ) -> None:
         self._kind = kind
         self._name = declared.name.text
         self._declared = declared
@@ -182,7 +173,7 @@ class _TypeChecker:
         if self._kind is TypeKind.NODE:
             self._check_one_key()
 
-    def _check_property(self, declared: PropertyDeclaration) -> None:
+    def _check_property(self, declared: ast.PropertyDeclaration) -> None:
         """Check the annotations of one property, each with the first rule it breaks."""
         item = f"property `{self._name}.{declared.name.text}`"
         self._check_repeats(item, declared.annotations)
@@ -195,7 +186,7 @@ class _TypeChecker:
             elif not self._refuse_misplaced(declared, note) and note.name == "embed":
                 self._check_embed(declared, note)
 
-    def _check_repeats(self, item: str, annotations: Sequence[SchemaAnnotation]) -> None:
+    def _check_repeats(self, item: str, annotations: Sequence[ast.SchemaAnnotation]) -> None:
         seen: set[str] = set()
         for each in annotations:
             if each.name in seen and each.name in _REPEATED:
@@ -203,7 +194,7 @@ class _TypeChecker:
                 self._add(_REPEATED[each.name], message, each.span, "keep one of them")
             seen.add(each.name)
 
-    def _check_plain(self, item: str, note: SchemaAnnotation) -> None:
+    def _check_plain(self, item: str, note: ast.SchemaAnnotation) -> None:
         """The rules of annotations that do not change the shape of the type."""
         blank = note.value is None or not note.value.text.strip()
         if note.name in _DOCUMENTING and blank:
@@ -213,7 +204,7 @@ class _TypeChecker:
             message = f"`@rename_from` of {item} requires exactly one non-empty value"
             self._add("S-44", message, note.span, 'write `@rename_from("OldName")`')
 
-    def _refuse_misplaced(self, declared: PropertyDeclaration, note: SchemaAnnotation) -> bool:
+    def _refuse_misplaced(self, declared: ast.PropertyDeclaration, note: ast.SchemaAnnotation) -> bool:
         """Add the problem of a structural annotation that this property cannot have; returns whether there is one."""
         kind, name = declared.type, declared.name.text
         rule = of = ""
@@ -239,7 +230,7 @@ class _TypeChecker:
             self._add(rule, message, note.span, fix)
         return bool(rule)
 
-    def _check_embed(self, declared: PropertyDeclaration, note: SchemaAnnotation) -> None:
+    def _check_embed(self, declared: ast.PropertyDeclaration, note: ast.SchemaAnnotation) -> None:
         where = f"`{self._name}.{declared.name.text}`"
         if declared.type is not None and declared.type.scalar is not Scalar.VECTOR:
             message = f"`@embed` is only supported on vector properties; {where} is {declared.type}"
@@ -249,11 +240,11 @@ class _TypeChecker:
             if keyword.name.text != "model":
                 message = f"unknown argument `{keyword.name.text}` of `@embed` on {where}"
                 self._add("S-43", message, keyword.name.span, "the only one is `model`")
-            elif keyword.value.kind is not ValueKind.STRING or not keyword.value.text.strip():
+            elif keyword.value.kind is not ast.ValueKind.STRING or not keyword.value.text.strip():
                 message = f"argument `model` of `@embed` on {where} requires a non-empty string"
                 self._add("S-43", message, keyword.value.span)
         value = note.value
-        if value is None or value.kind not in (ValueKind.STRING, ValueKind.NAME) or not value.text.strip():
+        if value is None or value.kind not in (ast.ValueKind.STRING, ast.ValueKind.NAME) or not value.text.strip():
             fix = "name the String property that the vector is made from"
             self._add("S-26", f"`@embed` on {where} requires a source property name", note.span, fix)
             return
@@ -274,7 +265,7 @@ class _TypeChecker:
             message = f"node `{self._name}` has multiple @key constraints"
             self._add("S-30", message, span, "write one `@key(a, b)` in the body for a key of several properties")
 
-    def _check_member(self, rule: Constraint, argument: ArgumentValue | Interval) -> None:
+    def _check_member(self, rule: ast.Constraint, argument: ast.ArgumentValue | ast.Interval) -> None:
         """Check one property of a key, a unique group or an index."""
         name = self._property_name(rule, argument)
         if name is None or (self._kind is TypeKind.EDGE and name.text in _ENDPOINTS):
@@ -297,7 +288,7 @@ class _TypeChecker:
         if code is not None:
             self._add(code, f"`@{rule.kind}` is not supported on {shape} property {where}", name.span)
 
-    def _check_bounds(self, rule: Constraint) -> None:
+    def _check_bounds(self, rule: ast.Constraint) -> None:
         """Check `@range(p, low..high)` or `@check(p, "pattern")`."""
         name = self._property_name(rule, rule.arguments[0])
         if name is None:
@@ -306,7 +297,7 @@ class _TypeChecker:
         bound = rule.arguments[1] if len(rule.arguments) == 2 else None  # noqa: PLR2004 - the property and its bound
         if rule.kind is ConstraintKind.RANGE:
             wanted, scalars = "a numeric type", NUMERIC
-            if not isinstance(bound, Interval):
+            if not isinstance(bound, ast.Interval):
                 fix = f"write `@range({name.text}, 0..10)`; either end may be open"
                 self._add("S-08", f"`@range` on {where}: expected range bounds", rule.span, fix)
                 return
@@ -315,7 +306,7 @@ class _TypeChecker:
                 self._add("S-08", message, bound.span, "write the lower bound first")
         else:
             wanted, scalars = "String type", frozenset({Scalar.STRING})
-            if not isinstance(bound, ArgumentValue) or bound.kind is not ValueKind.STRING:
+            if not isinstance(bound, ast.ArgumentValue) or bound.kind is not ast.ValueKind.STRING:
                 fix = f'write `@check({name.text}, "pattern")`'
                 self._add("S-09", f"`@check` on {where}: expected string argument", rule.span, fix)
                 return
@@ -323,14 +314,16 @@ class _TypeChecker:
         if kind is not None and (kind.is_list or kind.scalar not in scalars):
             self._add(_UNKNOWN[rule.kind], f"`@{rule.kind}` requires {wanted}; {where} is {kind}", name.span)
 
-    def _property_name(self, rule: Constraint, argument: ArgumentValue | Interval) -> ArgumentValue | None:
-        if isinstance(argument, ArgumentValue) and argument.kind is ValueKind.NAME:
+    def _property_name(
+        self, rule: ast.Constraint, argument: ast.ArgumentValue | ast.Interval
+    ) -> ast.ArgumentValue | None:
+        if isinstance(argument, ast.ArgumentValue) and argument.kind is ast.ValueKind.NAME:
             return argument
         message = f"expected property name in constraint `@{rule.kind}`"
         self._add("S-07", message, argument.span, "write the name of the property without quotes")
         return None
 
-    def _type_of(self, rule: Constraint, name: ArgumentValue) -> PropType | None:
+    def _type_of(self, rule: ast.Constraint, name: ast.ArgumentValue) -> PropType | None:
         """The type of a named property; None if its type was refused, and, with a problem, if there is no such property."""
         found = self._fields.get(name.text)
         if found is not None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from gitops.language.schema import steps
 from gitops.language.schema.ir import (
     SHORTHANDS,
     IrAnnotation,
@@ -29,23 +30,6 @@ from gitops.language.schema.ir import (
     IrProperty,
     SchemaIR,
     sorted_annotations,
-)
-from gitops.language.schema.steps import (
-    AddIndex,
-    AddProperty,
-    AddType,
-    DropProperty,
-    DropType,
-    ExtendEnum,
-    MetadataAnnotation,
-    Migration,
-    MigrationCode,
-    MigrationStep,
-    RenameProperty,
-    RenameType,
-    UnsupportedChange,
-    UpdatePropertyMetadata,
-    UpdateTypeMetadata,
 )
 from gitops.language.schema.types import ConstraintKind, TypeKind
 
@@ -62,7 +46,7 @@ _Item = TypeVar("_Item", bound="IrNode | IrEdge | IrProperty")
 _Declared = TypeVar("_Declared", IrInterface, IrNode, IrEdge)
 
 
-def plan_migration(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> Migration:
+def plan_migration(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> steps.Migration:
     """Plan the steps from `accepted` to `desired`.
 
     The result is unsupported if one change is, and then still lists every step. Drops are soft; allowing data loss is
@@ -76,10 +60,10 @@ def plan_migration(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> M
     nodes = planner.plan_types(TypeKind.NODE, before.nodes, after.nodes, elsewhere, {})
     elsewhere = {each.name: "a node type" for each in before.nodes}
     planner.plan_types(TypeKind.EDGE, before.edges, after.edges, elsewhere, nodes)
-    return Migration(tuple(planner.steps))
+    return steps.Migration(tuple(planner.planned))
 
 
-def plan_down(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> Migration:
+def plan_down(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> steps.Migration:
     """Plan the steps back to `accepted` after the migration from `accepted` to `desired`.
 
     The result is supported if all of the migration can be reversed; otherwise it still lists the steps that can.
@@ -133,14 +117,14 @@ class _MigrationPlanner:
     """Appends the steps in their order."""
 
     def __init__(self) -> None:
-        self.steps: list[MigrationStep] = []
+        self.planned: list[steps.MigrationStep] = []
 
     def plan_interfaces(self, accepted: SchemaIR, desired: SchemaIR) -> None:
         before = {each.name: each for each in accepted.interfaces}
         for each in desired.interfaces:
             old = before.pop(each.name, None)
             if old is None:
-                self.steps.append(AddType(TypeKind.INTERFACE, each.name))
+                self.planned.append(steps.AddType(TypeKind.INTERFACE, each.name))
             else:
                 self._plan_properties(TypeKind.INTERFACE, each.name, old.properties, each.properties)
         for name in sorted(before):
@@ -166,11 +150,11 @@ class _MigrationPlanner:
                 self._refuse(entity, f"`@rename_from` of {kind} `{name}`: {bad_hints[name]}")
                 continue
             if name not in matches:
-                self.steps.append(AddType(kind, name))
+                self.planned.append(steps.AddType(kind, name))
                 continue
             old = matches[name]
             if old.name != name:
-                self.steps.append(RenameType(kind, old.name, name))
+                self.planned.append(steps.RenameType(kind, old.name, name))
             if isinstance(old, IrNode) and isinstance(new, IrNode) and old.implements != new.implements:
                 self._refuse(entity, f"changing implemented interfaces of `{name}` is not supported")
             if isinstance(old, IrEdge) and isinstance(new, IrEdge):
@@ -180,11 +164,11 @@ class _MigrationPlanner:
                     self._refuse(entity, f"changing cardinality of `{name}` is not supported")
             notes = _metadata(new.annotations)
             if _metadata(old.annotations) != notes:
-                self.steps.append(UpdateTypeMetadata(kind, name, notes))
+                self.planned.append(steps.UpdateTypeMetadata(kind, name, notes))
             self._refuse_other_annotations(entity, old.annotations, new.annotations, {})
             fields = self._plan_properties(kind, name, old.properties, new.properties)
             self._plan_constraints(kind, name, old.constraints, new.constraints, fields)
-        self.steps.extend(DropType(kind, each.name) for each in accepted if each.name not in renames)
+        self.planned.extend(steps.DropType(kind, each.name) for each in accepted if each.name not in renames)
         return renames
 
     def _plan_properties(
@@ -201,25 +185,25 @@ class _MigrationPlanner:
             elif name in bad_hints:
                 self._refuse(entity, f"`@rename_from` of property `{owner}.{name}`: {bad_hints[name]}")
             elif new.type.nullable:
-                self.steps.append(AddProperty(kind, owner, name, new.type))
+                self.planned.append(steps.AddProperty(kind, owner, name, new.type))
             else:
                 reason = f"adding required property `{owner}.{name}` requires a backfill; make it nullable"
-                self._refuse(entity, reason, MigrationCode.ADD_REQUIRED)
-        self.steps.extend(DropProperty(kind, owner, each.name) for each in accepted if each.name not in renames)
+                self._refuse(entity, reason, steps.MigrationCode.ADD_REQUIRED)
+        self.planned.extend(steps.DropProperty(kind, owner, each.name) for each in accepted if each.name not in renames)
         return renames
 
     def _plan_property(self, kind: TypeKind, owner: str, old: IrProperty, new: IrProperty) -> None:
         if old.name != new.name:
-            self.steps.append(RenameProperty(kind, owner, old.name, new.name))
+            self.planned.append(steps.RenameProperty(kind, owner, old.name, new.name))
         members, kept = set(new.type.enum_values or ()), set(old.type.enum_values or ())
         if kept and kept < members and old.type._replace(enum_values=new.type.enum_values) == new.type:
-            self.steps.append(ExtendEnum(kind, owner, new.name, tuple(sorted(members - kept))))
+            self.planned.append(steps.ExtendEnum(kind, owner, new.name, tuple(sorted(members - kept))))
         elif old.type != new.type:
             reason = f"changing property type of `{owner}.{new.name}` from {old.type} to {new.type} is not supported"
-            self._refuse(f"{kind}:{owner}.{new.name}", reason, MigrationCode.CHANGE_TYPE)
+            self._refuse(f"{kind}:{owner}.{new.name}", reason, steps.MigrationCode.CHANGE_TYPE)
         notes = _metadata(new.annotations)
         if _metadata(old.annotations) != notes:
-            self.steps.append(UpdatePropertyMetadata(kind, owner, new.name, notes))
+            self.planned.append(steps.UpdatePropertyMetadata(kind, owner, new.name, notes))
 
     def _refuse_other_annotations(
         self, entity: str, old: Iterable[IrAnnotation], new: Iterable[IrAnnotation], renames: Mapping[str, str]
@@ -253,17 +237,19 @@ class _MigrationPlanner:
             if each.text in before:
                 continue
             if each.kind is ConstraintKind.INDEX:
-                self.steps.append(AddIndex(kind, owner, each.columns))
+                self.planned.append(steps.AddIndex(kind, owner, each.columns))
             else:
                 reason = f"adding constraint `{each.text}` to existing type `{owner}` is not supported"
                 self._refuse(f"{kind}:{owner}", reason)
 
-    def _refuse(self, entity: str, reason: str, code: MigrationCode | None = None) -> None:
-        self.steps.append(UnsupportedChange(entity, reason, code))
+    def _refuse(self, entity: str, reason: str, code: steps.MigrationCode | None = None) -> None:
+        self.planned.append(steps.UnsupportedChange(entity, reason, code))
 
 
-def _metadata(annotations: Iterable[IrAnnotation]) -> tuple[MetadataAnnotation, ...]:
-    return tuple(MetadataAnnotation(each.name, each.value or "") for each in annotations if each.name in _DOCUMENTING)
+def _metadata(annotations: Iterable[IrAnnotation]) -> tuple[steps.MetadataAnnotation, ...]:
+    return tuple(
+        steps.MetadataAnnotation(each.name, each.value or "") for each in annotations if each.name in _DOCUMENTING
+    )
 
 
 def _with_inverse_hints(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> SchemaIR:
@@ -272,9 +258,9 @@ def _with_inverse_hints(accepted: Schema | SchemaIR, desired: Schema | SchemaIR)
     types: dict[tuple[TypeKind, str], str] = {}
     fields: dict[tuple[TypeKind, str, str], str] = {}
     for step in plan_migration(form, desired).steps:
-        if isinstance(step, RenameType):
+        if isinstance(step, steps.RenameType):
             types[step.type_kind, step.from_] = step.to
-        elif isinstance(step, RenameProperty):
+        elif isinstance(step, steps.RenameProperty):
             fields[step.type_kind, step.type_name, step.from_] = step.to
 
     def hinted(kind: TypeKind, declared: _Declared) -> _Declared:
