@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from gitops.core.codes import Code
 from gitops.core.errors import BugError, UsageError
@@ -29,9 +30,12 @@ from gitops.forge.port import (
 )
 from gitops.forge.web import WebAnswer, WebRequest, linked_page
 
-__all__ = ["HEADS", "Dialect", "ForgeIssue", "full_id"]
+__all__ = ["GONE", "HEADS", "MAX_BODY", "Dialect", "ForgeIssue", "full_id"]
 
 HEADS = "refs/heads/"
+GONE = frozenset({404})
+MAX_BODY = 1 << 20
+"""Characters of a text that are read."""
 
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}")
 
@@ -55,6 +59,19 @@ class Dialect(ABC):
     """
 
     features: Features
+    root: str = ""
+    """Where the paths of the repository begin."""
+    headers: ClassVar[Mapping[str, str]] = {}
+    page: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """The query that asks for the first page of a list."""
+    requests_path: str = "/requests"
+    """The path of change requests; issues are at `/issues`."""
+    change_method: str = "PATCH"
+    """The method of a request that changes something."""
+    text_field: str = "body"
+    """The field with the text of a change request or an issue."""
+    closing: ClassVar[Mapping[str, str]] = {"state": "closed"}
+    """What closes a change request or an issue."""
     longest_title: int = 255
     """Characters of the title of a change request or an issue."""
     statuses_within: str | None = None
@@ -74,9 +91,9 @@ class Dialect(ABC):
     ) -> WebRequest:
         """Change requests of a state and of branches. A forge may give more of them: the reader selects again."""
 
-    @abstractmethod
     def get_request(self, number: int) -> WebRequest:
         """One change request; 404 is quiet."""
+        return self._get(f"{self.requests_path}/{number}", quiet=GONE)
 
     @abstractmethod
     def requests_of(self, commit: str) -> WebRequest:
@@ -128,13 +145,14 @@ class Dialect(ABC):
     def open_request(self, source: str, target: str, title: str, text: str) -> WebRequest:
         """A new change request between two branches of the repository."""
 
-    @abstractmethod
     def change_request(self, number: int, title: str, text: str) -> WebRequest:
         """Another title and text for a change request."""
+        form = {"title": title, self.text_field: text}
+        return self._send(self.change_method, f"{self.requests_path}/{number}", form)
 
-    @abstractmethod
     def close_request(self, number: int) -> WebRequest:
         """Close a change request."""
+        return self._send(self.change_method, f"{self.requests_path}/{number}", self.closing)
 
     def react(self, number: int, comment: str, reaction: Reaction) -> WebRequest:
         """React to a comment; the same reaction twice is one. Feature `reactions`."""
@@ -142,15 +160,16 @@ class Dialect(ABC):
 
     def open_issue(self, title: str, text: str) -> WebRequest:
         """A new issue. Feature `issues`."""
-        self._lacks("issues", title, text)
+        return self._send("POST", "/issues", {"title": title, self.text_field: text})
 
     def change_issue(self, number: int, title: str, text: str) -> WebRequest:
         """Another title and text for an issue; 404 is quiet. Feature `issues`."""
-        self._lacks("issues", number, title, text)
+        form = {"title": title, self.text_field: text}
+        return self._send(self.change_method, f"/issues/{number}", form, quiet=GONE)
 
     def close_issue(self, number: int) -> WebRequest:
         """Close an issue; 404 is quiet. Feature `issues`."""
-        self._lacks("issues", number)
+        return self._send(self.change_method, f"/issues/{number}", self.closing, quiet=GONE)
 
     def comment_on_issue(self, number: int, text: str) -> WebRequest:
         """A new comment on an issue; where issues and change requests share their numbers, the same as `add_comment`."""
@@ -183,8 +202,8 @@ class Dialect(ABC):
         return self.read_account(answer_object(answer.body, "the account"))
 
     def read_text(self, data: JsonObject, /) -> str:
-        """The text of a change request."""
-        return data.text_or("body", most=1 << 20)
+        """The text of a change request or an issue."""
+        return data.text_or(self.text_field, most=MAX_BODY)
 
     def read_review(self, data: JsonObject, /) -> Review | None:
         """A review; None for one that is not given yet, or whose account was deleted. Feature `reviews`."""
@@ -207,6 +226,25 @@ class Dialect(ABC):
     def escape(self, text: str) -> str:
         """A text as it is sent, and as it comes back: commands of the forge in it are disarmed."""
         return text
+
+    def _get(self, path: str, *query: tuple[str, str], quiet: frozenset[int] = frozenset()) -> WebRequest:
+        return WebRequest("GET", self.root + path, query, headers=self.headers, quiet=quiet)
+
+    def _list(self, path: str, *query: tuple[str, str], quiet: frozenset[int] = frozenset()) -> WebRequest:
+        return self._get(path, *query, *self.page, quiet=quiet)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        quiet: frozenset[int] = frozenset(),
+        repeatable: bool | None = None,
+    ) -> WebRequest:
+        """A request that writes. What creates something is not repeatable, unless `repeatable` says that it is."""
+        again = method != "POST" if repeatable is None else repeatable
+        return WebRequest(method, self.root + path, body=body, headers=self.headers, repeatable=again, quiet=quiet)
 
     def _lacks(self, feature: str, *_: object) -> NoReturn:
         raise BugError(f"{type(self).__name__} declares the feature {feature} without its methods")

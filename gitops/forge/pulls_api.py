@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import ClassVar
 from urllib.parse import quote
 
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.forge.actions import REPOSITORY
-from gitops.forge.dialect import HEADS, Dialect, ForgeIssue
+from gitops.forge.dialect import GONE, HEADS, MAX_BODY, Dialect, ForgeIssue
 from gitops.forge.json_object import JsonObject
 from gitops.forge.port import (
     Account,
@@ -33,9 +33,7 @@ from gitops.forge.port import (
 from gitops.forge.text import cut
 from gitops.forge.web import WebRequest
 
-__all__ = ["GONE", "PullsDialect", "repository_path", "segment"]
-
-GONE = frozenset({404})
+__all__ = ["PullsDialect", "repository_path", "segment"]
 
 _NO_COMMIT = frozenset({400, 404, 422})
 _GHOST = Account("", "ghost")
@@ -43,7 +41,6 @@ _GHOST = Account("", "ghost")
 
 https://docs.github.com/en/account-and-profile/reference/deleting-your-personal-account
 """
-_MAX_BODY = 1 << 20
 _MAX_PATH = 4096
 # Gitea's are the default of its setting `REACTIONS`: https://docs.gitea.com/administration/config-cheat-sheet
 _REACTIONS = {Reaction.SEEN: "eyes", Reaction.DONE: "+1", Reaction.REFUSED: "-1"}
@@ -73,24 +70,18 @@ class PullsDialect(Dialect):
     forge: ClassVar[str]
     """The name of the forge in the identity of an account, `<forge>:<id>`."""
     roles: ClassVar[Mapping[str, Permission]] = _ROLES
+    requests_path = "/pulls"
     statuses_within = "statuses"
     longest_description: int = 255
     """Characters of the description of a status."""
-    headers: ClassVar[Mapping[str, str]] = {}
-    page: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """The query that asks for the first page of a list."""
 
     def __init__(self, project: str, start: str) -> None:
         """`project` is `owner/name`, `start` the path of the API. Raises UsageError `usage_error`."""
         self._project = project
         self._start = start
-        self._root = start + repository_path(project)
+        self.root = start + repository_path(project)
 
     # Change requests
-
-    def get_request(self, number: int) -> WebRequest:
-        """One change request."""
-        return self._get(f"/pulls/{number}", quiet=GONE)
 
     def list_files(self, number: int) -> WebRequest:
         """Files that it changes."""
@@ -103,15 +94,7 @@ class PullsDialect(Dialect):
     def open_request(self, source: str, target: str, title: str, text: str) -> WebRequest:
         """A new change request; 409 or 422 says that there is one, or nothing to merge."""
         form = {"head": source, "base": target, "title": title, "body": text}
-        return self._send("POST", "/pulls", form, repeatable=False)
-
-    def change_request(self, number: int, title: str, text: str) -> WebRequest:
-        """Another title and text for a change request."""
-        return self._send("PATCH", f"/pulls/{number}", {"title": title, "body": text})
-
-    def close_request(self, number: int) -> WebRequest:
-        """Close a change request."""
-        return self._send("PATCH", f"/pulls/{number}", {"state": "closed"})
+        return self._send("POST", "/pulls", form)
 
     # Comments and labels
 
@@ -121,7 +104,7 @@ class PullsDialect(Dialect):
 
     def add_comment(self, number: int, text: str) -> WebRequest:
         """A new comment on a change request or an issue. Sent twice, there would be two."""
-        return self._send("POST", f"/issues/{number}/comments", {"body": text}, repeatable=False)
+        return self._send("POST", f"/issues/{number}/comments", {"body": text})
 
     def change_comment(self, number: int, comment: str, text: str) -> WebRequest:  # noqa: ARG002 - its id is enough
         """Another text for a comment, which may be gone."""
@@ -129,11 +112,13 @@ class PullsDialect(Dialect):
 
     def remove_comment(self, number: int, comment: str) -> WebRequest:  # noqa: ARG002 - its id is enough
         """Remove a comment, which may be gone."""
-        return self._send("DELETE", f"/issues/comments/{comment}", None, quiet=GONE)
+        return self._send("DELETE", f"/issues/comments/{comment}", quiet=GONE)
 
     def react(self, number: int, comment: str, reaction: Reaction) -> WebRequest:  # noqa: ARG002 - its id is enough
         """A reaction to a comment; the same one again changes nothing."""
-        return self._send("POST", f"/issues/comments/{comment}/reactions", {"content": _REACTIONS[reaction]})
+        return self._send(
+            "POST", f"/issues/comments/{comment}/reactions", {"content": _REACTIONS[reaction]}, repeatable=True
+        )
 
     def labels(self, number: int) -> WebRequest:
         """Labels of a change request."""
@@ -141,11 +126,11 @@ class PullsDialect(Dialect):
 
     def add_labels(self, number: int, labels: Sequence[str | int]) -> WebRequest:
         """Add labels to a change request, whose others stay: by their names, on Gitea by their numbers."""
-        return self._send("POST", f"/issues/{number}/labels", {"labels": labels})
+        return self._send("POST", f"/issues/{number}/labels", {"labels": labels}, repeatable=True)
 
     def remove_label(self, number: int, label: str | int) -> WebRequest:
         """Remove a label, which may not be there."""
-        return self._send("DELETE", f"/issues/{number}/labels/{segment(str(label))}", None, quiet=GONE)
+        return self._send("DELETE", f"/issues/{number}/labels/{segment(str(label))}", quiet=GONE)
 
     # Statuses and permissions
 
@@ -160,25 +145,11 @@ class PullsDialect(Dialect):
             "context": status.context,
             "description": cut(status.description, self.longest_description),
         }
-        return self._send("POST", f"/statuses/{segment(status.commit)}", form)
+        return self._send("POST", f"/statuses/{segment(status.commit)}", form, repeatable=True)
 
     def get_permission(self, account: Account) -> WebRequest:
         """What an account may do. On Gitea, only tokens of administrators of the repository may ask."""
         return self._get(f"/collaborators/{segment(account.login)}/permission", quiet=GONE)
-
-    # Issues
-
-    def open_issue(self, title: str, text: str) -> WebRequest:
-        """A new issue."""
-        return self._send("POST", "/issues", {"title": title, "body": text}, repeatable=False)
-
-    def change_issue(self, number: int, title: str, text: str) -> WebRequest:
-        """Another title and text for an issue, which may be gone."""
-        return self._send("PATCH", f"/issues/{number}", {"title": title, "body": text}, quiet=GONE)
-
-    def close_issue(self, number: int) -> WebRequest:
-        """Close an issue, which may be gone."""
-        return self._send("PATCH", f"/issues/{number}", {"state": "closed"}, quiet=GONE)
 
     # Answers
 
@@ -246,14 +217,14 @@ class PullsDialect(Dialect):
 
     def read_comment(self, data: JsonObject, /) -> Comment:
         """A comment."""
-        author, body = self._author(data), data.text_or("body", most=_MAX_BODY)
+        author, body = self._author(data), data.text_or("body", most=MAX_BODY)
         return Comment(author.login, body, data.moment("created_at"), None, str(data.number("id")), author.id)
 
     def read_issue(self, data: JsonObject, /) -> ForgeIssue | None:
         """An open issue; a change request is one, too, and left out."""
         if data.has("pull_request") or data.text("state") != "open":
             return None
-        title, body = data.line("title", self.longest_title), data.text_or("body", most=_MAX_BODY)
+        title, body = data.line("title", self.longest_title), self.read_text(data)
         return ForgeIssue(data.number("number"), self._author(data).id, title, body, data.text_or("html_url"))
 
     # Inside
@@ -265,18 +236,6 @@ class PullsDialect(Dialect):
     def _author(self, data: JsonObject) -> Account:
         user = data.optional("user")
         return _GHOST if user is None else self.read_account(user)
-
-    def _get(self, path: str, *query: tuple[str, str], quiet: frozenset[int] = frozenset()) -> WebRequest:
-        return WebRequest("GET", self._root + path, query, headers=self.headers, quiet=quiet)
-
-    def _list(self, path: str, *query: tuple[str, str], quiet: frozenset[int] = frozenset()) -> WebRequest:
-        return self._get(path, *query, *self.page, quiet=quiet)
-
-    def _send(
-        self, method: str, path: str, body: Any, *, repeatable: bool = True, quiet: frozenset[int] = frozenset()
-    ) -> WebRequest:
-        path = self._root + path
-        return WebRequest(method, path, body=body, headers=self.headers, repeatable=repeatable, quiet=quiet)
 
 
 def repository_path(project: str) -> str:

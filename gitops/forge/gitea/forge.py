@@ -15,11 +15,11 @@ from typing import ClassVar
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
-from gitops.forge.dialect import HEADS
+from gitops.forge.dialect import GONE, HEADS
 from gitops.forge.hosted import HostedForge
 from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import UNPROTECTED, Account, BranchRules, Features, Permission, RequestState
-from gitops.forge.pulls_api import GONE, PullsDialect, segment
+from gitops.forge.pulls_api import PullsDialect, segment
 from gitops.forge.web import WebAnswer, WebRequest, WebSender
 
 __all__ = ["GiteaDialect", "GiteaForge"]
@@ -101,7 +101,7 @@ class GiteaDialect(PullsDialect):
         if not 0 < len(name) <= _MAX_LABEL:
             detail = f"{name[:80]!r} cannot be a label: Gitea takes 1 to {_MAX_LABEL} characters"
             raise UsageError(Code.USAGE_ERROR, detail)
-        return self._send("POST", "/labels", {"name": name, "color": _GREY}, repeatable=False)
+        return self._send("POST", "/labels", {"name": name, "color": _GREY})
 
     def branch(self, name: str) -> WebRequest:
         """A branch, with the part of its rules that every token may see."""

@@ -11,6 +11,7 @@ from typing import Any
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import RemoteError
+from gitops.forge.dialect import GONE
 from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
     Account,
@@ -22,7 +23,7 @@ from gitops.forge.port import (
     Features,
     RequestState,
 )
-from gitops.forge.pulls_api import GONE, PullsDialect, repository_path, segment
+from gitops.forge.pulls_api import PullsDialect, repository_path, segment
 from gitops.forge.text import cut, cut_markdown
 from gitops.forge.web import WebAnswer, WebRequest
 
@@ -158,7 +159,9 @@ class GitHubDialect(PullsDialect):
         else:
             form |= {"status": "completed", "conclusion": _CONCLUSIONS[check.state]}
         form["output"] = {**output, "annotations": first}
-        return self._send("POST", "/check-runs", form), tuple({**output, "annotations": more} for more in others)
+        return self._send("POST", "/check-runs", form, repeatable=True), tuple(
+            {**output, "annotations": more} for more in others
+        )
 
     def add_to_check(self, check: int, output: Mapping[str, Any]) -> WebRequest:
         """Add annotations to a check. GitHub appends them: sent twice, they would be there twice."""
@@ -179,7 +182,7 @@ class GitHubDialect(PullsDialect):
             "environment": deployment.environment,
             "description": cut(deployment.description, _MAX_DESCRIPTION),
         }
-        return self._send("POST", "/deployments", form, repeatable=False)
+        return self._send("POST", "/deployments", form)
 
     def set_deployment(self, identifier: int, deployment: Deployment) -> WebRequest:
         """The state of a deployment; earlier ones in its environment become inactive when it succeeds."""
@@ -190,7 +193,7 @@ class GitHubDialect(PullsDialect):
         }
         if deployment.url:
             form["log_url"] = deployment.url
-        return self._send("POST", f"/deployments/{identifier}/statuses", form)
+        return self._send("POST", f"/deployments/{identifier}/statuses", form, repeatable=True)
 
     def list_issues(self, author: Account) -> WebRequest:
         """Open issues that an account wrote, oldest first."""

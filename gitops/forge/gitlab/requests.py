@@ -7,15 +7,15 @@ of another form than documented is RemoteError `forge_unavailable`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import ClassVar
 from urllib.parse import quote
 
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError, UsageError
-from gitops.forge.dialect import HEADS, Dialect, ForgeIssue, full_id
+from gitops.forge.dialect import GONE, HEADS, Dialect, ForgeIssue, full_id
 from gitops.forge.json_object import JsonObject
 from gitops.forge.port import (
     Account,
@@ -64,7 +64,6 @@ _ROLES = ((50, Permission.ADMIN), (40, Permission.MAINTAIN), (30, Permission.WRI
 _MAX_TITLE = 1_024
 _MAX_BODY = 2_000_000
 _EMOJI = {Reaction.SEEN: "eyes", Reaction.DONE: "thumbsup", Reaction.REFUSED: "thumbsdown"}
-_MISSING = frozenset({404})
 UNSEEN = frozenset({401, 403, 404})
 """What GitLab answers about settings that the token may not see."""
 # https://docs.gitlab.com/user/reserved_names/
@@ -87,6 +86,11 @@ class GitLabDialect(Dialect):
         branch_rules=True,
         queue=True,
     )
+    requests_path = "/merge_requests"
+    page = (("per_page", str(_PER_PAGE)),)
+    change_method = "PUT"
+    text_field = "description"
+    closing: ClassVar[Mapping[str, str]] = {"state_event": "close"}
 
     def __init__(self, project: str) -> None:
         """`project` is a path (`group/sub/name`) or a number.
@@ -98,7 +102,7 @@ class GitLabDialect(Dialect):
         if not (named or _NUMBER.fullmatch(project)):
             raise UsageError(Code.USAGE_ERROR, f"{project[:80]!r} is not a project on GitLab: use group/name")
         # https://docs.gitlab.com/api/rest/#namespaced-paths
-        self._root = f"/projects/{quote(project, safe='')}"
+        self.root = f"/projects/{quote(project, safe='')}"
 
     def next_page(self, base: str, request: WebRequest, answer: WebAnswer, read: int) -> WebRequest | None:
         """The page that is counted as the next (`x-next-page`), else the one that is linked.
@@ -120,7 +124,7 @@ class GitLabDialect(Dialect):
 
     def settings(self) -> WebRequest:
         """The project: https://docs.gitlab.com/api/projects/."""
-        return WebRequest("GET", self._root)
+        return self._get("")
 
     def list_requests(
         self, state: RequestState | None = None, target: str | None = None, source: str | None = None
@@ -134,78 +138,66 @@ class GitLabDialect(Dialect):
             query.append(("target_branch", target))
         if source is not None:
             query.append(("source_branch", source))
-        return self._list("/merge_requests", *query, ("order_by", "created_at"), ("sort", "asc"))
+        return self._list("/merge_requests", *query, ("order_by", "created_at"), ("sort", "asc"), quiet=GONE)
 
     def requests_of(self, commit: str) -> WebRequest:
         """Merge requests that a commit belongs to: https://docs.gitlab.com/api/commits/."""
-        return self._list(f"/repository/commits/{full_id(commit)}/merge_requests")
-
-    def get_request(self, number: int) -> WebRequest:
-        """One: https://docs.gitlab.com/api/merge_requests/."""
-        return WebRequest("GET", self._request(number), quiet=_MISSING)
+        return self._list(f"/repository/commits/{full_id(commit)}/merge_requests", quiet=GONE)
 
     def open_request(self, source: str, target: str, title: str, text: str) -> WebRequest:
         """Open one; 409 if there is one already: https://docs.gitlab.com/api/merge_requests/."""
         form = {"source_branch": source, "target_branch": target, "title": title, "description": text}
-        return _write("POST", f"{self._root}/merge_requests", form)
-
-    def change_request(self, number: int, title: str, text: str) -> WebRequest:
-        """Another title and text: https://docs.gitlab.com/api/merge_requests/."""
-        return _write("PUT", self._request(number), {"title": title, "description": text})
-
-    def close_request(self, number: int) -> WebRequest:
-        """Close one: https://docs.gitlab.com/api/merge_requests/."""
-        return _write("PUT", self._request(number), {"state_event": "close"})
+        return self._send("POST", "/merge_requests", form)
 
     def set_labels(self, number: int, add: Sequence[str], remove: Sequence[str]) -> WebRequest:
         """Add labels to one and remove labels: https://docs.gitlab.com/api/merge_requests/."""
         lists = {"add_labels": ",".join(add), "remove_labels": ",".join(remove)}
         form = {name: names for name, names in lists.items() if names}
-        return _write("PUT", self._request(number), form, quiet=_MISSING)
+        return self._send("PUT", f"/merge_requests/{number}", form, quiet=GONE)
 
     def list_files(self, number: int) -> WebRequest:
         """Files that one changes: https://docs.gitlab.com/api/merge_requests/."""
-        return self._list(f"/merge_requests/{number}/diffs")
+        return self._list(f"/merge_requests/{number}/diffs", quiet=GONE)
 
     def approvals(self, number: int) -> WebRequest:
         """Who approved: https://docs.gitlab.com/api/merge_request_approvals/.
 
         404 where an edition has none.
         """
-        return WebRequest("GET", f"{self._request(number)}/approvals", quiet=_MISSING)
+        return self._get(f"/merge_requests/{number}/approvals", quiet=GONE)
 
     def reviewers(self, number: int) -> WebRequest:
         """The reviewers and their reviews: https://docs.gitlab.com/api/merge_requests/."""
-        return WebRequest("GET", f"{self._request(number)}/reviewers", quiet=_MISSING)
+        return self._get(f"/merge_requests/{number}/reviewers", quiet=GONE)
 
     def list_comments(self, number: int) -> WebRequest:
         """Comments, oldest first: https://docs.gitlab.com/api/notes/."""
-        return self._list(f"/merge_requests/{number}/notes", ("order_by", "created_at"), ("sort", "asc"))
+        return self._list(f"/merge_requests/{number}/notes", ("order_by", "created_at"), ("sort", "asc"), quiet=GONE)
 
     def add_comment(self, number: int, text: str) -> WebRequest:
         """Write a comment."""
-        return _write("POST", f"{self._request(number)}/notes", {"body": text})
+        return self._send("POST", f"/merge_requests/{number}/notes", {"body": text})
 
     def change_comment(self, number: int, comment: str, text: str) -> WebRequest:
         """Another text for a comment."""
-        path = f"{self._request(number)}/notes/{quote(comment, safe='')}"
-        return _write("PUT", path, {"body": text}, quiet=_MISSING)
+        path = f"/merge_requests/{number}/notes/{quote(comment, safe='')}"
+        return self._send("PUT", path, {"body": text}, quiet=GONE)
 
     def remove_comment(self, number: int, comment: str) -> WebRequest:
         """Remove a comment."""
-        return WebRequest("DELETE", f"{self._request(number)}/notes/{quote(comment, safe='')}", quiet=_MISSING)
+        return self._send("DELETE", f"/merge_requests/{number}/notes/{quote(comment, safe='')}", quiet=GONE)
 
     def react(self, number: int, comment: str, reaction: Reaction) -> WebRequest:
         """React to a comment; 404 if the same reaction is there already, so that sending it twice does no harm.
 
         https://docs.gitlab.com/api/emoji_reactions/#add-reactions-to-comments
         """
-        path = f"{self._request(number)}/notes/{quote(comment, safe='')}/award_emoji"
-        return replace(_write("POST", path, {"name": _EMOJI[reaction]}, quiet=_MISSING), repeatable=True)
+        path = f"/merge_requests/{number}/notes/{quote(comment, safe='')}/award_emoji"
+        return self._send("POST", path, {"name": _EMOJI[reaction]}, quiet=GONE, repeatable=True)
 
     def list_statuses(self, commit: str) -> WebRequest:
         """The newest statuses of a commit: https://docs.gitlab.com/api/commits/."""
-        return self._list(f"/repository/commits/{full_id(commit)}/statuses")
+        return self._list(f"/repository/commits/{full_id(commit)}/statuses", quiet=GONE)
 
     def set_status(self, status: CheckStatus, ref: str | None = None) -> WebRequest:
         """Set one: https://docs.gitlab.com/api/commits/.
@@ -220,64 +212,53 @@ class GitLabDialect(Dialect):
         }
         if ref is not None:
             form["ref"] = ref
-        sent = _write("POST", f"{self._root}/statuses/{full_id(status.commit)}", form, quiet=frozenset({400, 404}))
-        return replace(sent, repeatable=True)
+        path, refused = f"/statuses/{full_id(status.commit)}", frozenset({400, 404})
+        return self._send("POST", path, form, quiet=refused, repeatable=True)
 
     def pipelines_of(self, commit: str) -> WebRequest:
         """The newest pipelines of a commit: https://docs.gitlab.com/api/pipelines/."""
-        return self._list("/pipelines", ("sha", commit), ("order_by", "id"), ("sort", "desc"))
+        return self._list("/pipelines", ("sha", commit), ("order_by", "id"), ("sort", "desc"), quiet=GONE)
 
     def get_permission(self, account: Account) -> WebRequest | None:
         """A member, also of the groups above: https://docs.gitlab.com/api/project_members/. Ids are numbers."""
         if not (account.id.isascii() and account.id.isdecimal()):
             return None
-        return WebRequest("GET", f"{self._root}/members/all/{account.id}", quiet=_MISSING)
+        return self._get(f"/members/all/{account.id}", quiet=GONE)
 
     def protected_branches(self) -> WebRequest:
         """All, with their patterns; 401, 403 and 404 say that the token may not see them.
 
         https://docs.gitlab.com/api/protected_branches/
         """
-        return replace(self._list("/protected_branches"), quiet=frozenset())
+        return self._list("/protected_branches")
 
     def push_rule(self) -> WebRequest:
         """Rules for pushes, where the edition has them: https://docs.gitlab.com/api/project_push_rules/."""
-        return WebRequest("GET", f"{self._root}/push_rule", quiet=UNSEEN)
+        return self._get("/push_rule", quiet=UNSEEN)
 
     def deployments(self, environment: str) -> WebRequest:
         """The newest of an environment: https://docs.gitlab.com/api/deployments/."""
-        return self._list("/deployments", ("environment", environment), ("order_by", "id"), ("sort", "desc"))
+        return self._list(
+            "/deployments", ("environment", environment), ("order_by", "id"), ("sort", "desc"), quiet=GONE
+        )
 
     def add_deployment(self, environment: str, commit: str, branch: str, state: DeploymentState) -> WebRequest:
         """Record one: https://docs.gitlab.com/api/deployments/#create-a-deployment."""
         form = {"environment": environment, "sha": commit, "ref": branch, "tag": False, "status": DEPLOYMENTS[state]}
-        return _write("POST", f"{self._root}/deployments", form)
+        return self._send("POST", "/deployments", form)
 
     def update_deployment(self, number: int, state: DeploymentState) -> WebRequest:
         """Another status for one: https://docs.gitlab.com/api/deployments/#update-a-deployment."""
-        return _write("PUT", f"{self._root}/deployments/{number}", {"status": DEPLOYMENTS[state]})
+        return self._send("PUT", f"/deployments/{number}", {"status": DEPLOYMENTS[state]})
 
     def list_issues(self, author: Account) -> WebRequest:
         """Open ones by an account, oldest first: https://docs.gitlab.com/api/issues/."""
         query = (("scope", "all"), ("state", "opened"), ("author_id", quote(author.id, safe="")))
-        return self._list("/issues", *query, ("order_by", "created_at"), ("sort", "asc"))
-
-    def open_issue(self, title: str, text: str) -> WebRequest:
-        """Open one: https://docs.gitlab.com/api/issues/."""
-        return _write("POST", f"{self._root}/issues", {"title": title, "description": text})
-
-    def change_issue(self, number: int, title: str, text: str) -> WebRequest:
-        """Another title and text: https://docs.gitlab.com/api/issues/."""
-        form = {"title": title, "description": text}
-        return _write("PUT", f"{self._root}/issues/{number}", form, quiet=_MISSING)
-
-    def close_issue(self, number: int) -> WebRequest:
-        """Close one: https://docs.gitlab.com/api/issues/."""
-        return _write("PUT", f"{self._root}/issues/{number}", {"state_event": "close"}, quiet=_MISSING)
+        return self._list("/issues", *query, ("order_by", "created_at"), ("sort", "asc"), quiet=GONE)
 
     def comment_on_issue(self, number: int, text: str) -> WebRequest:
         """Comment on one: https://docs.gitlab.com/api/notes/."""
-        return _write("POST", f"{self._root}/issues/{number}/notes", {"body": text})
+        return self._send("POST", f"/issues/{number}/notes", {"body": text})
 
     # Answers
 
@@ -373,16 +354,3 @@ class GitLabDialect(Dialect):
         https://docs.gitlab.com/user/project/quick_actions/
         """
         return _QUICK_ACTION.sub(r"\1\\/", text)
-
-    # Inside
-
-    def _request(self, number: int) -> str:
-        return f"{self._root}/merge_requests/{number}"
-
-    def _list(self, path: str, *query: tuple[str, str]) -> WebRequest:
-        return WebRequest("GET", f"{self._root}{path}", (*query, ("per_page", str(_PER_PAGE))), quiet=_MISSING)
-
-
-def _write(method: str, path: str, form: dict[str, Any], *, quiet: frozenset[int] = frozenset()) -> WebRequest:
-    """A request with a body. Only a request that replaces may be sent twice."""
-    return WebRequest(method, path, body=form, repeatable=method != "POST", quiet=quiet)

@@ -354,11 +354,9 @@ def test_every_request_is_documented_and_every_documented_one_is_made():
         "close_issue": calls.close_issue(one),
         "comment_on_issue": calls.comment_on_issue(one, "x"),
     }
-    methods = {name for name, value in vars(GitLabDialect).items() if inspect.isfunction(value)} - {
-        "next_page",
-        "escape",
-    }
-    assert set(made) == {name for name in methods if not name.startswith(("_", "read_"))}
+    methods = {name for name, _ in inspect.getmembers(GitLabDialect, inspect.isfunction)}
+    without_request = {"next_page", "escape", "list_reviews"}
+    assert set(made) == {name for name in methods if not name.startswith(("_", "read_"))} - without_request
     assert {check_request(request).call for request in made.values()} == {o.call for o in operations()}
 
 
