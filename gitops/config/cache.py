@@ -21,18 +21,15 @@ class CompileCache(Protocol):
 
     def load(self, name: str) -> bytes | None:
         """The entry of this name, or None."""
-        ...
 
     def save(self, name: str, data: bytes) -> None:
         """Keep an entry, in place of an older one of its name."""
-        ...
 
 
 class MemoryCache:
     """A CompileCache in a dictionary."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self.entries: dict[str, bytes] = {}
 
     def load(self, name: str) -> bytes | None:
@@ -52,7 +49,6 @@ class SoundPairs:
     """
 
     def __init__(self, cache: CompileCache) -> None:
-        """Nothing is looked up yet."""
         self._cache = cache
         self._groups: dict[str, dict[str, list[str]]] = {}
         self._grown: set[str] = set()

@@ -22,7 +22,6 @@ class LanguageCompiler:
     """Compiles for one load; every problem goes to `found`."""
 
     def __init__(self, found: Diagnostics) -> None:
-        """Nothing is compiled yet."""
         self._found = found
         self._schemas: dict[str, Schema | LanguageError] = {}
         self._queries: dict[str, tuple[Query, ...] | LanguageError] = {}

@@ -22,7 +22,6 @@ class Differences:
     """Compares folders two by two; a `cluster.yaml` that several of them have is parsed once."""
 
     def __init__(self) -> None:
-        """Nothing is read yet."""
         self._clusters: dict[bytes, DeclaredCluster | None] = {}
 
     def addresses(self, old: SourceTree, new: SourceTree, paths: Collection[str]) -> frozenset[Address]:

@@ -39,7 +39,6 @@ class DiskCache:
     """A CompileCache in `folder`, which is made when something is kept; `edition` names the program that made the entries."""
 
     def __init__(self, folder: str | os.PathLike[str], edition: str, *, max_bytes: int = _MAX_BYTES) -> None:
-        """Touch nothing yet."""
         self._folder = os.fspath(folder)
         self._edition = edition
         self._max_bytes = max_bytes

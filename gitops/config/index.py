@@ -73,7 +73,6 @@ class IndexColumns:
     """The columns of an index under construction: each file and folder once."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._files: dict[str, tuple[int, str, int]] = {}
         self._folders: dict[str, tuple[int, str]] = {}
 

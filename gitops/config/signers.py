@@ -46,10 +46,24 @@ def parse_allowed_signers(text: bytes) -> tuple[Signer, ...]:
     """
     signers: dict[str, Signer] = {}
     for number, line in _lines(text):
-        signer = _signer(number, line)
-        if signer.key in signers:
+        field, _, rest = line.replace("\t", " ").partition(" ")
+        principals = tuple(field.split(","))
+        if not all(_PRINCIPAL.fullmatch(name) for name in principals):
+            raise _bad(number, "principals are plain names separated by commas; patterns and quotes are refused")
+        if len(set(principals)) != len(principals):
+            raise _bad(number, "a principal is listed twice")
+        rest = rest.lstrip()
+        options: dict[str, str] = {}
+        if rest.partition(" ")[0] not in KEY_TYPES and (match := _OPTIONS_FIELD.match(rest)):
+            options, rest = _options(number, match[0]), rest[match.end() :]
+        key_type, key = _key(number, rest.split())
+        namespaces = tuple(options["namespaces"].split(",")) if "namespaces" in options else ()
+        if not all(_NAMESPACE.fullmatch(name) for name in namespaces):
+            raise _bad(number, "namespaces are plain names separated by commas")
+        after, before = (_date(number, options.get(name)) for name in ("valid-after", "valid-before"))
+        if key in signers:
             raise _bad(number, "this key is listed before; one key speaks for one line")
-        signers[signer.key] = signer
+        signers[key] = Signer(principals, key, key_type, namespaces, valid_after=after, valid_before=before)
     return tuple(signers.values())
 
 
@@ -79,26 +93,6 @@ def _lines(text: bytes) -> Iterator[tuple[int, str]]:
             raise _bad(number, "the line is too long or holds control characters")
         if line and not line.startswith("#"):
             yield number, line
-
-
-def _signer(number: int, line: str) -> Signer:
-    """One line of an allowed-signers file."""
-    field, _, rest = line.replace("\t", " ").partition(" ")
-    principals = tuple(field.split(","))
-    if not all(_PRINCIPAL.fullmatch(name) for name in principals):
-        raise _bad(number, "principals are plain names separated by commas; patterns and quotes are refused")
-    if len(set(principals)) != len(principals):
-        raise _bad(number, "a principal is listed twice")
-    rest = rest.lstrip()
-    options: dict[str, str] = {}
-    if rest.partition(" ")[0] not in KEY_TYPES and (match := _OPTIONS_FIELD.match(rest)):
-        options, rest = _options(number, match[0]), rest[match.end() :]
-    key_type, key = _key(number, rest.split())
-    namespaces = tuple(options["namespaces"].split(",")) if "namespaces" in options else ()
-    if not all(_NAMESPACE.fullmatch(name) for name in namespaces):
-        raise _bad(number, "namespaces are plain names separated by commas")
-    after, before = (_date(number, options.get(name)) for name in ("valid-after", "valid-before"))
-    return Signer(principals, key, key_type, namespaces, valid_after=after, valid_before=before)
 
 
 def _options(number: int, field: str) -> dict[str, str]:

@@ -71,19 +71,15 @@ class SourceTree(Protocol):
     @property
     def root(self) -> str:
         """Where the folder is, for people. Never used to find a file."""
-        ...
 
     def read(self, path: str) -> bytes:
         """The content of the regular file at `path`."""
-        ...
 
     def kind(self, path: str) -> EntryKind:
         """What is at `path`; a path through a file is absent."""
-        ...
 
     def names(self, path: str) -> tuple[str, ...]:
         """The names in the folder at `path`, in code point order; refuses the whole folder for one unsafe name."""
-        ...
 
 
 class StampedTree(SourceTree, Protocol):
@@ -96,23 +92,19 @@ class StampedTree(SourceTree, Protocol):
     @property
     def identity(self) -> str:
         """Which folder this is, whatever is in it."""
-        ...
 
     @property
     def limits(self) -> SourceLimits:
         """The upper bounds of one load."""
-        ...
 
     def stamps(self, places: Iterable[str], kind: EntryKind) -> list[str | None]:
         """The stamp of each normalized path, in order; None where nothing of that kind is, or no stamp can be trusted.
 
         Nothing counts as read. The folders above a path are not looked at: ask for its folders too.
         """
-        ...
 
     def reopened(self) -> StampedTree:
         """The same folder, of which nothing has been read yet."""
-        ...
 
 
 class Meter:
@@ -121,7 +113,6 @@ class Meter:
     __slots__ = ("_bytes", "_files", "limits")
 
     def __init__(self, limits: SourceLimits | None = None) -> None:
-        """Start at zero."""
         self.limits = limits or SourceLimits()
         self._files = 0
         self._bytes = 0

@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NoReturn
 
+MAX_BYTES = 1024 * 1024
+MAX_DEPTH = 32
+MAX_NODES = 100_000
 _SHOWN_CHARACTERS = 128
 _MAX_INTEGER_CHARACTERS = 18
 
@@ -81,7 +84,6 @@ class YamlProblem:
     path: str = ""
 
     def __str__(self) -> str:
-        """Place and message."""
         return f"line {self.line}, column {self.column}: {self.message}"
 
 
@@ -99,15 +101,6 @@ class YamlError(Exception):
         self.root = root
 
 
-@dataclass(frozen=True, slots=True)
-class YamlLimits:
-    """Upper bounds of one document."""
-
-    data_bytes: int = 1024 * 1024
-    depth: int = 32
-    nodes: int = 100_000
-
-
 def shown(text: str) -> str:
     """`text` for a path or a message: one line, nothing invisible, not too long."""
     if not text.isprintable():
@@ -115,13 +108,9 @@ def shown(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
 
 
-def parse_yaml(data: bytes, limits: YamlLimits | None = None) -> YamlNode:
+def parse_yaml(data: bytes) -> YamlNode:
     """Read one document; an empty one is a null scalar. Raises YamlError, and nothing else, for any other input."""
-    builder = _Builder(limits or YamlLimits())
-    builder.read(data)
-    if builder.repeated:
-        raise YamlError(tuple(builder.repeated), builder.root)
-    return builder.root
+    return _Builder().read(data)
 
 
 def to_plain(node: YamlNode) -> Any:
@@ -177,19 +166,18 @@ class _Frame:
 class _Builder:
     """Turns parser events into nodes with a stack of open collections."""
 
-    def __init__(self, limits: YamlLimits) -> None:
-        self.root: YamlNode = YamlScalar("", ScalarType.NULL, 1, 1)
-        self.repeated: list[YamlProblem] = []
-        self._limits = limits
+    def __init__(self) -> None:
+        self._root: YamlNode = YamlScalar("", ScalarType.NULL, 1, 1)
+        self._repeated: list[YamlProblem] = []
         self._stack: list[_Frame] = []
         self._nodes = 0
 
-    def read(self, data: bytes) -> None:
-        """Consume the document. Raises YamlError for all but repeated keys."""
+    def read(self, data: bytes) -> YamlNode:
+        """The document. Raises YamlError."""
         import yaml
 
-        if len(data) > self._limits.data_bytes:
-            self._stop(YamlFault.LIMIT, f"the document has more than {self._limits.data_bytes} bytes", 1, 1)
+        if len(data) > MAX_BYTES:
+            self._stop(YamlFault.LIMIT, f"the document has more than {MAX_BYTES} bytes", 1, 1)
         try:
             data.decode()
         except UnicodeDecodeError as error:
@@ -216,11 +204,14 @@ class _Builder:
             place = (mark.line + 1, mark.column + 1) if mark else _position(data, getattr(error, "position", None) or 0)
             message = getattr(error, "problem", None) or getattr(error, "reason", None) or "the document is not YAML"
             self._stop(YamlFault.SYNTAX, f"not valid YAML: {shown(str(message))}", *place)
+        if self._repeated:
+            raise YamlError(tuple(self._repeated), self._root)
+        return self._root
 
     def _node(self, event: Any, name: str, line: int, column: int) -> None:
         self._nodes += 1
-        if self._nodes > self._limits.nodes:
-            self._stop(YamlFault.LIMIT, f"the document has more than {self._limits.nodes} nodes", line, column)
+        if self._nodes > MAX_NODES:
+            self._stop(YamlFault.LIMIT, f"the document has more than {MAX_NODES} nodes", line, column)
         if event.anchor is not None:
             mark = "*" if name == "AliasEvent" else "&"
             detail = f"`{mark}{shown(event.anchor)}`: anchors and aliases are refused; write the value out"
@@ -235,13 +226,13 @@ class _Builder:
         parent = self._stack[-1] if self._stack else None
         if parent is not None and parent.keys is not None and parent.key is None:
             self._stop(YamlFault.SYNTAX, "a mapping key must be a plain or quoted scalar", line, column)
-        if len(self._stack) >= self._limits.depth:
-            self._stop(YamlFault.LIMIT, f"the document is nested deeper than {self._limits.depth}", line, column)
+        if len(self._stack) >= MAX_DEPTH:
+            self._stop(YamlFault.LIMIT, f"the document is nested deeper than {MAX_DEPTH}", line, column)
         self._stack.append(_Frame(line, column, set() if name == "MappingStartEvent" else None))
 
     def _put(self, node: YamlNode) -> None:
         if not self._stack:
-            self.root = node
+            self._root = node
             return
         frame = self._stack[-1]
         if frame.keys is None:
@@ -254,7 +245,7 @@ class _Builder:
             if node.text in frame.keys:
                 path = self._path()
                 message = f"the key {path} is given again in line {node.line}"
-                self.repeated.append(YamlProblem(YamlFault.DUPLICATE_KEY, message, node.line, node.column, path))
+                self._repeated.append(YamlProblem(YamlFault.DUPLICATE_KEY, message, node.line, node.column, path))
             frame.keys.add(node.text)
 
     def _path(self) -> str:
@@ -268,7 +259,7 @@ class _Builder:
         return path
 
     def _stop(self, fault: YamlFault, message: str, line: int, column: int) -> NoReturn:
-        raise YamlError((*self.repeated, YamlProblem(fault, message, line, column)), None)
+        raise YamlError((*self._repeated, YamlProblem(fault, message, line, column)), None)
 
 
 def _position(data: bytes, offset: int) -> tuple[int, int]:

@@ -19,7 +19,6 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """The current time, aware, in UTC."""
-        ...
 
 
 class IdSource(Protocol):
@@ -27,7 +26,6 @@ class IdSource(Protocol):
 
     def ulid(self) -> str:
         """A new ULID, sorting after those this source made before."""
-        ...
 
 
 def encode_ulid(milliseconds: int, entropy: int) -> str:

@@ -62,7 +62,6 @@ class Diagnostics:
     __slots__ = ("_items",)
 
     def __init__(self, items: Iterable[Diagnostic] = ()) -> None:
-        """Start with `items`."""
         self._items: list[Diagnostic] = list(items)
 
     def add(
@@ -97,9 +96,7 @@ class Diagnostics:
         return [d.to_json() for d in self._items]
 
     def __iter__(self) -> Iterator[Diagnostic]:
-        """In emission order."""
         return iter(self._items)
 
     def __len__(self) -> int:
-        """How many problems there are."""
         return len(self._items)

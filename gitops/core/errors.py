@@ -51,5 +51,4 @@ class BugError(GitopsError):
     """An invariant of this program does not hold; nothing that a user does should lead here."""
 
     def __init__(self, detail: str) -> None:
-        """All bugs share one code."""
         super().__init__(Code.INTERNAL_ERROR, f"this is a bug: {detail}")

@@ -16,7 +16,6 @@ class Faults(Protocol):
 
     def reach(self, point: str) -> None:
         """Called when execution reaches `point`; may raise, or end the process."""
-        ...
 
 
 class NoFaults:

@@ -34,7 +34,6 @@ class Secret:
         return Secret(self.name, text + self._value)
 
     def __repr__(self) -> str:
-        """Never the value."""
         return f"Secret(${{{self.name}}})"
 
     __str__ = __repr__
@@ -42,11 +41,6 @@ class Secret:
     def __reduce__(self) -> str | tuple[object, ...]:
         """Refuse pickling: a secret has no bytes form."""
         raise TypeError("a Secret is never serialized")
-
-
-def references(text: str) -> tuple[str, ...]:
-    """Names of all `${NAME}` references in `text`, in order of appearance, once each."""
-    return tuple(dict.fromkeys(_REFERENCE.findall(text)))
 
 
 def resolve(text: str, environment: Mapping[str, str]) -> Secret | None:

@@ -54,6 +54,23 @@ class Form(Generic[T]):
     write: Callable[[T], Any] = lambda value: value
 
 
+def _mismatch(expected: str, value: Any) -> MalformedError:
+    return MalformedError(f"expected {expected}, found {'null' if value is None else _NAMES[type(value)]}")
+
+
+def _exactly(kind: type[T], expected: str) -> Callable[[Any], T]:
+    def read(value: Any) -> T:
+        if type(value) is not kind:
+            raise _mismatch(expected, value)
+        return value
+
+    return read
+
+
+_text = _exactly(str, "a text")
+_object: Callable[[Any], dict[str, Any]] = _exactly(dict, "an object")
+
+
 def text_form(accepts: Callable[[str], bool], expected: str) -> Form[str]:
     """A text for which `accepts` is true; `expected` completes the refusal "expected …"."""
 
@@ -105,28 +122,6 @@ def one_of(*choices: str) -> Form[str]:
     return Form(read)
 
 
-def _text(value: Any) -> str:
-    if type(value) is not str:
-        raise _mismatch("a text", value)
-    return value
-
-
-def _boolean(value: Any) -> bool:
-    if type(value) is not bool:
-        raise _mismatch("true or false", value)
-    return value
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if type(value) is not dict:
-        raise _mismatch("an object", value)
-    return value
-
-
-def _mismatch(expected: str, value: Any) -> MalformedError:
-    return MalformedError(f"expected {expected}, found {'null' if value is None else _NAMES[type(value)]}")
-
-
 TEXT = Form(_text)
 LINE = text_form(is_line, "one line without control characters")
 LINE_OR_EMPTY = text_form(lambda text: not text or is_line(text), "one line without control characters, or no text")
@@ -134,7 +129,7 @@ DIGEST = text_form(is_digest, "64 lower-case hex digits")
 OBJECT_ID = text_form(lambda text: _OBJECT_ID.match(text) is not None, "the full id of a git object")
 ULID = text_form(is_ulid, "a ULID")
 TIME = text_form(lambda text: text.endswith("Z") and parse_timestamp(text) is not None, "an RFC 3339 time in UTC")
-BOOLEAN = Form(_boolean)
+BOOLEAN = Form(_exactly(bool, "true or false"))
 OBJECT: Form[Mapping[str, Any]] = Form(_object, dict)
 """An object with any content."""
 

@@ -61,11 +61,9 @@ class OnDemand(Mapping[K, V]):
         return key in self.known
 
     def __iter__(self) -> Iterator[K]:
-        """The keys."""
         return iter(self.known)
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self.known)
 
 
@@ -96,15 +94,12 @@ class Dependencies(Collection[Dependency]):
         self.near = near
 
     def __contains__(self, edge: object) -> bool:
-        """Whether it is one of them."""
         return edge in self._all()
 
     def __iter__(self) -> Iterator[Dependency]:
-        """In order."""
         return iter(self._all())
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self._all())
 
 

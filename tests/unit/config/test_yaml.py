@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gitops.config import yaml
 from gitops.config.yaml import (
     ScalarType,
     YamlError,
     YamlFault,
-    YamlLimits,
     YamlList,
     YamlMap,
     YamlProblem,
@@ -24,9 +24,9 @@ from gitops.config.yaml import (
 )
 
 
-def refusal(data: bytes, limits: YamlLimits | None = None) -> YamlError:
+def refusal(data: bytes) -> YamlError:
     with pytest.raises(YamlError) as caught:
-        parse_yaml(data, limits)
+        parse_yaml(data)
     return caught.value
 
 
@@ -135,13 +135,14 @@ def test_what_ends_the_reading_comes_after_the_repeated_keys() -> None:
     assert error.root is None
 
 
-def test_bounds_hold_to_the_number() -> None:
-    limits = YamlLimits(data_bytes=20, depth=2, nodes=5)
-    parse_yaml(b"[[a, b, c]]", limits)
-    assert refusal(b"[[a, b, c, d]]", limits).problems[0].fault is YamlFault.LIMIT
-    assert refusal(b"[[[]]]", limits).problems[0].fault is YamlFault.LIMIT
-    parse_yaml(b"a" * 20, limits)
-    assert refusal(b"a" * 21, limits).problems[0].fault is YamlFault.LIMIT
+def test_bounds_hold_to_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, bound in {"MAX_BYTES": 20, "MAX_DEPTH": 2, "MAX_NODES": 5}.items():
+        monkeypatch.setattr(yaml, name, bound)
+    parse_yaml(b"[[a, b, c]]")
+    assert refusal(b"[[a, b, c, d]]").problems[0].fault is YamlFault.LIMIT
+    assert refusal(b"[[[]]]").problems[0].fault is YamlFault.LIMIT
+    parse_yaml(b"a" * 20)
+    assert refusal(b"a" * 21).problems[0].fault is YamlFault.LIMIT
 
 
 @pytest.mark.parametrize("unit", [b"[", b"{a: ", b"- ", b"? ", b"[\n", b"[{a: ["])

@@ -16,7 +16,7 @@ from gitops.core.clock import FixedClock, encode_ulid, is_ulid, parse_timestamp,
 from gitops.core.codes import REGISTRY, Severity, _read
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.core.errors import BugError, GitopsError, RemoteError
-from gitops.core.redact import Redactor, Secret, references, resolve
+from gitops.core.redact import Redactor, Secret, resolve
 from tests.support.ids import SequentialIds
 
 EARLY, LATE = datetime(1990, 1, 1), datetime(2200, 1, 1)  # noqa: DTZ001 - hypothesis wants bounds without a zone
@@ -175,14 +175,16 @@ def test_a_secret_never_shows_itself() -> None:
     assert secret.reveal() == "hunter2hunter2"
 
 
-def test_references_are_found_and_resolved_only_when_whole() -> None:
-    assert references("${A_1}x${B}${A_1} $C ${d}") == ("A_1", "B")
-    environment = {"A": "value"}
+def test_a_reference_is_resolved_only_when_whole() -> None:
+    environment = {"A": "value", "d": "value"}
     found = resolve("${A}", environment)
     assert found is not None
     assert (found.name, found.reveal()) == ("A", "value")
     assert resolve("${B}", environment) is None
     assert resolve("x${A}", environment) is None
+    assert resolve("${A}${A}", environment) is None
+    assert resolve("$A", environment) is None
+    assert resolve("${d}", environment) is None
 
 
 @given(st.lists(st.text(min_size=4, max_size=12), min_size=1, max_size=5), st.lists(st.text(max_size=12), max_size=5))
