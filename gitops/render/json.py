@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gitops.model.change import Change
@@ -63,22 +63,63 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 def envelope(outcome: VerbOutcome) -> Form:
     """The JSON envelope of an outcome. Raises KeyError for an unknown outcome."""
-    form: Form = _FORMS[type(outcome)](outcome)
-    return {"ok": outcome.ok, **form, "diagnostics": [each.to_json() for each in outcome.diagnostics]}
+    return {"ok": outcome.ok, **_form(outcome), "diagnostics": [each.to_json() for each in outcome.diagnostics]}
 
 
-def _validate(outcome: ValidateOutcome) -> Form:
-    """Everything that was loaded, even if there were errors."""
-    resources = sorted(outcome.resources, key=lambda r: r.address)
-    return {
-        "config_dir": outcome.config_dir,
-        "config_file": outcome.config_file,
-        "resource_digests": {r.address: r.digest for r in resources},
-        "resources": [
-            present(address=r.address, kind=r.address.kind.value, digest=r.digest, path=r.path) for r in resources
-        ],
-        "dependencies": [edge.to_json() for edge in sorted(outcome.dependencies)],
-    }
+def _form(outcome: VerbOutcome) -> Form:
+    if isinstance(outcome, DecisionOutcome):
+        form: Form = {"operation": outcome.operation, "approval_id": outcome.approval_id}
+        if outcome.commit is not None:
+            form.update(resource=outcome.resource, decided_by=outcome.decided_by, commit=outcome.commit)
+        return form
+    form = {"config_dir": outcome.config_dir}
+    match outcome:
+        case ValidateOutcome():
+            resources = sorted(outcome.resources, key=lambda r: r.address)
+            form["config_file"] = outcome.config_file
+            form["resource_digests"] = {r.address: r.digest for r in resources}
+            form["resources"] = [
+                present(address=r.address, kind=r.address.kind.value, digest=r.digest, path=r.path) for r in resources
+            ]
+            form["dependencies"] = [edge.to_json() for edge in sorted(outcome.dependencies)]
+        case PlanOutcome():
+            form |= _plan(outcome)
+        case ApplyOutcome():
+            form |= _apply(outcome)
+        case ApproveOutcome(approval=approval):
+            if outcome.ok and approval is not None:
+                form["approval_id"] = approval.approval_id
+                form["resource"] = approval.resource
+                form["operation"] = approval.operation.value
+                form["approved_by"] = approval.approved_by
+                # Only an approval of a branch ledger is a commit.
+                form |= present(commit=outcome.commit)
+        case StatusOutcome(state=state):
+            form["state_observations"] = _observations(outcome.observations)
+            form["resource_digests"] = state.digests() if state else {}
+            form |= _recorded(state)
+        case RefreshOutcome(state=state):
+            # Without a ledger the digests are the desired ones.
+            digests = state.digests() if state else outcome.digests
+            form = {"operation": outcome.operation, **form}
+            form["state_observations"] = _observations(outcome.observations)
+            form["resource_digests"] = {text: digests[text] for text in sorted(digests)}
+            form |= _recorded(state)
+        case ReadyOutcome():
+            form["state_observations"] = _observations(outcome.observations)
+            form["graphs"] = [
+                present(
+                    id=g.graph_id, uri=g.uri, schema_digest=g.schema_digest, queries=list(g.queries), policy=g.policy
+                )
+                for g in outcome.graphs
+            ]
+            form |= present(cluster_policy=outcome.cluster_policy)
+        case UnlockOutcome():
+            form["state_observations"] = _observations(outcome.observations)
+            form["lock_removed"] = outcome.lock_removed
+        case _:
+            raise KeyError(type(outcome).__name__)
+    return form
 
 
 def _plan(outcome: PlanOutcome) -> Form:
@@ -86,7 +127,6 @@ def _plan(outcome: PlanOutcome) -> Form:
     plan = outcome.plan
     changes, impact, required = (plan.changes, plan.impact, plan.approvals_required) if plan else ((), (), ())
     return {
-        "config_dir": outcome.config_dir,
         "desired_revision": present(config_digest=outcome.config_digest),
         "resource_digests": {text: outcome.resource_digests[text] for text in sorted(outcome.resource_digests)},
         "dependencies": [edge.to_json() for edge in sorted(outcome.dependencies)],
@@ -101,9 +141,7 @@ def _plan(outcome: PlanOutcome) -> Form:
 
 
 def _apply(outcome: ApplyOutcome) -> Form:
-    """Statuses are those on disk."""
     return {
-        "config_dir": outcome.config_dir,
         **present(actor=outcome.actor),
         "desired_revision": present(config_digest=outcome.config_digest),
         "state_observations": _observations(outcome.observations),
@@ -114,79 +152,6 @@ def _apply(outcome: ApplyOutcome) -> Form:
         "state_written": outcome.state_written,
         "resource_statuses": _statuses(outcome.state),
         **_debts(outcome.debts),
-    }
-
-
-def _approve(outcome: ApproveOutcome) -> Form:
-    """`commit` is present only if the approval is a commit of a branch ledger."""
-    approval = outcome.approval
-    if not outcome.ok or approval is None:
-        return {"config_dir": outcome.config_dir}
-    return present(
-        config_dir=outcome.config_dir,
-        approval_id=approval.approval_id,
-        resource=approval.resource,
-        operation=approval.operation.value,
-        approved_by=approval.approved_by,
-        commit=outcome.commit,
-    )
-
-
-def _decision(outcome: DecisionOutcome) -> Form:
-    """`revoke` and `countersign`; the decision is present only if it was made."""
-    form: Form = {"operation": outcome.operation, "approval_id": outcome.approval_id}
-    if outcome.commit is not None:
-        form.update(resource=outcome.resource, decided_by=outcome.decided_by, commit=outcome.commit)
-    return form
-
-
-def _status(outcome: StatusOutcome) -> Form:
-    """The ledger as recorded."""
-    return {
-        "config_dir": outcome.config_dir,
-        "state_observations": _observations(outcome.observations),
-        "resource_digests": outcome.state.digests() if outcome.state else {},
-        "resource_statuses": _statuses(outcome.state),
-        "observations": _observed(outcome.state),
-    }
-
-
-def _refresh(outcome: RefreshOutcome) -> Form:
-    """`refresh` and `import`; without a ledger the digests are the desired ones."""
-    digests = outcome.state.digests() if outcome.state else outcome.digests
-    return {
-        "operation": outcome.operation,
-        "config_dir": outcome.config_dir,
-        "state_observations": _observations(outcome.observations),
-        "resource_digests": {text: digests[text] for text in sorted(digests)},
-        "resource_statuses": _statuses(outcome.state),
-        "observations": _observed(outcome.state),
-    }
-
-
-def _ready(outcome: ReadyOutcome) -> Form:
-    return {
-        "config_dir": outcome.config_dir,
-        "state_observations": _observations(outcome.observations),
-        "graphs": [
-            {
-                "id": graph.graph_id,
-                "uri": graph.uri,
-                "schema_digest": graph.schema_digest,
-                "queries": list(graph.queries),
-                **present(policy=graph.policy),
-            }
-            for graph in outcome.graphs
-        ],
-        **present(cluster_policy=outcome.cluster_policy),
-    }
-
-
-def _unlock(outcome: UnlockOutcome) -> Form:
-    return {
-        "config_dir": outcome.config_dir,
-        "state_observations": _observations(outcome.observations),
-        "lock_removed": outcome.lock_removed,
     }
 
 
@@ -238,25 +203,14 @@ def present(**fields: Any) -> Form:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+def _recorded(state: LedgerState | None) -> Form:
+    """The statuses and observations that are on disk."""
+    seen = sorted(state.observations.items() if state else ())
+    return {"resource_statuses": _statuses(state), "observations": {text: plain(each) for text, each in seen}}
+
+
 def _statuses(state: LedgerState | None) -> dict[str, Form]:
     return {
         text: present(status=found.status.value, conditions=list(found.conditions) or None, message=found.message)
         for text, found in sorted(state.statuses.items() if state else ())
     }
-
-
-def _observed(state: LedgerState | None) -> Form:
-    return {text: plain(seen) for text, seen in sorted(state.observations.items() if state else ())}
-
-
-_FORMS: Mapping[type[VerbOutcome], Callable[[Any], Form]] = {
-    ValidateOutcome: _validate,
-    PlanOutcome: _plan,
-    ApplyOutcome: _apply,
-    ApproveOutcome: _approve,
-    DecisionOutcome: _decision,
-    StatusOutcome: _status,
-    RefreshOutcome: _refresh,
-    ReadyOutcome: _ready,
-    UnlockOutcome: _unlock,
-}

@@ -5,10 +5,10 @@ Every line starts with a word of the program and contains no character that cont
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from gitops.core.diagnostics import Diagnostic, Severity
+from gitops.model.approval import Approval
 from gitops.model.change import Change
 from gitops.model.outcome import (
     ApplyOutcome,
@@ -30,8 +30,7 @@ from gitops.render.json import to_line
 
 def to_text(outcome: VerbOutcome) -> str:
     """The whole output of a command, each line ended by a line feed. Raises KeyError for an unknown outcome."""
-    body: list[str] = _BODIES[type(outcome)](outcome)
-    return "".join(visible(line) + "\n" for line in [*body, *diagnostic_lines(outcome.diagnostics)])
+    return "".join(visible(line) + "\n" for line in [*_body(outcome), *diagnostic_lines(outcome.diagnostics)])
 
 
 def diagnostic_lines(diagnostics: Iterable[Diagnostic]) -> list[str]:
@@ -47,9 +46,49 @@ def diagnostic_lines(diagnostics: Iterable[Diagnostic]) -> list[str]:
     return lines
 
 
-def _validate(outcome: ValidateOutcome) -> list[str]:
-    found = f"{len(outcome.resources)} resource(s), {len(outcome.dependencies)} dependency edge(s)"
-    return [f"cluster config valid: {found}" if outcome.ok else "cluster config invalid"]
+def _body(outcome: VerbOutcome) -> list[str]:
+    match outcome:
+        case ValidateOutcome(ok=True):
+            found = f"{len(outcome.resources)} resource(s), {len(outcome.dependencies)} dependency edge(s)"
+            return [f"cluster config valid: {found}"]
+        case ValidateOutcome():
+            return ["cluster config invalid"]
+        case PlanOutcome():
+            return _plan(outcome)
+        case ApplyOutcome():
+            return _apply(outcome)
+        case ApproveOutcome(ok=True, approval=Approval() as given):
+            what = f"{given.operation} {given.resource}"
+            first = f"cluster approve: {what} approved by {given.approved_by} (approval {given.approval_id})"
+            return [first] if outcome.commit is None else [first, f"  commit: {outcome.commit}"]
+        case ApproveOutcome():
+            return ["cluster approve failed"]
+        case DecisionOutcome(commit=None) | RefreshOutcome(ok=False):
+            return [f"cluster {outcome.operation} failed"]
+        case DecisionOutcome():
+            what = f"approval {outcome.approval_id} of {outcome.resource}"
+            done = "revoked" if outcome.operation == "revoke" else "countersigned"
+            first = f"cluster {outcome.operation}: {what} {done} by {outcome.decided_by}"
+            return [first, f"  commit: {outcome.commit}"]
+        case StatusOutcome(ok=False):
+            return ["cluster status failed"]
+        case StatusOutcome(observations=seen):
+            lines = [f"cluster state: {_extent(seen)}" if seen.state_found else "cluster state missing"]
+            if seen.applied_config_digest is not None:
+                lines.append(f"  applied config: {seen.applied_config_digest}")
+            return [*lines, _lock(seen)]
+        case RefreshOutcome(observations=seen):
+            lines = [f"cluster {outcome.operation}: {_extent(seen)}"]
+            if seen.state_cas is not None:
+                lines.append(f"  state_cas: {seen.state_cas}")
+            return [*lines, _lock(seen)]
+        case ReadyOutcome():
+            return _ready(outcome)
+        case UnlockOutcome(ok=True, observations=seen):
+            return [f"cluster force-unlock: removed lock{_holder(seen)}"]
+        case UnlockOutcome(observations=seen):
+            return ["cluster force-unlock failed", *([_lock(seen)] if seen.held.held else [])]
+    raise KeyError(type(outcome).__name__)
 
 
 def _plan(outcome: PlanOutcome) -> list[str]:
@@ -78,43 +117,6 @@ def _apply(outcome: ApplyOutcome) -> list[str]:
     return lines
 
 
-def _approve(outcome: ApproveOutcome) -> list[str]:
-    approval = outcome.approval
-    if not outcome.ok or approval is None:
-        return ["cluster approve failed"]
-    what = f"{approval.operation} {approval.resource}"
-    lines = [f"cluster approve: {what} approved by {approval.approved_by} (approval {approval.approval_id})"]
-    return lines if outcome.commit is None else [*lines, f"  commit: {outcome.commit}"]
-
-
-def _decision(outcome: DecisionOutcome) -> list[str]:
-    if outcome.commit is None:
-        return [f"cluster {outcome.operation} failed"]
-    what = f"approval {outcome.approval_id} of {outcome.resource}"
-    done = "revoked" if outcome.operation == "revoke" else "countersigned"
-    return [f"cluster {outcome.operation}: {what} {done} by {outcome.decided_by}", f"  commit: {outcome.commit}"]
-
-
-def _status(outcome: StatusOutcome) -> list[str]:
-    seen = outcome.observations
-    if not outcome.ok:
-        return ["cluster status failed"]
-    lines = [f"cluster state: {_extent(seen)}" if seen.state_found else "cluster state missing"]
-    if seen.applied_config_digest is not None:
-        lines.append(f"  applied config: {seen.applied_config_digest}")
-    return [*lines, _lock(seen)]
-
-
-def _refresh(outcome: RefreshOutcome) -> list[str]:
-    seen = outcome.observations
-    if not outcome.ok:
-        return [f"cluster {outcome.operation} failed"]
-    lines = [f"cluster {outcome.operation}: {_extent(seen)}"]
-    if seen.state_cas is not None:
-        lines.append(f"  state_cas: {seen.state_cas}")
-    return [*lines, _lock(seen)]
-
-
 def _ready(outcome: ReadyOutcome) -> list[str]:
     if not outcome.ok:
         return ["cluster ready: no; a server would refuse to start"]
@@ -124,13 +126,6 @@ def _ready(outcome: ReadyOutcome) -> list[str]:
         under = f", policy {graph.policy}" if graph.policy else ""
         lines.append(f"  graph {graph.graph_id}: {len(graph.queries)} {queries}{under}")
     return lines if outcome.cluster_policy is None else [*lines, f"  cluster: policy {outcome.cluster_policy}"]
-
-
-def _unlock(outcome: UnlockOutcome) -> list[str]:
-    seen = outcome.observations
-    if outcome.ok:
-        return [f"cluster force-unlock: removed lock{_holder(seen)}"]
-    return ["cluster force-unlock failed", *([_lock(seen)] if seen.held.held else [])]
 
 
 def _extent(seen: StateObservations) -> str:
@@ -170,16 +165,3 @@ def _migrations(plan: Plan) -> dict[str, list[str]]:
             found += [f"      {to_line(each.step)}", *([f"        {note}"] if note else [])]
         found += [f"      {result_line(result)}" for result in view.results]
     return lines
-
-
-_BODIES: Mapping[type[VerbOutcome], Callable[[Any], list[str]]] = {
-    ValidateOutcome: _validate,
-    PlanOutcome: _plan,
-    ApplyOutcome: _apply,
-    ApproveOutcome: _approve,
-    DecisionOutcome: _decision,
-    StatusOutcome: _status,
-    RefreshOutcome: _refresh,
-    ReadyOutcome: _ready,
-    UnlockOutcome: _unlock,
-}
