@@ -231,15 +231,16 @@ def render_template(
     If a template of the repository breaks a rule, the built-in one is used, and warns of it.
     """
     # To import jinja2 takes longer than to make a plan, so only the verbs that comment import it.
-    from gitops.render.environment import render_sections
+    from gitops.render.environment import render_own, render_sections
 
-    rendered = render_sections(template, {**values, **errors_and_warnings(diagnostics)}, own)
-    if rendered.problem is None:
-        return rendered.sections
-    reported, problem = Diagnostics(diagnostics), rendered.problem
-    message = f"{problem.why}; the built-in templates are used instead"
-    reported.add(Code.TEMPLATE_INVALID, problem.name, message, source=SourceRef(problem.name, problem.line))
-    return render_sections(template, {**values, **errors_and_warnings(reported)}).sections
+    if not own:
+        return render_sections(template, {**values, **errors_and_warnings(diagnostics)})
+    rendered = render_own(template, {**values, **errors_and_warnings(diagnostics)}, own)
+    if isinstance(rendered, tuple):
+        return rendered
+    reported, message = Diagnostics(diagnostics), f"{rendered.why}; the built-in templates are used instead"
+    reported.add(Code.TEMPLATE_INVALID, rendered.name, message, source=SourceRef(rendered.name, rendered.line))
+    return render_sections(template, {**values, **errors_and_warnings(reported)})
 
 
 def _plan_sections(comment: PlanComment, nodes: int) -> tuple[Section, ...]:

@@ -88,14 +88,6 @@ class TemplateProblem:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class RenderedTemplate:
-    """The sections of a template, or the problem of a template of the repository."""
-
-    sections: tuple[Section, ...]
-    problem: TemplateProblem | None = None
-
-
 class _RuleError(TemplateError):
     """A template breaks a rule of this module."""
 
@@ -104,23 +96,25 @@ class _RuleError(TemplateError):
         self.lineno = lineno
 
 
-def render_sections(
-    template: str, values: Mapping[str, object], own: Mapping[str, str] = MappingProxyType({})
-) -> RenderedTemplate:
-    """Render a template and split it at its `section` marks; the text before the first mark is always kept.
+def render_sections(template: str, values: Mapping[str, object]) -> tuple[Section, ...]:
+    """Render a built-in template and split it at its `section` marks; the text before the first mark is always kept.
 
-    `own` are the templates of the repository by name, such as `plan.md.j2`; if one of them breaks a rule, there are no sections.
-    Raises BugError if a built-in one breaks a rule.
+    Raises BugError if it breaks a rule.
     """
-    if own:
-        try:
-            return RenderedTemplate(_sections(template, values, own))
-        except Exception as error:  # noqa: BLE001 - a template of the repository may fail in any manner, which must not fail the report
-            return RenderedTemplate((), _explain(error, own, template))
     try:
-        return RenderedTemplate(_sections(template, values, {}))
+        return _sections(template, values, {})
     except TemplateError as error:
         raise BugError(f"template {template}: {error}") from error
+
+
+def render_own(
+    template: str, values: Mapping[str, object], own: Mapping[str, str]
+) -> tuple[Section, ...] | TemplateProblem:
+    """As `render_sections`, with the templates of the repository by name, such as `plan.md.j2`; or what is wrong with one."""
+    try:
+        return _sections(template, values, own)
+    except Exception as error:  # noqa: BLE001 - a template of the repository may fail in any manner, which must not fail the report
+        return _explain(error, own, template)
 
 
 def _sections(template: str, values: Mapping[str, object], own: Mapping[str, str]) -> tuple[Section, ...]:
@@ -137,12 +131,11 @@ def _sections(template: str, values: Mapping[str, object], own: Mapping[str, str
         raise _RuleError(f"more than {_HEAD_LIMIT} characters precede the first section")
     if len(parts) > MOST_SECTIONS:
         raise _RuleError(f"there are more than {MOST_SECTIONS} sections")
-    return (Section("Head", MUST_KEEP, head), *(_section(part) for part in parts))
-
-
-def _section(part: str) -> Section:
-    title, rank, fold, body = part.split(_FIELD, 3)
-    return Section(title, int(rank), body, fold == "1")
+    sections = [Section("Head", MUST_KEEP, head)]
+    for part in parts:
+        title, rank, fold, body = part.split(_FIELD, 3)
+        sections.append(Section(title, int(rank), body, fold == "1"))
+    return tuple(sections)
 
 
 class _Environment(ImmutableSandboxedEnvironment):
@@ -220,19 +213,16 @@ class _Loader(BaseLoader):
         globals: MutableMapping[str, Any] | None = None,  # noqa: A002
     ) -> Template:
         """The template called `name`: that of the repository, else the built-in one."""
-        return environment.template_class.from_code(environment, _compiled(name, self._text(name)), globals or {}, None)
-
-    def _text(self, name: str) -> str:
         text = None if name.startswith(BUILT_IN) else self._own.get(name)
-        if text is not None:
-            if len(text) > TEMPLATE_LIMIT:
-                raise _RuleError(f"{name} is longer than {TEMPLATE_LIMIT} characters")
-            return text
-        plain = name.removeprefix(BUILT_IN)
-        file = self._root / plain
-        if "/" in plain or not plain.endswith(".md.j2") or not file.is_file():
-            raise TemplateNotFound(name)
-        return file.read_text("utf-8")
+        if text is None:
+            plain = name.removeprefix(BUILT_IN)
+            file = self._root / plain
+            if "/" in plain or not plain.endswith(".md.j2") or not file.is_file():
+                raise TemplateNotFound(name)
+            text = file.read_text("utf-8")
+        elif len(text) > TEMPLATE_LIMIT:
+            raise _RuleError(f"{name} is longer than {TEMPLATE_LIMIT} characters")
+        return environment.template_class.from_code(environment, _compiled(name, text), globals or {}, None)
 
 
 def _templates() -> Traversable:
@@ -247,16 +237,13 @@ def _compiled(name: str, text: str) -> CodeType:
     environment = _Environment()
     tree = environment.parse(text, name, name)
     _check(tree)
-    for node in (tree, *tree.find_all((nodes.For, nodes.Macro))):
-        _count(node, environment)
+    bodies: list[Any] = [tree, *tree.find_all((nodes.For, nodes.Macro))]
+    for node in bodies:
+        # A call that counts each pass through the body, with the length of its fixed text.
+        length = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
+        call = nodes.Call(nodes.Name("_spend", "load"), [nodes.Const(length)], [], None, None)
+        node.body.insert(0, nodes.ExprStmt(call).set_lineno(node.lineno).set_environment(environment))
     return environment.compile(tree, name, name)
-
-
-def _count(node: Any, environment: Environment) -> None:
-    """Insert a call that counts each pass through a body, with the length of its fixed text."""
-    length = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
-    call = nodes.Call(nodes.Name("_spend", "load"), [nodes.Const(length)], [], None, None)
-    node.body.insert(0, nodes.ExprStmt(call).set_lineno(node.lineno).set_environment(environment))
 
 
 def _check(tree: nodes.Template) -> None:

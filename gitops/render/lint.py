@@ -17,8 +17,6 @@ from gitops.render.characters import visible
 from gitops.render.json import Form, present
 from gitops.render.text import diagnostic_lines
 
-__all__ = ["SHOWN", "lint_form", "lint_text", "source_lines"]
-
 SHOWN = 1_000
 """The largest number of problems in the text; the rest is counted."""
 
@@ -46,7 +44,13 @@ def lint_text(outcome: LintOutcome, display: Callable[[str], str] = str) -> str:
     lines.extend(
         f"not checked: {display(path)}, since {display(schema)} does not compile" for schema, path in outcome.unchecked
     )
-    lines.append(_summary(outcome))
+    errors, warnings = outcome.count(LintLevel.ERROR), outcome.count(LintLevel.WARNING)
+    files = {each.path for each in outcome.queries} | {path for _, path in outcome.unchecked}
+    queries = len({(each.path, result.span.start) for each in outcome.queries for result in each.report.results})
+    lines.append(
+        f"lint: {errors} error(s), {warnings} warning(s) in {len(outcome.schemas)} schema(s), "
+        f"{len(files)} query file(s), {queries} quer{'y' if queries == 1 else 'ies'}"
+    )
     return "".join(visible(line) + "\n" for line in lines)
 
 
@@ -76,7 +80,7 @@ def lint_form(outcome: LintOutcome, *, config_dir: str, strict: bool = False) ->
             for each in outcome.queries
         ],
         "not_checked": [{"query_path": path, "schema": schema} for schema, path in outcome.unchecked],
-        "problems": [_problem_form(each) for each in outcome.problems],
+        "problems": [_form(each) for each in outcome.problems],
         "diagnostics": [each.to_json() for each in outcome.diagnostics],
     }
 
@@ -92,8 +96,10 @@ def source_lines(text: SourceText, region: Region) -> list[str]:
     while region.start < last < line.end and _continues(data, last):
         last -= 1
     end = min(end, last)
-    before, inside = _decoded(data[first : region.start]), _decoded(data[region.start : end])
-    after = _decoded(data[end:last]).removesuffix("\r")
+    # Bytes that are not UTF-8 are spelled out.
+    parts = (data[first : region.start], data[region.start : end], data[end:last])
+    before, inside, after = (part.decode("utf-8", "backslashreplace") for part in parts)
+    after = after.removesuffix("\r")
     begins = "…" if first > line.start or len(before) > _BEFORE else ""
     ends = "…" if last < line.end or len(inside) > _INSIDE or len(after) > _AFTER else ""
     before, inside = begins + _shown(before[-_BEFORE:]), _shown(inside[:_INSIDE])
@@ -116,17 +122,7 @@ def _problem(
         yield f"  note: against {', '.join(map(display, problem.schemas))}"
 
 
-def _summary(outcome: LintOutcome) -> str:
-    errors, warnings = outcome.count(LintLevel.ERROR), outcome.count(LintLevel.WARNING)
-    files = {each.path for each in outcome.queries} | {path for _, path in outcome.unchecked}
-    queries = len({(each.path, result.span.start) for each in outcome.queries for result in each.report.results})
-    return (
-        f"lint: {errors} error(s), {warnings} warning(s) in {len(outcome.schemas)} schema(s), "
-        f"{len(files)} query file(s), {queries} quer{'y' if queries == 1 else 'ies'}"
-    )
-
-
-def _problem_form(problem: LocatedProblem) -> Form:
+def _form(problem: LocatedProblem) -> Form:
     region = problem.region
     fixes = [{"start_byte": region.start, "end_byte": region.end, "text": problem.replacement}]
     return present(
@@ -147,11 +143,6 @@ def _problem_form(problem: LocatedProblem) -> Form:
         fix=problem.fix,
         replacements=fixes if problem.replacement is not None else None,
     )
-
-
-def _decoded(data: bytes) -> str:
-    """The text; bytes that are not UTF-8 are spelled out."""
-    return data.decode("utf-8", "backslashreplace")
 
 
 def _continues(data: bytes, offset: int) -> bool:

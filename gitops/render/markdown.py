@@ -166,37 +166,24 @@ def _fit(body: str, room: int, share: int, measure: Callable[[str], int]) -> tup
     if measure(body) + 2 <= room:
         return body, 0
     lines = body.split("\n")
-    kept = _cut(lines, share - 2, measure)
-    if len(kept) < _LEAST_LINES:
-        return "", len(lines)
-    closing = _open_fence(kept)
-    return "\n".join([*kept, closing] if closing else kept), len(lines) - len(kept)
-
-
-def _cut(lines: list[str], room: int, measure: Callable[[str], int]) -> list[str]:
-    """As many first lines as fit, leaving room to close the longest fence among them."""
     kept: list[str] = []
     used = longest = 0
+    open_fence = ""
     for line in lines:
         fence = _FENCE.match(line)
+        # There must be room to close the longest fence.
         longest = max(longest, len(fence[1]) if fence else 0)
         used += measure(line) + 1
-        if used + longest > room:
+        if used + longest > share - 2:
             break
         kept.append(line)
-    return kept
-
-
-def _open_fence(lines: list[str]) -> str:
-    """The fence that is still open after `lines`, or nothing."""
-    fence = ""
-    for line in lines:
-        found = _FENCE.match(line)
-        if not fence and found:
-            fence = found[1]
-        elif fence and line.startswith(fence) and not line.strip("`"):
-            fence = ""
-    return fence
+        if fence and not open_fence:
+            open_fence = fence[1]
+        elif open_fence and line.startswith(open_fence) and not line.strip("`"):
+            open_fence = ""
+    if len(kept) < _LEAST_LINES:
+        return "", len(lines)
+    return "\n".join([*kept, open_fence] if open_fence else kept), len(lines) - len(kept)
 
 
 def _joined(bodies: list[str]) -> str:

@@ -9,8 +9,6 @@ from typing import Any
 
 from gitops.render.characters import visible
 
-__all__ = ["to_table"]
-
 _GAP = "  "
 _NULL = "-"
 _CUT = "…"
@@ -20,15 +18,22 @@ _LEAST = 6
 def to_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, width: int | None = None) -> str:
     """Rows of JSON values under the names of their columns; numbers are aligned to the right, null is a dash.
 
-    `width` is that of the terminal in characters: the widest columns are cut until a line fits. With None
-    nothing is cut. A text that looks like another value is quoted as JSON, and no character acts on the terminal.
+    `width` is that of the terminal in characters: the widest columns are cut until a line fits, but never below 6 characters.
+    With None nothing is cut. A text that looks like another value is quoted as JSON, and no character acts on the terminal.
     """
     names = list(dict.fromkeys(columns))
     found = [[row.get(name) for name in names] for row in rows]
     cells = [[_cell(value) for value in row] for row in found]
     heads = [visible(name) for name in names]
     widths = [max(map(_width, column)) for column in zip(heads, *cells, strict=True)] if names else []
-    widths = _fitted(widths, width)
+    if width is not None:
+        widths = [min(each, max(width, _LEAST)) for each in widths]
+        # The widest is cut one by one.
+        for _ in range(sum(widths) + len(_GAP) * (len(widths) - 1) - width):
+            widest = max(widths)
+            if widest <= _LEAST:
+                break
+            widths[widths.index(widest)] -= 1
     right = [_is_numeric([row[at] for row in found]) for at in range(len(names))]
     lines = [_line(heads, widths, right), _GAP.join("-" * each for each in widths)]
     lines += [_line(row, widths, right) for row in cells]
@@ -38,29 +43,14 @@ def to_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, width
 def _cell(value: Any) -> str:
     if value is None:
         return _NULL
-    if isinstance(value, str):
-        plain = value and value != _NULL and value == value.strip() and value[0] not in '"[{'
-        return visible(value) if plain else visible(json.dumps(value, ensure_ascii=False))
-    return visible(json.dumps(value, ensure_ascii=False))
+    plain = isinstance(value, str) and value not in ("", _NULL) and value == value.strip() and value[0] not in '"[{'
+    return visible(value if plain else json.dumps(value, ensure_ascii=False))
 
 
 def _is_numeric(values: Sequence[Any]) -> bool:
     """Whether the column holds numbers, and nothing else but nulls."""
     present = [value for value in values if value is not None]
     return bool(present) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in present)
-
-
-def _fitted(widths: list[int], width: int | None) -> list[int]:
-    """The widths with the widest cut one by one, but never below 6 characters."""
-    if width is None:
-        return widths
-    fitted = [min(each, max(width, _LEAST)) for each in widths]
-    for _ in range(sum(fitted) + len(_GAP) * (len(fitted) - 1) - width):
-        widest = max(fitted)
-        if widest <= _LEAST:
-            break
-        fitted[fitted.index(widest)] -= 1
-    return fitted
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
