@@ -6,7 +6,7 @@ Migrations of schema updates are previewed, and what the ledger records of their
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gitops.approvals.decisions import open_debts
@@ -48,10 +48,8 @@ def _plan_outcome(current: Session) -> PlanOutcome:
     plan: Plan | None = None
     debts: tuple[Debt, ...] = ()
     if current.ready:
-        detail = (
-            "an interrupted operation is not settled; apply settles it first and may then block more than this shows"
-        )
-        warn_of_intents(current.opened.ledger, problems, detail)
+        then = "apply settles it first and may then block more than this shows"
+        warn_of_intents(current.opened.ledger, problems, f"an interrupted operation is not settled; {then}")
         plan, accepted = plan_session(current, current.state, explain=True)
         debts = accepted.earlier.open
         problems.extend(plan.diagnostics)
@@ -100,7 +98,7 @@ def plan_session(
         state=state,
         approvals=approvals.approvals,
         pending=pending,
-        previews={schema: found.preview for schema, found in migrations.items()},
+        previews={schema: preview for schema, (preview, _) in migrations.items()},
         recorded=_recorded_graphs(current, changes, migrations) if explain else {},
         trust_change=trust,
         approvals_needed=approvals.needed,
@@ -109,77 +107,63 @@ def plan_session(
     return make_plan(inputs), approvals
 
 
-@dataclass(frozen=True, slots=True)
-class _Previewed:
-    """A migration preview; `accepted` is the schema that it starts from, where that was read for it."""
+def _preview_migrations(
+    current: Session, changes: Sequence[Change]
+) -> dict[Address, tuple[MigrationPreview, Schema | None]]:
+    """The preview of each schema update by address, and the schema that it starts from, where that was read for it.
 
-    preview: MigrationPreview
-    accepted: Schema | None = None
-
-
-def _preview_migrations(current: Session, changes: Sequence[Change]) -> dict[Address, _Previewed]:
-    """The preview of each schema update by address; a missing one is a warning of the session."""
-    found: dict[Address, _Previewed] = {}
+    It is planned from the recorded schema, where git has its text, else from the live graph. A missing one is a warning of the
+    session.
+    """
+    found: dict[Address, tuple[MigrationPreview, Schema | None]] = {}
     for change in changes:
-        if change.address.kind is Kind.SCHEMA and change.action is Action.UPDATE:
-            try:
-                found[change.address] = _preview(current, change)
-            except GitopsError as error:
-                current.problems.add(Code.SCHEMA_PREVIEW_UNAVAILABLE, change.address, error.detail)
+        schema = change.address
+        if schema.kind is not Kind.SCHEMA or change.action is not Action.UPDATE:
+            continue
+        desired = current.desired.graphs[schema.name].schema
+        try:
+            source = current.workspace.accepted_schema(schema.name, change.before or "")
+            if source is None or desired is None:
+                content = current.desired.resources[schema].content or b""
+                found[schema] = current.opened.engine.preview(current.opened.graph_uri(schema.name), content), None
+                continue
+            from gitops.language.schema import compile_schema
+            from gitops.language.schema.migration import plan_migration
+
+            accepted = compile_schema(source)
+            migration = plan_migration(accepted, desired)
+            steps = tuple(step.to_json() for step in migration.steps)
+            found[schema] = MigrationPreview(migration.supported, steps), accepted
+        except GitopsError as error:
+            current.problems.add(Code.SCHEMA_PREVIEW_UNAVAILABLE, schema, error.detail)
     return found
 
 
 def _recorded_graphs(
-    current: Session, changes: Sequence[Change], found: Mapping[Address, _Previewed]
+    current: Session, changes: Sequence[Change], found: Mapping[Address, tuple[MigrationPreview, Schema | None]]
 ) -> dict[Address, RecordedGraph]:
     """What is recorded of each graph with a preview, by schema address.
 
     It only explains, so what cannot be read is left out silently: the verbs that need it report it.
     """
+    if not found:
+        return {}
+    from gitops.language.schema import compile_schema
+    from gitops.language.text import LanguageError
+
     texts: dict[Address, dict[Address, bytes]] = {}
     for change in changes:
         schema = change.address.schema_address
         if change.address.kind is Kind.QUERY and change.before is not None and schema is not None and schema in found:
-            content = _blob(current, change)
-            if content is not None:
-                texts.setdefault(schema, {})[change.address] = content
+            with suppress(GitopsError):
+                content = current.opened.ledger.blob(change.address, change.before).content
+                if content is not None:
+                    texts.setdefault(schema, {})[change.address] = content
     recorded: dict[Address, RecordedGraph] = {}
-    for schema, previewed in found.items():
-        accepted = previewed.accepted or _live_schema(current, schema.name)
-        if accepted is not None:
-            recorded[schema] = RecordedGraph(accepted, texts.get(schema, {}))
+    for schema, (_, accepted) in found.items():
+        with suppress(GitopsError, LanguageError):
+            live = accepted or compile_schema(
+                current.opened.engine.read(current.opened.graph_uri(schema.name)).schema_source
+            )
+            recorded[schema] = RecordedGraph(live, texts.get(schema, {}))
     return recorded
-
-
-def _preview(current: Session, change: Change) -> _Previewed:
-    """From the recorded schema, where git has its text, else from the live graph."""
-    graph = change.address.name
-    desired = current.desired.graphs[graph].schema
-    source = current.workspace.accepted_schema(graph, change.before or "")
-    if source is not None and desired is not None:
-        from gitops.language.schema import compile_schema
-        from gitops.language.schema.migration import plan_migration
-
-        accepted = compile_schema(source)
-        migration = plan_migration(accepted, desired)
-        steps = tuple(step.to_json() for step in migration.steps)
-        return _Previewed(MigrationPreview(migration.supported, steps), accepted)
-    content = current.desired.resources[change.address].content or b""
-    return _Previewed(current.opened.engine.preview(current.opened.graph_uri(graph), content))
-
-
-def _live_schema(current: Session, graph: str) -> Schema | None:
-    from gitops.language.schema import compile_schema
-    from gitops.language.text import LanguageError
-
-    try:
-        return compile_schema(current.opened.engine.read(current.opened.graph_uri(graph)).schema_source)
-    except (GitopsError, LanguageError):
-        return None
-
-
-def _blob(current: Session, change: Change) -> bytes | None:
-    try:
-        return current.opened.ledger.blob(change.address, change.before or "").content
-    except GitopsError:
-        return None
