@@ -22,8 +22,6 @@ from gitops.model.change import Change, Disposition
 from gitops.model.ledger import ApprovalUse, Debt, DebtSettlement, EntryChange, EntryKind, LedgerEntry, changeset_key
 from gitops.model.plan import Plan
 
-__all__ = ["announced_debts", "check_debts", "make_entry", "settle_debts"]
-
 
 def make_entry(
     workspace: Workspace,

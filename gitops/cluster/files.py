@@ -9,8 +9,6 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import UsageError
 
-__all__ = ["named_files"]
-
 _MAX_FOLDERS = 10_000
 
 

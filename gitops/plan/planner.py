@@ -17,8 +17,6 @@ from gitops.model.plan import ApprovalRequirement, Impact, Plan, PlanInputs, Sch
 from gitops.model.resource import Dependency, DesiredState, edges_near
 from gitops.plan.graph import build_graph
 
-__all__ = ["classify", "diff", "find_impact", "make_plan", "recorded_dependencies", "survey"]
-
 
 def make_plan(inputs: PlanInputs) -> Plan:
     """What an apply of these inputs would do.

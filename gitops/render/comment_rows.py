@@ -6,7 +6,7 @@ An explanation is everything about one change of a plan, as `/gitops explain ADD
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from gitops.core.codes import Code
@@ -14,9 +14,9 @@ from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.model.address import Address, Kind
 from gitops.model.change import Action, Change, Disposition, Reason
 from gitops.model.outcome import ApplyOutcome, PlanOutcome, VerbOutcome
-from gitops.model.plan import ExecEdge, Plan
+from gitops.model.plan import Plan
 from gitops.render.comment_inputs import ApprovalState
-from gitops.render.impact import SHOWN, MigrationView, migration_views
+from gitops.render.impact import SHOWN, migration_views
 
 _IRREVERSIBLE, _MIGRATION, _DELETE, _UPDATE, _CREATE = range(5)
 
@@ -69,22 +69,22 @@ def change_rows(
     return tuple(
         {
             "risk": _risk(change, gated),
-            "action": action_words(change, gated),
+            "action": _action(change, gated),
             "resource": change.address,
-            "effect": effect_words(change, words),
+            "effect": _effect(change, words),
         }
         for change in sorted(changes, key=lambda each: (_risk(each, gated), each.address))
     )
 
 
-def action_words(change: Change, gated: set[str]) -> str:
+def _action(change: Change, gated: set[str]) -> str:
     """The action on a resource, in a word or two."""
     if _risk(change, gated) == _MIGRATION:
         return "migrate"
     return "update bindings" if change.binding_change else change.action.value
 
 
-def effect_words(change: Change, words: Mapping[Disposition, str]) -> str:
+def _effect(change: Change, words: Mapping[Disposition, str]) -> str:
     """What apply does with a change, and why if it is not applied."""
     known = words[change.disposition]
     return known if change.reason is None else f"{known}, {_BECAUSE[change.reason]}"
@@ -161,62 +161,49 @@ def _errors(outcome: VerbOutcome) -> str:
     return count(sum(d.severity is Severity.ERROR for d in outcome.diagnostics), "error")
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """One change in full; `changed` is false for a resource that the plan does not change: then only `after` is set.
-
-    `waits_for` and `awaited_by` are its edges of the execution graph, `needed_by` what depends on the resource, each cut
-    after 20 with the number of `more`.
-    """
-
-    resource: str
-    changed: bool
-    action: str = ""
-    effect: str = ""
-    before: str = ""
-    after: str = ""
-    waits_for: tuple[dict[str, str], ...] = ()
-    awaited_by: tuple[dict[str, str], ...] = ()
-    more_edges: int = 0
-    needed_by: tuple[str, ...] = ()
-    more_needed: int = 0
-    migration: MigrationView | None = None
-    approval: ApprovalState | None = None
-    checks: tuple[dict[str, Any], ...] = ()
-
-
 def explanations(
-    outcome: PlanOutcome, addresses: Sequence[str], states: Sequence[ApprovalState]
-) -> tuple[Explanation, ...]:
-    """One explanation per address text, in their order, each once."""
-    return tuple(_explain(outcome, Address(address), states) for address in dict.fromkeys(addresses))
+    outcome: PlanOutcome, addresses: Iterable[str], states: Sequence[ApprovalState]
+) -> tuple[dict[str, Any], ...]:
+    """One explanation per address text, in their order, each once.
 
-
-def _explain(outcome: PlanOutcome, address: Address, states: Sequence[ApprovalState]) -> Explanation:
-    plan = outcome.plan
-    change = None if plan is None else plan.change(address)
-    if plan is None or change is None:
-        return Explanation(address, changed=False, after=outcome.resource_digests.get(address, ""))
-    before = [{"resource": e.before, "reason": _reason(e)} for e in plan.graph.edges if e.after == address]
-    after = [{"resource": e.after, "reason": _reason(e)} for e in plan.graph.edges if e.before == address]
-    needed = next((impact.affected for impact in plan.impact if impact.resource == address), ())
-    approval = next((state for state in states if state.resource == address), None)
-    return Explanation(
-        address,
-        changed=True,
-        action=action_words(change, gated_addresses(plan)),
-        effect=effect_words(change, PLANNED),
-        before=change.before or "",
-        after=change.after or "",
-        waits_for=tuple(before[:SHOWN]),
-        awaited_by=tuple(after[:SHOWN]),
-        more_edges=max(0, len(before) - SHOWN) + max(0, len(after) - SHOWN),
-        needed_by=needed[:SHOWN],
-        more_needed=max(0, len(needed) - SHOWN),
-        migration=migration_views(plan).get(address),
-        approval=approval,
-        checks=() if approval is None else verification_steps(approval),
-    )
+    It is not `changed` if the plan does not change the resource: then only `after` is set. `waits_for` and `awaited_by` are its
+    edges of the execution graph, `needed_by` what depends on the resource, each cut after 20 with the number of `more`.
+    """
+    plan, found = outcome.plan, []
+    for address in map(Address, dict.fromkeys(addresses)):
+        change = None if plan is None else plan.change(address)
+        before: list[dict[str, str]] = []
+        after: list[dict[str, str]] = []
+        needed: tuple[Address, ...] = ()
+        if plan is not None and change is not None:
+            for edge in plan.graph.edges:
+                reason = f"{edge.reason}: {edge.detail}" if edge.detail else edge.reason
+                if edge.after == address:
+                    before.append({"resource": edge.before, "reason": reason})
+                if edge.before == address:
+                    after.append({"resource": edge.after, "reason": reason})
+            needed = next((impact.affected for impact in plan.impact if impact.resource == address), ())
+        approval = None if change is None else next((state for state in states if state.resource == address), None)
+        declared = outcome.resource_digests.get(address, "")
+        found.append(
+            {
+                "resource": address,
+                "changed": change is not None,
+                "action": "" if change is None else _action(change, gated_addresses(plan)),
+                "effect": "" if change is None else _effect(change, PLANNED),
+                "before": change.before or "" if change else "",
+                "after": change.after or "" if change else declared,
+                "waits_for": tuple(before[:SHOWN]),
+                "awaited_by": tuple(after[:SHOWN]),
+                "more_edges": max(0, len(before) - SHOWN) + max(0, len(after) - SHOWN),
+                "needed_by": needed[:SHOWN],
+                "more_needed": max(0, len(needed) - SHOWN),
+                "migration": None if plan is None else migration_views(plan).get(address),
+                "approval": approval,
+                "checks": () if approval is None else verification_steps(approval),
+            }
+        )
+    return tuple(found)
 
 
 def verification_steps(approval: ApprovalState) -> tuple[dict[str, Any], ...]:
@@ -233,7 +220,3 @@ def verification_steps(approval: ApprovalState) -> tuple[dict[str, Any], ...]:
         {"number": n, "words": words, "state": state}
         for n, ((words, _), state) in enumerate(zip(_STEPS, states, strict=False), start=1)
     )
-
-
-def _reason(edge: ExecEdge) -> str:
-    return f"{edge.reason}: {edge.detail}" if edge.detail else edge.reason

@@ -1,8 +1,9 @@
-"""What the commands of `gitops graph` print: the text and the JSON document of each result."""
+"""What the commands of `gitops graph` print: the text and the JSON document of each result, and tables of rows."""
 
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -32,12 +33,13 @@ from gitops.graph.results import (
 )
 from gitops.render.characters import visible
 from gitops.render.json import to_line
-from gitops.render.table import to_table
 from gitops.render.text import diagnostic_lines
 
-__all__ = ["change_line", "graph_form", "graph_text", "operator_lines"]
-
 _MIB = 2**20
+_GAP = "  "
+_NULL = "-"
+_CUT = "…"
+_LEAST = 6
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 _EXPLAINED = frozenset(
     {"operator", "variable", "table", "hop", "conditions", "rows", "estimated_rows", "runs", "operators", "outer"}
@@ -70,7 +72,10 @@ def _lines(result: GraphOutcome, graph: str, width: int | None) -> Iterable[str]
     match result:
         case QueryRows():
             size = "1 row" if len(result.rows) == 1 else f"{len(result.rows)} rows"
-            return [*_table(result.columns, result.rows, width), f"{size}, manifest version {result.manifest_version}"]
+            return [
+                *table_lines(result.columns, result.rows, width=width),
+                f"{size}, manifest version {result.manifest_version}",
+            ]
         case RowList():
             return [to_line(row) for row in result.rows] or ["no rows"]
         case GraphDescription():
@@ -91,7 +96,7 @@ def _lines(result: GraphOutcome, graph: str, width: int | None) -> Iterable[str]
             return _history_lines(result, graph)
         case DiffSummary():
             rows = [{"table": key, **counts} for key, counts in sorted(result.tables.items())]
-            table = _table(["table", "added", "removed", "changed"], rows)
+            table = table_lines(["table", "added", "removed", "changed"], rows)
             return table if result.same_schema else ["the schemas differ", *table]
         case _:
             return _maintenance_lines(result, graph)
@@ -103,14 +108,14 @@ def _history_lines(result: GraphOutcome, graph: str) -> Iterable[str]:
     match result:
         case BranchList():
             columns = ["name", "manifest_version", "forked_from", "fork_version", "created_at", "actor"]
-            return _table(columns, [branch.to_json() for branch in result.branches])
+            return table_lines(columns, [branch.to_json() for branch in result.branches])
         case BranchCreated():
             return [f"graph branch: created {form['name']} at version {form['fork_version']} of {form['forked_from']}"]
         case BranchDeleted():
             return [f"graph branch: deleted {result.name}"]
         case MergeResult(conflicts=conflicts) if conflicts:
             met = f"{result.source} and {result.into} conflict in {len(conflicts)} place(s)"
-            table = _table(["kind", "type", "id", "property", "detail"], [each.to_json() for each in conflicts])
+            table = table_lines(["kind", "type", "id", "property", "detail"], [each.to_json() for each in conflicts])
             return [f"graph branch: {met}; nothing was merged", *table]
         case MergeResult(status=MergeStatus.UP_TO_DATE):
             return [f"graph branch: {result.into} already contains {result.source}"]
@@ -124,14 +129,14 @@ def _history_lines(result: GraphOutcome, graph: str) -> Iterable[str]:
                 merged = f" of {each['merge_parent']['commit']}" if each["merge_parent"] else ""
                 named = {"version": each["manifest_version"], "time": each["ts"]}
                 rows.append({**each, **named, "operation": each["operation"] + merged})
-            return _table(["version", "commit", "time", "branch", "operation", "actor", "message"], rows)
+            return table_lines(["version", "commit", "time", "branch", "operation", "actor", "message"], rows)
         case _:
             tables = [{"table": key, **each} for key, each in form["tables"].items()]
             return [
                 f"graph {graph}, branch {form['branch']}, version {form['manifest_version']}",
                 f"commit {form['commit']} of {form['ts']}, {form['operation']} by {form['actor'] or 'an unnamed actor'}",
                 f"schema {form['schema_digest']}",
-                *_table(["table", "rows", "version", "path"], tables),
+                *table_lines(["table", "rows", "version", "path"], tables),
             ]
 
 
@@ -176,8 +181,69 @@ def _listed(names: Mapping[str, Sequence[str]]) -> Iterable[str]:
     return (f"  {key}: {', '.join(names[key])}" for key in sorted(names))
 
 
-def _table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], width: int | None = None) -> list[str]:
-    return to_table(columns, rows, width=width).split("\n")
+def table_lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, width: int | None = None) -> list[str]:
+    """Rows of JSON values under the names of their columns; numbers are aligned to the right, null is a dash.
+
+    `width` is that of the terminal in characters: the widest columns are cut until a line fits, but never below 6 characters.
+    With None nothing is cut. A text that looks like another value is quoted as JSON, and no character acts on the terminal.
+    """
+    names = list(dict.fromkeys(columns))
+    found = [[row.get(name) for name in names] for row in rows]
+    cells = [[_cell(value) for value in row] for row in found]
+    heads = [visible(name) for name in names]
+    widths = [max(map(_width, column)) for column in zip(heads, *cells, strict=True)] if names else []
+    if width is not None:
+        widths = [min(each, max(width, _LEAST)) for each in widths]
+        # The widest is cut one by one.
+        for _ in range(sum(widths) + len(_GAP) * (len(widths) - 1) - width):
+            widest = max(widths)
+            if widest <= _LEAST:
+                break
+            widths[widths.index(widest)] -= 1
+    right = [_is_numeric([row[at] for row in found]) for at in range(len(names))]
+    rule = _GAP.join("-" * each for each in widths)
+    return [_line(heads, widths, right), rule, *(_line(row, widths, right) for row in cells)]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return _NULL
+    plain = isinstance(value, str) and value not in ("", _NULL) and value == value.strip() and value[0] not in '"[{'
+    return visible(value if plain else json.dumps(value, ensure_ascii=False))
+
+
+def _is_numeric(values: Sequence[Any]) -> bool:
+    """Whether the column holds numbers, and nothing else but nulls."""
+    present = [value for value in values if value is not None]
+    return bool(present) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in present)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    parts = []
+    for cell, width, to_right in zip(cells, widths, right, strict=True):
+        shown = _shortened(cell, width)
+        padding = " " * (width - _width(shown))
+        parts.append(padding + shown if to_right else shown + padding)
+    return _GAP.join(parts).rstrip()
+
+
+def _shortened(text: str, width: int) -> str:
+    if _width(text) <= width:
+        return text
+    kept, used = [], 0
+    for character in text:
+        used += _width(character)
+        if used > width - 1:
+            break
+        kept.append(character)
+    return "".join(kept) + _CUT
+
+
+def _width(text: str) -> int:
+    """Columns of a terminal: wide East Asian characters take two, combining ones none. Source: UAX #11."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(each) else 1 + (unicodedata.east_asian_width(each) in "WF") for each in text)
 
 
 def change_line(change: RowChange, *, as_json: bool) -> str:

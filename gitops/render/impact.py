@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gitops.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of
-from gitops.model.address import Kind
+from gitops.model.address import Address, Kind
 from gitops.model.plan import AffectedQuery, Plan, QueryChange, SchemaImpact
 
 SHOWN = 20
@@ -81,21 +81,6 @@ class MigrationView:
 
 
 @dataclass(frozen=True, slots=True)
-class AffectedView:
-    """Who needs a resource: names, how many `more` there are, and queries that are only counted.
-
-    `using` of the counted queries use what a migration changes; it is None where none is known. `policies` bind the graph.
-    """
-
-    resource: str
-    names: tuple[str, ...] = ()
-    more: int = 0
-    queries: int = 0
-    using: int | None = None
-    policies: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class BreaksView:
     """What the migration of one schema breaks: by property, by result of a query, and the policies bound to its graph.
 
@@ -155,31 +140,35 @@ def migration_views(plan: Plan) -> dict[str, MigrationView]:
     return views
 
 
-def affected_views(plan: Plan) -> tuple[AffectedView, ...]:
-    """Per change that something needs, who needs it; the queries of a graph with a known migration are counted only."""
+def affected_views(plan: Plan) -> tuple[dict[str, Any], ...]:
+    """Per change that something needs, who needs it: names, how many `more` there are, and `queries` that are only counted.
+
+    Counted are the queries of a graph with a known migration; of those, `using` use what it changes, None where that is not
+    known. `policies` bind the graph.
+    """
     known, views = _by_schema(plan), []
     for item in plan.impact:
-        kind, graph = item.resource.kind, item.resource.graph
-        schema = item.resource.schema_address
+        kind, schema = item.resource.kind, item.resource.schema_address
         found = known.get(schema) if schema is not None and kind in (Kind.SCHEMA, Kind.GRAPH) else None
-        if found is None:
-            if item.affected:
-                views.append(AffectedView(item.resource, item.affected[:SHOWN], max(0, len(item.affected) - SHOWN)))
-            continue
-        names = tuple(name for name in item.affected if name.kind is not Kind.QUERY or name.graph != graph)
-        # Declared queries that use what changes; only the schema itself lists them and the policies.
-        using = {t.query for queries in found.queries for t in queries if t.change is not QueryChange.REMOVED}
-        is_schema = kind is Kind.SCHEMA
-        views.append(
-            AffectedView(
-                item.resource,
-                names[:SHOWN],
-                max(0, len(names) - SHOWN),
-                len(item.affected) - len(names),
-                len(using) if is_schema else None,
-                found.policies[:SHOWN] if is_schema else (),
+        names, using = item.affected, None
+        policies: tuple[Address, ...] = ()
+        if found is not None:
+            names = tuple(each for each in names if each.kind is not Kind.QUERY or each.graph != item.resource.graph)
+        if found is not None and kind is Kind.SCHEMA:
+            # The queries that stay or come: what is removed uses nothing any more.
+            using = len({t.query for each in found.queries for t in each if t.change is not QueryChange.REMOVED})
+            policies = found.policies[:SHOWN]
+        if item.affected or found is not None:
+            views.append(
+                {
+                    "resource": item.resource,
+                    "names": names[:SHOWN],
+                    "more": max(0, len(names) - SHOWN),
+                    "queries": len(item.affected) - len(names),
+                    "using": using,
+                    "policies": policies,
+                }
             )
-        )
     return tuple(views)
 
 

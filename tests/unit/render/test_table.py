@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.render.characters import is_plain
-from gitops.render.table import to_table
+from gitops.render.graph_data import table_lines
 
 
 def test_a_table_is_aligned() -> None:
@@ -16,7 +16,7 @@ def test_a_table_is_aligned() -> None:
         {"p.name": "漢字", "n": -12.5, "tags": None, "ok": None},
         {"p.name": " -", "n": 0, "tags": ["x"], "ok": True},
     ]
-    assert to_table(["p.name", "n", "tags", "ok"], rows).split("\n") == [
+    assert table_lines(["p.name", "n", "tags", "ok"], rows) == [
         "p.name      n  tags        ok",
         "------  -----  ----------  -----",
         'Ann         3  ["a", "b"]  true',
@@ -28,15 +28,15 @@ def test_a_table_is_aligned() -> None:
 
 def test_the_widest_columns_give_way() -> None:
     rows = [{"id": "1", "text": "a rather long text that goes on", "other": "b" * 20}]
-    table = to_table(["id", "text", "other"], rows, width=40)
-    assert max(map(len, table.split("\n"))) == 40
-    assert "a rather long te…" in table
-    assert to_table(["id", "text", "other"], rows, width=5).split("\n")[2] == "1   a rat…  bbbbb…"
+    table = table_lines(["id", "text", "other"], rows, width=40)
+    assert max(map(len, table)) == 40
+    assert "a rather long te…" in "\n".join(table)
+    assert table_lines(["id", "text", "other"], rows, width=5)[2] == "1   a rat…  bbbbb…"
 
 
 def test_no_rows_and_no_columns() -> None:
-    assert to_table(["a"], []) == "a\n-"
-    assert to_table([], []) == "\n"
+    assert table_lines(["a"], []) == ["a", "-"]
+    assert table_lines([], []) == ["", ""]
 
 
 _VALUES = st.recursive(
@@ -46,7 +46,6 @@ _VALUES = st.recursive(
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), _VALUES), max_size=5), st.none() | st.integers(1, 80))
 def test_nothing_in_a_table_acts_on_the_terminal(rows: list[dict[str, object]], width: int | None) -> None:
-    table = to_table(["a", "b", "c", "a"], rows, width=width)
-    lines = table.split("\n")
+    lines = table_lines(["a", "b", "c", "a"], rows, width=width)
     assert len(lines) == len(rows) + 2
     assert all(is_plain(line.replace("…", "")) for line in lines)
