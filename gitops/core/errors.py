@@ -42,6 +42,10 @@ class RemoteError(GitopsError):
         self.retryable = retryable
         self.status = status
 
+    def during(self, code: Code, path: str) -> RemoteError:
+        """The same failure under the code and place of what the caller was doing."""
+        return RemoteError(code, self.detail, path=path, retryable=self.retryable, status=self.status)
+
 
 class IntegrityError(GitopsError):
     """Stored bytes do not say what they must: a document, digest, signature or chain is broken."""

@@ -196,8 +196,7 @@ class BranchLedger:
         try:
             return self._publish(view, draft)
         except RemoteError as error:
-            code, retryable = Code.RECOVERY_SIDECAR_WRITE_ERROR, error.retryable
-            raise RemoteError(code, error.detail, path=self._ref, retryable=retryable) from error
+            raise error.during(Code.RECOVERY_SIDECAR_WRITE_ERROR, self._ref) from error
 
     def arm(self, intent: Intent) -> None:
         """Check that the intent was announced: `begin` made it durable."""
@@ -319,9 +318,7 @@ class BranchLedger:
         except ConflictError as error:
             raise conflict_error() from error
         except RemoteError as error:
-            raise RemoteError(
-                Code.STATE_WRITE_ERROR, error.detail, path=self._ref, retryable=error.retryable
-            ) from error
+            raise error.during(Code.STATE_WRITE_ERROR, self._ref) from error
         except GitopsError as error:
             raise GitopsError(Code.LEDGER_NOT_WRITABLE, error.detail, path=self._ref) from error
         with self._guard:

@@ -118,9 +118,7 @@ class FolderLedger:
                 taken = self._store.create(layout.LOCK, document)
         except RemoteError as error:
             self._take_back(document)
-            raise RemoteError(
-                Code.STATE_LOCK_ERROR, error.detail, path=layout.LOCK, retryable=error.retryable
-            ) from error
+            raise error.during(Code.STATE_LOCK_ERROR, layout.LOCK) from error
         if not taken:
             raise ConflictError(
                 Code.STATE_LOCK_HELD, lock_held_message(self.observe_lock(), info.created_at), path=layout.LOCK
@@ -134,9 +132,7 @@ class FolderLedger:
                 with around(self._faults, "ledger.lock", "give_back"):
                     self._store.delete(layout.LOCK)
         except RemoteError as error:
-            raise RemoteError(
-                Code.STATE_UNLOCK_ERROR, error.detail, path=layout.LOCK, retryable=error.retryable
-            ) from error
+            raise error.during(Code.STATE_UNLOCK_ERROR, layout.LOCK) from error
 
     def break_lock(self, lock_id: str) -> None:
         """Remove the lock with exactly this id; otherwise raises the first row of the decision table that applies."""
@@ -153,9 +149,7 @@ class FolderLedger:
             with around(self._faults, "ledger.lock", "break"):
                 self._store.delete(layout.LOCK)
         except RemoteError as error:
-            raise RemoteError(
-                Code.STATE_UNLOCK_ERROR, error.detail, path=layout.LOCK, retryable=error.retryable
-            ) from error
+            raise error.during(Code.STATE_UNLOCK_ERROR, layout.LOCK) from error
 
     def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:  # noqa: ARG002
         """Announces nothing: each intent becomes durable in `arm`."""
@@ -194,9 +188,7 @@ class FolderLedger:
         try:
             current = self._store.read(layout.STATE)
         except RemoteError as error:
-            raise RemoteError(
-                Code.STATE_READ_ERROR, error.detail, path=layout.STATE, retryable=error.retryable
-            ) from error
+            raise error.during(Code.STATE_READ_ERROR, layout.STATE) from error
         if not is_same_state(view, current):
             raise conflict_error()
         for operation_id in operation_ids:
@@ -250,9 +242,7 @@ class FolderLedger:
         try:
             landed = self._swap(view, data)
         except RemoteError as error:
-            raise RemoteError(
-                Code.STATE_WRITE_ERROR, error.detail, path=layout.STATE, retryable=error.retryable
-            ) from error
+            raise error.during(Code.STATE_WRITE_ERROR, layout.STATE) from error
         if not landed:
             raise conflict_error()
         self._faults.reach("ledger.commit.after_state")

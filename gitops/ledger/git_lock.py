@@ -88,7 +88,7 @@ class GitLock:
             raise ConflictError(Code.STATE_LOCK_HELD, self._held_message(info.created_at), path=self.ref) from error
         except RemoteError as error:
             self._take_back(oid)
-            raise RemoteError(Code.STATE_LOCK_ERROR, error.detail, path=self.ref, retryable=error.retryable) from error
+            raise error.during(Code.STATE_LOCK_ERROR, self.ref) from error
         except GitopsError as error:
             raise GitopsError(Code.STATE_LOCK_ERROR, error.detail, path=self.ref) from error
         if rival is not None:
