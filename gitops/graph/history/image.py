@@ -19,8 +19,7 @@ from gitops.graph.manifest import TableEntry
 from gitops.graph.results import RowProblem
 from gitops.graph.root import GraphFolder
 from gitops.graph.tables import DRIVER_ERRORS, declared_type, key_columns, open_table, raw_columns
-from gitops.graph.write.final_image import cardinality_violation, unique_violation
-from gitops.graph.write.rules import node_id, row_faults
+from gitops.graph.write.rules import cardinality_violation, node_id, row_faults, unique_violation
 from gitops.language.schema import Catalog, EdgeType, NodeType, RangeBound, Scalar
 
 __all__ = ["GraphImage", "row_violations"]

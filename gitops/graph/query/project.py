@@ -10,10 +10,9 @@ import pyarrow as pa
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.graph.query.aggregate import aggregate, group
 from gitops.graph.query.bindings import Bindings
 from gitops.graph.query.conditions import Cell, Constants
-from gitops.graph.query.order import first_rows
+from gitops.graph.query.order import aggregate, first_rows, group
 from gitops.graph.query.reader import ColumnReader
 from gitops.graph.query.searching import QuerySearch
 from gitops.graph.tables import arrow_field

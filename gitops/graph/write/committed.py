@@ -76,6 +76,13 @@ class CommittedTable:
             if found.num_rows:
                 yield raw_columns(found)
 
+    def first_findable(self, group: Sequence[str], sample: Sequence[Any]) -> int:
+        """The place of the first column of a group that the driver can look up, 0 if there is none; `sample` are its cells."""
+        names = enumerate(zip(group, sample, strict=True))
+        return next(
+            (at for at, (name, cell) in names if membership_filter(name, self.kind(name), [cell]) is not None), 0
+        )
+
     def addresses(self, ids: Collection[str]) -> dict[str, int]:
         """The addresses of the rows with these ids; absent ids are left out."""
         found: dict[str, int] = {}

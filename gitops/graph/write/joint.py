@@ -18,8 +18,8 @@ from gitops.graph.snapshot import Snapshot
 from gitops.graph.tables import declared_type, raw_columns
 from gitops.graph.write.committed import ADDRESS, CommittedTable
 from gitops.graph.write.filters import MAX_PROBES
-from gitops.graph.write.final_image import cardinality_violation, first_findable, hashable_cells, unique_violation
 from gitops.graph.write.intake import LoadIntake, TableIntake, group_key
+from gitops.graph.write.rules import cardinality_violation, hashable_cells, unique_violation
 from gitops.graph.write.spill import PARTS, AddressSet, BitSet, Spill
 from gitops.language.schema import EdgeType
 
@@ -204,7 +204,7 @@ class JointChecks:
             name, cells = columns, keys
         else:
             groups = [json.loads(each) for each in keys]
-            at = first_findable(table, columns, groups[0])
+            at = table.first_findable(columns, groups[0])
             name, cells = columns[at], set(hashable_cells(group[at] for group in groups))
         for batch in table.find(name, cells, (columns,) if isinstance(columns, str) else columns):
             for value, address in _keys_and_addresses(batch, columns):

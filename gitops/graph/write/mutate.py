@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.codes import Code
@@ -16,17 +18,17 @@ from gitops.graph.search.embedding import Embedder
 from gitops.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
 from gitops.graph.staged import StagedVersion, WriteContext, retry_until_published, sleep_jittered
 from gitops.graph.tables import TableWriter, arrow_table, key_columns
-from gitops.graph.write.delta import GraphChanges
-from gitops.graph.write.final_image import check_final_image
 from gitops.graph.write.operands import Operands, mutation_error
-from gitops.graph.write.statements import MutationRun
+from gitops.graph.write.rules import cardinality_violation, hashable_cells, unique_violation
+from gitops.graph.write.statements import GraphChanges, MutationRun, TableChanges
 from gitops.language.query import CheckedQuery, QueryEffect
 from gitops.language.query.typed import TypedDelete, TypedInsert, TypedRead, TypedStatement, TypedUpdate
-from gitops.language.schema import Catalog, TypeKind
+from gitops.language.schema import Catalog, EdgeType, TypeKind
 
 __all__ = ["MutationOptions", "Mutator"]
 
 LOCK_BRANCH = "__schema_apply_lock__"
+_SHOWN = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class Mutator:
                     run.run(statement)
                 if not changes.touched():
                     return MutationResult(0, 0, snapshot.manifest.n, changed=False)
-                check_final_image(run)
+                _check_final_image(run)
                 version = self._publish(snapshot, changes, options.actor)
             return MutationResult(run.nodes, run.edges, version, changed=True)
 
@@ -145,3 +147,57 @@ def _require_types(catalog: Catalog, statements: tuple[TypedStatement, ...]) -> 
             raise mutation_error(
                 f"the schema of the graph has no {each.type_name}.{name} of type {kind}; check the query again"
             )
+
+
+def _check_final_image(run: MutationRun) -> None:
+    """What must hold of the graph at the end of a mutation (§4.7): ends of edges, unique groups, numbers of edges.
+
+    Only what the query touched is looked at, in the image that it leaves: a value that it freed may be used again. Raises
+    GitopsError `mutation_invalid` for the first rule that is broken; as reading the tables.
+    """
+    for owner in sorted(run.ends):
+        wanted = run.ends[owner]
+        present = run.changes.node(owner).committed.addresses(wanted.keys())
+        for end, (edge, column) in wanted.items():
+            if end not in present:
+                raise mutation_error(f"edge {edge}: {column} {end[:_SHOWN]!r} not found in {owner}")
+    for table in run.changes.touched().values():
+        for group in table.declared.unique:
+            _check_unique(table, group)
+    for name in sorted(run.sources):
+        _check_cardinality(run, run.catalog.edges[name])
+
+
+def _check_unique(table: TableChanges, group: tuple[str, ...]) -> None:
+    """No row of the final table has the group of a written one, but for itself; a null member exempts."""
+    owners: dict[tuple[Any, ...], str] = {}
+    for row_id, row in table.written.items():
+        cells = hashable_cells(row[name] for name in group)
+        if None not in cells and owners.setdefault(cells, row_id) != row_id:
+            raise mutation_error(unique_violation(table.declared, group, cells))
+    if not owners:
+        return
+    at = table.committed.first_findable(group, next(iter(owners)))
+    for columns in table.committed.find(group[at], {cells[at] for cells in owners}, ["id", *group]):
+        for row_id, *members in zip(columns["id"], *(columns[name] for name in group), strict=True):
+            cells = hashable_cells(members)
+            if cells in owners and row_id not in table.written and row_id not in table.gone:
+                raise mutation_error(unique_violation(table.declared, group, cells))
+
+
+def _check_cardinality(run: MutationRun, edge: EdgeType) -> None:
+    """The number of edges of every source whose edges changed, unless the source itself is gone."""
+    low, high = edge.cardinality
+    if (low, high) == (0, None):
+        return
+    table = run.changes.edge(edge.name)
+    sources = run.sources[edge.name] - run.changes.node(edge.source).gone.keys()
+    counts = Counter(row["src"] for row in table.written.values())
+    for columns in table.committed.find("src", sources, ["id", "src"]):
+        counts.update(
+            source for row_id, source in zip(columns["id"], columns["src"], strict=True) if row_id not in table.gone
+        )
+    for source in sorted(sources):
+        count = counts[source]
+        if count < low or (high is not None and count > high):
+            raise mutation_error(cardinality_violation(edge, source, count))

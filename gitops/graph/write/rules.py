@@ -1,8 +1,8 @@
-"""One row by itself: the vectors that it lacks (`@embed`), what must hold of it (§4.7), and the id that its key makes."""
+"""Rules of rows (§4.7): the vectors that one lacks (`@embed`), what must hold of it, the id that its key makes, messages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +14,17 @@ from gitops.graph.search.embedding import Embedder
 from gitops.graph.values import CellError, compact_json, json_to_cell, key_text, unknown_member
 from gitops.language.schema import EdgeType, NodeType, PatternCheck
 
-__all__ = ["cell_faults", "embed_rows", "find_mismatches", "node_id", "pattern_fault", "row_faults"]
+__all__ = [
+    "cardinality_violation",
+    "cell_faults",
+    "embed_rows",
+    "find_mismatches",
+    "hashable_cells",
+    "node_id",
+    "pattern_fault",
+    "row_faults",
+    "unique_violation",
+]
 
 _SHOWN = 80
 
@@ -99,3 +109,21 @@ def node_id(declared: NodeType, cells: Mapping[str, Any]) -> str | None:
         return None
     texts = [key_text(cells[name], declared.properties[name]) for name in declared.key]
     return texts[0] if len(texts) == 1 else compact_json(texts)
+
+
+def cardinality_violation(edge: EdgeType, source: str, count: int) -> str:
+    """The message for a source with too few or too many edges."""
+    low, high = edge.cardinality
+    bound = f"min {low}" if count < low else f"max {high}"
+    return f"@card violation on edge {edge.name}: source {source[:_SHOWN]!r} has {count} edges ({bound})"
+
+
+def unique_violation(declared: NodeType | EdgeType, group: Sequence[str], cells: Sequence[Any]) -> str:
+    """The message for values of a unique group that two rows have."""
+    shown = str(cells[0]) if len(cells) == 1 else f"({', '.join(map(str, cells))})"
+    return f"@unique violation on {declared.name}.{', '.join(group)}: value {shown[:_SHOWN]}"
+
+
+def hashable_cells(cells: Iterable[Any]) -> tuple[Any, ...]:
+    """The cells of a group as a key: equal groups are equal keys."""
+    return tuple(tuple(cell) if isinstance(cell, list) else cell for cell in cells)

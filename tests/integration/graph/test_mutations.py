@@ -16,7 +16,7 @@ from gitops.graph.local_root import LocalRoot
 from gitops.graph.manifest import read_manifest
 from gitops.graph.snapshot import open_snapshot
 from gitops.graph.staged import ATTEMPTS, WriteContext, retry_until_published
-from gitops.graph.write import delta, filters
+from gitops.graph.write import filters, statements
 from gitops.graph.write.mutate import MutationOptions, Mutator
 from tests.support.ids import SequentialIds
 from tests.support.mutations import CLOCK, NOW, WrittenGraph, no_pause
@@ -58,8 +58,7 @@ class Broken(Lengths):
 
 def test_too_many_rows_are_refused_and_nothing_is_written(graph: WrittenGraph, monkeypatch: pytest.MonkeyPatch) -> None:
     graph.load({"type": "P", "data": {"k": str(n), "n": n}} for n in range(5))
-    monkeypatch.setattr(delta, "MAX_ENTITIES", 3)
-    monkeypatch.setattr("gitops.graph.write.statements.MAX_ENTITIES", 3)
+    monkeypatch.setattr(statements, "MAX_ENTITIES", 3)
     inserts = " ".join(f'insert P {{ k: "new{n}" }}' for n in range(4))
     before = graph.lines()
     assert refused(lambda: graph.mutate(inserts)).code == "resource_limit"
@@ -70,7 +69,7 @@ def test_too_many_rows_are_refused_and_nothing_is_written(graph: WrittenGraph, m
 
 
 def test_too_many_bytes_are_refused(graph: WrittenGraph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta, "MAX_BYTES", 100)
+    monkeypatch.setattr(statements, "MAX_BYTES", 100)
     assert refused(lambda: graph.mutate(f'insert P {{ k: "a", note: "{"x" * 100}" }}')).code == "resource_limit"
     graph.mutate(f'insert P {{ k: "a", note: "{"x" * 60}" }}  insert P {{ k: "a", note: "{"y" * 60}" }}')
     assert graph.counts()["P"] == 1
