@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gitops.graph.history.preview import preview_migration
     from gitops.graph.history.purge import purge_dropped
     from gitops.graph.history.verify import verify_graph
-    from gitops.graph.load import Loader, LoadError, LoadMode, LoadRequest
+    from gitops.graph.load import LoadError, LoadMode, LoadRequest, load_records
     from gitops.graph.query import QueryOptions, QueryResult, ReadCache, Strategy, run_query
     from gitops.graph.search.embedding import Embedder, HashEmbedder, ServiceEmbedder
     from gitops.graph.show import describe_graph, read_rows
@@ -39,7 +39,6 @@ __all__ = [
     "LoadError",
     "LoadMode",
     "LoadRequest",
-    "Loader",
     "MutationOptions",
     "Mutator",
     "OptimizeOptions",
@@ -62,6 +61,7 @@ __all__ = [
     "export_records",
     "list_branches",
     "load_parquet",
+    "load_records",
     "merge_branch",
     "open_snapshot",
     "optimize_tables",
@@ -87,7 +87,7 @@ _HOMES = {
     "history.preview": ("preview_migration",),
     "history.purge": ("purge_dropped",),
     "history.verify": ("verify_graph",),
-    "load": ("LoadError", "LoadMode", "LoadRequest", "Loader"),
+    "load": ("LoadError", "LoadMode", "LoadRequest", "load_records"),
     "query": ("QueryOptions", "QueryResult", "ReadCache", "Strategy", "run_query"),
     "search.embedding": ("Embedder", "HashEmbedder", "ServiceEmbedder"),
     "show": ("describe_graph", "read_rows"),

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from gitops.core.clock import Clock, IdSource, timestamp
+from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.core.faults import Faults, NoFaults
 from gitops.graph.history.branches import ensure_branch
 from gitops.graph.history.leases import DEFAULT_TERM, HeldLease, hold_lease
 from gitops.graph.layout import MAIN
@@ -19,11 +18,11 @@ from gitops.graph.search.embedding import Embedder
 from gitops.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
 from gitops.graph.staged import StagedVersion, WriteContext, retry_until_published, sleep_jittered
 from gitops.graph.tables import TableWriter
-from gitops.graph.write.intake import LoadIntake, TableIntake
+from gitops.graph.write.intake import LoadIntake
 from gitops.graph.write.joint import JointChecks, LoadMode, TableCheck
 from gitops.graph.write.records import LoadError, RecordReader
 
-__all__ = ["LoadError", "LoadMode", "LoadPublisher", "LoadRequest", "Loader"]
+__all__ = ["LoadError", "LoadMode", "LoadPublisher", "LoadRequest", "load_records"]
 
 _PROGRESS_EVERY = 1000
 _MANY = 10_000
@@ -31,7 +30,7 @@ _MANY = 10_000
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """`records` is strict NDJSON, read once; `actor` is named in the manifest.
+    """`records` is strict NDJSON, read once.
 
     With `base`, a `branch` that is missing is made from the newest version of the branch `base`, once the records are found
     to be valid. `progress` is called from time to time with the numbers of records and bytes read. `embedder` makes the
@@ -41,69 +40,58 @@ class LoadRequest:
     uri: str
     records: BinaryIO
     mode: LoadMode = LoadMode.MERGE
-    actor: str | None = None
     branch: str = MAIN
     base: str | None = None
     progress: Callable[[int, int], None] | None = None
     embedder: Embedder | None = None
 
 
-class Loader:
-    """Loads records; time and ids come from the arguments.
+def load_records(
+    request: LoadRequest, context: WriteContext, pause: Callable[[int], None] = sleep_jittered
+) -> LoadResult:
+    """Check every record, write the tables, publish once. A load of no record publishes nothing.
 
     The stream is read once, in bounded memory, while other writers go on; a load takes its turn only to publish. It is
     checked against what they published during the load, and the records are not read again.
+
+    The context makes the ids of edges, of nodes without key, and of the transaction; `pause` waits between attempts.
+    Raises LoadError with the problems found; as `open_snapshot`; GitopsError `graph_conflict` when the schema changed while
+    the records were read, or other writers published first 32 times; RemoteError `storage_failed`.
     """
+    snapshot = _open_branch(request)
+    with hold_lease(snapshot, context) as lease, LoadIntake(snapshot, request.embedder) as intake:
+        publisher = LoadPublisher(context, request, snapshot, intake)
+        try:
+            _read(request, context, intake, lease)
+            if not intake.tables:
+                return LoadResult(snapshot.manifest.n, {})
+            if request.base is not None or intake.rows > _MANY:
+                # A long check does not block other writers, and a branch is created only for valid records.
+                publisher.check(_open_branch(request))
+            if request.base is not None:
+                ensure_branch(request.uri, request.branch, context, ReadTarget(branch=request.base))
+            return retry_until_published(publisher.attempt, pause)
+        except BaseException:
+            if not publisher.begun:
+                intake.discard()
+            raise
 
-    def __init__(
-        self, clock: Clock, ids: IdSource, faults: Faults | None = None, pause: Callable[[int], None] = sleep_jittered
-    ) -> None:
-        """`ids` makes the ids of edges, of nodes without key, and of the transaction; `pause` waits between attempts."""
-        self._clock = clock
-        self._ids = ids
-        self._faults = faults or NoFaults()
-        self._pause = pause
 
-    def load(self, request: LoadRequest) -> LoadResult:
-        """Check every record, write the tables, publish once. A load of no record publishes nothing.
-
-        Raises LoadError with the problems found; as `open_snapshot`; GitopsError `graph_conflict` when the schema changed while
-        the records were read, or other writers published first 32 times; RemoteError `storage_failed`.
-        """
-        context = WriteContext(self._clock, self._ids, request.actor, faults=self._faults)
-        snapshot = _open_branch(request)
-        with hold_lease(snapshot, context) as lease, LoadIntake(snapshot, request.embedder) as intake:
-            publisher = LoadPublisher(context, request, snapshot, intake)
-            try:
-                self._read(request, intake, lease)
-                if not intake.tables:
-                    return LoadResult(snapshot.manifest.n, {})
-                if request.base is not None or intake.rows > _MANY:
-                    # A long check does not block other writers, and a branch is created only for valid records.
-                    publisher.check(_open_branch(request))
-                if request.base is not None:
-                    ensure_branch(request.uri, request.branch, context, ReadTarget(branch=request.base))
-                return retry_until_published(publisher.attempt, self._pause)
-            except BaseException:
-                if not publisher.begun:
-                    intake.discard()
-                raise
-
-    def _read(self, request: LoadRequest, intake: LoadIntake, lease: HeldLease) -> None:
-        reader = RecordReader(intake.catalog, self._ids, intake.problems, embeds=request.embedder is not None)
-        renewed = self._clock.now()
-        for incoming in reader.rows(request.records):
-            intake.add(incoming)
-            if incoming.record % _PROGRESS_EVERY == 0:
-                if self._clock.now() - renewed > DEFAULT_TERM / 3:
-                    renewed = self._clock.now()
-                    lease.renew()
-                if request.progress is not None:
-                    request.progress(reader.records, reader.bytes)
-        intake.finish()
-        if request.progress is not None:
-            request.progress(reader.records, reader.bytes)
-        intake.problems.settle()
+def _read(request: LoadRequest, context: WriteContext, intake: LoadIntake, lease: HeldLease) -> None:
+    reader = RecordReader(intake.catalog, context.ids, intake.problems, embeds=request.embedder is not None)
+    renewed = context.now()
+    for incoming in reader.rows(request.records):
+        intake.add(incoming)
+        if incoming.record % _PROGRESS_EVERY == 0:
+            if context.now() - renewed > DEFAULT_TERM / 3:
+                renewed = context.now()
+                lease.renew()
+            if request.progress is not None:
+                request.progress(reader.records, reader.bytes)
+    intake.finish()
+    if request.progress is not None:
+        request.progress(reader.records, reader.bytes)
+    intake.problems.settle()
 
 
 def _open_branch(request: LoadRequest) -> Snapshot:
@@ -131,7 +119,16 @@ class LoadPublisher:
         """Check the load against a version, unless that was done."""
         tables = snapshot.manifest.tables
         if self._checked is None or self._checked[0] != tables:
-            self._require_same_tables(snapshot)
+            # The data files were written for the tables and the schema that were there when reading began.
+            then = self._read_at.manifest
+            moved = any(
+                key not in tables
+                or (tables[key].path, tables[key].fields) != (then.tables[key].path, then.tables[key].fields)
+                for key in self._intake.tables
+            )
+            if moved or snapshot.manifest.schema_ir != then.schema_ir or snapshot.identity != self._read_at.identity:
+                detail = f"the schema of {snapshot.root.location} changed while the records were read"
+                raise GitopsError(Code.GRAPH_CONFLICT, detail, path=self._request.uri)
             with JointChecks(snapshot, self._intake, self._request.mode) as checks:
                 self._checked = tables, checks.run()
         return self._checked[1]
@@ -144,34 +141,19 @@ class LoadPublisher:
             tables = self._intake.tables
             self.begun = True
             self._context.faults.reach("engine.load.before_tables")
-            changed = {key: self._write_table(snapshot, tables[key], outcomes[key]) for key in sorted(tables)}
+            changed = dict(snapshot.manifest.tables)
+            for key, table in sorted(tables.items()):
+                writer = TableWriter(snapshot.folder, changed[key], table.known, self._intake.opened(key, changed[key]))
+                before = {fragment.fragment_id for fragment in writer.dataset.get_fragments()}
+                replaced = None if self._request.mode is LoadMode.OVERWRITE else outcomes[key].replaced
+                writer.exchange(table.staged, replaced)
+                if outcomes[key].superseded_rows:
+                    writer.exchange([], _superseded_addresses(writer, before, outcomes[key]))
+                changed[key] = writer.finish(recount=True)
             self._context.faults.reach("engine.load.staged")
-            tables_now = {**snapshot.manifest.tables, **changed}
-            version = StagedVersion(snapshot, "load", self._context, stamp=timestamp, tables=tables_now).publish()
+            version = StagedVersion(snapshot, "load", self._context, stamp=timestamp, tables=changed).publish()
         rows = {key: tables[key].rows - len(outcomes[key].superseded_rows) for key in sorted(tables)}
         return LoadResult(version, rows)
-
-    def _write_table(self, snapshot: Snapshot, table: TableIntake, outcome: TableCheck) -> TableEntry:
-        entry = snapshot.manifest.tables[table.key]
-        writer = TableWriter(snapshot.folder, entry, table.known, self._intake.opened(table.key, entry))
-        before = {fragment.fragment_id for fragment in writer.dataset.get_fragments()}
-        writer.exchange(table.staged, None if self._request.mode is LoadMode.OVERWRITE else outcome.replaced)
-        if outcome.superseded_rows:
-            writer.exchange([], _superseded_addresses(writer, before, outcome))
-        return writer.finish(recount=True)
-
-    def _require_same_tables(self, snapshot: Snapshot) -> None:
-        """The data files were written for the tables and the schema that were there when reading began."""
-        now, then = snapshot.manifest, self._read_at.manifest
-        moved = [
-            key
-            for key in self._intake.tables
-            if key not in now.tables
-            or (now.tables[key].path, now.tables[key].fields) != (then.tables[key].path, then.tables[key].fields)
-        ]
-        if now.schema_ir != then.schema_ir or moved or snapshot.identity != self._read_at.identity:
-            detail = f"the schema of {snapshot.root.location} changed while the records were read"
-            raise GitopsError(Code.GRAPH_CONFLICT, detail, path=self._request.uri)
 
 
 def _superseded_addresses(writer: TableWriter, before: set[int], outcome: TableCheck) -> list[int]:

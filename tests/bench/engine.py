@@ -12,7 +12,7 @@ from tests.bench.measure import Effort, Figure, clocked
 
 if TYPE_CHECKING:
     from gitops.graph.engine import LanceEngine
-    from gitops.graph.load import Loader
+    from gitops.graph.staged import WriteContext
 
 _T = TypeVar("_T")
 _ROWS = 1000
@@ -24,14 +24,14 @@ _GOALS = {_PUBLISH: 1.0, _ONE_ROW: 30.0}
 def figures(effort: Effort) -> Iterator[Figure]:
     """Create, load, migrate, read, show."""
     from gitops.graph.engine import LanceEngine
-    from gitops.graph.load import Loader
+    from gitops.graph.staged import WriteContext
     from gitops.wiring.system import RandomIds, SystemClock
 
-    engine, loader = LanceEngine(SystemClock(), RandomIds()), Loader(SystemClock(), RandomIds())
+    engine, context = LanceEngine(SystemClock(), RandomIds()), WriteContext(SystemClock(), RandomIds(), "bench")
     folder = effort.folder("engine")
     _, first = clocked(lambda: engine.prepare_create(str(folder / "first"), SCHEMA.encode(), actor="bench").publish())
     yield Figure("create the first graph, import of the driver included", "ms", (first,))
-    lives = _Lives(engine, loader)
+    lives = _Lives(engine, context)
     for number in range(effort.samples):
         lives.live(str(folder / f"g{number}"))
     for name, values in lives.values.items():
@@ -41,24 +41,24 @@ def figures(effort: Effort) -> Iterator[Figure]:
 class _Lives:
     """Times of every step, over the lives of several graphs."""
 
-    def __init__(self, engine: LanceEngine, loader: Loader) -> None:
+    def __init__(self, engine: LanceEngine, context: WriteContext) -> None:
         self.values: dict[str, list[float]] = {}
         self._engine = engine
-        self._loader = loader
+        self._context = context
 
     def live(self, uri: str) -> None:
         """One life."""
-        from gitops.graph.load import LoadRequest
+        from gitops.graph.load import LoadRequest, load_records
         from gitops.graph.show import describe_graph, read_rows
 
         engine, step = self._engine, self._step
-        many, one = (LoadRequest(uri, BytesIO(_people(count)), actor="bench") for count in (_ROWS, 1))
+        many, one = (LoadRequest(uri, BytesIO(_people(count))) for count in (_ROWS, 1))
         created = step(
             "prepare a new graph of 3 tables", lambda: engine.prepare_create(uri, SCHEMA.encode(), actor="bench")
         )
         step("publish a new graph: one rename", created.publish)
-        step(f"load {_ROWS} rows", lambda: self._loader.load(many))
-        step(_ONE_ROW, lambda: self._loader.load(one))
+        step(f"load {_ROWS} rows", lambda: load_records(many, self._context))
+        step(_ONE_ROW, lambda: load_records(one, self._context))
         migrated = step(
             "prepare a migration: add a property",
             lambda: engine.prepare_migration(uri, widened(SCHEMA, "email").encode(), actor="bench"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.optimize import optimize_tables
-from gitops.graph.load import Loader, LoadMode, LoadRequest
+from gitops.graph.load import LoadMode, LoadRequest, load_records
 from gitops.graph.query import QueryOptions, ReadCache, Strategy, run_query
 from gitops.graph.snapshot import ReadTarget, open_snapshot
 from gitops.graph.staged import WriteContext
@@ -51,7 +51,7 @@ class Ours:
         clock, ids = SystemClock(), RandomIds()
         LanceEngine(clock, ids).prepare_create(self._uri, self.social.schema, actor=None).publish()
         with self.social.records(self._folder.parent).open("rb") as records:
-            Loader(clock, ids).load(LoadRequest(self._uri, records, LoadMode.APPEND))
+            load_records(LoadRequest(self._uri, records, LoadMode.APPEND), WriteContext(clock, ids))
 
     def _index(self) -> None:
         optimize_tables(self._uri, WriteContext(SystemClock(), RandomIds()))

@@ -11,8 +11,9 @@ from typing import Any
 from gitops.core.clock import FixedClock
 from gitops.graph import show
 from gitops.graph.engine import LanceEngine
-from gitops.graph.load import Loader, LoadRequest
+from gitops.graph.load import LoadRequest, load_records
 from gitops.graph.port import Existence
+from gitops.graph.staged import WriteContext
 from tests.support.ids import SequentialIds
 from tests.support.pages import ROOT
 from tests.support.s3 import S3Place
@@ -24,7 +25,7 @@ GROWN = b"node Person { name: String @key  mail: String? }\nedge Knows: Person -
 
 def test_the_requests_of_each_deed_are_those_of_the_page(s3: S3Place) -> None:
     ids = SequentialIds()
-    engine, loader = LanceEngine(CLOCK, ids), Loader(CLOCK, ids)
+    engine, context = LanceEngine(CLOCK, ids), WriteContext(CLOCK, ids)
     engine.prepare_create(f"{s3.root}/graphs/warm.omni", BASE, actor=None).publish()
     uri = f"{s3.root}/graphs/g.omni"
     rows = []
@@ -47,8 +48,10 @@ def test_the_requests_of_each_deed_are_those_of_the_page(s3: S3Place) -> None:
     cost("create a graph of two types", lambda: engine.prepare_create(uri, BASE, actor=None).publish())
     assert cost("find a graph", lambda: engine.exists(uri)) is Existence.PRESENT
     assert cost("read the accepted schema", lambda: engine.read(uri)).schema_source == BASE
-    loader.load(person("ada"))
-    assert cost("load one row into a table with rows", lambda: loader.load(person("bob"))).rows == {"node:Person": 1}
+    load_records(person("ada"), context)
+    assert cost("load one row into a table with rows", lambda: load_records(person("bob"), context)).rows == {
+        "node:Person": 1
+    }
     assert cost("migrate: add a property", lambda: migrate(GROWN)) == 4
     assert cost("migrate: a comment only", lambda: migrate(b"// why\n" + GROWN)) == 5
     assert len(cost("show rows of a type", lambda: show.read_rows(uri, "Person", 20))) == 2

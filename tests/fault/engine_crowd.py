@@ -25,7 +25,7 @@ from gitops.graph.history.gc import collect_garbage
 from gitops.graph.history.leases import hold_lease
 from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.graph.history.retention import Retention
-from gitops.graph.load import Loader, LoadMode, LoadRequest
+from gitops.graph.load import LoadMode, LoadRequest, load_records
 from gitops.graph.results import MutationResult
 from gitops.graph.snapshot import Snapshot, open_snapshot
 from gitops.graph.staged import WriteContext
@@ -263,7 +263,7 @@ def values(snapshot: Snapshot) -> dict[str, int]:
 def load(uri: str, records: list[Any], mode: LoadMode) -> None:
     """Load records."""
     stream = io.BytesIO("\n".join(map(json.dumps, records)).encode())
-    Loader(SystemClock(), RandomIds()).load(LoadRequest(uri, stream, mode))
+    load_records(LoadRequest(uri, stream, mode), WriteContext(SystemClock(), RandomIds()))
 
 
 ROLES: Mapping[str, Callable[[str, int], Any]] = {"writer": Writer, "keeper": Keeper, "reader": Reader}

@@ -24,7 +24,7 @@ from gitops.graph.history.gc import collect_garbage
 from gitops.graph.history.merge import merge_branch
 from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.graph.history.retention import Retention
-from gitops.graph.load import Loader, LoadMode, LoadRequest
+from gitops.graph.load import LoadMode, LoadRequest, load_records
 from gitops.graph.results import GcResult
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.graph.staged import WriteContext
@@ -139,8 +139,8 @@ def perform(uri: str, deed: Deed, faults: Faults | None = None) -> object:
     work = WriteContext(clock, ids, deed.marker, None, faults)
     if deed.op in _MODES:
         stream = io.BytesIO("\n".join(map(json.dumps, records(deed))).encode())
-        request = LoadRequest(uri, stream, _MODES[deed.op], deed.marker, deed.branch)
-        return Loader(clock, ids, faults).load(request).manifest_version
+        request = LoadRequest(uri, stream, _MODES[deed.op], deed.branch)
+        return load_records(request, work).manifest_version
     if deed.op in _QUERIES:
         catalog = open_snapshot(uri, ReadTarget(deed.branch)).schema().catalog
         query = check_query(parse_queries(_QUERIES[deed.op].encode())[0], catalog)

@@ -17,7 +17,8 @@ from typing import ClassVar
 from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.load import load_desired
 from gitops.core.faults import Faults, NoFaults
-from gitops.graph.load import Loader, LoadRequest
+from gitops.graph.load import LoadRequest, load_records
+from gitops.graph.staged import WriteContext
 from gitops.model.outcome import ApproveOutcome
 from gitops.model.resource import DesiredState
 from gitops.wiring.stores import graph_engine
@@ -152,4 +153,4 @@ class Scene(ABC):
             schema = BEFORE[f"{graph}.pg"].encode()
             graph_engine(NoFaults()).prepare_create(uri(graph), schema, actor=None).publish()
             lines = "".join(json.dumps(record) + "\n" for record in records)
-            Loader(SystemClock(), RandomIds()).load(LoadRequest(uri(graph), io.BytesIO(lines.encode())))
+            load_records(LoadRequest(uri(graph), io.BytesIO(lines.encode())), WriteContext(SystemClock(), RandomIds()))

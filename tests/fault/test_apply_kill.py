@@ -15,7 +15,8 @@ import pytest
 
 from gitops.core.clock import FixedClock
 from gitops.graph import show
-from gitops.graph.load import Loader, LoadRequest
+from gitops.graph.load import LoadRequest, load_records
+from gitops.graph.staged import WriteContext
 from gitops.ledger.layout import LOCK
 from tests.support.cluster import QUERY, SCHEMA, START, WIDER, Cluster, codes, lance_engine
 from tests.support.ids import SequentialIds
@@ -46,7 +47,7 @@ def cluster(tmp_path) -> Cluster:
 
 def load(cluster: Cluster, graph: str, row: dict[str, object]) -> None:
     data = io.BytesIO(json.dumps({"type": "Person", "data": row}).encode())
-    Loader(FixedClock(START), SequentialIds(900_000)).load(LoadRequest(cluster.uri(graph), data))
+    load_records(LoadRequest(cluster.uri(graph), data), WriteContext(FixedClock(START), SequentialIds(900_000)))
 
 
 def people(cluster: Cluster, graph: str = "knowledge") -> list[dict[str, object]]:

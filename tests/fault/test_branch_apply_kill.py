@@ -17,7 +17,8 @@ import pytest
 
 from gitops.core.clock import FixedClock
 from gitops.graph import show
-from gitops.graph.load import Loader, LoadRequest
+from gitops.graph.load import LoadRequest, load_records
+from gitops.graph.staged import WriteContext
 from gitops.model.ledger import EntryKind
 from gitops.wiring.system import RandomIds, SystemClock
 from tests.support.audited import FILES, GRAPHS, START, WIDER, Life, declared
@@ -126,7 +127,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     assert scene.gitops("import")["ok"]
     assert scene.gitops("apply")["converged"]
     record = io.BytesIO(json.dumps({"type": "Note", "data": ROW}).encode())
-    Loader(FixedClock(START), SequentialIds(900)).load(LoadRequest(str(scene.graph("notes")), record))
+    load_records(LoadRequest(str(scene.graph("notes")), record), WriteContext(FixedClock(START), SequentialIds(900)))
     graphs = GRAPHS["notes"] + "".join(f"  {name}: {{schema: legacy.pg}}\n" for name in NEW)
     life.change(
         "mallory", {"cluster/cluster.yaml": f"version: 1\ngraphs:\n{graphs}".encode(), "cluster/notes.pg": WIDER}

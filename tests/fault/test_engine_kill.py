@@ -18,9 +18,10 @@ import pytest
 from gitops.core.clock import FixedClock
 from gitops.graph import show
 from gitops.graph.engine import LanceEngine
-from gitops.graph.load import Loader, LoadRequest
+from gitops.graph.load import LoadRequest, load_records
 from gitops.graph.port import Existence
 from gitops.graph.snapshot import open_snapshot
+from gitops.graph.staged import WriteContext
 from tests.support.ids import SequentialIds
 
 CLOCK = FixedClock(datetime(2026, 1, 1, tzinfo=UTC))
@@ -78,7 +79,7 @@ def say(line: str) -> None:
 def write_forever(uri: str, scratch: str, seed: int) -> None:
     """What the child does: create and delete one graph, load and migrate another, and say each version it made."""
     chance, ids = random.Random(seed), SequentialIds(seed * 1_000_000)  # noqa: S311 - a test's order
-    writer, loader = LanceEngine(CLOCK, ids), Loader(CLOCK, ids)
+    writer, context = LanceEngine(CLOCK, ids), WriteContext(CLOCK, ids)
     value = counted(uri)
     say("ready")
     while True:
@@ -91,7 +92,7 @@ def write_forever(uri: str, scratch: str, seed: int) -> None:
             say(json.dumps({"version": version, "value": value}))
         else:
             value += 1
-            version = loader.load(LoadRequest(uri, transaction(value))).manifest_version
+            version = load_records(LoadRequest(uri, transaction(value)), context).manifest_version
             say(json.dumps({"version": version, "value": value}))
 
 
@@ -124,7 +125,7 @@ def test_twenty_killed_writers_never_break_a_graph(tmp_path: Path) -> None:
             assert engine().read(scratch).manifest_version == 1
             assert show.read_rows(scratch, "Event", 1) == []
         value = counted(uri) + 1
-        Loader(CLOCK, SequentialIds(turn * 1_000 + 500)).load(LoadRequest(uri, transaction(value)))
+        load_records(LoadRequest(uri, transaction(value)), WriteContext(CLOCK, SequentialIds(turn * 1_000 + 500)))
         engine(turn * 1_000).prepare_migration(uri, SCHEMAS[turn % 3], actor=None).publish()
         assert counted(uri) == value
     engine().delete_tree(scratch)
@@ -141,7 +142,7 @@ def die_migrating(uri: str, point: str) -> None:
 
 
 def die_loading(uri: str, point: str) -> None:
-    Loader(CLOCK, SequentialIds(100), DyingAt(point)).load(LoadRequest(uri, transaction(1)))
+    load_records(LoadRequest(uri, transaction(1)), WriteContext(CLOCK, SequentialIds(100), faults=DyingAt(point)))
 
 
 POINTS = [
@@ -175,6 +176,6 @@ def test_death_at_a_point_leaves_the_version_before_or_after(
         assert engine().read(uri).manifest_version == seen
         assert counted(uri) == (1 if point == "engine.load.after_publish" else 0)
     value = counted(uri) + 1
-    Loader(CLOCK, SequentialIds(500)).load(LoadRequest(uri, transaction(value)))
+    load_records(LoadRequest(uri, transaction(value)), WriteContext(CLOCK, SequentialIds(500)))
     engine(900).prepare_migration(uri, SCHEMAS[1], actor=None).publish()
     assert counted(uri) == value

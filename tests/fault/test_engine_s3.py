@@ -22,9 +22,10 @@ import pytest
 
 from gitops.core.errors import GitopsError
 from gitops.graph import show
-from gitops.graph.load import Loader, LoadRequest
+from gitops.graph.load import LoadRequest, load_records
 from gitops.graph.port import Existence
 from gitops.graph.snapshot import open_snapshot
+from gitops.graph.staged import WriteContext
 from tests.fault.test_engine_kill import (
     CLOCK,
     POINTS,
@@ -78,7 +79,9 @@ def keys_below(s3: S3Place, uri: str) -> list[str]:
 
 
 def load(uri: str, value: int, start: int) -> int:
-    return Loader(CLOCK, SequentialIds(start)).load(LoadRequest(uri, transaction(value))).manifest_version
+    return load_records(
+        LoadRequest(uri, transaction(value)), WriteContext(CLOCK, SequentialIds(start))
+    ).manifest_version
 
 
 def deed_create(uri: str, seed: int) -> int:
@@ -370,7 +373,7 @@ def test_racing_loads_conflict_and_lose_nothing(s3: S3Place) -> None:
             record = json.dumps({"type": "Event", "data": {"n": n}}).encode()
             with contextlib.suppress(GitopsError):
                 ids = SequentialIds(10_000 * (number + 1) + 10 * turn)
-                Loader(CLOCK, ids).load(LoadRequest(uri, io.BytesIO(record)))
+                load_records(LoadRequest(uri, io.BytesIO(record)), WriteContext(CLOCK, ids))
                 told.append(n)
 
     threads = [threading.Thread(target=run, args=(i,)) for i in range(3)]

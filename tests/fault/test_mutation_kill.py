@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from gitops.core.errors import ConflictError
-from gitops.graph.load import Loader, LoadMode, LoadRequest
+from gitops.graph.load import LoadMode, LoadRequest, load_records
+from gitops.graph.staged import WriteContext
 from gitops.graph.write.mutate import MutationOptions, Mutator
 from tests.fault.test_engine_kill import HERE, DyingAt, say
 from tests.support.ids import SequentialIds
@@ -119,7 +120,9 @@ def die_deleting(uri: str, point: str) -> None:
 
 def die_overwriting(uri: str, point: str) -> None:
     stream = io.BytesIO(json.dumps({"type": "Event", "data": {"n": 1, "by": 7}}).encode())
-    Loader(CLOCK, SequentialIds(9_000), DyingAt(point)).load(LoadRequest(uri, stream, LoadMode.OVERWRITE))
+    load_records(
+        LoadRequest(uri, stream, LoadMode.OVERWRITE), WriteContext(CLOCK, SequentialIds(9_000), faults=DyingAt(point))
+    )
 
 
 MOMENTS = ("before_tables", "staged", "before_publish", "after_publish")

@@ -10,7 +10,8 @@ import pytest
 
 from gitops.core.clock import FixedClock
 from gitops.graph import show
-from gitops.graph.load import Loader, LoadRequest
+from gitops.graph.load import LoadRequest, load_records
+from gitops.graph.staged import WriteContext
 from tests.support.cluster import COMMENTED, SCHEMA, START, WIDER, Cluster, FailAt, codes, lance_engine, statuses
 from tests.support.ids import SequentialIds
 
@@ -21,7 +22,7 @@ def cluster(tmp_path) -> Cluster:
     cluster.converge()
     records = [{"type": "Person", "data": {"handle": h, "born": b}} for h, b in (("ada", 1815), ("grace", 1906))]
     data = io.BytesIO("\n".join(map(json.dumps, records)).encode())
-    Loader(FixedClock(START), SequentialIds(900_000)).load(LoadRequest(cluster.uri("knowledge"), data))
+    load_records(LoadRequest(cluster.uri("knowledge"), data), WriteContext(FixedClock(START), SequentialIds(900_000)))
     return cluster
 
 

@@ -13,9 +13,10 @@ from gitops.core.clock import FixedClock
 from gitops.graph import show
 from gitops.graph.engine import LanceEngine
 from gitops.graph.export import export_records
-from gitops.graph.load import Loader, LoadMode, LoadRequest
+from gitops.graph.load import LoadMode, LoadRequest, load_records
 from gitops.graph.results import MutationResult
 from gitops.graph.snapshot import ReadTarget, open_snapshot
+from gitops.graph.staged import WriteContext
 from gitops.graph.write.mutate import MutationOptions, Mutator
 from gitops.language.query import CheckedQuery, check_query, parse_queries
 from tests.support.ids import SequentialIds
@@ -48,7 +49,7 @@ class WrittenGraph:
             for each in records
         ]
         request = LoadRequest(self.uri, io.BytesIO(b"\n".join(lines)), mode, **more)
-        return dict(Loader(CLOCK, self.ids, pause=no_pause).load(request).rows)
+        return dict(load_records(request, WriteContext(CLOCK, self.ids), pause=no_pause).rows)
 
     def query(self, statements: str, signature: str = "") -> CheckedQuery:
         """A checked mutation against the schema as it is."""

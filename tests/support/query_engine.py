@@ -13,10 +13,11 @@ from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.graph import HashEmbedder
 from gitops.graph.engine import LanceEngine
-from gitops.graph.load import Loader, LoadMode, LoadRequest
+from gitops.graph.load import LoadMode, LoadRequest, load_records
 from gitops.graph.query import QueryOptions, QueryResult, ReadCache, Strategy, run_query
 from gitops.graph.results import MutationResult
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
+from gitops.graph.staged import WriteContext
 from gitops.graph.tables import open_table, raw_columns
 from gitops.graph.write.mutate import MutationOptions, Mutator
 from gitops.language.query import CheckedQuery
@@ -89,7 +90,7 @@ class World:
 def load_lines(uri: str, lines: Iterable[str], mode: LoadMode, start: int = 10_000) -> int:
     """Load records; the version that has them."""
     records = io.BytesIO("\n".join(lines).encode("utf-8", "surrogatepass"))
-    return Loader(CLOCK, SequentialIds(start)).load(LoadRequest(uri, records, mode)).manifest_version
+    return load_records(LoadRequest(uri, records, mode), WriteContext(CLOCK, SequentialIds(start))).manifest_version
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from typing import Any
 
 from gitops.core.clock import FixedClock
 from gitops.graph.engine import LanceEngine
-from gitops.graph.load import Loader, LoadMode, LoadRequest
+from gitops.graph.load import LoadMode, LoadRequest, load_records
 from gitops.graph.query import QueryOptions, QueryResult, ReadCache, run_query
 from gitops.graph.snapshot import Snapshot, open_snapshot
+from gitops.graph.staged import WriteContext
 from gitops.language.query import check_query, parse_queries
 from gitops.language.schema import Catalog
 from tests.support.ids import SequentialIds
@@ -34,7 +35,9 @@ def create(root: str, schema: bytes = TOWNS) -> str:
 def put(root: str, records: Iterable[Mapping[str, Any]], start: int = 1_000, mode: LoadMode = LoadMode.MERGE) -> int:
     """Load records; the new version."""
     lines = "\n".join(map(json.dumps, records)).encode()
-    return Loader(CLOCK, SequentialIds(start)).load(LoadRequest(root, io.BytesIO(lines), mode)).manifest_version
+    return load_records(
+        LoadRequest(root, io.BytesIO(lines), mode), WriteContext(CLOCK, SequentialIds(start))
+    ).manifest_version
 
 
 def town(key: str, **data: Any) -> dict[str, Any]:

@@ -37,10 +37,8 @@ def _load_records(options: argparse.Namespace) -> LoadResult:
     root = graph_root(options)
     with open_records(options.file) as records, _progress(options.file) as progress:
         mode, embedder = graph.LoadMode(options.mode), open_embedder(options.embeddings, os.environ)
-        request = graph.LoadRequest(
-            root, records, mode, context.actor, options.branch, options.base, progress, embedder
-        )
-        return graph.Loader(context.clock, context.ids).load(request)
+        request = graph.LoadRequest(root, records, mode, options.branch, options.base, progress, embedder)
+        return graph.load_records(request, context)
 
 
 def _load_parquet(options: argparse.Namespace) -> LoadResult:

@@ -77,7 +77,7 @@ def publish_bulk(
         if not intake.tables:
             _end_lease(plan, snapshot)
             return LoadResult(manifest.n, {})
-        request = LoadRequest(plan.uri, io.BytesIO(), mode, context.actor, plan.branch)
+        request = LoadRequest(plan.uri, io.BytesIO(), mode, plan.branch)
         publisher = LoadPublisher(replace(context, ids=_CommitId(plan.bulk)), request, snapshot, intake)
         publisher.check(snapshot)
         result = retry_until_published(publisher.attempt, sleep_jittered)

@@ -15,8 +15,9 @@ from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.graph import show
 from gitops.graph.engine import LanceEngine
-from gitops.graph.load import Loader, LoadError, LoadMode, LoadRequest
+from gitops.graph.load import LoadError, LoadMode, LoadRequest, load_records
 from gitops.graph.local_root import LocalRoot
+from gitops.graph.staged import WriteContext
 from gitops.graph.write import records
 from tests.support.ids import SequentialIds
 
@@ -48,7 +49,7 @@ def uri(tmp_path: Path) -> str:
 
 def load(uri: str, *lines: object, mode: LoadMode = LoadMode.MERGE, start: int = 1_000) -> dict[str, int]:
     raw = b"\n".join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines)
-    return dict(Loader(CLOCK, SequentialIds(start)).load(LoadRequest(uri, io.BytesIO(raw), mode)).rows)
+    return dict(load_records(LoadRequest(uri, io.BytesIO(raw), mode), WriteContext(CLOCK, SequentialIds(start))).rows)
 
 
 def refusals(uri: str, *lines: object, mode: LoadMode = LoadMode.MERGE) -> list[str]:

@@ -9,7 +9,8 @@ import pytest
 
 from gitops.core.errors import GitopsError
 from gitops.graph.engine import LanceEngine
-from gitops.graph.load import Loader, LoadRequest
+from gitops.graph.load import LoadRequest, load_records
+from gitops.graph.staged import WriteContext
 from tests.support.histories import SCHEMA, History, lives, person, town
 
 
@@ -37,6 +38,6 @@ def test_a_column_that_went_and_came_again_is_another_one(tmp_path: Path) -> Non
     )
     records = Meanwhile(b'{"edge": "Lives", "from": "ann", "to": "oslo", "data": {"since": 2019}}\n', history)
     with pytest.raises(GitopsError) as failure:
-        Loader(history.clock, history.ids).load(LoadRequest(history.uri, records))
+        load_records(LoadRequest(history.uri, records), WriteContext(history.clock, history.ids))
     assert failure.value.code == "graph_conflict"
     assert history.rows("edge:Lives") == [lives("l", "bob", "oslo")]

@@ -15,8 +15,9 @@ import pytest
 from gitops.core.errors import GitopsError
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.branches import list_branches
-from gitops.graph.load import Loader, LoadError, LoadMode, LoadRequest
+from gitops.graph.load import LoadError, LoadMode, LoadRequest, load_records
 from gitops.graph.snapshot import open_snapshot
+from gitops.graph.staged import WriteContext
 from gitops.graph.write import intake, records, spill
 from tests.support.ids import SequentialIds
 from tests.support.mutations import CLOCK, WrittenGraph, no_pause
@@ -165,7 +166,7 @@ def test_a_line_without_end_is_not_read_to_its_end(graph: WrittenGraph, monkeypa
     monkeypatch.setattr(records, "MAX_LINE_BYTES", 1 << 20)
     stream = Endless()
     with pytest.raises(LoadError, match="longer than 1048576 bytes"):
-        Loader(CLOCK, SequentialIds()).load(LoadRequest(graph.uri, io.BufferedReader(stream)))
+        load_records(LoadRequest(graph.uri, io.BufferedReader(stream)), WriteContext(CLOCK, SequentialIds()))
     assert stream.taken < 3 << 20
 
 
@@ -242,7 +243,7 @@ class Meanwhile(io.BytesIO):
 
 def load_while(graph: WrittenGraph, rows: Sequence[object], mode: LoadMode, deed: Callable[[], object]) -> None:
     stream = Meanwhile("\n".join(map(json.dumps, rows)).encode(), deed)
-    Loader(CLOCK, SequentialIds(7_000), pause=no_pause).load(LoadRequest(graph.uri, stream, mode))
+    load_records(LoadRequest(graph.uri, stream, mode), WriteContext(CLOCK, SequentialIds(7_000)), pause=no_pause)
 
 
 def test_what_others_publish_while_records_are_read_is_checked_against(graph: WrittenGraph) -> None:

@@ -12,7 +12,8 @@ from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.graph import show
 from gitops.graph.engine import LanceEngine
-from gitops.graph.load import Loader, LoadRequest
+from gitops.graph.load import LoadRequest, load_records
+from gitops.graph.staged import WriteContext
 from gitops.language.schema import compile_schema
 from gitops.language.schema.migration import down_source, plan_down, plan_migration
 from gitops.language.schema.steps import Reversibility
@@ -54,7 +55,7 @@ def uri(tmp_path):
     root = str(tmp_path / "g.omni")
     LanceEngine(CLOCK, IDS).prepare_create(root, BASE.encode(), actor="ann").publish()
     stream = io.BytesIO("\n".join(map(json.dumps, RECORDS)).encode())
-    Loader(CLOCK, IDS).load(LoadRequest(root, stream, actor="bob"))
+    load_records(LoadRequest(root, stream), WriteContext(CLOCK, IDS, actor="bob"))
     return root
 
 

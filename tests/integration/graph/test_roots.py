@@ -18,9 +18,10 @@ from gitops.core.errors import GitopsError
 from gitops.graph import read_log, show
 from gitops.graph.engine import LanceEngine
 from gitops.graph.layout import ARTIFACTS
-from gitops.graph.load import Loader, LoadRequest
+from gitops.graph.load import LoadRequest, load_records
 from gitops.graph.port import Existence
 from gitops.graph.snapshot import open_snapshot
+from gitops.graph.staged import WriteContext
 from gitops.storage.s3 import S3Store
 from tests.support.ids import SequentialIds
 from tests.support.prefork import PROGRAM, start
@@ -163,7 +164,9 @@ def test_a_graph_taken_out_of_a_bucket_is_a_graph_on_disk(engine: LanceEngine, s
     uri = f"{s3.root}/graphs/g.omni"
     engine.prepare_create(uri, SCHEMA, actor=None).publish()
     records = io.BytesIO(b'{"type": "P", "data": {"k": "a"}}')
-    Loader(FixedClock(datetime(2026, 1, 1, tzinfo=UTC)), SequentialIds(100)).load(LoadRequest(uri, records))
+    load_records(
+        LoadRequest(uri, records), WriteContext(FixedClock(datetime(2026, 1, 1, tzinfo=UTC)), SequentialIds(100))
+    )
     store = S3Store(uri)
     for key in store.keys(open_snapshot(uri).identity.graph_id):
         target = tmp_path / key.partition("/")[2]

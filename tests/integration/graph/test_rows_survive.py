@@ -13,8 +13,9 @@ from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.graph import read_log, show
 from gitops.graph.engine import LanceEngine
-from gitops.graph.load import Loader, LoadRequest
+from gitops.graph.load import LoadRequest, load_records
 from gitops.graph.snapshot import open_snapshot
+from gitops.graph.staged import WriteContext
 from tests.support.ids import SequentialIds
 
 CLOCK = FixedClock(datetime(2026, 1, 1, tzinfo=UTC))
@@ -38,7 +39,7 @@ class Graph:
 
     def load(self, *records: object) -> int:
         stream = io.BytesIO("\n".join(map(json.dumps, records)).encode())
-        return Loader(CLOCK, self.ids).load(LoadRequest(self.uri, stream, actor="bob")).manifest_version
+        return load_records(LoadRequest(self.uri, stream), WriteContext(CLOCK, self.ids, actor="bob")).manifest_version
 
     def migrate(self, source: bytes) -> int:
         return self.engine.prepare_migration(self.uri, source, actor="cyd").publish()

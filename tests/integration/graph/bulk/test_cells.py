@@ -20,7 +20,7 @@ from gitops.graph import show
 from gitops.graph.bulk import input_columns, plan_bulk, publish_bulk, write_part
 from gitops.graph.bulk.cells import column_cells
 from gitops.graph.engine import LanceEngine
-from gitops.graph.load import Loader, LoadError, LoadMode, LoadRequest
+from gitops.graph.load import LoadError, LoadMode, LoadRequest, load_records
 from gitops.graph.snapshot import open_snapshot
 from gitops.graph.staged import WriteContext
 from gitops.graph.tables import raw_columns
@@ -64,7 +64,7 @@ class Place:
 
     def load(self, *records: object) -> None:
         raw = "\n".join(map(json.dumps, records)).encode()
-        Loader(CLOCK, self.ids).load(LoadRequest(self.uri, io.BytesIO(raw), LoadMode.MERGE))
+        load_records(LoadRequest(self.uri, io.BytesIO(raw), LoadMode.MERGE), WriteContext(CLOCK, self.ids))
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         return sorted(show.read_rows(self.uri, name, 100), key=lambda row: str(row["id"]))
