@@ -99,9 +99,9 @@ class Dialect(ABC):
     def requests_of(self, commit: str) -> WebRequest:
         """The change requests that a commit belongs to; 404 is quiet."""
 
-    @abstractmethod
     def list_files(self, number: int) -> WebRequest:
         """Files that a change request changes; 404 is quiet."""
+        return self._list(f"{self.requests_path}/{number}/files", quiet=GONE)
 
     @abstractmethod
     def list_comments(self, number: int) -> WebRequest:
@@ -219,9 +219,9 @@ class Dialect(ABC):
 
     # Both
 
-    def next_page(self, base: str, request: WebRequest, answer: WebAnswer, read: int) -> WebRequest | None:  # noqa: ARG002
+    def next_page(self, base: str, request: WebRequest, answer: WebAnswer, read: int) -> WebRequest | None:
         """The request of the page after an answer, None after the last; `read` entries of the list were read so far."""
-        return linked_page(base, request, answer)
+        return linked_page(base, request, answer, read)
 
     def escape(self, text: str) -> str:
         """A text as it is sent, and as it comes back: commands of the forge in it are disarmed."""

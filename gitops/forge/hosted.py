@@ -165,7 +165,8 @@ class HostedForge:
 
         def update() -> bool | None:
             kept = None
-            for comment in self._own_comments(number, marker):
+            own = [c for c in self.comments(number) if c.marker is not None and has_marker(c.body, marker)]
+            for comment in sorted(own, key=lambda comment: int(comment.id)):
                 if kept:
                     self._sender.send(self._dialect.remove_comment(number, comment.id))
                 elif same_text(comment.body, text):
@@ -315,15 +316,11 @@ class HostedForge:
             )
         return self._dialect.escape(text)
 
-    def _own_comments(self, number: int, marker: str) -> list[Comment]:
-        own = [c for c in self.comments(number) if c.marker is not None and has_marker(c.body, marker)]
-        return sorted(own, key=lambda comment: int(comment.id))
-
-    def _own_issues(self, marker: str) -> Iterator[ForgeIssue]:
+    def _own_issues(self, marker: str) -> list[ForgeIssue]:
         me = self.me()
         found = map(self._dialect.read_issue, self._list(self._dialect.list_issues(me)))
         own = [i for i in found if i is not None and i.account == me.id and has_marker(i.body, marker)]
-        return iter(sorted(own, key=lambda issue: issue.number))
+        return sorted(own, key=lambda issue: issue.number)
 
     def _create(self, request: WebRequest, find: Callable[[], T | None], read: Callable[[WebAnswer], T]) -> T:
         """Create what must not exist twice, by rule 5; `find` looks for it, `read` makes it of the answer."""

@@ -83,10 +83,6 @@ class PullsDialect(Dialect):
 
     # Change requests
 
-    def list_files(self, number: int) -> WebRequest:
-        """Files that it changes."""
-        return self._list(f"/pulls/{number}/files", quiet=GONE)
-
     def list_reviews(self, number: int) -> WebRequest:
         """Its reviews, oldest first."""
         return self._list(f"/pulls/{number}/reviews", quiet=GONE)

@@ -76,10 +76,19 @@ NextPage = Callable[[str, WebRequest, WebAnswer, int], "WebRequest | None"]
 """Address of the service, the request of a page, its answer, and how many entries were read so far, to the next request."""
 
 
+def linked_page(base: str, request: WebRequest, answer: WebAnswer, read: int = 0) -> WebRequest | None:  # noqa: ARG001 - a NextPage
+    """The request of the page that the `Link` header names as next, or None. Raises RemoteError `forge_refused`."""
+    for target, parameters in _LINK.findall(answer.headers.get("link", "")):
+        relations = [quoted or bare for quoted, bare in _NEXT.findall(parameters)]
+        if any("next" in relation.lower().split() for relation in relations):
+            return _below(base, request, target)
+    return None
+
+
 def read_list(
     sender: WebSender,
     request: WebRequest,
-    next_page: NextPage | None = None,
+    next_page: NextPage = linked_page,
     *,
     within: str | None = None,
     null_is_empty: bool = False,
@@ -90,7 +99,6 @@ def read_list(
 
     `within` names the field that holds them, where the answer is an object. With `null_is_empty`, the answer `null` is an empty
     list. A status that the request calls quiet says that there is no list: it has no entries then, or `missing` is raised.
-    Without `next_page`, the `Link` header is followed.
 
     Raises RemoteError `forge_limit` for more than `most` pages, `forge_refused` for a next page on another host,
     `forge_unavailable` for anything but a list; and what the sender raises.
@@ -109,24 +117,11 @@ def read_list(
         entries = list(answer_object(body).parts(within or what))
         yield from entries
         read += len(entries)
-        following = (
-            linked_page(sender.base, request, answer)
-            if next_page is None
-            else next_page(sender.base, request, answer, read)
-        )
+        following = next_page(sender.base, request, answer, read)
         if following is None:
             return
         request = following
     raise RemoteError(Code.FORGE_LIMIT, f"{request.path} has more than {most} pages")
-
-
-def linked_page(base: str, request: WebRequest, answer: WebAnswer) -> WebRequest | None:
-    """The request of the page that the `Link` header names as next, or None. Raises RemoteError `forge_refused`."""
-    for target, parameters in _LINK.findall(answer.headers.get("link", "")):
-        relations = [quoted or bare for quoted, bare in _NEXT.findall(parameters)]
-        if any("next" in relation.lower().split() for relation in relations):
-            return _below(base, request, target)
-    return None
 
 
 def _below(base: str, request: WebRequest, target: str) -> WebRequest:

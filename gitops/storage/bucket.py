@@ -20,7 +20,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
 
 if TYPE_CHECKING:
-    from obstore import PutMode
+    from obstore import GetResult, PutMode
     from obstore.store import RetryConfig, S3Config
     from obstore.store import S3Store as Client
 
@@ -63,34 +63,36 @@ class Bucket:
 
     def get(self, path: str) -> StoredObject | None:
         """The object, or None if there is none."""
-        import obstore
-
         with self._guard(path):
-            try:
-                answer = obstore.get(self._client, path)
-            except FileNotFoundError:
-                self._require_bucket(path)
+            answer = self._ask(path)
+            if answer is None:
                 return None
             if answer.meta["size"] > _MAX_OBJECT_BYTES:
                 raise self._failed(path, f"larger than {_MAX_OBJECT_BYTES} bytes", retryable=False)
             data, tag = bytes(answer.bytes()), answer.meta["e_tag"]
-        self._is_there = True
         if tag is None:
             raise self._failed(path, "the service gives no entity tag", retryable=False)
         return StoredObject(data, tag, answer.attributes.get(_OWNER, ""))
 
     def owner(self, path: str) -> str | None:
         """The token of the writer of the object, empty without a token; None if there is no object."""
+        with self._guard(path):
+            answer = self._ask(path, head=True)
+            return None if answer is None else answer.attributes.get(_OWNER, "")
+
+    def _ask(self, path: str, *, head: bool = False) -> GetResult | None:
+        """The answer to a request for an object, or only for its head; None if there is no object."""
         import obstore
 
-        with self._guard(path):
-            try:
-                answer = obstore.get(self._client, path, options={"head": True})
-            except FileNotFoundError:
-                self._require_bucket(path)
-                return None
-            self._is_there = True
-            return answer.attributes.get(_OWNER, "")
+        try:
+            answer = obstore.get(self._client, path, options={"head": True} if head else None)
+        except FileNotFoundError:
+            # A missing bucket is reported like a missing object: it is listed once, unless it is known to exist.
+            if not self._is_there:
+                self.inside(path)
+            return None
+        self._is_there = True
+        return answer
 
     def put(self, path: str, data: bytes) -> str:
         """Write, and return the tag of the object."""
@@ -147,11 +149,6 @@ class Bucket:
         with self._guard(folder):
             for page in obstore.list(self._client, folder, chunk_size=_PAGE):
                 yield from ((entry["path"], entry["size"], entry["last_modified"]) for entry in page)
-
-    def _require_bucket(self, path: str) -> None:
-        """List the bucket once, unless it is known to exist: a missing bucket is reported like a missing object."""
-        if not self._is_there:
-            self.inside(path)
 
     @contextlib.contextmanager
     def _guard(self, path: str) -> Iterator[None]:

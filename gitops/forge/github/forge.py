@@ -26,6 +26,7 @@ _MOST_PUSHES = 3
 _OK = 200
 _NOT_FOUND = 404
 _NOT_PROTECTED = "Branch not protected"
+_SWITCHES = ("allow_force_pushes", "allow_deletions", "required_signatures")
 _DECISIONS = {
     "APPROVED": ReviewDecision.APPROVED,
     "CHANGES_REQUESTED": ReviewDecision.CHANGES_REQUESTED,
@@ -159,20 +160,12 @@ def branch_rules(by_type: Mapping[str, Sequence[JsonObject]], protection: WebAns
 
 def _older_rules(answer: WebAnswer) -> BranchRules:
     """What the older protection enforces."""
-    if isinstance(answer.body, dict):
-        data = answer_object(answer.body, "the protection")
-        if answer.status == _NOT_FOUND and data.text_or("message") == _NOT_PROTECTED:
-            return UNPROTECTED
-        if answer.status == _OK:
-            return _protection(data)
-    return BranchRules(notes=("branch protection cannot be read with this token; rules of rulesets can",))
-
-
-def _protection(data: JsonObject) -> BranchRules:
-    def enabled(name: str) -> bool:
-        part = data.optional(name)
-        return part is not None and part.flag("enabled")
-
+    data = answer_object(answer.body, "the protection") if isinstance(answer.body, dict) else None
+    if data is not None and answer.status == _NOT_FOUND and data.text_or("message") == _NOT_PROTECTED:
+        return UNPROTECTED
+    if data is None or answer.status != _OK:
+        return BranchRules(notes=("branch protection cannot be read with this token; rules of rulesets can",))
+    enabled = {name: data.has(name) and data.part(name).flag("enabled") for name in _SWITCHES}
     checks, restricted = data.optional("required_status_checks"), data.optional("restrictions")
     contexts = [] if checks is None else [text for text in checks.values("contexts") if isinstance(text, str)]
     pushers = None
@@ -183,9 +176,9 @@ def _protection(data: JsonObject) -> BranchRules:
     return BranchRules(
         protected=True,
         request_needed=data.has("required_pull_request_reviews"),
-        force_push=enabled("allow_force_pushes"),
-        deletion=enabled("allow_deletions"),
-        signatures_needed=enabled("required_signatures"),
+        force_push=enabled["allow_force_pushes"],
+        deletion=enabled["allow_deletions"],
+        signatures_needed=enabled["required_signatures"],
         required_checks=tuple(sorted(set(contexts))),
         pushers=pushers,
     )

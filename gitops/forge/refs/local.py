@@ -52,7 +52,11 @@ class LocalForge(DocumentForge):
 
     def request(self, number: int) -> ChangeRequest:
         """One change request; its head commit is here afterwards. Raises GitopsError `request_not_found`."""
-        return self._one(number).request
+        ref = records.meta_ref(number)
+        refs = {} if records.number_of(ref) is None else self._refs(ref.removesuffix("/meta"))
+        if ref not in refs:
+            raise records.not_found(number)
+        return records.read_request(self._at(refs[ref]), number)
 
     def files(self, number: int) -> tuple[str, ...]:
         """Paths that a request changes since it left its target, sorted; both names of a moved file.
@@ -60,7 +64,7 @@ class LocalForge(DocumentForge):
         For a merged request, the target before the merge is the first parent of the commit that merged it.
         Raises GitopsError `request_not_found`.
         """
-        request = self._one(number).request
+        request = self.request(number)
         # The objects of the target are needed also if the request is merged.
         tip = self._branch(request.target)
         if request.merged_as is not None:
@@ -75,19 +79,19 @@ class LocalForge(DocumentForge):
         now = self._clock.now()
 
         def attempt() -> tuple[ChangeRequest, bool]:
-            known = {found.request.number: found for found in self._found_all()}
-            request, opened = records.request_after_push(
-                (found.request for found in known.values()), push, timestamp(now)
-            )
-            before = known.get(request.number, _Found(request, None, None, records.EMPTY))
-            files = dict(records.request_files(request) if opened or request != before.request else {})
+            refs = self._refs(records.REQUESTS)
+            known = self._read_all(refs)
+            request, opened = records.request_after_push(known, push, timestamp(now))
+            ref = records.meta_ref(request.number)
+            meta, head = refs.get(ref), refs.get(request.head_ref)
+            files = {} if request in known else dict(records.request_files(request))
             if text is not None:
-                files |= records.text_files(before.folder, text)
+                files |= records.text_files(self._at(meta), text)
             if files:
                 what = f"request {request.number}: {'opened' if opened else 'pushed'}"
-                updates = [self._commit(records.meta_ref(request.number), before.meta, files, what, now)]
-                if before.head != request.head:
-                    updates.append(RefUpdate(request.head_ref, before.head or ZERO, request.head))
+                updates = [self._commit(ref, meta, files, what, now)]
+                if head != request.head:
+                    updates.append(RefUpdate(request.head_ref, head or ZERO, request.head))
                 self._remote.push(updates)
             return request, opened
 
@@ -100,7 +104,7 @@ class LocalForge(DocumentForge):
             old = self._refs(ref).get(ref)
             if old is None and missing is not None:
                 raise missing
-            folder = records.EMPTY if old is None else self._at(old)
+            folder = self._at(old)
             files = change(folder)
             if files:
                 self._remote.push([self._commit(ref, old, files, what, now)])
@@ -113,7 +117,7 @@ class LocalForge(DocumentForge):
         return None if old is None else self._at(old)
 
     def _all(self) -> tuple[ChangeRequest, ...]:
-        return tuple(found.request for found in self._found_all())
+        return self._read_all(self._refs(records.REQUESTS))
 
     def _tip(self, branch: str) -> str:
         tip = self._branch(branch)
@@ -138,27 +142,13 @@ class LocalForge(DocumentForge):
         new = NewCommit(self._store.write_files(base, files), parents, author, f"{message}\n")
         return RefUpdate(ref, old or ZERO, self._store.write_commit(new, signing_key=None))
 
-    def _found_all(self) -> tuple[_Found, ...]:
-        refs = self._refs(records.REQUESTS)
+    def _read_all(self, refs: Mapping[str, str]) -> tuple[ChangeRequest, ...]:
         numbers = sorted(number for number in map(records.number_of, refs) if number is not None)
-        return tuple(self._found(number, refs) for number in numbers)
+        return tuple(records.read_request(self._at(refs[records.meta_ref(number)]), number) for number in numbers)
 
-    def _one(self, number: int) -> _Found:
-        ref = records.meta_ref(number)
-        if records.number_of(ref) is None:
-            raise records.not_found(number)
-        refs = self._refs(ref.removesuffix("/meta"))
-        if ref not in refs:
-            raise records.not_found(number)
-        return self._found(number, refs)
-
-    def _found(self, number: int, refs: Mapping[str, str]) -> _Found:
-        meta = refs[records.meta_ref(number)]
-        folder = self._at(meta)
-        return _Found(records.read_request(folder, number), meta, refs.get(records.head_ref(number)), folder)
-
-    def _at(self, commit_id: str) -> DocumentFolder:
-        return _GitFolder(self._store, self._store.commit(commit_id).tree)
+    def _at(self, commit_id: str | None) -> DocumentFolder:
+        """The files of a commit; none without a commit."""
+        return records.EMPTY if commit_id is None else _GitFolder(self._store, self._store.commit(commit_id).tree)
 
     def _refs(self, prefix: str) -> Mapping[str, str]:
         """Refs on the remote, now, with their objects here."""
@@ -177,16 +167,6 @@ class LocalForge(DocumentForge):
 
     def _missing(self, refs: Mapping[str, str]) -> list[str]:
         return [ref for ref, oid in refs.items() if self._store.resolve(oid) is None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A request as read: the commits that its two refs name, and its documents."""
-
-    request: ChangeRequest
-    meta: str | None
-    head: str | None
-    folder: DocumentFolder
 
 
 @dataclass(frozen=True, slots=True)
