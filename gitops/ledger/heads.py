@@ -24,7 +24,7 @@ from gitops.core.faults import Faults, around
 from gitops.git.port import ZERO, GitRemote, GitStore, Person, RefUpdate
 from gitops.ledger.chain import BRANCHES, SIGNED, VerifiedEntry, first_entry, is_continuation, ledger_ref, verify_chain
 from gitops.ledger.witnesses import LedgerEntries, WitnessedLedger, named_entry, verify_witness
-from gitops.model.approval import UnreadableApproval
+from gitops.model.ledger import UnreadableDocument
 
 __all__ = ["BranchSettings", "Heads", "KnownHeads"]
 
@@ -122,7 +122,7 @@ class Heads:
         self._store.update_refs(updates)
         self._settings.write_note(head)
 
-    def contradicted(self, head: str | None, named: Mapping[str, str]) -> list[UnreadableApproval]:
+    def contradicted(self, head: str | None, named: Mapping[str, str]) -> list[UnreadableDocument]:
         """The approvals (ref to commit, objects here) that name an entry outside of the ledger that ends in `head`."""
         ledger = WitnessedLedger(self._settings.cluster, head, LedgerEntries(self._store, head), self._settings.anchor)
         found = []
@@ -134,7 +134,7 @@ class Heads:
                     f"{ref.removeprefix('refs/heads/')} names entry {witness.entry[:12]}, {witness.detail}; "
                     "the ledger here does not have it. If the ledger was started again on purpose, delete that branch"
                 )
-                found.append(UnreadableApproval(ref.rpartition("/")[2], Code.LEDGER_DIVERGED, detail))
+                found.append(UnreadableDocument(ref.rpartition("/")[2], Code.LEDGER_DIVERGED, detail))
         if found and self._remote.refs(self.ref).get(self.ref) != head:
             # Another writer may have published an entry, and an approver may have signed against it, since we read the head.
             detail = "another writer changed the ledger during this command; nothing was written"

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from gitops.core.diagnostics import Diagnostic
 from gitops.model.address import Address
-from gitops.model.approval import Approval, ApprovalEvidence, DecisionEvidence, UnreadableApproval
-from gitops.model.ledger import Intent, LedgerEntry, LedgerState, LockInfo, LockObservation, UnreadableIntent
+from gitops.model.approval import Approval, ApprovalEvidence, DecisionEvidence
+from gitops.model.ledger import Intent, LedgerEntry, LedgerState, LockInfo, LockObservation, UnreadableDocument
 from gitops.model.trust import TrustRoot
 
 
@@ -59,7 +59,7 @@ class IntentListing:
     """All recovery sidecars in ULID order, and those that cannot be used. `problem` is set if they cannot be listed."""
 
     intents: tuple[Intent, ...] = ()
-    unreadable: tuple[UnreadableIntent, ...] = ()
+    unreadable: tuple[UnreadableDocument, ...] = ()
     problem: str | None = None
 
 
@@ -73,7 +73,7 @@ class ApprovalListing:
 
     documents: tuple[Approval, ...] = ()
     evidence: tuple[ApprovalEvidence, ...] = ()
-    unreadable: tuple[UnreadableApproval, ...] = ()
+    unreadable: tuple[UnreadableDocument, ...] = ()
     problem: str | None = None
     decisions: tuple[DecisionEvidence, ...] = ()
     announced: tuple[ApprovalEvidence, ...] = ()

@@ -15,8 +15,8 @@ from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityEr
 from gitops.ledger import layout
 from gitops.ledger.documents import read_intent, read_lock, read_state
 from gitops.ledger.port import ApprovalListing, BlobCondition, BlobReading, IntentListing, LedgerView, LedgerWrite
-from gitops.model.approval import Approval, UnreadableApproval
-from gitops.model.ledger import Intent, LockObservation, UnreadableIntent
+from gitops.model.approval import Approval
+from gitops.model.ledger import Intent, LockObservation, UnreadableDocument
 
 __all__ = [
     "FoundDocument",
@@ -94,24 +94,24 @@ def lock_held_message(seen: LockObservation, at: str | None = None) -> str:
 def intent_listing(documents: Iterable[FoundDocument]) -> IntentListing:
     """Sort the files of the sidecar folder into intents and unreadable ones, in ascending order of their names."""
     intents: list[Intent] = []
-    unreadable: list[UnreadableIntent] = []
+    unreadable: list[UnreadableDocument] = []
     for document in _considered(documents):
         try:
             intents.append(_read(document, read_intent, Code.INVALID_RECOVERY_SIDECAR, lambda i: i.operation_id))
         except IntegrityError as problem:
-            unreadable.append(UnreadableIntent(document.name, problem.code, problem.detail))
+            unreadable.append(UnreadableDocument(document.name, problem.code, problem.detail))
     return IntentListing(tuple(intents), tuple(unreadable))
 
 
 def approval_listing(documents: Iterable[FoundDocument]) -> ApprovalListing:
     """Sort the files of the approval folder into approvals and unreadable ones, in ascending order of their names."""
     approvals: list[Approval] = []
-    unreadable: list[UnreadableApproval] = []
+    unreadable: list[UnreadableDocument] = []
     for document in _considered(documents):
         try:
             approvals.append(_read(document, read_approval, Code.INVALID_APPROVAL_ARTIFACT, lambda a: a.approval_id))
         except IntegrityError as problem:
-            unreadable.append(UnreadableApproval(document.name, problem.code, problem.detail))
+            unreadable.append(UnreadableDocument(document.name, problem.code, problem.detail))
     return ApprovalListing(documents=tuple(approvals), unreadable=tuple(unreadable))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gitops.core.codes import Code
 from gitops.model.address import Address
 from gitops.model.change import Action
 
@@ -72,15 +71,6 @@ class Approval:
     created_at: str
     consumed_at: str | None = None
     consumed_by_operation: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class UnreadableApproval:
-    """An approval document that cannot be used; `code` says why."""
-
-    name: str
-    code: Code
-    detail: str
 
 
 @dataclass(frozen=True, slots=True)

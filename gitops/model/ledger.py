@@ -227,8 +227,8 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
-class UnreadableIntent:
-    """A sidecar that cannot be used: `code` says why (`invalid_recovery_sidecar`, `unsupported_recovery_sidecar_version`)."""
+class UnreadableDocument:
+    """An intent or an approval of a ledger that cannot be used; `code` says why."""
 
     name: str
     code: Code
