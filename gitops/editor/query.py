@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from gitops.editor.schema import SchemaView
 from gitops.editor.symbols import Occurrence, Symbol, SymbolKind
-from gitops.editor.tokens import FUNCTIONS
+from gitops.editor.tokens import FUNCTIONS, TokenReader
 from gitops.language.lexer import Token, TokenKind
 from gitops.language.schema import TypeKind
 
@@ -22,6 +22,7 @@ _OPERATORS = ("contains", "starts_with")
 _SECTIONS = ("match", "return", "order", "limit", "insert", "update", "delete", "set", "where", "not")
 _WRITES = ("insert", "update", "delete")
 _ENDS = ("from", "to")
+_PARAMETER_ENDS = (TokenKind.COMMA, TokenKind.RPAREN, TokenKind.VAR, TokenKind.LBRACE)
 ANONYMOUS = "$_"
 
 
@@ -80,15 +81,13 @@ def read_query(tokens: tuple[Token, ...], schema: SchemaView) -> QueryView:
     return _QueryReader(tokens, schema).read()
 
 
-class _QueryReader:
-    """The state while one piece is read; `_at` is the index of the next token. Names have their `$` as in the text."""
+class _QueryReader(TokenReader):
+    """The state while one piece is read. Names have their `$` as in the text."""
 
     def __init__(self, tokens: tuple[Token, ...], schema: SchemaView) -> None:
-        self._tokens = tokens
+        super().__init__(tokens)
         self._schema = schema
-        self._at = 0
         self._frames = [OpenBracket(BracketContent.FILE)]
-        self._occurrences: list[Occurrence] = []
         self._parameters: dict[str, Symbol] = {}
         self._bound: dict[str, Symbol] = {}
         self._trail: list[str] = []
@@ -110,8 +109,7 @@ class _QueryReader:
             TokenKind.AT: self._annotation,
         }
         while self._at < len(self._tokens):
-            token = self._tokens[self._at]
-            self._at += 1
+            token = self._next()
             if (step := steps.get(token.kind)) is not None:
                 step(token)
         return QueryView(
@@ -119,7 +117,7 @@ class _QueryReader:
             self._parameters,
             dict(self._bound),
             self._aliases,
-            tuple(sorted(self._occurrences, key=lambda occurrence: occurrence.start)),
+            self._sorted_occurrences(),
             tuple(self._frames),
             self._written,
             self._description,
@@ -132,7 +130,7 @@ class _QueryReader:
         if token.kind is TokenKind.LBRACKET:
             frame = OpenBracket(BracketContent.LIST)
         elif token.kind is TokenKind.LPAREN:
-            heads = block is BracketContent.FILE and self._name is not None and self._token_at(-1) is self._name
+            heads = block is BracketContent.FILE and self._name is not None and self._peek(-2) is self._name
             frame = OpenBracket(BracketContent.PARAMETERS if heads else BracketContent.CALL)
         elif pending is not None:
             frame = pending
@@ -162,77 +160,74 @@ class _QueryReader:
         block = self._frames[-1].block
         if block is BracketContent.PARAMETERS:
             self._parameter(token)
-        elif self._at_kind(TokenKind.DOT):
+        elif self._kind() is TokenKind.DOT:
             self._property(token)
-        elif block in _CLAUSES and self._at_kind(TokenKind.COLON):
+        elif block in _CLAUSES and self._kind() is TokenKind.COLON:
             self._bind(token)
         elif block not in _CLAUSES or not self._hop(token):
             # As a value `$name` is a parameter before it is a binding.
-            known = self._parameters.get(token.text) or self._bound.get(token.text)
-            self._add_occurrence(token, known or Symbol(SymbolKind.VARIABLE, token.text))
+            self._add(token, self._parameters.get(token.text) or self._bound.get(token.text) or SymbolKind.VARIABLE)
 
     def _parameter(self, token: Token) -> None:
         words = []
         at = self._at
-        while self._kind(at) not in (None, TokenKind.COMMA, TokenKind.RPAREN, TokenKind.VAR, TokenKind.LBRACE):
+        while at < len(self._tokens) and self._tokens[at].kind not in _PARAMETER_ENDS:
             # A dimension, with its closing bracket, belongs to the type.
-            size = 3 if self._kind(at) is TokenKind.LPAREN else 1
+            size = 3 if self._tokens[at].kind is TokenKind.LPAREN else 1
             words += [each.text for each in self._tokens[at : at + size]]
             at += size
         symbol = Symbol(SymbolKind.PARAMETER, token.text, "".join(words[1:]), declared=token.start)
         known = self._parameters.setdefault(token.text, symbol)
-        self._add_occurrence(token, known, declares=known is symbol)
+        self._add(token, known, declares=known is symbol)
 
     def _property(self, token: Token) -> None:
         """Read `$v.p`, where `$v` is always a binding."""
         symbol = self._bound.get(token.text) or Symbol(SymbolKind.VARIABLE, token.text)
-        self._add_occurrence(token, symbol)
-        dot, name = self._token_at(1), self._token_at(2)
-        if dot is None or name is None or name.kind is not TokenKind.NAME:
-            return
+        self._add(token, symbol)
+        dot, name = self._peek(), self._peek(1)
         # `$p.` without a name yet must not take the keyword of the next line as the name.
-        if name.start == dot.end or name.text not in _SECTIONS:
+        if name.kind is TokenKind.NAME and (name.start == dot.end or name.text not in _SECTIONS):
             self._at += 2
-            self._add_occurrence(name, Symbol(SymbolKind.PROPERTY, name.text, symbol.owner, symbol.type_kind))
+            self._add(name, Symbol(SymbolKind.PROPERTY, name.text, symbol.owner, symbol.type_kind))
 
     def _bind(self, token: Token) -> None:
-        type_name = self._token_at(2)
-        if type_name is None or type_name.kind is not TokenKind.TYPE_NAME:
-            self._add_occurrence(token, self._bound.get(token.text) or Symbol(SymbolKind.VARIABLE, token.text))
+        type_name = self._peek(1)
+        if type_name.kind is not TokenKind.TYPE_NAME:
+            self._add(token, self._bound.get(token.text) or SymbolKind.VARIABLE)
             return
         self._bind_name(token, SymbolKind.VARIABLE, type_name.text)
-        owner = Symbol(SymbolKind.NODE, type_name.text, type_kind=TypeKind.NODE)
-        self._add_occurrence(type_name, owner._replace(type_kind=None))
+        self._add(type_name, SymbolKind.NODE)
         self._at += 2
+        owner = Symbol(SymbolKind.NODE, type_name.text, type_kind=TypeKind.NODE)
         self._pending = OpenBracket(BracketContent.PAIRS, owner)
 
     def _hop(self, left: Token) -> bool:
         """Read a hop after its left variable; False if the text is not a hop."""
-        at = self._at
-        binding = None
-        if self._at_kind(TokenKind.VAR) and self._at_kind(TokenKind.COLON, 1):
-            binding = self._tokens[at]
-            at += 2
-        undirected = self._kind(at) is TokenKind.LT and self._kind(at + 1) is TokenKind.NAME
-        at += undirected
-        edge = self._tokens[at] if self._kind(at) is TokenKind.NAME else None
-        if edge is None or (undirected and self._kind(at + 1) not in (TokenKind.GT, None)):
+        distance, binding = 0, None
+        if self._kind() is TokenKind.VAR and self._kind(1) is TokenKind.COLON:
+            distance, binding = 2, self._peek()
+        undirected = self._kind(distance) is TokenKind.LT and self._kind(distance + 1) is TokenKind.NAME
+        edge = self._peek(distance + undirected)
+        distance += 1 + undirected
+        if edge.kind is not TokenKind.NAME:
             return False
-        at += 1 + undirected
-        follows = self._kind(at)
+        if undirected and self._kind(distance) not in (TokenKind.GT, TokenKind.EOF):
+            return False
+        distance += undirected
+        follows = self._kind(distance)
         if edge.text in _OPERATORS and (
             follows not in (TokenKind.VAR, TokenKind.LBRACE)
-            or (follows is TokenKind.VAR and self._kind(at + 1) is TokenKind.DOT)
+            or (follows is TokenKind.VAR and self._kind(distance + 1) is TokenKind.DOT)
         ):
             return False
         if follows is TokenKind.LBRACE:
-            while self._kind(at) not in (None, TokenKind.RBRACE, TokenKind.VAR):
-                at += 1
-            at += self._kind(at) is TokenKind.RBRACE
-        ends = self._kind(at) is TokenKind.VAR and self._kind(at + 1) is not TokenKind.COLON
-        right = self._tokens[at] if ends else None
-        self._at = at + ends
-        self._bind_ends(left, binding, edge, right)
+            while self._kind(distance) not in (TokenKind.EOF, TokenKind.RBRACE, TokenKind.VAR):
+                distance += 1
+            distance += self._kind(distance) is TokenKind.RBRACE
+        right = self._peek(distance)
+        is_end = right.kind is TokenKind.VAR and self._kind(distance + 1) is not TokenKind.COLON
+        self._at += distance + is_end
+        self._bind_ends(left, binding, edge, right if is_end else None)
         return True
 
     def _bind_ends(self, left: Token, binding: Token | None, edge: Token, right: Token | None) -> None:
@@ -244,7 +239,7 @@ class _QueryReader:
             known_left is None and known_right is not None and known_right.owner != target
         ):
             source, target = target, source
-        self._add_occurrence(edge, Symbol(SymbolKind.EDGE, name or edge.text))
+        self._add(edge, Symbol(SymbolKind.EDGE, name or edge.text))
         self._bind_name(left, SymbolKind.VARIABLE, source)
         if right is not None:
             self._bind_name(right, SymbolKind.VARIABLE, target)
@@ -259,47 +254,43 @@ class _QueryReader:
         if known is None and token.text != ANONYMOUS:
             self._bound[token.text] = symbol
             self._trail.append(token.text)
-        self._add_occurrence(token, symbol, declares=known is None)
+        self._add(token, symbol, declares=known is None)
 
     def _word(self, token: Token) -> None:
         frame = self._frames[-1]
         if self._name is None and token.text == "query":
-            self._add_occurrence(token, Symbol(SymbolKind.KEYWORD, token.text))
-            name = self._token_at(1)
-            if name is not None and name.kind is TokenKind.NAME:
-                self._name = name
-                self._at += 1
-                self._add_occurrence(name, Symbol(SymbolKind.QUERY, name.text), declares=True)
-        elif frame.block in (BracketContent.PAIRS, BracketContent.SET) and self._at_kind(TokenKind.COLON):
+            self._add(token, SymbolKind.KEYWORD)
+            if self._kind() is TokenKind.NAME:
+                self._name = self._next()
+                self._add(self._name, SymbolKind.QUERY, declares=True)
+        elif frame.block in (BracketContent.PAIRS, BracketContent.SET) and self._kind() is TokenKind.COLON:
             self._property_name(token, frame.owner)
         elif frame.block is BracketContent.BODY:
             self._section(token)
-        elif self._at_kind(TokenKind.LPAREN) and token.text in FUNCTIONS:
-            self._add_occurrence(token, Symbol(SymbolKind.FUNCTION, token.text))
-        elif token.text == "not" and frame.block in _CLAUSES and self._at_kind(TokenKind.LBRACE):
-            self._add_occurrence(token, Symbol(SymbolKind.KEYWORD, token.text))
+        elif self._kind() is TokenKind.LPAREN and token.text in FUNCTIONS:
+            self._add(token, SymbolKind.FUNCTION)
+        elif token.text == "not" and frame.block in _CLAUSES and self._kind() is TokenKind.LBRACE:
+            self._add(token, SymbolKind.KEYWORD)
             self._pending = OpenBracket(BracketContent.NOT)
-        elif token.text == "as" and frame.block is BracketContent.RETURN and self._at_kind(TokenKind.NAME):
-            self._add_occurrence(token, Symbol(SymbolKind.KEYWORD, "as"))
-            alias = self._tokens[self._at]
-            self._at += 1
+        elif token.text == "as" and frame.block is BracketContent.RETURN and self._kind() is TokenKind.NAME:
+            self._add(token, SymbolKind.KEYWORD)
+            alias = self._next()
             symbol = Symbol(SymbolKind.ALIAS, alias.text, declared=alias.start)
             known = self._aliases.setdefault(alias.text, symbol)
-            self._add_occurrence(alias, known, declares=known is symbol)
+            self._add(alias, known, declares=known is symbol)
         elif frame.block is BracketContent.ORDER and token.text in self._aliases:
-            self._add_occurrence(token, self._aliases[token.text])
+            self._add(token, self._aliases[token.text])
         elif token.text in (*_OPERATORS, "asc", "desc", "as", "true", "false"):
-            self._add_occurrence(token, Symbol(SymbolKind.KEYWORD, token.text))
+            self._add(token, SymbolKind.KEYWORD)
 
     def _section(self, token: Token) -> None:
         """Read a keyword between the sections of a body, or the property after `where`."""
-        before = self._token_at(-1)
-        if before is not None and before.text == "where" and token.text not in _SECTIONS:
+        if self._peek(-2).text == "where" and token.text not in _SECTIONS:
             self._property_name(token, self._written)
             return
         if token.text not in _SECTIONS:
             return
-        self._add_occurrence(token, Symbol(SymbolKind.KEYWORD, token.text))
+        self._add(token, SymbolKind.KEYWORD)
         if token.text in _WRITES:
             self._written = None
         block = _SECTION_BLOCKS.get(token.text)
@@ -308,45 +299,27 @@ class _QueryReader:
 
     def _property_name(self, token: Token, owner: Symbol | None) -> None:
         if owner is not None and owner.type_kind is TypeKind.EDGE and token.text in _ENDS:
-            self._add_occurrence(token, Symbol(SymbolKind.END, token.text, owner.name, owner.type_kind))
+            self._add(token, Symbol(SymbolKind.END, token.text, owner.name, owner.type_kind))
         else:
             name, kind = ("", None) if owner is None else (owner.name, owner.type_kind)
-            self._add_occurrence(token, Symbol(SymbolKind.PROPERTY, token.text, name, kind))
+            self._add(token, Symbol(SymbolKind.PROPERTY, token.text, name, kind))
 
     def _type_name(self, token: Token) -> None:
-        frame, before = self._frames[-1], self._token_at(-1)
+        frame, before = self._frames[-1], self._peek(-2).text
         if frame.block in (BracketContent.PARAMETERS, BracketContent.LIST):
-            self._add_occurrence(token, Symbol(SymbolKind.BASE_TYPE, token.text))
-        elif frame.block is BracketContent.BODY and before is not None and before.text in _WRITES:
+            self._add(token, SymbolKind.BASE_TYPE)
+        elif frame.block is BracketContent.BODY and before in _WRITES:
             node = self._schema.declaration(TypeKind.NODE, token.text)
             edge = self._schema.declaration(TypeKind.EDGE, token.text)
             # If a node and an edge share a name, a write is about the node.
             kind = TypeKind.EDGE if edge is not None and node is None else TypeKind.NODE
             self._written = Symbol(SymbolKind(kind.value), token.text, type_kind=kind)
-            self._add_occurrence(token, self._written._replace(type_kind=None))
-            self._pending = OpenBracket(BracketContent.SET, self._written) if before.text == "insert" else None
+            self._add(token, self._written._replace(type_kind=None))
+            self._pending = OpenBracket(BracketContent.SET, self._written) if before == "insert" else None
 
     def _annotation(self, at: Token) -> None:
-        name = self._token_at(1)
-        if name is None or name.kind is not TokenKind.NAME or len(self._frames) > 1:
+        if len(self._frames) > 1:
             return
-        self._at += 1
-        self._occurrences.append(Occurrence(at.start, name.end, Symbol(SymbolKind.ANNOTATION, name.text)))
-        if name.text == "description" and self._at_kind(TokenKind.LPAREN):
-            value = self._token_at(2)
-            if value is not None and value.kind is TokenKind.STRING:
-                self._description = value.value
-
-    def _token_at(self, distance: int) -> Token | None:
-        """The token at a distance after the current one, or before it for a negative distance."""
-        at = self._at - 1 + distance
-        return self._tokens[at] if 0 <= at < len(self._tokens) else None
-
-    def _kind(self, at: int) -> TokenKind | None:
-        return self._tokens[at].kind if at < len(self._tokens) else None
-
-    def _at_kind(self, kind: TokenKind, distance: int = 0) -> bool:
-        return self._kind(self._at + distance) is kind
-
-    def _add_occurrence(self, token: Token, symbol: Symbol, *, declares: bool = False) -> None:
-        self._occurrences.append(Occurrence(token.start, token.end, symbol, declares))
+        name = self._add_annotation(at)
+        if name == "description" and self._kind() is TokenKind.LPAREN and self._kind(1) is TokenKind.STRING:
+            self._description = self._peek(1).value

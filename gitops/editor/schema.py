@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from gitops.editor.symbols import Occurrence, Symbol, SymbolKind
-from gitops.editor.tokens import TextPiece, read_tokens, schema_pieces
+from gitops.editor.tokens import TextPiece, TokenReader, read_tokens, schema_pieces
 from gitops.language.lexer import Token, TokenKind
 from gitops.language.schema import ConstraintKind, Scalar, TypeKind
 from gitops.language.text import Span
@@ -124,12 +124,10 @@ def read_schema_piece(data: bytes) -> SchemaPiece:
     return _PieceReader(data).read()
 
 
-class _PieceReader:
+class _PieceReader(TokenReader):
     def __init__(self, data: bytes) -> None:
+        super().__init__(read_tokens(data))
         self._data = data
-        self._tokens = read_tokens(data)
-        self._at = 0
-        self._occurrences: list[Occurrence] = []
         self._documentation: dict[str, str] = {"description": "", "instruction": ""}
 
     def read(self) -> SchemaPiece:
@@ -137,42 +135,42 @@ class _PieceReader:
         if len(tokens) < 2 or tokens[0].text not in _KEYWORDS or tokens[1].kind is not TokenKind.TYPE_NAME:  # noqa: PLR2004
             return SchemaPiece(None, ())
         kind, name = _KEYWORDS[tokens[0].text], tokens[1]
-        self._add_occurrence(tokens[0], Symbol(SymbolKind.KEYWORD, tokens[0].text))
-        self._add_occurrence(name, Symbol(SymbolKind(kind.value), name.text), declares=True)
+        self._add(tokens[0], SymbolKind.KEYWORD)
+        self._add(name, SymbolKind(kind.value), declares=True)
         self._at = 2
         ends: list[str] = []
         implements: list[str] = []
         listing = False
-        while (token := self._peek()) is not None and token.kind is not TokenKind.LBRACE:
-            self._at += 1
+        while self._kind() not in (TokenKind.EOF, TokenKind.LBRACE):
+            token = self._next()
             if token.kind is TokenKind.AT:
                 self._annotation(None)
             elif token.kind is TokenKind.NAME and token.text == "implements":
                 listing = True
-                self._add_occurrence(token, Symbol(SymbolKind.KEYWORD, token.text))
+                self._add(token, SymbolKind.KEYWORD)
             elif token.kind is TokenKind.TYPE_NAME:
                 (implements if listing else ends).append(token.text)
-                self._add_occurrence(token, Symbol(SymbolKind.INTERFACE if listing else SymbolKind.NODE, token.text))
-        head = self._text(tokens[0], tokens[self._at - 1])
+                self._add(token, SymbolKind.INTERFACE if listing else SymbolKind.NODE)
+        head = self._text(tokens[0], self._peek(-1))
         description, instruction = self._documentation["description"], self._documentation["instruction"]
         properties, rules = self._body(kind, name.text)
         span, (source, target) = Span(name.start, name.end), (*ends, "", "")[:2]
         found = Declaration(
             kind, name.text, span, head, properties, rules, tuple(implements), source, target, description, instruction
         )
-        return SchemaPiece(found, tuple(sorted(self._occurrences, key=lambda occurrence: occurrence.start)))
+        return SchemaPiece(found, self._sorted_occurrences())
 
     def _body(self, kind: TypeKind, owner: str) -> tuple[tuple[DeclaredProperty, ...], tuple[str, ...]]:
         properties: list[DeclaredProperty] = []
         rules: list[str] = []
         self._at += 1
-        while (token := self._peek()) is not None:
-            self._at += 1
+        while self._kind() is not TokenKind.EOF:
+            token = self._next()
             if token.kind is TokenKind.AT:
                 text = self._annotation((kind, owner))
                 rules += [text] if text else []
-            elif token.kind is TokenKind.NAME and self._at_kind(TokenKind.COLON):
-                self._add_occurrence(token, Symbol(SymbolKind.PROPERTY, token.text, owner, kind), declares=True)
+            elif token.kind is TokenKind.NAME and self._kind() is TokenKind.COLON:
+                self._add(token, Symbol(SymbolKind.PROPERTY, token.text, owner, kind), declares=True)
                 properties.append(self._property(token, (kind, owner)))
         return tuple(properties), tuple(rules)
 
@@ -181,73 +179,53 @@ class _PieceReader:
         self._at += 1
         first = self._at
         self._type()
-        written = "" if first == self._at else self._text(self._tokens[first], self._tokens[self._at - 1])
+        written = "" if first == self._at else self._text(self._tokens[first], self._peek(-1))
         self._documentation["description"] = ""
-        while self._at_kind(TokenKind.AT):
-            word = self._peek(1)
-            if word is not None and word.text in CONSTRAINTS and self._at_kind(TokenKind.LPAREN, 2):
+        while self._kind() is TokenKind.AT:
+            if self._peek(1).text in CONSTRAINTS and self._kind(2) is TokenKind.LPAREN:
                 break
             self._at += 1
             self._annotation(owner)
-        text, span = self._text(name, self._tokens[self._at - 1]), Span(name.start, name.end)
+        text, span = self._text(name, self._peek(-1)), Span(name.start, name.end)
         return DeclaredProperty(name.text, span, written, text, self._documentation["description"])
 
     def _type(self) -> None:
         depth = 0
-        while (token := self._peek()) is not None:
-            if depth == 0 and (
-                token.kind in (TokenKind.AT, TokenKind.RBRACE)
-                or (token.kind is TokenKind.NAME and self._at_kind(TokenKind.COLON, 1))
-            ):
+        while (kind := self._kind()) is not TokenKind.EOF:
+            starts = kind is TokenKind.NAME and self._kind(1) is TokenKind.COLON
+            if depth == 0 and (starts or kind in (TokenKind.AT, TokenKind.RBRACE)):
                 return
-            self._at += 1
-            if token.kind in (TokenKind.LPAREN, TokenKind.LBRACKET):
+            token = self._next()
+            if kind in (TokenKind.LPAREN, TokenKind.LBRACKET):
                 depth += 1
-            elif token.kind in (TokenKind.RPAREN, TokenKind.RBRACKET):
+            elif kind in (TokenKind.RPAREN, TokenKind.RBRACKET):
                 depth = max(depth - 1, 0)
-            elif token.kind is TokenKind.TYPE_NAME or (
-                token.kind is TokenKind.NAME and token.text == "enum" and depth == 0
-            ):
-                self._add_occurrence(token, Symbol(SymbolKind.BASE_TYPE, token.text))
+            elif kind is TokenKind.TYPE_NAME or (kind is TokenKind.NAME and token.text == "enum" and depth == 0):
+                self._add(token, SymbolKind.BASE_TYPE)
 
     def _annotation(self, owner: tuple[TypeKind, str] | None) -> str:
         """Read the name and arguments after an `@`; returns the text of a body constraint, else an empty one."""
-        at = self._tokens[self._at - 1]
-        name = self._peek()
-        if name is None or name.kind is not TokenKind.NAME:
+        at = self._peek(-1)
+        name = self._add_annotation(at)
+        if not name or self._kind() is not TokenKind.LPAREN:
             return ""
         self._at += 1
-        self._occurrences.append(Occurrence(at.start, name.end, Symbol(SymbolKind.ANNOTATION, name.text)))
-        if not self._at_kind(TokenKind.LPAREN):
-            return ""
-        self._at += 1
-        embeds = name.text == "embed"
+        embeds = name == "embed"
         first = True
-        while (token := self._peek()) is not None and token.kind not in (TokenKind.RPAREN, TokenKind.RBRACE):
-            self._at += 1
-            if first and token.kind is TokenKind.STRING and name.text in self._documentation:
-                self._documentation[name.text] = token.value
-            refers = first if embeds else name.text in CONSTRAINTS
+        while self._kind() not in (TokenKind.EOF, TokenKind.RPAREN, TokenKind.RBRACE):
+            token = self._next()
+            if first and token.kind is TokenKind.STRING and name in self._documentation:
+                self._documentation[name] = token.value
+            refers = first if embeds else name in CONSTRAINTS
             is_name = token.kind is TokenKind.NAME or (embeds and token.kind is TokenKind.STRING)
-            if owner is not None and refers and is_name and not self._at_kind(TokenKind.EQ):
+            if owner is not None and refers and is_name and self._kind() is not TokenKind.EQ:
                 ends = owner[0] is TypeKind.EDGE and token.kind is TokenKind.NAME and token.text in _ENDS
                 kind = SymbolKind.END if ends else SymbolKind.PROPERTY
-                self._add_occurrence(token, Symbol(kind, token.value, owner[1], owner[0]))
+                self._add(token, Symbol(kind, token.value, owner[1], owner[0]))
             first = False
-        if self._at_kind(TokenKind.RPAREN):
+        if self._kind() is TokenKind.RPAREN:
             self._at += 1
-        return self._text(at, self._tokens[self._at - 1]) if name.text in CONSTRAINTS else ""
-
-    def _peek(self, distance: int = 0) -> Token | None:
-        at = self._at + distance
-        return self._tokens[at] if at < len(self._tokens) else None
-
-    def _at_kind(self, kind: TokenKind, distance: int = 0) -> bool:
-        token = self._peek(distance)
-        return token is not None and token.kind is kind
-
-    def _add_occurrence(self, token: Token, symbol: Symbol, *, declares: bool = False) -> None:
-        self._occurrences.append(Occurrence(token.start, token.end, symbol, declares))
+        return self._text(at, self._peek(-1)) if name in CONSTRAINTS else ""
 
     def _text(self, first: Token, last: Token) -> str:
         return " ".join(self._data[first.start : last.end].decode("utf-8", "replace").split())

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from gitops.editor.symbols import Occurrence
+from gitops.editor.symbols import Occurrence, Symbol, SymbolKind
 from gitops.language.lexer import Token, TokenKind
 from gitops.language.text import Span
 
@@ -73,6 +73,7 @@ _KINDS = {kind.name: kind for kind in TokenKind}
 _PUNCTUATION = {kind.value.strip("`"): kind for kind in TokenKind if kind.value.startswith("`")}
 _WORD_BEFORE = re.compile(rb"[$@]?[A-Za-z0-9_]*\Z")
 _LONGEST_WORD = 512
+_OUTSIDE = Token(TokenKind.EOF, "", 0, 0)
 _FUNCTION_NAMES = frozenset(name.encode() for name in FUNCTIONS)
 
 
@@ -112,6 +113,45 @@ def read_tokens(data: bytes) -> tuple[Token, ...]:
         kind = _PUNCTUATION[text] if group == "PUNCTUATION" else _KINDS[group]
         found.append(Token(kind, text, start, at))
     return tuple(found)
+
+
+class TokenReader:
+    """Reads the tokens of one piece in order and keeps what they mean; `_at` is the index of the next token."""
+
+    def __init__(self, tokens: tuple[Token, ...]) -> None:
+        """Start before the first token."""
+        self._tokens = tokens
+        self._at = 0
+        self._occurrences: list[Occurrence] = []
+
+    def _peek(self, distance: int = 0) -> Token:
+        """The token at a distance from the next one; one of kind EOF outside of the piece."""
+        at = self._at + distance
+        return self._tokens[at] if 0 <= at < len(self._tokens) else _OUTSIDE
+
+    def _kind(self, distance: int = 0) -> TokenKind:
+        return self._peek(distance).kind
+
+    def _next(self) -> Token:
+        """Move to the next token, and return the passed one."""
+        self._at += 1
+        return self._peek(-1)
+
+    def _add(self, token: Token, meaning: Symbol | SymbolKind, *, declares: bool = False) -> None:
+        """Keep what a token means; a kind stands for the symbol with the text of the token."""
+        symbol = Symbol(meaning, token.text) if isinstance(meaning, SymbolKind) else meaning
+        self._occurrences.append(Occurrence(token.start, token.end, symbol, declares))
+
+    def _add_annotation(self, at: Token) -> str:
+        """Read the name behind an `@`; returns it, or an empty text if there is none."""
+        if self._kind() is not TokenKind.NAME:
+            return ""
+        name = self._next()
+        self._occurrences.append(Occurrence(at.start, name.end, Symbol(SymbolKind.ANNOTATION, name.text)))
+        return name.text
+
+    def _sorted_occurrences(self) -> tuple[Occurrence, ...]:
+        return tuple(sorted(self._occurrences, key=lambda each: each.start))
 
 
 def query_pieces(data: bytes) -> tuple[TextPiece, ...]:
