@@ -183,13 +183,6 @@ class Comparison(Record):
     span: Span
 
 
-class TextCondition(Record):
-    """A text call standing alone as a clause; shorthand for the call being true."""
-
-    call: TextCall
-    span: Span
-
-
 class Not(Record):
     """`not { clauses }`."""
 
@@ -197,7 +190,8 @@ class Not(Record):
     span: Span
 
 
-Clause: TypeAlias = "Not | Bind | Hop | Comparison | TextCondition"
+Clause: TypeAlias = "Not | Bind | Hop | Comparison | TextCall"
+"""A text call that stands alone as a clause is short for the call being true."""
 
 
 class ReturnExpression(Record):

@@ -35,8 +35,8 @@ def _clause(scope: Scope, clause: ast.Clause) -> typed.TypedClause:
         return _hop(scope, clause)
     if isinstance(clause, ast.Comparison):
         return _condition(scope, clause)
-    if isinstance(clause, ast.TextCondition):
-        return typed.TextFilter(text_match(scope, clause.call))
+    if isinstance(clause, ast.TextCall):
+        return typed.TextFilter(text_match(scope, clause))
     if not any(_mentions_bound(scope, inner) for inner in clause.clauses):
         message = "a `not` block must reference at least one outer-bound variable"
         refuse("T9", message, clause.span, "name a variable that a clause above the block binds")
@@ -172,7 +172,7 @@ def _mentions_bound(scope: Scope, clause: ast.Clause) -> bool:
         return scope.is_bound(clause.variable.text)
     if isinstance(clause, ast.Comparison):
         return _names_bound(scope, clause.left) or _names_bound(scope, clause.right)
-    return isinstance(clause, ast.TextCondition) and _names_bound(scope, clause.call)
+    return isinstance(clause, ast.TextCall) and _names_bound(scope, clause)
 
 
 def _names_bound(scope: Scope, expr: ast.Expr | None) -> bool:

@@ -25,7 +25,6 @@ from gitops.language.query.ast import (
     PropertyPair,
     Rrf,
     TextCall,
-    TextCondition,
     TextFunction,
     ValueExpr,
     Variable,
@@ -186,7 +185,7 @@ class ClauseParser:
     def _bound(self) -> int:
         return self.integer(self._lexer.expect(TokenKind.INT, "a hop bound"), MAX_BOUND, "hop bound")
 
-    def _condition(self, left: Expr) -> Comparison | TextCondition:
+    def _condition(self, left: Expr) -> Comparison | TextCall:
         operator = self.symbol()
         if operator is None and self._lexer.kind is _NAME:
             operator = _WORDS.get(self._lexer.text)
@@ -196,7 +195,7 @@ class ClauseParser:
             return self._compare(left, operator)
         if not isinstance(left, TextCall) or left.function is TextFunction.BM25:
             self._lexer.unexpected("a comparison operator")
-        return TextCondition(left, left.span)
+        return left
 
     def _compare(self, left: Expr, operator: ComparisonOperator) -> Comparison:
         right = self.expression("an expression on the right of the comparison")

@@ -40,19 +40,12 @@ class Interval(Record):
     span: Span
 
 
-class KeywordArgument(Record):
-    """A keyword argument of an annotation: `name="value"`."""
-
-    name: Name
-    value: ArgumentValue
-
-
 class SchemaAnnotation(Record):
     """`@name`, `@name(value)` or `@name(value, keyword=value)`."""
 
     name: str
     value: ArgumentValue | None
-    keywords: tuple[KeywordArgument, ...]
+    keywords: tuple[tuple[Name, ArgumentValue], ...]
     span: Span
 
 

@@ -126,7 +126,7 @@ def _semantics(declared: ast.PropertyDeclaration) -> tuple[object, ...]:
         (
             each.name,
             "" if each.value is None else each.value.text,
-            sorted((keyword.name.text, keyword.value.text) for keyword in each.keywords),
+            sorted((name.text, value.text) for name, value in each.keywords),
         )
         for each in declared.annotations
     )
@@ -236,13 +236,13 @@ class _TypeChecker:
             message = f"`@embed` is only supported on vector properties; {where} is {declared.type}"
             self._add("S-25", message, note.span)
             return
-        for keyword in note.keywords:
-            if keyword.name.text != "model":
-                message = f"unknown argument `{keyword.name.text}` of `@embed` on {where}"
-                self._add("S-43", message, keyword.name.span, "the only one is `model`")
-            elif keyword.value.kind is not ast.ValueKind.STRING or not keyword.value.text.strip():
+        for name, model in note.keywords:
+            if name.text != "model":
+                message = f"unknown argument `{name.text}` of `@embed` on {where}"
+                self._add("S-43", message, name.span, "the only one is `model`")
+            elif model.kind is not ast.ValueKind.STRING or not model.text.strip():
                 message = f"argument `model` of `@embed` on {where} requires a non-empty string"
-                self._add("S-43", message, keyword.value.span)
+                self._add("S-43", message, model.span)
         value = note.value
         if value is None or value.kind not in (ast.ValueKind.STRING, ast.ValueKind.NAME) or not value.text.strip():
             fix = "name the String property that the vector is made from"

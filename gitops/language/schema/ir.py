@@ -185,7 +185,7 @@ def _annotations(declared: Iterable[ast.SchemaAnnotation]) -> tuple[IrAnnotation
             IrAnnotation(
                 each.name,
                 None if each.value is None else each.value.text,
-                tuple(sorted((keyword.name.text, keyword.value.text) for keyword in each.keywords)),
+                tuple(sorted((name.text, value.text) for name, value in each.keywords)),
             )
             for each in declared
         }

@@ -15,7 +15,6 @@ from gitops.language.schema.ast import (
     EdgeDeclaration,
     InterfaceDeclaration,
     Interval,
-    KeywordArgument,
     NodeDeclaration,
     PropertyDeclaration,
     SchemaAnnotation,
@@ -319,7 +318,7 @@ class _Parser:
         start = lexer.expect(_AT).start
         name = lexer.expect(_NAME, "an annotation name")
         value: ArgumentValue | None = None
-        keywords: dict[str, KeywordArgument] = {}
+        keywords: dict[str, tuple[Name, ArgumentValue]] = {}
         if lexer.skip(_LPAREN):
             value = self._value("a literal or a name")
             while lexer.skip(_COMMA):
@@ -327,7 +326,6 @@ class _Parser:
                 lexer.require(TokenKind.EQ)
                 if token.text in keywords:
                     lexer.fail(f"keyword argument {token} is given twice", token.span)
-                keyword = KeywordArgument(Name(token.text, token.span), self._value("a literal or a name"))
-                keywords[token.text] = keyword
+                keywords[token.text] = Name(token.text, token.span), self._value("a literal or a name")
             lexer.require(_RPAREN)
         return SchemaAnnotation(name.text, value, tuple(keywords.values()), Span(start, lexer.previous_end))

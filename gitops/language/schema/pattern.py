@@ -106,13 +106,10 @@ class _Pattern:
             return self._group()
         if character == "[":
             return self._class(), 1
-        if character == "\\":
-            self._at += 1
-            return self._escape(_ESCAPES)[0], 1
         if character in "*+?{":
             self._fail("nothing to repeat; write a literal one with a backslash")
         self._at += 1
-        return 1, 1
+        return self._escape(_ESCAPES)[0] if character == "\\" else 1, 1
 
     def _group(self) -> tuple[int, int]:
         found = _GROUP_HEAD.match(self._text, self._at)

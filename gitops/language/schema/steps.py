@@ -249,25 +249,22 @@ class Migration:
 
 def reversibility_of(step: Mapping[str, Any]) -> Reversibility | None:
     """The class of a step in its JSON form; None for a step of a kind or shape that is not known here."""
-    try:
-        match step.get("kind"):
-            case AddType.kind:
-                # A new node or edge can be dropped again; removing an interface is not supported.
-                interface = TypeKind(step["type_kind"]) is TypeKind.INTERFACE
-                return Reversibility.IRREVERSIBLE if interface else Reversibility.REVERSIBLE
-            case DropType.kind | DropProperty.kind:
-                # A soft drop keeps older versions; a hard one purges them.
-                soft = DropMode(step["mode"]) is DropMode.SOFT
-                return Reversibility.RETAINED if soft else Reversibility.IRREVERSIBLE
-            case AddIndex.kind | ExtendEnum.kind | UnsupportedChange.kind:
-                # Removing constraints and enum members is not supported, although nothing would be lost.
-                return Reversibility.IRREVERSIBLE
-            case RenameType.kind | AddProperty.kind | RenameProperty.kind:
-                return Reversibility.REVERSIBLE
-            case UpdateTypeMetadata.kind | UpdatePropertyMetadata.kind:
-                return Reversibility.REVERSIBLE
-    except (KeyError, ValueError):
-        pass
+    match step:
+        case {"kind": AddType.kind, "type_kind": TypeKind.INTERFACE}:
+            return Reversibility.IRREVERSIBLE  # removing an interface is not supported
+        case {"kind": AddType.kind, "type_kind": TypeKind.NODE | TypeKind.EDGE}:
+            return Reversibility.REVERSIBLE
+        case {"kind": DropType.kind | DropProperty.kind, "mode": DropMode.SOFT}:
+            return Reversibility.RETAINED
+        case {"kind": DropType.kind | DropProperty.kind, "mode": DropMode.HARD}:
+            return Reversibility.IRREVERSIBLE
+        case {"kind": AddIndex.kind | ExtendEnum.kind | UnsupportedChange.kind}:
+            # Removing constraints and enum members is not supported, although nothing would be lost.
+            return Reversibility.IRREVERSIBLE
+        case {"kind": RenameType.kind | AddProperty.kind | RenameProperty.kind}:
+            return Reversibility.REVERSIBLE
+        case {"kind": UpdateTypeMetadata.kind | UpdatePropertyMetadata.kind}:
+            return Reversibility.REVERSIBLE
     return None
 
 

@@ -148,7 +148,7 @@ def _own_notes(notes: tuple[pg.SchemaAnnotation, ...]) -> tuple[Any, ...]:
         (
             note.name,
             () if note.value is None else (_own_value(note.value),),
-            tuple((k.name.text, _own_value(k.value)) for k in note.keywords),
+            tuple((name.text, _own_value(value)) for name, value in note.keywords),
         )
         for note in notes
     )
@@ -297,8 +297,8 @@ def _own_clause(clause: gq.Clause) -> Any:
             return "hop", clause.left.text, binding, clause.edge.text, clause.undirected, bounds, clause.right.text
         case gq.Comparison():
             return "condition", _own_expr(clause.left), clause.operator.value, _own_expr(clause.right)
-        case gq.TextCondition():
-            return "text", _own_expr(clause.call)
+        case gq.TextCall():
+            return "text", _own_expr(clause)
 
 
 def _own_pair(pair: gq.PropertyPair) -> Any:
